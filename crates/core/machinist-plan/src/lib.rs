@@ -6,12 +6,13 @@
 //! looks      reads from the API server, because a store may be older
 //! mcm/       the machine API: plan(&Snapshot) -> Plan, one file per kind
 //! ccm/       the cloud-controller-manager, in the same form
+//! capi/      the infrastructure providers of Cluster API, in the same form
 //! drain      which pods leave a Node, and how
 //! event      Events as values, and which were emitted
 //! why        why objects of the machine API wait
 //! ```
 //!
-//! `machinist-controllers` has the same paths below `mcm/` and `ccm/`.
+//! `machinist-controllers` has the same paths below `mcm/`, `ccm/` and `capi/`.
 //!
 //! `machinist-core` has the parts that all contracts share: plans, permits, and the rules about
 //! instances and accounts.
@@ -19,12 +20,15 @@
 //! Clients, an async runtime, clocks, randomness and logs are deliberately absent, and this crate's
 //! dependencies exclude them. A planner returns no `Result`: every problem is a [`Why`].
 
+pub mod capi;
 pub mod ccm;
 pub mod drain;
 mod event;
 pub mod facts;
 mod looks;
 pub mod mcm;
+#[cfg(test)]
+mod pages;
 mod why;
 
 pub use event::{EventText, Severity, Told};

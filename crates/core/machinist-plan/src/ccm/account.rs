@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_core::{Call, LONGEST_RETRY_AFTER, Step, plus};
-use machinist_instance::{AccountId, Error, ErrorKind};
+use machinist_instance::{AccountId, CallBudget, Error, ErrorKind};
 
 use super::{CcmReason, Plan, Reason, Why, names};
 use crate::event::{EventText, Told};
@@ -20,6 +20,8 @@ use crate::event::{EventText, Told};
 pub struct Account {
     /// The account that today's credential opens; absent while the credential opens none.
     pub id: Option<AccountId>,
+    /// Whether this account is known to be that of the Nodes.
+    pub proof: Proof,
     /// Until when the cloud throttles the account. No call begins earlier.
     pub paused_until: Option<Timestamp>,
     /// Since when a list of the instances is in flight.
@@ -31,13 +33,30 @@ pub struct Account {
     pub works_since: Option<Timestamp>,
     /// Number of calls that one list takes: its pages.
     pub list_cost: u32,
+    /// The remaining calls of the account, if the cloud tells.
+    pub budget: Option<CallBudget>,
+}
+
+/// Whether an account is known to be that of the Nodes. In the account of another project every
+/// load balancer and every route looks missing, so nothing is created or deleted there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// A Node records it, or it has shown an instance of a Node, or no Node has an instance.
+    #[default]
+    Given,
+    /// Not known: it was not listed yet.
+    Unlisted,
+    /// The last list shows the instance of no Node.
+    Missing,
 }
 
 impl Hash for Account {
-    /// The end of a pause is converted from the monotonic clock, so its value varies slightly.
+    /// The end of a pause is converted from the monotonic clock, so its value varies slightly. The
+    /// budget changes with each call of any program.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { id, paused_until, list_since, list_failed, works_since, list_cost } = self;
-        (id, paused_until.is_some(), list_since, list_failed, works_since, list_cost).hash(state);
+        let Self { id, proof, paused_until, list_since, list_failed, works_since, list_cost, budget: _ } =
+            self;
+        (id, proof, paused_until.is_some(), list_since, list_failed, works_since, list_cost).hash(state);
     }
 }
 
@@ -113,7 +132,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
     }
     let due_at = match (&s.account.list_failed, s.listed) {
         (Some(failure), _) => plus(failure.ended, failure_wait(failure, FAILED_AGAIN)),
-        (None, Some(listed)) => plus(listed, s.status_period),
+        (None, Some(listed)) => plus(listed, s.account.stretched(s.status_period, s.now)),
         (None, None) => Timestamp::MIN,
     };
     if s.now < due_at {
@@ -122,7 +141,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
             None => Plan::until(due_at, Why::settled()),
         };
     }
-    if let Some(plan) = s.account.cannot_call(s.now) {
+    if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
     Plan::act(Action::List, calling(Call::LIST))
@@ -133,12 +152,26 @@ impl Account {
     /// the cloud throttles it.
     pub(super) fn cannot_call<A>(&self, now: Timestamp) -> Option<Plan<A>> {
         if self.id.is_none() {
-            let next = "correct the credential of the cloud: the log of this program names the missing entry";
+            let next = "correct the credential of the cloud: it has characters that no request can contain, for \
+                        example a line break";
             return Some(Plan::idle(Why::new(CcmReason::NoAccount, Step::Fix(next.to_owned()))));
         }
         let until = self.paused_until.filter(|until| now < *until)?;
         let why = Why::new(Reason::AccountPaused, Step::Expect("the controller makes the call"));
         Some(Plan::until(until, why.deadline(until, Step::Expect("the pause ends"))))
+    }
+
+    /// Returns a plan that waits, if the account may be a wrong one. The list of the account, which
+    /// has its own key, gives the proof.
+    pub(super) fn is_doubtful<A>(&self) -> Option<Plan<A>> {
+        let next = match self.proof {
+            Proof::Given => return None,
+            Proof::Unlisted => Step::Expect("the list of the account shows a server of a Node"),
+            Proof::Missing => {
+                Step::Fix("use a credential of the project with the servers of the Nodes".to_owned())
+            }
+        };
+        Some(Plan::idle(Why::new(CcmReason::AccountUnproven, next)))
     }
 
     /// Whether calls work again after a failure that ended at `ended`.

@@ -50,7 +50,11 @@ impl Backends {
         selected
             .filter_map(|backend| {
                 let instance = backend.instance.clone()?;
-                Some(BalancerTarget { node: backend.name.clone(), instance })
+                Some(BalancerTarget {
+                    node: backend.name.clone(),
+                    instance,
+                    weight: BalancerTarget::FULL_WEIGHT,
+                })
             })
             .collect()
     }

@@ -113,12 +113,12 @@ fn list(s: &Snapshot) -> Plan<Action> {
             return Plan::until(again_at, why);
         }
     } else if let Some(listed) = &s.listed {
-        let due_at = plus(listed.ended, s.period);
+        let due_at = plus(listed.ended, s.account.stretched(s.period, s.now));
         if s.now < due_at {
             return Plan::until(due_at, Why::settled());
         }
     }
-    if let Some(plan) = s.account.cannot_call(s.now) {
+    if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
     Plan::act(Action::List, account::calling(LIST_BALANCERS))

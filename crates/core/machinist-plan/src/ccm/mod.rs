@@ -7,6 +7,7 @@
 //! balancer_drift  lists the load balancers, to find those that other programs changed
 //! route           routes of the pod networks, and the condition NetworkUnavailable
 //! account         lists the instances of the account: all Nodes share the result
+//! budget          the remaining calls of the account, and which calls wait for more
 //! backends        the Nodes behind load balancers
 //! addresses, node_labels, taints, cidr, selector, names   rules without state
 //! ```
@@ -21,6 +22,7 @@ pub mod account;
 pub mod addresses;
 pub mod backends;
 pub mod balancer_drift;
+mod budget;
 pub mod cidr;
 pub mod names;
 pub mod node;

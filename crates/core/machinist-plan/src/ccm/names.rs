@@ -7,6 +7,13 @@ pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitia
 pub const SHUTDOWN_TAINT: &str = "node.cloudprovider.kubernetes.io/shutdown";
 /// Key of the taint that the cluster-autoscaler sets before it deletes an instance.
 pub const AUTOSCALER_DELETION_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+/// Key of the taint on a Node whose volumes may be attached to other Nodes.
+pub const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
+/// Value of the taint `out-of-service` that this program sets. Kubernetes ignores the value; users
+/// set `nodeshutdown`, as Kubernetes' documentation says. So this value shows whose taint it is.
+pub const NODE_SHUTDOWN: &str = "nodeshutdown-machinist";
+/// Effect of that taint.
+pub const NO_EXECUTE: &str = "NoExecute";
 /// Effect of the shutdown taint.
 pub const NO_SCHEDULE: &str = "NoSchedule";
 

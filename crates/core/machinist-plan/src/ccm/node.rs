@@ -31,7 +31,7 @@ use machinist_instance::{AccountId, Instance, InstanceRef, ProviderId, RecordedI
 
 use self::lifecycle::Lifecycle;
 use self::refresh::Refresh;
-pub use self::sight::take_listed;
+pub use self::sight::{take_listed, take_power};
 use super::account::Account;
 use super::addresses::NodeIpError;
 use super::cidr::Cidr;
@@ -64,6 +64,9 @@ pub struct Snapshot {
     /// The driver's answers for this Node, by its UID. Each list that shows the instance is noted
     /// in them with [`take_listed`].
     pub answers: Answers,
+    /// When the first of several answers arrived that all showed the instance as stopped
+    /// ([`take_power`]).
+    pub stopped_since: Option<Timestamp>,
     /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,
     /// The Machine of the Node, if the machine controller runs and has one.
@@ -87,12 +90,13 @@ impl Hash for Snapshot {
             claimed_by,
             crowd,
             answers,
+            stopped_since,
             ownership,
             owner,
             told,
         } = self;
         (promises, node, recorded, account, listed, claimed_by).hash(state);
-        (crowd, answers, ownership, owner, told).hash(state);
+        (crowd, answers, stopped_since, ownership, owner, told).hash(state);
     }
 }
 
@@ -147,6 +151,9 @@ pub struct Options {
     pub confirm_period: Duration,
     /// `--node-deletion-min-age`: younger Nodes are not deleted.
     pub min_age: Duration,
+    /// `--shutdown-out-of-service`: whether the Node of an instance that two answers showed as
+    /// stopped gets the taint `out-of-service`.
+    pub out_of_service: bool,
     /// How long the deletion of a Node is left to the machine controller.
     pub owner_grace: Duration,
     /// `--node-deletion-brake`: the limit on missing instances above which no Node is deleted.
@@ -173,6 +180,7 @@ impl Default for Options {
             monitor_period: Duration::from_secs(5),
             confirm_period: Duration::from_secs(15),
             min_age: Duration::from_secs(60),
+            out_of_service: false,
             owner_grace: Duration::from_secs(120),
             brake: Some(Brake { nodes: 3, percent: 20 }),
         }

@@ -105,6 +105,7 @@ mod tests {
     fn instance(additional: &[(&str, &str)]) -> Instance {
         Instance {
             id: ProviderId::parse("sim:///1").expect("not empty"),
+            native_id: None,
             key: None,
             cluster: None,
             name: NodeName::new("n").expect("not empty"),

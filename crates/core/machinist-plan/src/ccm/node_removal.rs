@@ -106,7 +106,16 @@ pub struct Suspect {
     /// The Machine of the Node, if the machine controller runs and has one.
     pub owner: Option<Owner>,
     /// The DELETEs of the Node that the API server rejected.
-    pub refused: Option<Attempts>,
+    pub refused: Option<Refusal>,
+}
+
+/// DELETEs of one Node that the API server rejected.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Refusal {
+    /// The rejected DELETEs.
+    pub attempts: Attempts,
+    /// The message of the API server for the last one.
+    pub message: String,
 }
 
 /// One call. Events about one Node name it; the others are about the cluster.
@@ -218,12 +227,13 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 
 /// Plans the deletion of the Nodes that may be deleted.
 fn delete(s: &Snapshot, proven: Vec<(&Suspect, Absences)>) -> Plan<Action> {
-    let mut actions = Vec::new();
+    let (mut actions, mut failed) = (Vec::new(), Vec::new());
     let mut refused: Option<(Timestamp, &Suspect)> = None;
     for (suspect, absences) in proven {
-        let retry_at = suspect.refused.as_ref().map(|refused| {
-            let doublings = refused.count.saturating_sub(1).min(10);
-            plus(refused.last, (REFUSED_AGAIN.0 * 2u32.pow(doublings)).min(REFUSED_AGAIN.1))
+        failed.extend(failure_event(s, suspect));
+        let retry_at = suspect.refused.as_ref().map(|Refusal { attempts, .. }| {
+            let doublings = attempts.count.saturating_sub(1).min(10);
+            plus(attempts.last, (REFUSED_AGAIN.0 * 2u32.pow(doublings)).min(REFUSED_AGAIN.1))
         });
         if let Some(retry_at) = retry_at.filter(|retry_at| s.now < *retry_at) {
             if refused.is_none_or(|(first, _)| retry_at < first) {
@@ -245,7 +255,7 @@ fn delete(s: &Snapshot, proven: Vec<(&Suspect, Absences)>) -> Plan<Action> {
             valid_until: plus(s.now, REMOVAL_VALID),
         }));
     }
-    match refused {
+    let mut plan = match refused {
         _ if !actions.is_empty() => {
             let why = Why::new(
                 Reason::Writing("deleting the Nodes of instances that do not exist"),
@@ -258,7 +268,17 @@ fn delete(s: &Snapshot, proven: Vec<(&Suspect, Absences)>) -> Plan<Action> {
             let reason = CcmReason::NodeDeletionRefused { node: suspect.node.name.clone() };
             Plan::until(retry_at, Why::new(reason, Step::Expect("the controller tries again")))
         }
-    }
+    };
+    plan.actions.splice(0..0, failed);
+    plan
+}
+
+/// Returns the Event about the last rejected DELETE of a Node.
+fn failure_event(s: &Snapshot, suspect: &Suspect) -> Option<Action> {
+    let node = &suspect.node;
+    let message = format!("Failed deleting node {}: {}", node.name, suspect.refused.as_ref()?.message);
+    let event = s.told.if_due(EventText::warning(names::DELETING_NODE_FAILED, message), s.now)?;
+    Some(Action::Tell { node: Some(node.clone()), event })
 }
 
 /// Whether the brake holds the deletion of Nodes that no program announced.

@@ -6,12 +6,13 @@
 //!
 //! A route is deleted if its destination is in the cluster's networks, and
 //!
-//! - no instance has its gateway, or
+//! - no instance has its gateway, and neither has the Node that wants its destination, or
 //! - another Node wants its destination, or
 //! - its Node wants other destinations.
 //!
 //! The route of an instance without a Node stays until the instance is deleted: the store of Nodes
-//! may be incomplete, and the route does no harm until its destination is wanted.
+//! may be incomplete, and the route does no harm until its destination is wanted. The routes of
+//! Nodes that are not in this cloud belong to their users.
 
 mod condition;
 mod desired;
@@ -126,8 +127,13 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some((call, since)) = s.memory.in_flight {
         return Plan::idle(Why::new(Reason::Calling(call), Step::Expect("the cloud answers")).since(since));
     }
-    let Some(listed) = &s.memory.listed else { return list(s) };
-    let outdated_at = plus(listed.ended, s.options.period);
+    if let Some(plan) = s.account.is_doubtful() {
+        return plan;
+    }
+    // The table of another account says nothing about the routes of this one.
+    let listed = s.memory.listed.as_ref().filter(|listed| listed.account == s.account.id);
+    let Some(listed) = listed else { return list(s) };
+    let outdated_at = plus(listed.ended, s.account.stretched(s.options.period, s.now));
     let differences = desired::compare(&s.options, &s.nodes, &listed.table.routes);
     let mut plan = next_call(s, listed, &differences);
     if s.now < outdated_at {
@@ -140,7 +146,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 
 /// Plans a list, unless the account is paused or the last list has just failed.
 fn list(s: &Snapshot) -> Plan<Action> {
-    if let Some(plan) = s.account.cannot_call(s.now) {
+    if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
     if let Some(failure) = &s.memory.list_failed {
@@ -180,7 +186,7 @@ fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> 
                 return list(s);
             }
         }
-        if let Some(plan) = s.account.cannot_call(s.now) {
+        if let Some(plan) = s.account.cannot_spend(s.now) {
             return plan;
         }
         return match next {

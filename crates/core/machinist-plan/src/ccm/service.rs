@@ -7,9 +7,12 @@
 //!
 //! The finalizer is the intent: without it no load balancer is created, and with it the Service
 //! stays until its load balancer does not exist any more. A call of the driver returns `Working`
-//! while the cloud acts, and is repeated later.
+//! while the cloud acts, and is repeated later. An absence counts only when no earlier call can
+//! create the load balancer any more.
 //!
-//! A Service without the finalizer needs no cleanup, so this planner makes no call for it.
+//! A Service without the finalizer needs no cleanup, so this planner makes no call for it. The name
+//! of the finalizer is a standard that programs of other classes use, too. So the finalizer of a
+//! Service of another class is removed only after its load balancer was found here and deleted.
 
 mod answers;
 mod status;
@@ -21,13 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Call, Step, plus};
+use machinist_core::{Answered, Call, Process, Step, plus};
 use machinist_instance::{
-    Balancer, BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, Ensured, Error, Ingress, Progress,
+    Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Ensured, Error, Ingress, Progress,
 };
 
 use self::wanted::Wanted;
-use super::account::{self, Account, Failure};
+use super::account::{self, Account, Failure, Proof};
 use super::backends::Backends;
 use super::{CcmReason, Plan, Reason, Why, names};
 use crate::event::{EventText, Told};
@@ -48,14 +51,14 @@ pub const LIST_BALANCERS: Call = Call::look("list the load balancers");
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
+    /// The deciding process.
+    pub process: Process,
     /// The flags of the service controller.
     pub options: Arc<Options>,
     /// The Service to decide about.
     pub service: Arc<ServiceFacts>,
     /// The Nodes that may be behind the load balancer.
     pub backends: Arc<Backends>,
-    /// The keys of the other Services that exist.
-    pub keys_in_use: Arc<Vec<BalancerKey>>,
     /// The state of today's account.
     pub account: Account,
     /// The driver's answers for this Service, by its UID.
@@ -67,10 +70,10 @@ pub struct Snapshot {
 }
 
 impl Hash for Snapshot {
-    /// The keys of other Services are excluded: they change often, and rarely matter.
+    /// The process is excluded like the moment. The keys of other Services are excluded: they
+    /// change often, and rarely matter.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, options: _, service, backends, keys_in_use: _, account, answers, listed, told } =
-            self;
+        let Self { now: _, process: _, options: _, service, backends, account, answers, listed, told } = self;
         (service, backends, account, answers, listed, told).hash(state);
     }
 }
@@ -104,28 +107,40 @@ pub enum Action {
     SetStatus(Vec<Ingress>),
     /// Removes the finalizer and clears `status.loadBalancer.ingress`, in one patch.
     Release,
+    /// Removes the finalizer. The status belongs to the program of another class.
+    HandOver,
     /// Emits an Event on the Service.
     Tell(EventText),
 }
 
 /// Time between two questions whether the cloud has carried out a change: at first, and at most.
 const WORKING_AGAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// A change that takes longer than this is reported, and asked about less often.
+const SLOW: Duration = Duration::from_secs(120);
+const WORKING_AGAIN_IF_SLOW: Duration = Duration::from_secs(60);
 /// First and longest wait after a failed call.
 const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
 /// Decides the next actions for one Service.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
-    if needs_cleanup(&s.service) {
-        return delete(s);
-    }
     match (&s.service.class, wants_balancer(&s.service, &s.options)) {
-        (_, true) if s.service.deleting_since.is_none() => ensure(s),
-        (Some(class), false) if s.service.is_load_balancer => Plan::idle(Why::new(
-            CcmReason::OtherBalancerClass { class: class.clone() },
-            Step::Expect("the other program creates the load balancer"),
-        )),
+        (Some(class), false) if s.service.is_load_balancer => match s.service.has_finalizer {
+            true => doubtful(s).unwrap_or_else(|| hand_over(s, class)),
+            false => left_to(s, class),
+        },
+        _ if needs_cleanup(&s.service) => doubtful(s).unwrap_or_else(|| delete(s)),
+        (_, true) if s.service.deleting_since.is_none() => doubtful(s).unwrap_or_else(|| ensure(s)),
         (_, _) => Plan::idle(Why::settled()),
     }
+}
+
+fn left_to(s: &Snapshot, class: &str) -> Plan<Action> {
+    let next = match s.service.deleting_since {
+        Some(_) => "the other program removes its finalizer",
+        None => "the other program creates the load balancer",
+    };
+    let reason = CcmReason::OtherBalancerClass { class: class.to_owned() };
+    Plan::idle(Why::new(reason, Step::Expect(next)))
 }
 
 /// Whether this program provides the load balancer of a Service.
@@ -136,6 +151,23 @@ pub fn wants_balancer(service: &ServiceFacts, options: &Options) -> bool {
 /// Whether a Service may have a load balancer that must be deleted.
 pub fn needs_cleanup(service: &ServiceFacts) -> bool {
     service.has_finalizer && (service.deleting_since.is_some() || !service.is_load_balancer)
+}
+
+/// Whether the load balancer of a Service may be deleted: no Service wants it from this program.
+pub fn may_be_deleted(service: &ServiceFacts, options: &Options) -> bool {
+    service.has_finalizer && (service.deleting_since.is_some() || !wants_balancer(service, options))
+}
+
+/// Waits and reports it, if the account may be a wrong one. There, the load balancer of each
+/// Service would be created a second time, and that of a deleted Service would look deleted.
+fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
+    let mut plan: Plan<Action> = s.account.is_doubtful()?;
+    // Until the first list ends, there is no proof, and nothing to report.
+    if s.account.proof == Proof::Missing {
+        let message = format!("{}. Nothing is created or deleted.", plan.why.reason);
+        plan.actions.extend(tell(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
+    }
+    Some(plan)
 }
 
 fn ensure(s: &Snapshot) -> Plan<Action> {
@@ -200,7 +232,7 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
 }
 
 fn call_ensure(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
-    if let Some(plan) = s.account.cannot_call(s.now) {
+    if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
     // After a restart or with a renewed credential the call only reads, so it is not announced.
@@ -256,9 +288,10 @@ fn has_drifted(s: &Snapshot, ensured: &Balancer, ensured_at: Timestamp) -> bool 
     let Some(listed) = s.listed.as_ref().filter(|listed| ensured_at < listed.started) else { return false };
     let Some(balancer) = &listed.balancer else { return true };
     // A protection matters only for the deletion.
-    let Balancer { id, key, name, ingress, ports, targets, is_protected: _ } = balancer;
+    // How addresses are shown depends on annotations of the Service, which a list does not know.
+    let Balancer { id, native_id: _, key, name, ingress: _, ports, host_ports: _, targets, is_protected: _ } =
+        balancer;
     (id, key, name) != (&ensured.id, &ensured.key, &ensured.name)
-        || ingress != &ensured.ingress
         || sorted(ports) != sorted(&ensured.ports)
         || sorted(targets) != sorted(&ensured.targets)
 }
@@ -277,7 +310,18 @@ fn delete(s: &Snapshot) -> Plan<Action> {
         return call_delete(s);
     };
     match &last.answer {
-        Ok(Progress::Done(ended)) => release(s, *ended),
+        Ok(Progress::Done(BalancerDeletion::Gone | BalancerDeletion::Absent)) => {
+            let counts_from = absence_counts_from(s);
+            match last.started < counts_from {
+                true if counts_from <= s.now => call_delete(s),
+                true => {
+                    let next = Step::Expect("the controller looks for the load balancer again");
+                    Plan::until(counts_from, Why::new(Reason::Awaiting(EARLIER_CALLS), next))
+                }
+                false => release(s, BalancerDeletion::Gone),
+            }
+        }
+        Ok(Progress::Done(ended @ BalancerDeletion::Retained)) => release(s, *ended),
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| call_delete(s)),
         Err(error) => {
             let message = format!("Error deleting load balancer: {}", error.message);
@@ -287,11 +331,63 @@ fn delete(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-fn call_delete(s: &Snapshot) -> Plan<Action> {
-    if let Some(plan) = s.account.cannot_call(s.now) {
+/// Deletes the load balancer that a Service had before it got the class of another program.
+fn hand_over(s: &Snapshot, class: &str) -> Plan<Action> {
+    if let Some((call, since)) = s.answers.in_flight {
+        return Plan::idle(account::calling(call).since(since));
+    }
+    let Some(last) = s.answers.delete.as_ref().filter(|last| last.account == s.account.id) else {
+        return look_for_own(s);
+    };
+    match &last.answer {
+        Ok(Progress::Done(BalancerDeletion::Absent)) => left_to(s, class),
+        Ok(Progress::Done(ended @ (BalancerDeletion::Gone | BalancerDeletion::Retained))) => {
+            let mut actions: Vec<Action> = retained(s, *ended).into_iter().collect();
+            actions.push(Action::HandOver);
+            actions.push(Action::Tell(EventText::normal(names::DELETED_BALANCER, "Deleted load balancer")));
+            Plan::act_all(actions, Why::new(Reason::Writing("removing the finalizer"), Step::Nothing))
+        }
+        Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| look_for_own(s)),
+        Err(error) => {
+            let message = format!("Error deleting load balancer: {}", error.message);
+            let event = EventText::warning(names::DELETE_BALANCER_FAILED, message);
+            failed(s, DELETE_BALANCER, error, last.ended, event).unwrap_or_else(|| look_for_own(s))
+        }
+    }
+}
+
+/// Deletes by key without an Event, because usually this program has no such load balancer.
+fn look_for_own(s: &Snapshot) -> Plan<Action> {
+    if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
-    let which = BalancerRef { id: None, key: s.service.key() };
+    let which = BalancerRef { id: None, key: s.service.key(), native_id: None };
+    Plan::act(Action::Delete(which), account::calling(DELETE_BALANCER))
+}
+
+const EARLIER_CALLS: &str = "waiting until no earlier call can create the load balancer any more";
+
+/// Returns the moment from which the absence of the load balancer is final: no earlier call can
+/// create it after that, and lists show it if it exists.
+///
+/// A request without an answer may still take effect, and so may those of an earlier process, about
+/// which this one knows nothing. Without this wait, such a load balancer would stay for ever,
+/// because its Service does not exist any more.
+fn absence_counts_from(s: &Snapshot) -> Timestamp {
+    let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
+    let late = call_bound.saturating_add(visible_within);
+    let has_known_past = s.process.saw_the_birth_of(s.service.created);
+    let by_others = (!has_known_past).then(|| plus(s.process.acting_since(), late));
+    let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
+    let unknown = s.answers.unsure_at.map(|ended| plus(ended, late));
+    [by_others, by_us, unknown].into_iter().flatten().max().unwrap_or(Timestamp::MIN)
+}
+
+fn call_delete(s: &Snapshot) -> Plan<Action> {
+    if let Some(plan) = s.account.cannot_spend(s.now) {
+        return plan;
+    }
+    let which = BalancerRef { id: None, key: s.service.key(), native_id: None };
     let event = EventText::normal(names::DELETING_BALANCER, "Deleting load balancer");
     let is_announced = s.told.is_open(names::DELETING_BALANCER, &[names::DELETED_BALANCER]);
     let mut actions: Vec<Action> = (!is_announced).then_some(Action::Tell(event)).into_iter().collect();
@@ -301,28 +397,40 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
 
 /// The load balancer does not exist any more, or a user protected it.
 fn release(s: &Snapshot, ended: BalancerDeletion) -> Plan<Action> {
-    let mut actions = Vec::new();
-    if ended == BalancerDeletion::Retained {
-        let message = "The load balancer is protected against deletion in the cloud, so it was kept. Its \
-                       label was removed; delete it there if it is not needed.";
-        actions.extend(tell(s, EventText::warning(names::BALANCER_RETAINED, message)));
-    }
+    let mut actions: Vec<Action> = retained(s, ended).into_iter().collect();
     actions.push(Action::Release);
     actions.push(Action::Tell(EventText::normal(names::DELETED_BALANCER, "Deleted load balancer")));
     Plan::act_all(actions, Why::new(Reason::Writing("removing the finalizer"), Step::Nothing))
 }
 
+/// Reports a load balancer that was kept.
+fn retained(s: &Snapshot, ended: BalancerDeletion) -> Option<Action> {
+    if ended != BalancerDeletion::Retained {
+        return None;
+    }
+    let message = "The load balancer is protected against deletion in the cloud, so it was kept. Its label \
+                   was removed; delete it there if it is not needed.";
+    tell(s, EventText::warning(names::BALANCER_RETAINED, message))
+}
+
 /// Waits while the cloud carries out a change. Absent when the next question is due.
 fn working(s: &Snapshot, change: &str, ended: Timestamp) -> Option<Plan<Action>> {
     let since = s.answers.working_since.unwrap_or(ended);
-    let wait = machinist_core::since(ended, since).clamp(WORKING_AGAIN.0, WORKING_AGAIN.1);
-    let look_at = plus(ended, wait);
+    let takes = machinist_core::since(ended, since);
+    let is_slow = SLOW <= takes;
+    let most = if is_slow { WORKING_AGAIN_IF_SLOW } else { WORKING_AGAIN.1 };
+    let look_at = plus(ended, takes.clamp(WORKING_AGAIN.0, most));
     if look_at <= s.now {
         return None;
     }
     let reason = CcmReason::BalancerWorking { change: change.to_owned() };
     let why = Why::new(reason, Step::Expect("the controller asks again")).since(since);
-    Some(Plan::until(look_at, why))
+    let mut plan = Plan::until(look_at, why);
+    if is_slow {
+        let message = format!("The cloud has been changing the load balancer for minutes: {change}");
+        plan.actions.extend(tell(s, failed_event(&message)));
+    }
+    Some(plan)
 }
 
 /// Waits after a failed call, and reports it. Absent when the retry is due.
@@ -377,6 +485,7 @@ impl fmt::Display for Action {
                 write!(f, "status: [{}]", all.collect::<Vec<_>>().join(" "))
             }
             Self::Release => f.write_str("service: remove finalizer, clear status"),
+            Self::HandOver => f.write_str("service: remove finalizer"),
             Self::Tell(event) => event.fmt(f),
         }
     }

@@ -1,8 +1,10 @@
-//! The two taints of a Node that this program changes. All other taints stay in order.
+//! The taints of a Node that this program changes. All other taints stay in order.
 
 use k8s_openapi::api::core::v1::Taint;
 
-use super::names::{NO_SCHEDULE, SHUTDOWN_TAINT, UNINITIALIZED_TAINT};
+use super::names::{
+    NO_EXECUTE, NO_SCHEDULE, NODE_SHUTDOWN, OUT_OF_SERVICE_TAINT, SHUTDOWN_TAINT, UNINITIALIZED_TAINT,
+};
 
 /// Returns the taints of an initialised Node, if they differ: those without the taint
 /// `uninitialized`, with any value and effect.
@@ -30,15 +32,43 @@ pub fn shut_down(current: &[Taint]) -> Option<Vec<Taint>> {
     }
 }
 
-/// Returns the taints of the Node of a running instance, if they differ.
+/// Returns the taints of the Node of a running instance, if they differ: without those that this
+/// program sets for stopped instances. A taint `out-of-service` that a user has set stays.
 pub fn running(current: &[Taint]) -> Option<Vec<Taint>> {
-    let kept: Vec<Taint> = current.iter().filter(|taint| !is_shutdown(taint)).cloned().collect();
+    let is_ours = |taint: &&Taint| is_shutdown(taint) || is_our_out_of_service(taint);
+    let kept: Vec<Taint> = current.iter().filter(|taint| !is_ours(taint)).cloned().collect();
     (kept.len() != current.len()).then_some(kept)
+}
+
+/// Returns the taints of the Node of an instance that is certainly stopped, if they differ: with
+/// both taints, and so that the volumes of its pods can be attached to other Nodes.
+pub fn out_of_service(current: &[Taint]) -> Option<Vec<Taint>> {
+    let tainted = shut_down(current);
+    let taints = tainted.as_deref().unwrap_or(current);
+    if taints.iter().any(is_out_of_service) {
+        return tainted;
+    }
+    let ours = Taint {
+        key: OUT_OF_SERVICE_TAINT.to_owned(),
+        effect: NO_EXECUTE.to_owned(),
+        value: Some(NODE_SHUTDOWN.to_owned()),
+        time_added: None,
+    };
+    Some(taints.iter().cloned().chain([ours]).collect())
 }
 
 /// Whether this is the taint of a stopped instance: key and effect identify a taint.
 fn is_shutdown(taint: &Taint) -> bool {
     taint.key == SHUTDOWN_TAINT && taint.effect == NO_SCHEDULE
+}
+
+/// Whether this is a taint `out-of-service`, ours or that of a user.
+fn is_out_of_service(taint: &Taint) -> bool {
+    taint.key == OUT_OF_SERVICE_TAINT && taint.effect == NO_EXECUTE
+}
+
+fn is_our_out_of_service(taint: &Taint) -> bool {
+    is_out_of_service(taint) && taint.value.as_deref() == Some(NODE_SHUTDOWN)
 }
 
 #[cfg(test)]
@@ -76,5 +106,24 @@ mod tests {
         assert_eq!(running(&[other]), None);
         let execute = taint(SHUTDOWN_TAINT, "NoExecute", None);
         assert_eq!(running(&[execute]), None, "another effect is another taint");
+    }
+
+    /// LC-29
+    #[test]
+    fn out_of_service_is_added_and_removed_with_shutdown() {
+        let other = taint("other", "NoSchedule", None);
+        let ours = taint(SHUTDOWN_TAINT, "NoSchedule", None);
+        let both = vec![other.clone(), ours.clone()];
+        let away = taint(OUT_OF_SERVICE_TAINT, "NoExecute", Some(NODE_SHUTDOWN));
+        let all = vec![other.clone(), ours.clone(), away.clone()];
+        assert_eq!(out_of_service(std::slice::from_ref(&other)), Some(all.clone()), "both are added");
+        assert_eq!(out_of_service(&both), Some(all.clone()));
+        assert_eq!(out_of_service(&all), None);
+        assert_eq!(running(&all), Some(vec![other.clone()]));
+        assert_eq!(running(&[away]), Some(vec![]), "also if the flag is off, or another removed the first");
+        let by_user = taint(OUT_OF_SERVICE_TAINT, "NoExecute", Some("nodeshutdown"));
+        assert_eq!(running(&[ours.clone(), by_user.clone()]), Some(vec![by_user.clone()]));
+        let both = [ours, by_user];
+        assert_eq!(out_of_service(&both), None, "the taint of the user is enough");
     }
 }

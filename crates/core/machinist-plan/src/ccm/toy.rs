@@ -208,6 +208,7 @@ impl World {
             claimed_by: None,
             crowd: Crowd { uninitialized: 0, since: None, not_ready: 1 },
             answers: member.answers.clone(),
+            stopped_since: None,
             ownership: self.ownership(),
             owner: None,
             told: Arc::new(member.told.clone()),
@@ -263,6 +264,7 @@ impl World {
         let member = &self.members[index];
         Instance {
             id: member.id.clone(),
+            native_id: None,
             key: None,
             cluster: None,
             name: NodeName::new(format!("n{index}")).expect("not empty"),

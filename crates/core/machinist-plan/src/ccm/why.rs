@@ -14,6 +14,17 @@ pub type Reason = machinist_core::Reason<CcmReason>;
 pub enum CcmReason {
     /// The credential opens no account, so no call to the cloud is possible.
     NoAccount,
+    /// The account has few calls left, and the call is not urgent.
+    CallsSaved {
+        /// Number of calls that the last answer of the cloud left.
+        remaining: u32,
+        /// Number of calls of the full account.
+        limit: u32,
+    },
+    /// The decision needs an answer of the cloud, and the explaining process has no credential.
+    CloudUnknown,
+    /// Nothing shows that the account has an instance of a Node.
+    AccountUnproven,
     /// The cloud shows no instance for an uninitialised Node.
     InstanceNotFound {
         /// The id or name that was looked up.
@@ -174,9 +185,14 @@ impl fmt::Display for BrakeRule {
 }
 
 impl ContractReason for CcmReason {
+    const PAGES: &'static str = "ccm/stuck";
+
     fn code(&self) -> &'static str {
         match self {
             Self::NoAccount => "NoAccount",
+            Self::AccountUnproven => "AccountUnproven",
+            Self::CallsSaved { .. } => "CallsSaved",
+            Self::CloudUnknown => "CloudUnknown",
             Self::InstanceNotFound { .. } => "InstanceNotFound",
             Self::LookupBatched => "LookupBatched",
             Self::NodeOfAnotherCloud { .. } => "NodeOfAnotherCloud",
@@ -211,6 +227,19 @@ impl fmt::Display for CcmReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoAccount => f.write_str("the credential of the cloud cannot be used"),
+            Self::CallsSaved { remaining, limit } => {
+                write!(
+                    f,
+                    "few calls of the account are left ({remaining} of {limit}), and other calls are more urgent"
+                )
+            }
+            Self::CloudUnknown => f.write_str(
+                "the decision needs an answer of the cloud; only a running cloud controller manager has the \
+                 credential to ask for it",
+            ),
+            Self::AccountUnproven => f.write_str(
+                "the account shows no server of any Node, so the credential may belong to another project",
+            ),
             Self::InstanceNotFound { instance } => write!(f, "the cloud shows no instance {instance}"),
             Self::LookupBatched => f.write_str("waiting a moment to look up several new Nodes at once"),
             Self::NodeOfAnotherCloud { id, expected } => {
@@ -281,5 +310,7 @@ impl fmt::Display for CcmReason {
     }
 }
 
+#[cfg(test)]
+mod pages;
 #[cfg(test)]
 mod tests;

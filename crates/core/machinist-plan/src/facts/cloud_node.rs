@@ -65,7 +65,7 @@ pub struct NodeConditionFacts {
 pub struct RawVersion(Box<str>);
 
 impl RawVersion {
-    fn of(metadata: &ObjectMeta) -> Self {
+    pub(super) fn of(metadata: &ObjectMeta) -> Self {
         Self(metadata.resource_version.clone().unwrap_or_default().into())
     }
 

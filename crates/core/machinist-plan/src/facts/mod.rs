@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 mod attachment;
+mod capi;
 mod class;
 mod cloud_node;
 mod freeze;
@@ -22,6 +23,10 @@ mod service;
 mod token;
 
 pub use attachment::AttachmentFacts;
+pub use capi::{
+    ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts, MailRequestFacts,
+    MailgunClusterFacts, MailgunMachineFacts, ObjectFacts,
+};
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
 pub use cloud_node::{CloudNodeFacts, NodeConditionFacts, RawVersion};
 pub use freeze::{FreezeFacts, FrozenCondition};

@@ -1,23 +1,15 @@
-//! The pages of the book about the reasons: `docs/src/stuck`, one page per reason.
-//!
-//! The compiler reports a reason without a row in [`rows!`]. The tests report a row without a page,
-//! a page without a row, and a page that quotes another text than the reason renders. With
-//! `UPDATE_EXPECT=1` the tests rewrite the quoted texts, the index and the table of contents; the
-//! other text of a page is written by hand.
-
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::PathBuf;
+//! The pages of the book about the reasons of the machine API: `docs/src/stuck`.
 
 use machinist_core::Call;
 use machinist_instance::ErrorKind;
 
 use super::*;
+use crate::pages::{Chapter, Page, rows};
 
 /// Pages about reasons that another crate renders. A test of that crate compares the quoted text.
 const OF_OTHER_CRATES: [(&str, &str, &str); 1] = [(
     CLUSTER,
-    "namespace-not-served",
+    "stuck/namespace-not-served",
     "no running controller serves namespace team (the machine-controller serves default)",
 )];
 
@@ -28,50 +20,12 @@ const DELETION: &str = "A Machine is not deleted";
 const SETS: &str = "A MachineSet or MachineDeployment waits";
 const CLUSTER: &str = "The API server, or the controller itself";
 
-/// The sections of every page, in this order.
-const SECTIONS: [&str; 4] =
-    ["## What the controller does", "## What to check", "## What to do", "## When it resolves on its own"];
-
-/// One page.
-struct Page {
-    group: &'static str,
-    name: String,
-    /// The texts of the example values.
-    texts: Vec<String>,
-}
-
-/// Lists the pages in the order of the table of contents. Each row has the group, the reason and
-/// example values of it.
-macro_rules! rows {
-    ($($group:ident: $reason:pat => [$($example:expr),+ $(,)?];)+) => {
-        /// Fails to compile if a reason has no row.
-        fn ensure_listed(reason: &Reason) {
-            match reason {
-                $($reason => {})+
-            }
-        }
-
-        fn pages() -> Vec<Page> {
-            vec![$({
-                let examples: Vec<Reason> = vec![$(Reason::from($example)),+];
-                for example in &examples {
-                    ensure_listed(example);
-                    assert!(matches!(example, $reason), "{example} is in the row of another reason");
-                }
-                Page {
-                    group: $group,
-                    name: examples[0].page(),
-                    texts: examples.iter().map(ToString::to_string).collect(),
-                }
-            }),+]
-        }
-    };
-}
-
 use McmReason as M;
 use Reason as R;
 
 rows! {
+    never [];
+
     CREATION: R::Contract(M::InvalidSpec(_)) => [
         M::InvalidSpec("spec.class.name is empty: expected the name of a MachineClass".into()),
         M::InvalidSpec("spec.strategy.type Recreate is not supported yet: expected RollingUpdate".into()),
@@ -283,116 +237,25 @@ fn blocked(budget: Option<&str>, never: bool) -> BlockedPod {
     BlockedPod { pod: "default/web-0".to_owned(), budget: budget.map(str::to_owned), never }
 }
 
-fn all_pages() -> Vec<Page> {
-    let others = OF_OTHER_CRATES.map(|(group, name, text)| Page {
+fn chapter() -> Chapter {
+    let others = OF_OTHER_CRATES.map(|(group, path, text)| Page {
         group,
-        name: name.to_owned(),
+        path: path.to_owned(),
         texts: vec![text.to_owned()],
     });
-    pages().into_iter().chain(others).collect()
-}
-
-/// Returns a path below the source folder of the book.
-fn book(path: &str) -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/src")).join(path)
-}
-
-fn read(path: &str) -> String {
-    let file = book(path);
-    fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
-}
-
-fn is_update() -> bool {
-    std::env::var_os("UPDATE_EXPECT").is_some()
-}
-
-/// Requires that a file has this content, or writes it with `UPDATE_EXPECT=1`.
-fn require(path: &str, expected: &str) {
-    if read(path) == expected {
-        return;
+    Chapter {
+        folder: McmReason::PAGES,
+        entry: "- [My machine is stuck](stuck/index.md)",
+        pages: pages().into_iter().chain(others).collect(),
     }
-    assert!(
-        is_update(),
-        "docs/src/{path} is out of date. UPDATE_EXPECT=1 rewrites it. Expected:\n{expected}"
-    );
-    fs::write(book(path), expected).expect("the book is writable");
-}
-
-/// Returns the title of a page: its first line.
-fn title(page: &Page) -> String {
-    let text = read(&format!("stuck/{}.md", page.name));
-    let title = text.lines().next().and_then(|line| line.strip_prefix("# "));
-    title.unwrap_or_else(|| panic!("stuck/{}.md: expected a title in the first line", page.name)).to_owned()
-}
-
-/// Replaces the part of `text` between two lines, which stay.
-fn with_part(text: &str, first: &str, last: &str, part: &str) -> Option<String> {
-    let (before, rest) = text.split_once(&format!("{first}\n"))?;
-    let end = if rest.starts_with(last) { 0 } else { rest.find(&format!("\n{last}"))? + 1 };
-    Some(format!("{before}{first}\n{part}{}", &rest[end..]))
 }
 
 #[test]
 fn every_reason_has_a_page_and_every_page_a_reason() {
-    let pages = all_pages();
-    let wanted: BTreeSet<String> = pages.iter().map(|page| page.name.clone()).collect();
-    assert_eq!(wanted.len(), pages.len(), "two reasons have the same page");
-    let files = fs::read_dir(book("stuck")).expect("the folder exists");
-    let names = files.map(|file| file.expect("readable").file_name().into_string().expect("UTF-8"));
-    let found: BTreeSet<String> = names
-        .filter_map(|name| name.strip_suffix(".md").map(str::to_owned))
-        .filter(|it| it != "index")
-        .collect();
-    let missing: Vec<_> = wanted.difference(&found).collect();
-    assert!(missing.is_empty(), "write docs/src/stuck/<page>.md for: {missing:?}");
-    let unknown: Vec<_> = found.difference(&wanted).collect();
-    assert!(unknown.is_empty(), "no reason has these pages in docs/src/stuck: {unknown:?}");
+    chapter().check_files();
 }
 
-/// One test, because a test that rewrites pages must not run beside one that reads them.
 #[test]
 fn pages_index_and_contents_are_up_to_date() {
-    check_pages();
-    check_index_and_contents();
-}
-
-/// Compares the text that each page quotes, and its sections.
-fn check_pages() {
-    for page in all_pages() {
-        let path = format!("stuck/{}.md", page.name);
-        let text = read(&path);
-        let quoted = page.texts.join("\n") + "\n";
-        let expected = with_part(&text, "```text", "```", &quoted);
-        require(&path, &expected.unwrap_or_else(|| panic!("{path}: expected a block ```text")));
-        let sections: Vec<_> = text.lines().filter(|line| line.starts_with("## ")).collect();
-        assert_eq!(sections, SECTIONS, "the sections of {path}");
-    }
-}
-
-/// Compares the tables of the index and the entries of SUMMARY.md.
-fn check_index_and_contents() {
-    let mut groups: Vec<(&str, Vec<Page>)> = Vec::new();
-    for page in all_pages() {
-        match groups.iter_mut().find(|(group, _)| *group == page.group) {
-            Some((_, pages)) => pages.push(page),
-            None => groups.push((page.group, vec![page])),
-        }
-    }
-    let (mut index, mut contents) = (String::new(), String::new());
-    let mut titles = BTreeMap::new();
-    for (group, pages) in groups {
-        index += &format!("\n### {group}\n\n| `machinist why` says, for example | Page |\n|---|---|\n");
-        for page in pages {
-            let (title, name) = (title(&page), &page.name);
-            index += &format!("| {} | [{title}]({name}.md) |\n", page.texts[0]);
-            contents += &format!("  - [{title}](stuck/{name}.md)\n");
-            let twin = titles.insert(title, name.clone());
-            assert_eq!(twin, None, "stuck/{name}.md has the title of another page");
-        }
-    }
-    index.push('\n');
-    let index = with_part(&read("stuck/index.md"), "<!-- tables -->", "<!-- end of tables -->", &index);
-    require("stuck/index.md", &index.expect("the two marks are in the index"));
-    let summary = with_part(&read("SUMMARY.md"), "- [My machine is stuck](stuck/index.md)", "- ", &contents);
-    require("SUMMARY.md", &summary.expect("SUMMARY.md lists the chapter and one after it"));
+    chapter().check_contents();
 }

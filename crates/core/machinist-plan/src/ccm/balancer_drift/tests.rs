@@ -11,10 +11,12 @@ fn at(second: i64) -> Timestamp {
 fn balancer(key: Option<&str>) -> Balancer {
     Balancer {
         id: "7".to_owned(),
+        native_id: None,
         key: key.map(BalancerKey::new),
         name: "web".to_owned(),
         ingress: Vec::new(),
         ports: Vec::new(),
+        host_ports: Default::default(),
         targets: Vec::new(),
         is_protected: false,
     }

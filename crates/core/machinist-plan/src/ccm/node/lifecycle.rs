@@ -75,10 +75,9 @@ fn find(s: &Snapshot, id: &ProviderId) -> Plan<Action> {
 
 /// The instance exists: follows its power state, and looks again after a wait that doubles.
 fn present(s: &Snapshot, id: &ProviderId, power: Power, ended: Timestamp) -> Lifecycle {
-    let current = s.node.taints();
     let taints = match power {
-        Power::Stopped => taints::shut_down(current),
-        Power::Running => taints::running(current),
+        Power::Stopped => taints_of_stopped(s, ended),
+        Power::Running => taints::running(s.node.taints()),
         Power::Pending | Power::Changing | Power::Deleting => None,
     };
     let acts_at = plus(s.process.acting_since(), s.options.monitor_period);
@@ -89,9 +88,9 @@ fn present(s: &Snapshot, id: &ProviderId, power: Power, ended: Timestamp) -> Lif
     let unready_since = unready_since(s);
     let shortest = s.options.monitor_period;
     let wait = since(ended, unready_since).clamp(shortest, EXISTS_AT_MOST.max(shortest));
-    let look_at = plus(ended, wait);
+    let look_at = plus(ended, s.account.stretched(wait, s.now));
     let plan = if look_at <= s.now {
-        ask(s, id)
+        s.account.saves(s.now).unwrap_or_else(|| ask(s, id))
     } else {
         let instance = id.to_string();
         let why = match power {
@@ -106,6 +105,18 @@ fn present(s: &Snapshot, id: &ProviderId, power: Power, ended: Timestamp) -> Lif
         Plan::until(look_at, why.since(unready_since))
     };
     Lifecycle { taints, plan }
+}
+
+/// The taint `out-of-service` detaches volumes without asking the instance. So two answers, the
+/// confirm period apart, must show that the instance is stopped.
+fn taints_of_stopped(s: &Snapshot, ended: Timestamp) -> Option<Vec<Taint>> {
+    let current = s.node.taints();
+    let confirmed_at = s.stopped_since.map(|first| plus(first, s.options.confirm_period));
+    let is_confirmed = confirmed_at.is_some_and(|confirmed_at| confirmed_at <= ended);
+    match s.options.out_of_service && is_confirmed {
+        true => taints::out_of_service(current),
+        false => taints::shut_down(current),
+    }
 }
 
 /// The instance was absent in the last lookup: collects the proof. `node_removal` deletes the Node.

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use machinist_core::{Answers, Found};
-use machinist_instance::{AccountId, Error, Instance, InstanceRef, NodeName, RecordedId, Sighting};
+use machinist_instance::{AccountId, Error, Instance, InstanceRef, NodeName, Power, RecordedId, Sighting};
 
 use super::Snapshot;
 
@@ -99,5 +99,14 @@ pub fn take_listed(answers: &mut Answers, account: &AccountId, started: Timestam
     answers.shown_in = Some(account.clone());
     if answers.find.as_ref().is_none_or(|found| found.answered.started < started) {
         answers.absence = None;
+    }
+}
+
+/// Returns when the first of several consecutive answers arrived that all showed the instance as
+/// stopped. `before` is the result for the answers before this one.
+pub fn take_power(before: Option<Timestamp>, power: Power, ended: Timestamp) -> Option<Timestamp> {
+    match power {
+        Power::Stopped => before.or(Some(ended)),
+        Power::Pending | Power::Running | Power::Changing | Power::Deleting => None,
     }
 }

@@ -136,6 +136,7 @@ fn new_node() -> World {
         options: Arc::default(),
         node: Arc::new(CloudNodeFacts::parse(&Node::default())),
         recorded: RecordedId::Unset,
+        stopped_since: None,
         ownership: Ownership { account: account.id.clone(), ..Ownership::default() },
         account,
         listed: None,
@@ -153,6 +154,7 @@ fn instance() -> Instance {
     let address = |kind, address: &str| Address { kind, address: address.to_owned() };
     Instance {
         id: ProviderId::parse("sim://1").expect("not empty"),
+        native_id: None,
         key: None,
         cluster: None,
         name: NodeName::new("n").expect("not empty"),
@@ -215,8 +217,7 @@ fn a_new_node_gets_addresses_then_everything_else() {
 #[test]
 fn the_hostname_of_the_cloud_wins() {
     let mut instance = instance();
-    let hostname = Address { kind: AddressKind::Hostname, address: "node0.cloud.internal".to_owned() };
-    instance.addresses.insert(0, hostname);
+    instance.addresses.insert(0, hostname("node0.cloud.internal"));
     let planned = new_node().found(-1, Ok(Sighting::Present(instance))).plan();
     let addresses =
         "addresses Hostname node0.cloud.internal, InternalIP 10.0.0.1, ExternalIP 132.143.154.163\n";
@@ -275,7 +276,8 @@ fn a_failed_lookup_is_reported_and_repeated() {
     assert!(failed(-41, asked).plan().contains(&format!("wait  until {}", at(1))));
 }
 
-/// TN-39: the calls of all Nodes together stay rare, and all continue when one call works.
+/// The plan of TN-39: the calls of all Nodes together stay rare, and all continue when one call
+/// works.
 #[test]
 fn all_new_nodes_continue_when_an_outage_ends() {
     let crowd = Crowd { uninitialized: 20, since: Some(at(-600)), not_ready: 0 };
@@ -316,6 +318,17 @@ fn several_new_nodes_share_one_list() {
     assert!(listed.plan().contains("provider id sim://1"), "a young list needs no lookup");
     let old = new_node().listed(-61, Some(instance()));
     assert!(old.plan().contains("do    driver: find n"));
+}
+
+/// TH-18: a list that lacks the instances of two Nodes answers the question of both.
+#[test]
+fn a_list_without_the_instance_is_not_repeated_at_once() {
+    let two = Crowd { uninitialized: 2, since: Some(at(-5)), not_ready: 0 };
+    let unlisted = |second| new_node().with(|s| s.crowd = two).listed(second, None).plan();
+    let waiting = unlisted(-1);
+    assert!(!waiting.contains("driver"), "{waiting}");
+    assert!(waiting.contains(&format!("wait  until {}", at(3))), "the wait of 4 s: {waiting}");
+    assert!(unlisted(-3).contains("do    driver: list\n"), "{}", unlisted(-3));
 }
 
 /// TN-08, TN-09: see `addresses` for all rows of the filter.
@@ -438,6 +451,26 @@ fn an_initialized_node_follows_its_instance() {
         })
         .contains("addresses InternalIP 10.0.0.1, Hostname n\n")
     );
+    let appeared = listed(|it| it.addresses.push(hostname("cloud.example")));
+    let shown = "addresses InternalIP 10.0.0.1, ExternalIP 132.143.154.163, Hostname cloud.example\n";
+    assert!(appeared.contains(shown), "TN-18: {appeared}");
+    let first = json!([
+        {"type": "Hostname", "address": "cloud.example"},
+        {"type": "InternalIP", "address": "10.0.0.1"},
+        {"type": "ExternalIP", "address": "132.143.154.163"},
+    ]);
+    let gone = initialized().set("/status/addresses", first).listed(-10, Some(instance())).plan();
+    assert!(gone.contains(shown), "TN-18: the Node keeps its hostname, at the end: {gone}");
+    let swapped = listed(|it| {
+        it.addresses[0].kind = AddressKind::ExternalIP;
+        it.addresses[1].kind = AddressKind::InternalIP;
+    });
+    let shown = "addresses ExternalIP 10.0.0.1, InternalIP 132.143.154.163, Hostname n\n";
+    assert!(swapped.contains(shown), "TN-18: {swapped}");
+}
+
+fn hostname(name: &str) -> Address {
+    Address { kind: AddressKind::Hostname, address: name.to_owned() }
 }
 
 /// TN-19
@@ -485,7 +518,7 @@ fn the_account_is_recorded_when_it_shows_the_instance() {
     assert!(shown.contains(&format!("do    node: account {}\n", account())), "{shown}");
 }
 
-/// TN-37: the answers are stored by UID, so a Node of the same name starts without answers.
+/// The lookup ended after a client had deleted the Node.
 #[test]
 fn a_node_being_deleted_is_left_alone() {
     let gone = new_node().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));

@@ -90,6 +90,7 @@ fn answer(suspect: &mut Suspect, second: i64, answer: Result<Sighting, Error>) {
 fn instance() -> Instance {
     Instance {
         id: ProviderId::parse("sim://1").expect("not empty"),
+        native_id: None,
         key: None,
         cluster: None,
         name: NodeName::new("n1").expect("not empty"),
@@ -162,11 +163,27 @@ fn the_node_of_a_missing_instance_is_deleted() {
     assert!(removal.absences().first < removal.absences().last);
 }
 
-/// TL-04: a missing condition Ready counts as Unknown. TL-11: a stopped instance that is missing is
-/// missing.
+/// TL-04: a missing condition Ready counts as Unknown.
 #[test]
 fn a_node_without_conditions_can_be_deleted() {
     assert_eq!(deleted(&changed_node(|node| node.ready = None)), ["n1"]);
+}
+
+/// TL-11: the instance was stopped before it was deleted.
+#[test]
+fn the_node_of_a_stopped_and_missing_instance_is_deleted() {
+    let stopped = changed(|suspect| {
+        suspect.answers = Answers { shown_in: Some(account("token")), ..Answers::default() };
+        answer(suspect, -30, Ok(Sighting::Present(instance())));
+        answer(suspect, -20, Ok(Sighting::Absent));
+        answer(suspect, -5, Ok(Sighting::Absent));
+        Arc::make_mut(&mut suspect.node).taints = Some(vec![k8s_openapi::api::core::v1::Taint {
+            key: names::SHUTDOWN_TAINT.to_owned(),
+            effect: names::NO_SCHEDULE.to_owned(),
+            ..Default::default()
+        }]);
+    });
+    assert_eq!(deleted(&stopped), ["n1"]);
 }
 
 /// Every part of the evidence is needed: without it, no Node is deleted.
@@ -365,19 +382,35 @@ fn announced_deletions_do_not_count_towards_the_brake() {
     assert_eq!(deleted(&braked).len(), 5, "the brake holds only the other one");
 }
 
-/// TL-18: the API server rejects the DELETE of another object. The Node is tried again later, and
-/// does not delay the others.
+/// The API server rejects the DELETE. The Node is tried again later, and does not delay the
+/// others.
 #[test]
 fn a_rejected_deletion_is_retried_later() {
+    let refusal = |count, second| {
+        let attempts = Attempts { count, last: at(second) };
+        Some(Refusal { attempts, message: "nodes is forbidden".to_owned() })
+    };
     let refused = |count, second| {
         let mut s = missing(2);
-        s.suspects[0].refused = Some(Attempts { count, last: at(second) });
+        s.suspects[0].refused = refusal(count, second);
         s
     };
     assert_eq!(deleted(&refused(1, -9)), ["n2"]);
     assert_eq!(deleted(&refused(1, -10)), ["n1", "n2"]);
     assert_eq!(deleted(&refused(9, -299)), ["n2"]);
-    let alone = changed(|suspect| suspect.refused = Some(Attempts { count: 1, last: at(-1) }));
+    let mut alone = changed(|suspect| suspect.refused = refusal(1, -1));
+    check(
+        &alone,
+        expect![[r#"
+            do    node n1: warning DeletingNodeFailed: Failed deleting node n1: nodes is forbidden
+            why   the API server rejected the deletion of Node n1; next: the controller tries again
+            wait  until 2027-01-15T08:00:09Z
+        "#]],
+    );
+    let mut told = Told::default();
+    let message = "Failed deleting node n1: nodes is forbidden";
+    told.note(&EventText::warning(names::DELETING_NODE_FAILED, message), alone.now);
+    alone.told = Arc::new(told);
     check(
         &alone,
         expect![[r#"

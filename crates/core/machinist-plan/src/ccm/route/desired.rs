@@ -74,12 +74,18 @@ pub(super) fn compare(options: &Options, nodes: &[RoutedNode], routes: &[Route])
             claims.insert(destination, claim);
         }
     }
+    let others = nodes.iter().filter(|routed| routed.recorded.ours().is_none());
+    let of_others: BTreeSet<Cidr> =
+        others.flat_map(|routed| &routed.node.pod_cidrs).filter_map(|text| text.parse().ok()).collect();
     let mut kept: BTreeSet<Cidr> = BTreeSet::new();
     for route in routes {
         let Ok(destination) = route.destination.parse::<Cidr>() else { continue };
         let claim = claims.get(&destination);
         if claim.is_some_and(|claim| !kept.contains(&destination) && serves(options, claim, route)) {
             kept.insert(destination);
+            continue;
+        }
+        if of_others.contains(&destination) && claim.is_none() {
             continue;
         }
         // The pod network of a Node is ours, even if the flag does not contain it.
@@ -109,7 +115,11 @@ pub(super) fn compare(options: &Options, nodes: &[RoutedNode], routes: &[Route])
 fn serves(options: &Options, claim: &Claim<'_>, route: &Route) -> bool {
     let is_reached =
         !options.follows_addresses || claim.addresses.is_empty() || claim.addresses.contains(&route.gateway);
-    route.instance.as_ref() == Some(claim.instance) && is_reached
+    match &route.instance {
+        Some(instance) => instance == claim.instance && is_reached,
+        // A list of servers that lacks one is no proof that the server does not exist.
+        None => claim.addresses.contains(&route.gateway),
+    }
 }
 
 /// Whether a change of a Node may change its routes.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_core::{Answered, Call};
-use machinist_instance::{Error, Progress, ProviderId, Route, RouteSpec, RouteTable};
+use machinist_instance::{AccountId, Error, Progress, ProviderId, Route, RouteSpec, RouteTable};
 
 use crate::ccm::account::Failure;
 
@@ -35,6 +35,8 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 /// The routes of the account.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ListedRoutes {
+    /// The account that was listed.
+    pub account: Option<AccountId>,
     /// When the list was answered.
     pub ended: Timestamp,
     /// The routes.
@@ -102,10 +104,11 @@ impl fmt::Display for Change {
 impl RouteMemory {
     /// Stores an answer to `list`.
     pub fn take_list(&mut self, answered: Answered<RouteTable>) {
-        let ended = answered.ended;
+        let Answered { ended, account, .. } = answered;
         match answered.answer {
             Ok(table) => {
-                self.listed = Some(ListedRoutes { ended, table: Arc::new(table), has_assumed: false });
+                self.listed =
+                    Some(ListedRoutes { account, ended, table: Arc::new(table), has_assumed: false });
                 self.list_failed = None;
             }
             Err(error) => self.list_failed = Some(next_failure(self.list_failed.take(), error, ended)),
@@ -114,8 +117,9 @@ impl RouteMemory {
 
     /// Stores an answer to `create`.
     pub fn take_create(&mut self, spec: &RouteSpec, answered: Answered<Progress<()>>) {
+        let account = answered.account.clone();
         if self.take(Change::create(spec), answered)
-            && let Some(listed) = &mut self.listed
+            && let Some(listed) = self.listed_of(account.as_ref())
         {
             let gateway = spec.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
             let (destination, instance) = (spec.destination.clone(), Some(spec.instance.clone()));
@@ -128,13 +132,19 @@ impl RouteMemory {
 
     /// Stores an answer to `delete`.
     pub fn take_delete(&mut self, route: &Route, answered: Answered<Progress<()>>) {
+        let account = answered.account.clone();
         if self.take(Change::delete(route), answered)
-            && let Some(listed) = &mut self.listed
+            && let Some(listed) = self.listed_of(account.as_ref())
         {
             let is_other =
                 |other: &Route| (&other.destination, other.gateway) != (&route.destination, route.gateway);
             Arc::make_mut(&mut listed.table).routes.retain(is_other);
         }
+    }
+
+    /// Returns the routes of that account, if they were listed last.
+    fn listed_of(&mut self, account: Option<&AccountId>) -> Option<&mut ListedRoutes> {
+        self.listed.as_mut().filter(|listed| listed.account.as_ref() == account)
     }
 
     /// Stores the answer to a change. Returns whether the cloud has carried it out.

@@ -7,6 +7,7 @@ use machinist_instance::{AccountId, Error, ErrorKind, Progress, ProviderId, Rout
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ccm::account::Proof;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -42,7 +43,9 @@ fn route(destination: &str, number: u32) -> Route {
 /// Two Nodes, and these routes.
 fn cluster(routes: &[Route]) -> Snapshot {
     let table = RouteTable { routes: routes.to_vec(), limit: Some(100) };
-    let listed = ListedRoutes { ended: at(-60), table: Arc::new(table), has_assumed: false };
+    let account = Some(AccountId::of([&b"sim"[..]]));
+    let listed =
+        ListedRoutes { account: account.clone(), ended: at(-60), table: Arc::new(table), has_assumed: false };
     let cluster = ["10.244.0.0/16", "fd00::/48"].map(|text| text.parse().expect("a network")).to_vec();
     let period = Duration::from_secs(300);
     Snapshot {
@@ -50,10 +53,51 @@ fn cluster(routes: &[Route]) -> Snapshot {
         options: Arc::new(Options { cluster, period, follows_addresses: false }),
         nodes: vec![node(1, &["10.244.1.0/24"]), node(2, &["10.244.2.0/24"])],
         is_synced: true,
-        account: Account { id: Some(AccountId::of([&b"sim"[..]])), ..Account::default() },
+        account: Account { id: account, ..Account::default() },
         memory: RouteMemory { listed: Some(listed), ..RouteMemory::default() },
         told: Arc::default(),
     }
+}
+
+/// A credential of another project, where other clusters have their routes.
+#[test]
+fn routes_of_another_account_are_left_alone() {
+    let foreign = [route("10.244.1.0/24", 9)];
+    let wrong = |s: &Snapshot| plan(s).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+    assert!(wrong(&cluster(&foreign)), "in the right account, the route is in the way");
+    for proof in [Proof::Unlisted, Proof::Missing] {
+        let mut s = cluster(&foreign);
+        s.account.proof = proof;
+        assert!(plan(&s).actions.is_empty(), "{proof:?}");
+    }
+    let mut renewed = cluster(&foreign);
+    renewed.account.id = Some(AccountId::of([&b"other"[..]]));
+    let planned = plan(&renewed);
+    assert!(matches!(planned.actions[..], [Action::List]), "the table is of the old account: {planned}");
+}
+
+/// RC-14: a list of servers that lacks one proves nothing.
+#[test]
+fn a_route_over_the_address_of_its_node_is_kept() {
+    let mut hole = route("10.244.1.0/24", 1);
+    hole.instance = None;
+    let planned = plan(&cluster(&[hole, route("10.244.2.0/24", 2)]));
+    assert!(
+        !planned.actions.iter().any(|it| matches!(it, Action::Delete(_) | Action::Create(_))),
+        "{planned}"
+    );
+}
+
+/// The Node of a dedicated server: its user made the route.
+#[test]
+fn routes_of_nodes_elsewhere_are_kept() {
+    let mut s = cluster(&[route("10.244.7.0/24", 0), route("10.244.1.0/24", 1), route("10.244.2.0/24", 2)]);
+    let is_deleted = |s: &Snapshot| plan(s).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+    assert!(is_deleted(&s), "no Node wants it");
+    let mut elsewhere = node(7, &["10.244.7.0/24"]);
+    elsewhere.recorded = RecordedId::NotOurs { expected: "sim://ID".to_owned() };
+    s.nodes.push(elsewhere);
+    assert!(!is_deleted(&s));
 }
 
 fn both() -> Vec<Route> {
@@ -65,7 +109,8 @@ fn with_nodes(routes: &[Route], nodes: Vec<RoutedNode>) -> Snapshot {
 }
 
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
-    Answered { started: at(second), ended: at(second), account: None, answer }
+    let account = Some(AccountId::of([&b"sim"[..]]));
+    Answered { started: at(second), ended: at(second), account, answer }
 }
 
 /// Returns the planned calls and conditions.

@@ -20,6 +20,10 @@ pub struct BalancerAnswers {
     pub replaced: Option<Inputs>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<Progress<BalancerDeletion>>>,
+    /// End of the last `ensure` that had an outcome. Lists may not show its load balancer yet.
+    pub ensured_at: Option<Timestamp>,
+    /// End of the last `ensure` that failed. The cloud may still carry it out.
+    pub unsure_at: Option<Timestamp>,
     /// Start of the first of several calls that all answered `Working`.
     pub working_since: Option<Timestamp>,
     /// Consecutive failures of the last kind of call; 0 after a success. An answer that asks for a
@@ -52,13 +56,24 @@ impl BalancerAnswers {
         if matches!(answered.answer, Ok(Progress::Done(_))) {
             self.replaced = self.done.replace(inputs).filter(|before| *before != inputs);
         }
+        match &answered.answer {
+            Ok(_) => self.ensured_at = Some(answered.ended),
+            Err(_) => self.unsure_at = Some(answered.ended),
+        }
         self.delete = None;
         self.ensure = Some((inputs, answered));
     }
 
     /// Stores an answer to `delete`.
-    pub fn take_delete(&mut self, answered: Answered<Progress<BalancerDeletion>>) {
+    pub fn take_delete(&mut self, mut answered: Answered<Progress<BalancerDeletion>>) {
         self.count(&answered);
+        let was_deleting = self.delete.as_ref().is_some_and(|last| {
+            last.account == answered.account
+                && matches!(last.answer, Ok(Progress::Working(_) | Progress::Done(BalancerDeletion::Gone)))
+        });
+        if was_deleting && answered.answer == Ok(Progress::Done(BalancerDeletion::Absent)) {
+            answered.answer = Ok(Progress::Done(BalancerDeletion::Gone));
+        }
         self.ensure = None;
         (self.done, self.replaced) = (None, None);
         self.delete = Some(answered);

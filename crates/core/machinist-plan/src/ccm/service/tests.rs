@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use k8s_openapi::api::core::v1::{Node, Service};
-use machinist_instance::{AccountId, BalancerNote, ErrorKind, ProviderId, RecordedId};
+use machinist_instance::{AccountId, BalancerKey, BalancerNote, ErrorKind, ProviderId, RecordedId};
 use serde_json::{Value, json};
 
 use super::*;
@@ -84,6 +84,18 @@ impl World {
     }
 }
 
+/// A process that started at that second.
+fn process(started: i64) -> Process {
+    let promises = machinist_instance::Promises {
+        visible_within: Duration::from_secs(10),
+        call_bound: Duration::from_secs(60),
+        create: machinist_instance::CreateGuarantee::UniqueName,
+        rate: None,
+        keys: machinist_instance::KeyTag::Fixed,
+    };
+    Process { started: at(started), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+}
+
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
     Answered { started: at(second), ended: at(second), account: Some(account()), answer }
 }
@@ -117,10 +129,10 @@ fn new_service() -> World {
     let options = Options { class: "machinist.dev/sim".to_owned(), prefix: "balancer.sim/".to_owned() };
     let snapshot = Snapshot {
         now: at(0),
+        process: process(-86_400),
         options: Arc::new(options),
         service: Arc::new(ServiceFacts::parse(&parsed)),
         backends: backends(&[node("a", |_| {}), node("b", |_| {})]),
-        keys_in_use: Arc::new(vec![BalancerKey::new("0a-1b"), BalancerKey::new("other")]),
         account: Account { id: Some(account()), ..Account::default() },
         answers: BalancerAnswers::default(),
         listed: None,
@@ -137,10 +149,12 @@ fn held_service() -> World {
 fn balancer() -> Balancer {
     Balancer {
         id: "7".to_owned(),
+        native_id: None,
         key: Some(BalancerKey::new("0a-1b")),
         name: "a0a1b".to_owned(),
         ingress: vec![Ingress::Ip { address: "8.8.8.8".parse().expect("an address"), is_proxy: false }],
         ports: vec![80],
+        host_ports: Default::default(),
         targets: ["sim://a", "sim://b"].map(|id| ProviderId::parse(id).expect("not empty")).to_vec(),
         is_protected: false,
     }
@@ -235,7 +249,7 @@ fn another_type_deletes_the_balancer() {
         why   waiting for the cloud to delete the load balancer; next: the cloud answers
         wait  for a change
     "#]]);
-    let gone = changed().told().deleted(1, Ok(Progress::Done(BalancerDeletion::Gone))).later(2);
+    let gone = changed().told().deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21);
     gone.check(expect![[r#"
         do    service: remove finalizer, clear status
         do    event DeletedLoadBalancer: Deleted load balancer
@@ -249,15 +263,42 @@ fn another_type_deletes_the_balancer() {
 fn a_deleted_service_deletes_its_balancer_first() {
     let deleted = || settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     assert!(deleted().plan().contains("do    driver: delete balancer 0a-1b\n"));
-    let foreign = deleted().set("/spec/loadBalancerClass", json!("other"));
-    assert!(foreign.plan().contains("driver: delete balancer"), "the class does not matter here");
     let working = deleted().deleted(0, Ok(Progress::Working("delete".to_owned())));
     assert!(working.plan().starts_with("why   waiting for the cloud to change the load balancer: delete"));
     assert!(working.later(1).plan().contains("driver: delete balancer 0a-1b"));
-    let gone = deleted().deleted(-1, Ok(Progress::Done(BalancerDeletion::Gone)));
+    let gone = deleted().deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21);
     assert!(gone.plan().contains("do    service: remove finalizer, clear status\n"));
     let without = new_service().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     assert!(without.plan().starts_with("why   up to date"), "TS-20: never had a load balancer");
+}
+
+/// SC-01, SC-02: other programs use the finalizer of the same name.
+#[test]
+fn the_finalizer_of_another_class_is_kept() {
+    let deletion = json!(at(-1).to_string());
+    for is_deleting in [false, true] {
+        let foreign = || {
+            let foreign = settled().set("/spec/loadBalancerClass", json!("other"));
+            if is_deleting { foreign.set("/metadata/deletionTimestamp", deletion.clone()) } else { foreign }
+        };
+        foreign().check(expect![[r#"
+            do    driver: delete balancer 0a-1b
+            why   waiting for the cloud to delete the load balancer; next: the cloud answers
+            wait  for a change
+        "#]]);
+        let absent = || foreign().deleted(20, Ok(Progress::Done(BalancerDeletion::Absent)));
+        let kept = absent().later(3600).plan();
+        assert!(kept.starts_with("why   another program provides load balancers of class other; "), "{kept}");
+        let next = if is_deleting { "removes its finalizer" } else { "creates the load balancer" };
+        assert!(kept.contains(&format!("next: the other program {next}\nwait  for a change\n")), "{kept}");
+        let working = foreign().deleted(20, Ok(Progress::Working("delete".to_owned())));
+        working.deleted(22, Ok(Progress::Done(BalancerDeletion::Absent))).later(23).check(expect![[r#"
+            do    service: remove finalizer
+            do    event DeletedLoadBalancer: Deleted load balancer
+            why   removing the finalizer
+            wait  for a change
+        "#]]);
+    }
 }
 
 /// SC-12
@@ -272,6 +313,58 @@ fn a_protected_balancer_is_kept_and_reported() {
         why   removing the finalizer
         wait  for a change
     "#]]);
+}
+
+/// An earlier process, or a call without an answer, may still create the load balancer.
+#[test]
+fn an_absence_counts_when_no_call_can_create_it() {
+    let deleting = || {
+        let at = Value::from(at(-1).to_string());
+        held_service().set("/metadata/deletionTimestamp", at)
+    };
+    let gone = || Ok(Progress::Done(BalancerDeletion::Gone));
+    let releases =
+        |world: World| plan(&world.snapshot()).actions.iter().any(|it| matches!(it, Action::Release));
+    let is_asked_again =
+        |world: World| plan(&world.snapshot()).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+    // An old process that called `ensure` long ago, or never, needs no second look.
+    assert!(releases(deleting().deleted(-1, gone())));
+
+    // The Service is older than the process: 60 s for the call, 10 s until lists show its effect.
+    let young = || deleting().with(|s| s.process = process(-20)).deleted(-1, gone());
+    assert!(!releases(young()));
+    assert!(!releases(young().later(49)) && !is_asked_again(young().later(49)));
+    assert!(is_asked_again(young().later(50)));
+    assert!(releases(young().deleted(50, gone()).later(50)));
+
+    let lost = || Err(Error::new(ErrorKind::Ambiguous, "no answer"));
+    let unsure = || deleting().ensured(-30, lost()).deleted(-1, gone());
+    assert!(!releases(unsure()));
+    assert!(releases(unsure().deleted(40, gone()).later(40)));
+
+    let just_made = || deleting().ensured(-5, Ok(Progress::Working("create".to_owned()))).deleted(-1, gone());
+    assert!(!releases(just_made()));
+    assert!(releases(just_made().deleted(5, gone()).later(5)));
+}
+
+/// In the account of another project, a second load balancer would be created, and the first one
+/// would look deleted.
+#[test]
+fn nothing_is_done_in_an_unproven_account() {
+    let in_account = |world: World, proof| plan(&world.with(|s| s.account.proof = proof).snapshot());
+    let calls = |plan: &Plan<Action>| plan.actions.iter().any(|it| !matches!(it, Action::Tell(_)));
+    let deleting = || {
+        let deleting = held_service().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+        deleting.deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21)
+    };
+    assert!(calls(&in_account(deleting(), Proof::Given)) && calls(&in_account(held_service(), Proof::Given)));
+    for world in [held_service, deleting] {
+        let unlisted = in_account(world(), Proof::Unlisted);
+        assert!(unlisted.actions.is_empty(), "{unlisted}");
+        let missing = in_account(world(), Proof::Missing);
+        assert!(!calls(&missing), "{missing}");
+        assert!(missing.to_string().contains("warning CloudAccountUnproven"), "{missing}");
+    }
 }
 
 /// TS-20
@@ -336,6 +429,11 @@ fn only_relevant_changes_lead_to_another_call() {
     ] {
         assert!(!asks(pointer, value), "{pointer}");
     }
+    let with_protocol = || settled().set("/spec/ports/0/appProtocol", json!("h2c")).ensured(-10, done());
+    let equal = with_protocol().set("/spec/ports/0/appProtocol", json!("h2c"));
+    assert!(!equal.plan().contains("driver"), "{}", equal.plan());
+    let other = with_protocol().set("/spec/ports/0/appProtocol", json!("h2"));
+    assert!(other.plan().contains("driver: ensure"), "{}", other.plan());
     let two = settled().set("/spec/ipFamilies", json!(["IPv4"])).ensured(-10, done());
     assert!(
         !two.set("/spec/ipFamilies", json!(["IPv6"])).plan().contains("driver"),
@@ -416,6 +514,12 @@ fn only_some_changes_of_a_node_matter() {
     for change in change {
         assert!(!is_affected_by(&plain(), &node("a", change)), "{:?}", node("a", change));
     }
+    // A Service may select Nodes by a label, so the set is computed again, but not each balancer
+    // changes.
+    let labelled = node("a", |node| node["metadata"]["labels"]["team"] = json!("blue"));
+    let labelled = backends(&[labelled, node("b", |_| {})]);
+    let planned = settled().with(|s| s.backends = labelled).plan();
+    assert!(planned.starts_with("why   up to date"), "{planned}");
 }
 
 /// SC-26, 4.4 step 1
@@ -519,13 +623,11 @@ fn a_check_after_a_restart_is_silent() {
     assert!(restarted().ensured(1, done()).plan().starts_with("why   up to date"));
 }
 
-/// The spec contains the name of the load balancer and the keys that must not be adopted.
 #[test]
-fn the_spec_names_the_balancer_and_the_other_keys() {
+fn the_spec_names_the_balancer() {
     let uid = "0a1b2c3d-0000-1111-2222-333344445555";
     let world = held_service().set("/metadata/uid", json!(uid));
     let wanted = wanted::of(&world.snapshot()).unwrap_or_else(|text| panic!("{text}"));
     assert_eq!(wanted.spec.name, "a0a1b2c3d00001111222233334444555");
-    assert!(!wanted.spec.keys_in_use.contains(&BalancerKey::new(uid)));
-    assert!(wanted.spec.keys_in_use.contains(&BalancerKey::new("other")));
+    assert_eq!(wanted.spec.key, BalancerKey::new(uid));
 }

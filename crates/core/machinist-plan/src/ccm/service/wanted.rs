@@ -53,14 +53,8 @@ pub(super) fn of(s: &Snapshot) -> Result<Wanted, String> {
         shape: fingerprint(&(service.spec_fingerprint, &listeners, &options, selector_text(s))),
         targets: fingerprint(&targets),
     };
-    let spec = BalancerSpec {
-        key: service.key(),
-        name: default_name(&service.uid),
-        listeners,
-        targets,
-        options,
-        keys_in_use: s.keys_in_use.iter().filter(|key| **key != service.key()).cloned().collect(),
-    };
+    let (key, name) = (service.key(), default_name(&service.uid));
+    let spec = BalancerSpec { key, native_id: None, name, listeners, targets, options };
     Ok(Wanted { spec, inputs, skipped })
 }
 

@@ -11,6 +11,8 @@ fn examples() -> Vec<CcmReason> {
     let (instance, node) = (text("hcloud://42"), text("worker-1"));
     let all = vec![
         R::NoAccount,
+        R::CallsSaved { remaining: 100, limit: 3600 },
+        R::CloudUnknown,
         R::InstanceNotFound { instance: instance.clone() },
         R::LookupBatched,
         R::NodeOfAnotherCloud { id: text("k3s://worker-1"), expected: text("hcloud://NUMBER") },
@@ -32,6 +34,7 @@ fn examples() -> Vec<CcmReason> {
         R::OtherBalancerClass { class: text("example.com/balancer") },
         R::NodeSelectorInvalid { message: text("annotation example.com/node-selector \"(\": expected") },
         R::BalancerWorking { change: text("attach_to_network") },
+        R::AccountUnproven,
         R::NoBackends,
         R::NoNodes,
         R::RouteWorking { change: text("add_route") },
@@ -41,6 +44,9 @@ fn examples() -> Vec<CcmReason> {
     for reason in &all {
         match reason {
             R::NoAccount
+            | R::AccountUnproven
+            | R::CallsSaved { .. }
+            | R::CloudUnknown
             | R::InstanceNotFound { .. }
             | R::LookupBatched
             | R::NodeOfAnotherCloud { .. }
@@ -77,8 +83,8 @@ fn every_reason_has_a_page_name_of_its_own() {
     let examples = examples();
     let pages: BTreeSet<String> = examples.iter().map(|it| Reason::from(it.clone()).page()).collect();
     assert_eq!(pages.len(), examples.len());
-    let core = ["settled", "writing", "calling", "call-failed", "account-paused", "clock-skew"];
-    assert!(core.into_iter().all(|page| !pages.contains(page)));
+    assert!(pages.iter().all(|page| page.starts_with("ccm/stuck/")), "{pages:?}");
+    assert_eq!(Reason::Settled.page(), "stuck/settled", "other contracts have this reason, too");
 }
 
 #[test]

@@ -56,7 +56,8 @@ impl Snapshot {
     /// Returns the reference for the lookup of the instance, with all known properties.
     pub(super) fn instance(&self) -> InstanceRef {
         let name = self.machine.node.clone().or_else(|| NodeName::new(&self.machine.name));
-        InstanceRef { id: self.identity.recorded.ours().cloned(), key: Some(self.key()), name }
+        let id = self.identity.recorded.ours().cloned();
+        InstanceRef { id, key: Some(self.key()), name, native_id: None }
     }
 
     /// Returns the Node if the proof is strong enough to drain and delete it.

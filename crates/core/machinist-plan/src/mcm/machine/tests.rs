@@ -128,6 +128,7 @@ fn instance() -> Instance {
     Instance {
         cluster: Some("ours".to_owned()),
         id: ProviderId::parse("sim:///i-1").expect("well-formed"),
+        native_id: None,
         key: Some(InstanceKey::new(UID)),
         name: NodeName::new("m").expect("not empty"),
         power: Power::Running,
@@ -959,7 +960,7 @@ fn after_the_deletion_the_instance_is_looked_up() {
 
 fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
     let id = by_id.then(|| instance().id);
-    let by = InstanceRef { id, key: Some(InstanceKey::new(UID)), name: NodeName::new("m") };
+    let by = InstanceRef { id, key: Some(InstanceKey::new(UID)), name: NodeName::new("m"), native_id: None };
     Some(Found { by, answered: answered(at(0), at(0), Ok(answer)) })
 }
 

@@ -52,6 +52,30 @@ fn the_node_of_a_stopped_instance_is_tainted() {
     assert!(new_leader.starts_with("why   this process has just started to lead"), "LC-30: {new_leader}");
 }
 
+/// LC-29
+#[test]
+fn out_of_service_needs_two_answers_and_the_flag() {
+    let stopped = |second, since: Option<i64>, flag| {
+        let world = with_shutdown_taint(unready()).found(second, Ok(powered(Power::Stopped)));
+        let options = Options { out_of_service: flag, ..Options::default() };
+        world.with(|s| {
+            s.options = Arc::new(options);
+            s.stopped_since = since.map(at);
+        })
+    };
+    let both = "do    node: taints [node.cloudprovider.kubernetes.io/shutdown:NoSchedule \
+                node.kubernetes.io/out-of-service:NoExecute]\n";
+    assert!(stopped(-1, Some(-16), true).plan().contains(both));
+    for (second, since, flag) in
+        [(-1, Some(-16), false), (-1, Some(-15), true), (-1, Some(-1), true), (-1, None, true)]
+    {
+        let planned = stopped(second, since, flag).plan();
+        assert!(!planned.contains("do "), "{second} {since:?} {flag}: {planned}");
+    }
+    let started = take_power(take_power(None, Power::Stopped, at(-20)), Power::Running, at(-10));
+    assert_eq!(take_power(started, Power::Stopped, at(-1)), Some(at(-1)), "the row begins again");
+}
+
 /// TL-21, TL-03
 #[test]
 fn only_a_stopped_instance_taints_its_node() {

@@ -1,0 +1,494 @@
+//! DockerCluster: the load balancer of the API servers, its endpoint, and the failure domains.
+//!
+//! ```text
+//! claim -> ensure the load balancer -> endpoint -> provisioned, backends in the status
+//! deleted: no machine remains -> delete the load balancer -> absent -> finalizer
+//! ```
+//!
+//! This planner alone decides about the backends. It computes them from the DockerMachines and
+//! Machines at each pass, so a lost event changes nothing. The status lists the machines that the
+//! load balancer has; the bootstrap and the deletion of a machine wait for that list.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::capi::constants::conditions::LOAD_BALANCER_AVAILABLE;
+use machinist_api::capi::{
+    DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
+};
+use machinist_core::{Answered, Call, Known, Process, Step, plus, retry_after};
+use machinist_instance::{
+    AccountId, BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, Error,
+    Ingress, Listener, Progress, ProviderId, TransportProtocol,
+};
+
+use super::conditions::{self, Report};
+use super::gates::{self, Claim};
+use super::{CapiReason, Plan, Reason, Why};
+use crate::facts::{ClusterFacts, DockerClusterFacts};
+
+/// Creates or updates the load balancer.
+pub const ENSURE_BALANCER: Call = Call::change("ensure the load balancer of the API servers");
+/// Deletes the load balancer.
+pub const DELETE_BALANCER: Call = Call::change("delete the load balancer of the API servers");
+
+/// Time between two comparisons of the load balancer with what is wanted.
+const COMPARE_EVERY: Duration = Duration::from_secs(10);
+/// Time between two questions whether the engine has carried out a change.
+const WORKING_AGAIN: Duration = Duration::from_secs(1);
+/// Kind, for the condition Paused.
+const KIND: &str = "DockerCluster";
+
+/// All facts for one decision about one DockerCluster.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The deciding process.
+    pub process: Process,
+    /// The DockerCluster to decide about.
+    pub docker: Arc<DockerClusterFacts>,
+    /// The Cluster that owns it; `Unasked` if there is no owner reference.
+    pub cluster: Known<Arc<ClusterFacts>>,
+    /// The machines of the cluster, sorted by name.
+    pub machines: Vec<Member>,
+    /// Whether the core controllers read failure domains as a list, or only as a map.
+    pub domains_are_listed: bool,
+    /// `namespace/name` of another live object with the same key.
+    pub key_holder: Option<String>,
+    /// Today's engine; absent while it cannot be opened.
+    pub engine: Option<AccountId>,
+    /// The driver's answers about the load balancer.
+    pub answers: BalancerAnswers,
+}
+
+impl Hash for Snapshot {
+    /// The process is excluded like the moment.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, process: _, docker, cluster, machines, .. } = self;
+        (docker, cluster, machines).hash(state);
+        let Self { domains_are_listed, key_holder, engine, answers, .. } = self;
+        (domains_are_listed, key_holder, engine, answers).hash(state);
+    }
+}
+
+/// A machine of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Member {
+    /// Name of the DockerMachine.
+    pub name: String,
+    /// Whether the machine belongs to the control plane.
+    pub is_control_plane: bool,
+    /// Whether the DockerMachine is being deleted.
+    pub is_deleting: bool,
+    /// Whether the Machine is being deleted, so that its Node is drained.
+    pub is_draining: bool,
+    /// The container, once it is recorded.
+    pub container: Option<ProviderId>,
+}
+
+/// The driver's answers about a load balancer. They may be lost at any moment.
+#[derive(Debug, Clone, Default, Hash)]
+pub struct BalancerAnswers {
+    /// The call in flight, and its start.
+    pub in_flight: Option<(Call, Timestamp)>,
+    /// Whether this process has ever started an `ensure`.
+    pub ever_ensured: bool,
+    /// The last answer to `ensure`, with the fingerprint of its spec.
+    pub ensure: Option<(u64, Answered<Progress<Ensured>>)>,
+    /// The last answer to `delete`.
+    pub delete: Option<Answered<Progress<BalancerDeletion>>>,
+    /// Consecutive failures.
+    pub failures: u32,
+}
+
+/// One call for one DockerCluster.
+#[derive(Debug)]
+pub enum Action {
+    /// Writes finalizer, key and engine: the intent.
+    Claim(Claim),
+    /// Asks the driver to create or update the load balancer.
+    Ensure {
+        /// The wanted load balancer.
+        spec: Box<BalancerSpec>,
+        /// Fingerprint of the spec, to store with the answer.
+        inputs: u64,
+    },
+    /// Writes the address of the API servers.
+    SetEndpoint(Endpoint),
+    /// Replaces the changed fields of the status, guarded by the version of the object.
+    SetStatus(Box<DockerClusterStatus>),
+    /// Asks the driver to delete the load balancer.
+    Delete(BalancerRef),
+    /// Removes the finalizer.
+    Release,
+}
+
+/// Decides the next actions for one DockerCluster.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    let object = &s.docker.object;
+    if s.docker.is_managed_externally() {
+        let next = Step::Expect("the other program fills in the endpoint and the status");
+        return Plan::idle(Why::new(CapiReason::ManagedExternally, next));
+    }
+    if gates::is_paused(object, s.cluster.present().map(Arc::as_ref)) {
+        let cluster_is_paused = s.cluster.present().is_some_and(|cluster| cluster.is_paused);
+        let report = conditions::paused(KIND, cluster_is_paused, object.is_paused());
+        let why = Why::new(
+            CapiReason::Paused { causes: report.message.clone() },
+            Step::Expect("the controller continues when the pause ends"),
+        );
+        return with_reports(s, Plan::idle(why), &[report], |_| {});
+    }
+    if let Some(since) = object.deleting_since {
+        return delete(s, since);
+    }
+    let cluster = match &s.cluster {
+        Known::Present(cluster) => cluster.clone(),
+        Known::Unasked => return wait(CapiReason::OwnerUnset { kind: "Cluster" }, "the Cluster adopts it"),
+        Known::Absent => {
+            let owner = format!("Cluster {}", object.owner("Cluster").unwrap_or_default());
+            return wait(
+                CapiReason::OwnerMissing { owner },
+                "the Cluster appears, or this object is deleted",
+            );
+        }
+    };
+    let Some(engine) = s.engine.clone() else { return no_engine() };
+    if let Some(object) = &s.key_holder {
+        let fix = format!("remove the annotation {} from the copied object", constants::KEY_ANNOTATION);
+        return Plan::idle(Why::new(CapiReason::KeyTaken { object: object.clone() }, Step::Fix(fix)));
+    }
+    if let Some(claim) = gates::claim(object, constants::DOCKER_CLUSTER_FINALIZER, &engine) {
+        let why = Why::new(
+            Reason::Writing("adding the finalizer, which records that a load balancer may exist"),
+            Step::Expect("the load balancer is created"),
+        );
+        return Plan::act(Action::Claim(claim), why);
+    }
+    if gates::recorded_engine(object).is_some_and(|recorded| recorded != engine) {
+        let fix = "start the provider with the engine that has the load balancer".to_owned();
+        return Plan::idle(Why::new(CapiReason::OtherEngine, Step::Fix(fix)));
+    }
+    ensure(s, &cluster)
+}
+
+fn wait(reason: CapiReason, next: &'static str) -> Plan<Action> {
+    Plan::idle(Why::new(reason, Step::Expect(next)))
+}
+
+fn no_engine() -> Plan<Action> {
+    Plan::idle(Why::new(Reason::Looking("the engine"), Step::Expect("the engine answers")))
+}
+
+fn calling(call: Call) -> Why {
+    Why::new(Reason::Calling(call), Step::Expect("the engine answers"))
+}
+
+fn ensure(s: &Snapshot, cluster: &ClusterFacts) -> Plan<Action> {
+    if let Some((call, since)) = s.answers.in_flight {
+        return Plan::idle(calling(call).since(since));
+    }
+    let spec = wanted(s, cluster);
+    let inputs = fingerprint(&spec);
+    let call = || {
+        let spec = Box::new(spec.clone());
+        Plan::act(Action::Ensure { spec, inputs }, calling(ENSURE_BALANCER))
+    };
+    let Some((last, answered)) = &s.answers.ensure else { return call() };
+    match &answered.answer {
+        Ok(Progress::Done(_)) if *last != inputs => call(),
+        Ok(Progress::Done(ensured)) => {
+            let due = plus(answered.ended, COMPARE_EVERY);
+            if due <= s.now {
+                return call();
+            }
+            available(s, ensured).no_later_than(due)
+        }
+        Ok(Progress::Working(change)) => {
+            let due = plus(answered.ended, WORKING_AGAIN);
+            if due <= s.now || *last != inputs {
+                return call();
+            }
+            let reason = CapiReason::BalancerWorking { change: change.clone() };
+            let plan = Plan::until(due, wait(reason, "the load balancer is ready").why);
+            unavailable(s, plan, change.clone())
+        }
+        Err(_) if *last != inputs => call(),
+        Err(error) => {
+            let retry = retry_after(error.kind, s.answers.failures, Duration::from_secs(30));
+            let retry_at = plus(answered.ended, retry);
+            if retry_at <= s.now {
+                return call();
+            }
+            let plan = Plan::until(retry_at, failed(ENSURE_BALANCER, error, s.answers.failures, retry_at));
+            unavailable(s, plan, error.message.clone())
+        }
+    }
+}
+
+fn failed(call: Call, error: &Error, failures: u32, retry_at: Timestamp) -> Why {
+    let (kind, message) = (error.kind, error.message.clone());
+    Why::new(Reason::CallFailed { call, kind, message, failures }, Step::Repeat(call, retry_at))
+}
+
+/// Returns the load balancer that the cluster needs.
+fn wanted(s: &Snapshot, cluster: &ClusterFacts) -> BalancerSpec {
+    let spec = &s.docker.spec;
+    let port = spec.control_plane_endpoint.as_ref().and_then(Endpoint::port).unwrap_or(constants::API_PORT);
+    let listeners =
+        vec![Listener { protocol: TransportProtocol::Tcp, port, target_port: constants::API_PORT }];
+    BalancerSpec {
+        key: key(s),
+        native_id: None,
+        name: format!("{}-lb", cluster.object.name),
+        listeners,
+        targets: targets(&s.machines),
+        options: s.docker.balancer_options(&cluster.object.name),
+    }
+}
+
+/// Returns the backends: the containers of the control plane. A machine that is drained keeps its
+/// connections and gets no new ones, unless it is the only one.
+fn targets(machines: &[Member]) -> Vec<BalancerTarget> {
+    let members = || machines.iter().filter(|member| member.is_control_plane && !member.is_deleting);
+    let is_alone = members().count() < 2;
+    let target = |member: &Member| {
+        let is_drained = member.is_draining && !is_alone;
+        Some(BalancerTarget {
+            node: member.name.clone(),
+            instance: member.container.clone()?,
+            weight: if is_drained { BalancerTarget::DRAINING_WEIGHT } else { BalancerTarget::FULL_WEIGHT },
+        })
+    };
+    members().filter_map(target).collect()
+}
+
+fn key(s: &Snapshot) -> BalancerKey {
+    BalancerKey::new(s.docker.object.key().as_str())
+}
+
+fn fingerprint(spec: &BalancerSpec) -> u64 {
+    let mut hash = fnv::FnvHasher::default();
+    spec.hash(&mut hash);
+    hash.finish()
+}
+
+/// The load balancer is as wanted: writes the endpoint, then the status. The order matters, because
+/// the core controller copies the endpoint once the status says that it is complete.
+fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
+    let addresses: Vec<String> = ensured.balancer.ingress.iter().map(address).collect();
+    let Some(host) = addresses.first() else {
+        let reason = CapiReason::BalancerWithoutAddress;
+        let message = reason.to_string();
+        return unavailable(s, wait(reason, "the engine gives it an address"), message);
+    };
+    let read = s.docker.spec.control_plane_endpoint.clone().unwrap_or_default();
+    if !read.is_valid() {
+        let host = if read.host.is_empty() { host.clone() } else { read.host.clone() };
+        let port = Some(read.port().unwrap_or(constants::API_PORT));
+        let why = Why::new(
+            Reason::Writing("writing the address of the API servers"),
+            Step::Expect("the cluster counts as provisioned"),
+        );
+        return Plan::act(Action::SetEndpoint(Endpoint { host, port }), why);
+    }
+    let report =
+        Report::yes(LOAD_BALANCER_AVAILABLE, "Available").in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info");
+    let domains = &s.docker.failure_domains;
+    let listed = s.domains_are_listed;
+    let backends = targets(&s.machines).into_iter().map(|target| target.node).collect();
+    let balancer = LoadBalancerStatus {
+        container_name: Some(ensured.balancer.name.clone()),
+        ips: addresses,
+        host_port: read.port().and_then(|port| ensured.balancer.host_ports.get(&port).copied()),
+        backends,
+    };
+    with_summary(s, Plan::idle(Why::settled()), report, |status| {
+        status.ready = Some(true);
+        status.initialization = Some(Initialization { provisioned: Some(true) });
+        status.failure_domains =
+            if listed { FailureDomain::to_list(domains) } else { FailureDomain::to_map(domains) };
+        status.load_balancer = Some(balancer);
+    })
+}
+
+fn address(ingress: &Ingress) -> String {
+    match ingress {
+        Ingress::Ip { address, .. } => address.to_string(),
+        Ingress::Hostname(name) => name.clone(),
+    }
+}
+
+fn unavailable(s: &Snapshot, plan: Plan<Action>, message: String) -> Plan<Action> {
+    let report = Report::no(LOAD_BALANCER_AVAILABLE, "NotAvailable", message).in_v1(
+        LOAD_BALANCER_AVAILABLE,
+        "LoadBalancerProvisioningFailed",
+        "Warning",
+    );
+    with_summary(s, plan, report, |_| {})
+}
+
+fn delete(s: &Snapshot, since: Timestamp) -> Plan<Action> {
+    let object = &s.docker.object;
+    if !object.has_finalizer(constants::DOCKER_CLUSTER_FINALIZER) {
+        // Without the finalizer no load balancer was ever requested.
+        return Plan::idle(Why::new(
+            Reason::Awaiting("waiting for other clients to remove their finalizers"),
+            Step::Expect("the object is deleted"),
+        ));
+    }
+    if gates::is_abandoned(object) {
+        return release("a user has given up the load balancer", since);
+    }
+    let recorded = gates::recorded_engine(object);
+    let Some(engine) = s.engine.clone() else { return no_engine() };
+    if recorded.is_some_and(|recorded| recorded != engine) {
+        let fix = format!(
+            "start the provider with the engine that has the load balancer, or set annotation {}=true",
+            constants::ABANDON_ANNOTATION
+        );
+        return Plan::idle(Why::new(CapiReason::OtherEngine, Step::Fix(fix)).since(since));
+    }
+    let machines = s.machines.iter().filter(|member| member.is_control_plane).count();
+    if 0 < machines {
+        let why = wait(CapiReason::MachinesRemain { machines }, "the machines are deleted").why.since(since);
+        return deleting(s, Plan::idle(why));
+    }
+    deleting(s, remove_balancer(s, since))
+}
+
+fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
+    if let Some((call, since)) = s.answers.in_flight {
+        return Plan::idle(calling(call).since(since));
+    }
+    let which = BalancerRef { id: None, key: key(s), native_id: None };
+    let call = || Plan::act(Action::Delete(which.clone()), calling(DELETE_BALANCER).since(since));
+    let Some(last) = &s.answers.delete else { return call() };
+    match &last.answer {
+        Ok(Progress::Done(
+            BalancerDeletion::Gone | BalancerDeletion::Absent | BalancerDeletion::Retained,
+        )) => {
+            let counts_from = absence_counts_from(s);
+            match counts_from <= last.started {
+                true => release("removing the finalizer", since),
+                false if counts_from <= s.now => call(),
+                false => Plan::until(
+                    counts_from,
+                    wait(CapiReason::AbsenceNotProven, "the finalizer is removed").why.since(since),
+                ),
+            }
+        }
+        Ok(Progress::Working(change)) => {
+            let due = plus(last.ended, WORKING_AGAIN);
+            let reason = CapiReason::BalancerWorking { change: change.clone() };
+            if due <= s.now {
+                call()
+            } else {
+                Plan::until(due, wait(reason, "it is deleted").why.since(since))
+            }
+        }
+        Err(error) => {
+            let retry = retry_after(error.kind, s.answers.failures, Duration::from_secs(30));
+            let retry_at = plus(last.ended, retry);
+            match retry_at <= s.now {
+                true => call(),
+                false => {
+                    let why = failed(DELETE_BALANCER, error, s.answers.failures, retry_at);
+                    Plan::until(retry_at, why.since(since))
+                }
+            }
+        }
+    }
+}
+
+/// Returns from when on an absence counts: a call of this or of an earlier process may still create
+/// the load balancer.
+fn absence_counts_from(s: &Snapshot) -> Timestamp {
+    let takes = s.process.promises.absence_takes();
+    let own = s.answers.ensure.as_ref().map(|(_, answered)| match &answered.answer {
+        Ok(_) => answered.ended,
+        // The engine may still carry out a call that failed.
+        Err(_) => plus(answered.ended, takes),
+    });
+    let object = &s.docker.object;
+    // A restored object is new, and its load balancer is not.
+    let is_new =
+        s.process.saw_the_birth_of(object.created) && object.recorded_key() == Some(object.uid.as_str());
+    let is_known = own.is_some() || !s.answers.ever_ensured;
+    let own = own.unwrap_or(Timestamp::MIN);
+    if is_new && is_known { own } else { plus(s.process.acting_since(), takes).max(own) }
+}
+
+fn release(what: &'static str, since: Timestamp) -> Plan<Action> {
+    Plan::act(
+        Action::Release,
+        Why::new(Reason::Writing(what), Step::Expect("the object is deleted")).since(since),
+    )
+}
+
+fn deleting(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
+    if plan.actions.iter().any(|action| matches!(action, Action::Release)) {
+        return plan;
+    }
+    let report = Report::no(LOAD_BALANCER_AVAILABLE, "Deleting", "").in_v1(
+        LOAD_BALANCER_AVAILABLE,
+        "Deleting",
+        "Info",
+    );
+    with_summary(s, plan, report, |_| {})
+}
+
+fn with_summary(
+    s: &Snapshot,
+    plan: Plan<Action>,
+    report: Report,
+    change: impl FnOnce(&mut DockerClusterStatus),
+) -> Plan<Action> {
+    let ready = conditions::ready(std::slice::from_ref(&report));
+    with_reports(s, plan, &[report, ready, conditions::paused(KIND, false, false)], change)
+}
+
+/// Puts the write of the status before the actions of a plan, if the status differs.
+fn with_reports(
+    s: &Snapshot,
+    mut plan: Plan<Action>,
+    reports: &[Report],
+    change: impl FnOnce(&mut DockerClusterStatus),
+) -> Plan<Action> {
+    let old = s.docker.status.clone().unwrap_or_default();
+    let mut new = old.clone();
+    change(&mut new);
+    new.conditions = conditions::merge(&old.conditions, reports, s.docker.object.generation, s.now);
+    new.deprecated = conditions::merge_v1(old.deprecated.as_ref(), reports, s.now);
+    let write = (new != old).then(|| Action::SetStatus(Box::new(new)));
+    plan.actions.splice(0..0, write);
+    plan
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(claim) => write!(f, "claim: key {}, engine {}", claim.key, claim.engine),
+            Self::Ensure { spec, .. } => {
+                write!(f, "ensure load balancer {}:", spec.name)?;
+                spec.targets.iter().try_for_each(|target| write!(f, " {}={}", target.node, target.weight))
+            }
+            Self::SetEndpoint(endpoint) => {
+                write!(f, "endpoint: {}:{}", endpoint.host, endpoint.port().unwrap_or_default())
+            }
+            Self::SetStatus(status) => {
+                let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
+                write!(f, "status: {}", ready.map_or("", |it| it.reason.as_str()))
+            }
+            Self::Delete(which) => write!(f, "delete load balancer {}", which.key),
+            Self::Release => f.write_str("remove the finalizer"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

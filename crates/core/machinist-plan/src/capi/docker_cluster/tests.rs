@@ -1,0 +1,126 @@
+//! Table tests of the decisions about a DockerCluster.
+
+use machinist_api::capi::DockerCluster;
+use machinist_instance::{CreateGuarantee, ErrorKind, KeyTag, Promises};
+use serde_json::json;
+
+use super::*;
+
+fn member(name: &str, is_control_plane: bool, is_draining: bool) -> Member {
+    Member {
+        name: name.to_owned(),
+        is_control_plane,
+        is_deleting: false,
+        is_draining,
+        container: ProviderId::parse(&format!("docker:////{name}")).ok(),
+    }
+}
+
+fn weights(machines: &[Member]) -> Vec<(String, u8)> {
+    targets(machines).into_iter().map(|target| (target.node, target.weight)).collect()
+}
+
+#[test]
+fn only_the_control_plane_is_balanced() {
+    let machines = [member("a", true, false), member("b", false, false)];
+    assert_eq!(weights(&machines), [("a".to_owned(), 100)], "M25");
+    let created = Member { container: None, ..member("a", true, false) };
+    assert_eq!(weights(&[created]), [], "a machine without a container is left out");
+}
+
+#[test]
+fn a_drained_machine_gets_no_new_connections() {
+    let machines = [member("a", true, true), member("b", true, false)];
+    assert_eq!(weights(&machines), [("a".to_owned(), 0), ("b".to_owned(), 100)]);
+    assert_eq!(weights(&[member("a", true, true)]), [("a".to_owned(), 100)], "the only one keeps its weight");
+    let deleted = Member { is_deleting: true, ..member("a", true, true) };
+    assert_eq!(weights(&[deleted, member("b", true, false)]), [("b".to_owned(), 100)], "M42");
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).expect("a valid time")
+}
+
+fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
+    Answered { started: at(second), ended: at(second), account: None, answer }
+}
+
+/// A DockerCluster that is deleted at second 100. At second 99 the load balancer was absent.
+fn deleted(change: fn(&mut Snapshot)) -> String {
+    let engine = AccountId::of([b"docker".as_slice(), b"a"]);
+    let docker: DockerCluster = serde_json::from_value(json!({
+        "metadata": {
+            "name": "c", "namespace": "default", "uid": "u1", "resourceVersion": "1",
+            "creationTimestamp": "2027-01-15T08:00:50Z", "deletionTimestamp": "2027-01-15T08:01:30Z",
+            "finalizers": ["dockercluster.infrastructure.cluster.x-k8s.io"],
+            "annotations": {"machinist.dev/key": "default/c/u1", "machinist.dev/engine": engine.as_str()},
+        },
+        "spec": {},
+    }))
+    .expect("a DockerCluster");
+    let promises = Promises {
+        visible_within: Duration::ZERO,
+        call_bound: Duration::from_secs(30),
+        create: CreateGuarantee::UniqueName,
+        rate: None,
+        keys: KeyTag::Fixed,
+    };
+    let gone = answered(99, Ok(Progress::Done(BalancerDeletion::Gone)));
+    let mut s = Snapshot {
+        now: at(100),
+        process: Process {
+            started: at(0),
+            leading_since: None,
+            skew: Duration::ZERO,
+            cloud_skew: None,
+            promises,
+        },
+        docker: Arc::new(DockerClusterFacts::parse(&docker)),
+        cluster: Known::Unasked,
+        machines: Vec::new(),
+        domains_are_listed: true,
+        key_holder: None,
+        engine: Some(engine),
+        answers: BalancerAnswers { delete: Some(gone), ..BalancerAnswers::default() },
+    };
+    change(&mut s);
+    let plan = plan(&s);
+    let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+    actions.map(ToString::to_string).collect()
+}
+
+/// The load balancer was requested at that second, without an answer.
+fn unknown_at(second: i64) -> Option<(u64, Answered<Progress<Ensured>>)> {
+    Some((0, answered(second, Err(Error::new(ErrorKind::Ambiguous, "no answer")))))
+}
+
+#[test]
+fn an_absence_waits_for_a_call_of_unknown_effect() {
+    assert_eq!(deleted(|_| {}), "remove the finalizer", "nothing was requested");
+    assert_eq!(deleted(|s| s.answers.ensure = unknown_at(60)), "remove the finalizer");
+    assert_eq!(deleted(|s| s.answers.ensure = unknown_at(80)), "", "the call may still take effect");
+}
+
+/// The process is older than the object, and the load balancer was absent at second 60.
+fn early(s: &mut Snapshot) {
+    s.process.started = at(40);
+    s.answers.delete = Some(answered(60, Ok(Progress::Done(BalancerDeletion::Gone))));
+    s.now = at(61);
+}
+
+#[test]
+fn a_forgotten_or_older_call_may_still_take_effect() {
+    assert_eq!(deleted(early), "remove the finalizer", "nothing was requested");
+    let forgotten = deleted(|s| {
+        early(s);
+        s.answers.ever_ensured = true;
+    });
+    assert_eq!(forgotten, "", "the clock has stepped since the call");
+    let restored = deleted(|s| {
+        early(s);
+        let mut docker = DockerClusterFacts::clone(&s.docker);
+        docker.object.uid = "u2".to_owned();
+        s.docker = Arc::new(docker);
+    });
+    assert_eq!(restored, "", "the key is older than the object");
+}

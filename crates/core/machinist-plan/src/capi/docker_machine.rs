@@ -1,0 +1,685 @@
+//! DockerMachine: one container, from its creation to its deletion.
+//!
+//! ```text
+//! claim -> ensure -> record the container -> started -> images -> provider id -> provisioned
+//!                                                       -> bootstrap -> Node
+//! deleted: out of the load balancer -> delete -> absent -> finalizer
+//! ```
+//!
+//! A container is provisioned before it is bootstrapped, as a server of a real cloud is. A
+//! container that is recorded is never created again: its absence is reported, and Cluster API
+//! replaces the Machine. The bootstrap runs at most once; the driver reads its progress from the
+//! container, so it does not depend on this process.
+//!
+//! Owner, Cluster and DockerCluster may be missing while the object is deleted.
+
+mod bootstrap;
+mod delete;
+mod status;
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::capi::{DockerMachineStatus, constants};
+use machinist_core::{Answered, Answers, Call, Known, Permit, Process, Step, plus, retry_after};
+use machinist_instance::{
+    AccountId, BootstrapStatus, Error, Instance, InstanceRef, InstanceSpec, NativeId, NodeName, Power,
+    Progress, ProviderId, Readiness, RecordedId, Sighting, UserData,
+};
+use serde_json::{Value, json};
+
+use self::bootstrap::after_provision;
+use self::status::{Container, Depth, with_status};
+use super::gates::{self, Claim};
+use super::{CapiReason, Plan, Reason, Why, conditions};
+use crate::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
+
+pub use self::bootstrap::NodeSeen;
+
+/// Observes whether the container has started.
+pub const READINESS: Call = Call::look("observe the start of the container");
+/// Loads images into the container.
+pub const LOAD_IMAGES: Call = Call::change("load images into the container");
+/// Starts the bootstrap.
+pub const START_BOOTSTRAP: Call = Call::change("start the bootstrap");
+/// Observes the bootstrap.
+pub const PROGRESS: Call = Call::look("observe the bootstrap");
+/// Completes the Node in the workload cluster.
+pub const COMPLETE_NODE: Call = Call::change("complete the Node");
+
+/// Time between two looks at a container that runs.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Time between two observations of work in the container.
+const OBSERVE_EVERY: Duration = Duration::from_secs(2);
+/// Longest host name.
+const LONGEST_NAME: usize = 63;
+
+/// All facts for one decision about one DockerMachine.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The deciding process.
+    pub process: Process,
+    /// The flags of the provider.
+    pub options: Arc<Options>,
+    /// The DockerMachine to decide about.
+    pub machine: Arc<DockerMachineFacts>,
+    /// The Machine that owns it; `Unasked` if there is no owner reference.
+    pub owner: Known<Arc<CoreMachineFacts>>,
+    /// The Cluster of the Machine.
+    pub cluster: Option<Arc<ClusterFacts>>,
+    /// The DockerCluster that the Cluster names.
+    pub infrastructure: Option<Arc<DockerClusterFacts>>,
+    /// The recorded provider id, parsed by the provider.
+    pub recorded: RecordedId,
+    /// `namespace/name` of another live object with the same key.
+    pub key_holder: Option<String>,
+    /// Today's engine; absent while it cannot be opened.
+    pub engine: Option<AccountId>,
+    /// The driver's answers about the container.
+    pub answers: Answers,
+    /// The answers about the work in the container and about its Node.
+    pub steps: StepAnswers,
+}
+
+impl Hash for Snapshot {
+    /// The process is excluded like the moment.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, process: _, options: _, machine, owner, cluster, infrastructure, .. } = self;
+        (machine, owner, cluster, infrastructure).hash(state);
+        let Self { recorded, key_holder, engine, answers, steps, .. } = self;
+        (recorded, key_holder, engine, answers, steps).hash(state);
+    }
+}
+
+/// The last answers about the work in a container. They may be lost at any moment.
+#[derive(Debug, Clone, Default, Hash)]
+pub struct StepAnswers {
+    /// Whether the container has started.
+    pub readiness: Option<Answered<Readiness>>,
+    /// Whether the images are loaded.
+    pub images: Option<Answered<Progress<()>>>,
+    /// Whether the bootstrap was started.
+    pub start: Option<Answered<()>>,
+    /// The progress of the bootstrap.
+    pub progress: Option<Answered<BootstrapStatus>>,
+    /// The Node.
+    pub node: Option<Answered<NodeSeen>>,
+    /// Consecutive failures.
+    pub failures: u32,
+}
+
+/// The flags of the provider.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The image of a version, with `{version}` for the version.
+    pub image: String,
+    /// How long a bootstrap may run if the DockerMachine does not say so.
+    pub bootstrap_timeout: Duration,
+    /// How long a deletion waits for the load balancer.
+    pub balancer_patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            image: "kindest/node:{version}".to_owned(),
+            bootstrap_timeout: Duration::from_secs(300),
+            balancer_patience: Duration::from_secs(30),
+        }
+    }
+}
+
+/// One call for one DockerMachine.
+#[derive(Debug)]
+pub enum Action {
+    /// Writes finalizer, key and engine: the intent.
+    Claim(Claim),
+    /// Replaces the changed fields of the status, guarded by the version of the object.
+    SetStatus(Box<DockerMachineStatus>),
+    /// Asks the driver for the container.
+    Ensure(Box<InstanceSpec>),
+    /// Looks the container up.
+    Find(InstanceRef),
+    /// Writes the id of the container.
+    RecordContainer(NativeId),
+    /// Writes the provider id.
+    RecordProviderId(ProviderId),
+    /// Observes whether the container has started.
+    ObserveStart(InstanceRef),
+    /// Loads images into the container.
+    LoadImages(InstanceRef, Vec<String>),
+    /// Starts the bootstrap with the data of a Secret.
+    StartBootstrap {
+        /// The container.
+        which: InstanceRef,
+        /// Name of the Secret.
+        secret: String,
+        /// How long the bootstrap may run.
+        timeout: Duration,
+    },
+    /// Observes the bootstrap.
+    ObserveBootstrap(InstanceRef),
+    /// Completes the Node in the workload cluster.
+    CompleteNode {
+        /// Name of the Cluster.
+        cluster: String,
+        /// Name of the Node.
+        node: String,
+        /// The provider id of the Node.
+        id: ProviderId,
+        /// Addresses of the container.
+        addresses: Vec<String>,
+    },
+    /// Asks the driver to delete the container.
+    Delete(Permit),
+    /// Removes the finalizer.
+    Release,
+}
+
+/// Decides the next actions for one DockerMachine.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    let object = &s.machine.object;
+    if gates::is_paused(object, s.cluster.as_deref()) {
+        return paused(s);
+    }
+    if let Some(since) = object.deleting_since {
+        return delete::plan(s, since);
+    }
+    let owner = match &s.owner {
+        Known::Present(owner) => owner.clone(),
+        Known::Unasked => return wait(CapiReason::OwnerUnset { kind: "Machine" }, "the Machine adopts it"),
+        Known::Absent => {
+            let owner = format!("Machine {}", object.owner("Machine").unwrap_or_default());
+            return wait(
+                CapiReason::OwnerMissing { owner },
+                "the Machine appears, or this object is deleted",
+            );
+        }
+    };
+    let Some(cluster) = s.cluster.clone() else {
+        let fix = "set the label cluster.x-k8s.io/cluster-name to the name of the Cluster".to_owned();
+        return Plan::idle(Why::new(CapiReason::ClusterUnknown, Step::Fix(fix)));
+    };
+    let Some(infrastructure) = s.infrastructure.clone() else { return no_infrastructure(&cluster) };
+    let Some(engine) = s.engine.clone() else {
+        return Plan::idle(Why::new(Reason::Looking("the engine"), Step::Expect("the engine answers")));
+    };
+    if let Some(object) = &s.key_holder {
+        let fix = format!("remove the annotation {} from the copied object", constants::KEY_ANNOTATION);
+        return Plan::idle(Why::new(CapiReason::KeyTaken { object: object.clone() }, Step::Fix(fix)));
+    }
+    if let Some(claim) = gates::claim(object, constants::DOCKER_MACHINE_FINALIZER, &engine) {
+        let why = Why::new(
+            Reason::Writing("adding the finalizer, which records that a container may exist"),
+            Step::Expect("the container is created"),
+        );
+        return Plan::act(Action::Claim(claim), why);
+    }
+    if gates::recorded_engine(object).is_some_and(|recorded| recorded != engine) {
+        return Plan::idle(Why::new(CapiReason::OtherEngine, Step::Fix(USE_THE_ENGINE.to_owned())));
+    }
+    Work { s, owner: &owner, cluster: &cluster, infrastructure: &infrastructure }.plan()
+}
+
+const USE_THE_ENGINE: &str = "start the provider with the engine that has the container";
+
+/// An object whose gates are open, with its owner, Cluster and DockerCluster.
+struct Work<'s> {
+    s: &'s Snapshot,
+    owner: &'s CoreMachineFacts,
+    cluster: &'s ClusterFacts,
+    infrastructure: &'s DockerClusterFacts,
+}
+
+fn paused(s: &Snapshot) -> Plan<Action> {
+    let object = &s.machine.object;
+    let report = conditions::paused(
+        "DockerMachine",
+        s.cluster.as_ref().is_some_and(|it| it.is_paused),
+        object.is_paused(),
+    );
+    let why = Why::new(
+        CapiReason::Paused { causes: report.message.clone() },
+        Step::Expect("the controller continues when the pause ends"),
+    );
+    let mut plan = Plan::idle(why);
+    plan.actions.extend(status::with_reports(s, &[report], |_| {}));
+    plan
+}
+
+fn wait(reason: CapiReason, next: &'static str) -> Plan<Action> {
+    Plan::idle(Why::new(reason, Step::Expect(next)))
+}
+
+fn no_infrastructure(cluster: &ClusterFacts) -> Plan<Action> {
+    let name = cluster.object.name.clone();
+    let reference = cluster.infrastructure.as_ref();
+    match reference.and_then(|reference| reference.names("DockerCluster")) {
+        Some(infrastructure) => {
+            let infrastructure = format!("DockerCluster {infrastructure}");
+            wait(CapiReason::InfrastructureMissing { infrastructure }, "the DockerCluster appears")
+        }
+        None => wait(CapiReason::InfrastructureUnset { cluster: name }, "the Cluster names a DockerCluster"),
+    }
+}
+
+impl Work<'_> {
+    fn plan(&self) -> Plan<Action> {
+        let (s, cluster) = (self.s, &self.cluster.object.name);
+        if !self.cluster.infrastructure_provisioned {
+            let container = Container::Waiting(
+                "WaitingForClusterInfrastructureReady",
+                "WaitingForClusterInfrastructure",
+                String::new(),
+            );
+            let why = CapiReason::InfrastructureNotReady { cluster: cluster.clone() };
+            return with_status(s, wait(why, "the DockerCluster is provisioned"), container, Depth::Nothing);
+        }
+        if let Some(problem) = unusable_id(s) {
+            return Plan::idle(problem);
+        }
+        if !self.is_recorded() {
+            if let Some(plan) = self.no_data() {
+                return plan;
+            }
+            if LONGEST_NAME < self.name().len() {
+                let reason = CapiReason::NameTooLong { name: self.name() };
+                let fix = "use a shorter name for the Machine or the Cluster".to_owned();
+                return self.broken(Why::new(reason, Step::Fix(fix)), "NotProvisioned");
+            }
+        }
+        if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
+            let why = Why::new(Reason::Calling(call), Step::Expect("the engine answers")).since(since);
+            return Plan::until(until, why);
+        }
+        self.container()
+    }
+
+    /// Whether a container was recorded. Then none is created any more.
+    fn is_recorded(&self) -> bool {
+        self.s.machine.provider_id().is_some() || self.s.native_id().is_some()
+    }
+
+    /// Waits for the bootstrap data, without which no container is created.
+    fn no_data(&self) -> Option<Plan<Action>> {
+        if self.owner.bootstrap_secret.is_some() {
+            return None;
+        }
+        let is_early = !self.owner.is_control_plane
+            && self.cluster.has_control_plane
+            && !self.cluster.control_plane_initialized;
+        let (container, plan) = if is_early {
+            let cluster = self.cluster.object.name.clone();
+            let why = CapiReason::ControlPlaneNotInitialized { cluster };
+            let v1 = "WaitingForControlPlaneAvailable";
+            (
+                Container::Waiting("WaitingForControlPlaneInitialized", v1, String::new()),
+                wait(why, "the first machine of the control plane starts"),
+            )
+        } else {
+            let why = CapiReason::BootstrapDataMissing { machine: self.owner.object.name.clone() };
+            (
+                Container::Waiting("WaitingForBootstrapData", "WaitingForBootstrapData", String::new()),
+                wait(why, "the bootstrap provider creates the data"),
+            )
+        };
+        Some(with_status(self.s, plan, container, Depth::Nothing))
+    }
+
+    /// Creates the container, or looks it up.
+    fn container(&self) -> Plan<Action> {
+        match self.is_recorded() {
+            true => self.recorded_container(),
+            false => self.new_container(),
+        }
+    }
+
+    fn new_container(&self) -> Plan<Action> {
+        let s = self.s;
+        match s.answers.ensure.as_ref().map(|answered| (&answered.answer, answered.ended)) {
+            Some((Ok(instance), _)) => match &instance.native_id {
+                Some(native) => {
+                    let why = Why::new(
+                        Reason::Writing("recording the id of the container"),
+                        Step::Expect("the container starts"),
+                    );
+                    Plan::act(Action::RecordContainer(native.clone()), why)
+                }
+                // An engine whose names are never given out again needs no second id.
+                None => self.started(instance),
+            },
+            Some((Err(error), ended)) => {
+                let retry_at =
+                    plus(ended, retry_after(error.kind, s.answers.failures, Duration::from_secs(30)));
+                if retry_at <= s.now {
+                    return self.ensure();
+                }
+                let plan = Plan::until(retry_at, failed(Call::ENSURE, error, s.answers.failures, retry_at));
+                let container = Container::Failed("NotProvisioned", error.message.clone());
+                with_status(s, plan, container, Depth::Nothing)
+            }
+            None => self.ensure(),
+        }
+    }
+
+    fn ensure(&self) -> Plan<Action> {
+        let Some(image) = self.image() else {
+            let reason = CapiReason::VersionMissing { machine: self.owner.object.name.clone() };
+            let fix = "set spec.version of the Machine".to_owned();
+            return self.broken(Why::new(reason, Step::Fix(fix)), "NotProvisioned");
+        };
+        let Some(name) = NodeName::new(self.name()) else {
+            return self.broken(Why::new(CapiReason::ClusterUnknown, Step::Nothing), "NotProvisioned");
+        };
+        let spec = InstanceSpec {
+            key: self.s.machine.object.key(),
+            name,
+            cluster: self.cluster.object.name.clone(),
+            provider_spec: self.provider_spec(&image),
+            user_data: UserData::default(),
+            tags: [("machinist.dev/namespace".to_owned(), self.s.machine.object.namespace.clone())].into(),
+            adopt_made_since: None,
+        };
+        let message = format!("Creating container {}", spec.name);
+        let plan = Plan::act(
+            Action::Ensure(Box::new(spec)),
+            Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the engine creates the container")),
+        );
+        with_status(self.s, plan, Container::Failed("NotProvisioned", message), Depth::Nothing)
+    }
+
+    /// Returns the image of the container.
+    fn image(&self) -> Option<String> {
+        let custom = self.s.machine.spec.custom_image.clone().filter(|image| !image.is_empty());
+        let version = self.owner.kubernetes.as_ref();
+        // A tag of an image cannot contain a plus sign.
+        custom.or_else(|| Some(self.s.options.image.replace("{version}", &version?.replace('+', "_"))))
+    }
+
+    fn provider_spec(&self, image: &str) -> Value {
+        let spec = &self.s.machine.spec;
+        let role = if self.owner.is_control_plane { "control-plane" } else { "worker" };
+        let mut value = json!({"image": image, "role": role, "cluster": self.cluster.object.name});
+        if let Some(domain) = &self.owner.failure_domain {
+            value["failureDomain"] = json!(domain);
+        }
+        if !spec.extra_mounts.is_empty() {
+            value["extraMounts"] = json!(spec.extra_mounts);
+        }
+        if !spec.pre_load_images.is_empty() {
+            value["preLoadImages"] = json!(spec.pre_load_images);
+        }
+        value
+    }
+
+    /// Returns the name of the container, which is also its host name and the name of its Node.
+    fn name(&self) -> String {
+        container_name(&self.cluster.object.name, &self.owner.object.name)
+    }
+
+    fn recorded_container(&self) -> Plan<Action> {
+        let s = self.s;
+        let look = || {
+            let why = Why::new(Reason::Calling(Call::FIND), Step::Expect("the engine shows the container"));
+            Plan::act(Action::Find(s.which(Some(self.name()))), why)
+        };
+        let Some(seen) = s.last_look() else { return look() };
+        let is_due = plus(seen.ended, LOOK_EVERY) <= s.now;
+        match seen.shown {
+            Ok(Some(_)) if is_due => look(),
+            Ok(Some(instance)) => {
+                let plan = self.started(instance);
+                plan.no_later_than(plus(seen.ended, LOOK_EVERY))
+            }
+            Ok(None) if is_due => look(),
+            Ok(None) => {
+                let reason = match s.is_foreign() {
+                    true => CapiReason::ContainerNotOurs { container: self.name() },
+                    false => CapiReason::ContainerMissing { container: self.name() },
+                };
+                let fix = "delete the Machine; Cluster API then creates another one".to_owned();
+                let plan = Plan::until(plus(seen.ended, LOOK_EVERY), Why::new(reason, Step::Fix(fix)));
+                let message = format!("Container {} is not running anymore", self.name());
+                with_status(s, plan, Container::Deleted(message), Depth::Nothing)
+            }
+            Err(error) => {
+                let retry = retry_after(error.kind, s.answers.failures, Duration::from_secs(30));
+                let retry_at = plus(seen.ended, retry);
+                match retry_at <= s.now {
+                    true => look(),
+                    false => Plan::until(retry_at, failed(Call::FIND, error, s.answers.failures, retry_at)),
+                }
+            }
+        }
+    }
+
+    /// The container exists: waits until it runs and can be bootstrapped.
+    fn started(&self, instance: &Instance) -> Plan<Action> {
+        let s = self.s;
+        let container = self.name();
+        match instance.power {
+            Power::Running => {}
+            Power::Pending | Power::Changing => {
+                let missing = "the engine starts it".to_owned();
+                let why = wait(CapiReason::ContainerStarting { missing }, "the container runs").why;
+                let look = Plan::act(Action::Find(s.which(Some(container))), why.clone());
+                let due = s.last_look().map_or(s.now, |look| plus(look.ended, OBSERVE_EVERY));
+                let plan = if due <= s.now { look } else { Plan::until(due, why) };
+                return with_status(
+                    s,
+                    plan,
+                    Container::Failed("NotProvisioned", "The container is starting".to_owned()),
+                    Depth::Nothing,
+                );
+            }
+            Power::Stopped | Power::Deleting => {
+                let message = format!("Container {container} is not running anymore");
+                let fix = format!("start container {container} again, or delete the Machine");
+                let why = Why::new(CapiReason::ContainerStopped { container }, Step::Fix(fix));
+                let until = s.last_look().map_or(s.now, |look| plus(look.ended, LOOK_EVERY));
+                let plan = Plan::until(until, why);
+                return with_status(s, plan, Container::Failed("ContainerStopped", message), Depth::Nothing);
+            }
+        }
+        if s.machine.provider_id().is_none()
+            && let Some(plan) = self.prepared(instance)
+        {
+            return plan;
+        }
+        after_provision(self, instance)
+    }
+
+    /// Waits until the operating system and the images are there, and records the provider id.
+    fn prepared(&self, instance: &Instance) -> Option<Plan<Action>> {
+        let s = self.s;
+        let which = || s.which_is(instance);
+        let (readiness, depth) = (s.steps.readiness.as_ref(), |text: &str| Depth::Starting(text.to_owned()));
+        match readiness.map(|answered| (&answered.answer, answered.ended)) {
+            Some((Ok(Readiness::Ready), _)) => {}
+            Some((Ok(Readiness::Booting(missing)), ended)) => {
+                let why = wait(CapiReason::ContainerStarting { missing: missing.clone() }, "it starts").why;
+                let plan = observe(s, ended, why, || Action::ObserveStart(which()));
+                return Some(with_status(s, plan, Container::Runs, depth(missing)));
+            }
+            Some((Err(error), ended)) => {
+                let plan = self.step_failed(READINESS, error, ended, || Action::ObserveStart(which()));
+                return Some(with_status(s, plan, Container::Runs, depth(&error.message)));
+            }
+            None => {
+                let why = Why::new(Reason::Calling(READINESS), Step::Expect("the container starts"));
+                let plan = Plan::act(Action::ObserveStart(which()), why);
+                return Some(with_status(s, plan, Container::Runs, depth("the operating system starts")));
+            }
+        }
+        let images = &s.machine.spec.pre_load_images;
+        let load = || Action::LoadImages(which(), images.clone());
+        match s.steps.images.as_ref().map(|answered| (&answered.answer, answered.ended)) {
+            _ if images.is_empty() => {}
+            Some((Ok(Progress::Done(())), _)) => {}
+            Some((Ok(Progress::Working(image)), ended)) => {
+                let why =
+                    wait(CapiReason::ImagesLoading { image: image.clone() }, "the images are loaded").why;
+                let plan = observe(s, ended, why, load);
+                return Some(with_status(s, plan, Container::Runs, Depth::Loading(image.clone())));
+            }
+            Some((Err(error), ended)) => {
+                let plan = self.step_failed(LOAD_IMAGES, error, ended, load);
+                return Some(with_status(s, plan, Container::Runs, Depth::Loading(error.message.clone())));
+            }
+            None => {
+                let why = Why::new(Reason::Calling(LOAD_IMAGES), Step::Expect("the images are loaded"));
+                let plan = Plan::act(load(), why);
+                return Some(with_status(s, plan, Container::Runs, Depth::Loading(String::new())));
+            }
+        }
+        let why = Why::new(
+            Reason::Writing("writing the provider id"),
+            Step::Expect("the Machine counts as provisioned"),
+        );
+        Some(Plan::act(Action::RecordProviderId(instance.id.clone()), why))
+    }
+
+    fn step_failed(
+        &self,
+        call: Call,
+        error: &Error,
+        ended: Timestamp,
+        again: impl FnOnce() -> Action,
+    ) -> Plan<Action> {
+        let s = self.s;
+        let retry_at = plus(ended, retry_after(error.kind, s.steps.failures, Duration::from_secs(30)));
+        match retry_at <= s.now {
+            true => Plan::act(again(), Why::new(Reason::Calling(call), Step::Expect("the engine answers"))),
+            false => Plan::until(retry_at, failed(call, error, s.steps.failures, retry_at)),
+        }
+    }
+
+    /// An object that a user must correct.
+    fn broken(&self, why: Why, reason: &'static str) -> Plan<Action> {
+        let container = Container::Failed(reason, why.reason.to_string());
+        with_status(self.s, Plan::idle(why), container, Depth::Nothing)
+    }
+}
+
+/// Observes some work again after a moment.
+fn observe(s: &Snapshot, ended: Timestamp, why: Why, action: impl FnOnce() -> Action) -> Plan<Action> {
+    let due = plus(ended, OBSERVE_EVERY);
+    if due <= s.now { Plan::act(action(), why) } else { Plan::until(due, why) }
+}
+
+fn failed(call: Call, error: &Error, failures: u32, retry_at: Timestamp) -> Why {
+    let (kind, message) = (error.kind, error.message.clone());
+    Why::new(Reason::CallFailed { call, kind, message, failures }, Step::Repeat(call, retry_at))
+}
+
+/// Returns the name of the container of a Machine. Machines that core controllers create have the
+/// name of their Cluster as a prefix already.
+pub fn container_name(cluster: &str, machine: &str) -> String {
+    match machine.starts_with(cluster) {
+        true => machine.to_owned(),
+        false => format!("{cluster}-{machine}"),
+    }
+}
+
+/// The recorded id is not one of this provider, so the object is left alone.
+fn unusable_id(s: &Snapshot) -> Option<Why> {
+    let expected = match &s.recorded {
+        RecordedId::Unset | RecordedId::Ours(_) => return None,
+        RecordedId::NotOurs { expected } | RecordedId::Malformed { expected } => expected.clone(),
+    };
+    let id = s.machine.provider_id().unwrap_or_default().to_owned();
+    let reason = CapiReason::ProviderIdNotOurs { id, expected };
+    Some(Why::new(reason, Step::Fix("delete the object and create another one".to_owned())))
+}
+
+/// The last time that an answer showed the container, or its absence.
+struct Look<'s> {
+    /// The container, or its absence, or the failure of the lookup.
+    shown: Result<Option<&'s Instance>, &'s Error>,
+    ended: Timestamp,
+}
+
+impl Snapshot {
+    fn last_look(&self) -> Option<Look<'_>> {
+        let made = self.answers.ensure.as_ref().and_then(|answered| {
+            let instance = answered.answer.as_ref().ok()?;
+            Some(Look { shown: Ok(Some(instance)), ended: answered.ended })
+        });
+        let found = self.answers.find.as_ref().map(|found| {
+            let shown = match &found.answered.answer {
+                Ok(Sighting::Present(instance)) => Ok(Some(instance)),
+                Ok(Sighting::Absent | Sighting::Foreign(_)) => Ok(None),
+                Err(error) => Err(error),
+            };
+            Look { shown, ended: found.answered.ended }
+        });
+        match (made, found) {
+            (Some(made), Some(found)) => Some(if made.ended < found.ended { found } else { made }),
+            (made, found) => found.or(made),
+        }
+    }
+
+    /// Whether the last lookup showed a container of another object.
+    fn is_foreign(&self) -> bool {
+        let answer = self.answers.find.as_ref().map(|found| &found.answered.answer);
+        matches!(answer, Some(Ok(Sighting::Foreign(_))))
+    }
+
+    /// Returns the recorded id of the container.
+    fn native_id(&self) -> Option<NativeId> {
+        NativeId::new(self.machine.object.recorded_container()?)
+    }
+
+    /// Returns all that is known about the identity of the container.
+    fn which(&self, name: Option<String>) -> InstanceRef {
+        InstanceRef {
+            id: self.recorded.ours().cloned(),
+            key: Some(self.machine.object.key()),
+            name: name.and_then(NodeName::new),
+            native_id: self.native_id(),
+        }
+    }
+
+    /// Returns the identity of a container that the engine has shown.
+    fn which_is(&self, instance: &Instance) -> InstanceRef {
+        InstanceRef {
+            id: Some(instance.id.clone()),
+            key: Some(self.machine.object.key()),
+            name: Some(instance.name.clone()),
+            native_id: self.native_id().or_else(|| instance.native_id.clone()),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Claim(claim) => write!(f, "claim: key {}, engine {}", claim.key, claim.engine),
+            Self::SetStatus(status) => {
+                let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
+                write!(f, "status: {}", ready.map_or("", |it| it.reason.as_str()))
+            }
+            Self::Ensure(spec) => write!(f, "ensure {}", spec.name),
+            Self::Find(which) => write!(f, "find {which}"),
+            Self::RecordContainer(id) => write!(f, "record container {id}"),
+            Self::RecordProviderId(id) => write!(f, "record {id}"),
+            Self::ObserveStart(which) => write!(f, "observe the start of {which}"),
+            Self::LoadImages(which, images) => write!(f, "load {} images into {which}", images.len()),
+            Self::StartBootstrap { which, secret, .. } => write!(f, "bootstrap {which} from Secret {secret}"),
+            Self::ObserveBootstrap(which) => write!(f, "observe the bootstrap of {which}"),
+            Self::CompleteNode { cluster, node, id, .. } => {
+                write!(f, "complete Node {node} of Cluster {cluster}: {id}")
+            }
+            Self::Delete(permit) => write!(f, "delete {}: {permit}", permit.which()),
+            Self::Release => f.write_str("remove the finalizer"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

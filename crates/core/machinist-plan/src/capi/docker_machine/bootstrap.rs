@@ -1,0 +1,223 @@
+//! After the provider id is recorded: the bootstrap, and the Node.
+
+use std::cmp::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::ConditionStatus;
+use machinist_api::capi::constants::conditions::BOOTSTRAP_COMPLETED;
+use machinist_core::{Step, plus};
+use machinist_instance::{BootstrapCause, BootstrapFailure, BootstrapState, Instance};
+
+use super::status::{self, Container, Depth, with_changed_status};
+use super::{
+    Action, COMPLETE_NODE, LOOK_EVERY, OBSERVE_EVERY, PROGRESS, START_BOOTSTRAP, Work, observe, wait,
+};
+use crate::capi::conditions::Report;
+use crate::capi::{CapiReason, Plan, Reason, Why};
+
+/// Time between two looks for a Node that has not registered.
+const NODE_AGAIN: Duration = Duration::from_secs(5);
+/// The longest wait before another attempt to reach a workload cluster.
+const UNREACHABLE_AGAIN: Duration = Duration::from_secs(30);
+
+/// The Node of a container, as the workload cluster showed it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum NodeSeen {
+    /// The Node has not registered.
+    Missing,
+    /// The Node has the provider id, and no taint of an uninitialized Node.
+    Complete,
+    /// The Node has another provider id, which cannot be changed.
+    OtherId(String),
+}
+
+/// Marks the machine as provisioned, bootstraps it and completes its Node.
+pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
+    let s = work.s;
+    let (report, plan) = match done_before(work) {
+        true => (status::bootstrapped(), complete_node(work, instance)),
+        false => bootstrap(work, instance),
+    };
+    let is_balanced = work.owner.is_control_plane.then(|| work.is_balanced());
+    with_changed_status(s, plan, Container::Runs, Depth::Bootstrap(report), |status| {
+        status::provisioned(status, instance, is_balanced);
+    })
+}
+
+/// Whether the bootstrap is known to have succeeded: from the status, or after a move because the
+/// Machine has a Node.
+fn done_before(work: &Work<'_>) -> bool {
+    let conditions = work.s.machine.status.iter().flat_map(|status| &status.conditions);
+    let is_recorded = conditions
+        .filter(|condition| condition.type_ == BOOTSTRAP_COMPLETED)
+        .any(|condition| condition.status == ConditionStatus::True);
+    is_recorded || work.owner.node.is_some()
+}
+
+impl Work<'_> {
+    /// Whether the load balancer has this machine.
+    fn is_balanced(&self) -> bool {
+        self.infrastructure.balances(&self.s.machine.object.name)
+    }
+}
+
+fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
+    let s = work.s;
+    let which = || s.which_is(instance);
+    let look = || {
+        let why = Why::new(Reason::Calling(PROGRESS), Step::Expect("the engine shows the bootstrap"));
+        Plan::act(Action::ObserveBootstrap(which()), why)
+    };
+    let unchanged = || recorded_report(work).unwrap_or_else(|| status::bootstrapping(String::new()));
+    let Some(progress) = &s.steps.progress else { return (unchanged(), look()) };
+    // A start that was answered later than the last look has changed the progress. At the same
+    // moment the order is not known, so the container is looked at again a little later.
+    let started = s.steps.start.as_ref().filter(|started| started.answer.is_ok());
+    match started.map(|started| progress.started.cmp(&started.ended)) {
+        Some(Ordering::Less) => return (unchanged(), look()),
+        Some(Ordering::Equal) => {
+            let due = plus(progress.ended, OBSERVE_EVERY);
+            let plan = if due <= s.now { look() } else { Plan::until(due, look().why) };
+            return (unchanged(), plan);
+        }
+        Some(Ordering::Greater) | None => {}
+    }
+    let seen = match &progress.answer {
+        Ok(seen) => seen,
+        Err(error) => {
+            let plan =
+                work.step_failed(PROGRESS, error, progress.ended, || Action::ObserveBootstrap(which()));
+            return (unchanged(), plan);
+        }
+    };
+    match &seen.state {
+        BootstrapState::NotStarted => start(work, instance, progress.ended),
+        BootstrapState::Running { .. } => {
+            let text = seen.state.to_string();
+            let why = wait(CapiReason::Bootstrapping { progress: text.clone() }, "the bootstrap ends").why;
+            let plan = observe(s, progress.ended, why, || Action::ObserveBootstrap(which()));
+            (status::bootstrapping(text), plan)
+        }
+        BootstrapState::Succeeded => (status::bootstrapped(), complete_node(work, instance)),
+        BootstrapState::Failed(failure) => {
+            let fix = "delete the Machine, or let a MachineHealthCheck replace it".to_owned();
+            let reason = CapiReason::BootstrapFailed { cause: failure.cause.to_string() };
+            (failed(failure), Plan::idle(Why::new(reason, Step::Fix(fix))))
+        }
+    }
+}
+
+/// Starts the bootstrap. A machine of the control plane must be behind the load balancer first,
+/// because its bootstrap connects through the load balancer.
+fn start(work: &Work<'_>, instance: &Instance, looked: Timestamp) -> (Report, Plan<Action>) {
+    let s = work.s;
+    let Some(secret) = work.owner.bootstrap_secret.clone() else {
+        let why = CapiReason::BootstrapDataMissing { machine: work.owner.object.name.clone() };
+        let report = status::bootstrapping("Waiting for bootstrap data".to_owned());
+        return (report, wait(why, "the bootstrap provider creates the data"));
+    };
+    if work.owner.is_control_plane && !work.is_balanced() {
+        let cluster = work.infrastructure.object.name.clone();
+        let report = status::bootstrapping("Waiting for the load balancer".to_owned());
+        return (
+            report,
+            wait(CapiReason::LoadBalancerPending { cluster }, "the load balancer is configured"),
+        );
+    }
+    let timeout = s.machine.spec.bootstrap_timeout.as_ref();
+    let timeout = timeout.and_then(|text| text.duration()?.to_std()).filter(|timeout| !timeout.is_zero());
+    let action = || Action::StartBootstrap {
+        which: s.which_is(instance),
+        secret: secret.clone(),
+        timeout: timeout.unwrap_or(s.options.bootstrap_timeout),
+    };
+    let calling = || Why::new(Reason::Calling(START_BOOTSTRAP), Step::Expect("the bootstrap runs"));
+    let begins = || status::bootstrapping("Starting".to_owned());
+    match s.steps.start.as_ref().map(|started| (&started.answer, started.ended)) {
+        None => (begins(), Plan::act(action(), calling())),
+        Some((Err(error), ended)) => {
+            let reason = match error.kind {
+                machinist_instance::ErrorKind::InvalidSpec => "InvalidBootstrapData",
+                _ => "NotCompleted",
+            };
+            let report = status::bootstrap_failed(reason, error.message.clone());
+            (report, work.step_failed(START_BOOTSTRAP, error, ended, action))
+        }
+        // The start was accepted, and a later look shows nothing. The call is idempotent.
+        Some((Ok(()), _)) if plus(looked, OBSERVE_EVERY) <= s.now => {
+            (begins(), Plan::act(action(), calling()))
+        }
+        Some((Ok(()), _)) => (begins(), Plan::until(plus(looked, OBSERVE_EVERY), calling())),
+    }
+}
+
+fn failed(failure: &BootstrapFailure) -> Report {
+    let reason = match failure.cause {
+        BootstrapCause::Exited { .. } | BootstrapCause::Interrupted => "Failed",
+        BootstrapCause::SuccessFileMissing => "SentinelMissing",
+        BootstrapCause::TimedOut { .. } => "TimedOut",
+    };
+    let mut message = failure.cause.to_string();
+    for (name, text) in [("stderr", &failure.stderr), ("stdout", &failure.stdout)] {
+        if !text.is_empty() {
+            message.push_str(&format!("\n{name}: {text}"));
+        }
+    }
+    status::bootstrap_failed(reason, message)
+}
+
+/// Returns the report that the status shows, so that a new process does not change it before it has
+/// looked.
+fn recorded_report(work: &Work<'_>) -> Option<Report> {
+    let mut conditions = work.s.machine.status.iter().flat_map(|status| &status.conditions);
+    let shown = conditions.rfind(|it| it.type_ == BOOTSTRAP_COMPLETED)?;
+    let known = ["Failed", "SentinelMissing", "TimedOut", "InvalidBootstrapData"];
+    match known.iter().find(|reason| **reason == shown.reason) {
+        Some(reason) => Some(status::bootstrap_failed(reason, shown.message.clone())),
+        None => Some(status::bootstrapping(shown.message.clone())),
+    }
+}
+
+/// Gives the Node its provider id and removes the taint of an uninitialized Node.
+fn complete_node(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
+    let (s, cluster) = (work.s, work.cluster);
+    if cluster.has_control_plane && !cluster.control_plane_initialized {
+        let why = CapiReason::ControlPlaneNotInitialized { cluster: cluster.object.name.clone() };
+        return wait(why, "the control plane serves its API");
+    }
+    let node = instance.name.as_str().to_owned();
+    let complete = || {
+        let action = Action::CompleteNode {
+            cluster: cluster.object.name.clone(),
+            node: node.clone(),
+            id: instance.id.clone(),
+            addresses: status::ips(instance),
+        };
+        Plan::act(action, Why::new(Reason::Calling(COMPLETE_NODE), Step::Expect("the Node is complete")))
+    };
+    let again = |ended, after, reason: CapiReason, next| {
+        let due = plus(ended, after);
+        if due <= s.now { complete() } else { Plan::until(due, wait(reason, next).why) }
+    };
+    match s.steps.node.as_ref().map(|answered| (&answered.answer, answered.ended)) {
+        None => complete(),
+        Some((Ok(NodeSeen::Complete), _)) => Plan::idle(Why::settled()),
+        Some((Ok(NodeSeen::Missing), ended)) => again(
+            ended,
+            NODE_AGAIN,
+            CapiReason::NodeMissing { node: node.clone() },
+            "the kubelet registers the Node",
+        ),
+        Some((Ok(NodeSeen::OtherId(id)), ended)) => {
+            let reason = CapiReason::NodeIdMismatch { node: node.clone(), id: id.clone() };
+            again(ended, LOOK_EVERY, reason, "a user deletes the Node, and the kubelet registers it again")
+        }
+        Some((Err(error), ended)) => {
+            let after = NODE_AGAIN.saturating_mul(s.steps.failures.max(1)).min(UNREACHABLE_AGAIN);
+            let cluster = cluster.object.name.clone();
+            let reason = CapiReason::WorkloadUnreachable { cluster, message: error.message.clone() };
+            again(ended, after, reason, "the workload cluster answers")
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Deletion of a DockerMachine: out of the load balancer, delete the container, prove its absence.
+//!
+//! Machine, Cluster and DockerCluster may be missing: the key, the engine and the id of the
+//! container are on the object itself.
+//!
+//! A container with another key is never deleted because of its labels. Two namespaces, or two
+//! management clusters, may have Clusters of the same name. A restored or moved object owns its
+//! container through its annotations.
+
+use jiff::Timestamp;
+use machinist_api::capi::constants;
+use machinist_core::instance::{Departure, Next, Shared};
+use machinist_core::ownership::Ownership;
+use machinist_core::{Answers, Call, Evidence, Known, Step, plus};
+use machinist_instance::{InstanceRef, Sighting};
+
+use super::status::{Container, Depth, with_status};
+use super::{Action, Snapshot, USE_THE_ENGINE, container_name, failed, unusable_id};
+use crate::capi::gates;
+use crate::capi::{CapiReason, Plan, Reason, Why};
+
+pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
+    let object = &s.machine.object;
+    if !object.has_finalizer(constants::DOCKER_MACHINE_FINALIZER) {
+        // Without the finalizer no container was ever requested.
+        return Plan::idle(Why::new(
+            Reason::Awaiting("waiting for other clients to remove their finalizers"),
+            Step::Expect("the object is deleted"),
+        ));
+    }
+    if gates::is_abandoned(object) {
+        return release("a user has given up the container", since);
+    }
+    if let Some(why) = unusable_id(s) {
+        return Plan::idle(why.since(since));
+    }
+    let Some(engine) = s.engine.clone() else {
+        let why = Why::new(Reason::Looking("the engine"), Step::Expect("the engine answers"));
+        return Plan::idle(why.since(since));
+    };
+    let recorded = gates::recorded_engine(object);
+    if recorded.as_ref().is_some_and(|recorded| *recorded != engine) {
+        let fix = format!("{USE_THE_ENGINE}, or set annotation {}=true", constants::ABANDON_ANNOTATION);
+        return Plan::idle(Why::new(CapiReason::OtherEngine, Step::Fix(fix)).since(since));
+    }
+    let plan = drained(s, since).unwrap_or_else(|| remove_container(s, engine, recorded, since));
+    let is_release = plan.actions.iter().any(|action| matches!(action, Action::Release));
+    if is_release { plan } else { with_status(s, plan, Container::Deleting, Depth::Nothing) }
+}
+
+fn release(what: &'static str, since: Timestamp) -> Plan<Action> {
+    Plan::act(
+        Action::Release,
+        Why::new(Reason::Writing(what), Step::Expect("the object is deleted")).since(since),
+    )
+}
+
+/// Waits until the load balancer sends no connection to a machine of the control plane. A load
+/// balancer that cannot be changed does not hold the deletion for long.
+fn drained(s: &Snapshot, since: Timestamp) -> Option<Plan<Action>> {
+    let balancer = s.infrastructure.as_ref().filter(|it| it.object.deleting_since.is_none())?;
+    let until = plus(since, s.options.balancer_patience);
+    if !balancer.balances(&s.machine.object.name) || until <= s.now {
+        return None;
+    }
+    let why = Why::new(
+        Reason::Awaiting("waiting for the load balancer to leave this machine out"),
+        Step::Expect("the container is deleted"),
+    );
+    Some(Plan::until(until, why.since(since)))
+}
+
+#[expect(clippy::disallowed_methods, reason = "this planner weighs the evidence for a Permit")]
+fn remove_container(
+    s: &Snapshot,
+    engine: machinist_instance::AccountId,
+    recorded: Option<machinist_instance::AccountId>,
+    since: Timestamp,
+) -> Plan<Action> {
+    let which = which(s);
+    let container = which.to_string();
+    let ownership = Ownership {
+        account: Some(engine),
+        recorded: recorded.clone(),
+        intended: recorded,
+        ..Ownership::default()
+    };
+    let shared = Shared::default();
+    let answers = answers(s);
+    let departure = Departure {
+        which: which.clone(),
+        owner: s.machine.object.key(),
+        // No container has this tag, so the key of another object is never used.
+        cluster: "",
+        key_holder: s.key_holder.as_deref(),
+        created: s.machine.object.created,
+        evidence: Some(Evidence::ClusterApi),
+        answers: &answers,
+        ownership: &ownership,
+        shared: &shared,
+        inputs: 0,
+        process: &s.process,
+        now: s.now,
+    };
+    let why = |reason: Reason| Why::new(reason, Step::Expect("the finalizer is removed")).since(since);
+    match departure.next() {
+        Next::Gone(_) => release("removing the finalizer", since),
+        Next::Wait { call, since: asked, until } => Plan::until(
+            until,
+            Why::new(Reason::Calling(call), Step::Expect("the engine answers")).since(asked),
+        ),
+        Next::Find | Next::List | Next::AwaitList { .. } => {
+            Plan::act(Action::Find(which), why(Reason::Calling(Call::FIND)))
+        }
+        Next::Record { instance, .. } => {
+            let reason = Reason::Writing("writing the provider id of the container that was found");
+            Plan::act(Action::RecordProviderId(instance.id), why(reason))
+        }
+        Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),
+        Next::Going { look_at } => {
+            Plan::until(look_at, why(CapiReason::ContainerLeaving { container }.into()))
+        }
+        // An object that another program claimed records no engine.
+        Next::NotProven { look_at } | Next::LookTwice { look_at } => {
+            Plan::until(look_at, why(CapiReason::AbsenceNotProven.into()))
+        }
+        Next::Failed { call, error, retry_at } => {
+            Plan::until(retry_at, failed(call, &error, s.answers.failures, retry_at).since(since))
+        }
+        Next::NotOurs { look_at, .. } => {
+            let fix = format!(
+                "delete the container yourself if it is not needed, and set annotation {}=true",
+                constants::ABANDON_ANNOTATION
+            );
+            let why = Why::new(CapiReason::ContainerNotOurs { container }, Step::Fix(fix));
+            Plan::until(look_at, why.since(since))
+        }
+        // There is evidence from the start, the keys of containers are fixed, and the engine was
+        // compared before.
+        Next::NeedsEvidence | Next::Rekey { .. } | Next::OtherAccount { .. } => {
+            Plan::idle(why(CapiReason::OtherEngine.into()))
+        }
+    }
+}
+
+/// Returns the answers with their meaning for this object.
+///
+/// The driver finds a recorded container by its id, even under another name. So a container of
+/// another object proves that the recorded one does not exist.
+fn answers(s: &Snapshot) -> Answers {
+    let mut answers = s.answers.clone();
+    let object = &s.machine.object;
+    // A restored or moved object is newer than its container, so its age proves nothing.
+    let may_be_restored = object.recorded_key() != Some(object.uid.as_str())
+        || object.annotation(constants::CONTAINER_ID_ANNOTATION).is_some();
+    answers.ever_ensured |= may_be_restored;
+    if s.native_id().is_some()
+        && let Some(found) = &mut answers.find
+        && matches!(found.answered.answer, Ok(Sighting::Foreign(_)))
+    {
+        found.answered.answer = Ok(Sighting::Absent);
+    }
+    answers
+}
+
+/// Returns the identity of the container, as far as it is known without owner and Cluster.
+fn which(s: &Snapshot) -> InstanceRef {
+    let object = &s.machine.object;
+    let machine = match &s.owner {
+        Known::Present(owner) => owner.object.name.as_str(),
+        Known::Unasked | Known::Absent => object.owner("Machine").unwrap_or(&object.name),
+    };
+    s.which(object.cluster_label().map(|cluster| container_name(cluster, machine)))
+}

@@ -1,0 +1,182 @@
+//! The status of a DockerMachine: conditions, addresses, and whether it is provisioned.
+
+use machinist_api::capi::constants::conditions::{
+    BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED,
+    PRELOADED_IMAGES_READY,
+};
+use machinist_api::capi::{DockerMachineStatus, Initialization, MachineAddress};
+use machinist_instance::{AddressKind, Instance};
+
+use super::{Action, Snapshot};
+use crate::capi::Plan;
+use crate::capi::conditions::{self, Report};
+
+/// The state of the container, for the condition ContainerProvisioned.
+pub(super) enum Container {
+    /// Something else comes first: the reason, the reason in v1beta1, and a message.
+    Waiting(&'static str, &'static str, String),
+    /// The container does not run: the reason and a message.
+    Failed(&'static str, String),
+    /// The container does not exist any more.
+    Deleted(String),
+    /// The object is being deleted.
+    Deleting,
+    /// The container runs.
+    Runs,
+}
+
+/// How far the work in the container is.
+pub(super) enum Depth {
+    /// The container does not run.
+    Nothing,
+    /// The operating system starts. The text says what is missing.
+    Starting(String),
+    /// Images are loaded. The text says which.
+    Loading(String),
+    /// The bootstrap is pending, runs or has ended.
+    Bootstrap(Report),
+}
+
+fn container(container: Container) -> Report {
+    let no = |reason, v1, severity, message| {
+        Report::no(CONTAINER_PROVISIONED, reason, message).in_v1(CONTAINER_PROVISIONED, v1, severity)
+    };
+    match container {
+        Container::Waiting(reason, v1, message) => no(reason, v1, "Info", message),
+        Container::Failed(reason, message) => no(reason, "ContainerProvisioningFailed", "Warning", message),
+        Container::Deleted(message) => no("NotProvisioned", "ContainerDeleted", "Error", message),
+        Container::Deleting => no("Deleting", "Deleting", "Info", String::new()),
+        Container::Runs => Report::yes(CONTAINER_PROVISIONED, "Provisioned").in_v1(
+            CONTAINER_PROVISIONED,
+            "Provisioned",
+            "Info",
+        ),
+    }
+}
+
+/// Returns the reports in the order of the summary.
+fn parts(state: Container, depth: Depth) -> Vec<Report> {
+    let waits = |type_, reason| Report::no(type_, reason, "");
+    let [cgroups, images, bootstrap] = match depth {
+        Depth::Nothing => [
+            waits(CGROUPS_READY, "WaitingForContainer"),
+            waits(PRELOADED_IMAGES_READY, "WaitingForContainer"),
+            waits(BOOTSTRAP_COMPLETED, "WaitingForContainer"),
+        ],
+        Depth::Starting(missing) => [
+            Report::no(CGROUPS_READY, "NotReady", missing),
+            waits(PRELOADED_IMAGES_READY, "WaitingForCGroups"),
+            waits(BOOTSTRAP_COMPLETED, "WaitingForCGroups"),
+        ],
+        Depth::Loading(image) => [
+            Report::yes(CGROUPS_READY, "Ready"),
+            Report::no(PRELOADED_IMAGES_READY, "NotReady", image),
+            waits(BOOTSTRAP_COMPLETED, "WaitingForPreloadedImages"),
+        ],
+        Depth::Bootstrap(report) => {
+            [Report::yes(CGROUPS_READY, "Ready"), Report::yes(PRELOADED_IMAGES_READY, "Ready"), report]
+        }
+    };
+    vec![cgroups, container(state), images, bootstrap]
+}
+
+/// Returns the report about a bootstrap that runs.
+pub(super) fn bootstrapping(message: String) -> Report {
+    Report::no(BOOTSTRAP_COMPLETED, "NotCompleted", message).in_v1(
+        BOOTSTRAP_EXEC_SUCCEEDED,
+        "Bootstrapping",
+        "Info",
+    )
+}
+
+/// Returns the report about a bootstrap that has failed.
+pub(super) fn bootstrap_failed(reason: &'static str, message: String) -> Report {
+    Report::no(BOOTSTRAP_COMPLETED, reason, message).in_v1(
+        BOOTSTRAP_EXEC_SUCCEEDED,
+        "BootstrapFailed",
+        "Warning",
+    )
+}
+
+/// Returns the report about a bootstrap that has succeeded.
+pub(super) fn bootstrapped() -> Report {
+    Report::yes(BOOTSTRAP_COMPLETED, "Completed").in_v1(BOOTSTRAP_EXEC_SUCCEEDED, "Completed", "Info")
+}
+
+/// Puts the write of the status before the actions of a plan, if the status differs.
+pub(super) fn with_status(s: &Snapshot, plan: Plan<Action>, state: Container, depth: Depth) -> Plan<Action> {
+    with_changed_status(s, plan, state, depth, |_| {})
+}
+
+/// The same, with further changes of the status.
+pub(super) fn with_changed_status(
+    s: &Snapshot,
+    mut plan: Plan<Action>,
+    state: Container,
+    depth: Depth,
+    change: impl FnOnce(&mut DockerMachineStatus),
+) -> Plan<Action> {
+    let mut reports = parts(state, depth);
+    reports.push(conditions::ready(&reports));
+    reports.push(conditions::paused("DockerMachine", false, false));
+    plan.actions.splice(0..0, with_reports(s, &reports, change));
+    plan
+}
+
+/// Returns the write of the status with these reports, if the status differs.
+pub(super) fn with_reports(
+    s: &Snapshot,
+    reports: &[Report],
+    change: impl FnOnce(&mut DockerMachineStatus),
+) -> Option<Action> {
+    let old = s.machine.status.clone().unwrap_or_default();
+    let mut new = old.clone();
+    change(&mut new);
+    new.conditions = conditions::merge(&old.conditions, reports, s.machine.object.generation, s.now);
+    new.deprecated = conditions::merge_v1(old.deprecated.as_ref(), reports, s.now);
+    (new != old).then(|| Action::SetStatus(Box::new(new)))
+}
+
+/// Marks the machine as provisioned, with the facts that the engine shows. The mark is never
+/// removed.
+pub(super) fn provisioned(status: &mut DockerMachineStatus, instance: &Instance, is_balanced: Option<bool>) {
+    status.ready = Some(true);
+    status.initialization = Some(Initialization { provisioned: Some(true) });
+    let addresses = addresses(instance);
+    if !addresses.is_empty() {
+        status.addresses = addresses;
+    }
+    if instance.zone.is_some() {
+        status.failure_domain.clone_from(&instance.zone);
+    }
+    status.load_balancer_configured = is_balanced.or(status.load_balancer_configured);
+}
+
+/// Returns the host name, and each address as an internal and an external one.
+fn addresses(instance: &Instance) -> Vec<MachineAddress> {
+    let of =
+        |type_: &str, address: &str| MachineAddress { type_: type_.to_owned(), address: address.to_owned() };
+    let mut all = vec![of("Hostname", instance.name.as_str())];
+    for address in ips(instance) {
+        all.push(of("InternalIP", &address));
+        all.push(of("ExternalIP", &address));
+    }
+    all
+}
+
+/// Returns the IP addresses of the container, IPv4 first, each once.
+pub(super) fn ips(instance: &Instance) -> Vec<String> {
+    let is_ip = |kind| match kind {
+        AddressKind::InternalIP | AddressKind::ExternalIP => true,
+        AddressKind::Hostname | AddressKind::InternalDNS | AddressKind::ExternalDNS => false,
+    };
+    let mut ips: Vec<std::net::IpAddr> = Vec::new();
+    for address in instance.addresses.iter().filter(|address| is_ip(address.kind)) {
+        match address.address.parse() {
+            Ok(ip) if !ips.contains(&ip) => ips.push(ip),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    ips.sort_by_key(|ip| ip.is_ipv6());
+    ips.iter().map(ToString::to_string).collect()
+}

@@ -1,0 +1,475 @@
+//! Table tests of the decisions about a DockerMachine.
+
+use machinist_api::capi::{Beta2, Cluster, DockerCluster, DockerMachine, Machine};
+use machinist_core::Found;
+use machinist_instance::{
+    BootstrapCause, BootstrapFailure, BootstrapState, CreateGuarantee, ErrorKind, Foreign, KeyTag, Promises,
+};
+use serde_json::{Value, json};
+
+use super::*;
+
+const EPOCH: i64 = 1_800_000_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(EPOCH + second).expect("a valid time")
+}
+
+fn engine() -> AccountId {
+    AccountId::of([b"docker".as_slice(), b"a"])
+}
+
+/// A claimed worker whose gates are open.
+struct Case {
+    machine: Value,
+    owner: Option<Value>,
+    cluster: Option<Value>,
+    infrastructure: Option<Value>,
+    snapshot: fn(&mut Snapshot),
+}
+
+impl Case {
+    fn new() -> Self {
+        Self {
+            machine: json!({
+                "metadata": {
+                    "name": "c-w", "namespace": "default", "uid": "u1", "resourceVersion": "1",
+                    "creationTimestamp": "2027-01-15T08:00:00Z",
+                    "finalizers": ["dockermachine.infrastructure.cluster.x-k8s.io"],
+                    "labels": {"cluster.x-k8s.io/cluster-name": "c"},
+                    "annotations": {
+                        "machinist.dev/key": "default/c-w/u1", "machinist.dev/engine": engine().as_str(),
+                    },
+                    "ownerReferences": [
+                        {"apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine", "name": "c-w", "uid": "m"},
+                    ],
+                },
+                "spec": {},
+            }),
+            owner: Some(json!({
+                "metadata": {"name": "c-w", "namespace": "default", "labels": {}},
+                "spec": {"clusterName": "c", "version": "v1.33.0", "bootstrap": {"dataSecretName": "s"}},
+            })),
+            cluster: Some(json!({
+                "metadata": {"name": "c", "namespace": "default"},
+                "spec": {
+                    "controlPlaneRef": {"kind": "KubeadmControlPlane"},
+                    "infrastructureRef": {
+                        "apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "DockerCluster", "name": "c",
+                    },
+                },
+                "status": {"initialization": {
+                    "infrastructureProvisioned": true, "controlPlaneInitialized": true,
+                }},
+            })),
+            infrastructure: Some(json!({"metadata": {"name": "c", "namespace": "default"}})),
+            snapshot: |_| {},
+        }
+    }
+
+    fn read(&self) -> Snapshot {
+        let parse = |value: &Value| value.clone();
+        let cluster = self.cluster.as_ref().map(|it| {
+            let cluster: Cluster<Beta2> = serde_json::from_value(parse(it)).expect("a Cluster");
+            Arc::new(ClusterFacts::parse(&cluster))
+        });
+        let owner = self.owner.as_ref().map(|it| {
+            let machine: Machine<Beta2> = serde_json::from_value(parse(it)).expect("a Machine");
+            Arc::new(CoreMachineFacts::parse(&machine))
+        });
+        let infrastructure = self.infrastructure.as_ref().map(|it| {
+            let docker: DockerCluster = serde_json::from_value(parse(it)).expect("a DockerCluster");
+            Arc::new(DockerClusterFacts::parse(&docker))
+        });
+        let machine: DockerMachine = serde_json::from_value(parse(&self.machine)).expect("a DockerMachine");
+        let machine = Arc::new(DockerMachineFacts::parse(&machine));
+        let has_owner = machine.object.owner("Machine").is_some();
+        let promises = Promises {
+            visible_within: Duration::ZERO,
+            call_bound: Duration::from_secs(30),
+            create: CreateGuarantee::UniqueName,
+            rate: None,
+            keys: KeyTag::Fixed,
+        };
+        let mut snapshot = Snapshot {
+            now: at(100),
+            process: Process {
+                started: at(0),
+                leading_since: None,
+                skew: Duration::ZERO,
+                cloud_skew: None,
+                promises,
+            },
+            options: Arc::default(),
+            recorded: machine.provider_id().map_or(RecordedId::Unset, RecordedId::any),
+            owner: if has_owner { Known::from_store(owner) } else { Known::Unasked },
+            cluster,
+            infrastructure,
+            key_holder: None,
+            engine: Some(engine()),
+            answers: Answers::default(),
+            steps: StepAnswers::default(),
+            machine,
+        };
+        (self.snapshot)(&mut snapshot);
+        snapshot
+    }
+
+    fn annotations(&mut self) -> &mut serde_json::Map<String, Value> {
+        self.machine["metadata"]["annotations"].as_object_mut().expect("a map")
+    }
+
+    fn plan(&self) -> Plan<Action> {
+        plan(&self.read())
+    }
+
+    /// Returns the code of the reason, and the actions without the status.
+    fn told(&self) -> (String, Vec<String>) {
+        let plan = self.plan();
+        let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+        (plan.why.reason.code().to_owned(), actions.map(ToString::to_string).collect())
+    }
+
+    /// Returns the reason of a condition that the plan writes.
+    fn reports(&self, type_: &str) -> String {
+        let plan = self.plan();
+        let status = plan.actions.iter().find_map(|action| match action {
+            Action::SetStatus(status) => Some(status.clone()),
+            _ => None,
+        });
+        let conditions = status.map(|status| status.conditions).unwrap_or_default();
+        conditions.into_iter().find(|it| it.type_ == type_).map(|it| it.reason).unwrap_or_default()
+    }
+}
+
+fn instance() -> Instance {
+    Instance {
+        id: ProviderId::parse("docker:////c-w").expect("not empty"),
+        native_id: NativeId::new("id-1"),
+        key: Some(machinist_instance::InstanceKey::new("u1")),
+        cluster: Some("c".to_owned()),
+        name: NodeName::new("c-w").expect("not empty"),
+        power: Power::Running,
+        addresses: Vec::new(),
+        instance_type: None,
+        zone: None,
+        region: None,
+        tags: Default::default(),
+        node_labels: Default::default(),
+        created: at(90),
+    }
+}
+
+fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
+    Answered { started: at(second), ended: at(second), account: Some(engine()), answer }
+}
+
+/// The container is recorded, and the last look shows it.
+fn recorded() -> Case {
+    let mut case = Case::new();
+    case.machine["spec"]["providerID"] = json!("docker:////c-w");
+    case.machine["metadata"]["annotations"]["machinist.dev/container-id"] = json!("default/c-w/id-1");
+    case.snapshot = shown;
+    case
+}
+
+fn shown(s: &mut Snapshot) {
+    let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+    s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(instance()))) });
+}
+
+#[test]
+fn the_gates_wait_without_an_action() {
+    let none: Vec<String> = Vec::new();
+    let told = |change: fn(&mut Case)| {
+        let mut case = Case::new();
+        change(&mut case);
+        case.told()
+    };
+    for (row, change, code) in [
+        (
+            "M09",
+            (|case| case.machine["metadata"]["ownerReferences"] = json!([])) as fn(&mut Case),
+            "OwnerUnset",
+        ),
+        ("M09", |case| case.owner = None, "OwnerMissing"),
+        ("M10", |case| case.cluster = None, "ClusterUnknown"),
+        ("M11", |case| case.infrastructure = None, "InfrastructureMissing"),
+        ("M13", |case| case.cluster.as_mut().expect("a Cluster")["spec"]["paused"] = json!(true), "Paused"),
+        (
+            "M13",
+            |case| case.machine["metadata"]["annotations"]["cluster.x-k8s.io/paused"] = json!(""),
+            "Paused",
+        ),
+        (
+            "M17",
+            |case| case.cluster.as_mut().expect("a Cluster")["status"] = json!({}),
+            "InfrastructureNotReady",
+        ),
+        (
+            "M20",
+            |case| case.owner.as_mut().expect("an owner")["spec"]["bootstrap"] = json!({}),
+            "BootstrapDataMissing",
+        ),
+        (
+            "M23",
+            |case| case.owner.as_mut().expect("an owner")["spec"]["version"] = json!(null),
+            "VersionMissing",
+        ),
+        (
+            "engine",
+            |case| case.snapshot = |s| s.engine = Some(AccountId::of([b"b".as_slice()])),
+            "OtherEngine",
+        ),
+        ("copy", |case| case.snapshot = |s| s.key_holder = Some("default/b".to_owned()), "KeyTaken"),
+    ] {
+        assert_eq!(told(change), (code.to_owned(), none.clone()), "{row}");
+    }
+}
+
+#[test]
+fn the_intent_comes_before_the_container() {
+    let mut case = Case::new();
+    case.machine["metadata"]["finalizers"] = json!([]);
+    case.machine["metadata"]["annotations"] = json!({});
+    let (_, actions) = case.told();
+    let engine = engine();
+    assert_eq!(actions, [format!("claim: key default/c-w/u1, engine {}", engine.as_str())], "M14");
+    let (code, actions) = Case::new().told();
+    assert_eq!((code.as_str(), actions), ("Calling", vec!["ensure c-w".to_owned()]), "M22");
+}
+
+#[test]
+fn a_copied_key_is_not_used() {
+    let mut case = Case::new();
+    case.machine["metadata"]["annotations"]["machinist.dev/key"] = json!("default/other/u0");
+    let (_, actions) = case.told();
+    assert!(actions[0].starts_with("claim: key default/c-w/u1"), "{actions:?}");
+}
+
+#[test]
+fn a_copied_object_does_not_own_the_container() {
+    let mut case = deleting();
+    case.machine["metadata"]["namespace"] = json!("copies");
+    case.machine["metadata"]["uid"] = json!("u9");
+    case.snapshot = |_| {};
+    let s = case.read();
+    assert_eq!((s.native_id(), s.machine.object.key().as_str()), (None, "u9"));
+    case.snapshot = container_of_another_object;
+    assert_eq!(case.told(), ("ContainerNotOurs".to_owned(), Vec::new()));
+}
+
+#[test]
+fn a_moved_container_is_kept() {
+    let mut case = recorded();
+    case.machine["metadata"]["uid"] = json!("u2");
+    assert_eq!(case.read().native_id(), NativeId::new("id-1"));
+}
+
+#[test]
+fn a_moved_key_is_kept() {
+    let mut case = Case::new();
+    case.machine["metadata"]["uid"] = json!("u2");
+    assert_eq!(case.read().machine.object.key().as_str(), "u1");
+    assert_eq!(case.told().1, ["ensure c-w"]);
+}
+
+#[test]
+fn a_worker_waits_for_the_control_plane() {
+    let mut case = Case::new();
+    case.owner.as_mut().expect("an owner")["spec"]["bootstrap"] = json!({});
+    case.cluster.as_mut().expect("a Cluster")["status"] =
+        json!({"initialization": {"infrastructureProvisioned": true}});
+    assert_eq!(case.told().0, "ControlPlaneNotInitialized", "M19");
+    assert_eq!(case.reports("ContainerProvisioned"), "WaitingForControlPlaneInitialized", "M50");
+    case.owner.as_mut().expect("an owner")["metadata"]["labels"] =
+        json!({"cluster.x-k8s.io/control-plane": ""});
+    assert_eq!(case.told().0, "BootstrapDataMissing", "M21");
+}
+
+#[test]
+fn a_recorded_container_is_never_created_again() {
+    let mut case = recorded();
+    case.snapshot = |_| {};
+    assert_eq!(case.told().1, ["find docker:////c-w"]);
+    case.snapshot = |s| {
+        let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
+    };
+    assert_eq!(case.told(), ("ContainerMissing".to_owned(), Vec::new()));
+    assert_eq!(case.reports("ContainerProvisioned"), "NotProvisioned");
+}
+
+#[test]
+fn the_provider_id_comes_after_the_images() {
+    let mut case = recorded();
+    case.machine["spec"] = json!({"preLoadImages": ["app:1"]});
+    assert_eq!(case.told().1, ["observe the start of docker:////c-w"]);
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.readiness = Some(answered(99, Ok(Readiness::Ready)));
+    };
+    assert_eq!(case.told().1, ["load 1 images into docker:////c-w"]);
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.readiness = Some(answered(99, Ok(Readiness::Ready)));
+        s.steps.images = Some(answered(99, Ok(Progress::Done(()))));
+    };
+    assert_eq!(case.told().1, ["record docker:////c-w"]);
+}
+
+fn state(state: BootstrapState) -> Option<Answered<BootstrapStatus>> {
+    Some(answered(99, Ok(BootstrapStatus { state, ignored: Vec::new() })))
+}
+
+#[test]
+fn the_bootstrap_starts_once_and_is_observed() {
+    let mut case = recorded();
+    assert_eq!(case.told().1, ["observe the bootstrap of docker:////c-w"], "M28");
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.progress = state(BootstrapState::NotStarted);
+    };
+    assert_eq!(case.told().1, ["bootstrap docker:////c-w from Secret s"], "M26");
+    assert_eq!(case.reports("BootstrapCompleted"), "NotCompleted", "M49");
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.progress = state(BootstrapState::NotStarted);
+        s.steps.start = Some(answered(99, Ok(())));
+    };
+    assert_eq!(case.told().1, Vec::<String>::new(), "an accepted start is observed, not repeated");
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.progress = state(BootstrapState::Failed(BootstrapFailure {
+            cause: BootstrapCause::SuccessFileMissing,
+            kubeadm_started: true,
+            stdout: String::new(),
+            stderr: String::new(),
+        }));
+    };
+    assert_eq!(case.told(), ("BootstrapFailed".to_owned(), Vec::new()), "M31");
+    assert_eq!(case.reports("BootstrapCompleted"), "SentinelMissing", "M32");
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.progress = state(BootstrapState::Succeeded);
+    };
+    assert_eq!(case.told().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M37");
+    assert_eq!(case.reports("Ready"), "Ready");
+}
+
+#[test]
+fn a_machine_with_a_node_is_not_bootstrapped() {
+    let mut case = recorded();
+    case.owner.as_mut().expect("an owner")["status"] = json!({"nodeRef": {"name": "c-w"}});
+    assert_eq!(case.told().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M18");
+}
+
+#[test]
+fn a_control_plane_starts_behind_its_load_balancer() {
+    let mut case = recorded();
+    case.owner.as_mut().expect("an owner")["metadata"]["labels"] =
+        json!({"cluster.x-k8s.io/control-plane": ""});
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.progress = state(BootstrapState::NotStarted);
+    };
+    assert_eq!(case.told(), ("LoadBalancerPending".to_owned(), Vec::new()), "M24");
+    case.infrastructure.as_mut().expect("a DockerCluster")["status"] =
+        json!({"loadBalancer": {"backends": ["c-w"]}});
+    assert_eq!(case.told().1, ["bootstrap docker:////c-w from Secret s"]);
+}
+
+fn deleting() -> Case {
+    let mut case = recorded();
+    case.machine["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:01:00Z");
+    case
+}
+
+#[test]
+fn the_finalizer_is_removed_after_the_container() {
+    let mut case = deleting();
+    case.snapshot = |_| {};
+    let (_, actions) = case.told();
+    assert!(actions[0].starts_with("delete docker:////c-w"), "{actions:?}");
+    case.snapshot = |s| {
+        let error = Error::new(ErrorKind::Unavailable, "busy");
+        s.answers.delete = Some(answered(99, Err(error)));
+    };
+    assert_eq!(case.told().0, "CallFailed", "M41");
+    case.snapshot = |s| s.answers.delete = Some(answered(98, Ok(())));
+    assert_eq!(case.told().1, ["find docker:////c-w"]);
+    case.snapshot = |s| {
+        s.answers.delete = Some(answered(98, Ok(())));
+        let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
+    };
+    assert_eq!(case.told().1, ["remove the finalizer"], "M43");
+}
+
+#[test]
+fn a_deletion_needs_no_other_object() {
+    let mut case = deleting();
+    (case.owner, case.cluster, case.infrastructure) = (None, None, None);
+    case.snapshot = |_| {};
+    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "K13");
+    case.machine["metadata"]["ownerReferences"] = json!([]);
+    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "F34");
+}
+
+#[test]
+fn a_deletion_on_another_engine_waits() {
+    let mut case = deleting();
+    case.snapshot = |s| s.engine = Some(AccountId::of([b"b".as_slice()]));
+    assert_eq!(case.told(), ("OtherEngine".to_owned(), Vec::new()));
+    case.machine["metadata"]["annotations"]["machinist.dev/abandon-containers"] = json!("true");
+    assert_eq!(case.told().1, ["remove the finalizer"]);
+}
+
+/// Another object of a Cluster with the same name has created a container with the same name.
+fn container_of_another_object(s: &mut Snapshot) {
+    let foreign = Foreign {
+        id: instance().id,
+        key: machinist_instance::InstanceKey::new("u9"),
+        cluster: Some("c".to_owned()),
+    };
+    s.answers.delete = Some(answered(97, Err(Error::new(ErrorKind::Denied, "another key"))));
+    let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+    s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Foreign(foreign))) });
+}
+
+#[test]
+fn a_container_of_another_object_is_never_deleted() {
+    let mut case = deleting();
+    case.snapshot = container_of_another_object;
+    assert_eq!(case.told().1, ["remove the finalizer"], "the recorded container is absent");
+    case.annotations().remove("machinist.dev/container-id");
+    assert_eq!(case.told(), ("ContainerNotOurs".to_owned(), Vec::new()), "no container is recorded");
+}
+
+#[test]
+fn an_unrecorded_container_is_looked_up_first() {
+    let mut case = deleting();
+    case.machine["spec"] = json!({});
+    case.annotations().remove("machinist.dev/container-id");
+    case.snapshot = |_| {};
+    assert_eq!(case.told().1, ["find c-w"]);
+}
+
+#[test]
+fn a_restored_object_is_released_only_after_a_look() {
+    let mut case = deleting();
+    case.machine["spec"] = json!({});
+    case.machine["metadata"]["creationTimestamp"] = json!("2027-01-15T08:00:50Z");
+    case.snapshot = |_| {};
+    assert_eq!(case.told().1, ["find c-w"], "a container is recorded");
+    case.annotations().remove("machinist.dev/container-id");
+    assert_eq!(case.told().1, ["remove the finalizer"], "nothing was ever requested");
+    case.annotations().insert("machinist.dev/key".to_owned(), json!("default/c-w/u0"));
+    assert_eq!(case.told().1, ["find c-w"], "the key is older than the object");
+}
+
+#[test]
+fn names_follow_the_cluster() {
+    assert_eq!(container_name("c", "c-w"), "c-w");
+    assert_eq!(container_name("c", "worker"), "c-worker", "M15");
+}

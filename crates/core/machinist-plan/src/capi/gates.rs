@@ -1,0 +1,53 @@
+//! The conditions before any work on an object: its owner, its Cluster, and the claim.
+//!
+//! A claim is one patch with the finalizer, the key and the engine. It is the intent: no call that
+//! creates something begins before the claim was read back. Key and engine are in annotations,
+//! because these survive a move or a restore, after which the object has another UID.
+
+use machinist_api::capi::constants;
+use machinist_instance::AccountId;
+
+use crate::facts::{ClusterFacts, ObjectFacts};
+
+/// The finalizer and the annotations that record that something of an object may exist outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// The finalizer.
+    pub finalizer: &'static str,
+    /// Value of the annotation [`constants::KEY_ANNOTATION`].
+    pub key: String,
+    /// Value of the annotation [`constants::ENGINE_ANNOTATION`].
+    pub engine: String,
+}
+
+/// Returns the claim to write; absent if the object is claimed.
+///
+/// An object that records an engine keeps it, also if today's engine is another one.
+pub(super) fn claim(object: &ObjectFacts, finalizer: &'static str, engine: &AccountId) -> Option<Claim> {
+    let recorded = recorded_engine(object);
+    let is_claimed = object.has_finalizer(finalizer) && object.recorded_key().is_some() && recorded.is_some();
+    if is_claimed {
+        return None;
+    }
+    let key = object.recorded_key().map(|unique| format!("{}/{}/{unique}", object.namespace, object.name));
+    Some(Claim {
+        finalizer,
+        key: key.unwrap_or_else(|| object.new_key()),
+        engine: recorded.unwrap_or_else(|| engine.clone()).as_str().to_owned(),
+    })
+}
+
+/// Returns the engine on which a container of the object may exist.
+pub(super) fn recorded_engine(object: &ObjectFacts) -> Option<AccountId> {
+    AccountId::recorded(object.annotation(constants::ENGINE_ANNOTATION)?)
+}
+
+/// Whether a user has given up the containers of the object.
+pub(super) fn is_abandoned(object: &ObjectFacts) -> bool {
+    object.annotation(constants::ABANDON_ANNOTATION) == Some("true")
+}
+
+/// Whether the object or its Cluster is paused.
+pub fn is_paused(object: &ObjectFacts, cluster: Option<&ClusterFacts>) -> bool {
+    object.is_paused() || cluster.is_some_and(|cluster| cluster.is_paused)
+}

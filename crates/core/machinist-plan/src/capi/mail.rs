@@ -1,0 +1,471 @@
+//! Sends a request by mail at most once, even if processes crash at any point.
+//!
+//! ```text
+//! intent on the object -> one call -> sent | rejected | unknown
+//! unknown -> look the mail up -> found: sent
+//!                             -> certainly not accepted: a new intent, with the same Message-Id
+//! ```
+//!
+//! The mail service has no key that makes a call idempotent. So the intent is written to the object
+//! before the call. A process that finds the intent of another process, or of an earlier one,
+//! cannot know whether the call was made: it asks the mail service by the Message-Id, which was
+//! chosen with the intent. The Message-Id is in the spec and the rest in annotations, because both
+//! survive a move or a restore; the status does not.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_api::capi::constants::conditions::REQUEST_SENT;
+use machinist_api::capi::{OnUncertain, constants};
+use machinist_core::{Answered, Call, Step, plus, retry_after};
+use machinist_instance::{Envelope, Error, ErrorKind};
+use serde::{Deserialize, Serialize};
+
+use super::conditions::Report;
+use super::{CapiReason, Reason, Why};
+use crate::facts::{MailRequestFacts, ObjectFacts};
+
+/// Sends a mail.
+pub const SEND: Call = Call::change("send the mail");
+/// Looks a mail up.
+pub const LOOK_UP: Call = Call::look("look the mail up");
+
+/// The longest duration of a call that sends a mail. The call also begins within this time after
+/// its intent; later, the intent is written again.
+pub const SEND_BOUND: Duration = Duration::from_secs(30);
+/// The mail service shows an accepted mail within this time.
+const VISIBLE_WITHIN: Duration = Duration::from_secs(300);
+/// How far clocks of two processes may differ.
+const SKEW: Duration = Duration::from_secs(60);
+/// After this time the mail service may have forgotten the mail, so an absence proves nothing.
+const REMEMBERED_FOR: Duration = Duration::from_secs(2 * 24 * 3600);
+/// First and longest wait between two look-ups.
+const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// Longest Message-Id that is not shortened to a hash.
+const LONGEST_ID: usize = 200;
+
+/// The intent to send a mail: the content of the annotation
+/// [`constants::SEND_INTENT_ANNOTATION`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Intent {
+    /// Number of the attempt, from 1.
+    pub attempt: u32,
+    /// When the intent was decided.
+    pub at: Timestamp,
+    /// The process that may make the call.
+    pub holder: String,
+    /// Fingerprint of the mail service and its domain. Another one does not show the mail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<String>,
+    /// How the attempt ended; absent until that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Fingerprint of the mail and the credential. A rejected mail is sent again after they change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inputs: Option<String>,
+    /// Message of the mail service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How an attempt ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The mail service did not accept the mail.
+    Rejected,
+    /// Unknown.
+    Unknown,
+}
+
+/// All facts about the mail of one object.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// Identity of this process, unique among all processes.
+    pub process: String,
+    /// Domain of the mail service.
+    pub domain: String,
+    /// Fingerprint of the mail service and its domain; empty if it is not known.
+    pub service: String,
+    /// Recipient of requests without their own.
+    pub recipient: String,
+    /// Fingerprint of the credential.
+    pub credential: String,
+    /// The call in flight, and its start.
+    pub in_flight: Option<(Call, Timestamp)>,
+    /// Whether this process wrote the present intent and made no call of unknown effect since.
+    pub may_send: bool,
+    /// The last answer to the call that sends the mail.
+    pub sent: Option<Answered<()>>,
+    /// The last answer to a look-up: whether the mail service shows the mail.
+    pub looked: Option<Answered<bool>>,
+    /// Consecutive failures of the last sort of call.
+    pub failures: u32,
+}
+
+impl Hash for Snapshot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, process: _, domain: _, recipient: _, service, credential, .. } = self;
+        (service, credential).hash(state);
+        self.in_flight.hash(state);
+        let Self { may_send, sent, looked, failures, .. } = self;
+        (may_send, sent, looked, failures).hash(state);
+    }
+}
+
+/// One call about the mail of an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    /// Writes the Message-Id and the intent. The call may be made only after that.
+    Intend {
+        /// The Message-Id; absent if it is written already.
+        message_id: Option<String>,
+        /// The intent.
+        intent: Intent,
+    },
+    /// Sends the mail.
+    Send {
+        /// The mail.
+        mail: Box<Envelope>,
+        /// The last moment at which the call may begin. Other processes know only the time of the
+        /// intent.
+        begins_by: Timestamp,
+    },
+    /// Looks the mail up.
+    LookUp(String),
+    /// Writes that the mail was accepted.
+    ConcludeSent,
+    /// Writes how the attempt ended.
+    Conclude(Intent),
+}
+
+/// The state of a mail, the next action, and the condition.
+#[derive(Debug)]
+pub struct Decision {
+    /// Whether the mail was accepted.
+    pub is_sent: bool,
+    /// The next action.
+    pub action: Option<Action>,
+    /// The reason for the state.
+    pub why: Why,
+    /// When to look again if nothing changes earlier.
+    pub until: Option<Timestamp>,
+    /// The condition RequestSent.
+    pub report: Report,
+    /// The value of `status.sendState`.
+    pub state: &'static str,
+}
+
+/// The text of a request.
+pub struct Letter<'a> {
+    /// Kind of the object, in lower case.
+    pub kind: &'static str,
+    /// Purpose of the mail.
+    pub purpose: &'static str,
+    /// Subject.
+    pub subject: String,
+    /// Text.
+    pub text: String,
+    /// The object.
+    pub request: &'a MailRequestFacts,
+}
+
+/// Decides about the mail of one object.
+pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
+    let request = letter.request;
+    if request.object.annotation(constants::SENT_AT_ANNOTATION).is_some() {
+        return Decision {
+            is_sent: true,
+            action: None,
+            why: Why::settled(),
+            until: None,
+            report: Report::yes(REQUEST_SENT, "Sent").in_v1(REQUEST_SENT, "Sent", "Info"),
+            state: "Sent",
+        };
+    }
+    if let Some((call, since)) = s.in_flight {
+        let why = Why::new(Reason::Calling(call), Step::Expect("the mail service answers")).since(since);
+        return Decision { action: None, why, ..sending() };
+    }
+    let recorded = request.message_id.as_deref().filter(|id| !id.is_empty());
+    match (recorded, intent_of(&request.object)) {
+        (None, None) => intend(s, letter, 1),
+        // The Message-Id without an intent was restored from a backup without annotations.
+        (Some(id), None) => restored(s, letter, id),
+        (None, Some(Ok(intent))) => intend(s, letter, intent.attempt.saturating_add(1)),
+        (_, Some(Err(()))) => hold(letter, 1, s, "the annotation with the intent cannot be read"),
+        (Some(id), Some(Ok(intent))) => match intent.outcome {
+            None => attempt(s, letter, id, &intent),
+            Some(Outcome::Rejected) => rejected(s, letter, &intent),
+            Some(Outcome::Unknown) => unknown(s, letter, id, &intent),
+        },
+    }
+}
+
+/// Reads the intent of an object; an error if the annotation has another form.
+pub fn intent_of(object: &ObjectFacts) -> Option<Result<Intent, ()>> {
+    let text = object.annotation(constants::SEND_INTENT_ANNOTATION)?;
+    Some(serde_json::from_str(text).map_err(|_| ()))
+}
+
+fn writing(what: &'static str) -> Why {
+    Why::new(Reason::Writing(what), Step::Expect("the mail is sent at most once"))
+}
+
+/// A mail whose state is not known yet, without an action.
+fn sending() -> Decision {
+    Decision {
+        is_sent: false,
+        action: None,
+        why: Why::settled(),
+        until: None,
+        report: Report::no(REQUEST_SENT, "Sending", "").in_v1(REQUEST_SENT, "Sending", "Info"),
+        state: "Sending",
+    }
+}
+
+fn intend(s: &Snapshot, letter: &Letter<'_>, attempt: u32) -> Decision {
+    let is_new = letter.request.message_id.as_ref().is_none_or(String::is_empty);
+    let (holder, service) = (s.process.clone(), Some(s.service.clone()));
+    let intent = Intent { attempt, at: s.now, holder, service, outcome: None, inputs: None, message: None };
+    let message_id = is_new.then(|| message_id(s, letter));
+    let why = writing("recording the intent to send the mail");
+    Decision { action: Some(Action::Intend { message_id, intent }), why, ..sending() }
+}
+
+/// Returns the Message-Id. The same object and purpose always have the same one.
+fn message_id(s: &Snapshot, letter: &Letter<'_>) -> String {
+    let object = &letter.request.object;
+    let (namespace, name, uid) = (&object.namespace, &object.name, &object.uid);
+    let id = format!("machinist.{}.{namespace}.{name}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain);
+    if id.len() <= LONGEST_ID {
+        return id;
+    }
+    format!("machinist.{}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain)
+}
+
+/// The intent is on the object, and it is not known how the attempt ended.
+fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+    let is_own = intent.holder == s.process;
+    let conclude = |outcome, error: &Error| {
+        let inputs = (outcome == Outcome::Rejected).then(|| fingerprint(s, letter));
+        let message = Some(error.message.clone());
+        let concluded = Intent { outcome: Some(outcome), inputs, message, ..intent.clone() };
+        let why = writing("recording how the attempt ended");
+        Decision { action: Some(Action::Conclude(concluded)), why, ..sending() }
+    };
+    match s.sent.as_ref().filter(|_| is_own).map(|sent| (&sent.answer, sent.ended)) {
+        Some((Ok(()), _)) => {
+            let why = writing("recording that the mail was accepted");
+            Decision { action: Some(Action::ConcludeSent), why, ..sending() }
+        }
+        Some((Err(error), ended)) => match error.kind {
+            // The call had no effect.
+            ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
+                let retry_at = plus(ended, retry_after(error.kind, s.failures, Duration::ZERO));
+                if retry_at <= s.now {
+                    return send(s, letter, id, intent);
+                }
+                let (kind, message) = (error.kind, error.message.clone());
+                let reason = Reason::CallFailed { call: SEND, kind, message, failures: s.failures };
+                let report = Report::no(REQUEST_SENT, "Throttled", error.message.clone()).in_v1(
+                    REQUEST_SENT,
+                    "Throttled",
+                    "Warning",
+                );
+                let why = Why::new(reason, Step::Repeat(SEND, retry_at));
+                Decision { why, until: Some(retry_at), report, state: "Throttled", ..sending() }
+            }
+            ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
+                conclude(Outcome::Rejected, error)
+            }
+            ErrorKind::Ambiguous | ErrorKind::Bug | ErrorKind::Throttled { .. } | ErrorKind::Unavailable => {
+                conclude(Outcome::Unknown, error)
+            }
+        },
+        None if is_own && s.may_send => send(s, letter, id, intent),
+        // Another process, or an earlier one, may have made the call, or may still make it.
+        None => unknown(s, letter, id, intent),
+    }
+}
+
+/// Sends the mail soon after the intent. An older intent is written again first.
+fn send(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+    let begins_by = plus(intent.at, SEND_BOUND);
+    if begins_by < s.now {
+        return intend(s, letter, intent.attempt);
+    }
+    let why = Why::new(Reason::Calling(SEND), Step::Expect("the mail service accepts the mail"));
+    let mail = Box::new(envelope(s, letter, id));
+    Decision { action: Some(Action::Send { mail, begins_by }), why, ..sending() }
+}
+
+fn envelope(s: &Snapshot, letter: &Letter<'_>, id: &str) -> Envelope {
+    let request = letter.request;
+    let recipients = match request.recipients.as_slice() {
+        [] => vec![s.recipient.clone()],
+        recipients => recipients.to_vec(),
+    };
+    Envelope {
+        message_id: id.to_owned(),
+        requester: request.requester.clone(),
+        recipients,
+        subject: letter.subject.clone(),
+        text: letter.text.clone(),
+        uid: request.object.uid.clone(),
+        purpose: letter.purpose,
+    }
+}
+
+fn rejected(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
+    if intent.inputs.as_deref() != Some(fingerprint(s, letter).as_str()) {
+        return intend(s, letter, intent.attempt.saturating_add(1));
+    }
+    let message = intent.message.clone().unwrap_or_default();
+    let report =
+        Report::no(REQUEST_SENT, "Rejected", message.clone()).in_v1(REQUEST_SENT, "Rejected", "Error");
+    let fix = "correct the spec, or start the provider with another credential".to_owned();
+    let why = Why::new(CapiReason::MailRejected { message }, Step::Fix(fix));
+    Decision { why, report, state: "Rejected", ..sending() }
+}
+
+/// Returns the fingerprint of the mail and the credential.
+fn fingerprint(s: &Snapshot, letter: &Letter<'_>) -> String {
+    let mut hash = fnv::FnvHasher::default();
+    envelope(s, letter, "").hash(&mut hash);
+    s.credential.hash(&mut hash);
+    format!("{:016x}", hash.finish())
+}
+
+/// It is unknown whether the attempt had an effect. Only the mail service of the attempt can tell.
+fn unknown(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+    let is_known = !s.service.is_empty();
+    let is_elsewhere = intent.service.as_ref().is_some_and(|service| is_known && *service != s.service);
+    if is_elsewhere && !may_repeat(letter) {
+        return hold(letter, intent.attempt, s, "another mail service or domain was used before");
+    }
+    uncertain(s, letter, id, intent.at, intent.attempt)
+}
+
+/// The time of the intent is lost. So the mail service may have forgotten the mail, and an absence
+/// proves nothing. A mail that it still shows was sent.
+fn restored(s: &Snapshot, letter: &Letter<'_>, id: &str) -> Decision {
+    let decision = uncertain(s, letter, id, letter.request.object.created, 1);
+    let sends_again = matches!(decision.action, Some(Action::Intend { .. }));
+    if sends_again && !may_repeat(letter) {
+        return hold(letter, 1, s, "the object was restored, and the mail service does not show the mail");
+    }
+    decision
+}
+
+/// Whether a user has decided that the mail may arrive twice.
+fn may_repeat(letter: &Letter<'_>) -> bool {
+    letter.request.object.annotation(constants::RESEND_ANNOTATION).is_some()
+        || matches!(letter.request.on_uncertain, OnUncertain::Resend)
+}
+
+/// It is unknown whether the mail was accepted. `since` is the time of the intent.
+fn uncertain(s: &Snapshot, letter: &Letter<'_>, id: &str, since: Timestamp, attempts: u32) -> Decision {
+    let wants_resend = letter.request.object.annotation(constants::RESEND_ANNOTATION).is_some();
+    // A call of another process begins within the bound after the intent, by the clock of that
+    // process, and ends within the bound.
+    let last_call = plus(since, SEND_BOUND + SEND_BOUND + SKEW);
+    if wants_resend && last_call < s.now {
+        return intend(s, letter, attempts.saturating_add(1));
+    }
+    match letter.request.on_uncertain {
+        OnUncertain::Resend if last_call < s.now => {
+            return intend(s, letter, attempts.saturating_add(1));
+        }
+        OnUncertain::Resend => {
+            let until = plus(last_call, Duration::from_secs(1));
+            return Decision { until: Some(until), why: asking(), ..unsure() };
+        }
+        OnUncertain::Hold => return hold(letter, attempts, s, "spec.onUncertain is Hold"),
+        OnUncertain::Verify | OnUncertain::Other(_) => {}
+    }
+    let counts_from = plus(last_call, VISIBLE_WITHIN);
+    let look_up = || Decision { action: Some(Action::LookUp(id.to_owned())), why: asking(), ..unsure() };
+    let Some(looked) = &s.looked else { return look_up() };
+    match &looked.answer {
+        Ok(true) => {
+            let why = writing("recording that the mail service shows the mail");
+            Decision { action: Some(Action::ConcludeSent), why, ..unsure() }
+        }
+        Ok(false) if counts_from < looked.started => match looked.ended < plus(since, REMEMBERED_FOR) {
+            true => intend(s, letter, attempts.saturating_add(1)),
+            false => hold(letter, attempts, s, "the mail service may have forgotten the mail"),
+        },
+        Ok(false) => {
+            // Each wait is as long as all time before it, so the waits double without a counter.
+            let elapsed = machinist_core::since(looked.ended, since);
+            let wait = elapsed.clamp(LOOK_AGAIN.0, LOOK_AGAIN.1);
+            let due = plus(looked.ended, wait);
+            if due <= s.now { look_up() } else { Decision { until: Some(due), why: asking(), ..unsure() } }
+        }
+        Err(error) if matches!(error.kind, ErrorKind::Denied | ErrorKind::Unsupported) => {
+            hold(letter, attempts, s, &format!("the mail service cannot be asked: {}", error.message))
+        }
+        Err(error) => {
+            let retry_at = plus(looked.ended, retry_after(error.kind, s.failures, LOOK_AGAIN.1));
+            if retry_at <= s.now {
+                return look_up();
+            }
+            let (kind, message) = (error.kind, error.message.clone());
+            let reason = Reason::CallFailed { call: LOOK_UP, kind, message, failures: s.failures };
+            let why = Why::new(reason, Step::Repeat(LOOK_UP, retry_at));
+            Decision { until: Some(retry_at), why, ..unsure() }
+        }
+    }
+}
+
+fn asking() -> Why {
+    Why::new(
+        CapiReason::MailUncertain,
+        Step::Expect("the mail is sent again only if it was certainly not accepted"),
+    )
+}
+
+fn unsure() -> Decision {
+    let report = Report::unknown(REQUEST_SENT, "Uncertain", "It is unknown whether the mail was accepted")
+        .in_v1(REQUEST_SENT, "Uncertain", "Warning");
+    Decision { report, state: "Uncertain", ..sending() }
+}
+
+/// A user must decide. The annotation that asks for another attempt wakes the object.
+fn hold(letter: &Letter<'_>, attempts: u32, s: &Snapshot, because: &str) -> Decision {
+    if letter.request.object.annotation(constants::RESEND_ANNOTATION).is_some()
+        && letter.request.message_id.is_some()
+        && intent_of(&letter.request.object).is_some_and(|intent| intent.is_err())
+    {
+        return intend(s, letter, attempts.saturating_add(1));
+    }
+    let fix = format!(
+        "ask the recipient; if the mail did not arrive, set the annotation {} to send it again",
+        constants::RESEND_ANNOTATION
+    );
+    let why = Why::new(CapiReason::MailOnHold { because: because.to_owned() }, Step::Fix(fix));
+    Decision { why, ..unsure() }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Intend { intent, .. } => write!(f, "intend attempt {}", intent.attempt),
+            Self::Send { mail, .. } => write!(f, "send {}", mail.message_id),
+            Self::LookUp(id) => write!(f, "look {id} up"),
+            Self::ConcludeSent => f.write_str("record: sent"),
+            Self::Conclude(intent) => match intent.outcome {
+                Some(Outcome::Rejected) => f.write_str("record: rejected"),
+                Some(Outcome::Unknown) | None => f.write_str("record: unknown"),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+//! Table tests of the decisions about a mail.
+
+use std::sync::Arc;
+
+use machinist_api::capi::MailgunCluster;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::facts::MailgunClusterFacts;
+
+const EPOCH: i64 = 1_800_000_000;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(EPOCH + second).expect("a valid time")
+}
+
+fn request(annotations: Value, message_id: Option<&str>) -> Arc<MailRequestFacts> {
+    let mut spec = json!({"priority": "Urgent", "request": "x", "requester": "dev@example.com"});
+    if let Some(id) = message_id {
+        spec["messageID"] = json!(id);
+    }
+    let object = json!({
+        "metadata": {"name": "a", "namespace": "n", "uid": "u", "annotations": annotations}, "spec": spec,
+    });
+    let object: MailgunCluster = serde_json::from_value(object).expect("an object");
+    MailgunClusterFacts::parse(&object).mail
+}
+
+/// Returns a request that was created, or restored, at that second.
+fn created_at(second: i64, annotations: Value, message_id: &str) -> Arc<MailRequestFacts> {
+    let mut request = Arc::unwrap_or_clone(request(annotations, Some(message_id)));
+    request.object.created = at(second);
+    Arc::new(request)
+}
+
+fn intent(holder: &str, second: i64) -> Value {
+    let at = at(second).to_string();
+    json!({constants::SEND_INTENT_ANNOTATION: json!({"attempt": 1, "at": at, "holder": holder}).to_string()})
+}
+
+fn snapshot(second: i64) -> Snapshot {
+    Snapshot {
+        now: at(second),
+        process: "me".to_owned(),
+        domain: "mail.example.com".to_owned(),
+        service: "service-a".to_owned(),
+        recipient: "ops@example.com".to_owned(),
+        credential: "key".to_owned(),
+        in_flight: None,
+        may_send: false,
+        sent: None,
+        looked: None,
+        failures: 0,
+    }
+}
+
+fn told(s: &Snapshot, request: &MailRequestFacts) -> (String, &'static str) {
+    let letter = Letter {
+        kind: "mailguncluster",
+        purpose: "create",
+        subject: String::new(),
+        text: String::new(),
+        request,
+    };
+    let decision = decide(s, &letter);
+    (decision.action.map(|action| action.to_string()).unwrap_or_default(), decision.state)
+}
+
+fn answered<T>(second: i64, answer: Result<T, Error>) -> Option<Answered<T>> {
+    Some(Answered { started: at(second), ended: at(second), account: None, answer })
+}
+
+#[test]
+fn the_intent_comes_before_the_mail() {
+    assert_eq!(told(&snapshot(0), &request(json!({}), None)).0, "intend attempt 1");
+    let own = request(intent("me", 0), Some("id@x"));
+    let mut s = snapshot(1);
+    s.may_send = true;
+    assert_eq!(told(&s, &own).0, "send id@x");
+    s.sent = answered(2, Ok(()));
+    assert_eq!(told(&s, &own).0, "record: sent");
+}
+
+#[test]
+fn the_intent_of_another_process_is_not_carried_out() {
+    for holder in ["me", "other"] {
+        let of_another = request(intent(holder, 0), Some("id@x"));
+        // A new process with the same identity does not exist; one that forgot looks up, too.
+        assert_eq!(told(&snapshot(1), &of_another), ("look id@x up".to_owned(), "Uncertain"), "{holder}");
+    }
+}
+
+#[test]
+fn an_old_intent_is_written_again_before_the_call() {
+    let own = request(intent("me", 0), Some("id@x"));
+    let mut s = snapshot(30);
+    s.may_send = true;
+    s.sent = answered(1, Err(Error::new(ErrorKind::Unavailable, "refused")));
+    s.failures = 1;
+    assert_eq!(told(&s, &own).0, "send id@x");
+    s.now = at(31);
+    assert_eq!(told(&s, &own).0, "intend attempt 1");
+    s.sent = None;
+    assert_eq!(told(&s, &own).0, "intend attempt 1", "the call waited for a slot");
+}
+
+#[test]
+fn another_mail_service_proves_no_absence() {
+    let at = at(0).to_string();
+    let intent = json!({"attempt": 1, "at": at, "holder": "other", "service": "service-a"}).to_string();
+    let pending = request(json!({constants::SEND_INTENT_ANNOTATION: intent}), Some("id@x"));
+    let mut s = snapshot(430);
+    s.looked = answered(421, Ok(false));
+    assert_eq!(told(&s, &pending).0, "intend attempt 2");
+    s.service = "service-b".to_owned();
+    assert_eq!(told(&s, &pending), (String::new(), "Uncertain"));
+}
+
+#[test]
+fn a_sent_mail_is_never_sent_again() {
+    let sent = request(json!({constants::SENT_AT_ANNOTATION: "2026-01-01T00:00:00Z"}), Some("id@x"));
+    assert_eq!(told(&snapshot(0), &sent), (String::new(), "Sent"), "G12");
+}
+
+#[test]
+fn an_absence_counts_only_after_the_delay() {
+    let pending = request(intent("other", 0), Some("id@x"));
+    let mut s = snapshot(200);
+    s.looked = answered(199, Ok(false));
+    assert_eq!(told(&s, &pending), (String::new(), "Uncertain"), "waits before it looks again");
+    s.now = at(430);
+    s.looked = answered(419, Ok(false));
+    assert_eq!(told(&s, &pending).1, "Uncertain", "the call may have begun 30 s after its intent");
+    s.looked = answered(421, Ok(false));
+    assert_eq!(told(&s, &pending).0, "intend attempt 2");
+    s.looked = answered(421, Ok(true));
+    assert_eq!(told(&s, &pending).0, "record: sent");
+    s.now = at(4 * 24 * 3600);
+    s.looked = answered(3 * 24 * 3600, Ok(false));
+    assert_eq!(told(&s, &pending), (String::new(), "Uncertain"), "the service may have forgotten the mail");
+}
+
+#[test]
+fn a_restored_message_id_is_looked_up() {
+    let restored = request(json!({}), Some("id@x"));
+    assert_eq!(told(&snapshot(0), &restored).0, "look id@x up", "G16");
+    let mut s = snapshot(430);
+    s.looked = answered(421, Ok(true));
+    assert_eq!(told(&s, &restored).0, "record: sent");
+}
+
+#[test]
+fn a_restored_mail_is_not_sent_again_by_itself() {
+    let mut s = snapshot(430);
+    s.looked = answered(421, Ok(false));
+    let told_with = |annotations| told(&s, &created_at(0, annotations, "id@x"));
+    assert_eq!(told_with(json!({})), (String::new(), "Uncertain"), "the service may have forgotten it");
+    let wanted = json!({constants::RESEND_ANNOTATION: "yes"});
+    assert_eq!(told_with(wanted).0, "intend attempt 2");
+}
+
+#[test]
+fn an_unreadable_intent_waits_for_a_user() {
+    let broken = request(json!({constants::SEND_INTENT_ANNOTATION: "{"}), Some("id@x"));
+    assert_eq!(told(&snapshot(0), &broken), (String::new(), "Uncertain"));
+}
+
+#[test]
+fn the_message_id_is_always_the_same() {
+    let request = request(json!({}), None);
+    let letter = Letter {
+        kind: "mailguncluster",
+        purpose: "create",
+        subject: String::new(),
+        text: String::new(),
+        request: &request,
+    };
+    let id = message_id(&snapshot(0), &letter);
+    assert_eq!(id, "machinist.mailguncluster.n.a.u.create@mail.example.com");
+}

@@ -1,0 +1,168 @@
+//! The pages of the book about the reasons of the Cluster API providers: `docs/src/capi/stuck`. The
+//! reasons that all contracts share have their pages in `docs/src/stuck`.
+
+use machinist_core::Call;
+use machinist_instance::ErrorKind;
+
+use super::*;
+use crate::capi::docker_cluster::{DELETE_BALANCER, ENSURE_BALANCER};
+use crate::capi::docker_machine::{COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP};
+use crate::capi::mail::{LOOK_UP, SEND};
+use crate::pages::{Chapter, Page, rows};
+
+const GATES: &str = "Nothing happens";
+const CONTAINER: &str = "A container is not created, or does not run";
+const BOOTSTRAP: &str = "A bootstrap does not begin or end";
+const NODE: &str = "A Node is not complete";
+const BALANCER: &str = "A DockerCluster has no load balancer";
+const DELETION: &str = "An object is not deleted";
+const MAIL: &str = "A mail is not sent, or a request is not fulfilled";
+const CALLS: &str = "A call to the engine or the mail service";
+const CLUSTER: &str = "The API server, or the controller itself";
+
+use CapiReason as C;
+use Reason as R;
+
+rows! {
+    never [R::AccountPaused | R::PredecessorCalls];
+
+    GATES: R::Contract(C::Paused { .. }) => [
+        C::Paused { causes: "Cluster spec.paused is set to true".into() },
+        C::Paused { causes: "DockerMachine has the cluster.x-k8s.io/paused annotation".into() },
+    ];
+    GATES: R::Contract(C::ManagedExternally) => [C::ManagedExternally];
+    GATES: R::Contract(C::OwnerUnset { .. }) => [C::OwnerUnset { kind: "Machine" }, C::OwnerUnset { kind: "Cluster" }];
+    GATES: R::Contract(C::OwnerMissing { .. }) => [C::OwnerMissing { owner: "Machine worker-1".into() }];
+    GATES: R::Contract(C::ClusterUnknown) => [C::ClusterUnknown];
+    GATES: R::Contract(C::InfrastructureUnset { .. }) => [C::InfrastructureUnset { cluster: cluster() }];
+    GATES: R::Contract(C::InfrastructureMissing { .. }) => [
+        C::InfrastructureMissing { infrastructure: "DockerCluster one".into() },
+    ];
+    GATES: R::Contract(C::InfrastructureNotReady { .. }) => [C::InfrastructureNotReady { cluster: cluster() }];
+    GATES: R::Contract(C::ControlPlaneNotInitialized { .. }) => [
+        C::ControlPlaneNotInitialized { cluster: cluster() },
+    ];
+    GATES: R::Contract(C::BootstrapDataMissing { .. }) => [C::BootstrapDataMissing { machine: machine() }];
+    GATES: R::Contract(C::KeyTaken { .. }) => [C::KeyTaken { object: "team-a/one-worker-1".into() }];
+    GATES: R::Contract(C::OtherEngine) => [C::OtherEngine];
+
+    CONTAINER: R::Contract(C::VersionMissing { .. }) => [C::VersionMissing { machine: machine() }];
+    CONTAINER: R::Contract(C::NameTooLong { .. }) => [C::NameTooLong { name: "a".repeat(64) }];
+    CONTAINER: R::Contract(C::ProviderIdNotOurs { .. }) => [
+        C::ProviderIdNotOurs { id: "aws:///i-1".into(), expected: "docker:////CONTAINER".into() },
+    ];
+    CONTAINER: R::Contract(C::ContainerNotOurs { .. }) => [C::ContainerNotOurs { container: machine() }];
+    CONTAINER: R::Contract(C::ContainerMissing { .. }) => [C::ContainerMissing { container: machine() }];
+    CONTAINER: R::Contract(C::ContainerStopped { .. }) => [C::ContainerStopped { container: machine() }];
+    CONTAINER: R::Contract(C::ContainerStarting { .. }) => [
+        C::ContainerStarting { missing: "systemd has not reached multi-user.target".into() },
+    ];
+
+    BOOTSTRAP: R::Contract(C::ImagesLoading { .. }) => [C::ImagesLoading { image: "example.com/app:1".into() }];
+    BOOTSTRAP: R::Contract(C::LoadBalancerPending { .. }) => [C::LoadBalancerPending { cluster: cluster() }];
+    BOOTSTRAP: R::Contract(C::Bootstrapping { .. }) => [C::Bootstrapping { progress: "Running (3 of 17)".into() }];
+    BOOTSTRAP: R::Contract(C::BootstrapFailed { .. }) => [
+        C::BootstrapFailed { cause: "step 3 of 17 exited with code 1".into() },
+        C::BootstrapFailed { cause: "timed out in step 12 of 17".into() },
+    ];
+
+    NODE: R::Contract(C::WorkloadUnreachable { .. }) => [
+        C::WorkloadUnreachable { cluster: cluster(), message: "Secret one-kubeconfig does not exist".into() },
+    ];
+    NODE: R::Contract(C::NodeMissing { .. }) => [C::NodeMissing { node: machine() }];
+    NODE: R::Contract(C::NodeIdMismatch { .. }) => [
+        C::NodeIdMismatch { node: machine(), id: "kind://docker/one/worker-1".into() },
+    ];
+
+    BALANCER: R::Contract(C::BalancerWorking { .. }) => [
+        C::BalancerWorking { change: "pulling image kindest/haproxy:v20230606-42a2262b".into() },
+    ];
+    BALANCER: R::Contract(C::BalancerWithoutAddress) => [C::BalancerWithoutAddress];
+
+    DELETION: R::Contract(C::MachinesRemain { .. }) => [
+        C::MachinesRemain { machines: 3 },
+        C::MachinesRemain { machines: 1 },
+    ];
+    DELETION: R::Contract(C::ContainerLeaving { .. }) => [C::ContainerLeaving { container: machine() }];
+    DELETION: R::Contract(C::AbsenceNotProven) => [C::AbsenceNotProven];
+
+    MAIL: R::Contract(C::MailRejected { .. }) => [
+        C::MailRejected { message: "400: to parameter is not a valid address".into() },
+    ];
+    MAIL: R::Contract(C::MailUncertain) => [C::MailUncertain];
+    MAIL: R::Contract(C::MailOnHold { .. }) => [
+        C::MailOnHold { because: "the mail service cannot be asked: 403: this key cannot read events".into() },
+        C::MailOnHold { because: "spec.onUncertain is Hold".into() },
+    ];
+    MAIL: R::Contract(C::AwaitingFulfilment { .. }) => [
+        C::AwaitingFulfilment { field: "spec.controlPlaneEndpoint" },
+        C::AwaitingFulfilment { field: "spec.providerID" },
+    ];
+
+    CALLS: R::Calling(_) => [
+        R::Calling(Call::ENSURE),
+        R::Calling(READINESS),
+        R::Calling(LOAD_IMAGES),
+        R::Calling(START_BOOTSTRAP),
+        R::Calling(PROGRESS),
+        R::Calling(COMPLETE_NODE),
+        R::Calling(ENSURE_BALANCER),
+        R::Calling(DELETE_BALANCER),
+        R::Calling(SEND),
+        R::Calling(LOOK_UP),
+    ];
+    CALLS: R::CallFailed { .. } => [
+        R::CallFailed {
+            call: ENSURE_BALANCER,
+            kind: ErrorKind::Unavailable,
+            message: "cannot connect to the engine".into(),
+            failures: 2,
+        },
+    ];
+
+    CLUSTER: R::Settled => [R::Settled];
+    CLUSTER: R::Writing(_) => [R::Writing("writing the provider id")];
+    CLUSTER: R::Looking(_) => [R::Looking("the engine")];
+    CLUSTER: R::Awaiting(_) => [R::Awaiting("waiting for other clients to remove their finalizers")];
+    CLUSTER: R::WriteUnsettled { .. } => [
+        R::WriteUnsettled { write: format!("PATCH of dockermachines default/{}", machine()) },
+    ];
+    CLUSTER: R::ChangeRefused { .. } => [
+        R::ChangeRefused { message: "spec.providerID cannot be changed once it is set".into() },
+    ];
+    CLUSTER: R::NoEffect { .. } => [R::NoEffect { action: "remove the finalizer".into() }];
+    CLUSTER: R::ProgramFailed { .. } => [
+        R::ProgramFailed {
+            what: "the rule engine failed on this object",
+            at: "crates/core/machinist-plan/src/capi/docker_machine.rs:200".into(),
+            message: "attempt to subtract with overflow".into(),
+        },
+    ];
+    CLUSTER: R::ClockSkew { .. } => [R::ClockSkew { seconds: 45 }];
+}
+
+fn machine() -> String {
+    "one-worker-1".to_owned()
+}
+
+fn cluster() -> String {
+    "one".to_owned()
+}
+
+fn chapter() -> Chapter {
+    Chapter {
+        folder: CapiReason::PAGES,
+        entry: "  - [My DockerMachine or request is stuck](capi/stuck/index.md)",
+        pages: pages(),
+    }
+}
+
+#[test]
+fn every_reason_has_a_page_and_every_page_a_reason() {
+    chapter().check_files();
+}
+
+#[test]
+fn pages_index_and_contents_are_up_to_date() {
+    chapter().check_contents();
+}

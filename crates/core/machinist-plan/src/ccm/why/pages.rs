@@ -1,0 +1,187 @@
+//! The pages of the book about the reasons of the cloud-controller-manager: `docs/src/ccm/stuck`.
+//! The reasons that all contracts share have their pages in `docs/src/stuck`.
+
+use machinist_core::Call;
+use machinist_instance::ErrorKind;
+
+use super::*;
+use crate::ccm::route::LIST_ROUTES;
+use crate::ccm::service::{DELETE_BALANCER, ENSURE_BALANCER, LIST_BALANCERS};
+use crate::pages::{Chapter, Page, rows};
+
+const INITIALIZATION: &str = "A Node stays tainted, or belongs to another program";
+const UNREADY: &str = "A Node is not ready";
+const REMOVAL: &str = "A Node of a missing server is not deleted";
+const BALANCERS: &str = "A Service has no load balancer, or cannot be deleted";
+const ROUTES: &str = "A route is missing";
+const CLOUD: &str = "A call to the cloud";
+const CLUSTER: &str = "The API server, or the controller itself";
+
+use CcmReason as C;
+use Reason as R;
+
+rows! {
+    never [R::Looking(_)];
+
+    INITIALIZATION: R::Contract(C::InstanceNotFound { .. }) => [
+        C::InstanceNotFound { instance: node() },
+        C::InstanceNotFound { instance: instance() },
+    ];
+    INITIALIZATION: R::Contract(C::LookupBatched) => [C::LookupBatched];
+    INITIALIZATION: R::Contract(C::NodeIpMismatch { .. }) => [
+        C::NodeIpMismatch {
+            message: "--node-ip 10.0.0.2 is not an address of the instance, which has: ExternalIP 192.0.2.7, \
+                Hostname worker-1"
+                .into(),
+        },
+        C::NodeIpMismatch {
+            message: "--node-ip \"10.0.0.2,10.0.0.3\": expected one IP address, or one of each IP family".into(),
+        },
+    ];
+    INITIALIZATION: R::Contract(C::InstanceClaimed { .. }) => [
+        C::InstanceClaimed { instance: instance(), node: "worker-1-old".into() },
+    ];
+    INITIALIZATION: R::Contract(C::NodeOfAnotherCloud { .. }) => [
+        C::NodeOfAnotherCloud { id: "k3s://worker-1".into(), expected: expected() },
+        C::NodeOfAnotherCloud { id: "hrobot://4321".into(), expected: expected() },
+    ];
+    INITIALIZATION: R::Contract(C::NodeIdMalformed { .. }) => [
+        C::NodeIdMalformed { id: "hcloud://worker-1".into(), expected: expected() },
+    ];
+    INITIALIZATION: R::Contract(C::NodeWithoutId) => [C::NodeWithoutId];
+
+    UNREADY: R::Contract(C::NodeNotReady { .. }) => [C::NodeNotReady { instance: instance() }];
+    UNREADY: R::Contract(C::InstanceStopped { .. }) => [C::InstanceStopped { instance: instance() }];
+    UNREADY: R::Contract(C::InstanceMissing { .. }) => [C::InstanceMissing { instance: instance() }];
+    UNREADY: R::Contract(C::LeaderTooYoung) => [C::LeaderTooYoung];
+
+    REMOVAL: R::Contract(C::NodeRemovable { .. }) => [C::NodeRemovable { instance: instance() }];
+    REMOVAL: R::Contract(C::NodeTooYoung { .. }) => [C::NodeTooYoung { instance: instance() }];
+    REMOVAL: R::Contract(C::NodeOwned { .. }) => [
+        C::NodeOwned { instance: instance(), machine: "default/worker-1".into() },
+    ];
+    REMOVAL: R::Contract(C::NodeDeletionSkipped { .. }) => [C::NodeDeletionSkipped { instance: instance() }];
+    REMOVAL: R::Contract(C::NodeAccountUnproven { .. }) => [C::NodeAccountUnproven { instance: instance() }];
+    REMOVAL: R::Contract(C::NodeDeletionSuspended { .. }) => [
+        C::NodeDeletionSuspended { missing: 30, nodes: 100, held_by: BrakeRule::Limit { most: 20 } },
+        C::NodeDeletionSuspended { missing: 2, nodes: 2, held_by: BrakeRule::All },
+        C::NodeDeletionSuspended { missing: 3, nodes: 20, held_by: BrakeRule::NothingShown },
+    ];
+    REMOVAL: R::Contract(C::NodeDeletionRefused { .. }) => [C::NodeDeletionRefused { node: node() }];
+
+    BALANCERS: R::Contract(C::OtherBalancerClass { .. }) => [
+        C::OtherBalancerClass { class: "example.com/balancer".into() },
+    ];
+    BALANCERS: R::Contract(C::NodeSelectorInvalid { .. }) => [
+        C::NodeSelectorInvalid {
+            message: "annotation load-balancer.hetzner.cloud/node-selector \"pool in web\": expected a label \
+                selector such as pool=web,!retired,zone in (a,b)"
+                .into(),
+        },
+    ];
+    BALANCERS: R::Contract(C::BalancerWorking { .. }) => [
+        C::BalancerWorking { change: "create_load_balancer".into() },
+        C::BalancerWorking { change: "attach_to_network".into() },
+        C::BalancerWorking { change: "delete_load_balancer".into() },
+    ];
+    BALANCERS: R::Contract(C::NoBackends) => [C::NoBackends];
+
+    ROUTES: R::Contract(C::NoNodes) => [C::NoNodes];
+    ROUTES: R::Contract(C::RouteWorking { .. }) => [
+        C::RouteWorking { change: "add_route".into() },
+        C::RouteWorking { change: "delete_route".into() },
+    ];
+    ROUTES: R::Contract(C::RouteFailed { .. }) => [
+        C::RouteFailed {
+            change: "create the route to 10.244.1.0/24 over hcloud://42".into(),
+            message: "server worker-1 is not attached to network 7".into(),
+            failing: 1,
+        },
+        C::RouteFailed {
+            change: "create the route to 10.244.1.0/24 over hcloud://42".into(),
+            message: "network 7 has 100 routes, which is the limit of the cloud".into(),
+            failing: 3,
+        },
+    ];
+    ROUTES: R::Contract(C::RouteDestinationTaken { .. }) => [
+        C::RouteDestinationTaken { destination: "10.244.1.0/24".into(), node: node() },
+    ];
+
+    CLOUD: R::Contract(C::AccountUnproven) => [C::AccountUnproven];
+    CLOUD: R::Contract(C::CallsSaved { .. }) => [C::CallsSaved { remaining: 100, limit: 3600 }];
+    CLOUD: R::Contract(C::CloudUnknown) => [C::CloudUnknown];
+    CLOUD: R::Contract(C::NoAccount) => [C::NoAccount];
+    CLOUD: R::Calling(_) => [
+        R::Calling(ENSURE_BALANCER),
+        R::Calling(DELETE_BALANCER),
+        R::Calling(Call::FIND),
+        R::Calling(LIST_BALANCERS),
+        R::Calling(LIST_ROUTES),
+    ];
+    CLOUD: R::CallFailed { .. } => [
+        R::CallFailed {
+            call: ENSURE_BALANCER,
+            kind: ErrorKind::InvalidSpec,
+            message: "load-balancer.hetzner.cloud/location: expected a location here, in \
+                load-balancer.hetzner.cloud/network-zone, HCLOUD_LOAD_BALANCERS_LOCATION or \
+                HCLOUD_LOAD_BALANCERS_NETWORK_ZONE"
+                .into(),
+            failures: 2,
+        },
+        R::CallFailed {
+            call: LIST_ROUTES,
+            kind: ErrorKind::Unavailable,
+            message: "no answer within 15 s".into(),
+            failures: 1,
+        },
+    ];
+    CLOUD: R::AccountPaused => [R::AccountPaused];
+    CLOUD: R::PredecessorCalls => [R::PredecessorCalls];
+
+    CLUSTER: R::Settled => [R::Settled];
+    CLUSTER: R::Writing(_) => [R::Writing("initializing the Node")];
+    CLUSTER: R::Awaiting(_) => [R::Awaiting("waiting for other clients to remove their finalizers")];
+    CLUSTER: R::WriteUnsettled { .. } => [R::WriteUnsettled { write: format!("PATCH of nodes {}", node()) }];
+    CLUSTER: R::ChangeRefused { .. } => [
+        R::ChangeRefused { message: "nodes \"worker-1\" is forbidden: User \"ccm\" cannot patch resource".into() },
+    ];
+    CLUSTER: R::NoEffect { .. } => [R::NoEffect { action: "node: taints []".into() }];
+    CLUSTER: R::ProgramFailed { .. } => [
+        R::ProgramFailed {
+            what: "the rule engine failed on this object",
+            at: "crates/core/machinist-plan/src/ccm/node.rs:120".into(),
+            message: "attempt to subtract with overflow".into(),
+        },
+    ];
+    CLUSTER: R::ClockSkew { .. } => [R::ClockSkew { seconds: 45 }];
+}
+
+fn instance() -> String {
+    "hcloud://42".to_owned()
+}
+
+fn node() -> String {
+    "worker-1".to_owned()
+}
+
+fn expected() -> String {
+    "hcloud://NUMBER".to_owned()
+}
+
+fn chapter() -> Chapter {
+    Chapter {
+        folder: CcmReason::PAGES,
+        entry: "  - [My Node or Service is stuck](ccm/stuck/index.md)",
+        pages: pages(),
+    }
+}
+
+#[test]
+fn every_reason_has_a_page_and_every_page_a_reason() {
+    chapter().check_files();
+}
+
+#[test]
+fn pages_index_and_contents_are_up_to_date() {
+    chapter().check_contents();
+}
