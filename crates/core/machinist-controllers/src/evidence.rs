@@ -72,6 +72,11 @@ impl<Opener: Ord> Evidence<Opener> {
         of_opener.has_unrecorded |= is_unrecorded;
     }
 
+    /// Whether an account has shown the instance of an object.
+    pub(crate) fn shows_any(&self, account: &AccountId) -> bool {
+        self.0.get(account).is_some_and(|shown| !shown.by_opener.is_empty())
+    }
+
     /// Completes the facts about ownership with the evidence of today's account.
     pub(crate) fn complete(&self, facts: &mut Ownership, opener: Option<&Opener>, made_in: &MadeIn) {
         let Some(shown) = facts.account.as_ref().and_then(|today| self.0.get(today)) else { return };

@@ -6,13 +6,16 @@
 //!
 //! Deliberately absent: decisions. Every rule about machines belongs into `machinist-plan`.
 
+pub mod capi;
 pub mod ccm;
 mod evidence;
 pub mod mcm;
 
 pub use machinist_runtime::{
-    Clients, Contract, Drained, Ended, Options as ProcessOptions, Running as RunningProcess, answer_all,
-    listen, render_why, serve,
+    CHANGE_SECONDS, Clients, Contract, Door, Drained, Ended, Inspector as ProcessInspector, Metrics,
+    Options as ProcessOptions, REQUEST_SECONDS, Rejection, Running as RunningProcess, WAIT_SECONDS,
+    answer_all, answer_behind, answer_with_metrics, listen, render_why, serve, serve_behind, serve_metrics,
+    with_labels,
 };
 pub use mcm::{
     Entropy, Inspector, Key, MachineController, MachineOptions, Manager, Mcm, Options, Planners, Running,

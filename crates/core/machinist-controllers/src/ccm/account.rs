@@ -81,13 +81,20 @@ impl Witness {
 
     /// Stores the answer, and wakes the Nodes that it concerns.
     pub(super) fn ended(&self, seen: &mut Seen, answered: Answered<Vec<Instance>>) {
-        let Answered { started, ended, answer, .. } = answered;
+        let Answered { started, ended, answer, account: asked } = answered;
+        if asked.as_ref() != self.account.as_ref().map(|account| account.id()) {
+            // The credential changed at that moment: the list is that of another account.
+            self.runtime.wake(Key::Account);
+            return;
+        }
+        let was_proven = self.is_proven(seen);
         if let Some(account) = &self.account {
             seen.memory.evidence.list_ended(account.id(), answer.is_ok(), ended);
         }
         match (answer, &self.account) {
             (Ok(instances), Some(account)) => {
                 seen.memory.account.list_failed = None;
+                seen.memory.account.listed = Some(ended);
                 seen.memory.first_uninitialized = None;
                 let before = account.sightings();
                 account.share(Sightings::new(started, ended, instances));
@@ -101,6 +108,14 @@ impl Witness {
         }
         self.runtime.wake(Key::Account);
         self.runtime.wake(Key::NodeRemoval);
+        if !was_proven && self.is_proven(seen) {
+            cloud::waiting(seen).into_iter().for_each(|key| self.runtime.wake(key));
+        }
+    }
+
+    fn is_proven(&self, seen: &Seen) -> bool {
+        let provider = &*self.runtime.tools.options.provider;
+        self.account.as_ref().is_some_and(|account| evidence::is_proven(seen, account.id(), provider))
     }
 
     fn failed(&self, seen: &mut Seen, error: Error, ended: jiff::Timestamp) {

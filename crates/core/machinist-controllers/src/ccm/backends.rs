@@ -28,9 +28,12 @@ pub(super) fn compute(runtime: &Arc<Runtime>) {
     if seen.memory.backends.as_deref() == Some(&backends) {
         return;
     }
-    seen.memory.backends = Some(Arc::new(backends));
-    let services: Vec<Key> =
-        seen.services.by_index(BALANCED, YES).map(|(key, _)| Key::Service(key.clone())).collect();
+    // Before the first computation, the Services without a load balancer wait too.
+    let is_first = seen.memory.backends.replace(Arc::new(backends)).is_none();
+    let services: Vec<Key> = match is_first {
+        true => seen.services.iter().map(|(key, _)| Key::Service(key.clone())).collect(),
+        false => seen.services.by_index(BALANCED, YES).map(|(key, _)| Key::Service(key.clone())).collect(),
+    };
     drop(world);
     services.into_iter().for_each(|key| runtime.wake(key));
 }

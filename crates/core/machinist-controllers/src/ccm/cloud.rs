@@ -10,11 +10,12 @@ use jiff::Timestamp;
 use machinist_core::{Answered, Call, Process};
 use machinist_driver::Driver;
 use machinist_instance::{CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
-use machinist_plan::ccm::account::Account;
+use machinist_plan::ccm::account::{Account, Proof};
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
 use super::account::Witness;
 use super::contract::{Ccm, Runtime, World};
+use super::evidence;
 use super::key::Key;
 use super::seen::{BALANCED, NOT_READY, Seen, UNINITIALIZED, YES};
 
@@ -54,14 +55,22 @@ pub(super) fn open(runtime: &Runtime, seen: &Seen) -> Result<Opened, Error> {
 pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>) -> Account {
     let memory = &world.seen.memory.account;
     let listed = opened.and_then(|opened| opened.account.sightings());
-    let pages = listed.map_or(1, |listed| listed.len().div_ceil(PAGE).max(1));
+    let pages = listed.as_ref().map_or(1, |listed| listed.len().div_ceil(PAGE).max(1));
+    let provider = &*runtime.tools.options.provider;
     Account {
         id: opened.map(|opened| opened.account().clone()),
+        proof: match opened {
+            Some(opened) if !evidence::is_proven(&world.seen, opened.account(), provider) => {
+                if listed.is_some() { Proof::Missing } else { Proof::Unlisted }
+            }
+            Some(_) | None => Proof::Given,
+        },
         paused_until: opened.and_then(Opened::paused_until).map(|until| runtime.wall(until)),
         list_since: world.asks.of(LIST_SUBJECT).map(|(_, since)| since),
         list_failed: memory.list_failed.clone(),
         works_since: memory.works_since,
         list_cost: u32::try_from(pages).unwrap_or(u32::MAX),
+        budget: opened.and_then(|opened| opened.driver.budget()),
     }
 }
 
@@ -104,7 +113,10 @@ where
     F: Future<Output = Result<T, Error>> + Send + 'static,
 {
     let Start { subject, key, call, bound, begins_by, still_wanted, remember } = start;
-    let opened = open(runtime, &runtime.lock().seen);
+    let (opened, version) = {
+        let world = runtime.lock();
+        (open(runtime, &world.seen), world.seen.credential.as_ref().map(|it| it.version))
+    };
     let waker = runtime.clone();
     let remember: Remember<Ccm, T> = Box::new(move |seen: &mut Seen, answered: Answered<T>| {
         let has_recovered = seen.memory.account.note(&answered);
@@ -126,12 +138,15 @@ where
     };
     let (account, bound) = (opened.account.clone(), opened.promises().call_bound.max(bound));
     let made = made(opened.driver.clone());
-    let still_wanted = Box::new(move |seen: &mut Seen| still_wanted(seen));
+    // A call that waited for its slot must not begin with a credential that was replaced meanwhile.
+    let still_wanted = Box::new(move |seen: &mut Seen| {
+        seen.credential.as_ref().map(|it| it.version) == version && still_wanted(seen)
+    });
     runtime.ask::<T>(Ask { subject, key, call, account, bound, begins_by, still_wanted, remember }, made)
 }
 
 /// Returns the keys that wait for the cloud.
-fn waiting(seen: &Seen) -> Vec<Key> {
+pub(super) fn waiting(seen: &Seen) -> Vec<Key> {
     let node =
         |index: &'static str| seen.nodes.by_index(index, YES).map(|(key, _)| Key::Node(key.name.clone()));
     let services = seen.services.by_index(BALANCED, YES);

@@ -49,7 +49,9 @@ impl Contract for Ccm {
 
     fn keys(seen: &Seen, tools: &Tools) -> Vec<Key> {
         let mut keys = vec![Key::Account, Key::NodeRemoval, Key::Backends, Key::BalancerDrift, Key::Routes];
-        keys.retain(|key| Self::decides_about(tools, key));
+        // The set of Nodes is computed only after a change, so its key is usually in no queue.
+        let is_due = |key: &Key| *key != Key::Backends || seen.memory.are_backends_stale;
+        keys.retain(|key| Self::decides_about(tools, key) && is_due(key));
         keys.extend(seen.nodes.iter().map(|(key, _)| Key::Node(key.name.clone())));
         keys.extend(seen.services.iter().map(|(key, _)| Key::Service(key.clone())));
         keys
@@ -58,7 +60,9 @@ impl Contract for Ccm {
     fn decides_about(tools: &Tools, key: &Key) -> bool {
         let controllers = tools.options.controllers;
         match key {
-            Key::Account | Key::Node(_) => controllers.any_node(),
+            // The list of the account is also the proof that the credential is the right one.
+            Key::Account => controllers.any(),
+            Key::Node(_) => controllers.any_node(),
             Key::NodeRemoval => controllers.node_lifecycle,
             Key::Service(_) | Key::Backends | Key::BalancerDrift => controllers.service,
             Key::Routes => controllers.route,
@@ -81,8 +85,13 @@ impl Contract for Ccm {
         seen.memory.forget_moments();
     }
 
-    fn gauges(seen: &Seen) -> Vec<(&'static str, usize)> {
-        seen.gauges()
+    fn gauges(seen: &Seen, now: Timestamp) -> Vec<(&'static str, usize)> {
+        seen.gauges(now)
+    }
+
+    fn unready(seen: &Seen) -> Option<String> {
+        let denied = seen.memory.account.denied.as_ref()?;
+        Some(format!("the cloud rejects the credential: {denied}"))
     }
 
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Key> {

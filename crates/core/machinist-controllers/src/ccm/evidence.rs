@@ -8,15 +8,26 @@ use jiff::Timestamp;
 use machinist_core::ownership::{Others, Ownership};
 use machinist_core::{Answers, MadeIn};
 use machinist_driver::Provider;
-use machinist_instance::{AccountId, Instance, Sighting};
+use machinist_instance::{AccountId, Instance, Power, Sighting};
 use machinist_plan::ccm::node::take_listed;
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::Sightings;
 
-use super::seen::Seen;
+use super::seen::{BY_ACCOUNT, Seen};
 
 /// The evidence of all accounts. One credential opens them all.
 pub(crate) type Evidence = crate::evidence::Evidence<()>;
+
+/// Whether an account is known to be that of the cluster: a Node records it, or it has shown the
+/// instance of a Node, or no Node has an instance of this cloud.
+pub(crate) fn is_proven(seen: &Seen, account: &AccountId, provider: &dyn Provider) -> bool {
+    let is_recorded = || seen.nodes.by_index(BY_ACCOUNT, account.as_str()).next().is_some();
+    let has_instance =
+        |node: &CloudNodeFacts| node.provider_id().is_some_and(|id| provider.parse_id(id).ours().is_some());
+    is_recorded()
+        || seen.memory.evidence.shows_any(account)
+        || !seen.nodes.iter().any(|(_, node)| has_instance(&node.facts))
+}
 
 /// Collects the evidence about the account of one Node.
 pub(crate) fn ownership(
@@ -56,15 +67,16 @@ fn others(seen: &Seen, node: &CloudNodeFacts) -> Others {
 
 /// Adds the evidence from a list of an account.
 pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, provider: &dyn Provider, list: &Sightings) {
-    let shown: Vec<Shown> = seen
+    let shown: Vec<(Shown, Power)> = seen
         .nodes
         .iter()
         .filter_map(|(_, node)| {
             let id = provider.parse_id(node.facts.provider_id()?).ours().cloned()?;
-            list.of(&id).map(|_| Shown::of(&node.facts))
+            list.of(&id).map(|instance| (Shown::of(&node.facts), instance.power))
         })
         .collect();
-    for node in shown {
+    for (node, power) in shown {
+        seen.memory.note_power(&node.uid, power, list.ended);
         let (uid, name) = (node.uid.clone(), node.name.clone());
         take_shown(seen, account, node);
         // The list shows the instance, so absences that were seen before do not count any more.

@@ -3,11 +3,10 @@
 //! The credential of the cloud is only known to a running controller, and so are the answers of the
 //! cloud; its `/why` shows them.
 
-use machinist_plan::ccm::CcmReason;
+use machinist_core::Step;
+use machinist_plan::ccm::{CcmReason, Reason, Why};
 use machinist_plan::facts::{CloudNodeFacts, ServiceFacts};
-use machinist_runtime::{
-    Clients, ExplainError, Explanation, Fed, decide, is_unreadable, read_all, runtime_without_workers,
-};
+use machinist_runtime::{Clients, Fed, decide, is_unreadable, read_all, runtime_without_workers};
 
 use super::contract::Ccm;
 use super::key::Key;
@@ -15,7 +14,12 @@ use super::options::CcmOptions;
 use super::{backends, kinds};
 use crate::ProcessOptions;
 
-/// Explains one object.
+/// The reason for the state of a Node or a Service, with the next actions.
+pub type Explanation = machinist_runtime::Explanation<CcmReason>;
+/// The reason why a Node or a Service cannot be explained.
+pub type ExplainError = machinist_runtime::ExplainError<Key>;
+
+/// Explains one object. `options` choose the controllers whose kinds are read.
 ///
 /// # Errors
 /// If the object does not exist, or if facts cannot be read.
@@ -24,12 +28,12 @@ pub async fn explain(
     process: ProcessOptions,
     options: CcmOptions,
     key: &Key,
-) -> Result<Explanation<CcmReason>, ExplainError<Key>> {
+) -> Result<Explanation, ExplainError> {
     let runtime = runtime_without_workers::<Ccm>(clients, process, options.into());
     read_all(&runtime).await?;
     backends::compute(&runtime);
-    let undecodable = || ExplainError::Undecodable(key.clone(), runtime.options.namespace.clone());
-    match key {
+    let undecodable = || ExplainError::Undecodable(key.clone());
+    let decided = match key {
         Key::Node(name) => {
             let id = machinist_kube::ObjectKey::cluster_scoped(name);
             if is_unreadable(&runtime, <CloudNodeFacts as Fed<Ccm>>::RESOURCE, &id) {
@@ -46,5 +50,12 @@ pub async fn explain(
         Key::Account | Key::NodeRemoval | Key::Backends | Key::BalancerDrift | Key::Routes => {
             Err(ExplainError::NotDecided(key.clone()))
         }
+    };
+    let mut explanation = decided?;
+    // This process has no credential. That says nothing about the credential of a controller.
+    if explanation.why.reason == Reason::Contract(CcmReason::NoAccount) {
+        let next = Step::Expect("a running cloud controller manager asks the cloud");
+        explanation.why = Why::new(CcmReason::CloudUnknown, next);
     }
+    Ok(explanation)
 }

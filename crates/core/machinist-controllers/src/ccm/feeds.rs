@@ -44,6 +44,9 @@ impl Fed<Ccm> for CloudNodeFacts {
         if node.is_uninitialized() {
             memory.first_uninitialized.get_or_insert(now);
         }
+        if node.is_ready() {
+            memory.stopped.remove(&change.uid);
+        }
         memory.are_backends_stale |=
             change.old.as_ref().is_none_or(|old| backends::is_affected_by(old, node));
     }

@@ -49,6 +49,10 @@ impl QueueKey for Key {
             Self::Backends => BACKENDS_AT_MOST_EVERY,
         }
     }
+
+    fn is_cluster_scoped(&self) -> bool {
+        !matches!(self, Self::Service(_))
+    }
 }
 
 impl fmt::Display for Key {

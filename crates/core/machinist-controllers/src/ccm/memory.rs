@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Answers, Attempts};
-use machinist_instance::{BalancerKey, Error, ErrorKind};
+use machinist_core::{Answered, Answers};
+use machinist_instance::{BalancerKey, Error, ErrorKind, Power};
 use machinist_plan::ccm::account::Failure;
 use machinist_plan::ccm::backends::Backends;
 use machinist_plan::ccm::balancer_drift::ListedBalancers;
-use machinist_plan::ccm::node_removal;
+use machinist_plan::ccm::node;
+use machinist_plan::ccm::node_removal::{self, Refusal};
 use machinist_plan::ccm::route::RouteMemory;
 use machinist_plan::ccm::service::BalancerAnswers;
 use machinist_plan::{EventText, Told};
@@ -44,7 +45,9 @@ pub(crate) struct Memory {
     /// Names of the Nodes whose instance was absent in the last lookup by id, by Node UID.
     pub suspects: BTreeMap<String, String>,
     /// DELETEs that the API server rejected, by Node UID.
-    pub refused: BTreeMap<String, Attempts>,
+    pub refused: BTreeMap<String, Refusal>,
+    /// When the first of several answers showed the instance as stopped, by Node UID.
+    pub stopped: BTreeMap<String, Timestamp>,
     /// When this process deleted Nodes; only recent times.
     pub removed: Vec<Timestamp>,
     /// Number of Nodes that this process deleted.
@@ -73,6 +76,7 @@ impl Default for Memory {
             told: BTreeMap::new(),
             suspects: BTreeMap::new(),
             refused: BTreeMap::new(),
+            stopped: BTreeMap::new(),
             removed: Vec::new(),
             removed_in_all: 0,
             is_braked: false,
@@ -89,10 +93,12 @@ impl Default for Memory {
 pub(crate) struct AccountMemory {
     /// The last list, if it failed.
     pub list_failed: Option<Failure>,
+    /// When the last successful list was answered.
+    pub listed: Option<Timestamp>,
     /// Start of the first successful call after the last failed one.
     pub works_since: Option<Timestamp>,
-    /// Whether the cloud rejected the credential in the last call.
-    pub is_denied: bool,
+    /// The message of the cloud, if it rejected the credential in the last call.
+    pub denied: Option<String>,
 }
 
 /// The list of the account's load balancers.
@@ -114,13 +120,13 @@ impl AccountMemory {
     pub(crate) fn note<T>(&mut self, answered: &Answered<T>) -> bool {
         match &answered.answer {
             Ok(_) => {
-                self.is_denied = false;
+                self.denied = None;
                 let has_ended = self.works_since.is_none();
                 self.works_since.get_or_insert(answered.started);
                 has_ended
             }
             Err(error) => {
-                self.is_denied = error.kind == ErrorKind::Denied;
+                self.denied = (error.kind == ErrorKind::Denied).then(|| error.message.clone());
                 if is_outage(error.kind) {
                     self.works_since = None;
                 }
@@ -162,6 +168,14 @@ impl Memory {
         }
     }
 
+    /// Records in which state the cloud showed the instance of a Node.
+    pub(crate) fn note_power(&mut self, uid: &str, power: Power, ended: Timestamp) {
+        match node::take_power(self.stopped.get(uid).copied(), power, ended) {
+            Some(since) => self.stopped.insert(uid.to_owned(), since),
+            None => self.stopped.remove(uid),
+        };
+    }
+
     /// Records that a Node was deleted. A deletion that another program announced does not count
     /// towards the brake.
     pub(crate) fn note_removed(&mut self, is_expected: bool, now: Timestamp) {
@@ -179,6 +193,7 @@ impl Memory {
         self.told.remove(uid);
         self.suspects.remove(uid);
         self.refused.remove(uid);
+        self.stopped.remove(uid);
     }
 
     /// Forgets a deleted Service.
@@ -200,6 +215,7 @@ impl Memory {
         self.drift = Drift::default();
         self.account = AccountMemory::default();
         self.refused.clear();
+        self.stopped.clear();
         self.removed.clear();
         self.told.clear();
         self.first_uninitialized = None;

@@ -5,6 +5,7 @@
 //! credential  the credential of the cloud, as a feed
 //! seen        the stores; memory: answers of the cloud; feeds: which keys a changed object wakes
 //! cloud       opens the account and starts its calls; evidence: which account showed what
+//! measure     metrics of events
 //! <kind>      collects the facts of a kind and performs its actions; same path as its planner
 //! process     the process; explain: the same without a controller
 //! ```
@@ -19,6 +20,7 @@ mod evidence;
 mod explain;
 mod feeds;
 mod key;
+mod measure;
 mod memory;
 mod node;
 mod node_removal;
@@ -36,9 +38,9 @@ use contract::Runtime;
 
 pub use contract::Ccm;
 pub use credential::{CredentialSource, Versioned};
-pub use explain::explain;
+pub use explain::{ExplainError, Explanation, explain};
 pub use key::Key;
-pub use options::{CcmOptions, Controllers};
+pub use options::{CcmOptions, Controllers, Planners};
 pub use process::{CloudControllerManager, Inspector, Running};
 
 /// The kinds in the work loop.
@@ -70,8 +72,15 @@ fn reference_of_program(runtime: &Runtime) -> ObjectReference {
     ObjectReference { uid: None, ..reference("ConfigMap", Some(options::SETTINGS_NAMESPACE), name, "") }
 }
 
-/// Emits an Event, and remembers that it was emitted. `subject` names the object in memory.
+/// Emits an Event, and remembers that it was emitted. `subject` names the object in memory. With
+/// `--dry-run` the Event would report what does not happen, so it is only logged.
 fn tell(runtime: &Runtime, object: &ObjectReference, subject: &str, event: &EventText) {
+    if runtime.tools.options.dry_run {
+        tracing::info!(object = object.name, reason = event.reason, message = event.message, "Dry run");
+        let now = runtime.now();
+        runtime.lock().seen.memory.note_told(subject, event, now);
+        return;
+    }
     let kind = match event.severity {
         Severity::Normal => EventType::Normal,
         Severity::Warning => EventType::Warning,

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Answered, Call, Found};
-use machinist_instance::{Instance, InstanceRef, NodeName, RecordedId, Sighting};
+use machinist_instance::{Instance, InstanceRef, NodeName, Power, RecordedId, Sighting};
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::ccm::Plan;
-use machinist_plan::ccm::node::{Action, Crowd, Listed, NodePatch, Owner, Snapshot, plan};
+use machinist_plan::ccm::names::SYNCED;
+use machinist_plan::ccm::node::{Action, Crowd, Listed, NodePatch, Owner, Snapshot};
 use machinist_plan::facts::{ACCOUNT, CloudNodeFacts};
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 use serde_json::Value;
@@ -17,7 +18,7 @@ use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World, Write};
 use super::key::Key;
 use super::seen::{BY_NODE, NOT_READY, Seen, UNINITIALIZED, YES};
-use super::{evidence, reference, tell};
+use super::{evidence, measure, reference, tell};
 
 /// From this number of waiting Nodes on, a list is cheaper than lookups for every size of an
 /// account, so they are not counted further.
@@ -38,8 +39,8 @@ impl Kind<Ccm> for Nodes {
         Observed::Ready(snapshot(runtime, world, node.facts.clone()))
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        (runtime.tools.options.planners.node)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -57,8 +58,17 @@ impl Kind<Ccm> for Nodes {
                 let patch = GuardedPatch::new(&node.uid).test(&field, read.as_ref()).add(&field, addresses);
                 write.patch_status::<CloudNodeFacts>(patch).await
             }
-            Action::Patch(patch) => write.patch::<CloudNodeFacts>(guarded(&patch)).await,
+            Action::Patch(patch) => {
+                write.patch::<CloudNodeFacts>(guarded(&patch)).await?;
+                if patch.node.is_uninitialized() && patch.taints.is_some() {
+                    measure::untainted(runtime, node);
+                }
+                Ok(())
+            }
             Action::Tell(event) => {
+                if event.reason == SYNCED {
+                    measure::synced(runtime, node);
+                }
                 tell(runtime, &reference_of(node), &node.uid, &event);
                 Ok(())
             }
@@ -100,6 +110,7 @@ fn snapshot(runtime: &Runtime, world: &World, node: Arc<CloudNodeFacts>) -> Snap
         account: cloud::account(runtime, world, opened.as_ref()),
         claimed_by: shown.and_then(|instance| claimed_by(seen, &node, instance)),
         crowd: crowd(seen),
+        stopped_since: seen.memory.stopped.get(&node.uid).copied(),
         ownership: evidence::ownership(seen, &node, account, &answers),
         owner: owner(seen, &node),
         told: seen.memory.told(&node.uid),
@@ -153,6 +164,7 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
     let remember = {
         let (uid, name) = (uid.clone(), name.clone());
         Box::new(move |seen: &mut Seen, answered: Answered<Sighting>| {
+            measure::looked_up(&waker.options.metrics, &answered);
             let exists = seen.nodes.get(&ObjectKey::cluster_scoped(&name)).is_some_and(|it| it.uid == uid);
             if !exists {
                 return;
@@ -160,6 +172,13 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
             let provider = &waker.tools.options.provider;
             if let (Ok(sighting), Some(account)) = (&answered.answer, &answered.account) {
                 evidence::take_sighting(seen, account, &**provider, &seen_node, sighting);
+            }
+            if let Ok(sighting) = &answered.answer {
+                let power = match sighting {
+                    Sighting::Present(instance) => instance.power,
+                    Sighting::Foreign(_) | Sighting::Absent => Power::Changing,
+                };
+                seen.memory.note_power(&uid, power, answered.ended);
             }
             let take = |answers: &mut machinist_core::Answers, answered| {
                 answers.take_found(Found { by, answered });

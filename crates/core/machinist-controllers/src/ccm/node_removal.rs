@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Attempts, Reason};
 use machinist_instance::RecordedId;
 use machinist_kube::ObjectKey;
-use machinist_plan::ccm::node_removal::{Action, NodeRemoval, Snapshot, Suspect, plan};
-use machinist_plan::ccm::{CcmReason, Plan};
+use machinist_plan::ccm::node_removal::{Action, NodeRemoval, Refusal, Snapshot, Suspect};
+use machinist_plan::ccm::{CcmReason, Plan, names};
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 
@@ -58,7 +58,7 @@ impl Kind<Ccm> for NodeRemovals {
     }
 
     fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        let plan = plan(snapshot);
+        let plan = (runtime.tools.options.planners.node_removal)(snapshot);
         let reason = &plan.why.reason;
         let is_braked = matches!(reason, Reason::Contract(CcmReason::NodeDeletionSuspended { .. }));
         runtime.lock().seen.memory.is_braked = is_braked;
@@ -73,7 +73,7 @@ impl Kind<Ccm> for NodeRemovals {
             Action::Tell { node, event } => {
                 let object =
                     node.as_ref().map_or_else(|| reference_of_program(runtime), |it| reference_of(it));
-                if event.reason == machinist_plan::ccm::names::NODE_DELETION_SUSPENDED {
+                if event.reason == names::NODE_DELETION_SUSPENDED {
                     tracing::warn!(message = event.message, "Deletion of Nodes is suspended");
                 }
                 tell(runtime, &object, REMOVAL, &event);
@@ -82,8 +82,14 @@ impl Kind<Ccm> for NodeRemovals {
         }
     }
 
+    /// A deletion and its announcement: an Event of a deletion that must wait would be wrong, and
+    /// would be repeated with each list.
     fn takes_away(action: &Action) -> bool {
-        matches!(action, Action::Delete(_))
+        match action {
+            Action::Delete(_) => true,
+            Action::Tell { event, .. } => event.reason == names::DELETING_NODE,
+            Action::List => false,
+        }
     }
 
     /// The key stands for all Nodes.
@@ -155,10 +161,18 @@ async fn delete(runtime: &Arc<Runtime>, removal: &NodeRemoval) -> Result<(), Sto
         // One rejected DELETE must not hold up the other Nodes. The planner retries it later.
         Err(Stop::Refused { message, .. }) => {
             tracing::warn!(node = node.name, message, "The API server rejected the deletion of a Node");
-            let count = memory.refused.get(&node.uid).map_or(0, |before| before.count).saturating_add(1);
-            memory.refused.insert(node.uid.clone(), Attempts { count, last: now });
+            let before = memory.refused.get(&node.uid).map_or(0, |before| before.attempts.count);
+            let attempts = Attempts { count: before.saturating_add(1), last: now };
+            memory.refused.insert(node.uid.clone(), Refusal { attempts, message });
             Ok(())
         }
-        Err(stop) => Err(stop),
+        Err(stop) => {
+            // The DELETE may take effect, and is repeated without this planner: it counts for the
+            // brake.
+            if matches!(stop, Stop::Unanswered(_)) {
+                memory.note_removed(removal.is_expected(), now);
+            }
+            Err(stop)
+        }
     }
 }

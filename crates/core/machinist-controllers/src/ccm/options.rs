@@ -1,10 +1,11 @@
 //! Options of the process, besides the options of every process.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_driver::Provider;
-use machinist_plan::ccm::{node, route, service};
+use machinist_plan::ccm::{Plan, node, node_removal, route, service};
 
 use super::credential::CredentialSource;
 
@@ -31,6 +32,11 @@ pub struct Controllers {
 impl Controllers {
     /// All controllers.
     pub const ALL: Self = Self { node: true, node_lifecycle: true, service: true, route: true };
+
+    /// Whether any controller runs.
+    pub(crate) fn any(self) -> bool {
+        self.any_node() || self.service || self.route
+    }
 
     /// Whether a controller of Nodes runs.
     pub(crate) fn any_node(self) -> bool {
@@ -63,6 +69,32 @@ pub struct CcmOptions {
     pub settings_name: String,
     /// Whether the process decides and changes nothing.
     pub dry_run: bool,
+    /// Functions that decide.
+    pub planners: Planners,
+}
+
+/// Functions that decide about Nodes and Services. A simulation replaces them with faulty ones to
+/// check that it finds the faults.
+#[derive(Clone, Copy)]
+pub struct Planners {
+    /// Decides about a Node.
+    pub node: fn(&node::Snapshot) -> Plan<node::Action>,
+    /// Decides which Nodes are deleted.
+    pub node_removal: fn(&node_removal::Snapshot) -> Plan<node_removal::Action>,
+    /// Decides about a Service.
+    pub service: fn(&service::Snapshot) -> Plan<service::Action>,
+}
+
+impl fmt::Debug for Planners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planners").finish_non_exhaustive()
+    }
+}
+
+impl Default for Planners {
+    fn default() -> Self {
+        Self { node: node::plan, node_removal: node_removal::plan, service: service::plan }
+    }
 }
 
 impl CcmOptions {
@@ -85,6 +117,7 @@ impl CcmOptions {
             machines: None,
             settings_name: SETTINGS_NAME.to_owned(),
             dry_run: false,
+            planners: Planners::default(),
         }
     }
 }

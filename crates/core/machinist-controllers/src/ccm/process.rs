@@ -4,6 +4,7 @@ use machinist_kube::lease::Leadership;
 use machinist_runtime::Clients;
 
 use super::contract::Ccm;
+use super::measure;
 use super::options::CcmOptions;
 use crate::ProcessOptions;
 
@@ -24,6 +25,7 @@ impl CloudControllerManager {
         options: CcmOptions,
         leadership: Option<Leadership>,
     ) -> Running {
+        measure::running(&process.metrics, options.controllers);
         Running::start(clients, process, options.into(), leadership)
     }
 }

@@ -23,7 +23,7 @@ use super::key::Key;
 use super::memory;
 use super::node::{recorded, reference_of};
 use super::seen::Seen;
-use super::{reference_of_program, tell};
+use super::{measure, reference_of_program, tell};
 
 /// Subject of every call about routes: at most one is in flight.
 const SUBJECT: &str = "routes";
@@ -112,7 +112,11 @@ fn seconds(at: jiff::Timestamp) -> String {
 }
 
 fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
-    let remember = |memory: &mut RouteMemory, answered| memory.take_list(answered);
+    let metrics = runtime.options.metrics.clone();
+    let remember = move |memory: &mut RouteMemory, answered| {
+        measure::routes_synced(&metrics);
+        memory.take_list(answered);
+    };
     start(runtime, LIST_ROUTES, remember, |driver| async move { routes(&*driver)?.list().await })
 }
 

@@ -1,6 +1,8 @@
 //! Everything that a process has seen: its stores, the credential, and its memory.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
+use machinist_core::since;
 use machinist_kube::Store;
 use machinist_plan::ccm::names::ALLOW_NODE_DELETION_UNTIL;
 use machinist_plan::facts::{CloudNodeFacts, MachineFacts, ServiceFacts};
@@ -10,6 +12,8 @@ use super::memory::Memory;
 
 /// Index: Nodes by their `spec.providerID`, if it is set.
 pub(crate) const BY_ID: &str = "id";
+/// Index: Nodes by the account that is recorded on them, if there is one.
+pub(crate) const BY_ACCOUNT: &str = "account";
 /// Index: Nodes that wait for their initialisation, under [`YES`].
 pub(crate) const UNINITIALIZED: &str = "uninitialized";
 /// Index: initialised Nodes that are not ready, under [`YES`].
@@ -56,6 +60,7 @@ impl Default for Seen {
             credential: None,
             nodes: Store::new(&[
                 (BY_ID, |n: &CloudNodeFacts, keys| keys.extend(n.provider_id().map(str::to_owned))),
+                (BY_ACCOUNT, |n, keys| keys.extend(n.account().map(|account| account.as_str().to_owned()))),
                 (UNINITIALIZED, |n, keys| keys.extend(yes(n.is_uninitialized()))),
                 (NOT_READY, |n, keys| keys.extend(yes(!n.is_uninitialized() && !n.is_ready()))),
             ]),
@@ -73,8 +78,11 @@ impl Default for Seen {
 
 impl Seen {
     /// Returns gauges beside the numbers of stored objects.
-    pub(crate) fn gauges(&self) -> Vec<(&'static str, usize)> {
-        vec![
+    pub(crate) fn gauges(&self, now: Timestamp) -> Vec<(&'static str, usize)> {
+        let age = |listed: Timestamp| usize::try_from(since(now, listed).as_secs()).unwrap_or(usize::MAX);
+        let age =
+            self.memory.account.listed.map(|listed| ("machinist_ccm_snapshot_age_seconds", age(listed)));
+        let counts = [
             ("machinist_ccm_tainted_nodes", self.nodes.by_index(UNINITIALIZED, YES).count()),
             ("machinist_ccm_nodes_not_ready", self.nodes.by_index(NOT_READY, YES).count()),
             ("machinist_ccm_nodes_missing", self.memory.suspects.len()),
@@ -82,6 +90,7 @@ impl Seen {
             ("machinist_ccm_nodes_deleted_total", self.memory.removed_in_all),
             ("machinist_ccm_remembered_nodes", self.memory.answers.len()),
             ("machinist_ccm_remembered_services", self.memory.balancers.len()),
-        ]
+        ];
+        counts.into_iter().chain(age).collect()
     }
 }

@@ -12,8 +12,8 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::names::BALANCER_FINALIZER;
 use machinist_plan::ccm::service::{
-    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, Snapshot, ingress_entry, plan,
-    wants_balancer,
+    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, Snapshot, ingress_entry,
+    may_be_deleted, wants_balancer,
 };
 use machinist_plan::facts::ServiceFacts;
 use machinist_runtime::{Kind, Observed, Stop};
@@ -23,7 +23,7 @@ use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World, Write};
 use super::key::Key;
 use super::seen::Seen;
-use super::{reference, tell};
+use super::{measure, reference, tell};
 
 /// Path of the status that a Service shows to its clients.
 const INGRESS: [&str; 3] = ["status", "loadBalancer", "ingress"];
@@ -47,9 +47,9 @@ impl Kind<Ccm> for Services {
         answers.in_flight = world.asks.of(&subject(&service.uid));
         Observed::Ready(Snapshot {
             now: runtime.now(),
+            process: cloud::process(runtime, opened.as_ref()),
             options: runtime.tools.options.services.clone(),
             backends,
-            keys_in_use: seen.memory.service_keys.clone().unwrap_or_default(),
             account: cloud::account(runtime, world, opened.as_ref()),
             listed: seen.memory.drift.listed.as_ref().map(|listed| listed.of(&service.key())),
             told: seen.memory.told(&service.uid),
@@ -58,8 +58,8 @@ impl Kind<Ccm> for Services {
         })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        (runtime.tools.options.planners.service)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -86,6 +86,10 @@ impl Kind<Ccm> for Services {
                 let ingress = serde_json::to_value(ingress).unwrap_or(Value::Null);
                 let patch = patch().test(&INGRESS, read(service).as_ref());
                 write.patch_status::<ServiceFacts>(patch.add(&INGRESS, ingress)).await
+            }
+            Action::HandOver => {
+                let patch = patch().remove_finalizer(finalizers, BALANCER_FINALIZER);
+                write.patch_status::<ServiceFacts>(patch).await
             }
             Action::Release => {
                 let mut patch = patch().remove_finalizer(finalizers, BALANCER_FINALIZER);
@@ -127,7 +131,9 @@ fn ensure(
     let is_wanted = move |service: &ServiceFacts| {
         service.has_finalizer && service.deleting_since.is_none() && wants_balancer(service, &options)
     };
+    let metrics = runtime.options.metrics.clone();
     let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<Ensured>>| {
+        measure::balancer_updated(&metrics, answers, inputs, &answered);
         answers.take_ensure(inputs, answered);
     };
     start(runtime, service, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
@@ -139,10 +145,9 @@ fn ensure(
 }
 
 fn delete(runtime: &Arc<Runtime>, service: &ServiceFacts, which: BalancerRef) -> Result<(), Stop> {
+    let options = runtime.tools.options.services.clone();
     // A Service that wants a load balancer again keeps it.
-    let is_wanted = |service: &ServiceFacts| {
-        service.has_finalizer && (service.deleting_since.is_some() || !service.is_load_balancer)
-    };
+    let is_wanted = move |service: &ServiceFacts| may_be_deleted(service, &options);
     let remember = |answers: &mut BalancerAnswers, answered: Answered<Progress<BalancerDeletion>>| {
         answers.take_delete(answered);
     };
@@ -170,8 +175,9 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         })
     };
     let remember = {
-        let (id, uid) = (id.clone(), uid.clone());
+        let (id, uid, metrics) = (id.clone(), uid.clone(), runtime.options.metrics.clone());
         Box::new(move |seen: &mut Seen, answered: Answered<T>| {
+            measure::balancer_synced(&metrics);
             // The Service may have been deleted, and memory must not grow.
             if seen.services.get(&id).is_some_and(|entry| entry.uid == uid) {
                 remember(seen.memory.balancers.entry(uid).or_default(), answered);

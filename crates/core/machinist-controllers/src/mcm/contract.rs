@@ -87,7 +87,7 @@ impl Contract for Mcm {
         seen.memory.forget_moments(now);
     }
 
-    fn gauges(seen: &Seen) -> Vec<(&'static str, usize)> {
+    fn gauges(seen: &Seen, _: Timestamp) -> Vec<(&'static str, usize)> {
         let (machines, owners) = seen.memory.remembered();
         vec![("machinist_remembered_machines", machines), ("machinist_remembered_owners", owners)]
     }

@@ -38,7 +38,7 @@ pub async fn explain(
     let runtime = runtime_without_workers::<Mcm>(clients, process, tools);
     read_all(&runtime).await?;
     if has_unreadable_form(&runtime, key) {
-        return Err(ExplainError::Undecodable(key.clone(), runtime.options.namespace.clone()));
+        return Err(ExplainError::Undecodable(key.clone()));
     }
     match key {
         Key::Machine(id) => {

@@ -75,6 +75,107 @@ async fn a_load_balancer_follows_its_service_and_nodes() {
         .await;
 }
 
+/// TS-04
+#[tokio::test(start_paused = true)]
+async fn a_service_of_another_type_loses_its_balancer() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world
+        .until("the Service has an address", async |w| {
+            !ingress(&w.services().get("web").await.expect("the Service exists")).is_empty()
+        })
+        .await;
+    let inner = Patch::Merge(json!({"spec": {"type": "ClusterIP"}}));
+    world.services().patch("web", &PatchParams::default(), &inner).await.expect("changed");
+    world
+        .until("the load balancer and its traces are gone", async |w| {
+            let service = w.services().get("web").await.expect("the Service stays");
+            let is_held = service.metadata.finalizers.iter().flatten().any(|name| name == FINALIZER);
+            balancer(w).is_none() && !is_held && ingress(&service).is_empty()
+        })
+        .await;
+    let service = world.services().get("web").await.expect("the Service stays");
+    assert_eq!(service.metadata.deletion_timestamp, None);
+}
+
+/// TS-07
+#[tokio::test(start_paused = true)]
+async fn a_new_node_joins_every_balancer() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a", "b"]).await;
+    for name in ["web", "api"] {
+        let mut service = service(&[80]);
+        service.metadata.name = Some(name.to_owned());
+        world.services().create(&PostParams::default(), &service).await.expect("accepted");
+    }
+    let targets = |w: &World| -> Vec<usize> {
+        w.standin.dump().load_balancers.values().map(|balancer| balancer.targets.len()).collect()
+    };
+    world.until("both have two targets", async |w| targets(w) == [2, 2]).await;
+    world.nodes_with_servers(&["c"]).await;
+    world.until("both have three targets", async |w| targets(w) == [3, 3]).await;
+}
+
+/// TS-20: without the finalizer, the load balancer is only reported.
+#[tokio::test(start_paused = true)]
+async fn the_balancer_of_a_service_without_finalizer_is_reported() {
+    let world = World::new();
+    let process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    for name in ["web", "other"] {
+        let mut service = service(&[80]);
+        service.metadata.name = Some(name.to_owned());
+        world.services().create(&PostParams::default(), &service).await.expect("accepted");
+    }
+    let balancers = |w: &World| w.standin.dump().load_balancers.len();
+    world.until("both load balancers exist", async |w| balancers(w) == 2).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    // While the program is away, a user removes the finalizer by force.
+    drop(process);
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.services().patch("web", &PatchParams::default(), &bare).await.expect("changed");
+    world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
+    assert!(world.services().get_opt("web").await.expect("an answer").is_none());
+    let _process = world.start();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(balancers(&world), 2);
+    assert_eq!(world.events("OrphanedLoadBalancer").await.len(), 1);
+}
+
+/// A deleted Service looks as if its load balancer were gone, and a living one as if it had none.
+#[tokio::test(start_paused = true)]
+async fn another_project_gets_and_loses_no_load_balancer() {
+    let world = World::new();
+    let process = world.start();
+    world.nodes_with_servers(&["a", "b"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("the load balancer exists", async |w| balancer(w) == Some((vec![80], 2))).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    drop(process);
+    world.set_token(2, OTHER_TOKEN);
+    let process = world.start();
+    let before = world.changes();
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert_eq!(world.changes(), before, "nothing is created in the other project");
+    assert!(!world.events("CloudAccountUnproven").await.is_empty());
+    let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
+    let told = why(&process.inspector(), &key);
+    assert!(told.contains("another project"), "{told}");
+    world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    assert!(world.services().get_opt("web").await.expect("an answer").is_some(), "the Service waits");
+    assert_eq!(balancer(&world), Some((vec![80], 2)), "its load balancer is not forgotten");
+    world.set_token(3, TOKEN);
+    world
+        .until("Service and load balancer are gone", async |w| {
+            balancer(w).is_none() && w.services().get_opt("web").await.expect("an answer").is_none()
+        })
+        .await;
+}
+
 /// SC-01, TS-03.
 #[tokio::test(start_paused = true)]
 async fn a_service_of_another_class_is_left_alone() {
@@ -90,6 +191,29 @@ async fn a_service_of_another_class_is_left_alone() {
     assert_eq!(balancer(&world), None);
     let service = world.services().get("web").await.expect("the Service exists");
     assert_eq!(service.metadata.finalizers, None);
+}
+
+/// SC-02: the program of the other class may use the finalizer of the same name.
+#[tokio::test(start_paused = true)]
+async fn the_finalizer_of_another_class_is_left_alone() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    let mut other = service(&[80]);
+    other.metadata.finalizers = Some(vec!["service.kubernetes.io/load-balancer-cleanup".to_owned()]);
+    if let Some(spec) = &mut other.spec {
+        spec.load_balancer_class = Some("example.com/other".to_owned());
+    }
+    world.services().create(&PostParams::default(), &other).await.expect("accepted");
+    let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.7"}]}}});
+    let patch = Patch::Merge(&ingress);
+    world.services().patch_status("web", &PatchParams::default(), &patch).await.expect("accepted");
+    world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let service = world.services().get("web").await.expect("the other program releases the Service");
+    assert_eq!(service.metadata.finalizers, other.metadata.finalizers);
+    let status = serde_json::to_value(&service.status).expect("JSON");
+    assert_eq!(status["loadBalancer"]["ingress"][0]["ip"], "192.0.2.7");
 }
 
 /// SC-12: a protected load balancer stays, and the Service can go.

@@ -22,22 +22,24 @@ async fn a_token_of_another_project_deletes_no_node() {
     assert!(world.node("a").await.is_some());
 }
 
-/// The same after a restart: a new process has not seen the right account.
+/// TL-16, the same after a restart: a new process has not seen the right account.
 #[tokio::test(start_paused = true)]
 async fn a_restart_with_another_projects_token_deletes_no_node() {
     let world = World::new();
     let process = world.start();
-    world.nodes_with_servers(&["a", "b", "c"]).await;
+    let names: Vec<String> = (0..10).map(|number| format!("node-{number}")).collect();
+    world.nodes_with_servers(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     drop(process);
     world.set_token(2, OTHER_TOKEN);
-    for name in ["a", "b", "c"] {
+    for name in &names {
         world.set_ready(name, false).await;
     }
     let _process = world.start();
     tokio::time::sleep(Duration::from_secs(7200)).await;
-    for name in ["a", "b", "c"] {
+    for name in &names {
         assert!(world.node(name).await.is_some(), "{name}");
     }
+    assert!(!world.events("CloudAccountUnproven").await.is_empty(), "a user sees why");
 }
 
 /// Scenario 5, TL-15.
@@ -67,16 +69,29 @@ async fn a_list_that_omits_a_server_deletes_no_node() {
     let _process = world.start();
     let ids = world.nodes_with_servers(&["a", "b", "c"]).await;
     let omits = Fault::Omit { id: ids["a"] };
-    world.standin.add_fault(FaultRule::always("GET", "/servers", omits));
+    world.standin.add_fault(FaultRule::always("GET", "/v1/servers", omits));
     world.set_ready("a", false).await;
+    let lists = || world.requests(|label| label == "GET /v1/servers");
+    let before = lists();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(world.node("a").await.is_some());
+    assert!(before < lists(), "no list omitted the server");
 }
 
 /// TL-15: answers that prove nothing.
 #[tokio::test(start_paused = true)]
 async fn failing_lookups_delete_no_node() {
-    for fault in [Fault::Html404, Fault::Reset] {
+    let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };
+    for fault in [
+        Fault::Html404,
+        Fault::Bare { status: 404 },
+        Fault::Bare { status: 410 },
+        error("forbidden"),
+        error("server_error"),
+        error("rate_limit_exceeded"),
+        Fault::Reset,
+        Fault::Hang { span: Duration::from_secs(60) },
+    ] {
         let world = World::new();
         let _process = world.start();
         world.nodes_with_servers(&["a", "b", "c"]).await;
@@ -84,5 +99,44 @@ async fn failing_lookups_delete_no_node() {
         world.set_ready("a", false).await;
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert!(world.node("a").await.is_some(), "{fault:?}");
+        assert!(world.events("DeletingNode").await.is_empty(), "{fault:?}");
     }
+}
+
+/// Scenario 8: the process stays up, and the Node is initialised when the cloud answers.
+#[tokio::test(start_paused = true)]
+async fn a_cloud_that_is_down_at_the_start_is_waited_for() {
+    let world = World::new();
+    world.standin.add_fault(FaultRule::everywhere(Fault::Reset));
+    let _process = world.start();
+    world.server("a");
+    world.join("a").await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert!(has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
+    world.standin.clear_faults();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
+}
+
+/// TN-39: the Nodes that joined meanwhile wait for one call, not each for its own retry.
+#[tokio::test(start_paused = true)]
+async fn all_new_nodes_are_initialised_when_an_outage_ends() {
+    let world = World::new();
+    let _process = world.start();
+    let names: Vec<String> = (0..20).map(|number| format!("node-{number:02}")).collect();
+    world.standin.add_fault(FaultRule::everywhere(Fault::Reset));
+    for name in &names {
+        world.server(name);
+        world.join(name).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+    }
+    let waiting = async || {
+        let all = world.nodes().list(&ListParams::default()).await.expect("a list").items;
+        all.iter().filter(|node| has_taint(node, UNINITIALIZED)).count()
+    };
+    assert_eq!(waiting().await, 20);
+    world.standin.clear_faults();
+    let ended = tokio::time::Instant::now();
+    world.until("all Nodes are initialised", async |_| waiting().await == 0).await;
+    assert!(ended.elapsed().as_secs() <= 5, "{:?}", ended.elapsed());
 }

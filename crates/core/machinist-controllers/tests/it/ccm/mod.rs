@@ -4,10 +4,14 @@
 mod balancer;
 mod doubt;
 mod lifecycle;
+mod machines;
 mod node;
 #[path = "../../../../../drivers/machinist-driver-hcloud/tests/it/pipe.rs"]
 mod pipe;
+mod process;
+mod races;
 mod route;
+mod stub;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,11 +19,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use machinist_apiserver::{Config, Identity, Server};
+use machinist_apiserver::{AuditRecord, Config, Identity, Server, Subscription};
 use machinist_controllers::ccm::{CcmOptions, CloudControllerManager, Inspector, Key, Running, Versioned};
 use machinist_controllers::{Clients, ProcessOptions};
-use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider, Http};
+use machinist_driver_hcloud::{
+    AddressFamily, BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider, Http,
+};
 use machinist_instance::Credential;
+use machinist_kube::lease::Leadership;
 use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
 use machinist_plan::ccm::{route as routes, service};
 use machinist_standin_hcloud::{Access, Network, NewServer, Settings, Standin, Subnet};
@@ -28,6 +35,8 @@ use tokio::sync::watch;
 
 use pipe::Pipes;
 
+/// The name of the program in Events, and its User-Agent.
+const PROGRAM: &str = "cloud-controller-manager";
 const EPOCH: i64 = 1_800_000_000;
 const TOKEN: &str = "token-of-the-project";
 const OTHER_TOKEN: &str = "token-of-another-project";
@@ -69,23 +78,29 @@ impl World {
     }
 
     fn start_with(&self, change: impl FnOnce(&mut CcmOptions)) -> Running {
-        let mut client = ClientOptions::new("cloud-controller-manager");
-        client.clock = self.clock.clone();
-        let client = layer_client(self.server.service_as(Identity::admin()), &client);
+        self.start_over(self.client(), None, change)
+    }
+
+    fn client_options(&self) -> ClientOptions {
+        let mut options = ClientOptions::new(PROGRAM);
+        options.clock = self.clock.clone();
+        options
+    }
+
+    /// Creates a client of the program.
+    fn client(&self) -> kube::Client {
+        layer_client(self.server.service_as(Identity::admin()), &self.client_options())
+    }
+
+    /// Starts the process with that client and leadership.
+    fn start_over(
+        &self,
+        client: kube::Client,
+        leadership: Option<Leadership>,
+        change: impl FnOnce(&mut CcmOptions),
+    ) -> Running {
         let clients = Clients { control: client.clone(), target: client };
-        let cloud = HcloudOptions {
-            endpoint: Endpoint::parse("http://stand-in/v1").expect("a URL"),
-            network: Some(NETWORK.to_string()),
-            balancer_defaults: BalancerDefaults {
-                location: Some("fsn1".to_owned()),
-                balancer_type: Some("lb11".to_owned()),
-                ..BalancerDefaults::default()
-            },
-            ..HcloudOptions::default()
-        };
-        let clock = self.standin.clone();
-        let provider = HcloudProvider::over(Arc::new(Http::over(Pipes(self.standin.clone()))), cloud)
-            .with_clock(move || clock.now());
+        let provider = self.provider(Some(NETWORK));
         let services = service::Options {
             class: "machinist.dev/hcloud".to_owned(),
             prefix: "load-balancer.hetzner.cloud/".to_owned(),
@@ -97,11 +112,31 @@ impl World {
         };
         let mut options = CcmOptions::new(Arc::new(provider), self.token.subscribe(), services, routes);
         change(&mut options);
-        let process = ProcessOptions {
-            clock: self.clock.clone(),
-            ..ProcessOptions::new("kube-system", "cloud-controller-manager")
+        let process =
+            ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new("kube-system", PROGRAM) };
+        CloudControllerManager::start(clients, process, options, leadership)
+    }
+
+    /// The provider, with the network of that id.
+    fn provider(&self, network: Option<i64>) -> HcloudProvider {
+        self.provider_of(network, AddressFamily::Ipv4)
+    }
+
+    fn provider_of(&self, network: Option<i64>, address_family: AddressFamily) -> HcloudProvider {
+        let cloud = HcloudOptions {
+            address_family,
+            endpoint: Endpoint::parse("http://stand-in/v1").expect("a URL"),
+            network: network.map(|id| id.to_string()),
+            balancer_defaults: BalancerDefaults {
+                location: Some("fsn1".to_owned()),
+                balancer_type: Some("lb11".to_owned()),
+                ..BalancerDefaults::default()
+            },
+            ..HcloudOptions::default()
         };
-        CloudControllerManager::start(clients, process, options, None)
+        let clock = self.standin.clone();
+        HcloudProvider::over(Arc::new(Http::over(Pipes(self.standin.clone()))), cloud)
+            .with_clock(move || clock.now())
     }
 
     /// Changes the token, as a user changes the Secret.
@@ -179,7 +214,7 @@ impl World {
         events.filter_map(|event| event.message).collect()
     }
 
-    /// Number of requests to the cloud whose label is counted, for example `GET /servers`.
+    /// Number of requests to the cloud whose label is counted, for example `GET /v1/servers`.
     fn requests(&self, is_counted: impl Fn(&str) -> bool) -> u64 {
         let counters = self.standin.counters();
         counters.iter().filter(|(label, _)| is_counted(label)).map(|(_, count)| count).sum()
@@ -200,6 +235,15 @@ impl World {
         let nodes = self.nodes().list(&ListParams::default()).await.expect("a list").items;
         panic!("timed out after ten minutes: {what}\n{nodes:#?}\n{:#?}", self.standin.counters());
     }
+}
+
+/// Counts the writes of the program to Nodes with that verb, for example `delete`, since the last
+/// look at the log.
+fn node_writes(log: &mut Subscription<Arc<AuditRecord>>, verb: &str) -> usize {
+    let is_counted = |request: &Arc<AuditRecord>| {
+        request.user_agent == PROGRAM && request.resource == "nodes" && request.verb == verb
+    };
+    log.drain().into_iter().filter(is_counted).count()
 }
 
 /// Returns what a key waits for.

@@ -1,5 +1,8 @@
 //! Initialisation of Nodes, and their addresses and labels.
 
+use machinist_controllers::ccm::Controllers;
+use machinist_driver_hcloud::AddressFamily;
+
 use super::*;
 
 /// Scenario 1, S4-02 to S4-05.
@@ -27,7 +30,8 @@ async fn a_fresh_cluster_is_initialised_with_few_lists() {
         assert_eq!(kinds, ["Hostname", "ExternalIP", "InternalIP"]);
     }
     assert_eq!(world.events("Synced").await.len(), 3);
-    assert!(world.requests(|label| label == "GET /servers") <= 3, "{:?}", world.standin.counters());
+    let lists = world.requests(|label| label == "GET /v1/servers");
+    assert!((1..=3).contains(&lists), "{:?}", world.standin.counters());
 }
 
 /// TN-40: pods must not start on a Node without addresses.
@@ -47,7 +51,7 @@ async fn addresses_are_written_before_the_taint_is_removed() {
         .await;
 }
 
-/// NC-24, TN-39: a server that appears late, and a cloud that is down.
+/// NC-24: a server that appears late.
 #[tokio::test(start_paused = true)]
 async fn nodes_are_initialised_soon_after_their_servers_appear() {
     let world = World::new();
@@ -62,11 +66,16 @@ async fn nodes_are_initialised_soon_after_their_servers_appear() {
     assert!(!has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
 }
 
-/// Scenario 16 and 17, BU-09.
+/// BU-09, and scenario 17 with fewer servers.
 #[tokio::test(start_paused = true)]
 async fn an_idle_hour_costs_few_calls_and_no_writes() {
     let world = World::new();
-    let _process = world.start();
+    // A Service without a load balancer, as every cluster has one.
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "plain"}, "spec": {"ports": [{"port": 80}]},
+    });
+    world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
+    let process = world.start();
     let names: Vec<String> = (0..60).map(|number| format!("node-{number:02}")).collect();
     world.nodes_with_servers(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -81,14 +90,53 @@ async fn an_idle_hour_costs_few_calls_and_no_writes() {
     let calls = world.requests(|_| true) - before.1;
     // Routes are compared every five minutes: a network and a list of servers.
     assert!(calls <= 12 * pages + 12 + 12 * (1 + pages), "{calls} calls in an idle hour");
+    let lost = process.inspector().metrics();
+    let lost = lost.iter().find(|(name, _)| name == "machinist_queue_keys_found_total");
+    assert_eq!(lost.map(|(_, count)| *count), Some(0.0), "the sweep finds no lost key");
 }
 
-/// NC-15, scenario 15.
+/// Scenario 16: the second address of the type ExternalIP is no difference.
+#[tokio::test(start_paused = true)]
+async fn an_idle_hour_with_two_ip_families_costs_no_writes() {
+    let world = World::new();
+    let provider = world.provider_of(Some(NETWORK), AddressFamily::DualStack);
+    let _process = world.start_with(|options| options.provider = Arc::new(provider));
+    world.nodes_with_servers(&["a", "b", "c"]).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let kinds: Vec<String> = addresses(&world.node("a").await.expect("the Node exists"))
+        .into_iter()
+        .map(|(kind, _)| kind)
+        .collect();
+    assert_eq!(kinds, ["Hostname", "ExternalIP", "ExternalIP", "InternalIP"]);
+    let mut log = world.server.audit();
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(node_writes(&mut log, "patch"), 0);
+}
+
+/// Scenario 17
+#[tokio::test(start_paused = true)]
+async fn an_idle_hour_of_500_servers_costs_132_calls() {
+    let world = World::new();
+    let _process = world.start_with(|options| {
+        options.controllers = Controllers { route: false, ..Controllers::ALL };
+    });
+    let names: Vec<String> = (0..500).map(|number| format!("node-{number:03}")).collect();
+    world.nodes_with_servers(&names.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    let before = world.requests(|_| true);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let calls = world.requests(|_| true) - before;
+    assert!((1..=132).contains(&calls), "{calls} calls in an idle hour");
+}
+
+/// NC-15, scenario 15: no other write follows.
 #[tokio::test(start_paused = true)]
 async fn labels_follow_a_server_that_is_resized() {
     let world = World::new();
     let _process = world.start();
     let ids = world.nodes_with_servers(&["a"]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut log = world.server.audit();
     let resize = |server: &mut machinist_standin_hcloud::Server| server.server_type = "cx32".to_owned();
     world.standin.change_server(ids["a"], resize).expect("the server exists");
     world
@@ -97,4 +145,6 @@ async fn labels_follow_a_server_that_is_resized() {
             labels.get("node.kubernetes.io/instance-type").is_some_and(|value| value == "cx32")
         })
         .await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(node_writes(&mut log, "patch"), 1);
 }

@@ -41,6 +41,25 @@ async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
     world.until("its route is deleted", async |w| routes(w) == ["10.244.1.0/24"]).await;
 }
 
+/// Scenario 14: the address of the server in the network changes.
+#[tokio::test(start_paused = true)]
+async fn the_gateway_of_a_route_follows_its_server() {
+    let world = World::new();
+    let _process = world.start();
+    let ids = world.nodes_with_servers(&["a"]).await;
+    give_pods(&world, "a", "10.244.1.0/24").await;
+    world.until("the route exists", async |w| routes(w) == ["10.244.1.0/24"]).await;
+    let address = "10.0.77.7";
+    let moves = |server: &mut machinist_standin_hcloud::Server| server.private_net[0].ip = address.to_owned();
+    world.standin.change_server(ids["a"], moves).expect("the server exists");
+    world
+        .until("the gateway follows", async |w| {
+            let routes = w.standin.dump().networks[&NETWORK].routes.clone();
+            routes.len() == 1 && routes[0].gateway == address
+        })
+        .await;
+}
+
 /// TR-11: RC-04.
 #[tokio::test(start_paused = true)]
 async fn a_failed_route_is_retried_without_an_event() {

@@ -1,0 +1,202 @@
+//! Connects DockerClusters with the work loop. The rules are in
+//! `machinist_plan::capi::docker_cluster`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_api::capi::constants::DOCKER_CLUSTER_FINALIZER;
+use machinist_core::{Answered, Call, Known};
+use machinist_driver::Driver;
+use machinist_instance::{Error, Progress};
+use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::capi::Plan;
+use machinist_plan::capi::docker_cluster::{
+    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot, plan,
+};
+use machinist_plan::facts::{DockerClusterFacts, DockerMachineFacts};
+use machinist_runtime::{Kind, Observed, Stop};
+use serde_json::Value;
+
+use super::contract::{Capi, Runtime, World, Write};
+use super::engine::{self, Start};
+use super::key::Key;
+use super::options::CoreApi;
+use super::seen::{BY_CLUSTER, BY_KEY, Seen, cluster_index};
+use super::{key_of, patch, reference};
+
+/// Path of the address of the API servers.
+const ENDPOINT: [&str; 2] = ["spec", "controlPlaneEndpoint"];
+
+/// DockerClusters in the work loop.
+pub(crate) struct DockerClusters;
+
+impl Kind<Capi> for DockerClusters {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let seen = &world.seen;
+        let Some(docker) = seen.docker_clusters.get(id).map(|entry| entry.facts.clone()) else {
+            return Observed::Gone;
+        };
+        let object = &docker.object;
+        let cluster = match object.owner("Cluster") {
+            None => Known::Unasked,
+            Some(name) => Known::from_store(seen.cluster(&ObjectKey::new(&object.namespace, name))),
+        };
+        let name = object.owner("Cluster").or(object.cluster_label());
+        let opened = engine::open(runtime).ok();
+        let mut answers = seen.memory.balancers.get(&object.uid).cloned().unwrap_or_default();
+        answers.in_flight = world.asks.of(&object.uid);
+        let holder = object.recorded_key().and_then(|key| {
+            let others = seen.docker_clusters.by_index(BY_KEY, key);
+            others.map(|(other, _)| other).find(|other| *other != id).map(ToString::to_string)
+        });
+        Observed::Ready(Snapshot {
+            now: runtime.now(),
+            process: engine::process(runtime, opened.as_ref()),
+            machines: name.map(|name| members(runtime, seen, &object.namespace, name)).unwrap_or_default(),
+            domains_are_listed: runtime.tools.options.core == CoreApi::Beta2,
+            key_holder: holder,
+            engine: opened.map(|opened| opened.account().clone()),
+            cluster,
+            answers,
+            docker,
+        })
+    }
+
+    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        let object = &s.docker.object;
+        let own_key = [Key::DockerCluster(key_of(object))];
+        let write = Write { runtime, charged: &own_key, key: key_of(object) };
+        match action {
+            Action::Claim(claim) => write.patch::<DockerClusterFacts>(patch::claim(object, &claim)).await,
+            Action::SetStatus(status) => {
+                let patch = patch::status(object, s.docker.status.as_ref(), &*status);
+                write.patch_status::<DockerClusterFacts>(patch).await
+            }
+            Action::SetEndpoint(endpoint) => {
+                let read = s.docker.spec.control_plane_endpoint.as_ref();
+                let read = read.and_then(|read| serde_json::to_value(read).ok());
+                let endpoint = serde_json::to_value(endpoint).unwrap_or(Value::Null);
+                let patch = GuardedPatch::new(&object.uid).test(&ENDPOINT, read.as_ref());
+                write.patch::<DockerClusterFacts>(patch.add(&ENDPOINT, endpoint)).await
+            }
+            Action::Ensure { spec, inputs } => {
+                let is_wanted = |docker: &DockerClusterFacts| docker.object.deleting_since.is_none();
+                let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<_>>| {
+                    answers.failures = next_failures(answers.failures, &answered.answer);
+                    answers.ensure = Some((inputs, answered));
+                };
+                start(runtime, s, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
+                    match driver.balancers() {
+                        Some(balancers) => balancers.ensure(&spec).await,
+                        None => Err(Error::unsupported("load balancers")),
+                    }
+                })
+            }
+            Action::Delete(which) => {
+                let is_wanted = |docker: &DockerClusterFacts| docker.object.deleting_since.is_some();
+                let remember = |answers: &mut BalancerAnswers, answered: Answered<Progress<_>>| {
+                    answers.failures = next_failures(answers.failures, &answered.answer);
+                    answers.delete = Some(answered);
+                };
+                start(runtime, s, DELETE_BALANCER, is_wanted, remember, |driver| async move {
+                    match driver.balancers() {
+                        Some(balancers) => balancers.delete(&which).await,
+                        None => Err(Error::unsupported("load balancers")),
+                    }
+                })
+            }
+            Action::Release => {
+                let finalizers = object.finalizers.as_deref();
+                let patch =
+                    GuardedPatch::new(&object.uid).remove_finalizer(finalizers, DOCKER_CLUSTER_FINALIZER);
+                write.patch::<DockerClusterFacts>(patch).await
+            }
+        }
+    }
+
+    fn reference(s: &Snapshot) -> Option<ObjectReference> {
+        Some(reference("DockerCluster", &s.docker.object))
+    }
+}
+
+/// Returns the number of consecutive failures after an answer.
+pub(super) fn next_failures<T>(failures: u32, answer: &Result<T, Error>) -> u32 {
+    if answer.is_ok() { 0 } else { failures.saturating_add(1) }
+}
+
+/// Returns the machines of a cluster, by their label.
+fn members(runtime: &Runtime, seen: &Seen, namespace: &str, cluster: &str) -> Vec<Member> {
+    let index = cluster_index(namespace, cluster);
+    let entries = seen.docker_machines.by_index(BY_CLUSTER, &index);
+    let mut members: Vec<Member> = entries.map(|(_, it)| member(runtime, seen, &it.facts)).collect();
+    members.sort();
+    members
+}
+
+fn member(runtime: &Runtime, seen: &Seen, docker: &DockerMachineFacts) -> Member {
+    let object = &docker.object;
+    let owner = object.owner("Machine").map(|name| ObjectKey::new(&object.namespace, name));
+    let owner = owner.and_then(|key| seen.machine(&key));
+    let labelled = object.labels.contains_key(machinist_api::capi::constants::CONTROL_PLANE_LABEL);
+    let parse = |id: &str| runtime.tools.docker()?.provider.parse_id(id).ours().cloned();
+    Member {
+        name: object.name.clone(),
+        is_control_plane: owner.as_ref().map_or(labelled, |owner| owner.is_control_plane),
+        is_deleting: object.deleting_since.is_some(),
+        is_draining: owner.is_some_and(|owner| owner.object.deleting_since.is_some()),
+        container: docker.provider_id().and_then(parse),
+    }
+}
+
+fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
+    runtime: &Arc<Runtime>,
+    s: &Snapshot,
+    call: Call,
+    is_wanted: fn(&DockerClusterFacts) -> bool,
+    remember: impl FnOnce(&mut BalancerAnswers, Answered<T>) + Send + 'static,
+    made: impl FnOnce(Arc<dyn Driver>) -> F,
+) -> Result<(), Stop> {
+    let object = &s.docker.object;
+    let (id, uid) = (key_of(object), object.uid.clone());
+    let wanted = {
+        let (id, uid) = (id.clone(), uid.clone());
+        Box::new(move |seen: &mut Seen| {
+            let entry = seen.docker_clusters.get(&id);
+            // The object or its Cluster may have been paused while the call waited for its slot.
+            let wanted = entry.is_some_and(|entry| {
+                entry.uid == uid && is_wanted(&entry.facts) && !seen.cluster_is_paused(&entry.facts.object)
+            });
+            if wanted && call == ENSURE_BALANCER {
+                seen.memory.balancers.entry(uid).or_default().ever_ensured = true;
+            }
+            wanted
+        })
+    };
+    let remember = {
+        let (id, uid) = (id.clone(), uid.clone());
+        Box::new(move |seen: &mut Seen, answered: Answered<T>| {
+            // The object may have been deleted, and memory must not grow.
+            if seen.docker_clusters.get(&id).is_some_and(|entry| entry.uid == uid) {
+                remember(seen.memory.balancers.entry(uid).or_default(), answered);
+            }
+        })
+    };
+    let start = Start {
+        subject: uid,
+        key: Key::DockerCluster(id),
+        call,
+        bound: engine::LONG_CALL,
+        begins_by: None,
+        still_wanted: wanted,
+        remember,
+    };
+    engine::start(runtime, start, made)
+}

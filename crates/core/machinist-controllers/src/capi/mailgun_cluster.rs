@@ -1,0 +1,61 @@
+//! Connects MailgunClusters with the work loop. The rules are in
+//! `machinist_plan::capi::mailgun_cluster`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_core::Known;
+use machinist_kube::ObjectKey;
+use machinist_plan::capi::Plan;
+use machinist_plan::capi::mailgun_cluster::{Action, Snapshot, plan};
+use machinist_plan::facts::MailgunClusterFacts;
+use machinist_runtime::{Kind, Observed, Stop};
+
+use super::contract::{Capi, Runtime, World, Write};
+use super::key::Key;
+use super::{key_of, mail, patch, reference};
+
+/// MailgunClusters in the work loop.
+pub(crate) struct MailgunClusters;
+
+impl Kind<Capi> for MailgunClusters {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let seen = &world.seen;
+        let Some(request) = seen.mailgun_clusters.get(id).map(|entry| entry.facts.clone()) else {
+            return Observed::Gone;
+        };
+        let Some(options) = runtime.tools.mail() else { return Observed::NotYet };
+        let object = &request.mail.object;
+        let cluster = match object.owner("Cluster") {
+            None => Known::Unasked,
+            Some(name) => Known::from_store(seen.cluster(&ObjectKey::new(&object.namespace, name))),
+        };
+        let mail = mail::observe(runtime, world, &object.uid, options);
+        Observed::Ready(Snapshot { request, cluster, mail })
+    }
+
+    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        let request = &s.request.mail;
+        let key = Key::MailgunCluster(key_of(&request.object));
+        match action {
+            Action::Mail(action) => mail::act::<MailgunClusterFacts>(runtime, key, request, action).await,
+            Action::SetStatus(status) => {
+                let write = Write { runtime, charged: &[key], key: key_of(&request.object) };
+                let patch = patch::status(&request.object, request.status.as_ref(), &*status);
+                write.patch_status::<MailgunClusterFacts>(patch).await
+            }
+        }
+    }
+
+    fn reference(s: &Snapshot) -> Option<ObjectReference> {
+        Some(reference("MailgunCluster", &s.request.mail.object))
+    }
+}

@@ -1,0 +1,62 @@
+//! Connects MailgunMachines with the work loop. The rules are in
+//! `machinist_plan::capi::mailgun_machine`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_core::Known;
+use machinist_kube::ObjectKey;
+use machinist_plan::capi::Plan;
+use machinist_plan::capi::mailgun_machine::{Action, Snapshot, plan};
+use machinist_plan::facts::MailgunMachineFacts;
+use machinist_runtime::{Kind, Observed, Stop};
+
+use super::contract::{Capi, Runtime, World, Write};
+use super::key::Key;
+use super::{key_of, mail, patch, reference};
+
+/// MailgunMachines in the work loop.
+pub(crate) struct MailgunMachines;
+
+impl Kind<Capi> for MailgunMachines {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let seen = &world.seen;
+        let Some(request) = seen.mailgun_machines.get(id).map(|entry| entry.facts.clone()) else {
+            return Observed::Gone;
+        };
+        let Some(options) = runtime.tools.mail() else { return Observed::NotYet };
+        let object = &request.mail.object;
+        let owner = match object.owner("Machine") {
+            None => Known::Unasked,
+            Some(name) => Known::from_store(seen.machine(&ObjectKey::new(&object.namespace, name))),
+        };
+        let cluster = seen.cluster_of(object, owner.present().map(Arc::as_ref));
+        let mail = mail::observe(runtime, world, &object.uid, options);
+        Observed::Ready(Snapshot { request, owner, cluster, mail })
+    }
+
+    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        let request = &s.request.mail;
+        let key = Key::MailgunMachine(key_of(&request.object));
+        match action {
+            Action::Mail(action) => mail::act::<MailgunMachineFacts>(runtime, key, request, action).await,
+            Action::SetStatus(status) => {
+                let write = Write { runtime, charged: &[key], key: key_of(&request.object) };
+                let patch = patch::status(&request.object, request.status.as_ref(), &*status);
+                write.patch_status::<MailgunMachineFacts>(patch).await
+            }
+        }
+    }
+
+    fn reference(s: &Snapshot) -> Option<ObjectReference> {
+        Some(reference("MailgunMachine", &s.request.mail.object))
+    }
+}

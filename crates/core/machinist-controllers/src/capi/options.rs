@@ -1,0 +1,104 @@
+//! Options of the process, besides the options of every process.
+
+use std::sync::Arc;
+
+use machinist_driver::{Mailer, Provider};
+use machinist_plan::capi::docker_machine;
+
+use super::workload::{KubeWorkloads, WorkloadClusters};
+
+/// The version of Cluster and Machine that the management cluster serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CoreApi {
+    /// v1beta1.
+    Beta1,
+    /// v1beta2.
+    Beta2,
+}
+
+/// The provider that a process runs.
+#[derive(Clone)]
+pub enum Serves {
+    /// DockerCluster and DockerMachine.
+    Docker(DockerOptions),
+    /// MailgunCluster and MailgunMachine.
+    Mailgun(MailOptions),
+}
+
+/// Options of the Docker provider.
+#[derive(Clone)]
+pub struct DockerOptions {
+    /// The engine.
+    pub provider: Arc<dyn Provider>,
+    /// The flags of the planner.
+    pub machines: Arc<docker_machine::Options>,
+    /// The largest number of calls in flight.
+    pub calls_at_once: usize,
+    /// Access to workload clusters.
+    pub workloads: Arc<dyn WorkloadClusters>,
+}
+
+impl DockerOptions {
+    /// Returns the default options for an engine.
+    pub fn new(provider: Arc<dyn Provider>) -> Self {
+        Self { provider, machines: Arc::default(), calls_at_once: 16, workloads: Arc::new(KubeWorkloads) }
+    }
+}
+
+/// Options of the Mailgun provider.
+#[derive(Clone)]
+pub struct MailOptions {
+    /// The mail service.
+    pub mailer: Arc<dyn Mailer>,
+    /// Domain of the mail service.
+    pub domain: String,
+    /// Fingerprint of the mail service and its domain: another one does not show the mails of this
+    /// one.
+    pub service: String,
+    /// Recipient of requests without their own.
+    pub recipient: String,
+    /// Fingerprint of the credential: a rejected mail is sent again with another one.
+    pub credential: String,
+    /// Identity of this process, unique among all processes that ever run.
+    pub process: String,
+}
+
+/// Options of a Cluster API provider.
+#[derive(Clone)]
+pub struct CapiOptions {
+    /// The provider.
+    pub serves: Serves,
+    /// The version of the core kinds.
+    pub core: CoreApi,
+    /// Value of the label that selects the objects of this process; absent for all objects.
+    pub watch_filter: Option<String>,
+}
+
+/// Inputs of the kinds beyond the runtime's options.
+pub struct Tools {
+    pub(crate) options: CapiOptions,
+}
+
+impl Tools {
+    /// The options of the Docker provider, if this process runs it.
+    pub(crate) fn docker(&self) -> Option<&DockerOptions> {
+        match &self.options.serves {
+            Serves::Docker(options) => Some(options),
+            Serves::Mailgun(_) => None,
+        }
+    }
+
+    /// The options of the Mailgun provider, if this process runs it.
+    pub(crate) fn mail(&self) -> Option<&MailOptions> {
+        match &self.options.serves {
+            Serves::Mailgun(options) => Some(options),
+            Serves::Docker(_) => None,
+        }
+    }
+}
+
+impl From<CapiOptions> for Tools {
+    fn from(options: CapiOptions) -> Self {
+        Self { options }
+    }
+}

@@ -1,0 +1,119 @@
+//! Everything that a process has seen: its stores and its memory.
+
+use std::collections::BTreeMap;
+
+use machinist_api::capi::{Beta1, Beta2};
+use machinist_core::{Answered, Answers};
+use machinist_kube::{ObjectKey, Store};
+use machinist_plan::capi::docker_cluster::BalancerAnswers;
+use machinist_plan::capi::docker_machine::StepAnswers;
+use machinist_plan::facts::{
+    DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts, MailgunMachineFacts,
+};
+
+use super::core::CoreStores;
+use super::workload::Connection;
+
+/// Index: objects by `namespace/cluster` of their label.
+pub(crate) const BY_CLUSTER: &str = "cluster";
+/// Index: objects by the key that they claimed.
+pub(crate) const BY_KEY: &str = "key";
+
+/// The stores and the memory of a process.
+pub struct Seen {
+    pub(crate) beta1: CoreStores<Beta1>,
+    pub(crate) beta2: CoreStores<Beta2>,
+    pub(crate) docker_clusters: Store<DockerClusterFacts>,
+    pub(crate) docker_machines: Store<DockerMachineFacts>,
+    pub(crate) mailgun_clusters: Store<MailgunClusterFacts>,
+    pub(crate) mailgun_machines: Store<MailgunMachineFacts>,
+    pub(crate) memory: Memory,
+}
+
+/// Memory besides the stores. All of it may be lost at any time: it only saves calls.
+#[derive(Default)]
+pub(crate) struct Memory {
+    /// Answers about containers, by UID of the DockerMachine.
+    pub answers: BTreeMap<String, Answers>,
+    /// Answers about the work in containers, by UID of the DockerMachine.
+    pub steps: BTreeMap<String, StepAnswers>,
+    /// Answers about load balancers, by UID of the DockerCluster.
+    pub balancers: BTreeMap<String, BalancerAnswers>,
+    /// Answers about mails, by UID of the request.
+    pub mails: BTreeMap<String, MailAnswers>,
+    /// Clients of workload clusters, by namespace and name of the Cluster.
+    pub workloads: BTreeMap<ObjectKey, Connection>,
+}
+
+/// The answers of the mail service about one mail.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct MailAnswers {
+    /// Whether this process wrote the present intent and made no call of unknown effect since.
+    pub may_send: bool,
+    /// The last answer to the call that sends the mail.
+    pub sent: Option<Answered<()>>,
+    /// The last answer to a look-up.
+    pub looked: Option<Answered<bool>>,
+    /// Consecutive failures.
+    pub failures: u32,
+}
+
+/// Returns the value of the index [`BY_CLUSTER`].
+pub(crate) fn cluster_index(namespace: &str, cluster: &str) -> String {
+    format!("{namespace}/{cluster}")
+}
+
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            beta1: CoreStores::default(),
+            beta2: CoreStores::default(),
+            docker_clusters: Store::new(&[(BY_KEY, |cluster: &DockerClusterFacts, keys| {
+                keys.extend(cluster.object.recorded_key().map(str::to_owned));
+            })]),
+            docker_machines: Store::new(&[
+                (BY_KEY, |machine: &DockerMachineFacts, keys| {
+                    keys.extend(machine.object.recorded_key().map(str::to_owned));
+                }),
+                (BY_CLUSTER, |machine, keys| {
+                    let object = &machine.object;
+                    keys.extend(object.cluster_label().map(|it| cluster_index(&object.namespace, it)));
+                }),
+            ]),
+            mailgun_clusters: Store::new(&[]),
+            mailgun_machines: Store::new(&[(BY_CLUSTER, |machine: &MailgunMachineFacts, keys| {
+                let object = &machine.mail.object;
+                keys.extend(object.cluster_label().map(|it| cluster_index(&object.namespace, it)));
+            })]),
+            memory: Memory::default(),
+        }
+    }
+}
+
+impl Memory {
+    /// Forgets a deleted object.
+    pub(crate) fn forget(&mut self, uid: &str) {
+        self.answers.remove(uid);
+        self.steps.remove(uid);
+        self.balancers.remove(uid);
+        self.mails.remove(uid);
+    }
+
+    /// Forgets the facts that depend on the time at which they were learned. Whether a mail may be
+    /// sent is forgotten too: then the mail is looked up.
+    pub(crate) fn forget_moments(&mut self) {
+        for answers in self.answers.values_mut() {
+            *answers = Answers {
+                ever_ensured: answers.ever_ensured,
+                made_in: answers.made_in.clone(),
+                shown: answers.shown,
+                ..Answers::default()
+            };
+        }
+        self.steps.clear();
+        for answers in self.balancers.values_mut() {
+            *answers = BalancerAnswers { ever_ensured: answers.ever_ensured, ..BalancerAnswers::default() };
+        }
+        self.mails.clear();
+    }
+}

@@ -1,0 +1,274 @@
+//! An engine in memory: containers, load balancers and bootstraps. It outlives the provider.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
+use machinist_instance::{
+    AccountId, Address, AddressKind, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapCause,
+    BootstrapData, BootstrapFailure, BootstrapState, BootstrapStatus, CreateGuarantee, Credential, Ensured,
+    Error, ErrorKind, Foreign, Ingress, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, NativeId,
+    Power, Progress, Promises, ProviderId, Readiness, RecordedId, Scope, Sighting,
+};
+use serde_json::Value;
+
+/// The engine, as a provider and as its only account.
+#[derive(Clone)]
+pub(super) struct Engine {
+    address: &'static str,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    pub containers: BTreeMap<String, Container>,
+    /// Targets and their weights, by the name of the balancer.
+    pub balancers: BTreeMap<String, (BalancerSpec, Vec<(String, u8)>)>,
+    /// Names of the containers in the order of their creation.
+    pub created: Vec<String>,
+    pub deleted: Vec<String>,
+    pub fails_to_create: bool,
+    pub bootstrap_fails: bool,
+    pub calls: usize,
+}
+
+#[derive(Clone)]
+pub(super) struct Container {
+    pub instance: Instance,
+    pub image: String,
+    pub looks: u32,
+    pub bootstraps: u32,
+    pub progress: u32,
+}
+
+impl Engine {
+    pub(super) fn new(address: &'static str) -> Self {
+        Self { address, state: Arc::default() }
+    }
+
+    /// Returns the same containers at another address.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panicked with the lock")
+    }
+
+    fn called(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        state.calls += 1;
+        state
+    }
+}
+
+impl Provider for Engine {
+    fn name(&self) -> &str {
+        "docker"
+    }
+    fn validate(&self, _: &Value) -> Result<(), Error> {
+        Ok(())
+    }
+    fn account(&self, _: &Credential) -> AccountId {
+        AccountId::of([b"docker", self.address.as_bytes()])
+    }
+    fn parse_id(&self, text: &str) -> RecordedId {
+        match ProviderId::parse(text) {
+            Err(_) => RecordedId::Unset,
+            Ok(id) if text.starts_with("docker:////") => RecordedId::Ours(id),
+            Ok(_) => RecordedId::NotOurs { expected: "docker:////CONTAINER".to_owned() },
+        }
+    }
+    fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Driver for Engine {
+    fn instances(&self) -> &dyn Instances {
+        self
+    }
+    fn balancers(&self) -> Option<&dyn Balancers> {
+        Some(self)
+    }
+    fn bootstrap(&self) -> Option<&dyn Bootstrap> {
+        Some(self)
+    }
+    fn promises(&self) -> Promises {
+        Promises {
+            visible_within: Duration::ZERO,
+            call_bound: Duration::from_secs(30),
+            create: CreateGuarantee::UniqueName,
+            rate: None,
+            keys: KeyTag::Fixed,
+        }
+    }
+}
+
+impl State {
+    fn find(&self, which: &InstanceRef) -> Option<&Container> {
+        let name = which.id.as_ref().and_then(|id| id.as_str().strip_prefix("docker:////"));
+        match name {
+            Some(name) => self.containers.get(name),
+            None => {
+                let by_key = self.containers.values().find(|it| it.instance.key == which.key);
+                by_key.or_else(|| self.containers.get(which.name.as_ref()?.as_str()))
+            }
+        }
+    }
+
+    fn owned(&mut self, which: &InstanceRef) -> Result<&mut Container, Error> {
+        let name = self.find(which).map(|it| it.instance.name.as_str().to_owned());
+        let found = name.and_then(|name| self.containers.get_mut(&name));
+        found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no such container"))
+    }
+}
+
+fn is_owned(instance: &Instance, which: &InstanceRef) -> bool {
+    instance.key == which.key || (which.native_id.is_some() && instance.native_id == which.native_id)
+}
+
+#[async_trait]
+impl Instances for Engine {
+    async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        let mut state = self.called();
+        if state.fails_to_create {
+            return Err(Error::new(ErrorKind::Unavailable, "the engine is busy"));
+        }
+        if let Some(found) = state.containers.values().find(|it| it.instance.key.as_ref() == Some(&spec.key))
+        {
+            return Ok(found.instance.clone());
+        }
+        let name = spec.name.as_str().to_owned();
+        if state.containers.contains_key(&name) {
+            return Err(Error::new(ErrorKind::InvalidSpec, format!("container {name} has another key")));
+        }
+        let number = state.created.len() + 1;
+        let instance = Instance {
+            id: ProviderId::parse(&format!("docker:////{name}")).expect("not empty"),
+            native_id: NativeId::new(format!("id-{number}")),
+            key: Some(spec.key.clone()),
+            cluster: Some(spec.cluster.clone()),
+            name: spec.name.clone(),
+            power: Power::Running,
+            addresses: vec![Address {
+                kind: AddressKind::InternalIP,
+                address: format!("172.18.0.{}", number + 10),
+            }],
+            instance_type: None,
+            zone: spec.provider_spec["failureDomain"].as_str().map(str::to_owned),
+            region: None,
+            tags: spec.tags.clone(),
+            node_labels: BTreeMap::new(),
+            created: jiff::Timestamp::UNIX_EPOCH,
+        };
+        let image = spec.provider_spec["image"].as_str().unwrap_or_default().to_owned();
+        let container = Container { instance: instance.clone(), image, looks: 0, bootstraps: 0, progress: 0 };
+        state.containers.insert(name.clone(), container);
+        state.created.push(name);
+        Ok(instance)
+    }
+
+    async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+        let state = self.called();
+        Ok(match state.find(which) {
+            None => Sighting::Absent,
+            Some(found) if is_owned(&found.instance, which) => Sighting::Present(found.instance.clone()),
+            Some(found) => Sighting::Foreign(Foreign {
+                id: found.instance.id.clone(),
+                key: found.instance.key.clone().unwrap_or_else(|| InstanceKey::new("none")),
+                cluster: found.instance.cluster.clone(),
+            }),
+        })
+    }
+
+    async fn list(&self, _: &Scope) -> Result<Vec<Instance>, Error> {
+        Ok(self.called().containers.values().map(|it| it.instance.clone()).collect())
+    }
+
+    async fn delete(&self, which: &InstanceRef, _: &InstanceKey) -> Result<(), Error> {
+        let mut state = self.called();
+        let Some(found) = state.find(which).map(|it| it.instance.clone()) else { return Ok(()) };
+        if !is_owned(&found, which) {
+            return Err(Error::new(ErrorKind::Denied, "another key"));
+        }
+        let name = found.name.as_str().to_owned();
+        state.containers.remove(&name);
+        state.deleted.push(name);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Balancers for Engine {
+    async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
+        let mut state = self.called();
+        let targets = spec.targets.iter().map(|it| (it.node.clone(), it.weight)).collect();
+        state.balancers.insert(spec.name.clone(), (spec.clone(), targets));
+        Ok(Progress::Done(Ensured { balancer: shown(spec), notes: Vec::new() }))
+    }
+    async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
+        let state = self.called();
+        Ok(state.balancers.values().find(|(spec, _)| spec.key == which.key).map(|(spec, _)| shown(spec)))
+    }
+    async fn list(&self) -> Result<Vec<Balancer>, Error> {
+        Ok(self.called().balancers.values().map(|(spec, _)| shown(spec)).collect())
+    }
+    async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
+        self.called().balancers.retain(|_, (spec, _)| spec.key != which.key);
+        Ok(Progress::Done(BalancerDeletion::Gone))
+    }
+}
+
+fn shown(spec: &BalancerSpec) -> Balancer {
+    Balancer {
+        id: spec.name.clone(),
+        native_id: None,
+        key: Some(spec.key.clone()),
+        name: spec.name.clone(),
+        ingress: vec![Ingress::Ip { address: IpAddr::V4(Ipv4Addr::new(172, 18, 0, 2)), is_proxy: false }],
+        ports: spec.listeners.iter().map(|it| it.port).collect(),
+        host_ports: [(6443, 32770)].into(),
+        targets: spec.targets.iter().map(|it| it.instance.clone()).collect(),
+        is_protected: false,
+    }
+}
+
+#[async_trait]
+impl Bootstrap for Engine {
+    async fn readiness(&self, which: &InstanceRef) -> Result<Readiness, Error> {
+        let mut state = self.called();
+        let container = state.owned(which)?;
+        container.looks += 1;
+        Ok(match container.looks {
+            1 => Readiness::Booting("systemd".to_owned()),
+            _ => Readiness::Ready,
+        })
+    }
+    async fn load_images(&self, _: &InstanceRef, _: &[String]) -> Result<Progress<()>, Error> {
+        drop(self.called());
+        Ok(Progress::Done(()))
+    }
+    async fn start(&self, which: &InstanceRef, _: &BootstrapData) -> Result<(), Error> {
+        self.called().owned(which)?.bootstraps += 1;
+        Ok(())
+    }
+    async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
+        let mut state = self.called();
+        let fails = state.bootstrap_fails;
+        let container = state.owned(which)?;
+        let started = 0 < container.bootstraps;
+        container.progress += u32::from(started);
+        let state = match (started, container.progress) {
+            (false, _) => BootstrapState::NotStarted,
+            (true, 1) => BootstrapState::Running { step: 3, steps: 17 },
+            (true, _) if fails => BootstrapState::Failed(BootstrapFailure {
+                cause: BootstrapCause::Exited { step: 3, steps: 17, code: 1 },
+                kubeadm_started: true,
+                stdout: String::new(),
+                stderr: "no etcd".to_owned(),
+            }),
+            (true, _) => BootstrapState::Succeeded,
+        };
+        Ok(BootstrapStatus { state, ignored: Vec::new() })
+    }
+}

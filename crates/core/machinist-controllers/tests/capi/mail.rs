@@ -1,0 +1,277 @@
+//! Requests by mail: each is sent at most once.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use machinist_controllers::capi::{CoreApi, MailOptions, Running, Serves};
+use machinist_driver::Mailer;
+use machinist_instance::{Envelope, Error, ErrorKind};
+use serde_json::{Value, json};
+
+use super::{World, burns, condition, pass};
+
+/// A mail service in memory. It outlives the provider.
+#[derive(Clone, Default)]
+struct Post {
+    /// The accepted mails, by Message-Id, each with the number of times it was accepted.
+    accepted: Arc<Mutex<BTreeMap<String, (usize, Envelope)>>>,
+    fault: Arc<Mutex<Fault>>,
+    calls: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq)]
+enum Fault {
+    #[default]
+    None,
+    /// Rejects each mail.
+    Rejects,
+    /// Accepts the mail and then fails.
+    FailsAfterwards,
+    /// Fails before it accepts the mail, without saying so.
+    FailsBefore,
+    /// Fails without saying whether it accepted the mail, and permits no look-up.
+    CannotBeAsked,
+}
+
+impl Post {
+    fn fails_with(&self, fault: Fault) {
+        *self.fault.lock().expect("no panic") = fault;
+    }
+
+    fn fault(&self) -> Fault {
+        *self.fault.lock().expect("no panic")
+    }
+
+    /// The number of times that each mail was accepted.
+    fn times(&self) -> Vec<usize> {
+        self.accepted.lock().expect("no panic").values().map(|(times, _)| *times).collect()
+    }
+
+    fn accept(&self, mail: &Envelope) {
+        let mut accepted = self.accepted.lock().expect("no panic");
+        accepted.entry(mail.message_id.clone()).or_insert((0, mail.clone())).0 += 1;
+    }
+}
+
+/// The mail service as one process sees it: it crashes at some call.
+struct Client {
+    post: Post,
+    left: Arc<AtomicUsize>,
+    after: bool,
+}
+
+#[async_trait]
+impl Mailer for Client {
+    async fn send(&self, mail: &Envelope) -> Result<(), Error> {
+        self.post.calls.fetch_add(1, Ordering::Relaxed);
+        let dies = burns(&self.left);
+        if dies && !self.after {
+            std::future::pending::<()>().await;
+        }
+        let unknown = || Err(Error::new(ErrorKind::Ambiguous, "503"));
+        let answer = match self.post.fault() {
+            Fault::None => {
+                self.post.accept(mail);
+                Ok(())
+            }
+            Fault::Rejects => Err(Error::new(ErrorKind::InvalidSpec, "to: not a mail address")),
+            Fault::FailsAfterwards => {
+                self.post.accept(mail);
+                unknown()
+            }
+            Fault::FailsBefore | Fault::CannotBeAsked => unknown(),
+        };
+        if dies { std::future::pending().await } else { answer }
+    }
+
+    async fn look_up(&self, message_id: &str) -> Result<bool, Error> {
+        if burns(&self.left) {
+            std::future::pending::<()>().await;
+        }
+        if self.post.fault() == Fault::CannotBeAsked {
+            return Err(Error::new(ErrorKind::Denied, "a sending key cannot read events"));
+        }
+        Ok(self.post.accepted.lock().expect("no panic").contains_key(message_id))
+    }
+}
+
+impl World {
+    fn mailgun(&self, post: &Post, process: &str) -> Running {
+        let mailer = Client { post: post.clone(), left: self.left.clone(), after: self.after };
+        let options = MailOptions {
+            mailer: Arc::new(mailer),
+            domain: "mail.example.com".to_owned(),
+            service: "a".to_owned(),
+            recipient: "ops@example.com".to_owned(),
+            credential: "a".to_owned(),
+            process: process.to_owned(),
+        };
+        self.start(Serves::Mailgun(options), CoreApi::Beta2)
+    }
+
+    /// Creates a Cluster with its request.
+    async fn request(&self, name: &str) {
+        let spec = json!({
+            "priority": "Urgent", "request": "A small one.", "requester": "dev@example.com",
+            "fulfilment": "Assume",
+        });
+        self.create("MailgunCluster", name, spec).await;
+        self.cluster(name, "MailgunCluster").await;
+        self.core_round().await;
+    }
+
+    async fn mail_of(&self, name: &str) -> Value {
+        self.get("MailgunCluster", name).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_is_sent_once_and_fulfilled() {
+    let (world, post) = (World::new().await, Post::default());
+    let _running = world.mailgun(&post, "one");
+    world
+        .create("MailgunCluster", "alone", json!({"priority": "Urgent", "request": "x", "requester": "a@b"}))
+        .await;
+    world.request("hello").await;
+    world.settle(60).await;
+    assert_eq!(post.times(), [1], "G07: without an owner no mail is sent");
+    let object = world.mail_of("hello").await;
+    assert_eq!(condition(&object, "Ready").0, "True", "{object}");
+    assert_eq!(object["status"]["initialization"]["provisioned"], true);
+    assert_eq!(object["spec"]["messageID"], object["status"]["messageID"], "G20");
+    let accepted = post.accepted.lock().expect("no panic");
+    let (_, mail) = accepted.values().next().expect("a mail");
+    assert_eq!(mail.subject, "[Urgent] New Cluster hello requested", "G08");
+    assert_eq!(mail.text, "Hello! One cluster please.\n\nA small one.\n", "G09");
+    assert_eq!(
+        (mail.requester.as_str(), mail.recipients.as_slice()),
+        ("dev@example.com", &["ops@example.com".to_owned()][..])
+    );
+    assert!(mail.message_id.starts_with("machinist.mailguncluster.default.hello."), "{}", mail.message_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_mail_is_sent_after_a_correction() {
+    let (world, post) = (World::new().await, Post::default());
+    post.fails_with(Fault::Rejects);
+    let _running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(600).await;
+    assert_eq!(post.calls.load(Ordering::Relaxed), 1, "the same mail would be rejected again");
+    let object = world.mail_of("hello").await;
+    assert_eq!(condition(&object, "RequestSent").1, "Rejected", "{object}");
+    post.fails_with(Fault::None);
+    let correction = json!({"spec": {"recipients": ["human@example.com"]}});
+    world.merge("MailgunCluster", "hello", correction).await;
+    world.settle(30).await;
+    assert_eq!(post.times(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_outcome_is_looked_up() {
+    for (fault, calls) in [(Fault::FailsAfterwards, 1), (Fault::FailsBefore, 2)] {
+        let (world, post) = (World::new().await, Post::default());
+        post.fails_with(fault);
+        let _running = world.mailgun(&post, "one");
+        world.request("hello").await;
+        world.settle(5).await;
+        post.fails_with(Fault::None);
+        world.settle(900).await;
+        assert_eq!(post.times(), [1]);
+        assert_eq!(post.calls.load(Ordering::Relaxed), calls);
+        assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_decides_if_the_service_cannot_be_asked() {
+    let (world, post) = (World::new().await, Post::default());
+    post.fails_with(Fault::CannotBeAsked);
+    let running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(900).await;
+    assert_eq!(post.calls.load(Ordering::Relaxed), 1, "never sent again without a decision");
+    let why = running.inspector().whys();
+    assert!(why.iter().any(|(_, record)| record.why.reason.code() == "MailOnHold"), "{why:?}");
+    post.fails_with(Fault::None);
+    world
+        .merge(
+            "MailgunCluster",
+            "hello",
+            json!({"metadata": {"annotations": {"machinist.dev/resend": "yes"}}}),
+        )
+        .await;
+    world.settle(10).await;
+    assert_eq!(post.times(), [1]);
+    let object = world.mail_of("hello").await;
+    assert!(object["metadata"]["annotations"]["machinist.dev/resend"].is_null(), "{object}");
+}
+
+/// G14: two processes without leader election.
+#[tokio::test(start_paused = true)]
+async fn two_processes_send_one_mail() {
+    let (world, post) = (World::new().await, Post::default());
+    let _one = world.mailgun(&post, "one");
+    let _two = world.mailgun(&post, "two");
+    for name in ["a", "b", "c", "d"] {
+        world.request(name).await;
+    }
+    world.settle(900).await;
+    assert_eq!(post.times(), [1, 1, 1, 1]);
+}
+
+/// G16: a backup keeps spec and annotations, but neither status nor UID.
+#[tokio::test(start_paused = true)]
+async fn a_restored_request_is_not_sent_again() {
+    let (world, post) = (World::new().await, Post::default());
+    let running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(10).await;
+    drop(running);
+    let old = world.mail_of("hello").await;
+    for keeps_annotations in [true, false] {
+        world.delete("MailgunCluster", "hello").await;
+        let mut metadata = json!({"name": "hello"});
+        if keeps_annotations {
+            metadata["annotations"] = old["metadata"]["annotations"].clone();
+        }
+        world.create_with("MailgunCluster", metadata, old["spec"].clone()).await;
+        let running = world.mailgun(&post, "two");
+        world.settle(900).await;
+        drop(running);
+        assert_eq!(post.times(), [1]);
+        let object = world.mail_of("hello").await;
+        assert_eq!(condition(&object, "Ready").0, "True", "{object}");
+    }
+}
+
+/// G15: crashes the process at each request and call in turn, and starts it again.
+#[tokio::test(start_paused = true)]
+async fn no_mail_is_sent_twice_after_a_crash_at_any_point() {
+    let mut points = 0;
+    for after in [false, true] {
+        for point in 0.. {
+            let (mut world, post) = (World::new().await, Post::default());
+            world.after = after;
+            world.request("m").await;
+            world.left.store(point, Ordering::Relaxed);
+            let first = world.mailgun(&post, "first");
+            pass(60).await;
+            drop(first);
+            let is_complete = 0 < world.left.load(Ordering::Relaxed);
+            world.left.store(usize::MAX, Ordering::Relaxed);
+            let _second = world.mailgun(&post, "second");
+            pass(900).await;
+            assert_eq!(post.times(), [1], "crash at {point}, after the effect: {after}");
+            let object = world.mail_of("m").await;
+            assert_eq!(condition(&object, "RequestSent").1, "Sent", "crash at {point}: {object}");
+            points += 1;
+            if is_complete {
+                break;
+            }
+        }
+    }
+    assert!(8 < points, "expected more than 8 crash points, got {points}");
+}

@@ -1,0 +1,196 @@
+//! The Cluster API providers with an embedded server, an engine and a mail service in memory, under
+//! paused time.
+
+#![expect(clippy::expect_used, reason = "a test that cannot continue reports the reason")]
+
+mod docker;
+mod engine;
+mod mail;
+mod mini_core;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::client::Body;
+use machinist_api::crd;
+use machinist_apiserver::{Config, Identity, Server};
+use machinist_controllers::capi::{CapiOptions, CapiProvider, CoreApi, Running, Serves};
+use machinist_controllers::{Clients, ProcessOptions};
+use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
+use serde_json::{Value, json};
+use tower::{BoxError, Service};
+
+const EPOCH: i64 = 1_800_000_000;
+const NAMESPACE: &str = "default";
+const GROUP: &str = "infrastructure.cluster.x-k8s.io";
+
+/// A management cluster.
+struct World {
+    server: Server,
+    user: kube::Client,
+    clock: SharedClock,
+    /// The number of requests and calls before the process crashes.
+    left: Arc<AtomicUsize>,
+    after: bool,
+}
+
+/// Counts a request or call. Returns whether the process crashes at it.
+fn burns(left: &AtomicUsize) -> bool {
+    left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_err()
+}
+
+/// A service that simulates a crash at the last request, before or after its effect.
+#[derive(Clone)]
+struct Fuse<S> {
+    inner: S,
+    left: Arc<AtomicUsize>,
+    after: bool,
+}
+
+impl<S, B> Service<Request<Body>> for Fuse<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (mut inner, left, after) = (self.inner.clone(), self.left.clone(), self.after);
+        Box::pin(async move {
+            let dies = burns(&left);
+            if dies && !after {
+                std::future::pending::<()>().await;
+            }
+            std::future::poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
+            let answer = inner.call(request).await.map_err(Into::into);
+            if dies { std::future::pending().await } else { answer }
+        })
+    }
+}
+
+impl World {
+    async fn new() -> Self {
+        let epoch = jiff::Timestamp::from_second(EPOCH).expect("a moment");
+        let clock = machinist_apiserver::TokioClock::starting_at(epoch);
+        let server = Server::new(Config { clock: Arc::new(clock), ..Config::default() });
+        let user = kube::Client::new(server.service_as(Identity::admin()), NAMESPACE);
+        let crds: Api<CustomResourceDefinition> = Api::all(user.clone());
+        let core = ["Cluster", "Machine"].map(core_crd).to_vec();
+        for crd in [core, crd::docker_crds(), crd::mailgun_crds()].concat() {
+            crds.create(&PostParams::default(), &crd).await.expect("the CRD is accepted");
+        }
+        let clock = Arc::new(TokioClock::starting_at(epoch));
+        Self { server, user, clock, left: Arc::new(AtomicUsize::new(usize::MAX)), after: false }
+    }
+
+    /// Starts a provider.
+    fn start(&self, serves: Serves, core: CoreApi) -> Running {
+        let mut options = ClientOptions::new("capi");
+        options.clock = self.clock.clone();
+        let inner = self.server.service_as(Identity::admin());
+        let fuse = Fuse { inner, left: self.left.clone(), after: self.after };
+        let client = layer_client(fuse, &options);
+        let clients = Clients { control: client.clone(), target: client };
+        let process = ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new("", "capi") };
+        CapiProvider::start(clients, process, CapiOptions { serves, core, watch_filter: None }, None)
+    }
+
+    fn api(&self, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = match kind {
+            "Cluster" | "Machine" => ("cluster.x-k8s.io", "v1beta2"),
+            _ => (GROUP, "v1beta2"),
+        };
+        let plural = format!("{}s", kind.to_lowercase());
+        let resource = ApiResource {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            api_version: format!("{group}/{version}"),
+            kind: kind.to_owned(),
+            plural,
+        };
+        Api::namespaced_with(self.user.clone(), NAMESPACE, &resource)
+    }
+
+    async fn create(&self, kind: &str, name: &str, spec: Value) {
+        self.create_with(kind, json!({"name": name}), spec).await;
+    }
+
+    async fn create_with(&self, kind: &str, metadata: Value, spec: Value) {
+        let group = if matches!(kind, "Cluster" | "Machine") { "cluster.x-k8s.io" } else { GROUP };
+        let object = json!({
+            "apiVersion": format!("{group}/v1beta2"), "kind": kind, "metadata": metadata, "spec": spec,
+        });
+        let object = serde_json::from_value(object).expect("an object");
+        self.api(kind).create(&PostParams::default(), &object).await.expect("the object is accepted");
+    }
+
+    /// Reads an object as JSON; `Null` if it does not exist.
+    async fn get(&self, kind: &str, name: &str) -> Value {
+        let object = self.api(kind).get_opt(name).await.expect("the server answers");
+        object.map_or(Value::Null, |object| serde_json::to_value(object).expect("JSON"))
+    }
+
+    async fn merge(&self, kind: &str, name: &str, patch: Value) {
+        let params = PatchParams::default();
+        self.api(kind).patch(name, &params, &Patch::Merge(patch)).await.expect("the patch is accepted");
+    }
+
+    async fn merge_status(&self, kind: &str, name: &str, status: Value) {
+        let params = PatchParams::default();
+        let patch = Patch::Merge(json!({"status": status}));
+        self.api(kind).patch_status(name, &params, &patch).await.expect("the patch is accepted");
+    }
+
+    async fn delete(&self, kind: &str, name: &str) {
+        self.api(kind).delete(name, &DeleteParams::default()).await.expect("the object is deleted");
+    }
+}
+
+/// A definition of a core kind that keeps every field, in both versions.
+fn core_crd(kind: &str) -> CustomResourceDefinition {
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name, "served": true, "storage": storage, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
+        })
+    };
+    let plural = format!("{}s", kind.to_lowercase());
+    let crd = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.cluster.x-k8s.io")},
+        "spec": {
+            "group": "cluster.x-k8s.io", "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [version("v1beta2", true), version("v1beta1", false)],
+        },
+    });
+    serde_json::from_value(crd).expect("a definition")
+}
+
+/// Returns the status and the reason of a condition.
+fn condition(object: &Value, type_: &str) -> (String, String) {
+    let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = all.into_iter().find(|condition| condition["type"] == type_).unwrap_or_default();
+    let text = |name: &str| found[name].as_str().unwrap_or_default().to_owned();
+    (text("status"), text("reason"))
+}
+
+/// Lets the processes work for a time.
+async fn pass(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}

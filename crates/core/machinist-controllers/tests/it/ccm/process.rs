@@ -1,0 +1,115 @@
+//! The process: readiness, and its Events about rejected writes.
+
+use machinist_controllers::ccm::Controllers;
+
+use super::*;
+
+/// Section 6.5: a rejected token makes the process not ready, with the reason.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_token_makes_the_process_not_ready() {
+    let world = World::new();
+    let process = world.start();
+    let inspector = process.inspector();
+    let told = inspector.not_ready().expect("nothing was listed yet");
+    assert!(told.starts_with("not all watched kinds have been listed yet: "), "{told}");
+    world.nodes_with_servers(&["a"]).await;
+    assert_eq!(inspector.not_ready(), None);
+    world.set_token(2, "revoked");
+    world.until("the process is not ready", async |_| inspector.not_ready().is_some()).await;
+    let told = inspector.not_ready().expect("not ready");
+    assert!(told.starts_with("the cloud rejects the credential: "), "{told}");
+    assert!(!told.contains("revoked"), "the token is secret: {told}");
+    world.set_token(3, TOKEN);
+    world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
+}
+
+/// TH-20: a token that the cloud has never accepted.
+#[tokio::test(start_paused = true)]
+async fn a_process_with_a_rejected_token_starts_and_waits() {
+    let world = World::new();
+    world.set_token(2, "revoked");
+    let process = world.start();
+    let inspector = process.inspector();
+    world.server("a");
+    world.join("a").await;
+    world
+        .until("the process says that the token is rejected", async |_| {
+            inspector.not_ready().is_some_and(|told| told.contains("unauthorized"))
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
+    world.set_token(3, TOKEN);
+    world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
+    world
+        .until("the Node is initialised", async |w| {
+            !has_taint(&w.node("a").await.expect("the Node exists"), UNINITIALIZED)
+        })
+        .await;
+}
+
+/// S4-19: the two controllers of Nodes.
+#[tokio::test(start_paused = true)]
+async fn the_process_counts_its_controllers() {
+    let world = World::new();
+    let process = world.start_with(|options| {
+        options.controllers = Controllers { node: true, node_lifecycle: true, service: false, route: false };
+    });
+    world.nodes_with_servers(&["a"]).await;
+    let samples = process.inspector().metrics();
+    let running: f64 = samples
+        .iter()
+        .filter(|(name, _)| name.starts_with("running_managed_controllers{"))
+        .map(|(_, value)| value)
+        .sum();
+    assert_eq!(running, 2.0, "{samples:#?}");
+}
+
+/// BU-07: with few calls left, a new Node is initialised and a load balancer waits.
+#[tokio::test(start_paused = true)]
+async fn urgent_calls_are_made_when_few_are_left() {
+    let world = World::new();
+    let process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    world.standin.set_rate(PROJECT, 3600, 20);
+    let initialized = tokio::time::Instant::now();
+    world.nodes_with_servers(&["b"]).await;
+    assert!(initialized.elapsed() < Duration::from_secs(30), "{:?}", initialized.elapsed());
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
+    let told = why(&process.inspector(), &key);
+    assert!(told.starts_with("few calls of the account are left"), "{told}");
+    assert!(world.standin.dump().load_balancers.is_empty());
+    world.until("the load balancer exists", async |w| !w.standin.dump().load_balancers.is_empty()).await;
+    assert!(initialized.elapsed() < Duration::from_secs(300), "the cloud gives calls back");
+}
+
+/// Sections 2.7, 4.3 and 6.6.
+#[tokio::test(start_paused = true)]
+async fn the_process_measures_nodes_and_calls() {
+    let world = World::new();
+    let process = world.start();
+    world.nodes_with_servers(&["a", "b"]).await;
+    world.until("the Nodes are reported", async |w| w.events("Synced").await.len() == 2).await;
+    let samples: BTreeMap<String, f64> = process.inspector().metrics().into_iter().collect();
+    let value = |name: &str| samples.get(name).copied().unwrap_or_else(|| panic!("{name}\n{samples:#?}"));
+    for name in [
+        "node_controller_cloud_provider_taint_removal_delay_seconds_count",
+        "node_controller_initial_node_sync_delay_seconds_count",
+        r#"node_controller_initial_node_sync_delay_seconds_bucket{le="1024"}"#,
+    ] {
+        assert_eq!(value(name), 2.0, "{name}");
+    }
+    let manager = "cloud-controller-manager";
+    let running =
+        format!("running_managed_controllers{{name=\"node-route-controller\",manager=\"{manager}\"}}");
+    assert_eq!(value(&running), 1.0);
+    assert!(1.0 <= value(r#"machinist_cloud_calls_total{call="list",result="ok"}"#));
+    assert!(1.0 <= value(r#"workqueue_work_duration_seconds_count{name="node"}"#));
+    assert!(value("machinist_ccm_snapshot_age_seconds") < 600.0);
+}
