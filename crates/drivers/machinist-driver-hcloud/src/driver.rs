@@ -10,8 +10,8 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes};
 use machinist_instance::{
-    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, NodeName, Promises, ProviderId, RecordedId, Scope, Sighting,
+    AccountId, CallBudget, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey,
+    InstanceRef, InstanceSpec, KeyTag, NodeName, Promises, ProviderId, RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -166,6 +166,10 @@ impl Driver for Account {
 
     fn clock_skew(&self) -> Option<SignedDuration> {
         self.client.cloud_clock.skew()
+    }
+
+    fn budget(&self) -> Option<CallBudget> {
+        self.client.traffic.budget(&self.client.account)
     }
 }
 

@@ -39,6 +39,7 @@ pub(crate) fn instance(view: View, server: Server) -> Result<Instance, Error> {
     let (label, value) = PROVIDED_BY;
     Ok(Instance {
         id: id::of(server.id),
+        native_id: None,
         key,
         cluster,
         name,
@@ -171,6 +172,7 @@ mod tests {
             instance,
             Instance {
                 id: id::of(1),
+                native_id: None,
                 key: Some(InstanceKey::new("uid-1")),
                 cluster: Some("default".to_owned()),
                 name: NodeName::new("foobar").expect("not empty"),
@@ -219,6 +221,8 @@ mod tests {
         assert_eq!(shown(AddressFamily::DualStack, without("ipv4")), [host, v6]);
         assert_eq!(shown(AddressFamily::DualStack, without("ipv6")), [host, v4]);
         assert_eq!(shown(AddressFamily::Ipv4, without("ipv4")), [host]);
+        assert_eq!(shown(AddressFamily::Ipv6, without("ipv6")), [host]);
+        assert_eq!(shown(AddressFamily::Ipv6, without("ipv4")), [host, v6]);
     }
 
     /// TH-13.

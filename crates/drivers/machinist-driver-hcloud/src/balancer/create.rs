@@ -90,14 +90,15 @@ mod tests {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let spec = BalancerSpec {
             key: BalancerKey::new("uid-1"),
+            native_id: None,
             name: "a1".to_owned(),
             listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],
             targets: vec![BalancerTarget {
                 node: "w-1".to_owned(),
                 instance: ProviderId::parse("hcloud://7").expect("not empty"),
+                weight: BalancerTarget::FULL_WEIGHT,
             }],
             options: options.collect::<BTreeMap<_, _>>(),
-            keys_in_use: Vec::new(),
         };
         let settings = Settings::parse(&spec.options, defaults, &spec.key).expect("valid");
         Wanted::new(&spec, settings, network, None).expect("valid")

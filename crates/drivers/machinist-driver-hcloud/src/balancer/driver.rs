@@ -41,6 +41,10 @@ const MOST_PLANS: usize = 4;
 /// Number of changes during one call. More would exceed the time of a call.
 const MOST_CHANGES: usize = 20;
 
+/// How a user has a balancer adopted that has the key of an object that does not exist any more.
+const BY_INTENT: &str =
+    "; if no cluster has that object any more, remove the label to adopt the load balancer";
+
 /// The certificate authority of the cloud issues untrusted certificates for this label.
 const STAGING: (&str, &str) = ("HC-Use-Staging-CA", "true");
 
@@ -66,7 +70,7 @@ impl Balancers for Account {
         let certificates = self.certificates(&settings, &spec.key).await?;
         let wanted = Wanted::new(spec, settings, network, certificates.as_deref())?;
         let mut patience = Patience::default();
-        let shown = match self.existing_balancer(&wanted, spec).await? {
+        let shown = match self.existing_balancer(&wanted).await? {
             Some(shown) => shown,
             None => match self.create(&wanted, &mut patience).await? {
                 Created::Shown(shown) => *shown,
@@ -88,7 +92,7 @@ impl Balancers for Account {
 
     async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
         let Some(shown) = self.balancer(which).await? else {
-            return Ok(Progress::Done(BalancerDeletion::Gone));
+            return Ok(Progress::Done(BalancerDeletion::Absent));
         };
         match show::key(&shown) {
             Some(key) if key == which.key.as_str() => {}
@@ -150,12 +154,10 @@ impl Account {
         Ok(found.into_iter().next())
     }
 
-    /// Finds the balancer of the key, or one of the same name that may be adopted.
-    async fn existing_balancer(
-        &self,
-        wanted: &Wanted,
-        spec: &BalancerSpec,
-    ) -> Result<Option<LoadBalancer>, Error> {
+    /// Finds the balancer of the key, or one of the same name that may be adopted. A balancer with
+    /// another key is never adopted: its object may belong to another cluster of the project, of
+    /// which this process knows nothing.
+    async fn existing_balancer(&self, wanted: &Wanted) -> Result<Option<LoadBalancer>, Error> {
         if let Some(shown) = self.balancer_by_key(&wanted.key).await? {
             return Ok(Some(shown));
         }
@@ -163,10 +165,11 @@ impl Account {
         let found: Vec<LoadBalancer> = self.client.list(&call, "load_balancers").await?;
         let Some(shown) = found.into_iter().find(|shown| shown.name == wanted.name) else { return Ok(None) };
         match show::key(&shown) {
-            Some(key) if spec.keys_in_use.iter().any(|used| used.as_str() == key) => {
-                Err(wrong_key(&shown, &wanted.key, Some(key)))
+            Some(key) if key != wanted.key.as_str() => {
+                let mut error = wrong_key(&shown, &wanted.key, Some(key));
+                error.message.push_str(BY_INTENT);
+                Err(error)
             }
-            // The label is absent, or names an object that does not exist any more.
             _ => Ok(Some(shown)),
         }
     }
@@ -180,8 +183,11 @@ impl Account {
         }
         let mut answer = match created {
             Ok(answer) => answer,
-            // Another call created it in the meantime. The next call finds it.
-            Err(failure) if failure.is(Code::UniquenessError) => return Ok(Created::Pending),
+            // Another call created it in the meantime, or the cloud rejects another unique field.
+            Err(failure) if failure.is(Code::UniquenessError) => {
+                let found = self.existing_balancer(wanted).await?;
+                return found.map(|shown| Created::Shown(Box::new(shown))).ok_or(failure.error);
+            }
             Err(failure) if failure.is_absence() => {
                 return Err(Error::new(ErrorKind::InvalidSpec, failure.error.message));
             }
@@ -373,5 +379,6 @@ fn wrong_key(shown: &LoadBalancer, expected: &BalancerKey, key: Option<&str>) ->
          object",
         shown.name, shown.id
     );
-    Error::new(ErrorKind::Denied, text)
+    // The credential works, so this is no `Denied`: a user has to change the object.
+    Error::new(ErrorKind::InvalidSpec, text)
 }

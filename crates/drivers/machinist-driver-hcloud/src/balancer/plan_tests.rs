@@ -69,15 +69,16 @@ fn wanted(wish: Wish) -> Wanted {
     let target = |id: &str| BalancerTarget {
         node: format!("node-{}", id.rsplit('/').next().unwrap_or_default()),
         instance: ProviderId::parse(id).expect("not empty"),
+        weight: BalancerTarget::FULL_WEIGHT,
     };
     let options = wish.options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let spec = BalancerSpec {
         key: BalancerKey::new("uid-1"),
+        native_id: None,
         name: "a1".to_owned(),
         listeners: wish.ports.into_iter().map(listener).collect(),
         targets: wish.targets.into_iter().map(target).collect(),
         options: options.collect::<BTreeMap<_, _>>(),
-        keys_in_use: Vec::new(),
     };
     let settings = Settings::parse(&spec.options, &BalancerDefaults::default(), &spec.key).expect("valid");
     Wanted::new(&spec, settings, wish.network, None).expect("valid")

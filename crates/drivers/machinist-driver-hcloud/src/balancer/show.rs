@@ -1,5 +1,7 @@
 //! Converts the cloud's load balancers into balancers. Pure.
 
+use std::collections::BTreeMap;
+
 use machinist_instance::{Balancer, BalancerKey, BalancerNote, Ingress};
 
 use super::SERVICE_UID;
@@ -41,9 +43,11 @@ pub(crate) fn balancer(view: View<'_>, shown: LoadBalancer) -> Balancer {
     let servers = shown.targets.iter().filter(|target| target.kind == TargetKind::Server);
     Balancer {
         id: shown.id.to_string(),
+        native_id: None,
         key: key(&shown).map(BalancerKey::new),
         ingress: ingress(view, &shown),
         ports: shown.services.iter().map(|service| service.listen_port).collect(),
+        host_ports: BTreeMap::new(),
         targets: servers.filter_map(|target| target.server).map(|server| id::of(server.id)).collect(),
         is_protected: shown.protection.delete,
         name: shown.name,

@@ -111,7 +111,9 @@ fn services(
 /// The servers of all targets, each once and in the order of their ids.
 fn targets(targets: &[BalancerTarget], notes: &mut Vec<BalancerNote>) -> Vec<WantedTarget> {
     let mut wanted = BTreeSet::new();
-    for target in targets {
+    // The cloud has no weights, so a draining target leaves the balancer.
+    let in_service = targets.iter().filter(|target| target.weight != BalancerTarget::DRAINING_WEIGHT);
+    for target in in_service {
         let note = |reason: &'static str, why: &str| BalancerNote {
             reason,
             message: format!("Node {} is skipped: provider id {} {why}", target.node, target.instance),
@@ -146,9 +148,11 @@ mod tests {
         let target = |id: &&str| BalancerTarget {
             node: format!("node of {id}"),
             instance: ProviderId::parse(id).expect("not empty"),
+            weight: BalancerTarget::FULL_WEIGHT,
         };
         BalancerSpec {
             key: BalancerKey::new("uid-1"),
+            native_id: None,
             name: "a1".to_owned(),
             listeners: vec![
                 listener(TransportProtocol::Tcp, 80),
@@ -157,7 +161,6 @@ mod tests {
             ],
             targets: targets.iter().map(target).collect(),
             options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            keys_in_use: Vec::new(),
         }
     }
 

@@ -24,6 +24,7 @@ use machinist_driver::CloudClock;
 use machinist_instance::{AccountId, ErrorKind};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::Instant;
 
 pub use failure::NoAnswer;
 pub use rate::RateState;
@@ -33,7 +34,7 @@ pub use transport::{Http, Transport};
 use crate::Endpoint;
 use call::{Call, Nature};
 use failure::{Failure, Refusal, no_answer, refused, unreadable};
-use page::{Meta, PER_PAGE, Pages, Turn};
+use page::{Meta, PER_PAGE, Pages, SORT, Turn};
 
 /// Time limit of one attempt (HZ-11).
 pub(crate) const ATTEMPT_WITHIN: Duration = Duration::from_secs(15);
@@ -72,6 +73,12 @@ impl Document {
         serde_json::from_value(value)
             .map_err(|error| unreadable(self.nature, &self.call, &format!("the member {member} ({error})")))
     }
+
+    /// The ids of the objects in a list.
+    fn ids(&self, member: &str) -> Vec<i64> {
+        let objects = self.value.get(member).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+        objects.iter().filter_map(|object| object.get("id")?.as_i64()).collect()
+    }
 }
 
 impl Client {
@@ -87,13 +94,19 @@ impl Client {
     pub(crate) async fn call(&self, call: Call) -> Result<Document, Failure> {
         let (nature, label) = (call.nature(), call.label());
         let request = self.request(&call)?;
-        let sent = (self.now)();
+        if nature == Nature::Changes {
+            machinist_driver::may_change()
+                .map_err(|error| Failure::new(error.kind, format!("{label}: {}", error.message)))?;
+        }
+        let (sent, began, in_flight) = ((self.now)(), Instant::now(), self.traffic.begin());
         let answer =
             tokio::time::timeout(ATTEMPT_WITHIN, self.transport.send(request)).await.unwrap_or_else(|_| {
                 Err(NoAnswer::Lost(format!("no answer within {} s", ATTEMPT_WITHIN.as_secs())))
             });
         let code = answer.as_ref().ok().map(|answer| answer.status().as_u16());
-        self.traffic.count(CallLabels { method: call.method.to_string(), endpoint: call.endpoint, code });
+        drop(in_flight);
+        let labels = CallLabels { method: call.method.to_string(), endpoint: call.endpoint, code };
+        self.traffic.count(labels, began.elapsed());
         let answer = answer.map_err(|lost| no_answer(nature, &label, &lost))?;
         self.observe(answer.headers(), sent);
         self.read(nature, label, &answer)
@@ -132,14 +145,12 @@ impl Client {
         let mut pages = Pages::default();
         let mut number = 1;
         loop {
-            let page = call
-                .clone()
-                .with("sort", "id:asc")
-                .with("per_page", PER_PAGE)
-                .with("page", &number.to_string());
+            let page =
+                call.clone().with("sort", SORT).with("per_page", PER_PAGE).with("page", &number.to_string());
             let mut document = self.call(page).await?;
             let Meta { pagination } = document.take("meta")?;
-            match pages.add(document.take(member)?, pagination) {
+            let ids = document.ids(member);
+            match pages.add(document.take(member)?, &ids, pagination) {
                 Turn::Next(next) => number = next,
                 Turn::Complete => return Ok(Some(pages.into_entries())),
                 Turn::Inconsistent => return Ok(None),
@@ -171,7 +182,8 @@ impl Client {
             self.cloud_clock.observe(date, sent, (self.now)());
         }
         if let Some(rate) = rate::state(headers) {
-            self.traffic.note_rate(&self.account, rate);
+            let budget = rate::budget(rate, (self.now)(), self.cloud_time());
+            self.traffic.note_rate(&self.account, rate, budget);
         }
     }
 

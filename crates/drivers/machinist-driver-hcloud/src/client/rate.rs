@@ -8,6 +8,7 @@ use std::time::Duration;
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 use jiff::Timestamp;
+use machinist_instance::CallBudget;
 
 /// The state of the project's bucket, from the headers of one answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +38,14 @@ pub(crate) fn state(headers: &HeaderMap) -> Option<RateState> {
         remaining: number(headers, "ratelimit-remaining")?,
         reset: number(headers, "ratelimit-reset")?,
     })
+}
+
+/// The remaining calls on the clock of this process. The headers use the clock of the cloud.
+pub(crate) fn budget(state: RateState, now: Timestamp, cloud_time: Timestamp) -> CallBudget {
+    let until_full = u64::try_from(state.reset.saturating_sub(cloud_time.as_second())).unwrap_or_default();
+    let full_in = Duration::from_secs(until_full).min(LONGEST_WAIT);
+    let full_at = now.checked_add(full_in).unwrap_or(Timestamp::MAX);
+    CallBudget { limit: state.limit, remaining: state.remaining, seen_at: now, full_at }
 }
 
 /// The wait after an answer with status 429. A `Retry-After` header wins. Otherwise the wait ends
@@ -89,6 +98,14 @@ mod tests {
         assert_eq!(retry_after(&headers(&empty), now()), Duration::from_secs(60));
         let tiny = [("ratelimit-limit", "10"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "1010")];
         assert_eq!(retry_after(&headers(&tiny), now()), Duration::from_secs(1));
+    }
+
+    #[test]
+    fn the_budget_is_full_at_a_time_of_this_process() {
+        let state = RateState { limit: 3600, remaining: 3590, reset: 1_060 };
+        let budget = budget(state, now(), Timestamp::from_second(1_050).expect("a valid second"));
+        assert_eq!(budget.full_at.as_second(), 1_010, "the clock of the cloud is 50 s ahead");
+        assert_eq!((budget.limit, budget.remaining, budget.seen_at), (3600, 3590, now()));
     }
 
     #[test]

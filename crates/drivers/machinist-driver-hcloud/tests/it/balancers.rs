@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use machinist_driver::Driver;
+use machinist_driver::{Driver, Fence};
 use machinist_instance::{
     BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, ErrorKind, Ingress,
     Listener, Progress, ProviderId, TransportProtocol,
@@ -19,14 +19,15 @@ fn spec(servers: &[i64], options: &[(&str, &str)]) -> BalancerSpec {
     let target = |server: &i64| BalancerTarget {
         node: format!("node-{server}"),
         instance: ProviderId::parse(&format!("hcloud://{server}")).expect("not empty"),
+        weight: BalancerTarget::FULL_WEIGHT,
     };
     BalancerSpec {
         key: BalancerKey::new("uid-1"),
+        native_id: None,
         name: "a1".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],
         targets: servers.iter().map(target).collect(),
         options: options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-        keys_in_use: Vec::new(),
     }
 }
 
@@ -49,7 +50,7 @@ async fn ensured(driver: &dyn Driver, spec: &BalancerSpec) -> Ensured {
 }
 
 async fn delete(driver: &dyn Driver) -> Progress<BalancerDeletion> {
-    let which = BalancerRef { id: None, key: BalancerKey::new("uid-1") };
+    let which = BalancerRef { id: None, key: BalancerKey::new("uid-1"), native_id: None };
     driver.balancers().expect("enabled").delete(&which).await.expect("success")
 }
 
@@ -175,7 +176,7 @@ async fn a_protected_balancer_is_kept_without_its_key() {
     assert_eq!(commands(&cloud), ["PUT /v1/load_balancers/{id}"]);
     assert_eq!(shown(&cloud).labels, BTreeMap::from([("env".to_owned(), "prod".to_owned())]));
     let id = shown(&cloud).id.to_string();
-    let which = BalancerRef { id: Some(id), key: BalancerKey::new("uid-1") };
+    let which = BalancerRef { id: Some(id), key: BalancerKey::new("uid-1"), native_id: None };
     let again = driver.balancers().expect("enabled").delete(&which).await;
     assert_eq!(again, Ok(Progress::Done(BalancerDeletion::Retained)));
 }
@@ -199,22 +200,35 @@ async fn a_deletion_is_an_action_or_ends_at_once() {
     }
 }
 
-/// TH-32.
+/// TH-24: a failed search is not the answer that no load balancer exists.
 #[tokio::test(start_paused = true)]
-async fn a_balancer_of_another_live_service_is_refused() {
+async fn a_failed_search_creates_no_balancer() {
+    let cloud = Cloud::instant();
+    let fault = Fault::Error { code: "server_error".to_owned(), status: None };
+    cloud.standin.add_fault(FaultRule::once("GET", "/v1/load_balancers", fault));
+    let error = ensure(&*cloud.driver(), &spec(&[], &[])).await.expect_err("the search fails");
+    assert_eq!(error.kind, ErrorKind::Unavailable, "{error}");
+    assert!(cloud.standin.faults().is_empty(), "the fault was met");
+    assert_eq!(cloud.changes(), 0);
+}
+
+/// TH-32. The other Service may be one of another cluster, so its absence is never known.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_of_another_service_is_refused() {
     let cloud = Cloud::instant();
     let driver = cloud.driver();
     ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
-    let thief = BalancerSpec {
-        key: BalancerKey::new("uid-2"),
-        keys_in_use: vec![BalancerKey::new("uid-1")],
-        ..spec(&[], &[("name", "shared")])
-    };
+    let thief = BalancerSpec { key: BalancerKey::new("uid-2"), ..spec(&[], &[("name", "shared")]) };
     let before = shown(&cloud);
     let error = ensure(&*driver, &thief).await.expect_err("refused");
-    assert_eq!(error.kind, ErrorKind::Denied);
+    assert_eq!(error.kind, ErrorKind::InvalidSpec, "the credential works");
     assert!(error.message.contains("uid-1") && error.message.contains("shared"), "{error}");
+    assert!(error.message.contains("remove the label to adopt"), "{error}");
     assert_eq!(shown(&cloud), before);
+    // A user does what the message says.
+    change(&cloud, |balancer| drop(balancer.labels.remove(KEY)));
+    let adopted = ensured(&*driver, &thief).await.balancer;
+    assert_eq!((adopted.id, adopted.key), (before.id.to_string(), Some(BalancerKey::new("uid-2"))));
 }
 
 /// TH-27.
@@ -262,6 +276,10 @@ async fn https_uses_uploaded_and_managed_certificates() {
     let by_name = [("protocol", "https"), ("http-certificates", "ccm-managed-certificate-uid-1")];
     ensured(&*driver, &spec(&[], &by_name)).await;
     assert_eq!((used(), cloud.changes()), (vec![certificate.id], changes));
+    let id = certificate.id.to_string();
+    let by_id = [("protocol", "https"), ("http-certificates", id.as_str())];
+    ensured(&*driver, &spec(&[], &by_id)).await;
+    assert_eq!((used(), cloud.changes()), (vec![certificate.id], changes), "given by id");
     let unknown = [("protocol", "https"), ("http-certificates", "nowhere")];
     let error = ensure(&*driver, &spec(&[], &unknown)).await.expect_err("no certificate");
     assert!(error.message.contains("nowhere"), "{error}");
@@ -310,4 +328,43 @@ async fn a_lost_answer_to_a_creation_is_repeated_safely() {
     assert_eq!(error.kind, ErrorKind::Ambiguous);
     ensured(&*driver, &spec(&[], &[])).await;
     assert_eq!(shown(&cloud).labels.get(KEY).map(String::as_str), Some("uid-1"));
+}
+
+/// The process was paused in the middle of a call, and continues with the answer to a read.
+#[tokio::test(start_paused = true)]
+async fn a_call_behind_a_closed_fence_only_reads() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    let fenced = || Fence::new(|| Err("the lease has ended"));
+    let refused = fenced().around(ensure(&*driver, &spec(&[], &[]))).await.expect_err("not created");
+    assert_eq!(refused.kind, ErrorKind::Unavailable);
+    assert!(refused.message.contains("the lease has ended"), "{refused}");
+    assert!(cloud.reads() > 0 && cloud.changes() == 0);
+
+    let made = ensured(&*driver, &spec(&[], &[])).await.balancer;
+    let (reads, changes) = (cloud.reads(), cloud.changes());
+    let which = BalancerRef { id: Some(made.id), key: BalancerKey::new("uid-1"), native_id: None };
+    let deletion = driver.balancers().expect("enabled").delete(&which);
+    assert_eq!(fenced().around(deletion).await.map_err(|error| error.kind), Err(ErrorKind::Unavailable));
+    assert!(reads < cloud.reads() && changes == cloud.changes(), "nothing was deleted");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_is_taken_meanwhile_is_looked_up_again() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    let taken = "uniqueness_error".to_owned();
+    let raced = Fault::EffectThenError { code: taken.clone() };
+    cloud.standin.add_fault(FaultRule::once("POST", "/v1/load_balancers", raced));
+    let found = ensure(&*driver, &spec(&[], &[])).await;
+    assert!(matches!(found, Ok(Progress::Done(_))), "{found:?}");
+    assert_eq!(shown(&cloud).labels.get(KEY).map(String::as_str), Some("uid-1"));
+
+    // The cloud shows no load balancer of the name, so a repetition would never end.
+    let cloud = Cloud::instant();
+    let never = Fault::Error { code: taken, status: None };
+    cloud.standin.add_fault(FaultRule::always("POST", "/v1/load_balancers", never));
+    let error = ensure(&*cloud.driver(), &spec(&[], &[])).await.expect_err("not created");
+    assert_eq!(error.kind, ErrorKind::InvalidSpec);
+    assert!(error.message.contains("uniqueness_error"), "{error}");
 }

@@ -1,12 +1,19 @@
 //! Pages, the rate limit and the counters of the client.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use machinist_driver_hcloud::{CallLabels, HcloudOptions};
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Request, Response};
+use machinist_driver::Provider as _;
+use machinist_driver_hcloud::{CallLabels, HcloudOptions, HcloudProvider, Http, NoAnswer, Transport};
 use machinist_instance::{ErrorKind, Scope};
-use machinist_standin_hcloud::{Fault, FaultRule, Settings};
+use machinist_standin_hcloud::{Fault, FaultRule, NewServer, Settings, Standin};
 
 use crate::cloud::{Cloud, PROJECT, TOKEN, options, settings};
+use crate::pipe::Pipes;
 
 /// Number of servers for three pages.
 const SERVERS: usize = 120;
@@ -47,6 +54,57 @@ async fn an_incomplete_list_is_an_error() {
     let error = cloud.driver().instances().list(&Scope::Visible).await.expect_err("incomplete");
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.message.contains("changed between its pages"), "{error}");
+}
+
+/// Deletes one server and creates another, directly after the first answer.
+struct Swap {
+    http: Http<Pipes>,
+    standin: Standin,
+    deleted: i64,
+    has_swapped: AtomicBool,
+}
+
+#[async_trait]
+impl Transport for Swap {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
+        let answer = self.http.send(request).await;
+        if !self.has_swapped.swap(true, Ordering::Relaxed) {
+            self.standin.delete_server(self.deleted).expect("it exists");
+            self.standin.create_server(&NewServer::new(PROJECT, "new")).expect("a server");
+        }
+        answer
+    }
+}
+
+/// HZ-04: the number of servers stays the same, so it does not show the change.
+#[tokio::test(start_paused = true)]
+async fn a_list_misses_no_server_when_one_replaces_another() {
+    let ids =
+        |cloud: &Cloud| cloud.standin.servers_ever().into_iter().map(|server| server.id).collect::<Vec<_>>();
+    // A deletion of the newest moves no other server. One of the oldest moves some to a later page:
+    // the second page repeats a server, and the list begins again.
+    for (is_newest, reads) in [(true, 3), (false, 5)] {
+        let cloud = large_cloud();
+        let before = ids(&cloud);
+        let deleted = *if is_newest { before.iter().max() } else { before.iter().min() }.expect("a server");
+        let swap = Swap {
+            http: Http::over(Pipes(cloud.standin.clone())),
+            standin: cloud.standin.clone(),
+            deleted,
+            has_swapped: AtomicBool::new(false),
+        };
+        let clock = cloud.standin.clone();
+        let options = HcloudOptions { network: None, ..options() };
+        let provider = HcloudProvider::over(Arc::new(swap), options).with_clock(move || clock.now());
+        let (account, credential) = cloud.account();
+        let driver = provider.open(&account, &credential).expect("a token");
+        let listed = driver.instances().list(&Scope::Visible).await.expect("a list");
+        for id in before.iter().filter(|id| **id != deleted) {
+            let id = format!("hcloud://{id}");
+            assert!(listed.iter().any(|instance| instance.id.as_str() == id), "{id} is missing");
+        }
+        assert_eq!(cloud.reads(), reads);
+    }
 }
 
 /// HZ-06 and HZ-10.

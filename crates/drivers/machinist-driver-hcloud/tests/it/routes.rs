@@ -1,6 +1,7 @@
 //! Routes: the number of requests, the limit, and busy networks.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use machinist_driver_hcloud::HcloudOptions;
 use machinist_instance::{ErrorKind, Progress, ProviderId, Route, RouteSpec};
@@ -52,6 +53,35 @@ async fn a_route_is_added_kept_or_replaced() {
         assert_eq!(sent, commands);
         assert_eq!(routes_of(&cloud), [format!("{to} via {}", address(server))]);
     }
+}
+
+/// TH-22: a network carries out one action at a time.
+#[tokio::test(start_paused = true)]
+async fn the_old_route_is_gone_before_the_new_one_is_added() {
+    let cloud = Cloud::new();
+    let ids = [cloud.server("a").id, cloud.server("b").id];
+    // The servers boot.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let [a, b] = ids.map(|id| cloud.standin.server(id).expect("it exists"));
+    let driver = cloud.driver();
+    let routes = driver.routes().expect("the account has a network");
+    let to = "10.244.1.0/24";
+    assert_eq!(routes.create(&spec(&a, to)).await, Ok(Progress::Done(())));
+    cloud.standin.clear_requests();
+    assert_eq!(routes.create(&spec(&b, to)).await, Ok(Progress::Done(())));
+    let mut sent: Vec<String> = cloud
+        .standin
+        .requests()
+        .into_iter()
+        .filter(|request| request.template.contains("/actions/"))
+        .map(|request| {
+            let last = request.template.rsplit('/').next().unwrap_or_default();
+            format!("{} {last}", request.method)
+        })
+        .collect();
+    sent.dedup();
+    assert_eq!(sent, ["POST delete_route", "GET {id}", "POST add_route", "GET {id}"]);
+    assert_eq!(routes_of(&cloud), [format!("{to} via {}", address(&b))]);
 }
 
 /// TH-23.

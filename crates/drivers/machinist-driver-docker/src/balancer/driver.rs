@@ -1,0 +1,480 @@
+//! The calls for load balancers.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use async_trait::async_trait;
+use machinist_driver::Balancers;
+use machinist_instance::{
+    Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, Ensured, Error,
+    ErrorKind, Ingress, NativeId, NodeName, Progress, RecordedId,
+};
+use serde_json::{Value, json};
+
+use super::config::{self, Config, Server};
+use super::settings::{self, Settings};
+use crate::archive::{self, Entry};
+use crate::driver::Account;
+use crate::engine::call::{Call, Nature};
+use crate::engine::failure::Failure;
+use crate::engine::{Command, Stdin};
+use crate::label::{self, OWNER};
+use crate::model::{Container, Created, Summary};
+use crate::reply::{self, Seen};
+use crate::{id, network, request};
+
+const FOLDER: &str = "/usr/local/etc/haproxy";
+const CONFIG: &str = "haproxy.cfg";
+/// A configuration before its check.
+const CANDIDATE: &str = "haproxy.cfg.new";
+const CANDIDATE_PATH: &str = "/usr/local/etc/haproxy/haproxy.cfg.new";
+/// A copy of the configuration that HAProxy has loaded.
+const LOADED: &str = "haproxy.cfg.loaded";
+
+/// Longest text of HAProxy in an error message.
+const LONGEST_PROBLEM: usize = 1000;
+
+#[async_trait]
+impl Balancers for Account {
+    async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
+        let mut settings = Settings::parse(spec, &self.options)?;
+        let name = NodeName::new(spec.name.clone())
+            .ok_or_else(|| Error::new(ErrorKind::InvalidSpec, "name: expected text that is not empty"))?;
+        id::check_name(&name)?;
+        let mut notes: Vec<BalancerNote> = settings
+            .unknown
+            .iter()
+            .map(|option| note("UnknownOption", format!("option {option} is unknown and has no effect")))
+            .collect();
+        let container = match self.found(spec).await? {
+            Some(found) if !is_outdated(&found, spec) => {
+                notes.extend(note_about_the_image(&found, &settings));
+                found
+            }
+            outdated => {
+                self.engine.confirm().await?;
+                if !self.images.ensure(&settings.image, self.options.pulls_images).await? {
+                    return Ok(Progress::Working(format!("pulling image {}", settings.image)));
+                }
+                if let Some(outdated) = outdated {
+                    settings.keep(&outdated);
+                    self.engine.call(request::remove(&outdated.id)).await?;
+                }
+                self.create_balancer(spec, &mut settings, &mut notes).await?
+            }
+        };
+        let container = match container.state.status.as_str() {
+            "running" => container,
+            _ => self.start_balancer(container, spec, &mut settings, &mut notes).await?,
+        };
+        if container.state.status != "running" {
+            let status = container.state.status;
+            return Ok(Progress::Working(format!("starting the load balancer, which is {status}")));
+        }
+        let config = self.wanted(spec, &settings, &mut notes).await?;
+        let text = config.render(settings.template.as_deref())?;
+        self.load_config(&container.id, &text).await?;
+        let balancer = shown(container, Some(&text));
+        Ok(Progress::Done(Ensured { balancer, notes }))
+    }
+
+    async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
+        match self.found_by(which).await? {
+            Some(container) => self.show(container).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn list(&self) -> Result<Vec<Balancer>, Error> {
+        let mut balancers = Vec::new();
+        let call = request::list(&[(label::KIND_ROLE, label::BALANCER_ROLE)]);
+        let summaries: Vec<Summary> = self.engine.json(call).await?;
+        for summary in summaries {
+            // A container that was removed meanwhile is left out.
+            if let Some(container) = self.engine.find::<Container>(request::inspect(&summary.id)).await? {
+                balancers.push(self.show(container).await?);
+            }
+        }
+        Ok(balancers)
+    }
+
+    async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
+        let Some(container) = self.found_by(which).await? else {
+            self.engine.confirm().await?;
+            return Ok(Progress::Done(BalancerDeletion::Absent));
+        };
+        let seen = Seen::from(container);
+        if !seen.is_owned_by(which.key.as_str(), which.native_id.as_ref()) {
+            return Err(other_key(&seen, &which.key));
+        }
+        match self.engine.call(request::remove(&seen.id)).await {
+            Ok(_) => Ok(Progress::Done(BalancerDeletion::Gone)),
+            Err(failure) if failure.proves_absence() => Ok(Progress::Done(BalancerDeletion::Gone)),
+            Err(failure) if failure.is_conflict() => {
+                Ok(Progress::Working("the engine removes it".to_owned()))
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}
+
+impl Account {
+    /// The container of a balancer: by key, then by name.
+    async fn found(&self, spec: &BalancerSpec) -> Result<Option<Container>, Error> {
+        if let Some(found) = self.by_balancer_key(&spec.key).await? {
+            return Ok(Some(found));
+        }
+        let named: Option<Container> = self.engine.find(request::inspect(&spec.name)).await?;
+        let name = NodeName::new(spec.name.clone());
+        let Some(named) =
+            named.filter(|it| name.as_ref().is_some_and(|name| request::is_named(&it.name, name)))
+        else {
+            return Ok(None);
+        };
+        let seen = Seen::from(named.clone());
+        if label::is_balancer(&seen.labels) && seen.is_owned_by(spec.key.as_str(), spec.native_id.as_ref()) {
+            return Ok(Some(named));
+        }
+        Err(other_key(&seen, &spec.key))
+    }
+
+    async fn found_by(&self, which: &BalancerRef) -> Result<Option<Container>, Error> {
+        let Some(name) = &which.id else { return self.by_balancer_key(&which.key).await };
+        let named: Option<Container> = self.engine.find(request::inspect(name)).await?;
+        Ok(named
+            .filter(|it| it.name.trim_start_matches('/') == name && label::is_balancer(&it.config.labels)))
+    }
+
+    async fn by_balancer_key(&self, key: &BalancerKey) -> Result<Option<Container>, Error> {
+        let call = request::list(&[(OWNER, key.as_str()), (label::KIND_ROLE, label::BALANCER_ROLE)]);
+        let found: Vec<Summary> = self.engine.json(call).await?;
+        match found.as_slice() {
+            [] => Ok(None),
+            [only] => Ok(self.engine.find(request::inspect(&only.id)).await?),
+            several => {
+                let ids: Vec<&str> = several.iter().map(|it| it.id.as_str()).collect();
+                let text = format!("key {key}: expected one container, but {} have it", ids.join(" and "));
+                Err(Error::new(ErrorKind::InvalidSpec, text))
+            }
+        }
+    }
+
+    /// Creates the container, which is not started.
+    async fn create_balancer(
+        &self,
+        spec: &BalancerSpec,
+        settings: &mut Settings,
+        notes: &mut Vec<BalancerNote>,
+    ) -> Result<Container, Error> {
+        let subnet = self.options.subnet_of(&settings.network);
+        network::ensure(&self.engine, &settings.network, settings.ip_family, subnet).await?;
+        let mut created = self.create_at(spec, settings).await;
+        if let Err(failure) = &created
+            && settings.gives_up_address(failure, notes)
+        {
+            created = self.create_at(spec, settings).await;
+        }
+        let id = match created {
+            Ok(Created { id }) => id,
+            // Another call created it meanwhile.
+            Err(failure) if failure.is_conflict() => {
+                let found = self.found(spec).await?;
+                return found.ok_or_else(|| failure.into());
+            }
+            Err(failure) if failure.is_absence() => {
+                return Err(Error::new(ErrorKind::InvalidSpec, failure.error.message));
+            }
+            Err(failure) => return Err(failure.into()),
+        };
+        self.inspect(&id).await
+    }
+
+    /// Writes a configuration without servers, with which HAProxy starts in any case.
+    async fn write_first_config(
+        &self,
+        container: &str,
+        spec: &BalancerSpec,
+        settings: &Settings,
+    ) -> Result<(), Error> {
+        let (listeners, ip_family) = (spec.listeners.clone(), settings.ip_family);
+        let text = Config { listeners, servers: Vec::new(), ip_family }.render(None)?;
+        let files = [
+            Entry::folder(FOLDER, 0o755),
+            Entry::file(format!("{FOLDER}/{CONFIG}"), 0o644, text.as_str()),
+            Entry::file(format!("{FOLDER}/{LOADED}"), 0o644, text),
+        ];
+        Ok(self.engine.call(put("/", container, archive::write(&files))).await.map(drop)?)
+    }
+
+    async fn create_at(&self, spec: &BalancerSpec, settings: &Settings) -> Result<Created, Failure> {
+        self.engine.json(request::create(&spec.name, body(spec, settings))).await
+    }
+
+    /// Starts the container. Some engines notice only now that the network has no static addresses.
+    async fn start_balancer(
+        &self,
+        container: Container,
+        spec: &BalancerSpec,
+        settings: &mut Settings,
+        notes: &mut Vec<BalancerNote>,
+    ) -> Result<Container, Error> {
+        // A stopped container has a configuration that worked.
+        if container.state.status != "exited" {
+            self.write_first_config(&container.id, spec, settings).await?;
+        }
+        let id = match self.start_container(&container.id).await {
+            Err(failure) if settings.gives_up_address(&failure, notes) => {
+                self.engine.call(request::remove(&container.id)).await?;
+                let again = self.create_balancer(spec, settings, notes).await?;
+                self.write_first_config(&again.id, spec, settings).await?;
+                self.start_container(&again.id).await?;
+                again.id
+            }
+            started => started.map(|()| container.id)?,
+        };
+        self.inspect(&id).await
+    }
+
+    /// The wanted configuration: the running targets with an address.
+    async fn wanted(
+        &self,
+        spec: &BalancerSpec,
+        settings: &Settings,
+        notes: &mut Vec<BalancerNote>,
+    ) -> Result<Config, Error> {
+        let mut servers = Vec::new();
+        for target in &spec.targets {
+            let mut skip = |why: String| {
+                notes.push(note("TargetSkipped", format!("Node {} is skipped: {why}", target.node)));
+            };
+            let recorded = id::parse(target.instance.as_str());
+            let RecordedId::Ours(id) = recorded else {
+                skip(format!("provider id {} is not an id of a container", target.instance));
+                continue;
+            };
+            let name = id::container(&id)?;
+            let Some(container) = self.by_name(name).await? else {
+                skip(format!("container {name} does not exist"));
+                continue;
+            };
+            if container.key().is_none() {
+                skip(format!("container {name} was not created by this driver"));
+                continue;
+            }
+            match (container.is_running(), container.ips().first()) {
+                (true, Some(address)) => {
+                    servers.push(Server { name: name.to_owned(), address: *address, weight: target.weight });
+                }
+                (true, None) => skip(format!("container {name} has no address")),
+                (false, _) => skip(format!("container {name} is {}", container.status)),
+            }
+        }
+        servers.sort();
+        servers.dedup_by(|a, b| a.name == b.name);
+        Ok(Config { listeners: spec.listeners.clone(), servers, ip_family: settings.ip_family })
+    }
+
+    /// Loads a configuration, unless HAProxy has loaded it.
+    async fn load_config(&self, container: &str, text: &str) -> Result<(), Error> {
+        let files = self.config_files(container).await?;
+        let has = |name: &str| files.get(name).is_some_and(|content| content == text);
+        if has(CONFIG) && has(LOADED) {
+            return Ok(());
+        }
+        if !has(CONFIG) {
+            self.put_config(container, CANDIDATE, text).await?;
+            let check = Command {
+                container,
+                argv: vec!["haproxy", "-c", "-f", CANDIDATE_PATH],
+                nature: Nature::Changes,
+            };
+            let checked = self.engine.run(check, Stdin::Empty).await?;
+            if checked.code != 0 {
+                return Err(refused(&checked.errors()));
+            }
+            self.put_config(container, CONFIG, text).await?;
+        }
+        self.engine.call(Call::act("/containers/-/kill", container).with("signal", "HUP")).await?;
+        self.put_config(container, LOADED, text).await?;
+        Ok(())
+    }
+
+    async fn put_config(&self, container: &str, name: &str, text: &str) -> Result<(), Failure> {
+        let tar = archive::write(&[Entry::file(name, 0o644, text)]);
+        self.engine.call(put(FOLDER, container, tar)).await.map(drop)
+    }
+
+    /// The files in the folder of the configuration, by name.
+    async fn config_files(&self, container: &str) -> Result<BTreeMap<String, String>, Error> {
+        let call = Call::get("/containers/-/archive", container).with("path", FOLDER);
+        let archive = match self.engine.call(call).await {
+            Ok(answer) => answer.into_body(),
+            Err(failure) if failure.is_absence() => return Ok(BTreeMap::new()),
+            Err(failure) => return Err(failure.into()),
+        };
+        let files = archive::read(&archive).into_iter().map(|(path, content)| {
+            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+            (name, String::from_utf8_lossy(&content).into_owned())
+        });
+        Ok(files.collect())
+    }
+
+    async fn show(&self, container: Container) -> Result<Balancer, Error> {
+        let files = self.config_files(&container.id).await?;
+        Ok(shown(container, files.get(CONFIG).map(String::as_str)))
+    }
+}
+
+/// HAProxy refuses a configuration, or the container was stopped during the check.
+fn refused(errors: &str) -> Error {
+    if errors.is_empty() {
+        let text = "the load balancer was stopped while HAProxy checked the configuration";
+        return Error::new(ErrorKind::Unavailable, text);
+    }
+    let problem: String = errors.chars().take(LONGEST_PROBLEM).collect();
+    Error::new(ErrorKind::InvalidSpec, format!("HAProxy refuses the configuration: {problem}"))
+}
+
+fn put(folder: &str, container: &str, tar: Vec<u8>) -> Call {
+    Call::put("/containers/-/archive", container, tar).with("path", folder)
+}
+
+/// Whether the container cannot become the wanted balancer: published ports of a container never
+/// change.
+fn is_outdated(found: &Container, spec: &BalancerSpec) -> bool {
+    let labels = &found.config.labels;
+    let has_other_ports = label::get(labels, label::PORTS) != Some(settings::ports_text(spec).as_str());
+    let has_other_name = found.name.trim_start_matches('/') != spec.name;
+    has_other_ports || has_other_name
+}
+
+/// A new default image is no reason to interrupt all connections of a cluster.
+fn note_about_the_image(found: &Container, settings: &Settings) -> Option<BalancerNote> {
+    let (used, wanted) = (&found.config.image, &settings.image);
+    let text = format!("the load balancer keeps image {used}; delete its container to use {wanted}");
+    (used != wanted).then(|| note("ImageKept", text))
+}
+
+impl Settings {
+    /// Gives up the static address if the network has none. Then the balancer gets a new address.
+    fn gives_up_address(&mut self, failure: &Failure, notes: &mut Vec<BalancerNote>) -> bool {
+        let gives_up = self.ip.is_some() && has_no_static_addresses(failure);
+        if gives_up {
+            self.ip = None;
+            let text = format!("the load balancer gets a new address: {}", failure.error.message);
+            notes.push(note("StaticAddressRefused", text));
+        }
+        gives_up
+    }
+
+    /// Keeps the address and the ports of a container that is replaced.
+    fn keep(&mut self, found: &Container) {
+        for port in settings::ports(&found.config.labels) {
+            if let Some(host_port) = reply::host_port(&found.network_settings, port) {
+                self.host_ports.entry(port).or_insert(host_port);
+            }
+        }
+        self.ip = self.ip.or_else(|| Seen::from(found.clone()).ips().first().copied());
+    }
+}
+
+/// Whether the network has no static addresses. An address that is in use is not such a case:
+/// clients of the cluster know only this address, so the call is repeated until it is free.
+fn has_no_static_addresses(failure: &Failure) -> bool {
+    let says = |text: &str| failure.error.message.contains(text);
+    says("IP address is supported only") || says("no configured subnet")
+}
+
+/// The body of the request that creates a balancer.
+fn body(spec: &BalancerSpec, settings: &Settings) -> Value {
+    let mut bindings = BTreeMap::new();
+    for listener in &spec.listeners {
+        let host_port = settings.host_ports.get(&listener.port).map(u16::to_string).unwrap_or_default();
+        let binding = json!([{"HostIp": settings.listen_address, "HostPort": host_port}]);
+        bindings.insert(format!("{}/tcp", listener.port), binding);
+    }
+    let exposed: BTreeMap<&String, Value> = bindings.keys().map(|port| (port, json!({}))).collect();
+    let address = match settings.ip {
+        None => json!({}),
+        Some(IpAddr::V4(ip)) => json!({"IPAMConfig": {"IPv4Address": ip}}),
+        Some(IpAddr::V6(ip)) => json!({"IPAMConfig": {"IPv6Address": ip}}),
+    };
+    json!({
+        "Hostname": spec.name,
+        "Image": settings.image,
+        "Entrypoint": ["haproxy", "-W", "-db", "-f", format!("{FOLDER}/{CONFIG}")],
+        "Cmd": [],
+        "Labels": settings.labels,
+        "ExposedPorts": exposed,
+        // Without a stop signal of its own, the engine takes the signal for a reload as a stop and
+        // no longer restarts the container.
+        "StopSignal": "SIGTERM",
+        "HostConfig": {
+            "NetworkMode": settings.network,
+            "PortBindings": bindings,
+            "RestartPolicy": {"Name": "unless-stopped"},
+            "CapDrop": ["ALL"],
+            "CapAdd": ["NET_BIND_SERVICE"],
+            "SecurityOpt": ["no-new-privileges"],
+        },
+        "NetworkingConfig": {"EndpointsConfig": {settings.network.as_str(): address}},
+    })
+}
+
+fn shown(container: Container, config: Option<&str>) -> Balancer {
+    let ports = settings::ports(&container.config.labels);
+    let host_ports = ports
+        .iter()
+        .filter_map(|port| Some((*port, reply::host_port(&container.network_settings, *port)?)))
+        .collect();
+    let seen = Seen::from(container);
+    let ingress = seen.ips().into_iter().map(|address| Ingress::Ip { address, is_proxy: true }).collect();
+    let targets = config.map(config::targets).unwrap_or_default();
+    Balancer {
+        key: seen.key().map(BalancerKey::new),
+        name: seen.name.clone(),
+        id: seen.name,
+        native_id: NativeId::new(seen.id),
+        ingress,
+        ports,
+        host_ports,
+        targets: targets.iter().map(|name| id::of(name)).collect(),
+        is_protected: false,
+    }
+}
+
+fn other_key(seen: &Seen, key: &BalancerKey) -> Error {
+    let owner = match seen.key() {
+        Some(other) => format!("belongs to the object with UID {other}"),
+        None => "was not created by this driver".to_owned(),
+    };
+    let text = format!(
+        "container {} {owner}, and not to {key}. Delete the container, or choose another name",
+        seen.name
+    );
+    Error::new(ErrorKind::InvalidSpec, text)
+}
+
+fn note(reason: &'static str, message: String) -> BalancerNote {
+    BalancerNote { reason, message }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::settings::tests::spec;
+    use super::*;
+    use crate::DockerOptions;
+
+    #[test]
+    fn a_balancer_has_few_privileges_and_recorded_ports() {
+        let spec = spec(&[("host-port.6443", "32000"), ("cluster", "c1"), ("ip", "172.18.0.9")]);
+        let settings = Settings::parse(&spec, &DockerOptions::default()).expect("valid");
+        let body = body(&spec, &settings);
+        let host = &body["HostConfig"];
+        assert_eq!(host["PortBindings"]["6443/tcp"], json!([{"HostIp": "0.0.0.0", "HostPort": "32000"}]));
+        assert_eq!((host.get("Privileged"), &host["CapDrop"]), (None, &json!(["ALL"])));
+        let address = &body["NetworkingConfig"]["EndpointsConfig"]["kind"]["IPAMConfig"]["IPv4Address"];
+        assert_eq!(address, "172.18.0.9");
+        assert_eq!(body["StopSignal"], "SIGTERM");
+    }
+}

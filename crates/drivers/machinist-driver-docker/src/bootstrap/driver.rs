@@ -1,0 +1,178 @@
+//! The calls for bootstraps.
+
+use async_trait::async_trait;
+use machinist_driver::Bootstrap;
+use machinist_instance::{
+    BootstrapData, BootstrapState, BootstrapStatus, Error, ErrorKind, InstanceRef, Progress, Readiness,
+};
+
+use super::bundle::{Bundle, Start};
+use super::{Machine, report, translate};
+use crate::ImageMode;
+use crate::driver::Account;
+use crate::engine::call::Nature;
+use crate::engine::{Command, Stdin};
+use crate::label;
+use crate::reply::Seen;
+
+/// Prints what is missing until the container can be bootstrapped; nothing if it is ready.
+///
+/// The runtime answers only after it has started, so its client is asked. Images without that
+/// client are ready as soon as systemd is.
+const READINESS: &str = r#"
+if command -v systemctl >/dev/null 2>&1; then
+    systemctl is-active --quiet multi-user.target || { echo "systemd has not reached multi-user.target"; exit 0; }
+fi
+if command -v crictl >/dev/null 2>&1; then
+    crictl ps >/dev/null 2>&1 || echo "the container runtime does not answer"
+elif command -v ctr >/dev/null 2>&1; then
+    ctr version >/dev/null 2>&1 || echo "the container runtime does not answer"
+fi
+"#;
+
+/// Puts the bundle from the standard input in its place, unless one is there. Renaming a folder
+/// over another fails, so of several callers one wins.
+const STAGE: &str = r#"
+umask 077
+mkdir -p /var/lib/machinist || exit 1
+if [ -d /var/lib/machinist/bootstrap ]; then cat >/dev/null; exit 0; fi
+incoming=$(mktemp -d /var/lib/machinist/incoming.XXXXXX) || exit 1
+tar -xpf - -C "$incoming" || exit 1
+mv "$incoming/var/lib/machinist/bootstrap" /var/lib/machinist/ 2>/dev/null
+rm -rf "$incoming"
+[ -d /var/lib/machinist/bootstrap ]
+"#;
+
+#[async_trait]
+impl Bootstrap for Account {
+    async fn readiness(&self, which: &InstanceRef) -> Result<Readiness, Error> {
+        let container = match self.owned_running(which).await? {
+            Ok(seen) => seen.id,
+            Err(status) => return Ok(Readiness::Booting(format!("the container is {status}"))),
+        };
+        let output = self.run(&container, READINESS, Nature::Reads, Stdin::Empty).await?;
+        match output.text().trim() {
+            "" if output.code == 0 => Ok(Readiness::Ready),
+            "" => Ok(Readiness::Booting("the container runs no commands yet".to_owned())),
+            missing => Ok(Readiness::Booting(missing.to_owned())),
+        }
+    }
+
+    async fn load_images(&self, which: &InstanceRef, images: &[String]) -> Result<Progress<()>, Error> {
+        let container = self.running(which).await?.id;
+        let mut missing = 0_usize;
+        for image in images {
+            if !self.images.ensure(image, self.options.pulls_images).await?
+                || !self.images.load(&container, image).await?
+            {
+                missing += 1;
+            }
+        }
+        Ok(match missing {
+            0 => Progress::Done(()),
+            missing => Progress::Working(format!(
+                "loading images ({} of {} done)",
+                images.len() - missing,
+                images.len()
+            )),
+        })
+    }
+
+    async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
+        let seen = self.running(which).await?;
+        match self.status(&seen.id).await?.state {
+            BootstrapState::NotStarted => {}
+            BootstrapState::Running { .. } | BootstrapState::Succeeded | BootstrapState::Failed(_) => {
+                return Ok(());
+            }
+        }
+        let script = translate(data.format, &data.value, &machine(&seen))?;
+        let bundle = Bundle::new(&script, data.timeout, Start::ByCall).archive();
+        let staged = self.run(&seen.id, STAGE, Nature::Changes, Stdin::Bytes(&bundle)).await?;
+        if staged.code != 0 {
+            let text = format!(
+                "container {}: cannot write the bootstrap data (exit code {}): {}",
+                seen.name,
+                staged.code,
+                super::redact(&staged.errors(), 500, super::Cut::No)
+            );
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let supervisor = Command {
+            container: &seen.id,
+            argv: vec!["/bin/sh", "/var/lib/machinist/bootstrap/supervisor"],
+            nature: Nature::Changes,
+        };
+        Ok(self.engine.detach(supervisor).await?)
+    }
+
+    async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
+        let container = self.running(which).await?.id;
+        self.status(&container).await
+    }
+}
+
+impl Account {
+    /// The container of a reference, which must exist, belong to the caller and run.
+    async fn running(&self, which: &InstanceRef) -> Result<Seen, Error> {
+        self.owned_running(which).await?.map_err(|status| {
+            Error::new(ErrorKind::Unavailable, format!("container {which} is {status}: expected running"))
+        })
+    }
+
+    /// The container, or its status if it does not run.
+    async fn owned_running(&self, which: &InstanceRef) -> Result<Result<Seen, String>, Error> {
+        let Some(seen) = self.lookup(which).await? else { return Ok(Err("absent".to_owned())) };
+        if let Some(key) = &which.key
+            && !seen.is_owned_by(key.as_str(), which.native_id.as_ref())
+        {
+            return Err(crate::driver::wrong_key(&seen, key));
+        }
+        Ok(if seen.is_running() { Ok(seen) } else { Err(seen.status) })
+    }
+
+    async fn status(&self, container: &str) -> Result<BootstrapStatus, Error> {
+        let output = self.run(container, &report::script(), Nature::Reads, Stdin::Empty).await?;
+        report::parse(&output.text(), &String::from_utf8_lossy(&output.stderr)).ok_or_else(|| {
+            let text = format!(
+                "cannot read the state of the bootstrap (exit code {}): expected a shell in the image",
+                output.code
+            );
+            Error::new(ErrorKind::Unavailable, text)
+        })
+    }
+
+    /// The end of the output of a bootstrap, in lines; empty if none ran.
+    pub(crate) async fn bootstrap_output(&self, container: &str) -> Vec<String> {
+        let output = self.run(container, &report::script(), Nature::Reads, Stdin::Empty).await;
+        let Ok(output) = output else { return Vec::new() };
+        let text = output.text();
+        let (_, stdout) = text.split_once("\n\n").unwrap_or_default();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        [stdout, &stderr].iter().flat_map(|text| lines(&report::end_of(text))).collect()
+    }
+
+    async fn run(
+        &self,
+        container: &str,
+        script: &str,
+        nature: Nature,
+        stdin: Stdin<'_>,
+    ) -> Result<crate::engine::Output, Error> {
+        let command = Command { container, argv: vec!["/bin/sh", "-c", script], nature };
+        Ok(self.engine.run(command, stdin).await?)
+    }
+}
+
+fn lines(text: &str) -> Vec<String> {
+    text.lines().map(str::to_owned).collect()
+}
+
+/// The facts about a machine that its container's labels store.
+fn machine(seen: &Seen) -> Machine {
+    let image_mode = match label::get(&seen.labels, label::IMAGE_MODE) {
+        Some("plain") => ImageMode::Plain,
+        Some(_) | None => ImageMode::Kind,
+    };
+    Machine { name: seen.name.clone(), image_mode }
+}

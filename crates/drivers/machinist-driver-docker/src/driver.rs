@@ -1,0 +1,400 @@
+//! The provider, its accounts, and the calls for instances. Besides `engine`, `image` and
+//! `network`, only the files named `driver` await calls of the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
+use machinist_instance::{
+    AccountId, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
+    InstanceSpec, KeyTag, NativeId, NodeName, Promises, ProviderId, RecordedId, Scope, Sighting,
+};
+use serde_json::Value;
+
+use crate::bootstrap::{Bundle, Machine, Start, redact, translate_user_data};
+use crate::engine::call::Call;
+use crate::engine::failure::Failure;
+use crate::engine::{ATTEMPT_WITHIN, Engine};
+use crate::image::Images;
+use crate::model::{Container, Created, Info, Summary};
+use crate::reply::{self, Seen};
+use crate::request::Cgroups;
+use crate::{DockerOptions, Privileges, ProviderSpec, id, label, network, request};
+
+/// Time limit of one call, which consists of several requests.
+const CALL_WITHIN: Duration = Duration::from_secs(60);
+
+/// How long user data may run. A Machine that does not join is replaced much earlier.
+const USER_DATA_WITHIN: Duration = Duration::from_secs(60 * 60);
+
+/// The promises of an engine.
+pub const PROMISES: Promises = Promises {
+    // The engine shows a container as soon as it has answered.
+    visible_within: Duration::from_secs(1),
+    // The last request begins before the time limit of the call.
+    call_bound: CALL_WITHIN.saturating_add(ATTEMPT_WITHIN),
+    create: CreateGuarantee::UniqueName,
+    rate: None,
+    keys: KeyTag::Fixed,
+};
+
+/// Docker as a provider. A class names it `docker`.
+///
+/// ```
+/// use machinist_driver::Provider;
+/// use machinist_driver_docker::{DockerOptions, DockerProvider};
+/// use machinist_instance::Credential;
+///
+/// let docker = DockerProvider::new(DockerOptions::default());
+/// assert!(docker.parse_id("docker:////c1-w-1").ours().is_some());
+///
+/// // The socket needs no credential.
+/// let nothing = Credential::default();
+/// assert!(docker.open(&docker.account(&nothing), &nothing).is_ok());
+/// ```
+#[derive(Clone)]
+pub struct DockerProvider {
+    options: Arc<DockerOptions>,
+    engine: Arc<Engine>,
+    images: Arc<Images>,
+}
+
+impl DockerProvider {
+    /// Uses the engine of the options. Nothing is sent.
+    pub fn new(options: DockerOptions) -> Self {
+        let engine = Arc::new(Engine::new(options.engine.clone(), options.engine_id.clone()));
+        let images = Arc::new(Images::new(engine.clone()));
+        Self { options: Arc::new(options), engine, images }
+    }
+
+    /// Uses the engine that now answers at the address of the options. Its id names the account, so
+    /// another engine at the same address is another account.
+    ///
+    /// # Errors
+    /// If the engine does not answer, or has no id.
+    pub async fn connect(options: DockerOptions) -> Result<Self, Error> {
+        let engine_id = match options.engine_id {
+            Some(id) => id,
+            None => Engine::new(options.engine.clone(), None).id().await?,
+        };
+        Ok(Self::new(DockerOptions { engine_id: Some(engine_id), ..options }))
+    }
+}
+
+impl Provider for DockerProvider {
+    fn name(&self) -> &str {
+        "docker"
+    }
+
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        ProviderSpec::parse(provider_spec).map(drop)
+    }
+
+    /// An engine has one account. The credential is not used.
+    fn account(&self, _: &Credential) -> AccountId {
+        let engine = self.options.engine_id.clone().unwrap_or_else(|| self.engine.address().to_string());
+        AccountId::of([self.name(), &engine].map(str::as_bytes))
+    }
+
+    fn parse_id(&self, text: &str) -> RecordedId {
+        id::parse(text)
+    }
+
+    fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        Ok(Arc::new(Account {
+            engine: self.engine.clone(),
+            images: self.images.clone(),
+            options: self.options.clone(),
+        }))
+    }
+}
+
+/// One engine.
+pub(crate) struct Account {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) images: Arc<Images>,
+    pub(crate) options: Arc<DockerOptions>,
+}
+
+impl Driver for Account {
+    fn instances(&self) -> &dyn Instances {
+        self
+    }
+
+    fn balancers(&self) -> Option<&dyn Balancers> {
+        Some(self)
+    }
+
+    fn bootstrap(&self) -> Option<&dyn Bootstrap> {
+        Some(self)
+    }
+
+    fn promises(&self) -> Promises {
+        PROMISES
+    }
+}
+
+impl Account {
+    /// Finds a container by the strongest given identity. Load balancers are no instances.
+    /// An absence counts only if the engine is still the same one.
+    pub(crate) async fn lookup(&self, which: &InstanceRef) -> Result<Option<Seen>, Error> {
+        let found = self.lookup_here(which).await?;
+        let is_own = |seen: &Seen| {
+            which.key.as_ref().is_none_or(|key| seen.is_owned_by(key.as_str(), which.native_id.as_ref()))
+        };
+        if !found.as_ref().is_some_and(is_own) {
+            self.engine.confirm().await?;
+            if let Some(id) = &which.native_id {
+                self.images.forget(id.as_str());
+            }
+        }
+        Ok(found)
+    }
+
+    async fn lookup_here(&self, which: &InstanceRef) -> Result<Option<Seen>, Error> {
+        if let Some(native_id) = &which.native_id
+            && let Some(seen) = self.by_native_id(native_id).await?
+        {
+            return Ok(Some(seen));
+        }
+        // A user may rename a container, so a container of that name may be another one.
+        let named = match &which.id {
+            Some(id) => self.by_name(id::container(id)?).await?,
+            None => None,
+        };
+        let has_key = |seen: &Seen| which.key.as_ref().is_none_or(|key| seen.key() == Some(key.as_str()));
+        if named.as_ref().is_some_and(has_key) {
+            return Ok(named);
+        }
+        if let Some(key) = &which.key
+            && let Some(seen) = self.by_key(key).await?
+        {
+            return Ok(Some(seen));
+        }
+        match &which.name {
+            Some(name) if which.id.is_none() => self.by_name(name.as_str()).await,
+            Some(_) | None => Ok(named),
+        }
+    }
+
+    async fn by_native_id(&self, id: &NativeId) -> Result<Option<Seen>, Error> {
+        let found: Option<Container> = self.engine.find(request::inspect(id.as_str())).await?;
+        let seen = found.map(Seen::from).filter(|seen| seen.id == id.as_str());
+        Ok(seen.filter(|seen| !label::is_balancer(&seen.labels)))
+    }
+
+    async fn by_key(&self, key: &InstanceKey) -> Result<Option<Seen>, Error> {
+        let found: Vec<Summary> = self.engine.json(request::list(&[(label::OWNER, key.as_str())])).await?;
+        let mut instances =
+            found.into_iter().map(Seen::from).filter(|seen| !label::is_balancer(&seen.labels));
+        let Some(found) = instances.next() else { return Ok(None) };
+        // A list lacks the network of a container on some engines.
+        let details: Option<Container> = self.engine.find(request::inspect(&found.id)).await?;
+        Ok(details.map(Seen::from))
+    }
+
+    /// The container of exactly that name: the engine also resolves beginnings of ids.
+    pub(crate) async fn by_name(&self, name: &str) -> Result<Option<Seen>, Error> {
+        let found: Option<Container> = self.engine.find(request::inspect(name)).await?;
+        let seen = found.map(Seen::from).filter(|seen| seen.name == name);
+        Ok(seen.filter(|seen| !label::is_balancer(&seen.labels)))
+    }
+
+    pub(crate) async fn inspect(&self, id: &str) -> Result<Container, Error> {
+        Ok(self.engine.json(request::inspect(id)).await?)
+    }
+
+    /// Starts a container. Starting a running one succeeds.
+    pub(crate) async fn start_container(&self, id: &str) -> Result<(), Failure> {
+        self.engine.call(Call::act("/containers/-/start", id)).await.map(drop)
+    }
+
+    /// The container of a recorded id, which must exist.
+    async fn existing(&self, id: &ProviderId) -> Result<Seen, Error> {
+        let found = self.by_name(id::container(id)?).await?;
+        found.ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{id} does not exist")))
+    }
+
+    async fn ensure_unlimited(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        let provider_spec = ProviderSpec::parse(&spec.provider_spec)?;
+        id::check_name(&spec.name)?;
+        let cgroups = self.cgroups(&provider_spec).await?;
+        let body = request::container(spec, &provider_spec, &self.options, cgroups)?;
+        let bundle = bundle(spec, &provider_spec)?;
+        if let Some(seen) = self.by_key(&spec.key).await? {
+            return self.complete(seen, bundle.as_deref()).await;
+        }
+        self.engine.confirm().await?;
+        if !self.images.ensure(&provider_spec.image, self.options.pulls_images).await? {
+            let text =
+                format!("the engine pulls image {}; creation continues after that", provider_spec.image);
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
+        let network = request::network(&provider_spec, &self.options);
+        let subnet = self.options.subnet_of(network);
+        network::ensure(&self.engine, network, provider_spec.ip_family, subnet).await?;
+        let created: Result<Created, Failure> =
+            self.engine.json(request::create(spec.name.as_str(), body)).await;
+        let seen = match created {
+            Ok(Created { id }) => Seen::from(self.inspect(&id).await?),
+            Err(failure) if failure.is_conflict() => self.of_that_name(&spec.name, &spec.key).await?,
+            // An object to which the spec refers does not exist, for example the network.
+            Err(failure) if failure.is_absence() => {
+                return Err(Error::new(ErrorKind::InvalidSpec, failure.error.message));
+            }
+            Err(failure) => return Err(failure.into()),
+        };
+        self.complete(seen, bundle.as_deref()).await
+    }
+
+    /// The version of the host's control groups, if the request depends on it.
+    async fn cgroups(&self, spec: &ProviderSpec) -> Result<Cgroups, Error> {
+        match request::privileges(spec, &self.options) {
+            Privileges::Capabilities => {
+                let Info { cgroup_version, .. } = self.engine.json(Call::list("/info")).await?;
+                Ok(if cgroup_version == "1" { Cgroups::V1 } else { Cgroups::V2 })
+            }
+            Privileges::Full | Privileges::None => Ok(Cgroups::V2),
+        }
+    }
+
+    /// Brings a created container to its first start. The user data is written before the start,
+    /// so a container that was started has it.
+    async fn complete(&self, seen: Seen, bundle: Option<&[u8]>) -> Result<Instance, Error> {
+        if seen.status != "created" {
+            return reply::instance(seen);
+        }
+        if let Some(bundle) = bundle {
+            let put = Call::put("/containers/-/archive", &seen.id, bundle.to_vec()).with("path", "/");
+            self.engine.call(put).await?;
+        }
+        match self.start_container(&seen.id).await {
+            Ok(()) => reply::instance(self.inspect(&seen.id).await?.into()),
+            Err(failure) if failure.is_answered() => {
+                // The container would keep its name and ports without ever having run. Another call
+                // may have started it meanwhile.
+                match self.engine.call(request::remove_unless_running(&seen.id)).await {
+                    Ok(_) => {}
+                    Err(failure) if failure.is_absence() => {}
+                    Err(failure) if failure.is_conflict() => {
+                        return reply::instance(self.inspect(&seen.id).await?.into());
+                    }
+                    Err(failure) => return Err(failure.into()),
+                }
+                let text = format!("container {} cannot start: {}", seen.name, failure.error.message);
+                Err(Error::new(kind_of_failed_start(failure.error.kind), text))
+            }
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// The container that has the name: our own, or an error that names its owner.
+    async fn of_that_name(&self, name: &NodeName, key: &InstanceKey) -> Result<Seen, Error> {
+        let found: Option<Container> = self.engine.find(request::inspect(name.as_str())).await?;
+        let Some(seen) = found.map(Seen::from) else {
+            let text = format!("container {name} is being removed; its name is still in use");
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        };
+        if seen.key() == Some(key.as_str()) && !label::is_balancer(&seen.labels) {
+            return Ok(seen);
+        }
+        Err(wrong_key(&seen, key))
+    }
+}
+
+/// The archive of the user data.
+fn bundle(spec: &InstanceSpec, provider_spec: &ProviderSpec) -> Result<Option<Vec<u8>>, Error> {
+    let machine = Machine { name: spec.name.to_string(), image_mode: provider_spec.image_mode };
+    let script = translate_user_data(&spec.user_data, &machine)?;
+    Ok(script.map(|script| Bundle::new(&script, USER_DATA_WITHIN, Start::AtBoot).archive()))
+}
+
+/// The engine undid the start, and the container was removed.
+fn kind_of_failed_start(kind: ErrorKind) -> ErrorKind {
+    match kind {
+        ErrorKind::Ambiguous => ErrorKind::Unavailable,
+        other => other,
+    }
+}
+
+/// The container belongs to another object.
+pub(crate) fn wrong_key(seen: &Seen, key: &InstanceKey) -> Error {
+    let owner = match seen.key() {
+        Some(other) => format!("has the key {other}"),
+        None => "was not created by this driver".to_owned(),
+    };
+    Error::new(ErrorKind::Denied, format!("container {} {owner}: expected the key {key}", seen.name))
+}
+
+#[async_trait]
+impl Instances for Account {
+    async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        let ensured = tokio::time::timeout(CALL_WITHIN, self.ensure_unlimited(spec));
+        ensured.await.unwrap_or_else(|_| {
+            let text = format!("container {}: not complete within {} s", spec.name, CALL_WITHIN.as_secs());
+            Err(Error::new(ErrorKind::Ambiguous, text))
+        })
+    }
+
+    async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+        reply::sighting(which, self.lookup(which).await?)
+    }
+
+    async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
+        let call = match scope {
+            Scope::Ours(cluster) => request::list(&[(label::CLUSTER, cluster)]),
+            Scope::Visible => request::list(&[]),
+        };
+        let found: Vec<Summary> = self.engine.json(call).await?;
+        let instances = found.into_iter().map(Seen::from).filter(|seen| !label::is_balancer(&seen.labels));
+        instances.map(reply::instance).collect()
+    }
+
+    async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        let Some(seen) = self.lookup(which).await? else { return Ok(()) };
+        if !seen.is_owned_by(owner.as_str(), which.native_id.as_ref()) {
+            return Err(wrong_key(&seen, owner));
+        }
+        if seen.is_deleting() {
+            return Ok(());
+        }
+        let removed = self.engine.call(request::remove(&seen.id)).await;
+        self.images.forget(&seen.id);
+        match removed {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.is_absence() || failure.is_conflict() => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+
+    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
+        let seen = self.existing(id).await?;
+        Ok(self.start_container(&seen.id).await?)
+    }
+
+    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
+        let seen = self.existing(id).await?;
+        // Shorter than the time limit of a request.
+        let stop = Call::act("/containers/-/stop", &seen.id).with("t", "10");
+        Ok(self.engine.call(stop).await.map(drop)?)
+    }
+
+    async fn console_tail(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
+        let seen = self.existing(id).await?;
+        let call = Call::get("/containers/-/logs", &seen.id)
+            .with("stdout", "true")
+            .with("stderr", "true")
+            .with("tail", &lines.to_string());
+        let answer = self.engine.call(call).await?;
+        let text = String::from_utf8_lossy(answer.body()).into_owned();
+        let mut tail: Vec<String> = redact(&text, text.len(), crate::bootstrap::Cut::No)
+            .lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect();
+        if seen.is_running() {
+            tail.extend(self.bootstrap_output(&seen.id).await);
+        }
+        Ok(tail.split_off(tail.len().saturating_sub(lines)))
+    }
+}

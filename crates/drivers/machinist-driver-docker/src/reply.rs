@@ -1,0 +1,294 @@
+//! Converts the engine's containers into instances. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use machinist_instance::{
+    Address, AddressKind, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, NativeId, NodeName,
+    Power, Sighting,
+};
+
+use crate::label::{self, Labels};
+use crate::model::{Container, Endpoint, Summary};
+use crate::{id, model};
+
+/// A container, from the list or from its details.
+#[derive(Debug, Clone)]
+pub(crate) struct Seen {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// The engine's word, for example `running`.
+    pub(crate) status: String,
+    pub(crate) labels: Labels,
+    /// The name of the container's own network.
+    pub(crate) network: String,
+    pub(crate) networks: BTreeMap<String, Endpoint>,
+    pub(crate) created: Timestamp,
+}
+
+impl From<Container> for Seen {
+    fn from(container: Container) -> Self {
+        // Lists show whole seconds.
+        let created: Option<Timestamp> = container.created.parse().ok();
+        Self {
+            id: container.id,
+            name: container.name.trim_start_matches('/').to_owned(),
+            status: container.state.status,
+            labels: container.config.labels,
+            network: container.host_config.network_mode,
+            networks: container.network_settings.networks,
+            created: at(created.map_or(0, |it| it.as_second())),
+        }
+    }
+}
+
+impl From<Summary> for Seen {
+    fn from(summary: Summary) -> Self {
+        // A container has further names if others link to it. Those have a second slash.
+        let own = summary.names.iter().map(|name| name.trim_start_matches('/')).find(|it| !it.contains('/'));
+        Self {
+            name: own.unwrap_or_default().to_owned(),
+            id: summary.id,
+            status: summary.state,
+            labels: summary.labels,
+            network: summary.host_config.network_mode,
+            networks: summary.network_settings.networks,
+            created: at(summary.created),
+        }
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+impl Seen {
+    pub(crate) fn key(&self) -> Option<&str> {
+        label::get(&self.labels, label::OWNER)
+    }
+
+    /// Whether the container belongs to the caller: by its key, or because the caller recorded its
+    /// id.
+    pub(crate) fn is_owned_by(&self, key: &str, native_id: Option<&NativeId>) -> bool {
+        self.key() == Some(key) || native_id.is_some_and(|id| id.as_str() == self.id)
+    }
+
+    /// Whether the engine is removing the container.
+    pub(crate) fn is_deleting(&self) -> bool {
+        self.status == "removing"
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.status == "running"
+    }
+
+    /// The addresses in the container's own network: IPv4, then IPv6. Empty if it does not run.
+    pub(crate) fn ips(&self) -> Vec<IpAddr> {
+        let mut endpoints = self.networks.values();
+        let endpoint = match (self.networks.get(&self.network), endpoints.next(), endpoints.next()) {
+            (Some(own), _, _) => own,
+            // Old engines show the id of the network, and an ordinary container has one network.
+            (None, Some(only), None) => only,
+            (None, _, _) => return Vec::new(),
+        };
+        let texts = [&endpoint.ip_address, &endpoint.global_ipv6_address];
+        texts.into_iter().filter_map(|text| text.parse().ok()).collect()
+    }
+}
+
+/// # Errors
+/// `Bug` if the container has no name, which the engine excludes.
+pub(crate) fn instance(seen: Seen) -> Result<Instance, Error> {
+    let name = NodeName::new(seen.name.clone())
+        .ok_or_else(|| Error::new(ErrorKind::Bug, format!("container {} has no name", seen.id)))?;
+    let mut addresses = vec![Address { kind: AddressKind::Hostname, address: seen.name.clone() }];
+    for ip in seen.ips() {
+        let shown = |kind| Address { kind, address: ip.to_string() };
+        addresses.extend([shown(AddressKind::InternalIP), shown(AddressKind::ExternalIP)]);
+    }
+    let key = seen.key().map(InstanceKey::new);
+    let zone = label::get(&seen.labels, label::FAILURE_DOMAIN).map(str::to_owned);
+    let mut tags = seen.labels;
+    tags.remove(label::OWNER);
+    let cluster = tags.remove(label::CLUSTER);
+    Ok(Instance {
+        id: id::of(&seen.name),
+        native_id: NativeId::new(seen.id),
+        key,
+        cluster,
+        name,
+        power: power(&seen.status),
+        addresses,
+        instance_type: None,
+        zone,
+        region: None,
+        tags,
+        node_labels: BTreeMap::new(),
+        created: seen.created,
+    })
+}
+
+/// Converts a search result. A container with another key is foreign, unless the caller recorded
+/// its id. A container without a key counts only if it has the recorded id: another program created
+/// it after the recorded one was removed.
+///
+/// # Errors
+/// As [`instance`].
+pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sighting, Error> {
+    let Some(seen) = found else { return Ok(Sighting::Absent) };
+    match (&which.key, seen.key()) {
+        (Some(asked), Some(carried)) if !seen.is_owned_by(asked.as_str(), which.native_id.as_ref()) => {
+            Ok(Sighting::Foreign(Foreign {
+                id: id::of(&seen.name),
+                key: InstanceKey::new(carried),
+                cluster: label::get(&seen.labels, label::CLUSTER).map(str::to_owned),
+            }))
+        }
+        (_, None) if which.native_id.as_ref().is_some_and(|id| id.as_str() != seen.id) => {
+            Ok(Sighting::Absent)
+        }
+        _ => Ok(Sighting::Present(instance(seen)?)),
+    }
+}
+
+fn power(status: &str) -> Power {
+    match status {
+        "created" => Power::Pending,
+        "running" => Power::Running,
+        "exited" | "dead" => Power::Stopped,
+        "removing" => Power::Deleting,
+        // Paused and restarting containers continue later.
+        _ => Power::Changing,
+    }
+}
+
+/// The published port of a container.
+pub(crate) fn host_port(settings: &model::NetworkSettings, port: u16) -> Option<u16> {
+    let bindings = settings.ports.get(&format!("{port}/tcp"))?.as_ref()?;
+    bindings.iter().find_map(|binding| binding.host_port.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn seen(changes: &[(&str, Value)]) -> Seen {
+        let mut container = json!({
+            "Id": "4f53cda18c2b", "Name": "/c1-w-1", "Created": "2026-01-02T03:04:05.678901234Z",
+            "State": {"Status": "running", "ExitCode": 0}, "Config": {"Image": "i", "Labels": {
+                "machinist.dev/owner-uid": "uid-1", "machinist.dev/cluster": "default",
+                "io.x-k8s.cluster.failureDomain": "fd1"}},
+            "HostConfig": {"NetworkMode": "kind"}, "NetworkSettings": {"Networks": {
+                "another": {"IPAddress": "10.1.0.9", "GlobalIPv6Address": ""},
+                "kind": {"IPAddress": "172.18.0.3", "GlobalIPv6Address": "fc00::3"}}, "Ports": null},
+        });
+        for (path, value) in changes {
+            *container.pointer_mut(path).expect(path) = value.clone();
+        }
+        let container: Container = serde_json::from_value(container).expect("a container");
+        container.into()
+    }
+
+    fn addresses(seen: Seen) -> Vec<String> {
+        let instance = instance(seen).expect("a name");
+        instance.addresses.iter().map(|it| format!("{:?} {}", it.kind, it.address)).collect()
+    }
+
+    #[test]
+    fn a_container_is_mapped_to_an_instance() {
+        let instance = instance(seen(&[])).expect("a name");
+        assert_eq!(instance.id.as_str(), "docker:////c1-w-1");
+        assert_eq!(instance.native_id, NativeId::new("4f53cda18c2b"));
+        assert_eq!(
+            (instance.key, instance.cluster),
+            (Some(InstanceKey::new("uid-1")), Some("default".into()))
+        );
+        assert_eq!((instance.power, instance.zone.as_deref()), (Power::Running, Some("fd1")));
+        assert_eq!(instance.created.to_string(), "2026-01-02T03:04:05Z");
+    }
+
+    #[test]
+    fn addresses_come_from_the_own_network() {
+        let both =
+            ["InternalIP 172.18.0.3", "ExternalIP 172.18.0.3", "InternalIP fc00::3", "ExternalIP fc00::3"];
+        assert_eq!(addresses(seen(&[])), [&["Hostname c1-w-1"][..], &both].concat());
+        let stopped = seen(&[("/NetworkSettings/Networks/kind", json!({"IPAddress": ""}))]);
+        assert_eq!(addresses(stopped), ["Hostname c1-w-1"]);
+        assert_eq!(addresses(seen(&[("/NetworkSettings/Networks", Value::Null)])), ["Hostname c1-w-1"]);
+        let only = json!({"x": {"IPAddress": "10.0.0.2"}});
+        let only = addresses(seen(&[("/NetworkSettings/Networks", only)]));
+        assert_eq!(only, ["Hostname c1-w-1", "InternalIP 10.0.0.2", "ExternalIP 10.0.0.2"]);
+    }
+
+    #[test]
+    fn only_the_recorded_id_proves_ownership_of_another_key() {
+        let which = |key: &str, native: &str| InstanceRef {
+            key: Some(InstanceKey::new(key)),
+            native_id: NativeId::new(native),
+            ..InstanceRef::default()
+        };
+        let found = |which: InstanceRef| sighting(&which, Some(seen(&[]))).expect("a name");
+        assert!(matches!(found(which("uid-1", "")), Sighting::Present(_)));
+        assert!(matches!(found(which("uid-2", "4f53cda18c2b")), Sighting::Present(_)));
+        let foreign = Foreign {
+            id: id::of("c1-w-1"),
+            key: InstanceKey::new("uid-1"),
+            cluster: Some("default".to_owned()),
+        };
+        assert_eq!(found(which("uid-2", "another")), Sighting::Foreign(foreign.clone()));
+        assert_eq!(found(which("uid-2", "")), Sighting::Foreign(foreign));
+        assert_eq!(sighting(&which("uid-2", ""), None), Ok(Sighting::Absent));
+    }
+
+    #[test]
+    fn a_container_without_a_key_needs_the_recorded_id() {
+        let found = |native: &str| {
+            let plain = seen(&[("/Config/Labels", json!({}))]);
+            let which = InstanceRef {
+                key: Some(InstanceKey::new("uid-1")),
+                native_id: NativeId::new(native),
+                ..InstanceRef::default()
+            };
+            sighting(&which, Some(plain)).expect("a name")
+        };
+        assert!(matches!(found(""), Sighting::Present(_)));
+        assert!(matches!(found("4f53cda18c2b"), Sighting::Present(_)));
+        assert_eq!(found("another"), Sighting::Absent);
+    }
+
+    #[test]
+    fn every_state_of_the_engine_has_a_power() {
+        let cases = [
+            ("created", Power::Pending),
+            ("running", Power::Running),
+            ("paused", Power::Changing),
+            ("restarting", Power::Changing),
+            ("exited", Power::Stopped),
+            ("dead", Power::Stopped),
+            ("removing", Power::Deleting),
+            ("a new state", Power::Changing),
+        ];
+        for (status, expected) in cases {
+            assert_eq!(power(status), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_list_entry_is_read_like_the_details() {
+        let summary = json!({
+            "Id": "4f53cda18c2b", "Names": ["/other/link", "/c1-w-1"], "Created": 1_767_323_045, "State": "running",
+            "Labels": {"machinist.dev/owner-uid": "uid-1"}, "HostConfig": {"NetworkMode": "kind"},
+            "NetworkSettings": {"Networks": {"kind": {"IPAddress": "172.18.0.3"}}},
+        });
+        let summary: Summary = serde_json::from_value(summary).expect("a summary");
+        let instance = instance(summary.into()).expect("a name");
+        assert_eq!(
+            (instance.name.as_str(), instance.created.to_string().as_str()),
+            ("c1-w-1", "2026-01-02T03:04:05Z")
+        );
+        assert_eq!(instance.addresses.len(), 3);
+    }
+}

@@ -1,0 +1,16 @@
+//! Tests of the driver with a real engine: the contract, and what only containers have.
+//!
+//! The variable `MACHINIST_DOCKER_HOST` names the engine, for example `unix:///run/docker.sock`.
+//! Without it, each test prints that it was skipped. The tests need the programs `docker` and
+//! `busybox` (statically linked) on this machine. With the program `haproxy`, they use a real
+//! HAProxy. The variable `MACHINIST_DOCKER_NODE_IMAGE` adds a test of a real node image.
+
+#![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
+
+mod balancers;
+mod bootstrap;
+mod contract;
+mod engine;
+mod instances;
+mod real_node;
+mod scripted;
