@@ -106,6 +106,7 @@ impl Entry {
     pub(crate) fn describe(&self, power: Power) -> Instance {
         Instance {
             id: self.id.clone(),
+            native_id: None,
             key: self.key.clone(),
             cluster: self.cluster.clone(),
             name: self.name.clone(),

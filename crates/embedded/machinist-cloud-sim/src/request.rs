@@ -82,7 +82,8 @@ impl Request {
     pub fn which(&self) -> InstanceRef {
         match self {
             Self::Ensure(create) => {
-                InstanceRef { id: None, key: Some(create.key.clone()), name: Some(create.name.clone()) }
+                let (key, name) = (Some(create.key.clone()), Some(create.name.clone()));
+                InstanceRef { key, name, ..InstanceRef::default() }
             }
             Self::Find(which) => which.clone(),
             Self::List { .. } => InstanceRef::default(),
@@ -91,7 +92,7 @@ impl Request {
             | Self::Tag { id, .. }
             | Self::Start { id }
             | Self::Stop { id }
-            | Self::Console { id, .. } => InstanceRef { id: Some(id.clone()), key: None, name: None },
+            | Self::Console { id, .. } => InstanceRef { id: Some(id.clone()), ..InstanceRef::default() },
         }
     }
 }

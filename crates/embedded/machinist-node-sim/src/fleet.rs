@@ -15,7 +15,7 @@ use crate::connect::{code, describe};
 use crate::machine::{Machine, Surroundings};
 use crate::node::{self, Readiness};
 use crate::pods::SharedFeed;
-use crate::{Connector, Keys, MachineOptions, Metadata, RandomKeys};
+use crate::{Connector, Keys, Kubelet, MachineOptions, Metadata, RandomKeys};
 
 /// Options for the machines of a cloud.
 pub struct FleetOptions {
@@ -156,9 +156,9 @@ impl Machines {
 
 async fn join_thinly(cloud: &Cloud, client: kube::Client, entry: &Entry) {
     let api: Api<Node> = Api::all(client);
-    let mut backoff = Backoff::new();
+    let (mut backoff, kubelet) = (Backoff::new(), Kubelet::default());
     loop {
-        let node = node::registration(entry, &entry.name, cloud.clock().now(), Readiness::Ready);
+        let node = node::registration(entry, &entry.name, &kubelet, cloud.clock().now(), Readiness::Ready);
         match api.create(&PostParams::default(), &node).await {
             Ok(_) => return,
             Err(error) if code(&error) == Some(409) => return,

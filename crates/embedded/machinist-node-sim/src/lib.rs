@@ -5,12 +5,16 @@
 //! the cloud gives to every machine: the URL of the API server and its CA. From there:
 //!
 //! ```text
-//! user_data   the bootstrap token and the machine's name
+//! user_data   the bootstrap token, the machine's name, and the kubelet's flags
 //! bootstrap   as system:bootstrap:ID: a CertificateSigningRequest, then its certificate -> Identity, kept on the disk
 //! register    as system:node:NAME: the Node, then its Ready condition
 //! lease       renewed every 10 s, or as often as told; the Node's status every 5 min
 //! pods        sets its pods Running and Ready, ends those that are being deleted
 //! ```
+//!
+//! A machine whose kubelet has `--cloud-provider=external` registers as such a kubelet does:
+//! without a provider id, with its hostname as its only address, and with the taint that a cloud
+//! controller manager removes.
 //!
 //! When the instance loses power, the machine's one task is dropped, so all of this stops at once.
 //! A machine prints its progress on the instance's console. If the server rejects its token, the
@@ -24,6 +28,7 @@ mod bootstrap;
 mod connect;
 mod fleet;
 mod identity;
+mod kubelet;
 mod lease;
 mod machine;
 mod node;
@@ -34,5 +39,6 @@ mod user_data;
 pub use connect::{Auth, ConnectError, Connector, HttpsConnector, Metadata, NODE_USER_AGENT};
 pub use fleet::{Fleet, FleetOptions, Join, PodWatch};
 pub use identity::{Identity, Keys, RandomKeys, SeededKeys};
+pub use kubelet::{CloudProvider, Kubelet};
 pub use machine::MachineOptions;
 pub use user_data::{BootData, BootstrapToken, UserDataError};

@@ -14,7 +14,7 @@ use crate::identity::SigningRequest;
 use crate::pods::{OwnFeed, PodWorker, SharedFeed};
 use crate::register::Registered;
 use crate::user_data::BootData;
-use crate::{Connector, Identity, Keys, Metadata, lease, register};
+use crate::{Connector, Identity, Keys, Kubelet, Metadata, lease, register};
 
 /// Timing of the machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +72,10 @@ impl Machine {
     /// Boots, joins and works. Ends when it is dropped, or when the machine can never join.
     pub(crate) async fn live(self) {
         self.say("booting");
-        let name = self.name();
+        let (name, kubelet) = self.configuration();
         let mut backoff = Backoff::new();
         let (joined, registered) = loop {
-            match self.join(name.clone()).await {
+            match self.join(name.clone(), &kubelet).await {
                 Ok(up) => break up,
                 Err(NotUp::Never(why)) => {
                     self.say(&format!("giving up: {why}"));
@@ -89,14 +89,16 @@ impl Machine {
         self.work(joined, &registered.uid).await;
     }
 
-    /// The name in the user data; the instance's own name if the user data has none.
-    fn name(&self) -> NodeName {
-        let boot_data =
-            self.surroundings.cloud.user_data(&self.entry.id).and_then(|data| BootData::parse(&data).ok());
-        boot_data.and_then(|data| data.name).unwrap_or_else(|| self.entry.name.clone())
+    /// The name in the user data, or the instance's own name if the user data has none; and the
+    /// kubelet's flags.
+    fn configuration(&self) -> (NodeName, Kubelet) {
+        let user_data = self.surroundings.cloud.user_data(&self.entry.id);
+        let boot_data = user_data.and_then(|data| BootData::parse(&data).ok());
+        let (name, kubelet) = boot_data.map(|data| (data.name, data.kubelet)).unwrap_or_default();
+        (name.unwrap_or_else(|| self.entry.name.clone()), kubelet)
     }
 
-    async fn join(&self, name: NodeName) -> Result<(Joined, Registered), NotUp> {
+    async fn join(&self, name: NodeName, kubelet: &Kubelet) -> Result<(Joined, Registered), NotUp> {
         let identity = match Identity::load(&self.disk) {
             Ok(Some(identity)) => identity,
             Ok(None) => self.bootstrap(&name).await?,
@@ -104,7 +106,7 @@ impl Machine {
         };
         let client = self.connect(&identity.auth())?;
         let now = self.surroundings.cloud.clock().now();
-        match register::register(client.clone(), &self.entry, &name, now).await {
+        match register::register(client.clone(), &self.entry, &name, kubelet, now).await {
             Ok(registered) => Ok((Joined { name, client }, registered)),
             Err(error) if code(&error) == Some(401) => {
                 // The certificate is from another CA than the cluster's, or has expired: a retry
@@ -161,7 +163,9 @@ impl Machine {
     }
 
     fn greet(&self, name: &NodeName, registered: &Registered) {
-        match (registered.was_there, registered.provider_id == self.entry.id.as_str()) {
+        // A cloud controller manager may write the id later.
+        let is_same = ["", self.entry.id.as_str()].contains(&&*registered.provider_id);
+        match (registered.was_there, is_same) {
             (false, _) => self.say(&format!("joined as Node {name}")),
             (true, true) => self.say(&format!("is Node {name} again")),
             (true, false) => self.say(&format!(

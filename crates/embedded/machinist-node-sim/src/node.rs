@@ -3,13 +3,23 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{
+    Node, NodeAddress, NodeCondition, NodeSpec, NodeStatus, NodeSystemInfo, Taint,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
 use machinist_cloud_sim::Entry;
-use machinist_instance::NodeName;
+use machinist_instance::{AddressKind, NodeName};
 use serde_json::{Value, json};
+
+use crate::{CloudProvider, Kubelet};
+
+/// The taint of a Node that a cloud controller manager has not initialised.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+/// The annotation with the value of `--node-ip`, which a cloud controller manager compares with the
+/// addresses of the instance.
+const PROVIDED_NODE_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 
 /// Capacity of every simulated machine, regardless of its type: nothing really runs on it.
 const CAPACITY: [(&str, &str); 4] =
@@ -32,35 +42,45 @@ pub(crate) enum Readiness {
 }
 
 /// The Node at its first registration.
-pub(crate) fn registration(entry: &Entry, name: &NodeName, now: Timestamp, readiness: Readiness) -> Node {
-    let labels = [
+pub(crate) fn registration(
+    entry: &Entry,
+    name: &NodeName,
+    kubelet: &Kubelet,
+    now: Timestamp,
+    readiness: Readiness,
+) -> Node {
+    let is_external = kubelet.cloud_provider == CloudProvider::External;
+    let mut labels = vec![
         ("kubernetes.io/hostname", name.as_str()),
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", "amd64"),
-        ("node.kubernetes.io/instance-type", &entry.instance_type),
-        ("topology.kubernetes.io/region", &entry.region),
-        ("topology.kubernetes.io/zone", &entry.zone),
     ];
+    if !is_external {
+        labels.extend([
+            ("node.kubernetes.io/instance-type", &*entry.instance_type),
+            ("topology.kubernetes.io/region", &entry.region),
+            ("topology.kubernetes.io/zone", &entry.zone),
+        ]);
+    }
     let capacity: BTreeMap<String, Quantity> =
         CAPACITY.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect();
     Node {
         metadata: ObjectMeta {
             name: Some(name.to_string()),
-            labels: Some(labels.map(|(label, value)| (label.to_owned(), value.to_owned())).into()),
+            labels: Some(owned(labels)),
+            annotations: kubelet.node_ip.as_deref().filter(|_| is_external).map(provided_node_ip),
             ..ObjectMeta::default()
         },
-        spec: Some(NodeSpec { provider_id: Some(entry.id.to_string()), ..NodeSpec::default() }),
+        spec: Some(match kubelet.cloud_provider {
+            CloudProvider::Machine => {
+                NodeSpec { provider_id: Some(entry.id.to_string()), ..NodeSpec::default() }
+            }
+            CloudProvider::External => {
+                NodeSpec { taints: Some(vec![uninitialized()]), ..NodeSpec::default() }
+            }
+        }),
         status: Some(NodeStatus {
-            addresses: Some(
-                entry
-                    .addresses()
-                    .into_iter()
-                    .map(|address| NodeAddress {
-                        type_: format!("{:?}", address.kind),
-                        address: address.address,
-                    })
-                    .collect(),
-            ),
+            addresses: Some(addresses(entry, name, kubelet)),
             allocatable: Some(capacity.clone()),
             capacity: Some(capacity),
             conditions: Some(conditions(now, readiness)),
@@ -79,6 +99,41 @@ pub(crate) fn registration(entry: &Entry, name: &NodeName, now: Timestamp, readi
             ..NodeStatus::default()
         }),
     }
+}
+
+/// The addresses that a machine announces. With a cloud controller manager, a kubelet announces its
+/// hostname, and the addresses of `--node-ip` before it.
+fn addresses(entry: &Entry, name: &NodeName, kubelet: &Kubelet) -> Vec<NodeAddress> {
+    let address = |kind: AddressKind, address: &str| NodeAddress {
+        type_: format!("{kind:?}"),
+        address: address.to_owned(),
+    };
+    match kubelet.cloud_provider {
+        CloudProvider::Machine => {
+            entry.addresses().into_iter().map(|it| address(it.kind, &it.address)).collect()
+        }
+        CloudProvider::External => {
+            let node_ips = kubelet.node_ips().map(|ip| address(AddressKind::InternalIP, ip));
+            node_ips.chain([address(AddressKind::Hostname, name.as_str())]).collect()
+        }
+    }
+}
+
+fn uninitialized() -> Taint {
+    Taint {
+        key: UNINITIALIZED.to_owned(),
+        value: Some("true".to_owned()),
+        effect: "NoSchedule".to_owned(),
+        time_added: None,
+    }
+}
+
+fn provided_node_ip(node_ip: &str) -> BTreeMap<String, String> {
+    owned([(PROVIDED_NODE_IP, node_ip)])
+}
+
+fn owned<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
+    pairs.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The conditions of a machine that has just reached that readiness.

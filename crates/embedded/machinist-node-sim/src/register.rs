@@ -8,6 +8,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use machinist_cloud_sim::{Clock, Entry};
 use machinist_instance::NodeName;
 
+use crate::Kubelet;
 use crate::connect::code;
 use crate::node::{self, Readiness};
 
@@ -20,10 +21,11 @@ pub(crate) async fn register(
     client: kube::Client,
     entry: &Entry,
     name: &NodeName,
+    kubelet: &Kubelet,
     now: jiff::Timestamp,
 ) -> Result<Registered, kube::Error> {
     let api: Api<Node> = Api::all(client);
-    let node = node::registration(entry, name, now, Readiness::Starting);
+    let node = node::registration(entry, name, kubelet, now, Readiness::Starting);
     let (node, was_there) = match api.create(&PostParams::default(), &node).await {
         Ok(node) => (node, false),
         Err(error) if code(&error) == Some(409) => (api.get(name.as_str()).await?, true),

@@ -1,7 +1,7 @@
 //! Reads a machine's token and name from its user data.
 //!
 //! The accepted format is cloud-config, as in classes for Go MCM: YAML with the first line
-//! `#cloud-config`, and `write_files`. Two files are read; all other files and all other keys are
+//! `#cloud-config`, and `write_files`. Three files are read; all other files and all other keys are
 //! ignored:
 //!
 //! ```yaml
@@ -11,6 +11,8 @@
 //!   content: abcdef.0123456789abcdef     # where a class says <<BOOTSTRAP_TOKEN>>
 //! - path: /etc/machine-name
 //!   content: workers-7cb75-bjhxp         # where a class says <<MACHINE_NAME>>; optional
+//! - path: /etc/default/kubelet           # optional
+//!   content: KUBELET_EXTRA_ARGS=--cloud-provider=external
 //! ```
 //!
 //! `encoding: b64` (or `base64`) on a file is supported. White space around a content is removed.
@@ -22,8 +24,11 @@ use base64::engine::general_purpose::STANDARD;
 use machinist_instance::{NodeName, UserData};
 use serde::Deserialize;
 
+use crate::Kubelet;
+
 const TOKEN_PATH: &str = "/var/lib/bootstrap-token";
 const NAME_PATH: &str = "/etc/machine-name";
+const KUBELET_PATH: &str = "/etc/default/kubelet";
 
 /// The data that a machine boots from.
 #[derive(Debug, Clone)]
@@ -32,6 +37,8 @@ pub struct BootData {
     pub token: BootstrapToken,
     /// The name of the Node; if absent, the instance's name.
     pub name: Option<NodeName>,
+    /// The flags of the kubelet.
+    pub kubelet: Kubelet,
 }
 
 /// A bootstrap token, `id.secret`. `Debug` prints its id only.
@@ -121,7 +128,8 @@ impl BootData {
         let token = file(&config, TOKEN_PATH)?.ok_or(UserDataError::NoToken)?;
         let token = BootstrapToken::parse(&token).ok_or(UserDataError::NotAToken)?;
         let name = file(&config, NAME_PATH)?.and_then(NodeName::new);
-        Ok(Self { token, name })
+        let kubelet = file(&config, KUBELET_PATH)?.map(|text| Kubelet::parse(&text)).unwrap_or_default();
+        Ok(Self { token, name, kubelet })
     }
 }
 
@@ -161,6 +169,15 @@ mod tests {
         assert_eq!(data.token.expose(), "626a68.h1ux0hjsri1jgwro");
         assert_eq!(data.name, NodeName::new("w-7cb75-bjhxp"));
         assert!(!format!("{data:?}").contains("h1ux0hjsri1jgwro"));
+    }
+
+    #[test]
+    fn the_flags_of_the_kubelet_are_parsed() {
+        let flags = "KUBELET_EXTRA_ARGS=--cloud-provider=external";
+        let text = with_token("626a68.h1ux0hjsri1jgwro")
+            + &format!("- {{path: {KUBELET_PATH}, content: {flags}}}\n");
+        let kubelet = parse(&text).expect("valid").kubelet;
+        assert_eq!(kubelet.cloud_provider, crate::CloudProvider::External);
     }
 
     #[test]

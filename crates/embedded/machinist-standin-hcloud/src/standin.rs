@@ -23,9 +23,13 @@ struct Inner {
     time: Time,
     cloud: Cloud,
     books: Mutex<Books>,
+    observers: Mutex<Vec<Observer>>,
     /// Wakes the task that settles actions at their time.
     due: Arc<Notify>,
 }
+
+/// A function that sees all objects after each change.
+type Observer = Box<dyn Fn(&State) + Send>;
 
 /// The given clock, and the time that the operator added to it.
 #[derive(Clone)]
@@ -79,7 +83,8 @@ impl Standin {
     fn build(store: Store, settings: Settings, time: Time, cloud: Cloud) -> Self {
         let books = Mutex::new(Books::new(settings, store));
         let due = Arc::new(Notify::new());
-        let standin = Self(Arc::new(Inner { time, cloud, books, due: due.clone() }));
+        let standin =
+            Self(Arc::new(Inner { time, cloud, books, observers: Mutex::default(), due: due.clone() }));
         standin.turn(|_, _| ());
         machines::bring_all(&standin.0.cloud, &mut standin.lock().store, standin.now());
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -123,14 +128,29 @@ impl Standin {
         books.settle(now);
         let result = change(&mut books, now);
         let servers: BTreeSet<i64> = books.store.changed_servers().collect();
+        let has_changed = books.store.has_changed();
         let written = books.store.commit();
         for server in servers.iter().filter_map(|id| books.store.state().servers.get(id)) {
             machines::bring(&self.0.cloud, server, now);
+        }
+        if has_changed {
+            self.show(books.store.state());
         }
         if books.next_due() != due_before {
             self.0.due.notify_one();
         }
         (result, written)
+    }
+
+    /// Calls the observer with all objects after each change, before the change is answered. The
+    /// observer runs under the lock, so it must not call the stand-in.
+    pub fn observe(&self, observer: impl Fn(&State) + Send + 'static) {
+        self.0.observers.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(observer));
+    }
+
+    fn show(&self, state: &State) {
+        let observers = self.0.observers.lock().unwrap_or_else(PoisonError::into_inner);
+        observers.iter().for_each(|observer| observer(state));
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Books> {
@@ -143,6 +163,7 @@ impl Standin {
         books.store.replace(state)?;
         books.recount();
         machines::bring_all(&self.0.cloud, &mut books.store, self.now());
+        self.show(books.store.state());
         self.0.due.notify_one();
         Ok(())
     }

@@ -109,6 +109,11 @@ impl Store {
     objects!(put_ssh_key, edit_ssh_key, remove_ssh_key, ssh_keys, SshKey, Sort::SshKey);
     objects!(put_action, edit_action, remove_action, actions, Action, Sort::Action);
 
+    /// Whether an object changed since the last commit.
+    pub(crate) fn has_changed(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// The servers that changed since the last commit.
     pub(crate) fn changed_servers(&self) -> impl Iterator<Item = i64> {
         self.changed.iter().filter(|(sort, _)| *sort == Sort::Server).map(|(_, id)| *id)

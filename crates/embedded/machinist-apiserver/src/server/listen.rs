@@ -119,8 +119,12 @@ impl Server {
         let address = listener.local_addr().map_err(|source| ServeError::Bind { address, source })?;
         let ca = self.ca()?;
         let now = self.clock().now();
-        let serving =
-            ca.issue_serving(&[address.ip()], &["localhost", "kubernetes", "kubernetes.default.svc"], now)?;
+        let serving = ca.issue_serving(
+            "kube-apiserver",
+            &[address.ip()],
+            &["localhost", "kubernetes", "kubernetes.default.svc"],
+            now,
+        )?;
         let acceptor = TlsAcceptor::from(Arc::new(tls_config(&serving, ca.verifier())?));
 
         let admin = ca.issue_client("kubernetes-admin", "system:masters", now)?;

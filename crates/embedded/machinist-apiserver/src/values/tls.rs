@@ -148,17 +148,18 @@ impl CertificateAuthority {
         self.issue(params)
     }
 
-    /// Issues a serving certificate for `addresses` and `names`.
+    /// Issues a serving certificate for `addresses` and `names`. `common_name` names the program.
     ///
     /// # Errors
     /// When key generation or signing fails.
     pub fn issue_serving(
         &self,
+        common_name: &str,
         addresses: &[IpAddr],
         names: &[&str],
         now: Timestamp,
     ) -> Result<Issued, TlsError> {
-        let mut params = params("kube-apiserver", None, now)?;
+        let mut params = params(common_name, None, now)?;
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.subject_alt_names = addresses.iter().map(|a| SanType::IpAddress(*a)).collect();
         for name in names {

@@ -40,6 +40,43 @@ async fn a_machine_joins_with_its_token_and_works_as_its_node() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_external_cloud_provider_initialises_the_node() {
+    let world = World::new().await;
+    let flags = "KUBELET_EXTRA_ARGS=--cloud-provider=external";
+    for (name, flags) in [("w-1", flags.to_owned()), ("w-2", format!("{flags} --node-ip=10.1.0.2"))] {
+        let user_data = format!(
+            "#cloud-config\nwrite_files:\n- {{path: /var/lib/bootstrap-token, content: {TOKEN}}}\n\
+             - {{path: /etc/default/kubelet, content: {flags}}}\n"
+        );
+        world.make_from(name, &user_data).await;
+    }
+    tokio::time::sleep(SOON).await;
+    let registered = async |name: &str| {
+        let node = world.nodes().get(name).await.expect("joined");
+        assert!(is_ready(&node), "{node:#?}");
+        let spec = node.spec.expect("a spec");
+        let taints: Vec<_> = spec
+            .taints
+            .iter()
+            .flatten()
+            .map(|taint| (&*taint.key, taint.value.as_deref(), &*taint.effect))
+            .collect();
+        let expected = ("node.cloudprovider.kubernetes.io/uninitialized", Some("true"), "NoSchedule");
+        assert_eq!((spec.provider_id.as_deref(), &*taints), (None, &[expected][..]));
+        let labels = node.metadata.labels.expect("labels");
+        assert!(!labels.contains_key("node.kubernetes.io/instance-type"), "{labels:?}");
+        let addresses = node.status.and_then(|status| status.addresses).expect("addresses");
+        let addresses: Vec<_> = addresses.into_iter().map(|it| (it.type_, it.address)).collect();
+        let annotations = node.metadata.annotations.unwrap_or_default();
+        (addresses, annotations.get("alpha.kubernetes.io/provided-node-ip").cloned())
+    };
+    let address = |kind: &str, address: &str| (kind.to_owned(), address.to_owned());
+    assert_eq!(registered("w-1").await, (vec![address("Hostname", "w-1")], None));
+    let with_node_ip = vec![address("InternalIP", "10.1.0.2"), address("Hostname", "w-2")];
+    assert_eq!(registered("w-2").await, (with_node_ip, Some("10.1.0.2".to_owned())));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_lease_is_renewed_every_10_s_and_the_status_every_5_min() {
     let mut world = World::new().await;
     world.make("w-1", TOKEN).await;
