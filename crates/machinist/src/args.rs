@@ -4,9 +4,11 @@
 //! machine-controller-manager use. Parsing turns each value into a type, such as a duration or a
 //! cluster; the rest of the program never sees the text.
 
+mod capi;
 mod cloud_controller_manager;
 mod command_line;
 mod controllers;
+mod secure;
 mod value;
 
 use std::ffi::OsString;
@@ -18,12 +20,13 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub(crate) use self::capi::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, CrdKinds, StandInName};
 pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, CloudName, Controller};
 pub(crate) use self::controllers::{
-    ClusterArgs, CompatibilityArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs,
-    ManagerArgs, ProviderName,
+    ClusterArgs, CompatibilityArgs, DockerArgs, LeaderArgs, LogArgs, MachineControllerArgs,
+    MachineDefaultArgs, ManagerArgs, ProviderName,
 };
-pub(crate) use self::value::{ClusterFlag, ExplainedKind, ObjectArg};
+pub(crate) use self::value::{ClusterFlag, ExplainedKind, InfrastructureKind, ObjectArg, go_bool};
 
 /// Creates, watches, drains and deletes the machines of Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -53,7 +56,9 @@ pub(crate) enum Command {
     ///
     /// The process runs an API server with the machine kinds, the built-in controllers that it
     /// needs, the manager, the machine controller, and a simulated cloud. Instances of that cloud
-    /// boot and join the cluster as Nodes. No other program is needed. Ctrl-C stops everything.
+    /// boot and join the cluster as Nodes. No other program is needed. With --cloud hcloud, the
+    /// cloud is a stand-in for Hetzner Cloud, and the cloud controller manager runs too. Ctrl-C
+    /// stops everything.
     Up(UpArgs),
     /// Run only the API server, to test other controllers against it
     ///
@@ -85,6 +90,17 @@ pub(crate) enum Command {
     /// cloud shows them, deletes the Nodes of servers that are gone, programs load balancers for
     /// Services, and programs routes to the pods of Nodes.
     CloudControllerManager(Box<CloudControllerManagerArgs>),
+    /// Run the Cluster API infrastructure provider whose machines are containers
+    ///
+    /// The provider creates a load balancer for each DockerCluster and a container for each
+    /// DockerMachine, runs the bootstrap in the container, and gives the Node its provider id.
+    CapiDocker(Box<CapiDockerArgs>),
+    /// Run the Cluster API infrastructure provider that asks a person by mail
+    ///
+    /// The provider sends one mail for each MailgunCluster and MailgunMachine, and waits until a
+    /// person fills in the endpoint or the provider id. It is the provider of Cluster API's
+    /// tutorial; a mail is sent at most once, even if the process crashes.
+    CapiMailgun(Box<CapiMailgunArgs>),
     /// Run a stand-in for the API of a real cloud, for tests without an account
     ///
     /// The stand-in answers as the cloud does, with projects, tokens, rate limits, actions and
@@ -96,7 +112,7 @@ pub(crate) enum Command {
     /// the bootstrap token from their user data, and with --target-server and --target-ca. The
     /// cloud itself has no credentials for any cluster.
     SimCloud(SimCloudArgs),
-    /// Print the CustomResourceDefinitions of the machine kinds, for kubectl apply
+    /// Print CustomResourceDefinitions, for kubectl apply
     Crds(CrdsArgs),
     /// Print a shell completion script
     ///
@@ -151,8 +167,17 @@ pub(crate) struct UpArgs {
     )]
     pub listen: SocketAddr,
 
-    /// Loopback address and port of the simulated cloud's API (plain HTTP); port 0 picks a free
-    /// port at each start
+    /// Cloud of the instances
+    #[arg(long, value_name = "CLOUD", value_enum, default_value_t = UpCloud::Sim, help_heading = "Cluster")]
+    pub cloud: UpCloud,
+
+    /// Private network of --cloud hcloud, which is created if it does not exist; the cloud
+    /// controller manager then programs routes
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new(), help_heading = "Cluster")]
+    pub cloud_network: Option<String>,
+
+    /// Loopback address and port of the cloud's API (plain HTTP); port 0 picks a free port at each
+    /// start
     #[arg(
         long,
         value_name = "ADDRESS:PORT",
@@ -185,6 +210,15 @@ pub(crate) struct UpArgs {
 
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// Cloud of `up`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum UpCloud {
+    /// The simulated cloud of this program
+    Sim,
+    /// A stand-in for Hetzner Cloud; the cloud controller manager runs too
+    Hcloud,
 }
 
 /// State that `up` waits for.
@@ -244,16 +278,18 @@ pub(crate) struct ApiServerArgs {
 /// Flags of `machinist why`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  machinist why machine/workers-bcd12-xyz34\n  machinist why mcd/workers -n team-a -o json\n\n\
+    after_help = "Examples:\n  machinist why machine/workers-bcd12-xyz34\n  machinist why mcd/workers -n team-a -o json\n  \
+    machinist why node/worker-1\n  machinist why service/web -n shop\n\n\
     Exit codes: 0 success; 1 the object does not exist or cannot be read; 2 invalid command line."
 )]
 pub(crate) struct WhyArgs {
     /// Object to explain: machine/NAME, machineset/NAME or machinedeployment/NAME (short: mc/,
-    /// mcs/, and mcd/ or md/)
+    /// mcs/, and mcd/ or md/), node/NAME or service/NAME (short: no/, svc/), or dockercluster/NAME,
+    /// dockermachine/NAME, mailguncluster/NAME or mailgunmachine/NAME
     #[arg(value_name = "KIND/NAME")]
     pub object: ObjectArg,
 
-    /// Namespace of the object
+    /// Namespace of the object; a Node has none
     #[arg(long, short, value_name = "NAME", default_value = "default")]
     pub namespace: String,
 
@@ -262,15 +298,26 @@ pub(crate) struct WhyArgs {
     #[arg(long, visible_alias = "control-kubeconfig", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Kubeconfig of the cluster with the Nodes [default: the value of --kubeconfig]
+    /// Kubeconfig of the cluster with the Nodes and Services [default: the value of --kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub target_kubeconfig: Option<PathBuf>,
 
     /// URL of a controller to ask, for example http://127.0.0.1:10259; can be repeated [default:
     /// the URLs that `machinist up` wrote into the kubeconfig, else http://127.0.0.1:10258 and
-    /// http://127.0.0.1:10259]
+    /// http://127.0.0.1:10259 for machines, https://127.0.0.1:10258 for Nodes and Services,
+    /// http://127.0.0.1:9440 for the kinds of Cluster API providers]
     #[arg(long, value_name = "URL")]
     pub controller: Vec<String>,
+
+    /// PEM file with the CA of controllers with an https URL [default: their certificates are not
+    /// checked]
+    #[arg(long, value_name = "FILE")]
+    pub controller_ca: Option<PathBuf>,
+
+    /// File with a bearer token for controllers with an https URL; requires --controller-ca except
+    /// for loopback addresses, such as a forwarded port
+    #[arg(long, value_name = "FILE")]
+    pub controller_token_file: Option<PathBuf>,
 
     /// Output format: text, or one JSON object
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
@@ -311,9 +358,9 @@ pub(crate) struct SimCloudArgs {
 /// Flags of `machinist stand-in`.
 #[derive(Debug, Args)]
 pub(crate) struct StandInArgs {
-    /// Cloud to stand in for
+    /// Cloud or service to stand in for
     #[arg(value_name = "CLOUD", value_enum)]
-    pub cloud: CloudName,
+    pub cloud: StandInName,
 
     /// Loopback address and port of the API (plain HTTP)
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7071", value_parser = value::loopback)]
@@ -323,8 +370,8 @@ pub(crate) struct StandInArgs {
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
 
-    /// Token that may read and write [default: $HCLOUD_TOKEN, else 64 letters; printed at the
-    /// start]
+    /// Token that may read and write [default: $HCLOUD_TOKEN or $MAILGUN_API_KEY, else 64 letters;
+    /// printed at the start]
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<String>,
 
@@ -343,6 +390,10 @@ pub(crate) struct StandInArgs {
 /// Flags of `machinist crds`.
 #[derive(Debug, Args)]
 pub(crate) struct CrdsArgs {
+    /// Kinds to print; those of a Cluster API provider must not be installed beside upstream's
+    #[arg(long, value_name = "KINDS", value_enum, default_value_t = CrdKinds::Machines)]
+    pub kinds: CrdKinds,
+
     /// Output format: YAML documents, or a v1 List as JSON
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = CrdFormat::Yaml)]
     pub output: CrdFormat,
@@ -508,7 +559,7 @@ mod tests {
             ),
             ("machinist api-server --crds", &["--crds <FILE>"]),
             ("machinist api-server --manifest a", &["unexpected argument '--manifest'"]),
-            ("machinist why pod/a", &["expected machine/NAME, machineset/NAME or machinedeployment/NAME"]),
+            ("machinist why pod/a", &["expected machine/NAME, machineset/NAME, machinedeployment/NAME"]),
             (
                 "machinist sim-cloud --data-dir d --target-ca c --target-server http://a",
                 &["expected https://ADDRESS:PORT"],

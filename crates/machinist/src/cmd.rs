@@ -1,6 +1,7 @@
 //! The commands, one module each.
 
 pub(crate) mod api_server;
+pub(crate) mod capi;
 pub(crate) mod cloud_controller_manager;
 pub(crate) mod completion;
 pub(crate) mod crds;

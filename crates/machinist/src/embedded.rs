@@ -5,7 +5,7 @@
 //! data_folder     checks of --data-dir that both commands share
 //! private_folder  temporary directory for kubeconfig and keys without --data-dir
 //! kubeconfig      the administrator's kubeconfig, with the URLs of the controllers
-//! permissions     roles that let a machine join with a bootstrap token
+//! permissions     roles of machines that join, and of the cloud controller manager
 //! ```
 
 pub(crate) mod data_folder;
@@ -159,6 +159,19 @@ pub(crate) fn client(server: &Server, user_agent: &str) -> Client {
 /// If a role cannot be bound. The error names the role.
 pub(crate) async fn let_machines_join(client: &Client) -> anyhow::Result<()> {
     permissions::install(client).await
+}
+
+/// Creates the roles of the cloud controller manager. `machines` is the namespace of the Machines.
+///
+/// # Errors
+/// If a role cannot be created. The error names the role.
+pub(crate) async fn let_nodes_be_initialized(client: &Client, machines: &str) -> anyhow::Result<()> {
+    permissions::cloud_controller_manager::install(client, machines).await
+}
+
+/// Returns the identity of the cloud controller manager.
+pub(crate) fn cloud_controller_manager() -> Identity {
+    permissions::cloud_controller_manager::identity()
 }
 
 /// Runs the built-in controllers that every cluster needs. Garbage collection includes custom

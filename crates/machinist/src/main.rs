@@ -90,6 +90,14 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             log::start(&args.log, Voice::Daemon, &output);
             block_on(cmd::cloud_controller_manager::run(&args))
         }
+        Command::CapiDocker(args) => {
+            log::start(&args.common.log, Voice::Daemon, &output);
+            block_on(cmd::capi::run_docker(&args))
+        }
+        Command::CapiMailgun(args) => {
+            log::start(&args.common.log, Voice::Daemon, &output);
+            block_on(cmd::capi::run_mailgun(&args))
+        }
         Command::StandIn(args) => {
             log::start(&args.log, Voice::Daemon, &output);
             block_on(cmd::stand_in::run(&args, &output))

@@ -8,26 +8,36 @@
 //! A second signal stops the process at once with exit code 1. The Lease then expires, because a
 //! call may still take effect.
 //!
-//! The HTTP port answers from the start, so that liveness probes succeed while the process waits
-//! for its Lease.
+//! The HTTP ports answer from the start, so that liveness probes succeed while the process waits
+//! for its Lease, and scrapers see a process that waits.
 
 mod advice;
 mod clusters;
+mod core_api;
 pub(crate) mod credential;
+pub(crate) mod docker;
 mod election;
 pub(crate) mod hcloud;
 mod identity;
 mod ledger;
+mod permissions;
+mod request_metrics;
+mod secure;
 mod standby;
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use machinist_controllers::{Clients, Contract, Drained, ProcessOptions, RunningProcess, listen, serve};
+use machinist_controllers::{
+    Clients, Contract, Drained, Metrics, ProcessInspector as Inspector, ProcessOptions, RunningProcess,
+    listen, serve_behind, serve_metrics,
+};
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
+use tokio::net::TcpListener;
 
 use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, WrongFlags};
 use crate::{cmd, stop};
@@ -35,9 +45,13 @@ use crate::{cmd, stop};
 pub(crate) use self::advice::{in_shell, set_aside};
 use self::clusters::Sources;
 pub(crate) use self::clusters::describe_kubeconfig;
+pub(crate) use self::core_api::{core_api, core_api_of};
 use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
 pub(crate) use self::ledger::{LEDGER_FILE, open_ledger, read_ledger, resume_ledger};
+pub(crate) use self::permissions::Needed;
+pub(crate) use self::secure::{CLIENT_CA_CONFIG_MAP, SecureOptions};
+use self::secure::{FrontDoor, Reviews};
 
 /// One of the controllers, configured by its flags.
 pub(crate) struct Process<'a> {
@@ -46,13 +60,19 @@ pub(crate) struct Process<'a> {
     /// Machine kinds that the control cluster must serve; none for a controller of other kinds.
     pub resources: &'static [&'static str],
     pub clusters: &'a ClusterArgs,
-    /// Address and port of the HTTP server.
-    pub listen: SocketAddr,
+    /// Address and port of the HTTP server, if there is one.
+    pub listen: Option<SocketAddr>,
+    /// TLS and permissions of that server; plain HTTP for every client if absent.
+    pub secure: Option<SecureOptions>,
     /// Namespace and name of the Lease.
     pub lease: LeaseName<'a>,
     /// Number of objects that are reconciled at the same time.
     pub concurrency: u16,
     pub leader: &'a LeaderArgs,
+    /// Permissions that the process reports if they are missing.
+    pub permissions: Vec<Needed>,
+    /// Address of a second, plain HTTP server with only `/metrics`, if there is one.
+    pub metrics: Option<SocketAddr>,
     /// How long after its start a call to the cloud may take effect; absent for a controller
     /// without a cloud.
     pub call_bound: Option<Duration>,
@@ -77,20 +97,21 @@ impl Process<'_> {
     ) -> anyhow::Result<ExitCode> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
         let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
-        let (sources, control_options) = clusters::sources(self.clusters, &agent)?;
+        let (sources, mut control_options) = clusters::sources(self.clusters, &agent)?;
+        let metrics = Metrics::default();
+        control_options.observer = Some(request_metrics::observer(&metrics, &sources.control_host()));
         let mut stop = stop::Requests::listen().context("cannot listen for signals")?;
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
-        let listener = listen(self.listen).await?;
+        let port = self.port().await?;
         let longest_request = control_options.request_timeout.max(control_options.delete_timeout);
         let at_most = self.longest_call().max(longest_request);
         let ready = tokio::select! {
             () = stop.next() => return Ok(ExitCode::SUCCESS),
-            ready = self.prepare(&listener, &sources, control_options, lease, at_most) => ready?,
+            ready = self.prepare(&port, &sources, control_options, lease, at_most, metrics) => ready?,
         };
         let Ready { clients, options, mut election } = ready;
         let mut running = start(clients, options, election.leadership.clone());
-        let answering = serve(listener, running.inspector());
-        tokio::pin!(answering);
+        let mut answering = std::pin::pin!(port.serve(running.inspector()));
         let ended = tokio::select! {
             () = stop.next() => Ok(()),
             ended = running.ended() => Err(anyhow::Error::new(ended)),
@@ -128,31 +149,55 @@ impl Process<'_> {
         self.call_bound.unwrap_or_default()
     }
 
+    /// Opens the HTTP ports, as far as there are any.
+    async fn port(&self) -> anyhow::Result<Port> {
+        let door = match &self.secure {
+            Some(options) => FrontDoor::secure(options)?,
+            None => FrontDoor::Plain,
+        };
+        let listener = match self.listen {
+            Some(address) => Some(listen(address).await?),
+            None => None,
+        };
+        Ok(Port { listener, door, metrics: metrics_listener(self.metrics).await })
+    }
+
     /// Connects to the clusters and gets the Lease. Meanwhile the HTTP port reports that the
-    /// process is alive and not ready.
+    /// process is alive, and ready as soon as it only waits for the leader to end.
     async fn prepare(
         &self,
-        listener: &tokio::net::TcpListener,
+        port: &Port,
         sources: &Sources,
         control_options: ClientOptions,
         lease: Option<LeaseOptions>,
         drains_within: Duration,
+        metrics: Metrics,
     ) -> anyhow::Result<Ready> {
+        let phase = standby::Phase::new(self.component, &self.clusters.namespace, &metrics);
         let ready = async {
             let mut options = ProcessOptions::new(&self.clusters.namespace, self.component);
-            let clients = clusters::connect(sources, &control_options, &options.target_skew).await?;
+            let clients =
+                clusters::connect(sources, &control_options, &options.target_skew, &metrics).await?;
             clusters::wait_until_served(&clients, sources, self.resources).await?;
+            if let Some(secure) = &self.secure {
+                let (agent, server) = (&control_options.user_agent, &control_options.server);
+                let (by_token, by_path) =
+                    clusters::review_clients(sources, secure, agent, server, &metrics).await?;
+                port.door.connect(Reviews::new(by_token, by_path));
+            }
             options.concurrency = usize::from(self.concurrency);
             options.skew = control_options.skew.clone();
             options.seed = identity::seed();
             options.instance = identity::host_name();
+            options.metrics = metrics;
+            permissions::review(&clients.target, &self.permissions, &options.metrics).await;
             // Lease requests bypass the rate limit. Otherwise a busy process could not renew its
             // Lease in time.
             let unlimited = ClientOptions { qps: None, burst: None, ..control_options };
             let election = match lease {
                 Some(lease) => {
                     let client = machinist_kube::connect(&sources.control, &unlimited).await?;
-                    Election::join(client, lease, drains_within).await?
+                    Election::join(client, lease, drains_within, &phase).await?
                 }
                 None => Election::none(),
             };
@@ -160,7 +205,51 @@ impl Process<'_> {
         };
         tokio::select! {
             ready = ready => ready,
-            never = standby::answer(listener) => match never {},
+            never = phase.answer(port.listener.as_ref(), &port.door) => match never {},
+            never = phase.answer_metrics(port.metrics.as_ref()) => match never {},
+        }
+    }
+}
+
+/// The HTTP ports of a process; no listener if one is disabled.
+struct Port {
+    listener: Option<TcpListener>,
+    door: FrontDoor,
+    /// Plain HTTP, only for metrics.
+    metrics: Option<TcpListener>,
+}
+
+impl Port {
+    /// Serves the endpoints until the future is dropped.
+    async fn serve<C: Contract>(self, inspector: Inspector<C>) -> Infallible {
+        let Self { listener, door, metrics } = self;
+        let metrics = async {
+            match metrics {
+                Some(listener) => serve_metrics(listener, inspector.clone()).await,
+                None => std::future::pending().await,
+            }
+        };
+        let endpoints = async {
+            match listener {
+                Some(listener) => serve_behind(listener, door, inspector.clone()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            never = endpoints => never,
+            never = metrics => never,
+        }
+    }
+}
+
+/// Listens at the address for metrics. If it is in use, another program serves its metrics there,
+/// which is no reason to stop.
+async fn metrics_listener(address: Option<SocketAddr>) -> Option<TcpListener> {
+    match listen(address?).await {
+        Ok(listener) => Some(listener),
+        Err(error) => {
+            tracing::warn!(%error, "No metrics at HCLOUD_METRICS_ADDRESS");
+            None
         }
     }
 }

@@ -9,13 +9,13 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::controllers::{LeaderArgs, LogArgs};
+use super::secure::{SERVER, SecureArgs};
 use super::value::{self, ClusterFlag};
 
 const CLOUD: &str = "Cloud";
 const CLUSTER: &str = "Cluster";
 const NODES: &str = "Nodes";
 const ROUTES: &str = "Routes";
-const SERVER: &str = "HTTP server";
 const LEADER: &str = "Leader election";
 const UNUSED: &str = "Compatibility (no effect)";
 
@@ -50,6 +50,9 @@ pub(crate) struct CloudControllerManagerArgs {
     /// Kubeconfig of the cluster [default: the cluster of this pod]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTER)]
     pub kubeconfig: ClusterFlag,
+    /// URL of the API server; overrides that of the kubeconfig
+    #[arg(long, value_name = "URL", help_heading = CLUSTER)]
+    pub master: Option<String>,
     /// Maximum number of requests per second to the API server [default: no limit]
     #[arg(long, value_name = "N", value_parser = value::rate, help_heading = CLUSTER)]
     pub kube_api_qps: Option<f64>,
@@ -78,6 +81,10 @@ pub(crate) struct CloudControllerManagerArgs {
     /// Share of all Nodes, in percent, above which no Node is deleted; at least 3 Nodes
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u8).range(0..=100), help_heading = NODES)]
     pub node_deletion_brake: u8,
+    /// Give the Node of a server that two answers showed as stopped the taint
+    /// node.kubernetes.io/out-of-service, which detaches its volumes by force
+    #[arg(long, help_heading = NODES)]
+    pub shutdown_out_of_service: bool,
     /// Networks whose addresses a kubelet may give as --node-ip although the cloud does not show
     /// them, separated by commas
     #[arg(long, value_name = "CIDRS", value_delimiter = ',', help_heading = NODES)]
@@ -98,12 +105,14 @@ pub(crate) struct CloudControllerManagerArgs {
     #[arg(long, value_name = "DURATION", value_parser = value::some_duration, default_value = "5m", help_heading = ROUTES)]
     pub route_reconciliation_period: Duration,
 
-    /// Port of the HTTP server with /healthz, /readyz, /metrics and /why
-    #[arg(long, visible_alias = "port", value_name = "PORT", default_value_t = 10258, value_parser = clap::value_parser!(u16).range(1..), help_heading = SERVER)]
+    /// Port of the HTTPS server with /healthz, /readyz, /metrics and /why; 0 disables it
+    #[arg(long, visible_alias = "port", value_name = "PORT", default_value_t = 10258, help_heading = SERVER)]
     pub secure_port: u16,
-    /// IP address of the HTTP server
+    /// IP address of the HTTPS server
     #[arg(long, visible_alias = "address", value_name = "IP", default_value = "0.0.0.0", help_heading = SERVER)]
     pub bind_address: IpAddr,
+    #[command(flatten)]
+    pub server: SecureArgs,
 
     #[command(flatten)]
     pub leader: LeaderArgs,
@@ -163,6 +172,9 @@ pub(crate) struct UnusedArgs {
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = value::go_bool, help_heading = UNUSED)]
     pub enable_leader_migration: Option<bool>,
+    /// Ignored: new clusters need no migration
+    #[arg(long, value_name = "FILE", help_heading = UNUSED)]
+    pub leader_migration_config: Option<String>,
     /// Ignored: there are no feature gates
     #[arg(long, value_name = "GATES", help_heading = UNUSED)]
     pub feature_gates: Option<String>,
@@ -170,6 +182,13 @@ pub(crate) struct UnusedArgs {
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = value::go_bool, help_heading = UNUSED)]
     pub profiling: Option<bool>,
+    /// Ignored: there is no /debug/pprof endpoint
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub contention_profiling: Option<bool>,
+    /// Ignored: log lines are written immediately
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
+    pub log_flush_frequency: Option<Duration>,
 }
 
 /// One entry of `--controllers`.
@@ -241,15 +260,29 @@ impl fmt::Display for CloudName {
 impl UnusedArgs {
     /// Warns about flags whose absence of effect a user should know.
     pub(crate) fn warn(&self) {
-        if self.enable_leader_migration == Some(true) {
-            tracing::warn!(
-                flag = "enable-leader-migration",
-                "The flag has no effect: stop the other controllers first"
-            );
+        for (flag, reason) in self.without_effect() {
+            tracing::warn!(flag, reason, "The flag has no effect");
         }
-        if self.webhook_secure_port.is_some_and(|port| port != 0) {
-            tracing::warn!(flag = "webhook-secure-port", "The flag has no effect: there are no webhooks");
-        }
+    }
+
+    /// Returns the given flags that ask for something which this program does not do.
+    fn without_effect(&self) -> Vec<(&'static str, &'static str)> {
+        const MIGRATION: &str = "no Lease for a migration is taken: stop the other controllers first";
+        const PPROF: &str = "there is no /debug/pprof endpoint";
+        let given = [
+            ("enable-leader-migration", self.enable_leader_migration == Some(true), MIGRATION),
+            ("leader-migration-config", self.leader_migration_config.is_some(), MIGRATION),
+            (
+                "webhook-secure-port",
+                self.webhook_secure_port.is_some_and(|port| port != 0),
+                "there are no webhooks",
+            ),
+            ("feature-gates", self.feature_gates.is_some(), "there are no feature gates"),
+            ("profiling", self.profiling == Some(true), PPROF),
+            ("contention-profiling", self.contention_profiling == Some(true), PPROF),
+            ("cloud-config", self.cloud_config.is_some(), "settings of the cloud come from the environment"),
+        ];
+        given.into_iter().filter(|(_, is_given, _)| *is_given).map(|(flag, _, why)| (flag, why)).collect()
     }
 }
 
@@ -272,5 +305,24 @@ mod tests {
         assert_eq!(runs("service-lb-controller,-cloud-node-lifecycle,*"), [true, false, true, true]);
         assert_eq!(runs("-service,service"), [false; 4], "the first entry decides");
         assert!("nodes".parse::<ControllerChoice>().expect_err("unknown").contains("cloud-node"));
+    }
+
+    /// Section 6.1: every flag of other cloud controller managers is accepted.
+    #[test]
+    fn flags_without_an_effect_are_accepted_and_named() {
+        use clap::Parser as _;
+        let line = "machinist cloud-controller-manager --cloud-provider hcloud --enable-leader-migration \
+                    --leader-migration-config f --master https://127.0.0.1:6443 --tls-cert-file c \
+                    --tls-private-key-file k --cert-dir d --authentication-kubeconfig a \
+                    --authorization-kubeconfig b --authorization-always-allow-paths /healthz,/metrics \
+                    --webhook-secure-port 0 --profiling=false --contention-profiling --feature-gates A=true \
+                    --secure-port 0 --client-ca-file e -v 2";
+        let cli = crate::args::Cli::try_parse_from(line.split_whitespace()).expect("accepted");
+        let crate::args::Command::CloudControllerManager(args) = cli.command else { panic!("{line}") };
+        let named: Vec<_> = args.unused.without_effect().into_iter().map(|(flag, _)| flag).collect();
+        let expected =
+            ["enable-leader-migration", "leader-migration-config", "feature-gates", "contention-profiling"];
+        assert_eq!(named, expected);
+        assert_eq!(args.server.authorization_always_allow_paths, ["/healthz", "/metrics"]);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args, ValueEnum};
 
+use machinist_driver_docker::Privileges;
 use machinist_driver_sim::Endpoint;
 
 use super::value::{self, ClusterFlag, ModuleLevel};
@@ -67,6 +68,8 @@ pub(crate) struct MachineControllerArgs {
     #[arg(long, value_name = "URL", value_parser = value::sim_endpoint, required_unless_present = "provider",
           required_if_eq("provider", "sim"), help_heading = CLOUD)]
     pub sim_endpoint: Option<Endpoint>,
+    #[command(flatten)]
+    pub docker: DockerArgs,
     /// Name of this installation in the cloud [default: the value of --namespace]
     #[arg(long, value_name = "NAME", help_heading = CLOUD)]
     pub cluster_name: Option<String>,
@@ -97,6 +100,42 @@ pub(crate) enum ProviderName {
     Sim,
     /// Hetzner Cloud; settings come from HCLOUD_ENDPOINT, HCLOUD_NETWORK and HCLOUD_INSTANCES_*
     Hcloud,
+    /// Containers of a Docker engine; settings come from DOCKER_HOST and DOCKER_NETWORK
+    Docker,
+}
+
+/// Flags of the provider docker.
+#[derive(Debug, Args)]
+pub(crate) struct DockerArgs {
+    /// How much of the host a container may use at most: full, caps (capabilities without
+    /// --privileged) or none; only for the provider docker [default: full]
+    #[arg(long, value_name = "PROFILE", value_parser = value::docker_privileges, help_heading = CLOUD)]
+    pub docker_privileges: Option<Privileges>,
+    /// Folder of the host below which classes may mount folders; repeat the flag for further
+    /// folders; only for the provider docker [default: every folder]
+    #[arg(long, value_name = "FOLDER", help_heading = CLOUD)]
+    pub docker_mounts_below: Vec<String>,
+    /// Subnet of the network, if the controller creates it, for example 172.20.0.0/16; only for the
+    /// provider docker
+    #[arg(long, value_name = "CIDR", help_heading = CLOUD)]
+    pub docker_subnet: Option<String>,
+    /// Never pull an image: the engine must have it; only for the provider docker
+    #[arg(long, help_heading = CLOUD)]
+    pub docker_no_pull: bool,
+}
+
+impl DockerArgs {
+    /// The first of these flags that is set.
+    pub(crate) fn first_set(&self) -> Option<&'static str> {
+        [
+            ("--docker-privileges", self.docker_privileges.is_some()),
+            ("--docker-mounts-below", !self.docker_mounts_below.is_empty()),
+            ("--docker-subnet", self.docker_subnet.is_some()),
+            ("--docker-no-pull", self.docker_no_pull),
+        ]
+        .into_iter()
+        .find_map(|(flag, is_set)| is_set.then_some(flag))
+    }
 }
 
 /// Defaults for fields that a Machine leaves empty.
@@ -149,6 +188,12 @@ pub(crate) struct ClusterArgs {
     /// --kube-api-qps]
     #[arg(long, value_name = "N", help_heading = CLUSTERS)]
     pub kube_api_burst: Option<u32>,
+    /// URL of the API server, for a controller that has the flag.
+    #[arg(skip)]
+    pub master: Option<String>,
+    /// Name of the flag of `target_kubeconfig`, for messages.
+    #[arg(skip = "--target-kubeconfig")]
+    pub kubeconfig_flag: &'static str,
 }
 
 /// Address of the HTTP server.

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use machinist_api::GoDuration;
+use machinist_driver_docker::Privileges;
 use machinist_driver_sim::Endpoint;
 
 /// Parses a duration in Go's format and rejects negative ones.
@@ -47,6 +48,13 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "expected an IP address and a port, such as 127.0.0.1:6443".to_owned())
 }
 
+/// Parses a port, or an IP address and a port. Go's form of an address on every interface has no
+/// host.
+pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let with_host = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    with_host.parse().map_err(|_| "expected :PORT or IP:PORT, such as :9440".to_owned())
+}
+
 /// Parses a loopback address and a port. The simulated cloud accepts no other address.
 pub(crate) fn loopback(text: &str) -> Result<SocketAddr, String> {
     match text.parse::<SocketAddr>() {
@@ -56,6 +64,11 @@ pub(crate) fn loopback(text: &str) -> Result<SocketAddr, String> {
                 .to_owned(),
         ),
     }
+}
+
+/// Parses a privilege profile of containers.
+pub(crate) fn docker_privileges(text: &str) -> Result<Privileges, String> {
+    text.parse().map_err(|_| "expected full, caps or none".to_owned())
 }
 
 /// Parses the URL of a simulated cloud.
@@ -119,12 +132,24 @@ pub(crate) struct ObjectArg {
     pub name: String,
 }
 
+/// Kinds of Cluster API providers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum InfrastructureKind {
+    DockerCluster,
+    DockerMachine,
+    MailgunCluster,
+    MailgunMachine,
+}
+
 /// Kinds that `why` explains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExplainedKind {
     Machine,
     MachineSet,
     MachineDeployment,
+    Node,
+    Service,
+    Infrastructure(InfrastructureKind),
 }
 
 impl ExplainedKind {
@@ -134,6 +159,12 @@ impl ExplainedKind {
             Self::Machine => "machine",
             Self::MachineSet => "machineset",
             Self::MachineDeployment => "machinedeployment",
+            Self::Node => "node",
+            Self::Service => "service",
+            Self::Infrastructure(InfrastructureKind::DockerCluster) => "dockercluster",
+            Self::Infrastructure(InfrastructureKind::DockerMachine) => "dockermachine",
+            Self::Infrastructure(InfrastructureKind::MailgunCluster) => "mailguncluster",
+            Self::Infrastructure(InfrastructureKind::MailgunMachine) => "mailgunmachine",
         }
     }
 }
@@ -142,16 +173,33 @@ impl FromStr for ObjectArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let expected = "expected machine/NAME, machineset/NAME or machinedeployment/NAME, or a short form: mc/, mcs/, mcd/ or md/";
+        let expected = "expected machine/NAME, machineset/NAME, machinedeployment/NAME, node/NAME, service/NAME, \
+                        dockercluster/NAME, dockermachine/NAME, mailguncluster/NAME or mailgunmachine/NAME, \
+                        or a short form: mc/, mcs/, mcd/ or md/, no/ or svc/";
         let (kind, name) = text.split_once('/').ok_or(expected)?;
         // `kubectl get -o name` prints machines.machine.sapcloud.io/NAME. kubectl's short names are
         // accepted too.
-        let kind = kind.strip_suffix(".machine.sapcloud.io").unwrap_or(kind).to_ascii_lowercase();
+        let kind = kind.strip_suffix(".machine.sapcloud.io").unwrap_or(kind);
+        let kind = kind.strip_suffix(".infrastructure.cluster.x-k8s.io").unwrap_or(kind).to_ascii_lowercase();
         let kind = match kind.as_str() {
             "machine" | "machines" | "mc" => ExplainedKind::Machine,
             "machineset" | "machinesets" | "mcs" | "ms" => ExplainedKind::MachineSet,
             // kubectl knows the short name `mcd`; `md` is common too.
             "machinedeployment" | "machinedeployments" | "mcd" | "md" => ExplainedKind::MachineDeployment,
+            "node" | "nodes" | "no" => ExplainedKind::Node,
+            "service" | "services" | "svc" => ExplainedKind::Service,
+            "dockercluster" | "dockerclusters" => {
+                ExplainedKind::Infrastructure(InfrastructureKind::DockerCluster)
+            }
+            "dockermachine" | "dockermachines" => {
+                ExplainedKind::Infrastructure(InfrastructureKind::DockerMachine)
+            }
+            "mailguncluster" | "mailgunclusters" => {
+                ExplainedKind::Infrastructure(InfrastructureKind::MailgunCluster)
+            }
+            "mailgunmachine" | "mailgunmachines" => {
+                ExplainedKind::Infrastructure(InfrastructureKind::MailgunMachine)
+            }
             _ => return Err(expected.to_owned()),
         };
         if name.is_empty() || name.contains('/') {
@@ -201,7 +249,13 @@ mod tests {
             let kind = text.parse::<ObjectArg>().map(|it| it.kind);
             assert_eq!(kind, Ok(ExplainedKind::MachineDeployment), "{text}");
         }
-        for text in ["a", "pod/a", "machine/", "machine/a/b"] {
+        for text in ["node/a", "nodes/a", "no/a"] {
+            assert_eq!(text.parse::<ObjectArg>().map(|it| it.kind), Ok(ExplainedKind::Node), "{text}");
+        }
+        for text in ["service/a", "services/a", "svc/a"] {
+            assert_eq!(text.parse::<ObjectArg>().map(|it| it.kind), Ok(ExplainedKind::Service), "{text}");
+        }
+        for text in ["a", "pod/a", "machine/", "machine/a/b", "node/", "service/default/a"] {
             assert!(text.parse::<ObjectArg>().is_err(), "{text}");
         }
     }

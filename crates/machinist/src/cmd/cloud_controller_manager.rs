@@ -1,11 +1,15 @@
 //! `machinist cloud-controller-manager`: runs the controllers of Nodes, load balancers and routes.
 
+mod permissions;
+mod traffic;
+
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_controllers::ccm::{CcmOptions, CloudControllerManager, Controllers};
+use machinist_driver_hcloud::Traffic;
 use machinist_plan::ccm::cidr::{Cidr, parse_cluster_cidrs};
 use machinist_plan::ccm::node::{self, Brake};
 use machinist_plan::ccm::{route, service};
@@ -18,22 +22,31 @@ const BRAKE_ALWAYS_ALLOWS: u32 = 3;
 /// The longest call of the cloud: a change of a load balancer consists of several requests.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
 /// The class of Services whose load balancers this program provides, beside no class.
-const BALANCER_CLASS: &str = "machinist.dev/hcloud";
+pub(crate) const BALANCER_CLASS: &str = "machinist.dev/hcloud";
 /// The prefix of the annotations of Services with options of load balancers.
-const ANNOTATION_PREFIX: &str = "load-balancer.hetzner.cloud/";
+pub(crate) const ANNOTATION_PREFIX: &str = "load-balancer.hetzner.cloud/";
 
 pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<ExitCode> {
-    let options = options(args)?;
+    let metrics = hcloud::metrics_address()?;
+    let (options, calls) = options(args)?;
     let clusters = clusters(args);
+    let lease = LeaseName {
+        namespace: &args.leader_elect_resource_namespace,
+        name: &args.leader_elect_resource_name,
+    };
+    // Without the port, its certificate is not needed, and no client is reviewed.
+    let secure = (args.secure_port != 0).then(|| args.server.options(args.bind_address));
+    let held = args.leader.leader_elect.then_some(lease);
+    let permissions = permissions::needed(&options, held, secure.as_ref());
     let process = Process {
         component: "cloud-controller-manager",
         resources: &[],
         clusters: &clusters,
-        listen: SocketAddr::new(args.bind_address, args.secure_port),
-        lease: LeaseName {
-            namespace: &args.leader_elect_resource_namespace,
-            name: &args.leader_elect_resource_name,
-        },
+        listen: (args.secure_port != 0).then(|| SocketAddr::new(args.bind_address, args.secure_port)),
+        secure,
+        lease,
+        permissions,
+        metrics,
         concurrency: args.concurrent_node_syncs.saturating_add(args.concurrent_service_syncs),
         leader: &args.leader,
         call_bound: Some(LONGEST_CALL),
@@ -42,6 +55,7 @@ pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<Exi
     tracing::info!(cloud = %args.cloud_provider, controllers = ?options.controllers, "Serving Nodes of a cloud");
     process
         .run(|clients, common, leadership| {
+            traffic::measure(&common.metrics, &calls);
             CloudControllerManager::start(clients, common, options, leadership)
         })
         .await
@@ -51,7 +65,7 @@ pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<Exi
 ///
 /// # Errors
 /// If a flag or a variable is wrong. The error names it and the expected value.
-fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<CcmOptions> {
+fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<(CcmOptions, Traffic)> {
     let CloudName::Hcloud = args.cloud_provider;
     let (cloud, token) = hcloud::options_and_token()?;
     let has_routes = args.configure_cloud_routes && cloud.has_routes();
@@ -71,6 +85,7 @@ fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<CcmOptions> {
     let services =
         service::Options { class: BALANCER_CLASS.to_owned(), prefix: ANNOTATION_PREFIX.to_owned() };
     let provider = Arc::new(hcloud::provider(cloud)?);
+    let calls = provider.traffic().clone();
     let mut options = CcmOptions::new(provider, credential::follow(token)?, services, routes);
     options.controllers = controllers;
     options.dry_run = args.dry_run;
@@ -81,10 +96,11 @@ fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<CcmOptions> {
         monitor_period: args.node_monitor_period,
         confirm_period: args.node_deletion_confirm_period,
         min_age: args.node_deletion_min_age,
+        out_of_service: args.shutdown_out_of_service,
         brake: Some(Brake { nodes: BRAKE_ALWAYS_ALLOWS, percent: args.node_deletion_brake.into() }),
         ..node::Options::default()
     });
-    Ok(options)
+    Ok((options, calls))
 }
 
 fn cluster_cidrs(args: &CloudControllerManagerArgs, is_needed: bool) -> anyhow::Result<Vec<Cidr>> {
@@ -114,5 +130,7 @@ fn clusters(args: &CloudControllerManagerArgs) -> ClusterArgs {
         namespace: args.leader_elect_resource_namespace.clone(),
         kube_api_qps: args.kube_api_qps,
         kube_api_burst: args.kube_api_burst,
+        master: args.master.clone(),
+        kubeconfig_flag: "--kubeconfig",
     }
 }

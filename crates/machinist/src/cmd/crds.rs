@@ -7,11 +7,16 @@ use anyhow::Context;
 use machinist_api::crd;
 use serde_json::json;
 
-use crate::args::{CrdFormat, CrdsArgs};
+use crate::args::{CrdFormat, CrdKinds, CrdsArgs};
 use crate::output::Output;
 
 pub(crate) fn run(args: &CrdsArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let crds = crd::all_crds();
+    let crds = match args.kinds {
+        CrdKinds::Machines => crd::all_crds(),
+        CrdKinds::Docker => crd::docker_crds(),
+        CrdKinds::Mailgun => crd::mailgun_crds(),
+        CrdKinds::All => [crd::all_crds(), crd::docker_crds(), crd::mailgun_crds()].concat(),
+    };
     match args.output {
         CrdFormat::Yaml => {
             for crd in &crds {
@@ -29,7 +34,7 @@ mod tests {
 
     fn printed(format: CrdFormat) -> String {
         let (output, written) = Output::memory();
-        run(&CrdsArgs { output: format }, &output).expect("printed");
+        run(&CrdsArgs { kinds: CrdKinds::Machines, output: format }, &output).expect("printed");
         written.text()
     }
 

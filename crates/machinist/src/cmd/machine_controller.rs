@@ -13,12 +13,12 @@ use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_plan::mcm::machine::Defaults;
 
 use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName, WrongFlags};
-use crate::wiring::hcloud;
 use crate::wiring::{LeaseName, Process};
+use crate::wiring::{docker, hcloud};
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let (provider, call_bound) = provider(args)?;
+    let (provider, call_bound) = provider(args).await?;
     let mut options = MachineOptions::new(provider, cluster);
     options.defaults = Arc::new(defaults(&args.machines));
     options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
@@ -26,10 +26,13 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         component: "machine-controller",
         resources: &["machines", "machinesets", "machineclasses"],
         clusters: &args.clusters,
-        listen: SocketAddr::new(args.server.address, args.port),
+        listen: Some(SocketAddr::new(args.server.address, args.port)),
+        secure: None,
         lease: LeaseName { namespace: &args.clusters.namespace, name: "machine-controller" },
         concurrency: args.concurrent_syncs,
         leader: &args.leader,
+        permissions: Vec::new(),
+        metrics: None,
         call_bound: Some(call_bound),
     };
     args.compatibility.warn();
@@ -42,7 +45,12 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
 ///
 /// # Errors
 /// If the settings of the cloud are wrong.
-fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provider>, Duration)> {
+async fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provider>, Duration)> {
+    if let Some(flag) = args.docker.first_set()
+        && args.provider != ProviderName::Docker
+    {
+        bail!(WrongFlags::new(format!("{flag}: expected only with --provider docker")));
+    }
     match (args.provider, &args.sim_endpoint) {
         (ProviderName::Sim, Some(endpoint)) => {
             Ok((Arc::new(SimProvider::at(endpoint.clone())), PROMISES.call_bound))
@@ -54,7 +62,11 @@ fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provider>, 
             let provider = hcloud::provider(hcloud::options()?)?;
             Ok((Arc::new(provider), machinist_driver_hcloud::PROMISES.call_bound))
         }
-        (ProviderName::Hcloud, Some(_)) => {
+        (ProviderName::Docker, None) => {
+            let provider = docker::provider(docker::options(&args.docker)?).await?;
+            Ok((Arc::new(provider), machinist_driver_docker::PROMISES.call_bound))
+        }
+        (ProviderName::Hcloud | ProviderName::Docker, Some(_)) => {
             bail!(WrongFlags::new("--sim-endpoint: expected only with --provider sim"))
         }
     }

@@ -15,10 +15,13 @@ pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
         component: "machine-controller-manager",
         resources: &["machines", "machinesets", "machinedeployments"],
         clusters: &args.clusters,
-        listen: SocketAddr::new(args.server.address, args.port),
+        listen: Some(SocketAddr::new(args.server.address, args.port)),
+        secure: None,
         lease: LeaseName { namespace: &args.clusters.namespace, name: "machine-controller-manager" },
         concurrency: args.concurrent_syncs,
         leader: &args.leader,
+        permissions: Vec::new(),
+        metrics: None,
         call_bound: None,
     };
     args.compatibility.warn();

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use machinist_cloud_sim::Clock;
@@ -9,7 +10,7 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_standin_hcloud::http::Server;
 use machinist_standin_hcloud::{Access, Settings, Standin, Tokens};
 
-use crate::args::{CloudName, StandInArgs};
+use crate::args::{StandInArgs, StandInName};
 use crate::output::Output;
 use crate::{cmd, stop, wiring};
 
@@ -19,7 +20,30 @@ const PROJECT: &str = "default";
 const TOKEN_LENGTH: usize = 64;
 
 pub(crate) async fn run(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode> {
-    let CloudName::Hcloud = args.cloud;
+    match args.cloud {
+        StandInName::Hcloud => hcloud(args, output).await,
+        StandInName::Mailgun => mailgun(args, output).await,
+    }
+}
+
+/// Mails of the stand-in appear in events after this time.
+const MAILS_VISIBLE_AFTER: Duration = Duration::from_secs(5);
+
+async fn mailgun(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let stop = stop::requested().context("cannot listen for signals")?;
+    let from_environment = || std::env::var("MAILGUN_API_KEY").ok().filter(|key| !key.is_empty());
+    let key = args.token.clone().or_else(from_environment).unwrap_or_else(new_token);
+    let standin = machinist_standin_mailgun::Standin::new(&key, MAILS_VISIBLE_AFTER);
+    let server = machinist_standin_mailgun::Server::bind(standin.clone(), args.listen).await;
+    let server = server.context("--listen")?;
+    output.line(&format!("Stand-in for Mailgun at {}", server.endpoint()))?;
+    output.line(&format!("export MAILGUN_API_BASE={} MAILGUN_API_KEY={key}", server.endpoint()))?;
+    server.serve(stop).await;
+    output.line(&format!("Accepted {} mails, {} of them twice", standin.accepted(), standin.duplicates()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn hcloud(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode> {
     let stop = stop::requested().context("cannot listen for signals")?;
     tracing::info!(version = cmd::version::VERSION, "Starting");
     let from_environment = || std::env::var("HCLOUD_TOKEN").ok().filter(|token| !token.is_empty());

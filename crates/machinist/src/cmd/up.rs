@@ -7,6 +7,8 @@
 //! Progress, the awaited state and the counts all come from the commits of the API server and the
 //! cloud. There is no polling.
 
+mod ccm;
+mod cloud;
 mod cluster;
 mod data_folder;
 mod earlier_run;
@@ -34,7 +36,7 @@ use self::progress::{End, Reachable, State, Stopped, Summary};
 use self::screen::Screen;
 use self::view::View;
 use self::writes::Writes;
-use crate::args::{Until, UpArgs};
+use crate::args::{Until, UpArgs, UpCloud, WrongFlags};
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::stop;
@@ -47,8 +49,11 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const REASONS_TOLD: usize = 5;
 
 pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCode> {
+    if args.cloud_network.is_some() && args.cloud != UpCloud::Hcloud {
+        return Err(WrongFlags::new("--cloud-network: expected only with --cloud hcloud").into());
+    }
     // The manifest is checked first, so that an error in it is reported before anything starts.
-    let manifest = manifest::read(&args.manifest)?;
+    let manifest = manifest::read(args.cloud, &args.manifest)?;
     // A manifest that may need stored objects is checked when these are open.
     let builds_on_kept = args.data_dir.as_deref().is_some_and(Folder::holds_state);
     if !builds_on_kept {
@@ -77,9 +82,9 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     let (cloud, kubeconfig) = (cluster.cloud.clone(), cluster.kubeconfig.clone());
     cluster.stop().await;
     if let Ok(End::Interrupted) = result {
-        let state = match args.data_dir.as_deref().map(|path| (path, data_folder::lost(path))) {
-            Some((path, lost)) if lost.is_empty() => State::Kept(path),
-            Some((path, lost)) => State::Lost(path, lost),
+        let state = match args.data_dir.as_deref().map(|path| (path, data_folder::lost(path, args.cloud))) {
+            Some((path, lost)) if lost.is_empty() => State::Kept(path, args.cloud),
+            Some((path, lost)) => State::Lost(path, args.cloud, lost),
             None => State::NeverKept,
         };
         story.progress.stopped(&Stopped {
@@ -149,7 +154,9 @@ impl Story {
         self.progress.reachable(&Reachable {
             api_server: &cluster.api_server(),
             kubeconfig: &cluster.kubeconfig,
-            cloud: &cluster.cloud_url,
+            cloud: &cluster.cloud_urls.api,
+            which: args.cloud,
+            control: &cluster.cloud_urls.control,
             namespace: &cluster.namespace,
             example: awaited.first(),
         })?;
@@ -324,10 +331,8 @@ impl Story {
             self.writes.take_in(&request);
         }
         if end == End::Timeout {
-            let waiting = cluster.inspectors.iter().flat_map(|inspector| inspector.whys());
-            let waiting = waiting.filter(|(_, record)| record.why != machinist_plan::Why::settled());
-            for (key, record) in waiting.take(REASONS_TOLD) {
-                self.progress.note(&format!("{key}: {}", record.why))?;
+            for reason in cluster.reasons().take(REASONS_TOLD) {
+                self.progress.note(&reason)?;
             }
         }
         if end == End::Timeout {

@@ -12,31 +12,35 @@
 
 mod answer;
 mod ask;
+mod explain;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use jiff::Timestamp;
 use kube::Api;
 use kube::config::Kubeconfig;
 use machinist_api::Machine;
-use machinist_cloud_sim::{Clock, Cloud, Settings};
-use machinist_controllers::{Clients, Explanation, Key, MachineOptions, ProcessOptions, explain};
-use machinist_driver_sim::SimProvider;
-use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, ObjectKey, SystemClock, connect};
-use machinist_plan::{McmReason, Reason};
+use machinist_controllers::Clients;
+use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, connect};
 
 use self::answer::{Answer, LastOperation, Reported};
-use self::ask::{Asked, Serves, ask, ask_what_it_serves};
+use self::ask::{Asked, Serves, Trust, ask, ask_what_it_serves};
+use self::explain::{Explained, explain, key_of};
 use crate::args::{ExplainedKind, Format, ObjectArg, WhyArgs};
 use crate::embedded::kubeconfig;
 use crate::output::Output;
 use crate::{cmd, wiring};
 
-/// Default URLs of the controllers, with their default ports.
-const DEFAULT_CONTROLLERS: [&str; 2] = ["http://127.0.0.1:10258", "http://127.0.0.1:10259"];
+/// Default URLs of the machine controllers, with their default ports.
+const MACHINE_CONTROLLERS: [&str; 2] = ["http://127.0.0.1:10258", "http://127.0.0.1:10259"];
+
+/// Default URL of the cloud controller manager, with its default port.
+const CLOUD_CONTROLLER: &str = "https://127.0.0.1:10258";
+
+/// Default URL of a Cluster API provider, with its default port.
+const CAPI_PROVIDER: &str = "http://127.0.0.1:9440";
 
 /// Maximum length of a chain of objects that wait for each other: deployment, set, machine, and the
 /// machine that it waits for.
@@ -57,6 +61,7 @@ struct Asker {
     namespace: String,
     clients: Clients,
     controllers: Vec<String>,
+    trust: Trust,
 }
 
 impl Asker {
@@ -65,6 +70,9 @@ impl Asker {
             Some(file) => file.clone(),
             None => default_kubeconfig()?,
         };
+        let trust = Trust::read(args.controller_ca.as_deref(), args.controller_token_file.as_deref())?;
+        let controllers = controllers(args, &control);
+        trust.check(&controllers)?;
         let target = args.target_kubeconfig.as_ref().unwrap_or(&control);
         let options = ClientOptions::new(format!("machinist-why/{}", cmd::version::VERSION));
         let client = async |file: &PathBuf| connect(&KubeconfigSource::File(file.clone()), &options).await;
@@ -74,7 +82,7 @@ impl Asker {
                 format!("{}: the API server did not answer", wiring::describe_kubeconfig(file))
             })?;
         }
-        Ok(Self { namespace: args.namespace.clone(), clients, controllers: controllers(args, &control) })
+        Ok(Self { namespace: args.namespace.clone(), clients, controllers, trust })
     }
 
     /// Explains an object and the objects that it waits for.
@@ -86,64 +94,77 @@ impl Asker {
             if links.iter().any(known) {
                 break;
             }
-            let explained = match self.explain(&object).await {
+            let explained = match explain(self.clients.clone(), &self.namespace, &object).await {
                 Ok(explained) => explained,
                 // The requested object must exist. An object that it waits for may be deleted
                 // meanwhile.
                 Err(error) if links.is_empty() => return Err(error),
                 Err(_) => break,
             };
-            next = waited_for(&explained.why.reason);
+            next.clone_from(&explained.waits_for);
             links.push(Link { object, explained });
         }
         let mut because = None;
         for Link { object, explained } in links.into_iter().rev() {
-            because = Some(Box::new(self.combine(&object, &explained, because).await));
+            because = Some(Box::new(self.combine(&object, explained, because).await));
         }
         because.map(|answer| *answer).context("internal error (please report it): no object was explained")
-    }
-
-    async fn explain(&self, object: &ObjectArg) -> anyhow::Result<Explanation> {
-        let mut options = ProcessOptions::new(&self.namespace, "machinist-why");
-        options.seed = wiring::seed();
-        // Only the validation of a providerSpec is used; no cloud call is made.
-        let provider = SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()));
-        let machine = MachineOptions::new(Arc::new(provider), &self.namespace);
-        Ok(explain(self.clients.clone(), options, machine, &self.key(object)).await?)
     }
 
     /// Combines the answers of the API servers and the controllers.
     async fn combine(
         &self,
         object: &ObjectArg,
-        explained: &Explanation,
+        explained: Explained,
         because: Option<Box<Answer>>,
     ) -> Answer {
-        let key = self.key(object).to_string();
-        let path = format!("/why/{}/{}", object.kind.word(), object.name);
+        let key = key_of(object, &self.namespace);
+        let path = self.path(object);
         let mut asked = Vec::new();
         let mut reported = None;
         for url in &self.controllers {
-            match ask(url, &path).await {
+            match ask(url, &path, &self.trust).await {
                 // A controller of another namespace may know an object with the same name.
                 Ok(Some(report)) if report.object == key => {
                     reported = Some((url.clone(), report));
                     asked.push(Asked::answered(url));
                     break;
                 }
-                Ok(_) => asked.push(Asked::knows_nothing(url, ask_what_it_serves(url).await)),
+                Ok(_) => asked.push(Asked::knows_nothing(url, ask_what_it_serves(url, &self.trust).await)),
                 Err(error) => asked.push(Asked::silent(url, &error)),
             }
         }
-        let explained = match unserved(&self.namespace, &asked, explained.at) {
-            Some(unserved) => unserved,
-            None => Reported::of(explained),
+        let unserved = match object.kind {
+            ExplainedKind::Machine | ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => {
+                unserved(&self.namespace, &asked, explained.at)
+            }
+            // These controllers serve all namespaces.
+            ExplainedKind::Node | ExplainedKind::Service | ExplainedKind::Infrastructure(_) => None,
         };
+        let explained = unserved.unwrap_or(explained.reported);
         let last_operation = match object.kind {
             ExplainedKind::Machine => self.last_operation(&object.name).await,
-            ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => None,
+            ExplainedKind::MachineSet
+            | ExplainedKind::MachineDeployment
+            | ExplainedKind::Node
+            | ExplainedKind::Service
+            | ExplainedKind::Infrastructure(_) => None,
         };
         Answer::new(key, explained, reported, asked, last_operation, because)
+    }
+
+    /// Returns the path of an object below the URL of a controller.
+    fn path(&self, object: &ObjectArg) -> String {
+        let (kind, name) = (object.kind.word(), &object.name);
+        match object.kind {
+            ExplainedKind::Service | ExplainedKind::Infrastructure(_) => {
+                format!("/why/{kind}/{}/{name}", self.namespace)
+            }
+            ExplainedKind::Machine
+            | ExplainedKind::MachineSet
+            | ExplainedKind::MachineDeployment
+            | ExplainedKind::Node => format!("/why/{kind}/{name}"),
+        }
     }
 
     /// Returns the last operation of a Machine if it failed.
@@ -151,15 +172,6 @@ impl Asker {
         let machines: Api<Machine> = Api::namespaced(self.clients.control.clone(), &self.namespace);
         // The Machine existed a moment ago. If it is deleted now, the answer has one line less.
         LastOperation::of(&machines.get_opt(name).await.ok()??)
-    }
-
-    fn key(&self, object: &ObjectArg) -> Key {
-        let id = ObjectKey::new(&self.namespace, &object.name);
-        match object.kind {
-            ExplainedKind::Machine => Key::Machine(id),
-            ExplainedKind::MachineSet => Key::Set(id),
-            ExplainedKind::MachineDeployment => Key::Deployment(id),
-        }
     }
 }
 
@@ -178,20 +190,7 @@ fn unserved(namespace: &str, asked: &[Asked], at: Timestamp) -> Option<Reported>
 /// One object of a chain, explained from the API servers.
 struct Link {
     object: ObjectArg,
-    explained: Explanation,
-}
-
-/// Returns the Machine that an object waits for, if any.
-fn waited_for(reason: &Reason) -> Option<ObjectArg> {
-    let machine = match reason {
-        Reason::Contract(McmReason::MachinesPending { first, .. })
-        | Reason::Contract(McmReason::MachinesLeaving { first, .. }) => first.as_ref(),
-        Reason::Contract(McmReason::SurgeBound { waiting_for, .. })
-        | Reason::Contract(McmReason::UnavailableBound { waiting_for, .. }) => waiting_for.as_ref(),
-        Reason::Contract(McmReason::ReplacementLimit { other }) => Some(other),
-        _ => None,
-    };
-    machine.map(|name| ObjectArg { kind: ExplainedKind::Machine, name: name.clone() })
+    explained: Explained,
 }
 
 /// Returns the kubeconfig that kubectl would use. Several files in KUBECONFIG are not merged.
@@ -221,5 +220,14 @@ fn controllers(args: &WhyArgs, kubeconfig: &PathBuf) -> Vec<String> {
     // The file was read before. If it is deleted now, the default ports are tried.
     let written =
         Kubeconfig::read_from(kubeconfig).map(|it| kubeconfig::controllers(&it)).unwrap_or_default();
-    if written.is_empty() { DEFAULT_CONTROLLERS.map(str::to_owned).to_vec() } else { written }
+    if !written.is_empty() {
+        return written;
+    }
+    match args.object.kind {
+        ExplainedKind::Machine | ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => {
+            MACHINE_CONTROLLERS.map(str::to_owned).to_vec()
+        }
+        ExplainedKind::Node | ExplainedKind::Service => vec![CLOUD_CONTROLLER.to_owned()],
+        ExplainedKind::Infrastructure(_) => vec![CAPI_PROVIDER.to_owned()],
+    }
 }

@@ -1,6 +1,9 @@
-//! Role bindings that let a machine join with a bootstrap token. The API server creates the roles
+//! Role bindings that let a machine join with a bootstrap token; `cloud_controller_manager` has the
+//! roles of that program. The API server creates the roles
 //! but no bindings; as in every cluster, the installer binds them. A Node that has joined needs no
 //! binding.
+
+pub(super) mod cloud_controller_manager;
 
 use anyhow::Context;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleRef, Subject};

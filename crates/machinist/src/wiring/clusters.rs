@@ -1,16 +1,17 @@
 //! Creates the clients of the two clusters from flags, and checks that the clusters answer and
 //! serve the machine kinds.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use kube::config::Kubeconfig;
 use machinist_api::mcm::API_VERSION;
-use machinist_controllers::Clients;
+use machinist_controllers::{Clients, Metrics};
 use machinist_kube::clock::Skew;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client};
 
+use super::SecureOptions;
 use crate::args::{ClusterArgs, ClusterFlag, WrongFlags};
 use crate::output;
 
@@ -19,24 +20,61 @@ use crate::output;
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// Time between two requests during that wait.
 const ASK_EVERY: Duration = Duration::from_secs(1);
+/// Requests per second about the permissions of clients, and how many may exceed that rate at once.
+const REVIEWS: (f64, u32) = (10.0, 20);
 
 /// Kubeconfigs of the two clusters.
 pub(super) struct Sources {
     pub control: KubeconfigSource,
     pub target: KubeconfigSource,
+    /// URL of the API server, from `--master`; that of the kubeconfig if absent.
+    server: Option<String>,
+}
+
+impl Sources {
+    /// The address of the control cluster, for metrics.
+    pub(super) fn control_host(&self) -> String {
+        host(&self.control, self.server.as_deref())
+    }
+}
+
+/// Returns the address of an API server for metrics.
+fn host(source: &KubeconfigSource, server: Option<&str>) -> String {
+    let without_scheme =
+        |url: &str| url.split_once("://").map_or(url, |(_, rest)| rest).trim_end_matches('/').to_owned();
+    if let Some(server) = server {
+        return without_scheme(server);
+    }
+    let variable = |name: &str| std::env::var(name).unwrap_or_default();
+    match source {
+        KubeconfigSource::InCluster => {
+            format!("{}:{}", variable("KUBERNETES_SERVICE_HOST"), variable("KUBERNETES_SERVICE_PORT"))
+        }
+        KubeconfigSource::File(path) => {
+            let url = cluster_of(path).and_then(|(_, server)| server).unwrap_or_default();
+            without_scheme(&url)
+        }
+    }
 }
 
 /// Converts the flags to kubeconfigs and client options.
 pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(Sources, ClientOptions)> {
+    let flag = args.kubeconfig_flag;
     let target = match &args.target_kubeconfig {
-        ClusterFlag::Unset if !is_pod() => bail!(WrongFlags::new(
-            "--target-kubeconfig: expected a kubeconfig. The cluster of the pod is the default, but this process does not run in a pod"
-        )),
+        ClusterFlag::Unset if !is_pod() => {
+            let master = match args.master {
+                Some(_) => ". --master replaces only its URL, and the credential is still required",
+                None => "",
+            };
+            bail!(WrongFlags::new(format!(
+                "{flag}: expected a kubeconfig. The cluster of the pod is the default, but this process does not run in a pod{master}"
+            )))
+        }
         ClusterFlag::Unset | ClusterFlag::InCluster => KubeconfigSource::InCluster,
         ClusterFlag::File(path) => KubeconfigSource::File(path.clone()),
-        ClusterFlag::None => bail!(WrongFlags::new(
-            "--target-kubeconfig none: machines without a target cluster are not supported yet. Name a kubeconfig"
-        )),
+        ClusterFlag::None => bail!(WrongFlags::new(format!(
+            "{flag} none: work without this cluster is not supported yet. Name a kubeconfig"
+        ))),
     };
     let control = match &args.control_kubeconfig {
         ClusterFlag::Unset => target.clone(),
@@ -49,8 +87,9 @@ pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(S
     let mut options = ClientOptions::new(user_agent);
     options.qps = args.kube_api_qps;
     options.burst = args.kube_api_burst;
+    options.server.clone_from(&args.master);
     options.seed = super::seed();
-    Ok((Sources { control, target }, options))
+    Ok((Sources { control, target, server: args.master.clone() }, options))
 }
 
 /// Returns whether this process runs in a pod. Every pod gets the address of the API server in its
@@ -66,17 +105,53 @@ pub(super) async fn connect(
     sources: &Sources,
     control: &ClientOptions,
     target_skew: &Skew,
+    metrics: &Metrics,
 ) -> anyhow::Result<Clients> {
     let mut target = ClientOptions::new(&control.user_agent);
     target.skew = target_skew.clone();
     target.qps = control.qps;
     target.burst = control.burst;
     target.seed = super::seed();
+    target.server.clone_from(&control.server);
+    target.observer =
+        Some(super::request_metrics::observer(metrics, &host(&sources.target, control.server.as_deref())));
     let (control_title, target_title) = titles(sources);
     Ok(Clients {
         control: connect_client(&sources.control, control).await.context(control_title)?,
         target: connect_client(&sources.target, &target).await.context(target_title)?,
     })
+}
+
+/// Creates the clients for TokenReviews and for SubjectAccessReviews.
+///
+/// Every client in the network can cause such requests. So they have a limit of their own, and
+/// their answers do not change the clock of the controllers.
+pub(super) async fn review_clients(
+    sources: &Sources,
+    secure: &SecureOptions,
+    user_agent: &str,
+    server: &Option<String>,
+    metrics: &Metrics,
+) -> anyhow::Result<(kube::Client, kube::Client)> {
+    let client = async |file: &Option<PathBuf>, flag: &'static str| {
+        let mut options = ClientOptions::new(user_agent);
+        (options.qps, options.burst) = (Some(REVIEWS.0), Some(REVIEWS.1));
+        options.seed = super::seed();
+        let (source, title) = match file {
+            Some(file) => (KubeconfigSource::File(file.clone()), flag),
+            None => {
+                options.server.clone_from(server);
+                (sources.target.clone(), "cluster of the reviews")
+            }
+        };
+        options.observer =
+            Some(super::request_metrics::observer(metrics, &host(&source, options.server.as_deref())));
+        connect_client(&source, &options).await.context(title)
+    };
+    Ok((
+        client(&secure.authentication, "--authentication-kubeconfig").await?,
+        client(&secure.authorization, "--authorization-kubeconfig").await?,
+    ))
 }
 
 /// Returns the names of the control and the target cluster for messages. By default both are the
@@ -151,16 +226,21 @@ fn describe(which: &str, source: &KubeconfigSource) -> String {
 /// wrong.
 pub(crate) fn describe_kubeconfig(path: &Path) -> String {
     let file = format!("kubeconfig {}", path.display());
-    let Ok(config) = Kubeconfig::read_from(path) else { return file };
-    let context = config.contexts.iter().find(|it| Some(&it.name) == config.current_context.as_ref());
-    let Some(cluster_name) = context.and_then(|it| Some(it.context.as_ref()?.cluster.clone())) else {
-        return file;
-    };
-    let cluster = config.clusters.iter().find(|it| it.name == cluster_name);
-    match cluster.and_then(|it| it.cluster.as_ref()?.server.clone()) {
-        Some(server) => format!("{file}, cluster {cluster_name} at {server}"),
-        None => format!("{file}, cluster {cluster_name}"),
+    match cluster_of(path) {
+        Some((cluster, Some(server))) => format!("{file}, cluster {cluster} at {server}"),
+        Some((cluster, None)) => format!("{file}, cluster {cluster}"),
+        None => file,
     }
+}
+
+/// Returns the name and the URL of the current cluster of a kubeconfig.
+fn cluster_of(path: &Path) -> Option<(String, Option<String>)> {
+    let config = Kubeconfig::read_from(path).ok()?;
+    let context = config.contexts.iter().find(|it| Some(&it.name) == config.current_context.as_ref())?;
+    let name = context.context.as_ref()?.cluster.clone();
+    let cluster = config.clusters.iter().find(|it| it.name == name);
+    let server = cluster.and_then(|it| it.cluster.as_ref()?.server.clone());
+    Some((name, server))
 }
 
 #[cfg(test)]
@@ -175,7 +255,18 @@ mod tests {
             namespace: "default".to_owned(),
             kube_api_qps: None,
             kube_api_burst: None,
+            master: None,
+            kubeconfig_flag: "--target-kubeconfig",
         }
+    }
+
+    #[test]
+    fn the_master_flag_determines_the_host_of_metrics() {
+        let mut args = args("target.yaml", "");
+        args.master = Some("https://192.0.2.1:6443/".to_owned());
+        let (sources, options) = sources(&args, "test").expect("accepted");
+        assert_eq!(sources.control_host(), "192.0.2.1:6443");
+        assert_eq!(options.server, args.master);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::standby::Phase;
 use super::{Process, identity};
 
 /// Converts the flags to election options; `None` with `--leader-elect=false`.
@@ -66,9 +67,12 @@ impl Election {
         client: kube::Client,
         options: LeaseOptions,
         drains_within: Duration,
+        phase: &Phase,
     ) -> anyhow::Result<Self> {
         tracing::info!(lease = options.name, identity = options.identity, "Waiting for the lease");
+        let lease = options.name.clone();
         let (elector, leadership) = Elector::new(client, options, machinist_kube::SystemClock::shared());
+        phase.joins(&lease, &leadership);
         let (leading, stop) = oneshot::channel();
         let (in_flight, drained) = oneshot::channel();
         let task =
@@ -142,10 +146,13 @@ mod tests {
             component: "machine-controller",
             resources: &[],
             clusters: &args.clusters,
-            listen: SocketAddr::new(args.server.address, args.port),
+            listen: Some(SocketAddr::new(args.server.address, args.port)),
+            secure: None,
             lease: LeaseName { namespace: &args.clusters.namespace, name: "machine-controller" },
             concurrency: args.concurrent_syncs,
             leader: &args.leader,
+            permissions: Vec::new(),
+            metrics: None,
             call_bound: Some(call_bound),
         })
     }

@@ -1,13 +1,16 @@
 //! Settings of Hetzner Cloud, from the environment variables that its other programs use.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use anyhow::{Context, bail};
 use machinist_driver_hcloud::{HcloudOptions, HcloudProvider, OptionsError, TokenSource};
 
 use super::credential::TokenFrom;
-use crate::args::WrongFlags;
+use crate::args::{WrongFlags, go_bool};
 
+/// Default address of the plain HTTP server for metrics, as in hcloud-cloud-controller-manager.
+const METRICS_ADDRESS: &str = ":8233";
 /// The variable whose file is followed while the process runs, and not read once.
 const TOKEN_FILE: &str = "HCLOUD_TOKEN_FILE";
 
@@ -32,6 +35,35 @@ pub(crate) fn options_and_token() -> anyhow::Result<(HcloudOptions, TokenFrom)> 
         TokenSource::File(path) => TokenFrom::File(path),
     };
     Ok((options, token))
+}
+
+/// Reads the address of the plain HTTP server for metrics; absent if it is disabled.
+///
+/// # Errors
+/// If a variable is wrong. The error names it and the expected value.
+pub(crate) fn metrics_address() -> anyhow::Result<Option<SocketAddr>> {
+    let variables = Variables::read()?;
+    let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
+    metrics_address_of(set("HCLOUD_METRICS_ENABLED"), set("HCLOUD_METRICS_ADDRESS"))
+}
+
+fn metrics_address_of(
+    enabled: Option<String>,
+    address: Option<String>,
+) -> anyhow::Result<Option<SocketAddr>> {
+    let enabled = enabled.as_deref().map_or(Ok(true), go_bool);
+    let enabled = enabled.map_err(|error| WrongFlags::new(format!("HCLOUD_METRICS_ENABLED: {error}")))?;
+    if !enabled {
+        return Ok(None);
+    }
+    let text = address.as_deref().unwrap_or(METRICS_ADDRESS);
+    // Go's form of an address on every interface has no host.
+    let with_host = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    let address = with_host.parse();
+    let address = address.map_err(|_| {
+        WrongFlags::new("HCLOUD_METRICS_ADDRESS: expected :PORT or IP:PORT, for example :8233")
+    })?;
+    Ok(Some(address))
 }
 
 /// Creates the provider. Nothing is sent.
@@ -77,5 +109,29 @@ impl Variables {
 
     fn get(&self, name: &str) -> Option<String> {
         std::env::var(name).ok().or_else(|| self.from_files.get(name).cloned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(enabled: &str, address: &str) -> Result<Option<String>, String> {
+        let set = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
+        let parsed = metrics_address_of(set(enabled), set(address));
+        parsed.map(|it| it.map(|it| it.to_string())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn metrics_have_an_address_unless_disabled() {
+        let at = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(address("", ""), at("0.0.0.0:8233"));
+        assert_eq!(address("true", ":9000"), at("0.0.0.0:9000"));
+        assert_eq!(address("", "127.0.0.1:1"), at("127.0.0.1:1"));
+        assert_eq!(address("F", "wrong"), Ok(None));
+        for (enabled, given) in [("yes", ""), ("", "8233"), ("", "localhost:8233")] {
+            let told = address(enabled, given).expect_err("wrong");
+            assert!(told.starts_with("HCLOUD_METRICS_"), "{told}");
+        }
     }
 }

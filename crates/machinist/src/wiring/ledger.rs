@@ -19,13 +19,13 @@ pub(crate) fn open_ledger(folder: &Path) -> anyhow::Result<Cloud> {
     opened.map_err(|error| refusal(folder, error, recovery))
 }
 
-/// Reads the ledger of a directory that also keeps API server objects. The files stay unchanged
-/// until [`resume_ledger`].
+/// Reads the ledger in a folder of a data directory that also keeps API server objects. The files
+/// stay unchanged until [`resume_ledger`].
 ///
 /// # Errors
 /// If the ledger cannot be used. The error explains how to repair it.
-pub(crate) fn read_ledger(folder: &Path) -> anyhow::Result<Option<Kept>> {
-    Kept::read(folder).map_err(|error| refusal(folder, error, recovery_beside_a_state))
+pub(crate) fn read_ledger(data_dir: &Path, folder: &Path) -> anyhow::Result<Option<Kept>> {
+    Kept::read(folder).map_err(|error| refusal(data_dir, error, recovery_beside_a_state))
 }
 
 /// Opens a cloud with a ledger that was read, or with a new ledger if there was none.

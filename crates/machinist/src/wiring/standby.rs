@@ -1,27 +1,103 @@
-//! HTTP server of a process that waits for its Lease: alive, but not ready.
+//! HTTP server of a process that does not work yet: it connects, or waits for its Lease.
+//!
+//! A process that waits while another one leads is ready: it can take over at any moment. Otherwise
+//! a rollout of several replicas would wait for a second leader.
 
 use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use machinist_controllers::answer_all;
+use machinist_controllers::{Metrics, answer_all, answer_behind, answer_with_metrics};
+use machinist_kube::lease::Leadership;
+use serde_json::json;
 use tokio::net::TcpListener;
 
-/// Serves requests until the future is dropped.
-pub(super) async fn answer(listener: &TcpListener) -> Infallible {
-    answer_all(listener, respond).await
+use super::request_metrics;
+use super::secure::FrontDoor;
+
+/// What the process waits for, and what it already knows about itself.
+#[derive(Clone)]
+pub(super) struct Phase(Arc<State>);
+
+struct State {
+    component: &'static str,
+    namespace: String,
+    metrics: Metrics,
+    /// Absent until the process takes part in the election.
+    leadership: OnceLock<Leadership>,
 }
 
-fn respond(path: &str) -> Response<Full<Bytes>> {
-    let (status, text) = match path {
-        "/healthz" | "/livez" => (StatusCode::OK, "OK"),
-        "/readyz" | "/metrics" | "/why" => {
-            (StatusCode::SERVICE_UNAVAILABLE, "this process is waiting for its lease")
+impl Phase {
+    /// The phase of a process that connects.
+    pub(super) fn new(component: &'static str, namespace: &str, metrics: &Metrics) -> Self {
+        let (namespace, metrics) = (namespace.to_owned(), metrics.clone());
+        Self(Arc::new(State { component, namespace, metrics, leadership: OnceLock::new() }))
+    }
+
+    /// Records that the process takes part in the election for a Lease.
+    pub(super) fn joins(&self, lease: &str, leadership: &Leadership) {
+        // A process joins one election.
+        if self.0.leadership.set(leadership.clone()).is_ok() {
+            request_metrics::add_leadership(&self.0.metrics, lease, leadership);
         }
-        _ => (StatusCode::NOT_FOUND, "404 page not found"),
-    };
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    }
+
+    /// Serves requests until the future is dropped.
+    pub(super) async fn answer(&self, listener: Option<&TcpListener>, door: &FrontDoor) -> Infallible {
+        let Some(listener) = listener else { return std::future::pending().await };
+        let phase = self.clone();
+        answer_behind(listener, door.clone(), move |path| phase.respond(path)).await
+    }
+
+    /// Serves only `/metrics`, until the future is dropped.
+    pub(super) async fn answer_metrics(&self, listener: Option<&TcpListener>) -> Infallible {
+        let Some(listener) = listener else { return std::future::pending().await };
+        let phase = self.clone();
+        let answer = move |path: &str| match path {
+            "/metrics" => phase.respond(path),
+            _ => not_found(),
+        };
+        answer_all(listener, answer).await
+    }
+
+    fn respond(&self, path: &str) -> Response<Full<Bytes>> {
+        match path {
+            "/healthz" | "/livez" => text(StatusCode::OK, "OK"),
+            "/readyz" if self.is_standby() => text(StatusCode::OK, &format!("OK: {}", self.waits_for())),
+            "/readyz" | "/why" => text(StatusCode::SERVICE_UNAVAILABLE, self.waits_for()),
+            "/metrics" => answer_with_metrics(self.0.metrics.samples()),
+            "/serves" => {
+                let served = json!({"component": self.0.component, "namespace": self.0.namespace});
+                text(StatusCode::OK, &served.to_string())
+            }
+            path if path.starts_with("/why/") => text(StatusCode::SERVICE_UNAVAILABLE, self.waits_for()),
+            _ => not_found(),
+        }
+    }
+
+    fn is_standby(&self) -> bool {
+        self.0.leadership.get().is_some_and(Leadership::is_standby)
+    }
+
+    fn waits_for(&self) -> &'static str {
+        match self.0.leadership.get() {
+            None => "the API server has not answered yet",
+            Some(leadership) if leadership.is_standby() => {
+                "another process leads, and this one waits for its lease"
+            }
+            Some(_) => "this process is waiting for its lease",
+        }
+    }
+}
+
+fn not_found() -> Response<Full<Bytes>> {
+    text(StatusCode::NOT_FOUND, "404 page not found")
+}
+
+fn text(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(text.to_owned())));
     *response.status_mut() = status;
     response
 }
@@ -31,9 +107,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiting_process_is_alive_and_not_ready() {
-        assert_eq!(respond("/healthz").status(), StatusCode::OK);
-        assert_eq!(respond("/readyz").status(), StatusCode::SERVICE_UNAVAILABLE);
-        assert_eq!(respond("/other").status(), StatusCode::NOT_FOUND);
+    fn a_connecting_process_is_alive_and_not_ready() {
+        let phase = Phase::new("manager", "team", &Metrics::default());
+        let status = |path: &str| phase.respond(path).status();
+        assert_eq!(status("/healthz"), StatusCode::OK);
+        assert_eq!(status("/livez"), StatusCode::OK);
+        assert_eq!(status("/readyz"), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status("/why/node/a"), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(status("/serves"), StatusCode::OK);
+        assert_eq!(status("/metrics"), StatusCode::OK);
+        assert_eq!(status("/other"), StatusCode::NOT_FOUND);
     }
 }

@@ -58,11 +58,25 @@ fn the_flags_are_those_of_help() {
     }
 }
 
+/// First words of the names of metrics: ours, and those of other programs.
+const PREFIXES: [&str; 9] = [
+    "machinist_",
+    "node_controller_",
+    "service_controller_",
+    "route_controller_",
+    "running_managed_",
+    "hcloud_api_",
+    "rest_client_",
+    "workqueue_",
+    "leader_election_",
+];
+
 /// Returns the metrics that the page lists, without labels.
 fn listed_metrics() -> BTreeSet<String> {
     let text = read(&page("metrics.md"));
-    let rows = text.lines().filter_map(|line| line.strip_prefix("| `machinist_"));
-    rows.map(|row| format!("machinist_{}", row.split('`').next().unwrap_or_default())).collect()
+    let rows = text.lines().filter_map(|line| line.strip_prefix("| `"));
+    let names = rows.map(|row| row.split('`').next().unwrap_or_default().to_owned());
+    names.filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix))).collect()
 }
 
 /// Returns all Rust sources below a folder.
@@ -81,20 +95,26 @@ fn sources(folder: &Path) -> String {
 #[test]
 fn the_metrics_are_those_of_the_code() {
     let crates = Path::new(ROOT).join("crates/core");
-    let text =
-        sources(&crates.join("machinist-runtime/src")) + &sources(&crates.join("machinist-controllers/src"));
+    let program = Path::new(ROOT).join("crates/machinist/src");
+    let text = sources(&crates.join("machinist-runtime/src"))
+        + &sources(&crates.join("machinist-controllers/src"))
+        + &sources(&program.join("wiring"))
+        + &sources(&program.join("cmd/cloud_controller_manager"));
     let after = |part: &str| {
         let parts: Vec<&str> = text.split(part).skip(1).collect();
         let is_in_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
         let name = |rest: &&str| rest.chars().take_while(|it| is_in_name(*it)).collect::<String>();
         parts.iter().map(name).collect::<BTreeSet<String>>()
     };
-    let mut names = after("\"machinist_");
+    let mut names = BTreeSet::new();
+    for prefix in PREFIXES {
+        let rests = after(&format!("\"{prefix}"));
+        names.extend(rests.iter().map(|rest| format!("{prefix}{rest}")));
+    }
     // A store is named after the resource that it contains.
-    assert!(names.remove("store_"), "the stores are counted under another name: {names:?}");
+    assert!(names.remove("machinist_store_"), "the stores are counted under another name: {names:?}");
     let resources = after("const RESOURCE: &'static str = \"");
-    names.extend(resources.iter().map(|resource| format!("store_{resource}")));
-    let names: BTreeSet<String> = names.iter().map(|name| format!("machinist_{name}")).collect();
+    names.extend(resources.iter().map(|resource| format!("machinist_store_{resource}")));
     assert_eq!(listed_metrics(), names, "left: docs/src/reference/metrics.md, right: the code");
 }
 
@@ -103,8 +123,13 @@ fn check_metrics(port: u16) {
     let answer = call(&format!("http://127.0.0.1:{port}"), "GET", "/metrics", "");
     let text = answer.as_str().expect("text").to_owned();
     let listed = listed_metrics();
-    let names: BTreeSet<String> =
-        text.lines().filter_map(|line| line.split([' ', '{']).next()).map(str::to_owned).collect();
+    let series = text.lines().filter_map(|line| line.split([' ', '{']).next());
+    let names: BTreeSet<String> = series
+        .map(|series| {
+            let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| series.strip_suffix(end));
+            of_histogram.unwrap_or(series).to_owned()
+        })
+        .collect();
     let unlisted: Vec<_> = names.difference(&listed).collect();
     assert!(!names.is_empty() && unlisted.is_empty(), "not in docs/src/reference/metrics.md: {unlisted:?}");
 }

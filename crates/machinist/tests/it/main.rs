@@ -2,6 +2,7 @@
 
 mod api_server;
 mod book;
+mod cloud;
 mod commands;
 mod completion;
 mod data_folder;
@@ -9,4 +10,5 @@ mod process;
 mod processes;
 mod restart;
 mod up;
+mod up_hcloud;
 mod why;

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::process::{Ended, Process, Stopped, Up, call, free_port, machinist};
 
 /// Timeout of every wait, far longer than needed on a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) const NAMESPACE: &str = "team";
 

@@ -4,9 +4,11 @@
 //! ```text
 //! API server <- built-in controllers
 //!     ^  ^ ^--- manager
-//!     |  +----- machine controller -> simulated cloud -> its instances -> (HTTPS) API server
+//!     |  +----- machine controller -> cloud -> its instances -> (HTTPS) API server
+//!     +-------- cloud controller manager -> cloud, with `--cloud hcloud`
 //! ```
 
+use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,37 +19,40 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use machinist_api::crd;
 use machinist_apiserver::Server;
-use machinist_cloud_sim::{Clock, Cloud, Settings};
+use machinist_cloud_sim::Cloud;
 use machinist_controllers::{
-    Clients, Inspector, MachineController, MachineOptions, Manager, ProcessOptions, Running, listen, serve,
+    Clients, Contract, Ended, Inspector, MachineController, MachineOptions, Manager, ProcessInspector,
+    ProcessOptions, Running, ccm as controllers, listen, serve,
 };
-use machinist_driver_sim::SimProvider;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use tokio::task::JoinSet;
 
+use super::ccm;
+use super::cloud::{Backend, CloudUrls};
 use super::data_folder::{self, Opened, Purpose};
 use super::earlier_run::Note;
 use super::manifest::Manifest;
 use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
-use crate::args::UpArgs;
+use crate::args::{UpArgs, UpCloud};
 use crate::embedded::data_folder::Command;
 use crate::embedded::{self, ApiServer, Place};
 use crate::wiring;
 
-/// Name of this installation in the simulated cloud.
+/// Name of this installation in the cloud.
 const CLUSTER: &str = "up";
 
-/// Retry interval after the simulated cloud reported exhausted resources. For a real cloud it is
+/// Retry interval after the cloud reported exhausted resources. For a real cloud it is
 /// ten minutes; here a user who raises the quota is waiting for the result.
 const ASK_AN_EXHAUSTED_CLOUD_AGAIN: Duration = Duration::from_secs(5);
 
 /// A running cluster. Dropping it stops the cluster.
 pub(super) struct Cluster {
     pub server: Server,
+    /// The cloud that boots the instances, with its ledger.
     pub cloud: Cloud,
-    pub cloud_url: String,
+    pub cloud_urls: CloudUrls,
     /// Path of the administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     /// Client of `up` itself.
@@ -66,6 +71,7 @@ pub(super) struct Cluster {
     fleet: Fleet,
     manager: Running,
     machine_controller: Running,
+    cloud_controller_manager: Option<controllers::Running>,
     /// The built-in controllers, the instances, and the HTTP ports.
     parts: JoinSet<anyhow::Error>,
 }
@@ -96,18 +102,20 @@ impl Cluster {
 
         let mut parts = JoinSet::new();
         embedded::run_built_in_controllers(&mut parts, &server)?;
-        let cloud_url = serve_cloud(&mut parts, &cloud, args.cloud_listen).await?;
-        remarks.extend(strangers.map(|strangers| strangers.told(&cloud_url)));
+        let cloud_urls = cloud.serve(&mut parts, args.cloud_listen).await?;
+        remarks.extend(strangers.map(|strangers| strangers.told(args.cloud, &cloud_urls.control)));
+        let network = args.cloud_network.as_deref();
+        remarks.extend(cloud.ensure_network(network).await?);
         let metadata = Metadata { server: api_server.url(), ca_pem: api_server.ca_pem().to_owned() };
-        let fleet = Fleet::start(&cloud, FleetOptions::new(metadata, Arc::new(HttpsConnector)));
+        let fleet = Fleet::start(cloud.machines(), FleetOptions::new(metadata, Arc::new(HttpsConnector)));
 
         let manager = Manager::start(
             clients(&server, MANAGER),
             options(&namespace, "machine-controller-manager"),
             None,
         );
-        let provider = Arc::new(SimProvider::in_process(cloud.clone()));
-        let mut machine_options = MachineOptions::new(provider, CLUSTER);
+        let provider = cloud.provider(network);
+        let mut machine_options = MachineOptions::new(provider.clone(), CLUSTER);
         machine_options.defaults =
             Arc::new(Defaults { exhausted_retry: ASK_AN_EXHAUSTED_CLOUD_AGAIN, ..Defaults::default() });
         let machine_controller = MachineController::start(
@@ -121,11 +129,20 @@ impl Cluster {
         for inspector in &inspectors {
             controllers.push(serve_inspector(&mut parts, inspector.clone()).await?);
         }
+        let cloud_controller_manager = match args.cloud {
+            UpCloud::Sim => None,
+            UpCloud::Hcloud => {
+                embedded::let_nodes_be_initialized(&client, &namespace).await?;
+                let running = ccm::start(&server, provider, &namespace, network)?;
+                controllers.push(serve_inspector(&mut parts, running.inspector()).await?);
+                Some(running)
+            }
+        };
         let kubeconfig = api_server.write_kubeconfig(&controllers, args.kubeconfig_out.as_deref())?;
         Ok(Self {
             server,
-            cloud,
-            cloud_url,
+            cloud: cloud.machines().clone(),
+            cloud_urls,
             kubeconfig,
             client,
             inspectors,
@@ -137,6 +154,7 @@ impl Cluster {
             fleet,
             manager,
             machine_controller,
+            cloud_controller_manager,
             parts,
         })
     }
@@ -146,11 +164,22 @@ impl Cluster {
         self.api_server.url()
     }
 
+    /// Returns the objects that wait, each with its reason.
+    pub(super) fn reasons(&self) -> impl Iterator<Item = String> {
+        let of_machines = self.inspectors.iter().flat_map(|inspector| inspector.whys());
+        let of_machines = of_machines.filter(|(_, record)| record.why != machinist_plan::Why::settled());
+        let of_nodes = self.cloud_controller_manager.iter().flat_map(|running| running.inspector().whys());
+        let of_nodes = of_nodes.filter(|(_, record)| record.why != machinist_plan::ccm::Why::settled());
+        let of_machines = of_machines.map(|(key, record)| format!("{key}: {}", record.why));
+        of_machines.chain(of_nodes.map(|(key, record)| format!("{key}: {}", record.why)))
+    }
+
     /// Waits until a part of the cluster ends, which is always an error.
     pub(super) async fn ended(&mut self) -> anyhow::Error {
         tokio::select! {
             ended = self.manager.ended() => ended.into(),
             ended = self.machine_controller.ended() => ended.into(),
+            ended = ended(&mut self.cloud_controller_manager) => ended.into(),
             failed = self.api_server.failed() => failed,
             Some(part) = self.parts.join_next() => match part {
                 Ok(error) => error,
@@ -161,8 +190,10 @@ impl Cluster {
 
     /// Stops everything, controllers first.
     pub(super) async fn stop(self) {
-        let Self { api_server, fleet, manager, machine_controller, mut parts, .. } = self;
-        drop((manager, machine_controller, fleet));
+        let Self {
+            api_server, fleet, manager, machine_controller, cloud_controller_manager, mut parts, ..
+        } = self;
+        drop((manager, machine_controller, cloud_controller_manager, fleet));
         parts.shutdown().await;
         api_server.shutdown().await;
     }
@@ -176,10 +207,10 @@ fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
         true => Purpose::GoOn(&manifest.namespace),
     };
     match &args.data_dir {
-        Some(path) => data_folder::open(path, config, purpose),
+        Some(path) => data_folder::open(path, config, args.cloud, purpose),
         None => Ok(Opened {
             server: Server::new(config),
-            cloud: Cloud::in_memory(Settings::default(), Clock::wall()),
+            cloud: Backend::in_memory(args.cloud),
             is_continued: false,
             note: None,
             remarks: Vec::new(),
@@ -188,11 +219,19 @@ fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
     }
 }
 
+/// Waits until the cloud controller manager ends; forever if it does not run.
+async fn ended(running: &mut Option<controllers::Running>) -> Ended {
+    match running {
+        Some(running) => running.ended().await,
+        None => pending().await,
+    }
+}
+
 fn clients(server: &Server, user_agent: &str) -> Clients {
     Clients { control: embedded::client(server, user_agent), target: embedded::client(server, user_agent) }
 }
 
-fn options(namespace: &str, component: &'static str) -> ProcessOptions {
+pub(super) fn options(namespace: &str, component: &'static str) -> ProcessOptions {
     let mut options = ProcessOptions::new(namespace, component);
     options.seed = wiring::seed();
     options.instance = wiring::host_name();
@@ -215,24 +254,11 @@ pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Serves the cloud's API, with its ledger, settings and faults. Returns its URL.
-async fn serve_cloud(
-    parts: &mut JoinSet<anyhow::Error>,
-    cloud: &Cloud,
-    address: SocketAddr,
-) -> anyhow::Result<String> {
-    let server =
-        machinist_cloud_sim::http::Server::bind(cloud.clone(), address).await.context("--cloud-listen")?;
-    let url = server.url();
-    parts.spawn(async move {
-        server.serve(std::future::pending()).await;
-        anyhow::anyhow!("the simulated cloud stopped listening")
-    });
-    Ok(url)
-}
-
 /// Serves the HTTP endpoints of a controller. Returns its URL.
-async fn serve_inspector(parts: &mut JoinSet<anyhow::Error>, inspector: Inspector) -> anyhow::Result<String> {
+async fn serve_inspector<C: Contract>(
+    parts: &mut JoinSet<anyhow::Error>,
+    inspector: ProcessInspector<C>,
+) -> anyhow::Result<String> {
     let listener = listen(any_loopback_port()).await?;
     let url = format!("http://{}", listener.local_addr()?);
     parts.spawn(async move { match serve(listener, inspector).await {} });

@@ -4,7 +4,7 @@
 //! lock            held while a process uses it      state.redb                   the API server's objects
 //! ledger.jsonl    every instance of the cloud       ca.crt, ca.key, tokens.key   signing keys
 //! up.json         the applied namespace             disks                        files of the instances
-//!                                                   kubeconfig                   written at each start
+//! hcloud          a stand-in, instead of ledger     kubeconfig                   written at each start
 //! ```
 //!
 //! Files are created in this order: lock, ledger, state, keys, and the rest. So if a first start is
@@ -21,21 +21,24 @@ use machinist_apiserver::{Config, Folder, Kept, Key, Server, StorageError};
 use machinist_cloud_sim::{Clock, Cloud, Entry, Ledger};
 use machinist_node_sim::Identity;
 
+use super::cloud::{Backend, HCLOUD};
 use super::earlier_run::{self, NOTE_FILE, Note};
+use crate::args::UpCloud;
 use crate::embedded::data_folder::{
     self, API_SERVER_FILE, Command, KEY_FILES, KUBECONFIG_FILE, LOCK_FILE, STATE_FILE,
 };
 use crate::output;
-use crate::wiring::{self, LEDGER_FILE, in_shell, set_aside};
+use crate::wiring::{LEDGER_FILE, in_shell, set_aside};
 
 /// Files that the API server or `up` creates after the state. If one of them exists, there was a
 /// state.
 const MADE_AFTER_THE_STATE: [&str; 4] = [KEY_FILES[0], KEY_FILES[1], KEY_FILES[2], NOTE_FILE];
 /// Files that an interrupted first start may leave.
-const OURS: [&str; 9] = [
+const OURS: [&str; 10] = [
     LOCK_FILE,
     STATE_FILE,
     LEDGER_FILE,
+    HCLOUD,
     "disks",
     KUBECONFIG_FILE,
     KEY_FILES[0],
@@ -59,7 +62,7 @@ pub(super) enum Purpose<'a> {
 /// API server and cloud, with the state of an earlier run if there is one.
 pub(super) struct Opened {
     pub server: Server,
-    pub cloud: Cloud,
+    pub cloud: Backend,
     /// Whether the directory had a state.
     pub is_continued: bool,
     /// Note of an earlier run to continue with.
@@ -81,16 +84,22 @@ pub(super) struct Strangers {
 /// # Errors
 /// If the directory cannot be used. The error names the file and the fix, and says that nothing was
 /// changed.
-pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow::Result<Opened> {
+pub(super) fn open(
+    path: &Path,
+    config: Config,
+    cloud: UpCloud,
+    purpose: Purpose<'_>,
+) -> anyhow::Result<Opened> {
     refuse_that_of_api_server(path)?;
     // Only Machinist creates the state. A ledger without a state belongs to `machinist sim-cloud`.
     data_folder::refuse_that_of_others(path, &[STATE_FILE, LEDGER_FILE], &OURS)?;
+    cloud.refuse_that_of_another(path)?;
     // The directory is locked before its files are checked.
     let folder = Folder::open(path).map_err(|error| refusal(path, error))?;
     // `api-server` may have used the directory before it was locked.
     refuse_that_of_api_server(path)?;
     if !Folder::holds_state(path) {
-        return begin(path, config, folder);
+        return begin(path, config, cloud, folder);
     }
     let kept = Kept::open(folder).map_err(|error| refusal(path, error))?;
     kept.check_keys(&config).map_err(|error| refusal(path, error))?;
@@ -100,18 +109,20 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
         (Purpose::Apply(namespace) | Purpose::GoOn(namespace), _) => namespace,
     };
     let stored = Stored::read(&kept);
-    let kept_ledger = wiring::read_ledger(path)?;
+    let kept_ledger = cloud.read_ledger(path)?;
     let ledger = kept_ledger.as_ref().map(|kept| kept.ledger(&Clock::wall()));
     let (unknown, unserved): (Vec<_>, Vec<_>) =
         stored.unknown_to(ledger.as_ref()).into_iter().partition(|it| it.machine.namespace() == served);
     if let Some(first) = unknown.first() {
-        let refusal = without_instances(path, ledger.as_ref(), &unknown, first);
+        let refusal = without_instances(path, cloud.ledger_file(), ledger.as_ref(), &unknown, first);
         bail!("--data-dir {}: {refusal}", path.display());
     }
 
     let has_ledger = ledger.is_some();
-    let cloud = wiring::resume_ledger(path, kept_ledger)?;
-    let ledger = cloud.ledger();
+    let disks = cloud.disks(path);
+    let ledger_file = path.join(cloud.ledger_file());
+    let cloud = cloud.resume(path, kept_ledger)?;
+    let ledger = cloud.machines().ledger();
     let mut remarks = Vec::new();
     if is_lost && let Some(note) = &note {
         remarks.push(format!(
@@ -123,15 +134,14 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
     // The ledger is created before the state. A state without a ledger means that the ledger was
     // lost.
     if !has_ledger {
-        let file = path.join(LEDGER_FILE);
         remarks.push(format!(
             "{} is missing. No Machine in namespace {served} names an instance, so the cloud starts a new ledger",
-            file.display()
+            ledger_file.display()
         ));
     }
     remarks.extend(told_of_unserved(&unserved, served));
     let strangers = stored.strangers_in(&ledger);
-    remarks.extend(stored.lost_disks(path, &cloud, &ledger));
+    remarks.extend(stored.lost_disks(&disks, cloud.machines(), &ledger));
     if note.is_some() {
         remarks.extend(data_folder::told_of_lost_kubeconfig(path));
     }
@@ -147,23 +157,23 @@ pub(super) fn open(path: &Path, config: Config, purpose: Purpose<'_>) -> anyhow:
 }
 
 /// Returns the missing files that the next start needs.
-pub(super) fn lost(path: &Path) -> Vec<&'static str> {
-    let needed = [STATE_FILE, LEDGER_FILE, KEY_FILES[0], KEY_FILES[1], KEY_FILES[2]];
+pub(super) fn lost(path: &Path, cloud: UpCloud) -> Vec<&'static str> {
+    let needed = [&[STATE_FILE][..], cloud.state_files(), &KEY_FILES].concat();
     let there = data_folder::files(path, &needed);
     needed.into_iter().filter(|name| !there.contains(name)).collect()
 }
 
 /// Makes the first start in a directory.
-fn begin(path: &Path, config: Config, folder: Folder) -> anyhow::Result<Opened> {
+fn begin(path: &Path, config: Config, cloud: UpCloud, folder: Folder) -> anyhow::Result<Opened> {
     let lost = data_folder::files(path, &MADE_AFTER_THE_STATE);
-    let ledger = wiring::read_ledger(path)?;
+    let ledger = cloud.read_ledger(path)?;
     let alive = ledger.as_ref().map_or(0, |kept| kept.ledger(&Clock::wall()).alive().count());
     if !lost.is_empty() || 0 < alive {
-        bail!("--data-dir {}: {}", path.display(), without_state(path, &lost, alive));
+        bail!("--data-dir {}: {}", path.display(), without_state(path, cloud.ledger_file(), &lost, alive));
     }
     // The ledger is created before the state. If this start is killed in between, the next one is a
     // first start again.
-    let cloud = wiring::resume_ledger(path, ledger)?;
+    let cloud = cloud.resume(path, ledger)?;
     let server = Kept::open(folder).and_then(|kept| Server::resume(config, kept));
     let server = server.map_err(|error| refusal(path, error))?;
     Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new(), strangers: None })
@@ -184,7 +194,7 @@ fn refuse_that_of_api_server(path: &Path) -> anyhow::Result<()> {
     );
 }
 
-fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
+fn without_state(folder: &Path, ledger_file: &str, there: &[&str], alive: usize) -> String {
     let file = folder.join(STATE_FILE);
     let mut found = Vec::new();
     if !there.is_empty() {
@@ -196,7 +206,7 @@ fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
         count => (format!("{count} instances are"), "these instances"),
     };
     if 0 < alive {
-        found.push(format!("{instances} alive in {}", folder.join(LEDGER_FILE).display()));
+        found.push(format!("{instances} alive in {}", folder.join(ledger_file).display()));
     }
     format!(
         "{} (the API server's objects) is missing, but {}. Nothing was changed. Restore {STATE_FILE} from a backup, or start again \
@@ -209,11 +219,12 @@ fn without_state(folder: &Path, there: &[&str], alive: usize) -> String {
 
 fn without_instances(
     folder: &Path,
+    ledger_file: &str,
     ledger: Option<&Ledger>,
     unknown: &[Unknown<'_>],
     first: &Unknown<'_>,
 ) -> String {
-    let (file, state, note) = (folder.join(LEDGER_FILE), folder.join(STATE_FILE), folder.join(NOTE_FILE));
+    let (file, state, note) = (folder.join(ledger_file), folder.join(STATE_FILE), folder.join(NOTE_FILE));
     let knows = match ledger.map(|ledger| ledger.ever().len()) {
         None => "is missing".to_owned(),
         Some(0) => "is empty".to_owned(),
@@ -233,7 +244,7 @@ fn without_instances(
     };
     let namespace = first.machine.namespace();
     format!(
-        "{} {knows}, but in {} {machines} {} of Machine {}. {so}. Nothing was changed. Restore {LEDGER_FILE} from a backup. Without a \
+        "{} {knows}, but in {} {machines} {} of Machine {}. {so}. Nothing was changed. Restore {ledger_file} from a backup. Without a \
          backup, you can keep everything except {these} in three steps. First let the controllers serve an unused namespace: echo \
          '{{\"namespace\":\"{UNUSED_NAMESPACE}\"}}' > {note_file} && machinist up --data-dir {data_dir}. Then set metadata.finalizers \
          of {these} and of {nodes} to null, and delete them with kubectl. Then stop `up` and start it again after: echo \
@@ -390,7 +401,11 @@ impl Stored {
         let recorded = self.recorded().map(|(machine, recorded)| (&*recorded.instance, (machine, recorded)));
         let recorded: BTreeMap<&str, _> = recorded.collect();
         let strangers = ledger.alive().filter(|entry| {
-            let is_made_for = entry.key.as_ref().is_some_and(|key| uids.contains(key.as_str()));
+            // A label of a server of the stand-in has the key; an instance of the simulated cloud
+            // has a field for it.
+            let keys = entry.tags.values().map(String::as_str);
+            let is_made_for =
+                keys.chain(entry.key.as_ref().map(|key| key.as_str())).any(|key| uids.contains(key));
             let named = recorded.get(entry.id.as_str());
             !is_made_for && !named.is_some_and(|(machine, recorded)| machine.has(recorded, entry))
         });
@@ -400,7 +415,7 @@ impl Stored {
     }
 
     /// Returns a remark about machines that have registered and lost the certificate on their disk.
-    fn lost_disks(&self, path: &Path, cloud: &Cloud, ledger: &Ledger) -> Option<String> {
+    fn lost_disks(&self, disks: &Path, cloud: &Cloud, ledger: &Ledger) -> Option<String> {
         let lost = ledger.alive().filter(|entry| {
             let has_joined = entry.boots().is_some() && self.nodes.contains(entry.name.as_str());
             has_joined && !matches!(Identity::load(&cloud.disk(&entry.id)), Ok(Some(_)))
@@ -414,7 +429,7 @@ impl Stored {
         Some(format!(
             "{count} in {}, such as {}. A machine without certificate cannot rejoin: its Node becomes NotReady, and its Machine is \
              replaced after the health timeout",
-            path.join("disks").display(),
+            disks.display(),
             first.name
         ))
     }
@@ -422,15 +437,18 @@ impl Stored {
 
 impl Strangers {
     /// Returns a remark with the command that deletes such an instance.
-    pub(super) fn told(&self, cloud_url: &str) -> String {
+    pub(super) fn told(&self, cloud: UpCloud, control_url: &str) -> String {
         let Self { count, first: Entry { id, name, .. } } = self;
         let count = match count {
             1 => "1 instance in the cloud belongs".to_owned(),
             count => format!("{count} instances in the cloud belong"),
         };
+        let delete = match cloud {
+            UpCloud::Sim => format!("curl -d '{{\"id\":\"{id}\"}}' {control_url}/kill"),
+            UpCloud::Hcloud => format!("curl -X DELETE {control_url}/servers/{}", id.identity()),
+        };
         format!(
-            "{count} to no Machine, such as {id} ({name}). The controllers do not delete unknown instances. To delete this one: curl -d \
-             '{{\"id\":\"{id}\"}}' {cloud_url}/admin/kill"
+            "{count} to no Machine, such as {id} ({name}). The controllers do not delete unknown instances. To delete this one: {delete}"
         )
     }
 }

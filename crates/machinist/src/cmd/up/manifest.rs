@@ -18,13 +18,15 @@ use machinist_api::MachineClass;
 use machinist_api::manifest::ManifestObject;
 use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::Server;
-use machinist_driver_sim::ProviderSpec;
 
 use super::view::{Awaited, Identity};
+use crate::args::UpCloud;
 use crate::documents::{self, DEFAULT_NAMESPACE, Written, refusal};
 
 /// Manifest that is applied without `--manifest`.
 const QUICK_START: &str = include_str!("../../../quickstart.yaml");
+/// The same for `--cloud hcloud`.
+const QUICK_START_HCLOUD: &str = include_str!("../../../quickstart-hcloud.yaml");
 
 /// Kinds that create machines, in the order of deletion. Owners come first, or they would replace
 /// their deleted objects.
@@ -42,10 +44,14 @@ pub(super) struct Manifest {
 ///
 /// # Errors
 /// If an object is invalid. The error names the file, the document and the field.
-pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Manifest> {
+pub(super) fn read(cloud: UpCloud, files: &[PathBuf]) -> anyhow::Result<Manifest> {
     let mut objects = Vec::new();
     if files.is_empty() {
-        documents::append(&mut objects, "the built-in quick start", QUICK_START)?;
+        let quick_start = match cloud {
+            UpCloud::Sim => QUICK_START,
+            UpCloud::Hcloud => QUICK_START_HCLOUD,
+        };
+        documents::append(&mut objects, "the built-in quick start", quick_start)?;
     }
     for file in files {
         documents::append_file(&mut objects, &format!("manifest {}", file.display()), file)?;
@@ -56,20 +62,18 @@ pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Manifest> {
             bail!("{}: {invalid}", it.title());
         }
         if let Some(class) = it.object.decode::<MachineClass>() {
-            check_provider_spec(&class).map_err(|why| anyhow!("{}: {why}", it.title()))?;
+            check_provider_spec(cloud, &class).map_err(|why| anyhow!("{}: {why}", it.title()))?;
         }
     }
     let namespace = machine_namespace(&objects)?;
     Ok(Manifest { objects, namespace })
 }
 
-/// Checks the providerSpec of a class for the simulated cloud, the only cloud in `up`.
-fn check_provider_spec(class: &MachineClass) -> Result<(), String> {
+/// Checks the providerSpec of a class for the cloud of this run.
+fn check_provider_spec(cloud: UpCloud, class: &MachineClass) -> Result<(), String> {
     match class.provider.as_deref() {
-        None | Some("sim") => {
-            ProviderSpec::parse(&class.provider_spec).map(drop).map_err(|error| error.message)
-        }
-        Some(_) => Ok(()),
+        Some(other) if other != cloud.name() => Ok(()),
+        Some(_) | None => cloud.check(&class.provider_spec),
     }
 }
 

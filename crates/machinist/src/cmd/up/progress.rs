@@ -7,9 +7,10 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::cloud::TOKEN;
 use super::view::{Awaited, Change};
 use super::writes::WritesPerMachine;
-use crate::args::{Format, UpArgs};
+use crate::args::{Format, UpArgs, UpCloud};
 use crate::embedded::data_folder::enumerated;
 use crate::output;
 use crate::progress::{Form, Progress};
@@ -31,8 +32,13 @@ pub(super) struct Reachable<'a> {
     pub api_server: &'a str,
     /// Path of the administrator's kubeconfig.
     pub kubeconfig: &'a Path,
-    /// URL of the simulated cloud.
+    /// URL of the cloud for its clients.
     pub cloud: &'a str,
+    #[serde(skip)]
+    pub which: UpCloud,
+    /// URL of the cloud's functions for its operator.
+    #[serde(skip)]
+    pub control: &'a str,
     /// Namespace that the controllers serve.
     pub namespace: &'a str,
     /// Object of the manifest for the example commands.
@@ -54,9 +60,9 @@ pub(super) struct Stopped<'a> {
 #[derive(Debug)]
 pub(super) enum State<'a> {
     /// Stored in this directory.
-    Kept(&'a Path),
+    Kept(&'a Path, UpCloud),
     /// Stored in this directory, but these files were deleted during the run.
-    Lost(&'a Path, Vec<&'static str>),
+    Lost(&'a Path, UpCloud, Vec<&'static str>),
     /// Not stored: there was no `--data-dir`.
     NeverKept,
 }
@@ -121,8 +127,8 @@ impl Progress {
         }
         let Stopped { instances_alive, state, kubeconfig_kept } = what;
         let (kept_in, lost_files) = match state {
-            State::Kept(folder) => (Some(*folder), None),
-            State::Lost(_, files) => (None, Some(files.as_slice())),
+            State::Kept(folder, _) => (Some(*folder), None),
+            State::Lost(_, _, files) => (None, Some(files.as_slice())),
             State::NeverKept => (None, None),
         };
         let fields = Fields {
@@ -226,12 +232,21 @@ pub(super) fn readiness(ready: bool) -> &'static str {
 }
 
 fn render_reachable(at: &Reachable<'_>) -> String {
-    let Reachable { api_server, kubeconfig, cloud, namespace, example } = at;
+    let Reachable { api_server, kubeconfig, cloud, which, control, namespace, example } = at;
     let kubeconfig = kubeconfig.display();
     let flag = if *namespace == "default" { String::new() } else { format!(" -n {namespace}") };
+    let (about_cloud, list_instances) = match which {
+        UpCloud::Sim => {
+            (format!("simulated; {control}/ledger lists all instances"), format!("curl {control}/ledger"))
+        }
+        UpCloud::Hcloud => (
+            format!("stands in for Hetzner Cloud; {control}/servers lists all servers ever created"),
+            format!("HCLOUD_ENDPOINT={cloud} HCLOUD_TOKEN={TOKEN} hcloud server list"),
+        ),
+    };
     let mut text = format!(
         "API server   {api_server}\n\
-         Cloud        {cloud} (simulated; {cloud}/admin/ledger lists all instances)\n\
+         Cloud        {cloud} ({about_cloud})\n\
          Kubeconfig   {kubeconfig}\n\
          Namespace    {namespace} (the controllers ignore machine objects in other namespaces)\n\
          \n\
@@ -251,10 +266,13 @@ fn render_reachable(at: &Reachable<'_>) -> String {
         Some(Awaited::Machine(_, name)) => {
             [format!("kubectl get machines --watch{flag}"), format!("machinist why machine/{name}{flag}")]
         }
-        None => [format!("kubectl get machines --watch{flag}"), format!("curl {cloud}/admin/ledger")],
+        None => [format!("kubectl get machines --watch{flag}"), list_instances.clone()],
     };
     for example in examples {
         text.push_str(&format!("  {example}\n"));
+    }
+    if *which == UpCloud::Hcloud && example.is_some() {
+        text.push_str(&format!("  {list_instances}\n"));
     }
     text.push('\n');
     text
@@ -265,17 +283,16 @@ fn render_stopped(what: &Stopped<'_>) -> String {
     let mut text =
         format!("Stopped the API server, the controllers and {instances_alive} simulated instances");
     match state {
-        State::Kept(folder) => {
-            let folder = folder.display();
+        State::Kept(folder, cloud) => {
+            let (command, folder) = (cloud.command_line(folder), folder.display());
             text.push_str(&format!(
-                "; the API server's objects, the cloud's ledger and its machines are kept in {folder}; continue with: machinist up \
-                 --data-dir {folder}"
+                "; the API server's objects, the cloud's ledger and its machines are kept in {folder}; continue with: {command}"
             ));
         }
-        State::Lost(folder, files) => {
-            let (folder, files) = (folder.display(), enumerated(files));
+        State::Lost(folder, cloud, files) => {
+            let (command, folder, files) = (cloud.command_line(folder), folder.display(), enumerated(files));
             text.push_str(&format!(
-                "; {folder} lost {files} during this run; machinist up --data-dir {folder} will report whether it can continue"
+                "; {folder} lost {files} during this run; {command} will report whether it can continue"
             ));
         }
         State::NeverKept => text.push_str("; their state is not kept (use --data-dir to keep it)"),
@@ -289,7 +306,8 @@ fn render_stopped(what: &Stopped<'_>) -> String {
 fn render_summary(summary: &Summary) -> String {
     let Summary { result, wanted, machines, running, nodes_ready, instances_alive, instances_ever, .. } =
         summary;
-    let WritesPerMachine { machine_controller, manager, events } = summary.writes_per_machine;
+    let WritesPerMachine { machine_controller, manager, cloud_controller_manager, events } =
+        summary.writes_per_machine;
     let what = match result {
         End::Ready => "Ready",
         End::Gone => "Gone",
@@ -300,9 +318,13 @@ fn render_summary(summary: &Summary) -> String {
         (End::Gone, 0) => "no machine is left".to_owned(),
         _ => render_counts(*running, *wanted, *machines, *nodes_ready),
     };
+    let of_ccm = match cloud_controller_manager {
+        0.0 => String::new(),
+        writes => format!("cloud controller manager {writes}, "),
+    };
     format!(
         "{what}: {counts}, {instances_alive} instances alive of {instances_ever} ever created; writes per machine: machine \
-         controller {machine_controller}, manager {manager}, events {events}"
+         controller {machine_controller}, manager {manager}, {of_ccm}events {events}"
     )
 }
 

@@ -39,6 +39,9 @@ const WARNED_OF: [(&str, &str); 5] = [
 const MOST_WARNED_OF: usize = 4096;
 const MOST_WARNINGS: usize = 64;
 
+/// Taint of a Node that a cloud controller manager has not initialised.
+const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
+
 /// Phase of a Machine with a healthy Node.
 const RUNNING: &str = "Running";
 
@@ -631,9 +634,14 @@ fn controller_uid(object: &Value) -> Option<String> {
     text(&controller["uid"])
 }
 
+/// Returns whether pods may run on a Node: its kubelet is ready, and a cloud controller manager has
+/// initialised it.
 fn is_node_ready(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array();
-    conditions.is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "True"))
+    let any = |list: &Value, is_it: &dyn Fn(&Value) -> bool| {
+        list.as_array().is_some_and(|all| all.iter().any(is_it))
+    };
+    any(&node["status"]["conditions"], &|it| it["type"] == "Ready" && it["status"] == "True")
+        && !any(&node["spec"]["taints"], &|it| it["key"] == UNINITIALIZED)
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -762,6 +770,12 @@ mod tests {
         world.node_is("node-b", "Unknown").await;
         assert!(!world.view.is_ready(&awaited), "a Node is not ready");
         world.node_is("node-b", "True").await;
+        assert!(world.view.is_ready(&awaited));
+        let taints = |taints: Value| json!({"spec": {"taints": taints}});
+        let uninitialized = taints(json!([{"key": UNINITIALIZED, "value": "true", "effect": "NoSchedule"}]));
+        world.send("PATCH", "/api/v1/nodes/node-b", uninitialized).await;
+        assert!(!world.view.is_ready(&awaited), "the cloud controller manager has not initialised a Node");
+        world.send("PATCH", "/api/v1/nodes/node-b", taints(Value::Null)).await;
         assert!(world.view.is_ready(&awaited));
 
         world.set_status(json!({"readyReplicas": 1})).await;

@@ -7,15 +7,18 @@ use serde::Serialize;
 pub(super) const MANAGER: &str = "machinist-manager";
 /// User-Agent of the machine controller.
 pub(super) const MACHINE_CONTROLLER: &str = "machinist-machine-controller";
+/// User-Agent of the cloud controller manager.
+pub(super) const CLOUD_CONTROLLER_MANAGER: &str = "machinist-cloud-controller-manager";
 /// User-Agent of `up` itself, which applies and deletes manifests.
 pub(super) const UP: &str = "machinist-up";
 
-/// Writes of the two controllers since the start.
+/// Writes of the controllers since the start.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Writes {
     machine_controller: u32,
     manager: u32,
-    /// Writes of Events by both controllers.
+    cloud_controller_manager: u32,
+    /// Writes of Events by all controllers.
     events: u32,
 }
 
@@ -27,7 +30,9 @@ pub(super) struct WritesPerMachine {
     pub machine_controller: f64,
     /// Writes by the manager, without Events.
     pub manager: f64,
-    /// Writes of Events by both controllers.
+    /// Writes by the cloud controller manager, without Events; zero if it does not run.
+    pub cloud_controller_manager: f64,
+    /// Writes of Events by all controllers.
     pub events: f64,
 }
 
@@ -39,12 +44,15 @@ impl Writes {
         }
         let is_eviction = request.resource == "pods" && request.subresource == "eviction";
         let count = match request.user_agent.as_str() {
-            MANAGER | MACHINE_CONTROLLER if request.resource == "events" => &mut self.events,
+            MANAGER | MACHINE_CONTROLLER | CLOUD_CONTROLLER_MANAGER if request.resource == "events" => {
+                &mut self.events
+            }
             // An eviction is repeated until the budget allows it, so it is not a cost of the
             // machine.
             MACHINE_CONTROLLER if is_eviction => return,
             MACHINE_CONTROLLER => &mut self.machine_controller,
             MANAGER => &mut self.manager,
+            CLOUD_CONTROLLER_MANAGER => &mut self.cloud_controller_manager,
             _ => return,
         };
         *count += 1;
@@ -59,6 +67,7 @@ impl Writes {
         WritesPerMachine {
             machine_controller: share(self.machine_controller),
             manager: share(self.manager),
+            cloud_controller_manager: share(self.cloud_controller_manager),
             events: share(self.events),
         }
     }
@@ -95,12 +104,21 @@ mod tests {
             request(MANAGER, "create", "machines", ""),
             request(MANAGER, "delete", "machines", ""),
             request(MANAGER, "patch", "events", ""),
+            request(CLOUD_CONTROLLER_MANAGER, "patch", "nodes", "status"),
+            request(CLOUD_CONTROLLER_MANAGER, "patch", "nodes", ""),
+            request(CLOUD_CONTROLLER_MANAGER, "create", "events", ""),
             request(UP, "create", "machinedeployments", ""),
         ] {
             writes.take_in(&request);
         }
         let per_machine = writes.per_machine(2);
-        assert_eq!(per_machine, WritesPerMachine { machine_controller: 0.5, manager: 1.0, events: 1.0 });
+        let expected = WritesPerMachine {
+            machine_controller: 0.5,
+            manager: 1.0,
+            cloud_controller_manager: 1.0,
+            events: 1.5,
+        };
+        assert_eq!(per_machine, expected);
         assert_eq!(writes.per_machine(0).manager, 0.0);
     }
 }

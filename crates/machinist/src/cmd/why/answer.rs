@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use machinist_api::{GoDuration, Machine, OperationState};
-use machinist_controllers::{Explanation, render_why};
+use machinist_controllers::render_why;
+use machinist_core::{ContractReason, Why};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -86,10 +87,10 @@ pub(super) struct Answer {
 
 impl Reported {
     /// Converts the result of the planner to the format of a controller.
-    pub(super) fn of(explanation: &Explanation) -> Self {
-        let mut rendered = render_why(&explanation.why);
-        rendered["decidedAt"] = Value::from(explanation.at.to_string());
-        rendered["actions"] = Value::from(explanation.actions.clone());
+    pub(super) fn of<R: ContractReason>(why: &Why<R>, at: Timestamp, actions: &[String]) -> Self {
+        let mut rendered = render_why(why);
+        rendered["decidedAt"] = Value::from(at.to_string());
+        rendered["actions"] = Value::from(actions.to_vec());
         serde_json::from_value(rendered).expect("a rendered reason has all fields of one")
     }
 }

@@ -1,5 +1,8 @@
 //! Requests to a running controller.
 
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -9,10 +12,14 @@ use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Reported;
+use crate::args::WrongFlags;
+use crate::output;
 
 /// Timeout of a request. A controller answers from memory, so it needs less.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
@@ -67,33 +74,126 @@ impl Asked {
     }
 }
 
+/// How controllers with TLS are asked.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Trust {
+    /// DER certificates of the CAs that sign the certificates of controllers. Without them, the
+    /// certificate of a controller is not checked.
+    pub authorities: Option<Vec<Vec<u8>>>,
+    /// Bearer token; sent only to a controller whose certificate was checked, or to this host.
+    pub token: Option<String>,
+}
+
+impl Trust {
+    /// Reads the files of `--controller-ca` and `--controller-token-file`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or the CA is not PEM.
+    pub(super) fn read(ca: Option<&Path>, token: Option<&Path>) -> anyhow::Result<Self> {
+        let text = |file: &Path| {
+            std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))
+        };
+        let authorities = ca.map(|file| {
+            let pem = text(file)?;
+            let parsed: Result<Vec<_>, _> =
+                CertificateDer::pem_slice_iter(pem.as_bytes()).map(|it| it.map(|it| it.to_vec())).collect();
+            parsed.map_err(|_| anyhow::anyhow!("--controller-ca {}: expected PEM", file.display()))
+        });
+        let token = token.map(|file| Ok::<_, anyhow::Error>(text(file)?.trim().to_owned())).transpose()?;
+        Ok(Self { authorities: authorities.transpose()?, token })
+    }
+
+    /// Checks that the token can be sent to all of these controllers.
+    ///
+    /// # Errors
+    /// If nothing proves who gets the token: without a CA, for a URL with another host.
+    pub(super) fn check(&self, urls: &[String]) -> Result<(), WrongFlags> {
+        let is_unproven = |url: &&String| url.starts_with("https:") && !self.may_send_token(url);
+        match urls.iter().find(is_unproven) {
+            Some(url) if self.token.is_some() => Err(WrongFlags::new(format!(
+                "--controller-token-file: expected --controller-ca, which checks {url} before it gets the token. \
+                 Only a loopback address, such as a forwarded port, needs none"
+            ))),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn may_send_token(&self, url: &str) -> bool {
+        self.authorities.is_some() || is_loopback(url)
+    }
+}
+
+/// Whether the host of a URL is this host. `kubectl port-forward` checks who is behind such a port.
+fn is_loopback(url: &str) -> bool {
+    let Ok(uri) = url.parse::<http::Uri>() else { return false };
+    let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
 /// Asks a controller about one object; `None` if it does not know the object.
-pub(super) async fn ask(url: &str, path: &str) -> anyhow::Result<Option<Reported>> {
-    get(url, path).await
+pub(super) async fn ask(url: &str, path: &str, trust: &Trust) -> anyhow::Result<Option<Reported>> {
+    get(url, path, trust).await
 }
 
 /// Asks a controller for its component and namespace; `None` without an answer.
-pub(super) async fn ask_what_it_serves(url: &str) -> Option<Serves> {
-    get(url, "/serves").await.ok()?
+pub(super) async fn ask_what_it_serves(url: &str, trust: &Trust) -> Option<Serves> {
+    get(url, "/serves", trust).await.ok()?
 }
 
-async fn get<T: DeserializeOwned>(url: &str, path: &str) -> anyhow::Result<Option<T>> {
-    let answer = tokio::time::timeout(ANSWER_WITHIN, request(url, path)).await;
+async fn get<T: DeserializeOwned>(url: &str, path: &str, trust: &Trust) -> anyhow::Result<Option<T>> {
+    let answer = tokio::time::timeout(ANSWER_WITHIN, request(url, path, trust)).await;
     answer.unwrap_or_else(|_| bail!("no answer within {} s", ANSWER_WITHIN.as_secs()))
 }
 
-async fn request<T: DeserializeOwned>(url: &str, path: &str) -> anyhow::Result<Option<T>> {
+async fn request<T: DeserializeOwned>(url: &str, path: &str, trust: &Trust) -> anyhow::Result<Option<T>> {
     let uri: http::Uri = format!("{}{path}", url.trim_end_matches('/')).parse().context("expected a URL")?;
-    if uri.scheme_str() != Some("http") {
-        bail!("expected http://ADDRESS:PORT");
+    match uri.scheme_str() {
+        Some("http") => {
+            let client: Client<_, Empty<Bytes>> =
+                Client::builder(TokioExecutor::new()).build(HttpConnector::new());
+            answer_of(client.get(uri).await.map_err(|error| unanswered(error.into()))?).await
+        }
+        Some("https") => {
+            let mut config = kube::Config::new(url.parse().context("expected a URL")?);
+            config.accept_invalid_certs = trust.authorities.is_none();
+            // A process that waits for its Lease answers 503, and the user wants to know that now.
+            config.default_retry = false;
+            config.root_cert.clone_from(&trust.authorities);
+            if trust.may_send_token(url) {
+                config.auth_info.token = trust.token.clone().map(Into::into);
+            }
+            let client = kube::Client::try_from(config).context("TLS")?;
+            let request = http::Request::get(path).body(kube::client::Body::empty()).context("a path")?;
+            answer_of(client.send(request).await.map_err(|error| unanswered(error.into()))?).await
+        }
+        Some(_) | None => bail!("expected http://ADDRESS:PORT or https://ADDRESS:PORT"),
     }
-    let client: Client<_, Empty<Bytes>> = Client::builder(TokioExecutor::new()).build(HttpConnector::new());
-    let response =
-        client.get(uri).await.map_err(|_| anyhow::anyhow!("no process answers at this address"))?;
+}
+
+/// The error of a request without an answer. An untrusted certificate is not a missing process.
+fn unanswered(error: anyhow::Error) -> anyhow::Error {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>());
+    if causes.any(|cause| cause.kind() == io::ErrorKind::ConnectionRefused) {
+        return anyhow::anyhow!("no process answers at this address");
+    }
+    anyhow::anyhow!("{}", output::one_line(&error))
+}
+
+/// Parses the answer of a controller.
+async fn answer_of<T: DeserializeOwned, B>(response: http::Response<B>) -> anyhow::Result<Option<T>>
+where
+    B: http_body_util::BodyExt<Data = Bytes>,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let status = response.status();
-    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES).collect().await;
+    let body = Limited::new(response.into_body(), MAX_ANSWER_BYTES);
+    let body = Box::pin(body).collect().await;
     match (status, body) {
         (StatusCode::NOT_FOUND, _) => Ok(None),
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => bail!(
+            "the controller requires permission to read /why. Use --controller-token-file, or start it with \
+             --authorization-always-allow-paths"
+        ),
         (StatusCode::SERVICE_UNAVAILABLE, _) => {
             bail!("the controller is not ready: it is not the leader, or it is still loading objects")
         }
@@ -102,5 +202,26 @@ async fn request<T: DeserializeOwned>(url: &str, path: &str) -> anyhow::Result<O
             Ok(Some(answer.context("the answer is not that of a controller")?))
         }
         (status, _) => bail!("the controller answered {status}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_ca_only_this_host_gets_the_token() {
+        let trust = Trust { authorities: None, token: Some("secret".to_owned()) };
+        let check = |url: &str| trust.check(&[url.to_owned()]);
+        for url in ["https://127.0.0.1:10258", "https://[::1]:10258", "https://localhost:1", "http://a:1"] {
+            assert!(check(url).is_ok(), "{url}");
+        }
+        for url in ["https://a:10258", "https://localhost.example:1", "https://localhost@a:1"] {
+            let told = check(url).expect_err(url).to_string();
+            assert!(told.contains(url) && told.contains("--controller-ca"), "{told}");
+            assert!(!told.contains("secret"), "{told}");
+        }
+        let trusted = Trust { authorities: Some(Vec::new()), ..trust.clone() };
+        assert!(trusted.check(&["https://a:10258".to_owned()]).is_ok());
     }
 }

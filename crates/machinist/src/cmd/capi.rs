@@ -1,0 +1,129 @@
+//! `machinist capi-docker` and `machinist capi-mailgun`: the Cluster API providers.
+
+mod permissions;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use machinist_controllers::capi::{CapiOptions, CapiProvider, DockerOptions, MailOptions, Serves};
+use machinist_instance::AccountId;
+use machinist_mailgun::{DEFAULT_BASE, Mailgun};
+use machinist_plan::capi::docker_machine;
+use machinist_plan::capi::mail::SEND_BOUND;
+
+use crate::args::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, ClusterArgs, ClusterFlag, WrongFlags};
+use crate::wiring::{self, LeaseName, Process};
+
+/// Namespace of the Lease outside of a pod.
+const LEASE_NAMESPACE: &str = "kube-system";
+/// The longest call of the engine: a change of a load balancer consists of several requests.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
+
+pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode> {
+    let settings = machinist_driver_docker::DockerOptions::from_env(|name| std::env::var(name).ok());
+    let settings = machinist_driver_docker::DockerOptions {
+        privileges: args.privileges,
+        ..settings.map_err(WrongFlags::new)?
+    };
+    let mut options = DockerOptions::new(Arc::new(wiring::docker::provider(settings).await?));
+    options.machines = Arc::new(docker_machine::Options {
+        image: args.node_image_template.clone(),
+        bootstrap_timeout: args.bootstrap_timeout,
+        ..docker_machine::Options::default()
+    });
+    let provider = Provider {
+        component: "capi-docker",
+        lease: &args.leader_elect_resource_name,
+        serves: Serves::Docker(options),
+        call_bound: LONGEST_CALL,
+    };
+    run(&args.common, provider).await
+}
+
+pub(crate) async fn run_mailgun(args: &CapiMailgunArgs) -> anyhow::Result<ExitCode> {
+    let (domain, key) = (required("MAILGUN_DOMAIN")?, required("MAILGUN_API_KEY")?);
+    let recipient = required("MAIL_RECIPIENT")?;
+    let base = variable("MAILGUN_API_BASE").unwrap_or_else(|| DEFAULT_BASE.to_owned());
+    let service = AccountId::of([base.as_bytes(), domain.as_bytes()]);
+    // The fingerprint does not reveal the key.
+    let credential = AccountId::of([base.as_bytes(), domain.as_bytes(), key.as_bytes()]);
+    let mailer = Mailgun::new(&base, &domain, key).context("MAILGUN_API_BASE")?;
+    let options = MailOptions {
+        mailer: Arc::new(mailer),
+        domain,
+        service: service.as_str().to_owned(),
+        recipient,
+        credential: credential.as_str().to_owned(),
+        process: format!("{}-{:016x}", wiring::host_name(), wiring::seed()),
+    };
+    let provider = Provider {
+        component: "capi-mailgun",
+        lease: &args.leader_elect_resource_name,
+        serves: Serves::Mailgun(options),
+        call_bound: SEND_BOUND,
+    };
+    run(&args.common, provider).await
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn required(name: &str) -> anyhow::Result<String> {
+    match variable(name) {
+        Some(value) => Ok(value),
+        None => bail!("missing required env {name}"),
+    }
+}
+
+/// One of the providers.
+struct Provider<'a> {
+    component: &'static str,
+    lease: &'a str,
+    serves: Serves,
+    call_bound: Duration,
+}
+
+async fn run(args: &CapiArgs, provider: Provider<'_>) -> anyhow::Result<ExitCode> {
+    let clusters = clusters(args);
+    let namespace = args.leader_elect_resource_namespace.clone().or_else(|| variable("POD_NAMESPACE"));
+    let namespace = namespace.unwrap_or_else(|| LEASE_NAMESPACE.to_owned());
+    let core = wiring::core_api_of(&clusters).await?;
+    let options = CapiOptions { serves: provider.serves, core, watch_filter: args.watch_filter.clone() };
+    let process = Process {
+        component: provider.component,
+        resources: &[],
+        clusters: &clusters,
+        listen: Some(args.health_addr),
+        secure: None,
+        lease: LeaseName { namespace: &namespace, name: provider.lease },
+        concurrency: args.concurrency,
+        leader: &args.leader,
+        permissions: permissions::needed(&options, &args.namespace),
+        metrics: None,
+        call_bound: Some(provider.call_bound),
+    };
+    tracing::info!(component = provider.component, core = ?options.core, "Serving a Cluster API provider");
+    let sync_period = args.sync_period;
+    process
+        .run(|clients, mut common, leadership| {
+            common.resync = sync_period;
+            CapiProvider::start(clients, common, options, leadership)
+        })
+        .await
+}
+
+/// The management cluster is the only one. Workload clusters are reached by their kubeconfigs.
+fn clusters(args: &CapiArgs) -> ClusterArgs {
+    ClusterArgs {
+        target_kubeconfig: args.kubeconfig.clone(),
+        control_kubeconfig: ClusterFlag::Unset,
+        namespace: args.namespace.clone(),
+        kube_api_qps: args.kube_api_qps,
+        kube_api_burst: args.kube_api_burst,
+        master: None,
+        kubeconfig_flag: "--kubeconfig",
+    }
+}

@@ -1,0 +1,42 @@
+//! The permissions of a Cluster API provider, and the consequence of each that is missing.
+
+use machinist_api::capi::{CORE_GROUP, GROUP};
+use machinist_controllers::capi::{CapiOptions, Serves};
+
+use crate::wiring::Needed;
+
+const NO_START: &str = "the process does not start its work";
+const NO_WORK: &str = "the process cannot record what it creates, so it creates nothing";
+const NO_STATUS: &str = "Cluster API never learns that the infrastructure is ready";
+
+/// Returns the permissions that these options need. `namespace` is empty for all namespaces.
+pub(super) fn needed(options: &CapiOptions, namespace: &str) -> Vec<Needed> {
+    let of = |group, resource, verbs, consequence| Needed {
+        group,
+        resource,
+        verbs,
+        namespace: Some(namespace.to_owned()).filter(|namespace| !namespace.is_empty()),
+        name: None,
+        consequence,
+    };
+    let mut all = vec![
+        of(CORE_GROUP, "clusters", &["get", "list", "watch"], NO_START),
+        of(CORE_GROUP, "machines", &["get", "list", "watch"], NO_START),
+        of("", "events", &["create", "patch"], "users see no Events"),
+    ];
+    let kinds: [(&str, &str); 2] = match options.serves {
+        Serves::Docker(_) => {
+            all.push(of("", "secrets", &["get"], "no machine gets its bootstrap data, and no Node its id"));
+            [("dockerclusters", "dockerclusters/status"), ("dockermachines", "dockermachines/status")]
+        }
+        Serves::Mailgun(_) => {
+            [("mailgunclusters", "mailgunclusters/status"), ("mailgunmachines", "mailgunmachines/status")]
+        }
+    };
+    for (kind, status) in kinds {
+        all.push(of(GROUP, kind, &["get", "list", "watch"], NO_START));
+        all.push(of(GROUP, kind, &["patch"], NO_WORK));
+        all.push(of(GROUP, status, &["patch"], NO_STATUS));
+    }
+    all
+}

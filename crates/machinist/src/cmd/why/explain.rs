@@ -1,0 +1,173 @@
+//! Explains one object from the API servers: the planner of its controller decides in this process.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use machinist_cloud_sim::{Clock, Cloud, Settings};
+use machinist_controllers::capi::{self, CapiOptions, DockerOptions, MailOptions, Serves};
+use machinist_controllers::ccm::{self, CcmOptions, Controllers};
+use machinist_controllers::{Clients, Key, MachineOptions, ProcessOptions, explain as explain_machine};
+use machinist_driver::Mailer;
+use machinist_driver_docker::DockerProvider;
+use machinist_driver_hcloud::{HcloudOptions, HcloudProvider, Http};
+use machinist_driver_sim::SimProvider;
+use machinist_instance::{Envelope, Error};
+use machinist_kube::ObjectKey;
+use machinist_plan::ccm::{route, service};
+use machinist_plan::{McmReason, Reason};
+use tokio::sync::watch;
+
+use super::answer::Reported;
+use crate::args::{ExplainedKind, InfrastructureKind, ObjectArg};
+use crate::cmd::cloud_controller_manager::{ANNOTATION_PREFIX, BALANCER_CLASS};
+use crate::wiring;
+
+/// The decision about one object, from the API servers only.
+pub(super) struct Explained {
+    pub reported: Reported,
+    /// Time of the decision.
+    pub at: Timestamp,
+    /// The Machine that the object waits for, if any.
+    pub waits_for: Option<ObjectArg>,
+}
+
+/// The controllers that decide about a kind.
+enum Deciding {
+    Machines(Key),
+    Cloud(ccm::Key),
+    Infrastructure(capi::Key),
+}
+
+/// Returns the key of an object as the answers of controllers spell it.
+pub(super) fn key_of(object: &ObjectArg, namespace: &str) -> String {
+    match deciding(object, namespace) {
+        Deciding::Machines(key) => key.to_string(),
+        Deciding::Cloud(key) => key.to_string(),
+        Deciding::Infrastructure(key) => key.to_string(),
+    }
+}
+
+/// Explains one object.
+pub(super) async fn explain(
+    clients: Clients,
+    namespace: &str,
+    object: &ObjectArg,
+) -> anyhow::Result<Explained> {
+    let mut process = ProcessOptions::new(namespace, "machinist-why");
+    process.seed = wiring::seed();
+    match deciding(object, namespace) {
+        Deciding::Machines(key) => {
+            // Only the validation of a providerSpec is used; no cloud call is made.
+            let provider = SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()));
+            let machine = MachineOptions::new(Arc::new(provider), namespace);
+            let explained = explain_machine(clients, process, machine, &key).await?;
+            Ok(Explained {
+                reported: Reported::of(&explained.why, explained.at, &explained.actions),
+                at: explained.at,
+                waits_for: waited_for(&explained.why.reason),
+            })
+        }
+        Deciding::Cloud(key) => {
+            let explained = ccm::explain(clients, process, cloud_options(object.kind), &key).await?;
+            Ok(Explained {
+                reported: Reported::of(&explained.why, explained.at, &explained.actions),
+                at: explained.at,
+                waits_for: None,
+            })
+        }
+        Deciding::Infrastructure(key) => {
+            let core = wiring::core_api(&clients.control).await?;
+            let options = CapiOptions { serves: serves(&key).await, core, watch_filter: None };
+            let explained = capi::explain(clients, process, options, &key).await?;
+            Ok(Explained {
+                reported: Reported::of(&explained.why, explained.at, &explained.actions),
+                at: explained.at,
+                waits_for: None,
+            })
+        }
+    }
+}
+
+/// Returns the provider of a kind, for its planner only. Nothing is changed, and no mail is sent.
+async fn serves(key: &capi::Key) -> Serves {
+    match key {
+        capi::Key::DockerCluster(_) | capi::Key::DockerMachine(_) => {
+            // The engine of the controller is not known here, so this one is compared with it.
+            let settings = machinist_driver_docker::DockerOptions::from_env(|name| std::env::var(name).ok());
+            let settings = settings.unwrap_or_default();
+            // Without an answer, the engine counts as another one.
+            let provider = DockerProvider::connect(settings.clone()).await;
+            let provider = provider.unwrap_or_else(|_| DockerProvider::new(settings));
+            Serves::Docker(DockerOptions::new(Arc::new(provider)))
+        }
+        capi::Key::MailgunCluster(_) | capi::Key::MailgunMachine(_) => Serves::Mailgun(MailOptions {
+            mailer: Arc::new(NoMailer),
+            domain: String::new(),
+            service: String::new(),
+            recipient: String::new(),
+            credential: String::new(),
+            process: String::new(),
+        }),
+    }
+}
+
+/// A mailer for explanations, which send nothing.
+struct NoMailer;
+
+#[async_trait::async_trait]
+impl Mailer for NoMailer {
+    async fn send(&self, _: &Envelope) -> Result<(), Error> {
+        Err(Error::unsupported("send"))
+    }
+    async fn look_up(&self, _: &str) -> Result<bool, Error> {
+        Err(Error::unsupported("look_up"))
+    }
+}
+
+fn deciding(object: &ObjectArg, namespace: &str) -> Deciding {
+    let id = ObjectKey::new(namespace, &object.name);
+    match object.kind {
+        ExplainedKind::Machine => Deciding::Machines(Key::Machine(id)),
+        ExplainedKind::MachineSet => Deciding::Machines(Key::Set(id)),
+        ExplainedKind::MachineDeployment => Deciding::Machines(Key::Deployment(id)),
+        ExplainedKind::Node => Deciding::Cloud(ccm::Key::Node(object.name.clone())),
+        ExplainedKind::Service => Deciding::Cloud(ccm::Key::Service(id)),
+        ExplainedKind::Infrastructure(kind) => Deciding::Infrastructure(match kind {
+            InfrastructureKind::DockerCluster => capi::Key::DockerCluster(id),
+            InfrastructureKind::DockerMachine => capi::Key::DockerMachine(id),
+            InfrastructureKind::MailgunCluster => capi::Key::MailgunCluster(id),
+            InfrastructureKind::MailgunMachine => capi::Key::MailgunMachine(id),
+        }),
+    }
+}
+
+/// Options of a cloud controller manager that reads only the kinds which the answer needs, and has
+/// no credential.
+#[expect(clippy::disallowed_methods, reason = "no task waits for the credential")]
+fn cloud_options(kind: ExplainedKind) -> CcmOptions {
+    // Only the parser of provider ids is used; no cloud call is made.
+    let provider = HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default());
+    let services =
+        service::Options { class: BALANCER_CLASS.to_owned(), prefix: ANNOTATION_PREFIX.to_owned() };
+    let routes =
+        route::Options { cluster: Vec::new(), period: std::time::Duration::MAX, follows_addresses: true };
+    let (_, no_credential) = watch::channel(None);
+    let mut options = CcmOptions::new(Arc::new(provider), no_credential, services, routes);
+    let is_service = kind == ExplainedKind::Service;
+    options.controllers =
+        Controllers { node: true, node_lifecycle: !is_service, service: is_service, route: false };
+    options
+}
+
+/// Returns the Machine that an object waits for, if any.
+fn waited_for(reason: &Reason) -> Option<ObjectArg> {
+    let machine = match reason {
+        Reason::Contract(McmReason::MachinesPending { first, .. })
+        | Reason::Contract(McmReason::MachinesLeaving { first, .. }) => first.as_ref(),
+        Reason::Contract(McmReason::SurgeBound { waiting_for, .. })
+        | Reason::Contract(McmReason::UnavailableBound { waiting_for, .. }) => waiting_for.as_ref(),
+        Reason::Contract(McmReason::ReplacementLimit { other }) => Some(other),
+        _ => None,
+    };
+    machine.map(|name| ObjectArg { kind: ExplainedKind::Machine, name: name.clone() })
+}
