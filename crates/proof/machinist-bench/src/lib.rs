@@ -1,19 +1,21 @@
-//! Benchmarks and crash tests of the two controllers, and a benchmark of the embedded API server.
+//! Benchmarks and crash tests of the controllers, and a benchmark of the embedded API server.
 //!
 //! ```text
 //! scale   0 -> N machines -> 0: the time it takes, and the load on the API server
 //! kill    3 -> 50 -> 0 while either controller is killed at drawn points: the result must be correct all the same
+//! ccm     N Nodes that the cloud controller manager initialises, then an idle hour: its writes and calls
 //! apiserver   one mix of requests to the embedded API server and to kube-apiserver with etcd, side by side
 //! ```
 //!
-//! The first two judge from outside: from the requests that API servers recorded ([`requests`]),
-//! from the objects, and from the cloud's ledger. They do not query the controllers. xtask starts
+//! The first three judge from outside: from the requests that API servers recorded ([`requests`]),
+//! from the objects, and from the cloud. They do not query the controllers. xtask starts
 //! real clusters and describes them in a variable ([`clusters`]).
 //!
 //! Deliberately absent: verdicts on behaviour under faults (machinist-sim has those, in simulated
 //! time), and figures that come from neither the API server nor the operating system.
 
 pub mod apiserver;
+pub mod ccm;
 pub mod clusters;
 pub mod kill;
 pub mod requests;

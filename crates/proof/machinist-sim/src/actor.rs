@@ -1,4 +1,4 @@
-//! The participants of a run: the two clusters and the two processes under test.
+//! The participants of a run: the two clusters and the processes under test.
 
 use std::fmt;
 
@@ -20,30 +20,36 @@ impl fmt::Display for Side {
     }
 }
 
-/// One of the two processes under test.
+/// One of the processes under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Process {
     /// The manager, which keeps the number of Machines that deployments request.
     Manager,
     /// The machine controller, which creates, watches and deletes instances.
     MachineController,
+    /// The cloud-controller-manager, which initialises and deletes Nodes, and programs load
+    /// balancers.
+    CloudController,
 }
 
 impl Process {
-    /// Both processes, in the order of their start.
+    /// Both processes of the machine API, in the order of their start.
     pub const ALL: [Self; 2] = [Self::Manager, Self::MachineController];
+    /// The processes of all contracts.
+    const OF_ALL_CONTRACTS: [Self; 3] = [Self::Manager, Self::MachineController, Self::CloudController];
 
     /// The User-Agent of the process's requests.
     pub fn user_agent(self) -> &'static str {
         match self {
             Self::Manager => "machine-controller-manager",
             Self::MachineController => "machine-controller",
+            Self::CloudController => "cloud-controller-manager",
         }
     }
 
     /// The process that sends that User-Agent.
     pub fn of_agent(user_agent: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|process| process.user_agent() == user_agent)
+        Self::OF_ALL_CONTRACTS.into_iter().find(|process| process.user_agent() == user_agent)
     }
 }
 
@@ -53,6 +59,7 @@ impl fmt::Display for Process {
         f.pad(match self {
             Self::Manager => "manager",
             Self::MachineController => "controller",
+            Self::CloudController => "ccm",
         })
     }
 }

@@ -125,7 +125,7 @@ impl FromStr for Case {
     }
 }
 
-fn parse_rate(text: &str) -> Result<(Fault, u32), String> {
+pub(crate) fn parse_rate(text: &str) -> Result<(Fault, u32), String> {
     let expected = || format!("{text:?}: expected FAULT:RATE, for example P8:100");
     let (fault, rate) = text.split_once(':').ok_or_else(expected)?;
     let fault = Fault::ALL.into_iter().find(|known| known.to_string() == fault).ok_or_else(expected)?;

@@ -15,6 +15,7 @@ use machinist_kube::SharedClock;
 
 use crate::actor::{Process, Side};
 use crate::ask::{Ask, Sent};
+use crate::ccm::project::{self, Lookup, Project};
 use crate::invariants::{Id, Invariant, Violation, Violations};
 use crate::sight::Seen;
 use crate::trace::{Line, LineKind, Trace};
@@ -26,6 +27,7 @@ pub struct State {
     pub now: Timestamp,
     tables: BTreeMap<Side, BTreeMap<Arc<str>, BTreeMap<String, Track>>>,
     instances: BTreeMap<String, InstanceTrack>,
+    project: Project,
     in_flight: BTreeMap<u64, Arc<Sent>>,
 }
 
@@ -106,11 +108,19 @@ pub enum Event<'e> {
     Arrived(&'e Sent),
     /// A driver call of a process under test reached the cloud.
     Called(cloud::Operation),
+    /// The stand-in of Hetzner Cloud changed an object.
+    Hcloud(&'e project::Change),
 }
 
 impl State {
     fn new(now: Timestamp) -> Self {
-        Self { now, tables: BTreeMap::new(), instances: BTreeMap::new(), in_flight: BTreeMap::new() }
+        Self {
+            now,
+            tables: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            project: Project::default(),
+            in_flight: BTreeMap::new(),
+        }
     }
 
     /// All tracks of a table, by key.
@@ -142,6 +152,11 @@ impl State {
     /// The instance of that provider id.
     pub fn instance(&self, id: &str) -> Option<&InstanceTrack> {
         self.instances.get(id)
+    }
+
+    /// The objects of the stand-in of Hetzner Cloud.
+    pub fn project(&self) -> &Project {
+        &self.project
     }
 
     fn commit(&mut self, side: Side, commit: &Commit) {
@@ -260,6 +275,33 @@ impl History {
         inner.state.ledger(commit);
         inner.line(LineKind::Commit, describe(commit), String::new());
         inner.judge(&Event::Ledger(commit));
+    }
+
+    /// Records the objects of the stand-in of Hetzner Cloud after a change.
+    pub fn hcloud(&self, objects: &machinist_standin_hcloud::State) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        let now = inner.clock.now();
+        for change in inner.state.project.take(objects, now) {
+            inner.line(LineKind::Commit, change.to_string(), String::new());
+            inner.judge(&Event::Hcloud(&change));
+        }
+    }
+
+    /// Records that the stand-in of Hetzner Cloud answered a lookup of a server by id.
+    pub fn looked_up(&self, lookup: Lookup) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.line(LineKind::Note, lookup.to_string(), String::new());
+        inner.state.project.looked_up(lookup);
+    }
+
+    /// Records a request of a process to the stand-in of Hetzner Cloud.
+    pub fn requested(&self, process: Process, request: &str) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        let story = format!("{:<10} cloud  {request}", process.to_string());
+        inner.line(LineKind::Call, format!("{process} cloud {request}"), story);
     }
 
     /// Records that a process sent a write. Returns the write for later calls.
@@ -456,5 +498,6 @@ fn describe_event(event: &Event<'_>) -> String {
             format!("write {}: {} {} {}", sent.number, sent.process, sent.method, sent.about)
         }
         Event::Called(operation) => format!("driver call {operation}"),
+        Event::Hcloud(change) => format!("change of the stand-in: {change}"),
     }
 }

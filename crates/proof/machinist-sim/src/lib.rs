@@ -1,5 +1,6 @@
-//! Simulates the whole system in one process, under paused time: both processes, two API servers, a
-//! cloud with machines that boot, a user, and the faults between them.
+//! Simulates the whole system in one process, under paused time: both processes of the machine API,
+//! two API servers, a cloud with machines that boot, a user, and the faults between them. The
+//! cloud-controller-manager has a world of its own.
 //!
 //! ```text
 //! world/       two clusters, cloud, machines, both processes, a user; and the real world
@@ -12,6 +13,7 @@
 //! sweep        one scenario, killed at every call
 //! mutants      the program, broken on purpose, to prove that the invariants can fail
 //! fixtures     the takeover of objects that Go MCM left
+//! ccm/         the same for the cloud-controller-manager, with the stand-in of Hetzner Cloud
 //! ```
 //!
 //! A run draws everything from one number: the same number gives the same trace, in every process.
@@ -26,6 +28,7 @@
 pub mod actor;
 pub mod ask;
 pub mod case;
+pub mod ccm;
 pub mod faults;
 pub mod fixtures;
 pub mod history;

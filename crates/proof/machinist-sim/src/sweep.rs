@@ -17,13 +17,69 @@ use tokio::runtime::Runtime;
 
 use crate::case::Case;
 use crate::faults::{Crash, Moment, Points, Victims};
-use crate::run::{Depth, Report};
+use crate::run::{Depth, Made};
+
+/// A scenario that can be played with a crash.
+pub trait Sweepable: Sync {
+    /// Name of the scenario.
+    fn name(&self) -> &str;
+
+    /// The processes that die, in turn.
+    fn victims(&self) -> &'static [Victims];
+
+    /// Plays the scenario.
+    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> Played;
+
+    /// The command that repeats the run with that crash.
+    fn command(&self, crash: Crash) -> String;
+}
+
+/// The result of one run, as far as a sweep needs it.
+#[derive(Debug)]
+pub struct Played {
+    /// The error or the violations of the run.
+    pub complaint: Option<String>,
+    /// The number of crash points that were passed.
+    pub points: Points,
+    /// Whether the planned crash happened.
+    pub crashed: bool,
+    /// The objects that the run created and left. They are the same in each run of a sweep.
+    pub made: String,
+}
+
+impl Sweepable for Case {
+    fn name(&self) -> &str {
+        self.scenario.name
+    }
+
+    fn victims(&self) -> &'static [Victims] {
+        &Victims::ALL
+    }
+
+    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> Played {
+        let report = Self { crash, ..self.clone() }.play(runtime, Depth::EndState);
+        let Made { machines_ever, instances_ever, instances_alive } = &report.made;
+        Played {
+            complaint: (!report.is_fine()).then(|| report.to_string()),
+            points: report.points,
+            crashed: report.crashed,
+            made: format!(
+                "{} Machines ever, {instances_ever} instances ever, {instances_alive} instances",
+                machines_ever.len()
+            ),
+        }
+    }
+
+    fn command(&self, crash: Crash) -> String {
+        Self { crash: Some(crash), ..self.clone() }.command()
+    }
+}
 
 /// The result of a sweep.
 #[derive(Debug)]
 pub struct Swept {
-    /// The scenario.
-    pub case: Case,
+    /// Name of the scenario.
+    pub name: String,
     /// The crash points of the scenario.
     pub points: Points,
     /// Number of points with at least one crash.
@@ -39,21 +95,34 @@ pub struct Swept {
 /// A crash that the program did not survive.
 #[derive(Debug)]
 pub struct Failure {
-    /// The case of the run.
-    pub case: Case,
+    /// The crash; absent for the run without a crash.
+    pub crash: Option<Crash>,
+    /// The command that repeats the run.
+    pub command: String,
     /// The error.
     pub what: String,
 }
 
 impl fmt::Display for Swept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { case, points, points_run, reachable, run, failures } = self;
-        write!(f, "{:<12} {points_run} points run of {points} reachable, ", case.scenario.name)?;
+        let Self { name, points, points_run, reachable, run, failures } = self;
+        write!(f, "{name:<15} {points_run} points run of {points} reachable, ")?;
         write!(f, "{run} crashes run of {reachable}")?;
         if !failures.is_empty() {
             write!(f, ", {} failed", failures.len())?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { crash, command, what } = self;
+        match crash {
+            Some(crash) => writeln!(f, "crash {crash}:")?,
+            None => writeln!(f, "without a crash:")?,
+        }
+        write!(f, "{what}\nRepeat it with:\n  {command}")
     }
 }
 
@@ -76,23 +145,26 @@ impl std::str::FromStr for Stride {
 }
 
 /// Sweeps a scenario on as many threads as there are cores.
-pub fn sweep(case: &Case, stride: Stride, runtime: fn() -> Runtime) -> Swept {
-    let reference = case.play(runtime, Depth::EndState);
-    if !reference.is_fine() {
-        let failure =
-            Failure { case: case.clone(), what: format!("the run without a crash failed:\n{reference}") };
-        return Swept {
-            case: case.clone(),
-            points: reference.points,
-            points_run: 0,
-            reachable: 0,
-            run: 0,
-            failures: vec![failure],
-        };
+pub fn sweep(case: &impl Sweepable, stride: Stride, runtime: fn() -> Runtime) -> Swept {
+    let reference = case.play(None, runtime);
+    let mut swept = Swept {
+        name: case.name().to_owned(),
+        points: reference.points,
+        points_run: 0,
+        reachable: 0,
+        run: 0,
+        failures: Vec::new(),
+    };
+    if let Some(what) = reference.complaint {
+        let command = String::new();
+        swept.failures.push(Failure { crash: None, command, what });
+        return swept;
     }
     let all: Vec<Crash> = (0..reference.points.total())
         .flat_map(|point| {
-            Moment::ALL.map(|moment| Victims::ALL.map(|victims| Crash { point, moment, victims }))
+            Moment::ALL.map(|moment| {
+                case.victims().iter().map(move |victims| Crash { point, moment, victims: *victims })
+            })
         })
         .flatten()
         .collect();
@@ -103,39 +175,29 @@ pub fn sweep(case: &Case, stride: Stride, runtime: fn() -> Runtime) -> Swept {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(crash) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let case = Case { crash: Some(*crash), ..case.clone() };
-                    let report = case.play(runtime, Depth::EndState);
-                    if let Some(what) = complaint(&report, &reference) {
+                    let played = case.play(Some(*crash), runtime);
+                    if let Some(what) = complaint(played, &reference.made) {
                         let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        failures.push(Failure { case, what });
+                        failures.push(Failure { crash: Some(*crash), command: case.command(*crash), what });
                     }
                 }
             });
         }
     });
-    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let points_run = chosen.iter().map(|crash| crash.point).collect::<BTreeSet<_>>().len();
-    Swept {
-        case: case.clone(),
-        points: reference.points,
-        points_run,
-        reachable: all.len(),
-        run: chosen.len(),
-        failures,
-    }
+    swept.failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    swept.points_run = chosen.iter().map(|crash| crash.point).collect::<BTreeSet<_>>().len();
+    (swept.reachable, swept.run) = (all.len(), chosen.len());
+    swept
 }
 
 /// The error of a run with a crash, compared with the run without one.
-fn complaint(report: &Report, reference: &Report) -> Option<String> {
-    if !report.is_fine() {
-        return Some(report.to_string());
+fn complaint(played: Played, wanted: &str) -> Option<String> {
+    if played.complaint.is_some() {
+        return played.complaint;
     }
-    if !report.crashed {
+    if !played.crashed {
         return Some("the crash never happened, because the run ended before its crash point".to_owned());
     }
-    let (made, wanted) = (&report.made, &reference.made);
-    let counts =
-        |made: &crate::run::Made| (made.machines_ever.len(), made.instances_ever, made.instances_alive);
-    (counts(made) != counts(wanted))
-        .then(|| format!("the run created {made:?}; without a crash it created {wanted:?}"))
+    let made = played.made;
+    (made != wanted).then(|| format!("the run made {made}; without a crash it made {wanted}"))
 }

@@ -75,21 +75,23 @@ pub enum Victims {
     Manager,
     /// The machine controller.
     MachineController,
-    /// Both at once.
+    /// The manager and the machine controller at once.
     Both,
+    /// The cloud-controller-manager.
+    CloudController,
 }
 
 impl Victims {
-    /// All three values.
+    /// The victims among the processes of the machine API.
     pub const ALL: [Self; 3] = [Self::Manager, Self::MachineController, Self::Both];
 
     /// Whether that process dies.
     pub fn include(self, process: Process) -> bool {
         matches!(
             (self, process),
-            (Self::Both, _)
-                | (Self::Manager, Process::Manager)
-                | (Self::MachineController, Process::MachineController)
+            (Self::Both | Self::Manager, Process::Manager)
+                | (Self::Both | Self::MachineController, Process::MachineController)
+                | (Self::CloudController, Process::CloudController)
         )
     }
 }
@@ -99,6 +101,7 @@ impl From<Process> for Victims {
         match process {
             Process::Manager => Self::Manager,
             Process::MachineController => Self::MachineController,
+            Process::CloudController => Self::CloudController,
         }
     }
 }
@@ -124,6 +127,7 @@ impl fmt::Display for Crash {
             Victims::Manager => "manager",
             Victims::MachineController => "controller",
             Victims::Both => "both",
+            Victims::CloudController => "ccm",
         };
         write!(f, "{moment}:{}:{who}", self.point)
     }
@@ -150,6 +154,7 @@ impl std::str::FromStr for Crash {
             "manager" => Victims::Manager,
             "controller" => Victims::MachineController,
             "both" => Victims::Both,
+            "ccm" => Victims::CloudController,
             _ => return Err(expected()),
         };
         Ok(Self { point: point.parse().map_err(|_| expected())?, moment, victims })
@@ -297,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_printed_crash_parses_to_the_same_crash() {
-        for text in ["before:0:manager", "after:17:both", "after:3:controller"] {
+        for text in ["before:0:manager", "after:17:both", "after:3:controller", "before:4:ccm"] {
             assert_eq!(text.parse::<Crash>().map(|crash| crash.to_string()), Ok(text.to_owned()));
         }
         assert!(

@@ -9,8 +9,15 @@
 //! | P8 | a write takes effect, and its answer is an error, or never comes | [`wire`] |
 //! | P9 | a write takes effect late, perhaps after its sender is dead | [`wire`] |
 //! | P10 | a process dies before or after one of its calls | [`crash`] |
-//! | D2, D3 | a call of the cloud takes effect, and its answer is an error, or never comes | [`cloud`] |
-//! | D4 | the cloud's reads do not show a new instance yet | [`cloud`] |
+//! | P13 | the wall clock of a process steps, and steps back later | [`crate::ccm::cluster`] |
+//! | D1 | a call of the cloud fails before it has any effect | [`crate::ccm::wire`] |
+//! | D2, D3 | a call of the cloud takes effect, and its answer is an error, or never comes | [`cloud`], [`crate::ccm::wire`] |
+//! | D4 | the cloud's reads do not show a new object yet | [`cloud`], [`crate::ccm::cluster`] |
+//! | D10 | a list is late, or lacks an object | [`crate::ccm::wire`] |
+//! | D11 | the account has no requests left | [`crate::ccm::wire`] |
+//!
+//! The worlds of the machine API draw from P1 to P10 and D2 to D4, those of the
+//! cloud-controller-manager from all kinds but P5.
 //!
 //! A run has three phases: a warm-up without faults, chaos, and a calm phase in which it must reach
 //! its end state. Nodes, the built-in controllers and the user meet no faults: they are part of the

@@ -24,15 +24,52 @@ pub enum Fault {
     P8,
     P9,
     P10,
+    P13,
+    D1,
     D2,
     D3,
     D4,
+    D10,
+    D11,
 }
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 10] =
+    pub const ALL: [Self; 14] = [
+        Self::P1,
+        Self::P4,
+        Self::P5,
+        Self::P7,
+        Self::P8,
+        Self::P9,
+        Self::P10,
+        Self::P13,
+        Self::D1,
+        Self::D2,
+        Self::D3,
+        Self::D4,
+        Self::D10,
+        Self::D11,
+    ];
+    /// The kinds that the worlds of the machine API draw from. The order decides what a seed draws.
+    pub const OF_MCM: [Self; 10] =
         [Self::P1, Self::P4, Self::P5, Self::P7, Self::P8, Self::P9, Self::P10, Self::D2, Self::D3, Self::D4];
+    /// The kinds that the worlds of the cloud-controller-manager draw from.
+    pub const OF_CCM: [Self; 13] = [
+        Self::P1,
+        Self::P4,
+        Self::P7,
+        Self::P8,
+        Self::P9,
+        Self::P10,
+        Self::P13,
+        Self::D1,
+        Self::D2,
+        Self::D3,
+        Self::D4,
+        Self::D10,
+        Self::D11,
+    ];
 
     /// The rates per thousand chances that a seed draws from.
     fn rates(self) -> &'static [u32] {
@@ -41,6 +78,7 @@ impl Fault {
             Self::P1 => &[10, 50, 150],
             Self::P4 => &[2, 5, 15],
             // One chance every second of chaos.
+            Self::P13 => &[20, 60],
             Self::P5 => &[50, 100],
             // One chance per request, or per write.
             Self::P7 => &[10, 40, 120],
@@ -49,7 +87,8 @@ impl Fault {
             // One chance per request or driver call.
             Self::P10 => &[2, 5, 10],
             // One chance per driver call.
-            Self::D2 | Self::D3 | Self::D4 => &[100, 300, 600],
+            Self::D1 | Self::D2 | Self::D3 | Self::D4 | Self::D10 => &[100, 300, 600],
+            Self::D11 => &[10, 50],
         }
     }
 }
@@ -83,11 +122,16 @@ impl Profile {
         Self { rates: BTreeMap::new(), warm_up: Duration::ZERO, chaos: Duration::ZERO }
     }
 
-    /// A profile drawn from a seed, in which each kind has an even chance.
+    /// A profile for the machine API drawn from a seed, in which each kind has an even chance.
     pub fn swarm(seed: Seed) -> Self {
+        Self::drawn(seed, &Fault::OF_MCM)
+    }
+
+    /// A profile drawn from a seed, in which each of these kinds has an even chance.
+    pub fn drawn(seed: Seed, kinds: &[Fault]) -> Self {
         let mut stream = seed.stream("profile");
         let mut rates = BTreeMap::new();
-        for fault in Fault::ALL {
+        for fault in kinds.iter().copied() {
             if stream.happens(500)
                 && let Some(rate) = stream.pick(fault.rates())
             {

@@ -37,7 +37,7 @@ impl Invariant for DrainOrder {
         match event {
             Event::Arrived(sent) => self.see_write(state, sent, found),
             Event::Ledger(cloud::Commit::DeletionBegun { id, .. }) => self.see_end(state, id.as_str(), found),
-            Event::Ledger(_) | Event::Committed { .. } | Event::Called(_) => {}
+            Event::Ledger(_) | Event::Committed { .. } | Event::Called(_) | Event::Hcloud(_) => {}
         }
     }
 }

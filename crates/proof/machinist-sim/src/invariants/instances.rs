@@ -110,7 +110,11 @@ impl Invariant for FinalizerTruth {
                     );
                 }
             }
-            Event::Committed { .. } | Event::Ledger(_) | Event::Arrived(_) | Event::Called(_) => {}
+            Event::Committed { .. }
+            | Event::Ledger(_)
+            | Event::Arrived(_)
+            | Event::Called(_)
+            | Event::Hcloud(_) => {}
         }
     }
 }

@@ -15,6 +15,18 @@
 //! | L4 | no writes, calls or passes when there is nothing to do | at the end |
 //! | L6 | 6 writes to make a Machine, 7 to delete one | at the end, without faults |
 //!
+//! Rules of the cloud-controller-manager ([`crate::ccm::invariants`]):
+//!
+//! | | holds | judged |
+//! |---|---|---|
+//! | C1 | a Service never has two load balancers | each change of the cloud |
+//! | C2 | a load balancer appears only while its Service has the finalizer | each change of the cloud |
+//! | C3 | a Service keeps the finalizer, and exists, until its load balancer does not exist any more | each commit of a Service |
+//! | C4 | a Node is deleted only if its server does not exist, which two lookups by id of one process showed | each deletion of a Node |
+//! | C5 | a Node loses the taint of uninitialised Nodes only with its provider id and addresses | each commit of a Node |
+//! | C6 | the provider id of a Node is set once, to that of the Node's own server | each commit of a Node |
+//! | C7 | an initialised Node has only addresses of its own server | each commit of a Node |
+//!
 //! Invariants are judged on the commit log and the ledger, never by polling. If a rule depends on
 //! the knowledge of a process, it uses the newest revision that the process had received when it
 //! sent the write.
@@ -48,6 +60,13 @@ pub enum Id {
     L2,
     L4,
     L6,
+    C1,
+    C2,
+    C3,
+    C4,
+    C5,
+    C6,
+    C7,
 }
 
 impl fmt::Display for Id {

@@ -83,6 +83,8 @@ impl Processes {
             Process::MachineController => {
                 MachineController::start(clients, options, self.machine_options(&life), None)
             }
+            // `crate::ccm::process` starts it.
+            Process::CloudController => return,
         };
         lock(&self.running).insert(process, running);
     }

@@ -214,7 +214,8 @@ fn server(clock: RunClock, ids: u64) -> Server {
     })
 }
 
-async fn apply_crds(server: &Server) -> Result<(), Trouble> {
+/// Creates the CRDs of the machine API.
+pub(crate) async fn apply_crds(server: &Server) -> Result<(), Trouble> {
     let api: Api<CustomResourceDefinition> = Api::all(user(server));
     for crd in crd::all_crds() {
         api.create(&PostParams::default(), &crd).await?;

@@ -4,7 +4,8 @@
 //! | variable | |
 //! |---|---|
 //! | `MACHINIST_REPLAY=rollout/17` | `replay` plays that run and prints its trace |
-//! | `MACHINIST_SEEDS=0..10000` | `swarm` plays those seeds instead of the default |
+//! | `MACHINIST_REPLAY=ccm/ip-reuse/17` | the same for the cloud-controller-manager |
+//! | `MACHINIST_SEEDS=0..10000` | `swarm` and `ccm` play those seeds instead of the default |
 //! | `MACHINIST_SCENARIO=rollout` | `swarm` plays only that scenario |
 //! | `MACHINIST_SWEEP_STRIDE=5` | `crashes` tries every fifth crash instead of all, and prints both numbers |
 //! | `UPDATE_EXPECT=1` | `golden` overwrites its traces |
@@ -14,6 +15,7 @@
 mod paused;
 
 mod calm;
+mod ccm;
 mod crashes;
 mod golden;
 mod mutants;

@@ -141,8 +141,12 @@ fn an_unknown_scenario_is_an_error_with_the_known_names() {
 }
 
 fn seeds() -> Range<u64> {
-    const USUAL: Range<u64> = 0..64;
-    let Ok(text) = std::env::var(SEEDS) else { return USUAL };
+    seeds_or(0..64)
+}
+
+/// The seeds that the user chose, or the usual ones.
+pub(crate) fn seeds_or(usual: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var(SEEDS) else { return usual };
     let parsed = text.split_once("..").and_then(|(from, to)| Some(from.parse().ok()?..to.parse().ok()?));
     parsed.expect("MACHINIST_SEEDS: expected a range, for example 0..64")
 }

@@ -1,0 +1,170 @@
+//! The results: JSON for programs, a table for people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::scale::Format;
+
+/// The cloud returns at most this number of servers per page.
+const PAGE: u32 = 50;
+/// Goals of an initialised Node.
+const WRITES: f64 = 2.0;
+const EVENTS: f64 = 1.0;
+
+/// The limit of calls to the cloud in an idle hour (BU-09): twelve lists of all servers, and twelve
+/// other calls.
+pub(super) fn limit(nodes: u32) -> u64 {
+    12 * u64::from(nodes.div_ceil(PAGE)) + 12
+}
+
+/// The JSON output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Figures {
+    pub(super) nodes: u32,
+    /// Real seconds from the first registration until the last Node was initialised.
+    pub(super) init_seconds: f64,
+    /// Writes of the program per Node, without Events.
+    pub(super) writes_per_node: f64,
+    pub(super) events_per_node: f64,
+    pub(super) cloud_calls_per_idle_hour: u64,
+    pub(super) limit_calls_per_idle_hour: u64,
+    /// Writes of the program, Events included. It has no Lease here.
+    pub(super) kube_writes_per_idle_hour: u64,
+}
+
+/// Writes by verb and resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Writes(BTreeMap<(String, String), u64>);
+
+impl Writes {
+    pub(super) fn add(&mut self, verb: &str, resource: &str, subresource: &str) {
+        let resource = match subresource {
+            "" => resource.to_owned(),
+            subresource => format!("{resource}/{subresource}"),
+        };
+        *self.0.entry((verb.to_owned(), resource)).or_default() += 1;
+    }
+
+    pub(super) fn all(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    pub(super) fn events(&self) -> u64 {
+        let events = self.0.iter().filter(|((_, resource), _)| resource == "events");
+        events.map(|(_, count)| count).sum()
+    }
+
+    pub(super) fn objects(&self) -> u64 {
+        self.all() - self.events()
+    }
+}
+
+/// All figures. `Display` uses the chosen format.
+#[derive(Debug)]
+pub struct Report {
+    pub(super) format: Format,
+    pub(super) figures: Figures,
+    pub(super) of_init: Writes,
+    pub(super) of_idle: Writes,
+    /// Calls of the idle hour by method and path.
+    pub(super) calls: BTreeMap<String, u64>,
+}
+
+impl Report {
+    /// Whether all goals are reached.
+    pub fn is_within_budget(&self) -> bool {
+        let it = &self.figures;
+        it.writes_per_node <= WRITES
+            && it.events_per_node <= EVENTS
+            && it.cloud_calls_per_idle_hour <= it.limit_calls_per_idle_hour
+            && it.kube_writes_per_idle_hour == 0
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.format {
+            Format::Json => {
+                f.write_str(&serde_json::to_string(&self.figures).expect("plain fields serialise"))
+            }
+            Format::Text => self.table(f),
+        }
+    }
+}
+
+impl Report {
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let it = &self.figures;
+        writeln!(f, "{} Nodes, initialised in {} s of real time", it.nodes, it.init_seconds)?;
+        writeln!(f)?;
+        writeln!(f, "{:<34} {:>10}   goal", "", "measured")?;
+        let rows = [
+            ("writes per Node", it.writes_per_node, format!("at most {WRITES}")),
+            ("Events per Node", it.events_per_node, format!("at most {EVENTS}")),
+        ];
+        for (name, measured, goal) in rows {
+            writeln!(f, "{name:<34} {measured:>10}   {goal}")?;
+        }
+        let calls = format!("at most {} (BU-06, BU-09)", it.limit_calls_per_idle_hour);
+        let rows = [
+            ("calls to the cloud in an idle hour", it.cloud_calls_per_idle_hour, calls),
+            ("writes in an idle hour", it.kube_writes_per_idle_hour, "0 (BU-09)".to_owned()),
+        ];
+        for (name, measured, goal) in rows {
+            writeln!(f, "{name:<34} {measured:>10}   {goal}")?;
+        }
+        writeln!(f)?;
+        for (title, writes) in
+            [("Writes of the initialisation", &self.of_init), ("Writes of the idle hour", &self.of_idle)]
+        {
+            let all: Vec<String> = writes
+                .0
+                .iter()
+                .map(|((verb, resource), count)| format!("{verb} {resource} {count}"))
+                .collect();
+            writeln!(f, "{title}: {}", if all.is_empty() { "none".to_owned() } else { all.join(", ") })?;
+        }
+        let calls: Vec<String> = self.calls.iter().map(|(label, count)| format!("{label} {count}")).collect();
+        write!(
+            f,
+            "Calls of the idle hour: {}",
+            if calls.is_empty() { "none".to_owned() } else { calls.join(", ") }
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_counts_pages_of_fifty_servers() {
+        assert_eq!([1, 50, 51, 500, 5_000].map(limit), [24, 24, 36, 132, 1_212]);
+    }
+
+    #[test]
+    fn the_json_has_the_documented_fields() {
+        let figures = Figures {
+            nodes: 50,
+            init_seconds: 0.5,
+            writes_per_node: 2.0,
+            events_per_node: 1.0,
+            cloud_calls_per_idle_hour: 12,
+            limit_calls_per_idle_hour: 24,
+            kube_writes_per_idle_hour: 0,
+        };
+        let calls = BTreeMap::from([("GET /v1/servers".to_owned(), 12)]);
+        let (of_init, of_idle) = (Writes::default(), Writes::default());
+        let mut report = Report { format: Format::Json, figures, of_init, of_idle, calls };
+        assert_eq!(
+            report.to_string(),
+            r#"{"nodes":50,"initSeconds":0.5,"writesPerNode":2.0,"eventsPerNode":1.0,"cloudCallsPerIdleHour":12,"limitCallsPerIdleHour":24,"kubeWritesPerIdleHour":0}"#
+        );
+        assert!(report.is_within_budget());
+        report.figures.kube_writes_per_idle_hour = 1;
+        assert!(!report.is_within_budget());
+    }
+}

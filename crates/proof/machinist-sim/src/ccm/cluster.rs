@@ -1,0 +1,346 @@
+//! The simulated world of the cloud-controller-manager: one cluster, the stand-in, kubelets and the
+//! process. Everything runs in one thread under tokio's paused time, and draws from one seed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use machinist_apiserver::{Config, History as ServerHistory, Identity, SeededIds, Server};
+use machinist_cloud_sim::Clock as CloudClock;
+use machinist_controllers::ccm::Planners;
+use machinist_standin_hcloud::{Access, NewServer, Settings, Standin};
+use serde_json::json;
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::invariants::{self, SERVICES};
+use super::kubelets::Kubelets;
+use super::mutants::Mutant;
+use super::process::{CloudController, HostClock, PROJECT, Surroundings, TOKEN};
+use super::view::View;
+use crate::actor::Side;
+use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Profile};
+use crate::history::History;
+use crate::invariants::Id;
+use crate::lab::{Lab, RunClock};
+use crate::seed::Seed;
+use crate::sight::{Item, MACHINES, NODES};
+use crate::world::simulated::apply_crds;
+use crate::world::{NAMESPACE, Outcome, Trouble};
+
+/// The setup of a world.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The seed of all random draws.
+    pub seed: Seed,
+    /// The faults.
+    pub profile: Profile,
+    /// The planned crash.
+    pub crash: Option<Crash>,
+    /// The mutant of the program.
+    pub mutant: Option<Mutant>,
+    /// Whether the machine controller runs on the same cluster, so that Machines own Nodes.
+    pub has_machines: bool,
+}
+
+/// Timeout for an awaited state.
+const PATIENCE: Duration = Duration::from_secs(40 * 60);
+/// Minimum interval between looks, so that a burst of commits counts as one change.
+const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
+/// Maximum interval between looks, because servers change with time even without a commit.
+const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
+
+/// A simulated world. Dropping it ends all its parts.
+pub struct Cluster {
+    seed: Seed,
+    lab: Arc<Lab>,
+    server: Server,
+    standin: Standin,
+    kubelets: Kubelets,
+    changed: Arc<Notify>,
+    _controller: Arc<CloudController>,
+    _tasks: JoinSet<()>,
+}
+
+impl Cluster {
+    /// Builds the world and starts the process. Must be called in a current-thread runtime with
+    /// paused time.
+    ///
+    /// # Errors
+    /// When the server refuses the CRDs of the machine API.
+    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+        let clock = RunClock::start();
+        let history = History::new(Arc::new(clock), invariants::all());
+        let server = Server::new(Config {
+            clock: Arc::new(clock),
+            ids: Arc::new(SeededIds::new(setup.seed.stream("ids/target").bits())),
+            // Faults decide when the server compacts its history.
+            history: ServerHistory::Manual,
+            ..Config::default()
+        });
+        let settings = standin_settings(setup);
+        let standin = Standin::in_memory(settings, CloudClock::from_fn(move || clock.time()));
+        let (deaths, dead) = mpsc::unbounded_channel();
+        let lab = Arc::new(Lab::new(
+            clock,
+            history.clone(),
+            FaultPlan::new(setup.seed, setup.profile.clone()),
+            CrashPoints::new(setup.crash, deaths),
+            None,
+        ));
+        history.follow(Side::Target, server.commits());
+        let objects = history.clone();
+        if setup.has_machines {
+            apply_crds(&server).await?;
+        }
+        standin.observe(move |state| objects.hcloud(state));
+
+        let mut tasks = JoinSet::new();
+        let changed = Arc::new(Notify::new());
+        tasks.spawn(tell_of_changes(server.clone(), history, changed.clone()));
+        let kubelets =
+            Kubelets::new(lab.clone(), server.clone(), client(&server, "kubelet"), standin.clone());
+        tasks.spawn(kubelets.clone().run());
+        let host = Arc::new(HostClock::new(clock));
+        tasks.spawn(step(host.clone(), lab.clone()));
+        let controller = CloudController::new(Surroundings {
+            lab: lab.clone(),
+            servers: BTreeMap::from([(Side::Control, server.clone()), (Side::Target, server.clone())]),
+            standin: standin.clone(),
+            clock: host,
+            planners: setup.mutant.map_or_else(Planners::default, Mutant::planners),
+            seed: setup.seed,
+            machines: setup.has_machines.then(|| NAMESPACE.to_owned()),
+        });
+        tasks.spawn(controller.clone().tend(dead));
+        controller.start();
+        Ok(Self {
+            seed: setup.seed,
+            lab,
+            server,
+            standin,
+            kubelets,
+            changed,
+            _controller: controller,
+            _tasks: tasks,
+        })
+    }
+
+    /// The shared parts of the run.
+    pub fn lab(&self) -> &Arc<Lab> {
+        &self.lab
+    }
+
+    /// The seed of all random draws.
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// The API server.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The user's client, which meets no faults.
+    pub fn user(&self) -> kube::Client {
+        client(&self.server, "user")
+    }
+
+    /// The stand-in, as its operator sees it.
+    pub fn standin(&self) -> &Standin {
+        &self.standin
+    }
+
+    /// The kubelets.
+    pub fn kubelets(&self) -> &Kubelets {
+        &self.kubelets
+    }
+
+    /// Marks the beginning of the part of interest.
+    pub fn begin(&self, what: &str) {
+        self.lab.history.step(what);
+        self.lab.points.begin();
+        self.lab.plan.begin();
+    }
+
+    /// Creates a server with a kubelet, and returns its id.
+    ///
+    /// # Errors
+    /// When the stand-in refuses the server.
+    pub fn boot(&self, name: &str) -> Result<i64, Trouble> {
+        let id = self.create_server(name)?;
+        self.kubelets.install(id, name);
+        Ok(id)
+    }
+
+    /// Creates a server without a kubelet.
+    ///
+    /// # Errors
+    /// When the stand-in refuses the server.
+    pub fn create_server(&self, name: &str) -> Result<i64, Trouble> {
+        let server = self.standin.create_server(&NewServer::new(PROJECT, name));
+        server.map(|server| server.id).map_err(|error| Trouble(error.to_string()))
+    }
+
+    /// Deletes a server behind the back of all programs.
+    ///
+    /// # Errors
+    /// When no server has that id.
+    pub fn kill(&self, id: i64) -> Outcome {
+        self.standin.delete_server(id).map_err(|error| Trouble(error.to_string()))
+    }
+
+    /// Creates servers with kubelets, and waits until their Nodes are initialised.
+    ///
+    /// # Errors
+    /// When a Node is never initialised.
+    pub async fn start_with(&self, names: &[&str]) -> Result<Vec<i64>, Trouble> {
+        let ids: Result<Vec<i64>, Trouble> = names.iter().map(|name| self.boot(name)).collect();
+        self.until("the Nodes to be initialised", |view| view.are_initialized(names)).await?;
+        ids
+    }
+
+    /// Creates a Service of type LoadBalancer with one port.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_service(&self, name: &str) -> Outcome {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 80}], "selector": {"app": name}},
+        });
+        let service = serde_json::from_value(service)
+            .map_err(|error| Trouble(format!("cannot parse a built-in manifest: {error}")))?;
+        self.services().create(&PostParams::default(), &service).await?;
+        Ok(())
+    }
+
+    /// Deletes a Service.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn delete_service(&self, name: &str) -> Outcome {
+        self.services().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    fn services(&self) -> Api<Service> {
+        Api::namespaced(self.user(), NAMESPACE)
+    }
+
+    /// All existing objects.
+    pub fn look(&self) -> View {
+        let all = |table: &str| -> Vec<Item> {
+            self.server.snapshot(table).into_iter().map(Item::Stored).collect()
+        };
+        let (nodes, services, machines) = (all(NODES), all(SERVICES), all(MACHINES));
+        View { nodes, services, machines, cloud: self.standin.dump() }
+    }
+
+    /// Returns when the objects may have changed since the last look.
+    pub async fn changed(&self) {
+        tokio::time::sleep(LOOK_AT_MOST_EVERY).await;
+        // A change in between is seen at the next look, after a short delay at most.
+        let _ = tokio::time::timeout(LOOK_AT_LEAST_EVERY, self.changed.notified()).await;
+    }
+
+    /// Waits for a state and returns it. `is_so` returns what is still missing.
+    ///
+    /// # Errors
+    /// When the state is never reached, or an invariant is violated.
+    pub async fn until(
+        &self,
+        what: &str,
+        is_so: impl Fn(&View) -> Result<(), String>,
+    ) -> Result<View, Trouble> {
+        let began = Instant::now();
+        loop {
+            if let Some(trouble) = self.trouble() {
+                return Err(trouble);
+            }
+            let view = self.look();
+            let missing = match is_so(&view) {
+                Ok(()) => return Ok(view),
+                Err(missing) => missing,
+            };
+            if PATIENCE <= began.elapsed() {
+                self.lab.history.violate(Id::L1, format!("waited {PATIENCE:?} for {what}: {missing}"));
+                return Err(Trouble(format!("waited {PATIENCE:?} for {what}: {missing}\n{view}")));
+            }
+            self.changed().await;
+        }
+    }
+
+    /// Waits for a time in which the world must keep all invariants.
+    ///
+    /// # Errors
+    /// When an invariant is violated.
+    pub async fn pass(&self, time: Duration) -> Outcome {
+        tokio::time::sleep(time).await;
+        self.trouble().map_or(Ok(()), Err)
+    }
+
+    /// An error after which waiting is useless.
+    pub fn trouble(&self) -> Option<Trouble> {
+        if self.lab.history.violations().is_empty()
+            && let Some(blown) = self.lab.fuse.blown()
+        {
+            self.lab.history.violate(Id::L4, blown);
+        }
+        let first = self.lab.history.violations().into_iter().next()?;
+        Some(Trouble(format!("{} is violated", first.id)))
+    }
+}
+
+fn standin_settings(setup: &Setup) -> Settings {
+    let mut settings = Settings::default();
+    settings.tokens.set(TOKEN, PROJECT, Access::ReadWrite);
+    if setup.profile.rates.contains_key(&Fault::D4) {
+        // Within the promise of the driver: a new object is visible after ten seconds.
+        let mut stream = setup.seed.stream("lag");
+        settings.visible_in_lists = stream.within(Duration::ZERO..Duration::from_secs(8));
+    }
+    settings
+}
+
+fn client(server: &Server, agent: &str) -> kube::Client {
+    kube::Client::new(server.service_as(Identity::admin()).with_user_agent(agent), NAMESPACE)
+}
+
+/// Keeps the history up to date with the server, and wakes tasks that wait for a change.
+async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>) {
+    let mut commits = server.commits();
+    while commits.next().await.is_some() {
+        history.catch_up();
+        changed.notify_waiters();
+    }
+}
+
+/// P13: steps the clock of the host from time to time during the chaos, and back.
+async fn step(host: Arc<HostClock>, lab: Arc<Lab>) {
+    const LOOK_EVERY: Duration = Duration::from_secs(1);
+    const LONGEST: Duration = Duration::from_secs(25);
+    const LARGEST: Duration = Duration::from_secs(240);
+    const PLACE: &str = "ccm";
+    if !lab.plan.profile().rates.contains_key(&Fault::P13) {
+        return;
+    }
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        if lab.plan.strikes(Fault::P13, PLACE) {
+            // Back by at most two minutes, or forward.
+            let drawn = lab.plan.span(Fault::P13, PLACE, Duration::ZERO..LARGEST).as_secs();
+            let seconds = i64::try_from(drawn).unwrap_or(0) - 120;
+            lab.history.note(format!("fault P13: the clock of the ccm steps by {seconds} s"));
+            host.step_to(SignedDuration::from_secs(seconds));
+            tokio::time::sleep(lab.plan.span(Fault::P13, PLACE, LOOK_EVERY..LONGEST)).await;
+            lab.history.note("the clock of the ccm is right again");
+            host.step_to(SignedDuration::ZERO);
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The scenarios: requests of users, and events in the cloud.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::time::Duration;
+
+use machinist_standin_hcloud::{Fault, FaultRule};
+
+use super::cluster::Cluster;
+use super::machines::{Machines, create_workers};
+use super::view::View;
+use crate::sight::Item;
+use crate::world::{Outcome, Trouble, ensure};
+
+/// A scenario with its name.
+#[derive(Clone, Copy)]
+pub struct Scenario {
+    /// Name of the scenario.
+    pub name: &'static str,
+    /// The function that plays the scenario.
+    pub play: for<'c> fn(&'c Cluster) -> Played<'c>,
+    /// Whether Machines own Nodes.
+    pub has_machines: bool,
+}
+
+/// A scenario that is being played.
+pub type Played<'c> = Pin<Box<dyn Future<Output = Outcome> + Send + 'c>>;
+
+impl fmt::Debug for Scenario {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// A scenario without Machines.
+const fn alone(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
+    Scenario { name, play, has_machines: false }
+}
+
+/// All scenarios.
+pub const ALL: &[Scenario] = &[
+    alone("node-init", |c| Box::pin(node_init(c))),
+    alone("node-delete", |c| Box::pin(node_delete(c))),
+    alone("balancer-create", |c| Box::pin(balancer_create(c))),
+    alone("balancer-delete", |c| Box::pin(balancer_delete(c))),
+    alone("balancer-flap", |c| Box::pin(balancer_flap(c))),
+    alone("ccm-init", |c| Box::pin(ccm_init(c))),
+    alone("ip-reuse", |c| Box::pin(ip_reuse(c))),
+    alone("unlisted-server", |c| Box::pin(unlisted_server(c))),
+    alone("renamed-server", |c| Box::pin(renamed_server(c))),
+    Scenario { name: "two-contracts", play: |c| Box::pin(two_contracts(c)), has_machines: true },
+];
+
+/// The scenarios with a crash at every call.
+pub const SWEPT: [&str; 4] = ["node-init", "node-delete", "balancer-create", "balancer-delete"];
+
+/// The scenario of that name.
+pub fn by_name(name: &str) -> Option<Scenario> {
+    ALL.iter().find(|scenario| scenario.name == name).copied()
+}
+
+/// A time in which a process that judges too early would delete a Node.
+const LONG: Duration = Duration::from_secs(400);
+
+/// Three servers boot, and their Nodes are initialised.
+async fn node_init(cluster: &Cluster) -> Outcome {
+    cluster.begin("three servers boot");
+    let ids = cluster.start_with(&["a", "b", "c"]).await?;
+    for (name, id) in ["a", "b", "c"].into_iter().zip(ids) {
+        cluster.until("the Node to be its server's", |view| view.is_of(name, id)).await?;
+    }
+    Ok(())
+}
+
+/// A server is deleted, and its Node with it. The others stay.
+async fn node_delete(cluster: &Cluster) -> Outcome {
+    let ids = cluster.start_with(&["a", "b", "c"]).await?;
+    let before = cluster.look();
+    cluster.begin("the server of one Node is deleted");
+    cluster.kill(ids[0])?;
+    gone(cluster, "a").await?;
+    let after = cluster.look();
+    for name in ["b", "c"] {
+        let uid = |view: &View| view.node(name).map(|node| node.uid().to_owned());
+        ensure(uid(&before) == uid(&after), || format!("Node {name} was replaced"))?;
+    }
+    Ok(())
+}
+
+/// A user creates a Service with a load balancer.
+async fn balancer_create(cluster: &Cluster) -> Outcome {
+    let _ = cluster.start_with(&["a", "b"]).await?;
+    cluster.begin("the user creates a Service");
+    cluster.create_service("web").await?;
+    cluster.until("the load balancer", |view| view.has_balancer("web", 2)).await?;
+    Ok(())
+}
+
+/// A user deletes a Service with a load balancer.
+async fn balancer_delete(cluster: &Cluster) -> Outcome {
+    let _ = cluster.start_with(&["a", "b"]).await?;
+    cluster.create_service("web").await?;
+    cluster.until("the load balancer", |view| view.has_balancer("web", 2)).await?;
+    // Long enough that the creation of the load balancer cannot have further effects.
+    cluster.pass(LONG).await?;
+    cluster.begin("the user deletes the Service");
+    cluster.delete_service("web").await?;
+    without_balancer(cluster).await
+}
+
+/// A user creates a Service, and deletes it while its load balancer is being created; twice.
+async fn balancer_flap(cluster: &Cluster) -> Outcome {
+    let _ = cluster.start_with(&["a", "b"]).await?;
+    cluster.begin("the user creates a Service, and deletes it at once");
+    for wait in [Duration::from_millis(700), Duration::from_secs(3)] {
+        cluster.create_service("web").await?;
+        cluster.pass(wait).await?;
+        cluster.delete_service("web").await?;
+        without_balancer(cluster).await?;
+    }
+    Ok(())
+}
+
+/// Nodes join in different orders, a server stops and starts, and a server dies.
+async fn ccm_init(cluster: &Cluster) -> Outcome {
+    cluster.begin("three servers boot, and one kubelet registers before its server is known");
+    let ids = cluster.start_with(&["a", "b", "c"]).await?;
+    let late = cluster.create_server("late-server")?;
+    // The host name is that of the server only after a while: no server has the name of the Node.
+    cluster.kubelets().install(late, "d");
+    cluster.pass(Duration::from_secs(45)).await?;
+    let rename = |server: &mut machinist_standin_hcloud::Server| server.name = "d".to_owned();
+    cluster.standin().change_server(late, rename).map_err(|error| Trouble(error.to_string()))?;
+    cluster.until("the late Node", |view| view.is_of("d", late)).await?;
+    cluster.standin().power_off(ids[1]).map_err(|error| Trouble(error.to_string()))?;
+    cluster.pass(Duration::from_secs(120)).await?;
+    cluster.standin().power_on(ids[1]).map_err(|error| Trouble(error.to_string()))?;
+    cluster.until("the Node of the restarted server", |view| view.is_of("b", ids[1])).await?;
+    cluster.kill(ids[0])?;
+    gone(cluster, "a").await?;
+    for (name, id) in [("b", ids[1]), ("c", ids[2]), ("d", late)] {
+        cluster.until("the other Nodes to stay", |view| view.is_of(name, id)).await?;
+    }
+    Ok(())
+}
+
+/// A server dies, and a new one gets its name and its address. Another server gets a new address,
+/// and a third one the old address of that.
+async fn ip_reuse(cluster: &Cluster) -> Outcome {
+    let ids = cluster.start_with(&["a", "b", "c"]).await?;
+    let address_of = |id: i64| cluster.standin().server(id).and_then(|server| server.ipv4);
+    cluster.begin("a server dies, and its name and its address are used again");
+    let (old_a, old_b) = (address_of(ids[0]), address_of(ids[1]));
+    cluster.kill(ids[0])?;
+    let new_a = cluster.boot("a")?;
+    let give = |id: i64, ip: Option<machinist_standin_hcloud::PublicIp>| {
+        let changed = cluster.standin().change_server(id, |server| server.ipv4 = ip);
+        changed.map_err(|error| Trouble(error.to_string()))
+    };
+    give(new_a, old_a)?;
+    // The spare server gives its own address to b, and takes b's.
+    let spare = cluster.boot("spare")?;
+    let free = address_of(spare);
+    give(ids[1], free)?;
+    give(spare, old_b)?;
+    for (name, id) in [("a", new_a), ("b", ids[1]), ("c", ids[2]), ("spare", spare)] {
+        cluster.until("each Node to be its server's", |view| view.is_of(name, id)).await?;
+    }
+    Ok(())
+}
+
+/// All lists lack a server whose kubelet is silent for a while.
+async fn unlisted_server(cluster: &Cluster) -> Outcome {
+    let ids = cluster.start_with(&["a", "b", "c", "d"]).await?;
+    cluster.begin("lists lack a server whose kubelet is silent");
+    let omits = FaultRule::always("GET", "/v1/servers", Fault::Omit { id: ids[0] });
+    let rule = cluster.standin().add_fault(omits);
+    silence(cluster, "a", ids[0]).await?;
+    cluster.standin().remove_fault(rule);
+    Ok(())
+}
+
+/// A user renames a server, whose kubelet is then silent for a while.
+async fn renamed_server(cluster: &Cluster) -> Outcome {
+    let ids = cluster.start_with(&["a", "b", "c", "d"]).await?;
+    cluster.begin("the user renames a server, and its kubelet is silent");
+    let rename = |server: &mut machinist_standin_hcloud::Server| server.name = "other".to_owned();
+    cluster.standin().change_server(ids[0], rename).map_err(|error| Trouble(error.to_string()))?;
+    silence(cluster, "a", ids[0]).await
+}
+
+/// The machine controller creates servers, and the cloud-controller-manager initialises their
+/// Nodes. A server dies, and both replace it together: one new server, and no other Node is lost.
+async fn two_contracts(cluster: &Cluster) -> Outcome {
+    cluster.kubelets().install_everywhere();
+    let _machines = Machines::start(cluster);
+    create_workers(cluster, 3).await?;
+    let before = cluster.until("three workers", |view| workers_run(view, 3)).await?;
+    cluster.begin("the server of a Machine is deleted in the cloud");
+    let victim = before.machines.first().map(|machine| machine.seen().name().to_owned());
+    let victim = victim.ok_or(Trouble::new("no Machine exists"))?;
+    let server = before.cloud.servers.values().find(|server| server.name == victim).map(|server| server.id);
+    cluster.kill(server.ok_or(Trouble::new("the Machine has no server"))?)?;
+    gone(cluster, &victim).await?;
+    let after = cluster.until("three workers again", |view| workers_run(view, 3)).await?;
+    // Both could still act on the old facts.
+    cluster.pass(LONG).await?;
+    let ever = cluster.standin().servers_ever().len();
+    ensure(ever == 4, || format!("{ever} servers were ever made, expected 4"))?;
+    for node in before.nodes.iter().map(Item::seen).filter(|node| node.name() != victim) {
+        let same = after.node(node.name()).is_some_and(|now| now.uid() == node.uid());
+        ensure(same, || format!("Node {} was replaced", node.name()))?;
+    }
+    Ok(())
+}
+
+/// Whether that number of Machines runs, each with the Node of its own server.
+fn workers_run(view: &View, replicas: usize) -> Result<(), String> {
+    if view.machines.len() != replicas {
+        return Err(format!("{} Machines", view.machines.len()));
+    }
+    for machine in view.machines.iter().map(Item::seen) {
+        if machine.phase() != "Running" || machine.is_deleting() {
+            return Err(format!("Machine {} is {}", machine.name(), machine.phase()));
+        }
+        let mut servers = view.cloud.servers.values();
+        let server = servers.find(|server| server.provider_id() == machine.provider_id());
+        let server = server.ok_or(format!("Machine {} has no server", machine.name()))?;
+        view.is_of(machine.node_label(), server.id)?;
+    }
+    Ok(())
+}
+
+/// The kubelet of a server that exists is silent, and then continues. Its Node stays.
+async fn silence(cluster: &Cluster, name: &str, server: i64) -> Outcome {
+    let uid = |view: &View| view.node(name).map(|node| node.uid().to_owned());
+    let before = uid(&cluster.look());
+    cluster.kubelets().set_stopped(server, true);
+    cluster.pass(LONG).await?;
+    cluster.kubelets().set_stopped(server, false);
+    cluster.until("the Node to be ready again", |view| view.is_of(name, server)).await?;
+    ensure(before == uid(&cluster.look()), || format!("Node {name} was replaced"))
+}
+
+async fn gone(cluster: &Cluster, name: &str) -> Outcome {
+    let is_gone = |view: &View| match view.node(name) {
+        None => Ok(()),
+        Some(_) => Err(format!("Node {name} exists")),
+    };
+    cluster.until("the Node of the deleted server to be deleted", is_gone).await?;
+    Ok(())
+}
+
+async fn without_balancer(cluster: &Cluster) -> Outcome {
+    let is_so = |view: &View| match (view.service("web"), view.cloud.load_balancers.len()) {
+        (None, 0) => Ok(()),
+        (service, balancers) => {
+            Err(format!("the Service exists: {}, load balancers: {balancers}", service.is_some()))
+        }
+    };
+    cluster.until("the Service and its load balancer to be deleted", is_so).await?;
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! All existing objects at one moment, as a scenario sees them.
+
+use std::fmt;
+
+use machinist_standin_hcloud::State;
+
+use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
+use crate::sight::{Item, Seen};
+
+/// All existing objects at one moment.
+#[derive(Debug, Clone)]
+pub struct View {
+    /// Nodes.
+    pub nodes: Vec<Item>,
+    /// Services.
+    pub services: Vec<Item>,
+    /// Machines.
+    pub machines: Vec<Item>,
+    /// The objects of the stand-in.
+    pub cloud: State,
+}
+
+impl View {
+    /// The Node of that name.
+    pub fn node(&self, name: &str) -> Option<Seen<'_>> {
+        self.nodes.iter().map(Item::seen).find(|node| node.name() == name)
+    }
+
+    /// The Service of that name.
+    pub fn service(&self, name: &str) -> Option<Seen<'_>> {
+        self.services.iter().map(Item::seen).find(|service| service.name() == name)
+    }
+
+    /// Whether the Nodes of these names exist, and are ready and initialised.
+    pub fn are_initialized(&self, names: &[&str]) -> Result<(), String> {
+        names.iter().try_for_each(|name| self.is_initialized(name))
+    }
+
+    fn is_initialized(&self, name: &str) -> Result<(), String> {
+        let Some(node) = self.node(name) else { return Err(format!("Node {name} does not exist")) };
+        if has_taint(node, UNINITIALIZED) {
+            return Err(format!("Node {name} has the taint of uninitialised Nodes"));
+        }
+        match node.condition("Ready") {
+            "True" => Ok(()),
+            other => Err(format!("Node {name} has the condition Ready={other:?}")),
+        }
+    }
+
+    /// Whether a Node has the identity and the public address of that server.
+    pub fn is_of(&self, name: &str, server: i64) -> Result<(), String> {
+        self.is_initialized(name)?;
+        let Some(node) = self.node(name) else { return Err(format!("Node {name} does not exist")) };
+        let Some(server) = self.cloud.servers.get(&server).filter(|it| it.is_alive()) else {
+            return Err(format!("server {server} does not exist"));
+        };
+        if node.provider_id() != server.provider_id() {
+            return Err(format!("Node {name} has the provider id {:?}", node.provider_id()));
+        }
+        let address = server.ipv4.as_ref().map(|ip| ip.ip.as_str()).unwrap_or_default();
+        match external_addresses(node).any(|it| it == address) {
+            true => Ok(()),
+            false => Err(format!("Node {name} lacks the address {address}")),
+        }
+    }
+
+    /// Whether the Service has a load balancer with that number of targets, and shows its address.
+    pub fn has_balancer(&self, name: &str, targets: usize) -> Result<(), String> {
+        let Some(service) = self.service(name) else { return Err(format!("Service {name} does not exist")) };
+        let mut balancers = self.cloud.load_balancers.values();
+        let Some(balancer) = balancers.next() else { return Err("no load balancer exists".to_owned()) };
+        if balancer.targets.len() != targets {
+            return Err(format!("the load balancer has {} targets", balancer.targets.len()));
+        }
+        match service.list("/status/loadBalancer/ingress") {
+            [] => Err(format!("Service {name} has no address")),
+            [..] => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for node in self.nodes.iter().map(Item::seen) {
+            let (name, id, ready) = (node.name(), node.provider_id(), node.condition("Ready"));
+            let taint = if has_taint(node, UNINITIALIZED) { " (uninitialised)" } else { "" };
+            writeln!(f, "node {name} {id:?} Ready={ready}{taint}")?;
+        }
+        for machine in self.machines.iter().map(Item::seen) {
+            let (name, phase, text) = (machine.name(), machine.phase(), machine.operation_text());
+            writeln!(f, "machine {name} {phase:?} deleting={} {text:?}", machine.is_deleting())?;
+        }
+        for service in self.services.iter().map(Item::seen) {
+            let finalizers = service.list("/metadata/finalizers");
+            writeln!(f, "service {} deleting={} {finalizers:?}", service.name(), service.is_deleting())?;
+        }
+        for server in self.cloud.servers.values().filter(|server| server.is_alive()) {
+            writeln!(f, "server {} {} {:?}", server.id, server.name, server.status)?;
+        }
+        for balancer in self.cloud.load_balancers.values() {
+            writeln!(f, "load balancer {} {:?}", balancer.id, balancer.labels)?;
+        }
+        Ok(())
+    }
+}
