@@ -52,7 +52,7 @@ crds:
 package *ARGS:
     cargo package --workspace --no-verify --allow-dirty --exclude-lockfile {{ARGS}}
 
-# Measures the controllers (scale) or the embedded API server (apiserver)
+# Measures the controllers (scale, ccm) or the embedded API server (apiserver)
 bench *ARGS:
     cargo xtask bench {{ARGS}}
 

@@ -28,9 +28,23 @@ enum Bench {
     /// Scale from 0 to N machines and back with an instant cloud; report machines per second,
     /// requests per machine, conflicts and memory
     Scale(ScaleArgs),
+    /// Initialise N Nodes with the cloud controller manager; report its writes per Node, and its
+    /// calls and writes of an idle hour
+    Ccm(CcmArgs),
     /// Compare the embedded API server, in memory and with a data directory, with kube-apiserver
     /// and etcd, using one mix of requests
     Apiserver(ApiserverArgs),
+}
+
+#[derive(clap::Args)]
+struct CcmArgs {
+    /// Number of Nodes
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
 }
 
 #[derive(clap::Args)]
@@ -122,8 +136,15 @@ const NODE_GRACE: Duration = Duration::from_secs(50);
 pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
     match &args.what {
         Bench::Scale(args) => scale(args),
+        Bench::Ccm(args) => ccm(args),
         Bench::Apiserver(args) => apiserver(args),
     }
+}
+
+fn ccm(args: &CcmArgs) -> Result<()> {
+    build(&[BENCH])?;
+    let mut command = Command::new(dist_folder()?.join(BENCH));
+    ensure_success(command.args(["ccm", "--nodes", &args.nodes.to_string(), "--output", args.output.name()]))
 }
 
 fn apiserver(args: &ApiserverArgs) -> Result<()> {

@@ -18,7 +18,7 @@
 mod bootstrap;
 mod cluster;
 mod pki;
-mod processes;
+pub(crate) mod processes;
 
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -199,6 +199,10 @@ impl ControlPlane {
             })?,
         };
         Ok(Self { control, target, kubectl: assets.path(Program::Kubectl), start_took: started.elapsed() })
+    }
+
+    pub(crate) fn control(&self) -> &Cluster {
+        &self.control
     }
 
     pub(crate) fn target(&self) -> &Cluster {

@@ -1,5 +1,6 @@
-//! `cargo xtask crds`: writes the output of `machinist crds` to `deploy/crds`, one file per CRD.
-//! `cargo xtask tidy` compares the two.
+//! `cargo xtask crds`: writes the output of `machinist crds` to `deploy/crds`, one file per CRD,
+//! and the components of the Docker provider for clusterctl, which contain some of them.
+//! `cargo xtask tidy` compares the files with the output.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,20 +12,49 @@ use crate::workspace::{self, output_of};
 /// Path relative to the root of the workspace.
 pub(crate) const FOLDER: &str = "deploy/crds";
 
+/// What `clusterctl init` installs of the Docker provider, relative to the root of the workspace.
+pub(crate) const COMPONENTS: &str = "deploy/capi/docker/infrastructure-components.yaml";
+
+/// The components beside the CRDs.
+const PARTS: [&str; 2] = ["deploy/capi/machine-template-policy.yaml", "deploy/capi/docker/manager.yaml"];
+
+/// Start of the names of the files that belong to the Docker provider.
+const DOCKER_FILES: &str = "infrastructure.cluster.x-k8s.io_docker";
+
 pub(crate) fn run() -> Result<()> {
     let folder = workspace::root().join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    for (name, text) in printed()? {
-        let file = folder.join(&name);
+    let crds = printed()?;
+    for (name, text) in &crds {
+        let file = folder.join(name);
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         println!("{FOLDER}/{name}");
     }
+    let file = workspace::root().join(COMPONENTS);
+    fs::write(&file, components(&crds)?).with_context(|| format!("cannot write {}", file.display()))?;
+    println!("{COMPONENTS}");
     Ok(())
+}
+
+/// Returns the text of [`COMPONENTS`].
+pub(crate) fn components(crds: &BTreeMap<String, String>) -> Result<String> {
+    let crds = crds.iter().filter(|(name, _)| name.starts_with(DOCKER_FILES)).map(|(_, text)| text.clone());
+    let mut text =
+        format!("# Written by `cargo xtask crds` from {FOLDER} and these files:\n# {}\n", PARTS.join(" "));
+    text.extend(crds);
+    for part in PARTS {
+        let file = workspace::root().join(part);
+        let part = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        // Without the comment at the start, which is about the file.
+        let objects: Vec<&str> = part.lines().skip_while(|line| *line != "---").collect();
+        text.push_str(&format!("{}\n", objects.join("\n")));
+    }
+    Ok(text)
 }
 
 /// Returns the output of `machinist crds` as texts by file name.
 pub(crate) fn printed() -> Result<BTreeMap<String, String>> {
-    files_of(&output_of(workspace::program()?.arg("crds"))?)
+    files_of(&output_of(workspace::program()?.args(["crds", "--kinds", "all"]))?)
 }
 
 fn files_of(stream: &str) -> Result<BTreeMap<String, String>> {

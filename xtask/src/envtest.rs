@@ -9,7 +9,7 @@
 //! are named by version. A folder is built under another name and renamed when it is complete, so
 //! an existing folder is usable. A lock file makes a second builder wait for the first.
 
-mod go;
+pub(crate) mod go;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -180,7 +180,7 @@ fn missing_from(folder: &Path) -> Vec<&'static str> {
     Program::ALL.map(Program::file_name).into_iter().filter(|name| !folder.join(name).is_file()).collect()
 }
 
-/// Builds all programs into `folder`, unless another process has just built them.
+/// Builds the four programs, unless another process has just built them.
 fn build_once(folder: &Path) -> Result<()> {
     let toolchain = go::toolchain().with_context(|| {
         format!(
@@ -188,26 +188,31 @@ fn build_once(folder: &Path) -> Result<()> {
              contains all four, or install Go to build them from their Go modules"
         )
     })?;
+    build_recipes(&toolchain, &Program::ALL.map(go::Recipe::of), folder)
+}
+
+/// Builds all programs into `folder`, unless another process has just built them.
+pub(crate) fn build_recipes(toolchain: &go::Toolchain, recipes: &[go::Recipe], folder: &Path) -> Result<()> {
     let parent = folder.parent().context("the cache folder has a parent")?;
     fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
     let _lock = lock(&parent.join(".lock"))?;
-    if missing_from(folder).is_empty() {
+    if recipes.iter().all(|recipe| folder.join(recipe.file_name).is_file()) {
         return Ok(());
     }
 
     let started = Instant::now();
-    eprintln!("Building the programs of a control plane into {} (a few minutes, once)", folder.display());
+    eprintln!("Building programs from their Go modules into {} (a few minutes, once)", folder.display());
     let workshop = tempfile::Builder::new()
         .prefix(".building-")
         .tempdir_in(parent)
         .with_context(|| format!("cannot create a folder in {}", parent.display()))?;
     let built = workshop.path().join("bin");
     fs::create_dir(&built)?;
-    for program in Program::ALL {
+    for recipe in recipes {
         let begun = Instant::now();
-        eprintln!("  {} ...", program.file_name());
-        toolchain.build(program, workshop.path(), &built)?;
-        eprintln!("  {} built in {:.0?}", program.file_name(), begun.elapsed());
+        eprintln!("  {} ...", recipe.file_name);
+        toolchain.build(recipe, workshop.path(), &built)?;
+        eprintln!("  {} built in {:.0?}", recipe.file_name, begun.elapsed());
     }
     put_in_place(&built, folder)?;
     eprintln!("Built in {:.0?}", started.elapsed());

@@ -17,7 +17,7 @@ use crate::workspace;
 /// A program, and the package that it is built from.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct GoProgram {
-    /// Name of the file, which is the last part of `package`.
+    /// Name of the file, unique among the programs.
     name: &'static str,
     module: &'static str,
     package: &'static str,
@@ -33,7 +33,30 @@ pub(crate) const HELM: GoProgram = GoProgram {
     version: "v3.21.3",
 };
 
+/// The version of Cluster API that the lane tests the provider with.
+pub(crate) const CLUSTER_API_VERSION: &str = "v1.13.6";
+pub(crate) const CLUSTER_API_MODULE: &str = "sigs.k8s.io/cluster-api";
+
+/// The core controllers of Cluster API.
+pub(crate) const CLUSTER_API_CORE: GoProgram = cluster_api("cluster-api-core", CLUSTER_API_MODULE);
+/// The controllers of KubeadmConfigs.
+pub(crate) const CLUSTER_API_BOOTSTRAP: GoProgram =
+    cluster_api("cluster-api-kubeadm-bootstrap", "sigs.k8s.io/cluster-api/bootstrap/kubeadm");
+/// The controllers of KubeadmControlPlanes.
+pub(crate) const CLUSTER_API_CONTROL_PLANE: GoProgram =
+    cluster_api("cluster-api-kubeadm-control-plane", "sigs.k8s.io/cluster-api/controlplane/kubeadm");
+pub(crate) const CLUSTERCTL: GoProgram = cluster_api("clusterctl", "sigs.k8s.io/cluster-api/cmd/clusterctl");
+
+/// A program of Cluster API.
+const fn cluster_api(name: &'static str, package: &'static str) -> GoProgram {
+    GoProgram { name, module: CLUSTER_API_MODULE, package, version: CLUSTER_API_VERSION }
+}
+
 impl GoProgram {
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Returns why [`provide`](Self::provide) cannot succeed, without building anything; `None` if
     /// it may succeed. May download the module.
     pub(crate) fn reason_it_cannot_be_had(&self) -> Option<String> {
@@ -80,6 +103,12 @@ impl GoProgram {
             .status()
             .context("cannot start `go install`")?;
         ensure!(status.success(), "`go install` of {} {} failed ({status})", self.package, self.version);
+        // `go install` names the file after the package.
+        let installed = self.package.rsplit('/').next().unwrap_or(self.package);
+        if installed != self.name {
+            fs::rename(built.join(installed), built.join(self.name))
+                .with_context(|| format!("`go install` of {} built no {installed}", self.package))?;
+        }
         envtest::put_in_place(&built, folder)?;
         eprintln!("Built in {:.0?}", started.elapsed());
         Ok(file)
@@ -104,7 +133,6 @@ mod tests {
     fn the_cache_names_a_program_by_its_version() {
         let file = HELM.file().expect("a folder for the cache");
         assert!(file.ends_with("go-programs/helm-v3.21.3/helm"), "{}", file.display());
-        // `go install` names the file after the package.
-        assert!(HELM.package.ends_with("/helm") && HELM.package.starts_with(HELM.module));
+        assert!(HELM.package.starts_with(HELM.module));
     }
 }

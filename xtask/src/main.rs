@@ -5,6 +5,7 @@
 //! | `envtest` | finds or builds kube-apiserver, kube-controller-manager, etcd and kubectl, and prints their folder |
 //! | `control-plane` | runs one or two real clusters until its standard input closes |
 //! | `conformance` | compares the embedded API server with a real one, or with its recorded answers |
+//! | `node-image` | builds the images of the Docker provider's lane, and prints their paths |
 //! | `real` | runs the test lanes that need real clusters |
 //! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
 //! | `kill` | scales on real clusters while it kills the controllers |
@@ -29,9 +30,12 @@ mod book;
 mod conformance;
 mod control_plane;
 mod crds;
+mod debian;
+mod docker;
 mod envtest;
 mod go_modules;
 mod go_programs;
+mod node_image;
 mod real;
 mod tidy;
 mod types;
@@ -59,8 +63,14 @@ enum Task {
     /// Compare the embedded API server with a real one, by level, with the ledger of known
     /// differences
     Conformance(conformance::Args),
+    /// Build the images of the Docker provider's lane from Debian packages and Go modules, and
+    /// print their paths
+    NodeImage,
     /// Run the test lanes that need real clusters
     Real(real::Args),
+    /// Run the inner part of the lane `capi`, which `real` starts
+    #[command(hide = true)]
+    CapiInside(real::capi::InsideArgs),
     /// Measure the controllers, or the embedded API server, in a build with the profile
     /// `dist`
     Bench(bench::BenchArgs),
@@ -83,7 +93,9 @@ fn main() -> ExitCode {
         Task::Envtest => envtest::run(),
         Task::ControlPlane(args) => control_plane::run(&args),
         Task::Conformance(args) => conformance::run(&args),
+        Task::NodeImage => node_image::run(),
         Task::Real(args) => real::run(&args),
+        Task::CapiInside(args) => real::capi::inside(&args),
         Task::Bench(args) => bench::bench(&args),
         Task::Kill(args) => bench::kill(&args),
         Task::Book => book::run(),

@@ -5,6 +5,7 @@
 //! variable [`CLUSTERS_VARIABLE`]. A lane that cannot run here is reported as skipped, with the
 //! reason. The command fails if a lane fails or does not exist.
 
+pub(crate) mod capi;
 mod hcloud_clients;
 mod join;
 mod kubectl;
@@ -17,7 +18,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::envtest::Assets;
-use crate::go_programs::{GoProgram, HELM};
+use crate::go_programs::{CLUSTERCTL, GoProgram, HELM};
 use crate::workspace::{self, Package};
 use hcloud_clients::Ending;
 
@@ -29,6 +30,14 @@ pub(crate) struct Args {
     /// Run this lane only (may be given several times)
     #[arg(long = "lane", value_name = "NAME")]
     lanes: Vec<String>,
+
+    /// Run all lanes; without it, those that every change must pass
+    #[arg(long, conflicts_with = "lanes")]
+    all: bool,
+
+    /// Run the lanes that only `--all` adds
+    #[arg(long, conflicts_with_all = ["lanes", "all"])]
+    rest: bool,
 
     /// Print the lanes, and run nothing
     #[arg(long)]
@@ -42,6 +51,7 @@ pub(crate) struct Args {
 struct Lane {
     name: &'static str,
     about: &'static str,
+    when: When,
     roles: Roles,
     /// Whether a controller manager runs. Recorded answers are those of an API server without other
     /// clients.
@@ -51,6 +61,14 @@ struct Lane {
     /// A program that the lane needs beside the control plane. Without it, the lane is skipped.
     needs: Option<GoProgram>,
     form: Form,
+}
+
+/// Which runs a lane belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum When {
+    EachChange,
+    /// Only with `--all`: another lane finds nearly the same.
+    All,
 }
 
 enum Form {
@@ -72,6 +90,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "join",
         about: "a machine joins with a bootstrap token, and only with one; the scenarios depend on this",
+        when: When::EachChange,
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
@@ -81,6 +100,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "goldens",
         about: "the recorded answers equal those of the real server",
+        when: When::EachChange,
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
@@ -90,6 +110,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "kubectl",
         about: "kubectl prints the same for the embedded server and the real one",
+        when: When::EachChange,
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::All,
         node_grace: LONG_GRACE,
@@ -99,6 +120,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "render",
         about: "the manifests and the chart of the cloud controller manager are valid and equal",
+        when: When::EachChange,
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: LONG_GRACE,
@@ -108,6 +130,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "kcm",
         about: "our controllers and kube-controller-manager reach the same results",
+        when: When::EachChange,
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::Target,
         node_grace: SHORT_GRACE,
@@ -117,34 +140,65 @@ const LANES: &[Lane] = &[
     Lane {
         name: "scenarios",
         about: "create, scale, roll out, replace, drain and delete on two real clusters",
+        when: When::EachChange,
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
         needs: None,
         form: Form::TestTarget { package: "machinist-sim", target: "real" },
     },
+    Lane {
+        name: "ccm",
+        about: "the cloud controller manager with exactly its roles, and the stand-in for Hetzner Cloud",
+        when: When::EachChange,
+        roles: Roles::OneClusterForBoth,
+        controller_managers: ControllerManagers::All,
+        node_grace: LONG_GRACE,
+        needs: None,
+        form: Form::TestTarget { package: "machinist", target: "real" },
+    },
+    Lane {
+        name: "clusterctl",
+        about: "clusterctl installs the Docker provider, and generates every template",
+        when: When::All,
+        roles: Roles::OneClusterForBoth,
+        controller_managers: ControllerManagers::None,
+        node_grace: LONG_GRACE,
+        needs: Some(CLUSTERCTL),
+        form: Form::Check(capi::check_clusterctl),
+    },
+    alone(
+        "capi",
+        When::All,
+        "the Docker provider under the controllers of Cluster API, on real nodes",
+        capi::check,
+    ),
     alone(
         "hcloud-python",
+        When::EachChange,
         "the official Python client works with the stand-in for Hetzner Cloud",
         hcloud_clients::python,
     ),
     alone(
         "hcloud-go",
+        When::All,
         "the official Go library works with the stand-in for Hetzner Cloud",
         hcloud_clients::go,
     ),
     alone(
         "hcloud-cli",
+        When::All,
         "the hcloud command works with the stand-in for Hetzner Cloud",
         hcloud_clients::command,
     ),
 ];
 
 /// A lane that needs no cluster.
-const fn alone(name: &'static str, about: &'static str, check: fn() -> Result<Ending>) -> Lane {
+const fn alone(name: &'static str, when: When, about: &'static str, check: fn() -> Result<Ending>) -> Lane {
     Lane {
         name,
         about,
+        when,
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
@@ -160,13 +214,14 @@ enum Verdict {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let chosen = choose(&args.lanes)?;
     if args.list {
-        for lane in chosen {
-            println!("{:<12} {}", lane.name, lane.about);
+        for lane in choose(&args.lanes, |_| true)? {
+            let when = if lane.when == When::All { " (only with --all)" } else { "" };
+            println!("{:<14} {}{when}", lane.name, lane.about);
         }
         return Ok(());
     }
+    let chosen = choose(&args.lanes, |when| args.all || (when == When::All) == args.rest)?;
     let (alone, with_clusters): (Vec<_>, Vec<_>) =
         chosen.into_iter().partition(|lane| matches!(lane.form, Form::Alone(_)));
     let mut verdicts = match Assets::reason_they_cannot_be_had() {
@@ -178,12 +233,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     summarise(&verdicts)
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Lane>> {
+/// Returns the named lanes. Without a name, those that `is_wanted`.
+fn choose(names: &[String], is_wanted: impl Fn(When) -> bool) -> Result<Vec<&'static Lane>> {
     if let Some(unknown) = names.iter().find(|name| LANES.iter().all(|lane| lane.name != name.as_str())) {
         let known: Vec<&str> = LANES.iter().map(|lane| lane.name).collect();
         bail!("unknown lane {unknown:?}; expected one of {}", known.join(", "));
     }
-    Ok(LANES.iter().filter(|lane| names.is_empty() || names.iter().any(|name| name == lane.name)).collect())
+    let is_chosen = |lane: &&Lane| match names {
+        [] => is_wanted(lane.when),
+        names => names.iter().any(|name| name == lane.name),
+    };
+    Ok(LANES.iter().filter(is_chosen).collect())
 }
 
 fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'static Lane, Verdict)>> {
@@ -307,7 +367,7 @@ mod tests {
 
     #[test]
     fn an_unknown_lane_is_rejected_with_the_known_ones() {
-        let message = choose(&["jion".to_owned()]).err().expect("no such lane").to_string();
+        let message = choose(&["jion".to_owned()], |_| true).err().expect("no such lane").to_string();
         assert!(message.contains("jion") && message.contains("join, goldens"), "{message}");
     }
 
@@ -327,6 +387,7 @@ mod tests {
         let lane = Lane {
             name: "x",
             about: "",
+            when: When::EachChange,
             roles: Roles::OneClusterEach,
             controller_managers: ControllerManagers::None,
             node_grace: SHORT_GRACE,

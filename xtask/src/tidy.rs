@@ -90,6 +90,10 @@ fn checked_in_crds(workspace: &Workspace) -> Result<Findings> {
         return Ok(findings);
     }
     let mut wanted = crds::printed()?;
+    let components = crds::components(&wanted)?;
+    if workspace.text_of(crds::COMPONENTS)? != components {
+        findings.fault(format!("{} is out of date: run `cargo xtask crds`", crds::COMPONENTS));
+    }
     for file in files {
         let name = &file[crds::FOLDER.len() + 1..];
         match wanted.remove(name) {

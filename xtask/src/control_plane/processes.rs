@@ -35,12 +35,12 @@ const LOG_TAIL_LINES: usize = 12;
 
 /// Whether the folder is removed when the processes end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Afterwards {
+pub(crate) enum Afterwards {
     Remove,
     Keep,
 }
 
-pub(super) struct Processes {
+pub(crate) struct Processes {
     warden: Child,
     /// `None` only during the drop.
     line_to_warden: Option<ChildStdin>,
@@ -54,14 +54,14 @@ struct Running {
 }
 
 /// A child that ended unexpectedly.
-pub(super) struct Ended {
-    pub(super) name: &'static str,
-    pub(super) status: ExitStatus,
-    pub(super) log_tail: String,
+pub(crate) struct Ended {
+    pub(crate) name: &'static str,
+    pub(crate) status: ExitStatus,
+    pub(crate) log_tail: String,
 }
 
 impl Processes {
-    pub(super) fn new(folder: &Path, afterwards: Afterwards) -> Result<Self> {
+    pub(crate) fn new(folder: &Path, afterwards: Afterwards) -> Result<Self> {
         let mut warden = Command::new("sh")
             .args(["-c", WARDEN, "warden"])
             .arg(match afterwards {
@@ -81,7 +81,7 @@ impl Processes {
     }
 
     /// Starts a child with its output in the file `log`.
-    pub(super) fn spawn(&mut self, name: &'static str, mut command: Command, log: PathBuf) -> Result<()> {
+    pub(crate) fn spawn(&mut self, name: &'static str, mut command: Command, log: PathBuf) -> Result<()> {
         let file = File::create(&log).with_context(|| format!("cannot create {}", log.display()))?;
         let child = command
             .stdin(Stdio::null())
@@ -90,6 +90,21 @@ impl Processes {
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {name}"))?;
+        self.watch(name, child, log)
+    }
+
+    /// Starts a child that prints to our standard output and error.
+    pub(crate) fn spawn_with_our_output(&mut self, name: &'static str, mut command: Command) -> Result<()> {
+        let child = command
+            .stdin(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        self.watch(name, child, PathBuf::new())
+    }
+
+    /// Remembers a child, and passes its id to the warden.
+    fn watch(&mut self, name: &'static str, child: Child, log: PathBuf) -> Result<()> {
         let id = child.id();
         // From here on the drop kills this child, also if the write to the warden fails.
         self.children.push(Running { name, child, log });
@@ -98,12 +113,12 @@ impl Processes {
     }
 
     /// Returns the process ids by name.
-    pub(super) fn ids(&self) -> BTreeMap<&'static str, u32> {
+    pub(crate) fn ids(&self) -> BTreeMap<&'static str, u32> {
         self.children.iter().map(|running| (running.name, running.child.id())).collect()
     }
 
     /// Returns the first child that has ended, if any.
-    pub(super) fn ended(&mut self) -> Result<Option<Ended>> {
+    pub(crate) fn ended(&mut self) -> Result<Option<Ended>> {
         for Running { name, child, log } in &mut self.children {
             if let Some(status) = child.try_wait()? {
                 return Ok(Some(Ended { name, status, log_tail: tail(log) }));
@@ -113,7 +128,7 @@ impl Processes {
     }
 
     /// Returns the end of every log, for an error about a timeout.
-    pub(super) fn log_tails(&self) -> String {
+    pub(crate) fn log_tails(&self) -> String {
         self.children.iter().map(|running| format!("\n{}:\n{}", running.name, tail(&running.log))).collect()
     }
 }

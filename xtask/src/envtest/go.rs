@@ -20,29 +20,77 @@ use crate::workspace::output_of;
 /// The version at which a module requires parts of its own repository.
 const UNPUBLISHED: &str = "v0.0.0";
 
-pub(super) struct Toolchain {
+pub(crate) struct Toolchain {
     /// Output of `go version`, for messages.
     version: String,
 }
 
 /// Finds the Go toolchain of this computer.
-pub(super) fn toolchain() -> Result<Toolchain> {
+pub(crate) fn toolchain() -> Result<Toolchain> {
     let version = output_of(Command::new("go").arg("version")).context("no Go toolchain found")?;
     Ok(Toolchain { version: version.trim().to_owned() })
 }
 
+/// A program that is built from a generated `main`.
+pub(crate) struct Recipe {
+    pub(crate) file_name: &'static str,
+    pub(crate) source: Source,
+    /// Text of the file `main.go`.
+    pub(crate) main: String,
+}
+
+impl Recipe {
+    pub(super) fn of(program: Program) -> Self {
+        let file_name = program.file_name();
+        match program {
+            Program::KubeApiserver => Self::kubernetes_server(file_name, "NewAPIServerCommand()"),
+            Program::KubeControllerManager => {
+                Self::kubernetes_server(file_name, "NewControllerManagerCommand()")
+            }
+            Program::Kubectl => {
+                Self { file_name, source: Source::kubernetes(), main: KUBECTL_MAIN.to_owned() }
+            }
+            Program::Etcd => Self { file_name, source: Source::etcd(), main: ETCD_MAIN.to_owned() },
+        }
+    }
+
+    /// A program of `k8s.io/kubernetes/cmd` with the constructor of its command.
+    pub(crate) fn kubernetes_server(file_name: &'static str, constructor: &str) -> Self {
+        let context = if constructor.contains("context.") { "\t\"context\"\n" } else { "" };
+        // The blank imports register the same packages as the real programs: client metrics, the
+        // version metric, JSON logs.
+        let main = format!(
+            r#"package main
+
+import (
+{context}	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/kubernetes/cmd/{file_name}/app"
+)
+
+func main() {{ os.Exit(cli.Run(app.{constructor})) }}
+"#
+        );
+        Self { file_name, source: Source::kubernetes(), main }
+    }
+}
+
 impl Toolchain {
     /// Builds one program into the folder `built`, and generates its module under `workshop`.
-    pub(super) fn build(&self, program: Program, workshop: &Path, built: &Path) -> Result<()> {
-        let source = Source::of(program);
+    pub(crate) fn build(&self, recipe: &Recipe, workshop: &Path, built: &Path) -> Result<()> {
+        let Recipe { file_name, source, main } = recipe;
         let module = workshop.join(source.folder);
         if !module.join("go.mod").exists() {
             fs::create_dir_all(&module)?;
-            fs::write(module.join("go.mod"), self.go_mod(&source)?)?;
+            fs::write(module.join("go.mod"), self.go_mod(source)?)?;
         }
-        let package = module.join(program.file_name());
+        let package = module.join(file_name);
         fs::create_dir_all(&package)?;
-        fs::write(package.join("main.go"), main_go(program))?;
+        fs::write(package.join("main.go"), main)?;
 
         let status = go_modules::polite_go()
             .current_dir(&module)
@@ -52,16 +100,11 @@ impl Toolchain {
             .env("GOWORK", "off")
             .env("CGO_ENABLED", "0")
             .args(["build", "-trimpath", "-ldflags", &source.linker_flags, "-o"])
-            .arg(built.join(program.file_name()))
-            .arg(format!("./{}", program.file_name()))
+            .arg(built.join(file_name))
+            .arg(format!("./{file_name}"))
             .status()
             .context("cannot start `go build`")?;
-        ensure!(
-            status.success(),
-            "`go build` of {} failed ({status}) with {}",
-            program.file_name(),
-            self.version
-        );
+        ensure!(status.success(), "`go build` of {file_name} failed ({status}) with {}", self.version);
         Ok(())
     }
 
@@ -77,7 +120,7 @@ impl Toolchain {
 }
 
 /// The source of a program.
-struct Source {
+pub(crate) struct Source {
     /// Programs with the same source share a generated module, so it is resolved only once.
     folder: &'static str,
     module: &'static str,
@@ -88,20 +131,17 @@ struct Source {
 }
 
 impl Source {
-    fn of(program: Program) -> Self {
-        match program {
-            Program::KubeApiserver | Program::KubeControllerManager | Program::Kubectl => Self::kubernetes(),
-            Program::Etcd => Self {
-                folder: "etcd-module",
-                module: "go.etcd.io/etcd/server/v3",
-                version: format!("v{ETCD_VERSION}"),
-                parts_version: String::new(),
-                linker_flags: "-s -w".to_owned(),
-            },
+    fn etcd() -> Self {
+        Self {
+            folder: "etcd-module",
+            module: "go.etcd.io/etcd/server/v3",
+            version: format!("v{ETCD_VERSION}"),
+            parts_version: String::new(),
+            linker_flags: "-s -w".to_owned(),
         }
     }
 
-    fn kubernetes() -> Self {
+    pub(crate) fn kubernetes() -> Self {
         // A program that is built outside of its repository has no version, but the server's
         // responses and defaults depend on it.
         let (major, rest) = KUBERNETES_VERSION.split_once('.').expect("the pinned version has three numbers");
@@ -156,33 +196,7 @@ fn render_go_mod(source: &Source, go: &str, parts: &[&str]) -> String {
     text
 }
 
-fn main_go(program: Program) -> String {
-    // The blank imports register the same packages as the real programs: client metrics, the
-    // version metric, JSON logs.
-    let kubernetes_server = |package: &str, constructor: &str| {
-        format!(
-            r#"package main
-
-import (
-	"os"
-
-	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/logs/json/register"
-	_ "k8s.io/component-base/metrics/prometheus/clientgo"
-	_ "k8s.io/component-base/metrics/prometheus/version"
-	"k8s.io/kubernetes/cmd/{package}/app"
-)
-
-func main() {{ os.Exit(cli.Run(app.{constructor}())) }}
-"#
-        )
-    };
-    match program {
-        Program::KubeApiserver => kubernetes_server("kube-apiserver", "NewAPIServerCommand"),
-        Program::KubeControllerManager => {
-            kubernetes_server("kube-controller-manager", "NewControllerManagerCommand")
-        }
-        Program::Kubectl => r#"package main
+const KUBECTL_MAIN: &str = r#"package main
 
 import (
 	"os"
@@ -199,9 +213,9 @@ func main() {
 		os.Exit(1)
 	}
 }
-"#
-        .to_owned(),
-        Program::Etcd => r#"package main
+"#;
+
+const ETCD_MAIN: &str = r#"package main
 
 import (
 	"os"
@@ -210,10 +224,7 @@ import (
 )
 
 func main() { etcdmain.Main(os.Args) }
-"#
-        .to_owned(),
-    }
-}
+"#;
 
 #[cfg(test)]
 mod tests {
@@ -251,7 +262,7 @@ require (
 
     #[test]
     fn a_module_without_parts_gets_no_replacements() {
-        let text = render_go_mod(&Source::of(Program::Etcd), "1.24.0", &[]);
+        let text = render_go_mod(&Source::etcd(), "1.24.0", &[]);
         assert!(!text.contains("replace"), "{text}");
     }
 }

@@ -31,8 +31,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // A simulated machine reads the ledger of its cloud, and is an ordinary client of the cluster.
     ("machinist-node-sim", &["machinist-instance", "machinist-cloud-sim", "machinist-kube"]),
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
-    // The cloud is another program: only its HTTP API is known here.
+    // The cloud or engine is another program: only its HTTP API is known here.
+    ("machinist-driver-docker", &["machinist-instance", "machinist-driver"]),
     ("machinist-driver-hcloud", &["machinist-instance", "machinist-driver"]),
+    // A mail service is another program, too.
+    ("machinist-mailgun", &["machinist-instance", "machinist-driver"]),
+    ("machinist-standin-mailgun", &[]),
     ("machinist-kcm", &["machinist-kube"]),
     (
         "machinist-controllers",
@@ -59,6 +63,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-node-sim",
             "machinist-cloud-sim",
             "machinist-driver-sim",
+            "machinist-driver-hcloud",
+            "machinist-standin-hcloud",
             "machinist-kcm",
             "machinist-controllers",
         ],
@@ -77,8 +83,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-node-sim",
             "machinist-cloud-sim",
             "machinist-driver-sim",
+            "machinist-driver-docker",
             "machinist-driver-hcloud",
+            "machinist-mailgun",
             "machinist-standin-hcloud",
+            "machinist-standin-mailgun",
             "machinist-kcm",
             "machinist-controllers",
         ],
@@ -95,6 +104,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-plan",
             "machinist-cloud-sim",
             "machinist-driver-sim",
+            "machinist-driver-hcloud",
+            "machinist-standin-hcloud",
+            "machinist-instance",
             "machinist-controllers",
         ],
     ),

@@ -9,7 +9,15 @@ use super::{Findings, Workspace};
 
 /// Planners of kinds. The other files of a planner's folder (rollout, replacement, status) decide
 /// something that a kind's controller asks for.
-const KINDS: &[&str] = &["machine", "machine_set", "machine_deployment"];
+const KINDS: &[&str] = &[
+    "machine",
+    "machine_set",
+    "machine_deployment",
+    "docker_cluster",
+    "docker_machine",
+    "mailgun_cluster",
+    "mailgun_machine",
+];
 const CONTRACTS: &[&str] = &["mcm", "ccm", "capi"];
 const PLANNERS: &str = "crates/core/machinist-plan/src/";
 const CONTROLLERS: &str = "crates/core/machinist-controllers/src/";

@@ -31,8 +31,18 @@ machinist:{{ include "ccm.name" . }}
 {{- index .Values.args "leader-elect-resource-name" | default "cloud-controller-manager" }}
 {{- end }}
 
+{{/* Port of the HTTPS server; empty if args.secure-port is 0, which disables it. */}}
 {{- define "ccm.port" -}}
-{{- index .Values.args "secure-port" | default (index .Values.args "port") | default 10258 }}
+{{- $port := 10258 }}
+{{- range list "port" "secure-port" }}
+{{- if hasKey $.Values.args . }}
+{{- $given := index $.Values.args . }}
+{{- if not (kindIs "invalid" $given) }}
+{{- $port = int $given }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if $port }}{{ $port }}{{ end }}
 {{- end }}
 
 {{/* Whether several pods run, so that some of them wait for the Lease. */}}

@@ -2,6 +2,7 @@
 {{- define "ccm.pod" -}}
 {{- $ownsToken := not (or .Values.env.HCLOUD_TOKEN .Values.env.HCLOUD_TOKEN_FILE) -}}
 {{- $isLocal := and .Values.networking.enabled (not .Values.monitoring.enabled) (not (index .Values.args "bind-address")) -}}
+{{- $port := include "ccm.port" . -}}
 {{- $address := index .Values.args "bind-address" | default "" -}}
 {{- $probeHost := ternary "127.0.0.1" "" (or $isLocal (eq $address "127.0.0.1")) -}}
 metadata:
@@ -138,17 +139,28 @@ spec:
       {{- tpl (toYaml .Values.networking.network) . | nindent 6 }}
       {{- end }}
     {{- end }}
+    {{- if and (not .Values.monitoring.enabled) (not .Values.env.HCLOUD_METRICS_ENABLED) }}
+    - name: HCLOUD_METRICS_ENABLED
+      value: "false"
+    {{- end }}
     {{- if .Values.monitoring.enabled }}
     ports:
+    # Plain HTTP without permissions.
     - name: metrics
-      containerPort: {{ include "ccm.port" . }}
+      containerPort: 8233
+      protocol: TCP
+    {{- with $port }}
+    - name: https
+      containerPort: {{ . }}
       protocol: TCP
     {{- end }}
+    {{- end }}
+    {{- if $port }}
     livenessProbe:
       httpGet:
         path: /healthz
-        port: {{ include "ccm.port" . }}
-        scheme: HTTP
+        port: {{ $port }}
+        scheme: HTTPS
         {{- with $probeHost }}
         host: {{ . }}
         {{- end }}
@@ -158,17 +170,16 @@ spec:
       failureThreshold: 6
     readinessProbe:
       httpGet:
-        # A process that waits for its Lease answers /readyz with 503. With several pods this would
-        # block rollouts and evictions.
-        path: {{ ternary "/healthz" "/readyz" (eq (include "ccm.isReplicated" .) "true") }}
-        port: {{ include "ccm.port" . }}
-        scheme: HTTP
+        path: /readyz
+        port: {{ $port }}
+        scheme: HTTPS
         {{- with $probeHost }}
         host: {{ . }}
         {{- end }}
       periodSeconds: 10
       timeoutSeconds: 5
       failureThreshold: 3
+    {{- end }}
     {{- with .Values.resources }}
     resources:
       {{- toYaml . | nindent 6 }}

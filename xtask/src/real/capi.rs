@@ -1,0 +1,214 @@
+//! The lane of the Docker provider for Cluster API.
+//!
+//! Everything is real: the Docker daemon of Debian, nodes with systemd, containerd and kubelet, the
+//! management cluster, and the controllers of Cluster API with their webhooks. The lane drives a
+//! Cluster through its life with clusterctl and kubectl, as a user does.
+//!
+//! The outer process builds what is missing, and starts this program again in namespaces of its own
+//! ([`enclosure`]). The inner process starts the daemon ([`crate::docker`]), the management cluster
+//! ([`management`]) and the provider ([`provider`]), and runs the [`scenario`]. At its end a
+//! Cluster moves to a second management cluster.
+
+mod clusterctl;
+mod enclosure;
+mod management;
+mod provider;
+mod scenario;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::control_plane::processes::{Afterwards, Processes};
+use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles, pause};
+use crate::docker::{Daemon, Tools};
+use crate::envtest::Assets;
+use crate::go_programs::CLUSTERCTL;
+use crate::node_image::NodeImages;
+use crate::workspace;
+
+use self::clusterctl::Clusterctl;
+use self::management::{Stack, WebhookCertificate};
+use self::scenario::Lane;
+use super::hcloud_clients::Ending;
+
+pub(super) use clusterctl::check as check_clusterctl;
+
+/// Far longer than the lane takes on two cores, also while a compiler runs.
+const LANE_WITHIN: Duration = Duration::from_secs(30 * 60);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Path of a program `machinist` to use, instead of compiling it.
+const PROGRAM_VARIABLE: &str = "MACHINIST_CAPI_PROGRAM";
+
+/// Distance between the ports of two management clusters.
+const PORTS_OF_A_STACK: u16 = 1000;
+
+/// Start of the names of folders and cgroups.
+const PREFIX: &str = "machinist-capi-";
+
+#[derive(clap::Args)]
+pub(crate) struct InsideArgs {
+    /// Folder of all files of the lane
+    #[arg(long)]
+    folder: PathBuf,
+
+    /// The program `machinist`
+    #[arg(long)]
+    program: PathBuf,
+}
+
+/// Runs the lane.
+pub(super) fn check() -> Result<Ending> {
+    if let Some(reason) = reason_it_cannot_run() {
+        return Ok(Ending::Skipped(reason));
+    }
+    let tools = match Tools::provide() {
+        Ok(tools) => tools,
+        Err(error) => return Ok(Ending::Skipped(format!("no Docker daemon: {error:#}"))),
+    };
+    for provider in &management::PROVIDERS {
+        provider.program.provide()?;
+    }
+    CLUSTERCTL.provide()?;
+    NodeImages::provide(&Assets::provide()?, &tools)?;
+    let program = match std::env::var_os(PROGRAM_VARIABLE) {
+        Some(program) => program.into(),
+        None => PathBuf::from(workspace::program()?.get_program()),
+    };
+
+    enclosure::remove_old_groups(PREFIX);
+    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().context("cannot create a folder")?.keep();
+    let ended = run_inside(&tools, &folder, &program);
+    let group = folder.file_name().context("the folder of the lane has a name")?;
+    ended.and(enclosure::remove_groups(&group.to_string_lossy()))?;
+    Ok(Ending::Passed)
+}
+
+/// Returns why this computer cannot run the lane; `None` if it may.
+fn reason_it_cannot_run() -> Option<String> {
+    let programs = management::PROVIDERS.iter().map(|provider| &provider.program).chain([&CLUSTERCTL]);
+    enclosure::reason_it_cannot_be_had()
+        .or_else(Assets::reason_they_cannot_be_had)
+        .or_else(|| programs.into_iter().find_map(|program| program.reason_it_cannot_be_had()))
+        .or_else(NodeImages::reason_they_cannot_be_had)
+}
+
+/// Runs the inner process to its end. The warden of `processes` ends the process and removes the
+/// folder, even if this process is killed.
+fn run_inside(tools: &Tools, folder: &Path, program: &Path) -> Result<()> {
+    let mut processes = Processes::new(folder, Afterwards::Remove)?;
+    let [folder, program] = [folder, program].map(|path| path.to_string_lossy().into_owned());
+    let arguments = ["capi-inside", "--folder", &folder, "--program", &program];
+    processes.spawn_with_our_output("lane", enclosure::command(tools, &arguments)?)?;
+    let started = Instant::now();
+    loop {
+        if let Some(ended) = processes.ended()? {
+            ensure!(ended.status.success(), "the lane failed ({}); its output is above", ended.status);
+            return Ok(());
+        }
+        ensure!(started.elapsed() < LANE_WITHIN, "timed out: the lane did not end within {LANE_WITHIN:?}");
+        pause(LOOK_EVERY);
+    }
+}
+
+/// Runs the part of the lane that is in namespaces of its own.
+pub(crate) fn inside(args: &InsideArgs) -> Result<()> {
+    enclosure::prepare(&args.folder)?;
+    let outcome = run_in_namespaces(args);
+    if outcome.is_err() {
+        keep_logs(&args.folder)?;
+    }
+    outcome
+}
+
+fn run_in_namespaces(args: &InsideArgs) -> Result<()> {
+    let started = Instant::now();
+    let (assets, tools) = (Assets::provide()?, Tools::provide()?);
+    let images = NodeImages::provide(&assets, &tools)?;
+    let group = args.folder.file_name().context("the folder of the lane has a name")?.to_string_lossy();
+    let mut processes = Processes::new(&args.folder, Afterwards::Keep)?;
+    let docker = Daemon::start(&tools, &mut processes, &args.folder.join("docker"), &group)?;
+    println!("the Docker daemon is up after {:.1?}", started.elapsed());
+
+    let options = Options {
+        roles: Roles::OneClusterEach,
+        controller_managers: ControllerManagers::All,
+        audit: Audit::Off,
+        durability: Durability::None,
+        folder: Some(args.folder.join("clusters")),
+        ..Options::default()
+    };
+    let mut control_plane = ControlPlane::start(&assets, &options)?;
+    provider::import_images(&docker, &images)?;
+    println!("clusters and images are ready after {:.1?}", started.elapsed());
+    let certificate = WebhookCertificate::create(args.folder.join("certificate"))?;
+    let inner = Inner { args, docker: &docker, certificate: &certificate };
+    inner.run(&control_plane, &mut processes)?;
+    println!("the lane took {:.0?}", started.elapsed());
+    control_plane.ensure_alive()
+}
+
+/// The parts that both management clusters use.
+struct Inner<'a> {
+    args: &'a InsideArgs,
+    docker: &'a Daemon,
+    certificate: &'a WebhookCertificate,
+}
+
+impl Inner<'_> {
+    fn run(&self, clusters: &ControlPlane, processes: &mut Processes) -> Result<()> {
+        let stack = |name, cluster, port_offset| Stack {
+            name,
+            cluster,
+            certificate: self.certificate,
+            port_offset,
+            folder: &self.args.folder,
+        };
+        let first = stack("first", clusters.control(), 0);
+        let second = stack("second", clusters.target(), PORTS_OF_A_STACK);
+        let clusterctl = Clusterctl::new(first.cluster, &self.args.folder)?;
+        let lane = |cluster| Lane { cluster, docker: self.docker, clusterctl: &clusterctl };
+
+        self.start(&first, processes)?;
+        let outcome = lane(first.cluster).run().and_then(|()| {
+            self.start(&second, processes)?;
+            lane(first.cluster).move_to(&lane(second.cluster))
+        });
+        let ended = processes.ended()?;
+        if outcome.is_err() {
+            lane(first.cluster).print_state();
+            lane(second.cluster).print_state();
+            eprintln!("{}", processes.log_tails());
+        }
+        outcome?;
+        match ended {
+            None => Ok(()),
+            Some(ended) => bail!("{} ended ({}):\n{}", ended.name, ended.status, ended.log_tail),
+        }
+    }
+
+    /// Starts the controllers of Cluster API and the provider beside a management cluster.
+    fn start(&self, stack: &Stack, processes: &mut Processes) -> Result<()> {
+        let started = Instant::now();
+        management::start(stack, processes)?;
+        provider::start(stack, processes, self.docker, &self.args.program)?;
+        println!("the {} management cluster has its controllers after {:.1?}", stack.name, started.elapsed());
+        Ok(())
+    }
+}
+
+/// Copies the logs to a folder that stays, for the reader of a failure.
+fn keep_logs(folder: &Path) -> Result<()> {
+    let kept = tempfile::Builder::new().prefix("machinist-capi-logs-").tempdir()?.keep();
+    for entry in [folder, &folder.join("docker")].into_iter().flat_map(fs::read_dir).flatten() {
+        let file = entry?.path();
+        if let Some(name) = file.file_name().filter(|_| file.extension().is_some_and(|it| it == "log")) {
+            fs::copy(&file, kept.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+        }
+    }
+    eprintln!("the logs are in {}", kept.display());
+    Ok(())
+}

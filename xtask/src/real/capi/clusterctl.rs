@@ -1,0 +1,189 @@
+//! clusterctl with the files of `deploy/capi` as its local repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::management::{self, PROVIDERS};
+use crate::control_plane::{Cluster, ControlPlane, pipe_into};
+use crate::go_programs::{CLUSTER_API_VERSION, CLUSTERCTL};
+use crate::node_image::NodeImages;
+use crate::workspace::{self, output_of};
+
+const FOLDER: &str = "deploy/capi/docker";
+const PROVIDER: &str = "machinist-docker";
+pub(super) const NAMESPACE: &str = "default";
+
+/// The templates by flavor; the first is the default one.
+pub(super) const FLAVORS: [&str; 5] = ["", "topology", "ignition", "ipv6", "dualstack"];
+
+/// Enough of cert-manager for clusterctl to accept it. No certificate is issued, and no controller
+/// runs.
+const CERT_MANAGER: &str = "cert-manager.io";
+
+/// Number of machines of a generated Cluster.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Size {
+    pub(super) control_plane: u32,
+    pub(super) workers: u32,
+}
+
+/// The program, its configuration and its repository.
+pub(super) struct Clusterctl {
+    program: PathBuf,
+    configuration: PathBuf,
+    home: PathBuf,
+    kubeconfig: PathBuf,
+}
+
+impl Clusterctl {
+    /// Copies the files of the provider into a repository under `folder`.
+    pub(super) fn new(cluster: &Cluster, folder: &Path) -> Result<Self> {
+        let home = folder.join("clusterctl");
+        let release = release(&home, &format!("infrastructure-{PROVIDER}"), &version())?;
+        for entry in
+            fs::read_dir(workspace::root().join(FOLDER)).context("cannot read the files of the provider")?
+        {
+            let file = entry?.path();
+            let name = file.file_name().context("the file has a name")?;
+            fs::copy(&file, release.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+        }
+        let components = release.join("infrastructure-components.yaml");
+        let provider = json!({"name": PROVIDER, "type": "InfrastructureProvider", "url": components});
+        let clusterctl = Self {
+            program: CLUSTERCTL.provide()?,
+            configuration: home.join("clusterctl.yaml"),
+            kubeconfig: cluster.kubeconfig().to_owned(),
+            home,
+        };
+        clusterctl.configure(vec![provider])?;
+        Ok(clusterctl)
+    }
+
+    fn configure(&self, providers: Vec<Value>) -> Result<()> {
+        fs::write(&self.configuration, json!({"providers": providers}).to_string())?;
+        Ok(())
+    }
+
+    /// Returns the manifest of a Cluster.
+    pub(super) fn generate(&self, name: &str, flavor: &str, size: Size) -> Result<String> {
+        let mut command = self.command(&["generate", "cluster", name]);
+        command.args(["--infrastructure", &format!("{PROVIDER}:{}", version()), "--flavor", flavor]);
+        command.args(["--kubernetes-version", &NodeImages::kubernetes_version()]);
+        command.args(["--control-plane-machine-count", &size.control_plane.to_string()]);
+        command.args(["--worker-machine-count", &size.workers.to_string(), "--target-namespace", NAMESPACE]);
+        output_of(&mut command).with_context(|| format!("the template {flavor:?}"))
+    }
+
+    /// Returns a command of clusterctl, which reads no file of the user.
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).arg("--config").arg(&self.configuration);
+        command.env("HOME", &self.home).env("XDG_CONFIG_HOME", &self.home);
+        command.env("KUBECONFIG", &self.kubeconfig).env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true");
+        command
+    }
+}
+
+/// Creates the folder of one release of a provider.
+fn release(home: &Path, label: &str, version: &str) -> Result<PathBuf> {
+    let folder = home.join("repository").join(label).join(version);
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    Ok(folder)
+}
+
+fn version() -> String {
+    format!("v{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// The lane that installs the files of the provider with clusterctl, and generates every template.
+/// No controller runs, so this lane needs no Docker daemon.
+pub(in crate::real) fn check(control_plane: &mut ControlPlane) -> Result<()> {
+    let cluster = control_plane.target();
+    let folder = tempfile::tempdir()?;
+    let clusterctl = Clusterctl::new(cluster, folder.path())?;
+    for flavor in FLAVORS {
+        let manifest = clusterctl.generate("first", flavor, Size { control_plane: 1, workers: 2 })?;
+        let objects = management::objects_in(cluster, &manifest)?;
+        ensure!(!manifest.contains("${"), "the template {flavor:?} leaves a variable:\n{manifest}");
+        println!("the template {flavor:?} has {} objects", objects.len());
+    }
+    install_cert_manager(cluster)?;
+    init(cluster, &clusterctl)
+}
+
+/// Installs all providers from local repositories, and compares the inventory.
+fn init(cluster: &Cluster, clusterctl: &Clusterctl) -> Result<()> {
+    let sources = management::sources()?;
+    let kinds = [
+        ("cluster-api", "cluster-api", "CoreProvider", "core"),
+        ("kubeadm", "bootstrap-kubeadm", "BootstrapProvider", "bootstrap"),
+        ("kubeadm", "control-plane-kubeadm", "ControlPlaneProvider", "control-plane"),
+    ];
+    let components = format!("{FOLDER}/infrastructure-components.yaml");
+    let ours = json!({
+        "name": PROVIDER,
+        "type": "InfrastructureProvider",
+        "url": clusterctl.home.join("repository").join(format!("infrastructure-{PROVIDER}")).join(version())
+            .join("infrastructure-components.yaml"),
+    });
+    let mut providers = vec![ours];
+    for (provider, (name, label, kind, prefix)) in PROVIDERS.iter().zip(kinds) {
+        let release = release(&clusterctl.home, label, CLUSTER_API_VERSION)?;
+        let file = release.join(format!("{prefix}-components.yaml"));
+        let mut kustomize = cluster.kubectl();
+        kustomize.arg("kustomize").arg(sources.join(provider.kustomization));
+        fs::write(&file, output_of(&mut kustomize)?)?;
+        fs::copy(sources.join("metadata.yaml"), release.join("metadata.yaml"))
+            .context("the module of Cluster API has no metadata.yaml")?;
+        providers.push(json!({"name": name, "type": kind, "url": file}));
+    }
+    clusterctl.configure(providers)?;
+
+    let mut command = clusterctl.command(&["init", "--infrastructure", &format!("{PROVIDER}:{}", version())]);
+    command.args(["--core", &format!("cluster-api:{CLUSTER_API_VERSION}")]);
+    command.args(["--bootstrap", &format!("kubeadm:{CLUSTER_API_VERSION}")]);
+    command.args(["--control-plane", &format!("kubeadm:{CLUSTER_API_VERSION}")]);
+    output_of(&mut command).with_context(|| format!("clusterctl does not install {components}"))?;
+    let mut get = cluster.kubectl();
+    get.args(["get", "providers.clusterctl.cluster.x-k8s.io", "--all-namespaces"]);
+    let installed = output_of(get.arg("--output=jsonpath={.items[*].metadata.name}"))?;
+    let installed: Vec<&str> = installed.split_whitespace().collect();
+    let ours = format!("infrastructure-{PROVIDER}");
+    ensure!(
+        installed.len() == PROVIDERS.len() + 1 && installed.contains(&ours.as_str()),
+        "clusterctl installed {installed:?}; expected {} providers with {ours}",
+        PROVIDERS.len() + 1
+    );
+    println!("clusterctl installed {}", installed.join(", "));
+    Ok(())
+}
+
+fn install_cert_manager(cluster: &Cluster) -> Result<()> {
+    let define = |kind: &str| {
+        let (singular, plural) = (kind.to_lowercase(), format!("{}s", kind.to_lowercase()));
+        let schema =
+            json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.{CERT_MANAGER}")},
+            "spec": {
+                "group": CERT_MANAGER,
+                "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": singular},
+                "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+            },
+        })
+    };
+    management::apply(cluster, &["Issuer", "Certificate", "CertificateRequest"].map(define))
+}
+
+/// Creates the objects of a manifest.
+pub(super) fn create(cluster: &Cluster, objects: &[Value]) -> Result<()> {
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
+    pipe_into(cluster.kubectl().args(["create", "--filename=-"]), &list.to_string())
+}
