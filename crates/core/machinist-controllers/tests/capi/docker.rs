@@ -9,9 +9,9 @@ use kube::{Api, Client};
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_controllers::capi::{CoreApi, DockerOptions, Running, Serves, WorkloadClusters};
 use machinist_instance::Error;
+use machinist_standin_docker::Engine;
 use serde_json::{Value, json};
 
-use super::engine::Engine;
 use super::{NAMESPACE, World, condition};
 
 /// A workload cluster in this process.

@@ -4,7 +4,6 @@
 #![expect(clippy::expect_used, reason = "a test that cannot continue reports the reason")]
 
 mod docker;
-mod engine;
 mod mail;
 mod mini_core;
 

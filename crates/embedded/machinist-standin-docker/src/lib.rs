@@ -1,8 +1,15 @@
-//! An engine in memory: containers, load balancers and bootstraps. It outlives the provider.
+//! A container engine in memory: containers, load balancers and bootstraps. Tests and benchmarks
+//! use it instead of Docker.
+//!
+//! The engine is a driver, and so has no HTTP API: `machinist-driver-docker` is tested with a real
+//! engine. A container counts as started at the second look, and a bootstrap as ended at the
+//! second look after its start. Calls take no time, unless the engine has a [`Speed`].
+
+mod speed;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,46 +22,73 @@ use machinist_instance::{
 };
 use serde_json::Value;
 
-/// The engine, as a provider and as its only account.
+pub use self::speed::Speed;
+use self::speed::{Pace, Work};
+
+/// The engine, as a provider and as its only account. Clones share their state, which therefore
+/// outlives a process under test.
 #[derive(Clone)]
-pub(super) struct Engine {
+pub struct Engine {
     address: &'static str,
+    pace: Option<Arc<Pace>>,
     state: Arc<Mutex<State>>,
 }
 
+/// The content of the engine, what it was asked, and its faults.
 #[derive(Default)]
-pub(super) struct State {
+pub struct State {
+    /// The containers by name.
     pub containers: BTreeMap<String, Container>,
     /// Targets and their weights, by the name of the balancer.
     pub balancers: BTreeMap<String, (BalancerSpec, Vec<(String, u8)>)>,
     /// Names of the containers in the order of their creation.
     pub created: Vec<String>,
+    /// Names of the containers in the order of their deletion.
     pub deleted: Vec<String>,
+    /// Whether each creation fails.
     pub fails_to_create: bool,
+    /// Whether each bootstrap fails.
     pub bootstrap_fails: bool,
+    /// Number of calls of any kind.
     pub calls: usize,
 }
 
+/// One container.
 #[derive(Clone)]
-pub(super) struct Container {
+pub struct Container {
+    /// The container as the driver shows it.
     pub instance: Instance,
+    /// The image.
     pub image: String,
+    /// Number of looks at its start.
     pub looks: u32,
+    /// Number of bootstraps that were started.
     pub bootstraps: u32,
+    /// Number of looks at its bootstrap since the start.
     pub progress: u32,
 }
 
 impl Engine {
-    pub(super) fn new(address: &'static str) -> Self {
-        Self { address, state: Arc::default() }
+    /// Creates an engine without containers. Its calls take no time.
+    pub fn new(address: &'static str) -> Self {
+        Self { address, pace: None, state: Arc::default() }
     }
 
-    /// Returns the same containers at another address.
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panicked with the lock")
+    /// Creates an engine without containers, with this speed.
+    pub fn with_speed(address: &'static str, speed: Speed) -> Self {
+        Self { pace: Some(Arc::new(Pace::new(speed))), ..Self::new(address) }
     }
 
-    fn called(&self) -> MutexGuard<'_, State> {
+    /// Returns the state. No call is answered while the caller has it.
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call, and waits until the engine has performed it.
+    async fn called(&self, work: Work) -> MutexGuard<'_, State> {
+        if let Some(pace) = &self.pace {
+            pace.perform(work).await;
+        }
         let mut state = self.state();
         state.calls += 1;
         state
@@ -130,7 +164,7 @@ fn is_owned(instance: &Instance, which: &InstanceRef) -> bool {
 #[async_trait]
 impl Instances for Engine {
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
-        let mut state = self.called();
+        let mut state = self.called(Work::Create).await;
         if state.fails_to_create {
             return Err(Error::new(ErrorKind::Unavailable, "the engine is busy"));
         }
@@ -144,7 +178,7 @@ impl Instances for Engine {
         }
         let number = state.created.len() + 1;
         let instance = Instance {
-            id: ProviderId::parse(&format!("docker:////{name}")).expect("not empty"),
+            id: ProviderId::parse(&format!("docker:////{name}")).expect("the text is not empty"),
             native_id: NativeId::new(format!("id-{number}")),
             key: Some(spec.key.clone()),
             cluster: Some(spec.cluster.clone()),
@@ -169,7 +203,7 @@ impl Instances for Engine {
     }
 
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
-        let state = self.called();
+        let state = self.called(Work::Request).await;
         Ok(match state.find(which) {
             None => Sighting::Absent,
             Some(found) if is_owned(&found.instance, which) => Sighting::Present(found.instance.clone()),
@@ -182,11 +216,11 @@ impl Instances for Engine {
     }
 
     async fn list(&self, _: &Scope) -> Result<Vec<Instance>, Error> {
-        Ok(self.called().containers.values().map(|it| it.instance.clone()).collect())
+        Ok(self.called(Work::Request).await.containers.values().map(|it| it.instance.clone()).collect())
     }
 
     async fn delete(&self, which: &InstanceRef, _: &InstanceKey) -> Result<(), Error> {
-        let mut state = self.called();
+        let mut state = self.called(Work::Delete).await;
         let Some(found) = state.find(which).map(|it| it.instance.clone()) else { return Ok(()) };
         if !is_owned(&found, which) {
             return Err(Error::new(ErrorKind::Denied, "another key"));
@@ -201,20 +235,20 @@ impl Instances for Engine {
 #[async_trait]
 impl Balancers for Engine {
     async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
-        let mut state = self.called();
+        let mut state = self.called(Work::Exec).await;
         let targets = spec.targets.iter().map(|it| (it.node.clone(), it.weight)).collect();
         state.balancers.insert(spec.name.clone(), (spec.clone(), targets));
         Ok(Progress::Done(Ensured { balancer: shown(spec), notes: Vec::new() }))
     }
     async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
-        let state = self.called();
+        let state = self.called(Work::Request).await;
         Ok(state.balancers.values().find(|(spec, _)| spec.key == which.key).map(|(spec, _)| shown(spec)))
     }
     async fn list(&self) -> Result<Vec<Balancer>, Error> {
-        Ok(self.called().balancers.values().map(|(spec, _)| shown(spec)).collect())
+        Ok(self.called(Work::Request).await.balancers.values().map(|(spec, _)| shown(spec)).collect())
     }
     async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
-        self.called().balancers.retain(|_, (spec, _)| spec.key != which.key);
+        self.called(Work::Delete).await.balancers.retain(|_, (spec, _)| spec.key != which.key);
         Ok(Progress::Done(BalancerDeletion::Gone))
     }
 }
@@ -236,7 +270,7 @@ fn shown(spec: &BalancerSpec) -> Balancer {
 #[async_trait]
 impl Bootstrap for Engine {
     async fn readiness(&self, which: &InstanceRef) -> Result<Readiness, Error> {
-        let mut state = self.called();
+        let mut state = self.called(Work::Exec).await;
         let container = state.owned(which)?;
         container.looks += 1;
         Ok(match container.looks {
@@ -245,15 +279,15 @@ impl Bootstrap for Engine {
         })
     }
     async fn load_images(&self, _: &InstanceRef, _: &[String]) -> Result<Progress<()>, Error> {
-        drop(self.called());
+        drop(self.called(Work::Exec).await);
         Ok(Progress::Done(()))
     }
     async fn start(&self, which: &InstanceRef, _: &BootstrapData) -> Result<(), Error> {
-        self.called().owned(which)?.bootstraps += 1;
+        self.called(Work::Exec).await.owned(which)?.bootstraps += 1;
         Ok(())
     }
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
-        let mut state = self.called();
+        let mut state = self.called(Work::Exec).await;
         let fails = state.bootstrap_fails;
         let container = state.owned(which)?;
         let started = 0 < container.bootstraps;
