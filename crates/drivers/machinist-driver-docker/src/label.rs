@@ -21,6 +21,8 @@ pub(crate) const KIND_CLUSTER: &str = "io.x-k8s.kind.cluster";
 pub(crate) const KIND_ROLE: &str = "io.x-k8s.kind.role";
 /// The value of [`KIND_ROLE`] of a load balancer.
 pub(crate) const BALANCER_ROLE: &str = "external-load-balancer";
+/// The value of [`KIND_ROLE`] of a machine of the control plane.
+pub(crate) const CONTROL_PLANE_ROLE: &str = "control-plane";
 /// The label for the failure domain of a machine.
 pub(crate) const FAILURE_DOMAIN: &str = "io.x-k8s.cluster.failureDomain";
 

@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_api::capi::constants::DOCKER_CLUSTER_FINALIZER;
+use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
+use kube::Api;
+use machinist_api::capi::constants::{DOCKER_CLUSTER_FINALIZER, SECRET_VALUE};
 use machinist_core::{Answered, Call, Known};
 use machinist_driver::Driver;
-use machinist_instance::{Error, Progress};
+use machinist_instance::{Error, ErrorKind, Progress};
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
 use machinist_plan::capi::docker_cluster::{
@@ -26,6 +27,8 @@ use super::{key_of, patch, reference};
 
 /// Path of the address of the API servers.
 const ENDPOINT: [&str; 2] = ["spec", "controlPlaneEndpoint"];
+/// Option of the driver for a template of the configuration.
+const TEMPLATE_OPTION: &str = "haproxy-template";
 
 /// DockerClusters in the work loop.
 pub(crate) struct DockerClusters;
@@ -93,7 +96,15 @@ impl Kind<Capi> for DockerClusters {
                     answers.failures = next_failures(answers.failures, &answered.answer);
                     answers.ensure = Some((inputs, answered));
                 };
+                let template = s.docker.balancer_template().map(str::to_owned);
+                let config_maps: Api<ConfigMap> =
+                    Api::namespaced(runtime.clients.control.clone(), &object.namespace);
                 start(runtime, s, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
+                    let mut spec = spec;
+                    if let Some(name) = template {
+                        let text = balancer_template(&config_maps, &name).await?;
+                        spec.options.insert(TEMPLATE_OPTION.to_owned(), text);
+                    }
                     match driver.balancers() {
                         Some(balancers) => balancers.ensure(&spec).await,
                         None => Err(Error::unsupported("load balancers")),
@@ -125,6 +136,20 @@ impl Kind<Capi> for DockerClusters {
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
         Some(reference("DockerCluster", &s.docker.object))
     }
+}
+
+/// Reads the template of a user. A changed template takes effect at the next comparison of the load
+/// balancer with what is wanted.
+async fn balancer_template(config_maps: &Api<ConfigMap>, name: &str) -> Result<String, Error> {
+    let unavailable = |text: String| Error::new(ErrorKind::Unavailable, text);
+    let read = config_maps.get_opt(name).await;
+    let read = read.map_err(|error| unavailable(format!("cannot read ConfigMap {name}: {error}")))?;
+    let read = read.ok_or_else(|| unavailable(format!("ConfigMap {name} does not exist")))?;
+    let text = read.data.unwrap_or_default().remove(SECRET_VALUE);
+    text.ok_or_else(|| {
+        let expected = format!("ConfigMap {name}: expected the key {SECRET_VALUE} with a template");
+        Error::new(ErrorKind::InvalidSpec, expected)
+    })
 }
 
 /// Returns the number of consecutive failures after an answer.

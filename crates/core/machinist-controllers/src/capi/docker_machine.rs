@@ -34,6 +34,8 @@ use super::{key_of, patch, reference};
 
 /// Path of the provider id.
 const PROVIDER_ID: [&str; 2] = ["spec", "providerID"];
+/// Path of the mark that the bootstrap has ended.
+const BOOTSTRAPPED: [&str; 2] = ["spec", "bootstrapped"];
 
 /// DockerMachines in the work loop.
 pub(crate) struct DockerMachines;
@@ -113,6 +115,11 @@ impl Kind<Capi> for DockerMachines {
                 let patch = GuardedPatch::new(&object.uid).test(&PROVIDER_ID, read.as_ref());
                 let patch = patch.add(&PROVIDER_ID, Value::from(id.as_str()));
                 write.patch::<DockerMachineFacts>(patch).await
+            }
+            Action::RecordBootstrapped => {
+                let read = s.machine.spec.bootstrapped.map(Value::from);
+                let patch = GuardedPatch::new(&object.uid).test(&BOOTSTRAPPED, read.as_ref());
+                write.patch::<DockerMachineFacts>(patch.add(&BOOTSTRAPPED, Value::from(true))).await
             }
             Action::Release => {
                 let finalizers = object.finalizers.as_deref();

@@ -28,7 +28,7 @@ pub struct Report {
 }
 
 /// The state of a condition in the contract v1beta1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportV1 {
     /// Type of the condition.
     pub type_: &'static str,
@@ -36,6 +36,8 @@ pub struct ReportV1 {
     pub reason: &'static str,
     /// `Info`, `Warning` or `Error`; written only if the status is False.
     pub severity: &'static str,
+    /// Text for users; absent if both contracts have the same text.
+    pub message: Option<String>,
 }
 
 impl Report {
@@ -58,7 +60,19 @@ impl Report {
     /// Adds the state in the contract v1beta1.
     #[must_use]
     pub fn in_v1(mut self, type_: &'static str, reason: &'static str, severity: &'static str) -> Self {
-        self.v1 = Some(ReportV1 { type_, reason, severity });
+        self.v1 = Some(ReportV1 { type_, reason, severity, message: None });
+        self
+    }
+
+    /// Replaces the message in the contract v1beta1 by the number of conditions that hold, as in
+    /// `1 of 2 completed`.
+    #[must_use]
+    pub fn with_steps_in_v1(mut self, parts: &[Self], steps: usize) -> Self {
+        let hold = parts.iter().filter(|part| part.v1.is_some() && part.status == ConditionStatus::True);
+        let message = format!("{} of {steps} completed", hold.count());
+        if let Some(v1) = &mut self.v1 {
+            v1.message = Some(message);
+        }
         self
     }
 }
@@ -100,7 +114,7 @@ pub fn ready(parts: &[Report]) -> Report {
             several.iter().map(bullet).collect::<Vec<_>>().join("\n")
         }
     };
-    let worst = with(ConditionStatus::False).find_map(|part| part.v1);
+    let worst = with(ConditionStatus::False).find_map(|part| part.v1.as_ref());
     let (v1_reason, severity) = worst.map_or((reason, "Info"), |worst| (worst.reason, worst.severity));
     Report { type_: READY, status, reason, message: bounded(message), v1: None }
         .in_v1(READY, v1_reason, severity)
@@ -146,7 +160,7 @@ fn rank(type_: &str) -> (u8, &str) {
 /// Returns the conditions of the contract v1beta1 to write.
 pub fn merge_v1(read: Option<&Deprecated>, reports: &[Report], now: Timestamp) -> Option<Deprecated> {
     let read = read.and_then(|it| it.v1_beta1.as_ref()).map_or(&[][..], |it| &it.conditions);
-    let reported = || reports.iter().filter_map(|report| Some((report, report.v1?)));
+    let reported = || reports.iter().filter_map(|report| Some((report, report.v1.as_ref()?)));
     let is_reported = |it: &ConditionV1| reported().any(|(_, v1)| v1.type_ == it.type_);
     let mut all: Vec<ConditionV1> = read.iter().filter(|it| !is_reported(it)).cloned().collect();
     for (report, v1) in reported() {
@@ -161,7 +175,8 @@ pub fn merge_v1(read: Option<&Deprecated>, reports: &[Report], now: Timestamp) -
             severity: is_false.then(|| v1.severity.to_owned()),
             last_transition_time: Some(since.unwrap_or_else(|| WireTime::from(now))),
             reason: (!is_true).then(|| v1.reason.to_owned()),
-            message: Some(report.message.clone()).filter(|message| !is_true && !message.is_empty()),
+            message: Some(v1.message.as_ref().unwrap_or(&report.message).clone())
+                .filter(|message| !is_true && !message.is_empty()),
         });
     }
     all.sort_by(|a, b| rank(&a.type_).cmp(&rank(&b.type_)));

@@ -22,7 +22,7 @@ use machinist_api::capi::{
 use machinist_core::{Answered, Call, Known, Process, Step, plus, retry_after};
 use machinist_instance::{
     AccountId, BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, Error,
-    Ingress, Listener, Progress, ProviderId, TransportProtocol,
+    Ingress, Listener, NativeId, Progress, ProviderId, TransportProtocol,
 };
 
 use super::conditions::{self, Report};
@@ -243,8 +243,8 @@ fn wanted(s: &Snapshot, cluster: &ClusterFacts) -> BalancerSpec {
         vec![Listener { protocol: TransportProtocol::Tcp, port, target_port: constants::API_PORT }];
     BalancerSpec {
         key: key(s),
-        native_id: None,
-        name: format!("{}-lb", cluster.object.name),
+        native_id: recorded_balancer(s),
+        name: balancer_name(&cluster.object.name),
         listeners,
         targets: targets(&s.machines),
         options: s.docker.balancer_options(&cluster.object.name),
@@ -265,6 +265,17 @@ fn targets(machines: &[Member]) -> Vec<BalancerTarget> {
         })
     };
     members().filter_map(target).collect()
+}
+
+/// Returns the name of the container of the load balancer.
+fn balancer_name(cluster: &str) -> String {
+    format!("{cluster}-lb")
+}
+
+/// Returns the id of a load balancer that a user has recorded, because another Docker provider
+/// created it.
+fn recorded_balancer(s: &Snapshot) -> Option<NativeId> {
+    NativeId::new(s.docker.object.recorded_container()?)
 }
 
 fn key(s: &Snapshot) -> BalancerKey {
@@ -365,7 +376,11 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if let Some((call, since)) = s.answers.in_flight {
         return Plan::idle(calling(call).since(since));
     }
-    let which = BalancerRef { id: None, key: key(s), native_id: None };
+    // A container of another Docker provider has no key. Its name and recorded id show whose it is.
+    let object = &s.docker.object;
+    let native_id = recorded_balancer(s);
+    let cluster = object.owner("Cluster").or(object.cluster_label()).filter(|_| native_id.is_some());
+    let which = BalancerRef { id: cluster.map(balancer_name), key: key(s), native_id };
     let call = || Plan::act(Action::Delete(which.clone()), calling(DELETE_BALANCER).since(since));
     let Some(last) = &s.answers.delete else { return call() };
     match &last.answer {

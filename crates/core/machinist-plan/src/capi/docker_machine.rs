@@ -52,6 +52,8 @@ pub const COMPLETE_NODE: Call = Call::change("complete the Node");
 
 /// Time between two looks at a container that runs.
 const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Time between two looks at a container that runs and has no address.
+const ADDRESS_AGAIN: Duration = Duration::from_secs(5);
 /// Time between two observations of work in the container.
 const OBSERVE_EVERY: Duration = Duration::from_secs(2);
 /// Longest host name.
@@ -164,6 +166,8 @@ pub enum Action {
     },
     /// Observes the bootstrap.
     ObserveBootstrap(InstanceRef),
+    /// Writes that the bootstrap has ended.
+    RecordBootstrapped,
     /// Completes the Node in the workload cluster.
     CompleteNode {
         /// Name of the Cluster.
@@ -429,12 +433,18 @@ impl Work<'_> {
             Plan::act(Action::Find(s.which(Some(self.name()))), why)
         };
         let Some(seen) = s.last_look() else { return look() };
-        let is_due = plus(seen.ended, LOOK_EVERY) <= s.now;
+        let every = match seen.shown {
+            Ok(Some(shown)) if shown.power == Power::Running && status::ips(shown).is_empty() => {
+                ADDRESS_AGAIN
+            }
+            Ok(_) | Err(_) => LOOK_EVERY,
+        };
+        let is_due = plus(seen.ended, every) <= s.now;
         match seen.shown {
             Ok(Some(_)) if is_due => look(),
             Ok(Some(instance)) => {
                 let plan = self.started(instance);
-                plan.no_later_than(plus(seen.ended, LOOK_EVERY))
+                plan.no_later_than(plus(seen.ended, every))
             }
             Ok(None) if is_due => look(),
             Ok(None) => {
@@ -672,6 +682,7 @@ impl fmt::Display for Action {
             Self::LoadImages(which, images) => write!(f, "load {} images into {which}", images.len()),
             Self::StartBootstrap { which, secret, .. } => write!(f, "bootstrap {which} from Secret {secret}"),
             Self::ObserveBootstrap(which) => write!(f, "observe the bootstrap of {which}"),
+            Self::RecordBootstrapped => f.write_str("record: bootstrapped"),
             Self::CompleteNode { cluster, node, id, .. } => {
                 write!(f, "complete Node {node} of Cluster {cluster}: {id}")
             }

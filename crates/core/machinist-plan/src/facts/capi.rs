@@ -257,6 +257,12 @@ impl DockerClusterFacts {
         options
     }
 
+    /// Returns the name of the ConfigMap with a template of the configuration of the load balancer.
+    pub fn balancer_template(&self) -> Option<&str> {
+        let reference = self.spec.load_balancer.as_ref()?.custom_haproxy_config_template_ref.as_ref()?;
+        reference.name.as_deref().filter(|name| !name.is_empty())
+    }
+
     /// Whether another program manages the infrastructure.
     pub fn is_managed_externally(&self) -> bool {
         self.object.annotation(constants::MANAGED_BY_ANNOTATION).is_some()

@@ -18,7 +18,7 @@ use crate::driver::Account;
 use crate::engine::call::{Call, Nature};
 use crate::engine::failure::Failure;
 use crate::engine::{Command, Stdin};
-use crate::label::{self, OWNER};
+use crate::label::{self, Labels, OWNER};
 use crate::model::{Container, Created, Summary};
 use crate::reply::{self, Seen};
 use crate::{id, network, request};
@@ -257,7 +257,7 @@ impl Account {
                 skip(format!("container {name} does not exist"));
                 continue;
             };
-            if container.key().is_none() {
+            if container.key().is_none() && !is_of_the_cluster(&container, &settings.labels) {
                 skip(format!("container {name} was not created by this driver"));
                 continue;
             }
@@ -342,10 +342,21 @@ fn put(folder: &str, container: &str, tar: Vec<u8>) -> Call {
 /// Whether the container cannot become the wanted balancer: published ports of a container never
 /// change.
 fn is_outdated(found: &Container, spec: &BalancerSpec) -> bool {
-    let labels = &found.config.labels;
-    let has_other_ports = label::get(labels, label::PORTS) != Some(settings::ports_text(spec).as_str());
+    // A container of another Docker provider records no ports. Another one would get another
+    // address, which is in certificates and kubeconfigs.
+    let ports = label::get(&found.config.labels, label::PORTS);
+    let has_other_ports = ports.is_some_and(|ports| ports != settings::ports_text(spec));
     let has_other_name = found.name.trim_start_matches('/') != spec.name;
     has_other_ports || has_other_name
+}
+
+/// Whether another Docker provider of Cluster API created the container for the control plane of the
+/// cluster of the balancer.
+fn is_of_the_cluster(container: &Seen, balancer: &Labels) -> bool {
+    let cluster = label::get(balancer, label::KIND_CLUSTER);
+    cluster.is_some()
+        && label::get(&container.labels, label::KIND_CLUSTER) == cluster
+        && label::get(&container.labels, label::KIND_ROLE) == Some(label::CONTROL_PLANE_ROLE)
 }
 
 /// A new default image is no reason to interrupt all connections of a cluster.
@@ -464,6 +475,48 @@ mod tests {
     use super::super::settings::tests::spec;
     use super::*;
     use crate::DockerOptions;
+
+    /// Returns a container that another Docker provider of Cluster API created.
+    fn theirs(labels: Value) -> Container {
+        let container = json!({
+            "Id": "4f53cda18c2b", "Name": "/c1-lb", "Created": "2026-01-02T03:04:05Z",
+            "State": {"Status": "running", "ExitCode": 0}, "Config": {"Image": "i", "Labels": labels},
+            "HostConfig": {"NetworkMode": "kind"}, "NetworkSettings": {"Networks": {}, "Ports": null},
+        });
+        serde_json::from_value(container).expect("a container")
+    }
+
+    #[test]
+    fn a_balancer_without_recorded_ports_is_kept() {
+        let spec = spec(&[]);
+        let role = "external-load-balancer";
+        let labels = |ports: Option<&str>| {
+            let mut labels = json!({"io.x-k8s.kind.cluster": "c1", "io.x-k8s.kind.role": role});
+            if let Some(ports) = ports {
+                labels["machinist.dev/ports"] = json!(ports);
+            }
+            labels
+        };
+        assert!(!is_outdated(&theirs(labels(None)), &spec), "its address is in certificates");
+        assert!(!is_outdated(&theirs(labels(Some("6443"))), &spec));
+        assert!(is_outdated(&theirs(labels(Some("443"))), &spec));
+    }
+
+    #[test]
+    fn only_the_control_plane_of_the_same_cluster_is_balanced() {
+        let balancer = Labels::from([(label::KIND_CLUSTER.to_owned(), "c1".to_owned())]);
+        for (cluster, role, expected) in [
+            ("c1", "control-plane", true),
+            ("c1", "worker", false),
+            ("c2", "control-plane", false),
+            ("", "control-plane", false),
+        ] {
+            let labels = json!({"io.x-k8s.kind.cluster": cluster, "io.x-k8s.kind.role": role});
+            let container = Seen::from(theirs(labels));
+            assert_eq!(is_of_the_cluster(&container, &balancer), expected, "{cluster} {role}");
+            assert!(!is_of_the_cluster(&container, &Labels::new()), "a balancer without a cluster");
+        }
+    }
 
     #[test]
     fn a_balancer_has_few_privileges_and_recorded_ports() {

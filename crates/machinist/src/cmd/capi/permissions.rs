@@ -27,6 +27,7 @@ pub(super) fn needed(options: &CapiOptions, namespace: &str) -> Vec<Needed> {
     let kinds: [(&str, &str); 2] = match options.serves {
         Serves::Docker(_) => {
             all.push(of("", "secrets", &["get"], "no machine gets its bootstrap data, and no Node its id"));
+            all.push(of("", "configmaps", &["get"], "templates of load balancers are not used"));
             [("dockerclusters", "dockerclusters/status"), ("dockermachines", "dockermachines/status")]
         }
         Serves::Mailgun(_) => {

@@ -1,5 +1,7 @@
 //! Table tests of the decisions about a DockerCluster.
 
+mod rows;
+
 use machinist_api::capi::DockerCluster;
 use machinist_instance::{CreateGuarantee, ErrorKind, KeyTag, Promises};
 use serde_json::json;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::ConditionStatus;
-use machinist_api::capi::constants::conditions::BOOTSTRAP_COMPLETED;
+use machinist_api::capi::constants::conditions::{BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED};
 use machinist_core::{Step, plus};
 use machinist_instance::{BootstrapCause, BootstrapFailure, BootstrapState, Instance};
 
@@ -36,7 +36,7 @@ pub enum NodeSeen {
 pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
     let s = work.s;
     let (report, plan) = match done_before(work) {
-        true => (status::bootstrapped(), complete_node(work, instance)),
+        true => (status::bootstrapped(), completed(work, instance)),
         false => bootstrap(work, instance),
     };
     let is_balanced = work.owner.is_control_plane.then(|| work.is_balanced());
@@ -45,14 +45,28 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
     })
 }
 
-/// Whether the bootstrap is known to have succeeded: from the status, or after a move because the
-/// Machine has a Node.
+/// Whether the bootstrap is known to have succeeded: from the object, or after a move because the
+/// Machine has a Node. Other Docker providers of Cluster API record it under the older name.
 fn done_before(work: &Work<'_>) -> bool {
-    let conditions = work.s.machine.status.iter().flat_map(|status| &status.conditions);
-    let is_recorded = conditions
-        .filter(|condition| condition.type_ == BOOTSTRAP_COMPLETED)
+    let machine = &work.s.machine;
+    let conditions = machine.status.iter().flat_map(|status| &status.conditions);
+    let is_reported = conditions
+        .filter(|condition| [BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED].contains(&&*condition.type_))
         .any(|condition| condition.status == ConditionStatus::True);
-    is_recorded || work.owner.node.is_some()
+    is_reported || machine.spec.bootstrapped == Some(true) || work.owner.node.is_some()
+}
+
+/// Records that the bootstrap has ended, then completes the Node. The field survives a move, and
+/// clients of the contract v1beta1 read it.
+fn completed(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
+    if work.s.machine.spec.bootstrapped == Some(true) {
+        return complete_node(work, instance);
+    }
+    let why = Why::new(
+        Reason::Writing("recording that the bootstrap has ended"),
+        Step::Expect("the Node is completed"),
+    );
+    Plan::act(Action::RecordBootstrapped, why)
 }
 
 impl Work<'_> {
@@ -99,7 +113,7 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
             let plan = observe(s, progress.ended, why, || Action::ObserveBootstrap(which()));
             (status::bootstrapping(text), plan)
         }
-        BootstrapState::Succeeded => (status::bootstrapped(), complete_node(work, instance)),
+        BootstrapState::Succeeded => (status::bootstrapped(), completed(work, instance)),
         BootstrapState::Failed(failure) => {
             let fix = "delete the Machine, or let a MachineHealthCheck replace it".to_owned();
             let reason = CapiReason::BootstrapFailed { cause: failure.cause.to_string() };

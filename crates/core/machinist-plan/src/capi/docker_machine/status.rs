@@ -11,6 +11,10 @@ use super::{Action, Snapshot};
 use crate::capi::Plan;
 use crate::capi::conditions::{self, Report};
 
+/// Number of conditions that the summary of the contract v1beta1 counts: ContainerProvisioned and
+/// BootstrapExecSucceeded.
+const V1_CONDITIONS: usize = 2;
+
 /// The state of the container, for the condition ContainerProvisioned.
 pub(super) enum Container {
     /// Something else comes first: the reason, the reason in v1beta1, and a message.
@@ -117,7 +121,11 @@ pub(super) fn with_changed_status(
     change: impl FnOnce(&mut DockerMachineStatus),
 ) -> Plan<Action> {
     let mut reports = parts(state, depth);
-    reports.push(conditions::ready(&reports));
+    let mut ready = conditions::ready(&reports);
+    if s.machine.provider_id().is_none() && s.machine.object.deleting_since.is_none() {
+        ready = ready.with_steps_in_v1(&reports, V1_CONDITIONS);
+    }
+    reports.push(ready);
     reports.push(conditions::paused("DockerMachine", false, false));
     plan.actions.splice(0..0, with_reports(s, &reports, change));
     plan
@@ -142,9 +150,8 @@ pub(super) fn with_reports(
 pub(super) fn provisioned(status: &mut DockerMachineStatus, instance: &Instance, is_balanced: Option<bool>) {
     status.ready = Some(true);
     status.initialization = Some(Initialization { provisioned: Some(true) });
-    let addresses = addresses(instance);
-    if !addresses.is_empty() {
-        status.addresses = addresses;
+    if !ips(instance).is_empty() {
+        status.addresses = addresses(instance);
     }
     if instance.zone.is_some() {
         status.failure_domain.clone_from(&instance.zone);

@@ -1,0 +1,242 @@
+//! Rows of the walkthrough about a DockerCluster, by their ids (`C..`, `K..`).
+
+use machinist_api::capi::{Beta2, Cluster};
+use machinist_instance::Balancer;
+use serde_json::Value;
+
+use super::*;
+
+/// A claimed DockerCluster whose gates are open.
+struct Case {
+    docker: Value,
+    cluster: Option<Value>,
+    snapshot: fn(&mut Snapshot),
+}
+
+impl Case {
+    fn new() -> Self {
+        Self {
+            docker: json!({
+                "metadata": {
+                    "name": "c", "namespace": "default", "uid": "u1", "resourceVersion": "1",
+                    "finalizers": ["dockercluster.infrastructure.cluster.x-k8s.io"],
+                    "annotations": {
+                        "machinist.dev/key": "default/c/u1", "machinist.dev/engine": engine().as_str(),
+                    },
+                    "ownerReferences": [
+                        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "one", "uid": "c"},
+                    ],
+                },
+                "spec": {},
+            }),
+            cluster: Some(json!({"metadata": {"name": "one", "namespace": "default"}})),
+            snapshot: |_| {},
+        }
+    }
+
+    fn plan(&self) -> Plan<Action> {
+        let docker: DockerCluster = serde_json::from_value(self.docker.clone()).expect("a DockerCluster");
+        let docker = Arc::new(DockerClusterFacts::parse(&docker));
+        let cluster = self.cluster.clone().map(|cluster| {
+            let cluster: Cluster<Beta2> = serde_json::from_value(cluster).expect("a Cluster");
+            Arc::new(ClusterFacts::parse(&cluster))
+        });
+        let has_owner = docker.object.owner("Cluster").is_some();
+        let promises = Promises {
+            visible_within: Duration::ZERO,
+            call_bound: Duration::from_secs(30),
+            create: CreateGuarantee::UniqueName,
+            rate: None,
+            keys: KeyTag::Fixed,
+        };
+        let mut s = Snapshot {
+            now: at(100),
+            process: Process {
+                started: at(0),
+                leading_since: None,
+                skew: Duration::ZERO,
+                cloud_skew: None,
+                promises,
+            },
+            cluster: if has_owner { Known::from_store(cluster) } else { Known::Unasked },
+            machines: Vec::new(),
+            domains_are_listed: true,
+            key_holder: None,
+            engine: Some(engine()),
+            answers: BalancerAnswers::default(),
+            docker,
+        };
+        (self.snapshot)(&mut s);
+        plan(&s)
+    }
+
+    /// Returns the code of the reason, and the actions without the status.
+    fn told(&self) -> (String, Vec<String>) {
+        let plan = self.plan();
+        let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+        (plan.why.reason.code().to_owned(), actions.map(ToString::to_string).collect())
+    }
+
+    fn status(&self) -> Option<DockerClusterStatus> {
+        self.plan().actions.into_iter().find_map(|action| match action {
+            Action::SetStatus(status) => Some(*status),
+            _ => None,
+        })
+    }
+
+    /// Returns the load balancer that the plan requests.
+    fn wanted(&self) -> BalancerSpec {
+        let ensured = self.plan().actions.into_iter().find_map(|action| match action {
+            Action::Ensure { spec, .. } => Some(*spec),
+            _ => None,
+        });
+        ensured.expect("the load balancer is requested")
+    }
+}
+
+fn engine() -> AccountId {
+    AccountId::of([b"docker".as_slice(), b"a"])
+}
+
+/// The engine has the load balancer that is wanted without machines.
+fn balanced(s: &mut Snapshot) {
+    let cluster = s.cluster.present().expect("an owner").clone();
+    let balancer = Balancer {
+        id: "one-lb".to_owned(),
+        native_id: None,
+        key: None,
+        name: "one-lb".to_owned(),
+        ingress: vec![Ingress::Ip { address: [172, 18, 0, 2].into(), is_proxy: true }],
+        ports: vec![6443],
+        host_ports: [(6443, 32770)].into(),
+        targets: Vec::new(),
+        is_protected: false,
+    };
+    let ensured = Ensured { balancer, notes: Vec::new() };
+    let inputs = fingerprint(&wanted(s, &cluster));
+    s.answers.ensure = Some((inputs, answered(99, Ok(Progress::Done(ensured)))));
+}
+
+#[test]
+fn the_gates_of_a_cluster_wait_without_an_action() {
+    for (row, change, code) in [
+        (
+            "C02",
+            (|case| case.docker["metadata"]["ownerReferences"] = json!([])) as fn(&mut Case),
+            "OwnerUnset",
+        ),
+        ("C02", |case| case.cluster = None, "OwnerMissing"),
+        ("C03", |case| case.cluster.as_mut().expect("an owner")["spec"] = json!({"paused": true}), "Paused"),
+        (
+            "C03",
+            |case| case.docker["metadata"]["annotations"] = json!({"cluster.x-k8s.io/paused": "x"}),
+            "Paused",
+        ),
+        (
+            "K04",
+            |case| case.docker["metadata"]["annotations"] = json!({"cluster.x-k8s.io/managed-by": ""}),
+            "ManagedExternally",
+        ),
+    ] {
+        let mut case = Case::new();
+        change(&mut case);
+        assert_eq!(case.told(), (code.to_owned(), Vec::new()), "{row}");
+    }
+}
+
+/// C04: the finalizer comes first, together with the key.
+#[test]
+fn the_intent_comes_before_the_load_balancer() {
+    let mut case = Case::new();
+    case.docker["metadata"]["finalizers"] = json!([]);
+    case.docker["metadata"]["annotations"] = json!({});
+    assert!(case.told().1[0].starts_with("claim: key default/c/u1"), "{:?}", case.told());
+    assert_eq!(Case::new().told().1, ["ensure load balancer one-lb:"], "C05");
+}
+
+/// C05: name and image of the load balancer.
+#[test]
+fn the_image_of_the_load_balancer_can_be_chosen() {
+    let image = |spec: Value| {
+        let mut case = Case::new();
+        case.docker["spec"] = spec;
+        case.wanted().options.get("image").cloned().unwrap_or_default()
+    };
+    assert_eq!(image(json!({})), "", "the default of the engine");
+    let tag = "v20230606-42a2262b";
+    assert_eq!(
+        image(json!({"loadBalancer": {"imageRepository": "example.com"}})),
+        format!("example.com/haproxy:{tag}")
+    );
+    assert_eq!(image(json!({"loadBalancer": {"imageTag": "v2"}})), "kindest/haproxy:v2");
+    assert_eq!(image(json!({"loadbalancerImage": "example.com/lb:1"})), "example.com/lb:1");
+}
+
+/// C06, C07, K03: the endpoint is written before the cluster counts as provisioned, because the
+/// core controller copies the endpoint only once.
+#[test]
+fn the_endpoint_comes_before_provisioned() {
+    let mut case = Case::new();
+    case.snapshot = balanced;
+    assert_eq!(case.told().1, ["endpoint: 172.18.0.2:6443"], "C06");
+    assert_eq!(case.status().and_then(|status| status.initialization), None, "K03");
+    case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "172.18.0.2", "port": 6443});
+    let status = case.status().expect("a status");
+    assert_eq!(status.ready, Some(true), "C07");
+    assert_eq!(status.initialization.and_then(|it| it.provisioned), Some(true));
+}
+
+/// A user may choose the address. The contract v1beta1 spells an unset port as 0.
+#[test]
+fn an_address_of_a_user_is_kept() {
+    let mut case = Case::new();
+    case.snapshot = balanced;
+    case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "api.example.com", "port": 0});
+    assert_eq!(case.told().1, ["endpoint: api.example.com:6443"]);
+    case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "", "port": 7443});
+    assert_eq!(case.told().1, ["endpoint: 172.18.0.2:7443"]);
+}
+
+/// The load balancer is created again with its address and its port on the host, because both are
+/// in kubeconfigs.
+#[test]
+fn a_new_load_balancer_gets_the_old_address() {
+    let mut case = Case::new();
+    case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "172.18.0.2", "port": 6443});
+    case.docker["status"] = json!({"loadBalancer": {"hostPort": 32770}});
+    let options = case.wanted().options;
+    assert_eq!(options["ip"], "172.18.0.2");
+    assert_eq!(options["host-port.6443"], "32770");
+}
+
+/// A load balancer of another Docker provider of Cluster API has no key. A user records its id.
+#[test]
+fn a_load_balancer_of_another_provider_is_continued() {
+    let mut case = Case::new();
+    assert_eq!(case.wanted().native_id, None);
+    case.docker["metadata"]["annotations"]["machinist.dev/container-id"] = json!("default/c/id-9");
+    assert_eq!(case.wanted().native_id, NativeId::new("id-9"));
+    case.docker["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:01:30Z");
+    let deleted = case.plan().actions.into_iter().find_map(|action| match action {
+        Action::Delete(which) => Some(which),
+        _ => None,
+    });
+    let deleted = deleted.expect("the load balancer is deleted");
+    assert_eq!((deleted.id.as_deref(), deleted.native_id), (Some("one-lb"), NativeId::new("id-9")), "C08");
+    case.docker["metadata"]["annotations"]["machinist.dev/container-id"] = json!("copies/c/id-9");
+    assert_eq!(case.told().1, ["delete load balancer u1"], "an id that was copied has no effect");
+}
+
+/// The name of the ConfigMap is read from the spec.
+#[test]
+fn the_template_of_a_user_is_named_by_the_spec() {
+    let name = |spec: Value| {
+        let docker = json!({"metadata": {"name": "c"}, "spec": {"loadBalancer": spec}});
+        let docker: DockerCluster = serde_json::from_value(docker).expect("a DockerCluster");
+        DockerClusterFacts::parse(&docker).balancer_template().map(str::to_owned)
+    };
+    assert_eq!(name(json!({})), None);
+    assert_eq!(name(json!({"customHAProxyConfigTemplateRef": {"name": ""}})), None);
+    let template = json!({"customHAProxyConfigTemplateRef": {"name": "lb"}});
+    assert_eq!(name(template).as_deref(), Some("lb"));
+}

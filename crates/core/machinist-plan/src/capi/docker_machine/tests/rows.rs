@@ -1,0 +1,345 @@
+//! Rows of the tutorial's walkthrough, by their ids (`M..`).
+
+use machinist_api::capi::ConditionV1;
+use machinist_instance::{Address, AddressKind};
+
+use super::*;
+
+impl Case {
+    /// Returns the status that the plan writes.
+    fn status(&self) -> Option<DockerMachineStatus> {
+        self.plan().actions.into_iter().find_map(|action| match action {
+            Action::SetStatus(status) => Some(*status),
+            _ => None,
+        })
+    }
+
+    /// Returns a condition of the contract v1beta1 that the plan writes.
+    fn v1(&self, type_: &str) -> ConditionV1 {
+        let deprecated = self.status().and_then(|status| status.deprecated?.v1_beta1);
+        let found = deprecated.into_iter().flat_map(|it| it.conditions).find(|it| it.type_ == type_);
+        found.unwrap_or_else(|| panic!("no condition {type_} of v1beta1"))
+    }
+
+    /// Returns the reason and the severity of such a condition.
+    fn v1_reason(&self, type_: &str) -> (String, String) {
+        let found = self.v1(type_);
+        (found.reason.unwrap_or_default(), found.severity.unwrap_or_default())
+    }
+
+    fn owner(&mut self) -> &mut Value {
+        self.owner.as_mut().expect("an owner")
+    }
+
+    fn is_control_plane(&mut self) {
+        self.owner()["metadata"]["labels"] = json!({"cluster.x-k8s.io/control-plane": ""});
+    }
+}
+
+fn provider_spec(case: &Case) -> Value {
+    let ensured = case.plan().actions.into_iter().find_map(|action| match action {
+        Action::Ensure(spec) => Some(spec.provider_spec),
+        _ => None,
+    });
+    ensured.expect("the container is requested")
+}
+
+/// M21, M22, K18: image, role and failure domain of the container, and no mounts.
+#[test]
+fn a_container_has_image_role_and_failure_domain() {
+    let mut case = Case::new();
+    let worker = json!({"image": "kindest/node:v1.33.0", "role": "worker", "cluster": "c"});
+    assert_eq!(provider_spec(&case), worker);
+    case.is_control_plane();
+    case.owner()["spec"]["failureDomain"] = json!("fd2");
+    case.machine["spec"]["customImage"] = json!("example.com/node:1");
+    let expected = json!({
+        "image": "example.com/node:1", "role": "control-plane", "cluster": "c", "failureDomain": "fd2",
+    });
+    assert_eq!(provider_spec(&case), expected);
+}
+
+/// M10: the text names the label that is missing.
+#[test]
+fn the_missing_label_is_named() {
+    let mut case = Case::new();
+    case.cluster = None;
+    let text = format!("{:?}", case.plan().why.next);
+    assert!(text.contains("cluster.x-k8s.io/cluster-name"), "{text}");
+}
+
+/// M13, M16: a pause holds a deletion, and a deletion goes another way than a creation.
+#[test]
+fn a_paused_deletion_waits_too() {
+    let mut case = deleting();
+    case.snapshot = |_| {};
+    assert!(case.told().1[0].starts_with("delete "), "M16");
+    for pause in [
+        (|case: &mut Case| case.cluster.as_mut().expect("a Cluster")["spec"]["paused"] = json!(true))
+            as fn(&mut Case),
+        |case| case.annotations().extend([("cluster.x-k8s.io/paused".to_owned(), json!(""))]),
+    ] {
+        let mut case = deleting();
+        case.snapshot = |_| {};
+        pause(&mut case);
+        assert_eq!(case.told(), ("Paused".to_owned(), Vec::new()));
+        assert_eq!(case.reports("Paused"), "Paused");
+    }
+}
+
+/// M50: each wait has a condition in both contracts.
+#[test]
+fn each_wait_has_a_condition_of_severity_info() {
+    for (change, reason, v1) in [
+        (
+            (|case| case.cluster.as_mut().expect("a Cluster")["status"] = json!({})) as fn(&mut Case),
+            "WaitingForClusterInfrastructureReady",
+            "WaitingForClusterInfrastructure",
+        ),
+        (
+            |case| {
+                case.owner()["spec"]["bootstrap"] = json!({});
+                case.cluster.as_mut().expect("a Cluster")["status"] =
+                    json!({"initialization": {"infrastructureProvisioned": true}});
+            },
+            "WaitingForControlPlaneInitialized",
+            "WaitingForControlPlaneAvailable",
+        ),
+        (
+            |case| case.owner()["spec"]["bootstrap"] = json!({}),
+            "WaitingForBootstrapData",
+            "WaitingForBootstrapData",
+        ),
+    ] {
+        let mut case = Case::new();
+        change(&mut case);
+        assert_eq!(case.reports("ContainerProvisioned"), reason);
+        let info = |reason: &str| (reason.to_owned(), "Info".to_owned());
+        assert_eq!(case.v1_reason("ContainerProvisioned"), info(v1));
+        assert_eq!(case.v1_reason("Ready"), info(v1));
+    }
+}
+
+/// M51: the summary of the contract v1beta1 counts the steps until the provider id is recorded.
+#[test]
+fn the_old_summary_counts_steps_until_the_id() {
+    let mut case = Case::new();
+    assert_eq!(case.v1("Ready").message.as_deref(), Some("0 of 2 completed"));
+    case.annotations().insert("machinist.dev/container-id".to_owned(), json!("default/c-w/id-1"));
+    case.snapshot = shown;
+    assert_eq!(case.v1("Ready").message.as_deref(), Some("1 of 2 completed"));
+    let mut case = recorded();
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.progress = state(BootstrapState::Running { step: 3, steps: 17 });
+    };
+    let message = case.v1("Ready").message.unwrap_or_default();
+    assert!(message.contains("3 of 17"), "{message}");
+}
+
+/// M24: the flag of the contract v1beta1 follows the load balancer. M25: a worker has none.
+#[test]
+fn the_old_flag_follows_the_load_balancer() {
+    let flag = |case: &Case| case.status().expect("a status").load_balancer_configured;
+    let mut case = recorded();
+    assert_eq!(flag(&case), None, "M25");
+    case.is_control_plane();
+    assert_eq!(flag(&case), Some(false), "M24");
+    case.infrastructure.as_mut().expect("a DockerCluster")["status"] =
+        json!({"loadBalancer": {"backends": ["c-w"]}});
+    assert_eq!(flag(&case), Some(true), "M24");
+}
+
+/// M26: a bootstrap that the object records is not repeated, even by another provider.
+#[test]
+fn a_recorded_bootstrap_is_not_repeated() {
+    let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True", "reason": "x"}]});
+    for (spec, status, action) in [
+        (json!({"bootstrapped": true}), json!({}), "complete Node c-w of Cluster c: docker:////c-w"),
+        (json!({}), condition("BootstrapCompleted"), "record: bootstrapped"),
+        (json!({}), condition("BootstrapExecSucceeded"), "record: bootstrapped"),
+        (json!({}), condition("ContainerProvisioned"), "observe the bootstrap of docker:////c-w"),
+    ] {
+        let mut case = recorded();
+        case.machine["spec"] = spec;
+        case.machine["spec"]["providerID"] = json!("docker:////c-w");
+        case.machine["status"] = status;
+        assert_eq!(case.told().1, [action]);
+    }
+}
+
+/// M27: the bootstrap has the timeout of its machine, else that of the provider.
+#[test]
+fn a_bootstrap_has_the_timeout_of_its_machine() {
+    for (text, seconds) in [(json!(null), 300), (json!("90s"), 90), (json!("0s"), 300)] {
+        let mut case = recorded();
+        case.machine["spec"]["bootstrapTimeout"] = text;
+        case.snapshot = |s| {
+            shown(s);
+            s.steps.progress = state(BootstrapState::NotStarted);
+        };
+        let started = case.plan().actions.into_iter().find_map(|action| match action {
+            Action::StartBootstrap { timeout, .. } => Some(timeout.as_secs()),
+            _ => None,
+        });
+        assert_eq!(started, Some(seconds));
+    }
+}
+
+/// M29: bootstrap data that cannot be used has its own reason.
+#[test]
+fn unusable_bootstrap_data_is_reported() {
+    for (kind, reason) in
+        [(ErrorKind::InvalidSpec, "InvalidBootstrapData"), (ErrorKind::Unavailable, "NotCompleted")]
+    {
+        let mut case = recorded();
+        case.snapshot = match kind {
+            ErrorKind::InvalidSpec => |s| refused(s, ErrorKind::InvalidSpec),
+            _ => |s| refused(s, ErrorKind::Unavailable),
+        };
+        assert_eq!(case.told().0, "CallFailed");
+        assert_eq!(case.reports("BootstrapCompleted"), reason);
+        let warning = ("BootstrapFailed".to_owned(), "Warning".to_owned());
+        assert_eq!(case.v1_reason("BootstrapExecSucceeded"), warning);
+    }
+}
+
+/// The call that starts the bootstrap has failed just now.
+fn refused(s: &mut Snapshot, kind: ErrorKind) {
+    shown(s);
+    s.steps.progress = state(BootstrapState::NotStarted);
+    s.steps.start = Some(answered(99, Err(Error::new(kind, "Secret s: expected the key value"))));
+    s.steps.failures = 3;
+}
+
+/// M31, M32: the condition has the severity Warning, and names the file that is missing.
+#[test]
+fn a_missing_success_file_is_named() {
+    let mut case = recorded();
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.progress = state(BootstrapState::Failed(BootstrapFailure {
+            cause: BootstrapCause::SuccessFileMissing,
+            kubeadm_started: true,
+            stdout: String::new(),
+            stderr: "no etcd".to_owned(),
+        }));
+    };
+    let warning = ("BootstrapFailed".to_owned(), "Warning".to_owned());
+    assert_eq!(case.v1_reason("BootstrapExecSucceeded"), warning, "M31");
+    let message = case.v1("BootstrapExecSucceeded").message.unwrap_or_default();
+    assert!(message.contains("/run/cluster-api/bootstrap-success.complete"), "M32: {message}");
+    assert!(message.contains("no etcd"), "the output is shown: {message}");
+}
+
+/// M34: the addresses are the host name, then each address as an internal and an external one.
+#[test]
+fn addresses_begin_with_the_host_name() {
+    let mut case = recorded();
+    case.snapshot = |s| shown_with(s, &["fd00::3", "172.18.0.3", "172.18.0.3", "invalid IP"]);
+    let status = case.status().expect("a status");
+    let all: Vec<String> = status.addresses.iter().map(|it| format!("{} {}", it.type_, it.address)).collect();
+    assert_eq!(
+        all,
+        [
+            "Hostname c-w",
+            "InternalIP 172.18.0.3",
+            "ExternalIP 172.18.0.3",
+            "InternalIP fd00::3",
+            "ExternalIP fd00::3",
+        ]
+    );
+}
+
+/// M35: a missing address is no error. The container is looked at again after 5 seconds.
+#[test]
+fn a_missing_address_is_looked_up_again_soon() {
+    let mut case = recorded();
+    case.machine["spec"]["bootstrapped"] = json!(true);
+    case.machine["status"] = json!({"addresses": [{"type": "Hostname", "address": "c-w"}]});
+    let done = |s: &mut Snapshot| s.steps.node = Some(answered(99, Ok(NodeSeen::Complete)));
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.node = Some(answered(99, Ok(NodeSeen::Complete)));
+    };
+    let plan = case.plan();
+    assert_eq!((plan.why.reason.code(), plan.wait), ("Settled", machinist_core::Wait::Until(at(104))));
+    assert_eq!(case.status().expect("a status").addresses.len(), 1, "known addresses are kept");
+    let mut s = case.read();
+    done(&mut s);
+    s.now = at(104);
+    assert_eq!(actions(&plan_of(&s)), ["find docker:////c-w"]);
+    let mut with_address = case.read();
+    shown_with(&mut with_address, &["172.18.0.3"]);
+    done(&mut with_address);
+    with_address.now = at(104);
+    assert_eq!(actions(&plan_of(&with_address)), Vec::<String>::new());
+}
+
+fn plan_of(s: &Snapshot) -> Plan<Action> {
+    plan(s)
+}
+
+fn actions(plan: &Plan<Action>) -> Vec<String> {
+    let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+    actions.map(ToString::to_string).collect()
+}
+
+/// M37: a container that does not run is an error for the user, and nothing is done in it.
+#[test]
+fn a_stopped_container_is_reported() {
+    let mut case = recorded();
+    case.snapshot = |s| {
+        let stopped = Instance { power: Power::Stopped, ..instance() };
+        let by = InstanceRef { id: Some(stopped.id.clone()), ..InstanceRef::default() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(stopped))) });
+    };
+    assert_eq!(case.told(), ("ContainerStopped".to_owned(), Vec::new()));
+    assert_eq!(case.reports("ContainerProvisioned"), "ContainerStopped");
+    let status = case.status().expect("a status");
+    assert_eq!(status.initialization, None, "the mark is neither set nor removed");
+}
+
+/// M37: a Node with another provider id is never changed.
+#[test]
+fn a_node_with_another_id_is_reported() {
+    let mut case = recorded();
+    case.machine["spec"]["bootstrapped"] = json!(true);
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.node = Some(answered(99, Ok(NodeSeen::OtherId("kind://docker/c/c-w".to_owned()))));
+    };
+    assert_eq!(case.told(), ("NodeIdMismatch".to_owned(), Vec::new()));
+    case.snapshot = |s| {
+        shown(s);
+        s.steps.node = Some(answered(99, Ok(NodeSeen::Missing)));
+    };
+    let plan = case.plan();
+    assert_eq!((plan.why.reason.code(), plan.wait), ("NodeMissing", machinist_core::Wait::Until(at(104))));
+}
+
+/// A container of another Docker provider of Cluster API has no key. A user records its id.
+#[test]
+fn a_container_of_another_provider_is_continued() {
+    let mut case = recorded();
+    case.annotations().remove("machinist.dev/key");
+    case.annotations().remove("machinist.dev/engine");
+    assert!(case.told().1[0].starts_with("claim: key default/c-w/u1"), "{:?}", case.told());
+    let mut case = recorded();
+    case.owner()["status"] = json!({"nodeRef": {"name": "c-w"}});
+    case.snapshot = |s| {
+        let theirs = Instance { key: None, cluster: None, ..instance() };
+        let by = InstanceRef { id: Some(theirs.id.clone()), ..InstanceRef::default() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(theirs))) });
+    };
+    assert_eq!(case.told().1, ["record: bootstrapped"]);
+    assert_eq!(case.reports("Ready"), "Ready");
+}
+
+/// The last look shows the container with these addresses.
+fn shown_with(s: &mut Snapshot, addresses: &[&str]) {
+    let address = |text: &&str| Address { kind: AddressKind::InternalIP, address: (*text).to_owned() };
+    let shown = Instance { addresses: addresses.iter().map(address).collect(), ..instance() };
+    let by = InstanceRef { id: Some(shown.id.clone()), ..InstanceRef::default() };
+    s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(shown))) });
+}
