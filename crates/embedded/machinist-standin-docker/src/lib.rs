@@ -16,9 +16,10 @@ use async_trait::async_trait;
 use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, Address, AddressKind, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapCause,
-    BootstrapData, BootstrapFailure, BootstrapState, BootstrapStatus, CreateGuarantee, Credential, Ensured,
-    Error, ErrorKind, Foreign, Ingress, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, NativeId,
-    Power, Progress, Promises, ProviderId, Readiness, RecordedId, Scope, Sighting,
+    BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState, BootstrapStatus, CreateGuarantee,
+    Credential, Ensured, Error, ErrorKind, Foreign, Ingress, Instance, InstanceKey, InstanceRef,
+    InstanceSpec, KeyTag, NativeId, Power, Progress, Promises, ProviderId, Readiness, RecordedId, Scope,
+    Sighting,
 };
 use serde_json::Value;
 
@@ -47,6 +48,8 @@ pub struct State {
     pub deleted: Vec<String>,
     /// Whether each creation fails.
     pub fails_to_create: bool,
+    /// Whether each deletion of a container fails.
+    pub fails_to_delete: bool,
     /// Whether each bootstrap fails.
     pub bootstrap_fails: bool,
     /// Number of calls of any kind.
@@ -66,6 +69,8 @@ pub struct Container {
     pub bootstraps: u32,
     /// Number of looks at its bootstrap since the start.
     pub progress: u32,
+    /// Format of the data of the last bootstrap.
+    pub format: Option<BootstrapFormat>,
 }
 
 impl Engine {
@@ -196,7 +201,14 @@ impl Instances for Engine {
             created: jiff::Timestamp::UNIX_EPOCH,
         };
         let image = spec.provider_spec["image"].as_str().unwrap_or_default().to_owned();
-        let container = Container { instance: instance.clone(), image, looks: 0, bootstraps: 0, progress: 0 };
+        let container = Container {
+            instance: instance.clone(),
+            image,
+            looks: 0,
+            bootstraps: 0,
+            progress: 0,
+            format: None,
+        };
         state.containers.insert(name.clone(), container);
         state.created.push(name);
         Ok(instance)
@@ -221,6 +233,9 @@ impl Instances for Engine {
 
     async fn delete(&self, which: &InstanceRef, _: &InstanceKey) -> Result<(), Error> {
         let mut state = self.called(Work::Delete).await;
+        if state.fails_to_delete {
+            return Err(Error::new(ErrorKind::Unavailable, "the engine is busy"));
+        }
         let Some(found) = state.find(which).map(|it| it.instance.clone()) else { return Ok(()) };
         if !is_owned(&found, which) {
             return Err(Error::new(ErrorKind::Denied, "another key"));
@@ -282,8 +297,11 @@ impl Bootstrap for Engine {
         drop(self.called(Work::Exec).await);
         Ok(Progress::Done(()))
     }
-    async fn start(&self, which: &InstanceRef, _: &BootstrapData) -> Result<(), Error> {
-        self.called(Work::Exec).await.owned(which)?.bootstraps += 1;
+    async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
+        let mut state = self.called(Work::Exec).await;
+        let container = state.owned(which)?;
+        container.bootstraps += 1;
+        container.format = Some(data.format);
         Ok(())
     }
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {

@@ -2,6 +2,7 @@
 
 mod api_server;
 mod book;
+mod capi;
 mod cloud;
 mod commands;
 mod completion;

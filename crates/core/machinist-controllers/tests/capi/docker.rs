@@ -24,37 +24,41 @@ impl WorkloadClusters for InProcess {
     }
 }
 
-struct Docker {
-    world: World,
-    engine: Engine,
+pub(super) struct Docker {
+    pub(super) world: World,
+    pub(super) engine: Engine,
     workload: Server,
 }
 
 impl Docker {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let workload = Server::new(Config::default());
         Self { world: World::new().await, engine: Engine::new("a"), workload }
     }
 
-    fn start(&self) -> Running {
+    pub(super) fn start(&self) -> Running {
         self.start_with(&self.engine, CoreApi::Beta2)
     }
 
     fn start_with(&self, engine: &Engine, core: CoreApi) -> Running {
+        self.world.start(Serves::Docker(self.options(engine)), core)
+    }
+
+    pub(super) fn options(&self, engine: &Engine) -> DockerOptions {
         let mut options = DockerOptions::new(Arc::new(engine.clone()));
         options.workloads = Arc::new(InProcess(self.workload.clone()));
-        self.world.start(Serves::Docker(options), core)
+        options
     }
 
     /// Creates a cluster with one machine of the control plane and one worker, and waits for both.
-    async fn with_machines(&self) {
+    pub(super) async fn with_machines(&self) {
         self.world.docker_cluster("c").await;
         self.world.machine("c", "c-cp", true).await;
         self.world.machine("c", "c-w", false).await;
         self.world.settle(30).await;
     }
 
-    async fn machine(&self, name: &str) -> Value {
+    pub(super) async fn machine(&self, name: &str) -> Value {
         self.world.get("DockerMachine", name).await
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use machinist_controllers::capi::{CoreApi, MailOptions, Running, Serves};
@@ -14,19 +15,21 @@ use super::{World, burns, condition, pass};
 
 /// A mail service in memory. It outlives the provider.
 #[derive(Clone, Default)]
-struct Post {
+pub(super) struct Post {
     /// The accepted mails, by Message-Id, each with the number of times it was accepted.
-    accepted: Arc<Mutex<BTreeMap<String, (usize, Envelope)>>>,
+    pub(super) accepted: Arc<Mutex<BTreeMap<String, (usize, Envelope)>>>,
     fault: Arc<Mutex<Fault>>,
-    calls: Arc<AtomicUsize>,
+    pub(super) calls: Arc<AtomicUsize>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq)]
-enum Fault {
+pub(super) enum Fault {
     #[default]
     None,
     /// Rejects each mail.
     Rejects,
+    /// Accepts no mail, and asks for five minutes of silence.
+    Throttles,
     /// Accepts the mail and then fails.
     FailsAfterwards,
     /// Fails before it accepts the mail, without saying so.
@@ -36,7 +39,7 @@ enum Fault {
 }
 
 impl Post {
-    fn fails_with(&self, fault: Fault) {
+    pub(super) fn fails_with(&self, fault: Fault) {
         *self.fault.lock().expect("no panic") = fault;
     }
 
@@ -45,7 +48,7 @@ impl Post {
     }
 
     /// The number of times that each mail was accepted.
-    fn times(&self) -> Vec<usize> {
+    pub(super) fn times(&self) -> Vec<usize> {
         self.accepted.lock().expect("no panic").values().map(|(times, _)| *times).collect()
     }
 
@@ -77,6 +80,10 @@ impl Mailer for Client {
                 Ok(())
             }
             Fault::Rejects => Err(Error::new(ErrorKind::InvalidSpec, "to: not a mail address")),
+            Fault::Throttles => {
+                let retry_after = Some(Duration::from_secs(300));
+                Err(Error::new(ErrorKind::Throttled { retry_after }, "429"))
+            }
             Fault::FailsAfterwards => {
                 self.post.accept(mail);
                 unknown()
@@ -98,7 +105,11 @@ impl Mailer for Client {
 }
 
 impl World {
-    fn mailgun(&self, post: &Post, process: &str) -> Running {
+    pub(super) fn mailgun(&self, post: &Post, process: &str) -> Running {
+        self.start(self.mailgun_options(post, process), CoreApi::Beta2)
+    }
+
+    pub(super) fn mailgun_options(&self, post: &Post, process: &str) -> Serves {
         let mailer = Client { post: post.clone(), left: self.left.clone(), after: self.after };
         let options = MailOptions {
             mailer: Arc::new(mailer),
@@ -108,11 +119,11 @@ impl World {
             credential: "a".to_owned(),
             process: process.to_owned(),
         };
-        self.start(Serves::Mailgun(options), CoreApi::Beta2)
+        Serves::Mailgun(options)
     }
 
     /// Creates a Cluster with its request.
-    async fn request(&self, name: &str) {
+    pub(super) async fn request(&self, name: &str) {
         let spec = json!({
             "priority": "Urgent", "request": "A small one.", "requester": "dev@example.com",
             "fulfilment": "Assume",
@@ -122,7 +133,7 @@ impl World {
         self.core_round().await;
     }
 
-    async fn mail_of(&self, name: &str) -> Value {
+    pub(super) async fn mail_of(&self, name: &str) -> Value {
         self.get("MailgunCluster", name).await
     }
 }

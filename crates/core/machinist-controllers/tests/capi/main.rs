@@ -3,12 +3,18 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot continue reports the reason")]
 
+mod admission;
 mod docker;
 mod mail;
+mod mail_rows;
 mod mini_core;
+mod packaging;
+mod rows;
+mod scenarios;
+mod workload;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -37,6 +43,8 @@ struct World {
     /// The number of requests and calls before the process crashes.
     left: Arc<AtomicUsize>,
     after: bool,
+    /// Whether the API server cannot be reached with writes of a status.
+    loses_status: Arc<AtomicBool>,
 }
 
 /// Counts a request or call. Returns whether the process crashes at it.
@@ -50,6 +58,7 @@ struct Fuse<S> {
     inner: S,
     left: Arc<AtomicUsize>,
     after: bool,
+    loses_status: Arc<AtomicBool>,
 }
 
 impl<S, B> Service<Request<Body>> for Fuse<S>
@@ -69,6 +78,10 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (mut inner, left, after) = (self.inner.clone(), self.left.clone(), self.after);
+        let is_status = request.method() == http::Method::PATCH && request.uri().path().ends_with("/status");
+        if is_status && self.loses_status.load(Ordering::Relaxed) {
+            return Box::pin(async { Err(BoxError::from("the connection was lost")) });
+        }
         Box::pin(async move {
             let dies = burns(&left);
             if dies && !after {
@@ -93,19 +106,26 @@ impl World {
             crds.create(&PostParams::default(), &crd).await.expect("the CRD is accepted");
         }
         let clock = Arc::new(TokioClock::starting_at(epoch));
-        Self { server, user, clock, left: Arc::new(AtomicUsize::new(usize::MAX)), after: false }
+        let left = Arc::new(AtomicUsize::new(usize::MAX));
+        Self { server, user, clock, left, after: false, loses_status: Arc::default() }
     }
 
     /// Starts a provider.
     fn start(&self, serves: Serves, core: CoreApi) -> Running {
+        self.start_in("", CapiOptions { serves, core, watch_filter: None })
+    }
+
+    /// Starts a provider for one namespace; the empty name stands for all.
+    fn start_in(&self, namespace: &str, capi: CapiOptions) -> Running {
         let mut options = ClientOptions::new("capi");
         options.clock = self.clock.clone();
         let inner = self.server.service_as(Identity::admin());
-        let fuse = Fuse { inner, left: self.left.clone(), after: self.after };
+        let (left, after, loses_status) = (self.left.clone(), self.after, self.loses_status.clone());
+        let fuse = Fuse { inner, left, after, loses_status };
         let client = layer_client(fuse, &options);
         let clients = Clients { control: client.clone(), target: client };
-        let process = ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new("", "capi") };
-        CapiProvider::start(clients, process, CapiOptions { serves, core, watch_filter: None }, None)
+        let process = ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new(namespace, "capi") };
+        CapiProvider::start(clients, process, capi, None)
     }
 
     fn api(&self, kind: &str) -> Api<DynamicObject> {

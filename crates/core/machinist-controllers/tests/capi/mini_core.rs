@@ -105,30 +105,44 @@ impl World {
 
     /// Creates a Machine with its infrastructure and its bootstrap data.
     pub(super) async fn machine(&self, cluster: &str, name: &str, is_control_plane: bool) {
+        self.bootstrap_data(name, json!({"value": "#cloud-config\n"})).await;
+        let metadata = machine_metadata(cluster, name, is_control_plane);
+        self.create_with("DockerMachine", metadata.clone(), json!({})).await;
+        self.create_with("Machine", metadata, machine_spec(cluster, name)).await;
+    }
+
+    /// Creates the Secret with the bootstrap data of a Machine.
+    pub(super) async fn bootstrap_data(&self, name: &str, data: Value) {
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": name},
-            "type": "cluster.x-k8s.io/secret", "stringData": {"value": "#cloud-config\n"},
+            "type": "cluster.x-k8s.io/secret", "stringData": data,
         });
         let secrets =
             kube::Api::<k8s_openapi::api::core::v1::Secret>::namespaced(self.user.clone(), NAMESPACE);
         let secret = serde_json::from_value(secret).expect("a Secret");
         secrets.create(&Default::default(), &secret).await.expect("the Secret is accepted");
-        let labels = match is_control_plane {
-            true => json!({"cluster.x-k8s.io/cluster-name": cluster, "cluster.x-k8s.io/control-plane": ""}),
-            false => json!({"cluster.x-k8s.io/cluster-name": cluster}),
-        };
-        let metadata = json!({"name": name, "labels": labels});
-        self.create_with("DockerMachine", metadata.clone(), json!({})).await;
-        let spec = json!({
-            "clusterName": cluster, "version": "v1.33.0+build", "failureDomain": "fd1",
-            "bootstrap": {"dataSecretName": name},
-            "infrastructureRef": {
-                "apiGroup": super::GROUP, "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
-                "kind": "DockerMachine", "name": name,
-            },
-        });
-        self.create_with("Machine", metadata, spec).await;
     }
+}
+
+/// Returns the metadata of a Machine and of its infrastructure.
+pub(super) fn machine_metadata(cluster: &str, name: &str, is_control_plane: bool) -> Value {
+    let labels = match is_control_plane {
+        true => json!({"cluster.x-k8s.io/cluster-name": cluster, "cluster.x-k8s.io/control-plane": ""}),
+        false => json!({"cluster.x-k8s.io/cluster-name": cluster}),
+    };
+    json!({"name": name, "labels": labels})
+}
+
+/// Returns the spec of a Machine.
+pub(super) fn machine_spec(cluster: &str, name: &str) -> Value {
+    json!({
+        "clusterName": cluster, "version": "v1.33.0+build", "failureDomain": "fd1",
+        "bootstrap": {"dataSecretName": name},
+        "infrastructureRef": {
+            "apiGroup": super::GROUP, "apiVersion": "infrastructure.cluster.x-k8s.io/v1beta1",
+            "kind": "DockerMachine", "name": name,
+        },
+    })
 }
 
 fn name_of(object: &Value) -> &str {

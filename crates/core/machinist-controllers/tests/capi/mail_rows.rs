@@ -1,0 +1,164 @@
+//! Rows of the tutorial's walkthrough about requests by mail, by their ids (`G..`).
+
+use std::sync::atomic::Ordering;
+
+use machinist_controllers::capi::{CapiOptions, Key};
+use machinist_kube::ObjectKey;
+use serde_json::json;
+
+use super::mail::{Fault, Post};
+use super::mini_core::{machine_metadata, machine_spec};
+use super::{NAMESPACE, World, condition, pass};
+
+fn key(name: &str) -> Key {
+    Key::MailgunCluster(ObjectKey::new(NAMESPACE, name))
+}
+
+/// G05: a request that is deleted early is forgotten without an error and without a mail.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_deleted_early_sends_nothing() {
+    let (world, post) = (World::new().await, Post::default());
+    let running = world.mailgun(&post, "one");
+    let spec = json!({"priority": "Urgent", "request": "x", "requester": "dev@example.com"});
+    world.create("MailgunCluster", "short", spec).await;
+    world.delete("MailgunCluster", "short").await;
+    pass(60).await;
+    assert!(running.is_ready() && running.inspector().why(&key("short")).is_none());
+    assert!(post.times().is_empty());
+}
+
+/// G06: an owner that is not found is waited for, and its arrival sends the mail.
+#[tokio::test(start_paused = true)]
+async fn a_missing_owner_is_waited_for() {
+    let (world, post) = (World::new().await, Post::default());
+    let running = world.mailgun(&post, "one");
+    let metadata = json!({"name": "hello", "ownerReferences": [
+        {"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "name": "hello", "uid": "c"},
+    ]});
+    let spec = json!({"priority": "Urgent", "request": "x", "requester": "dev@example.com"});
+    world.create_with("MailgunCluster", metadata, spec).await;
+    pass(60).await;
+    let why = running.inspector().why(&key("hello")).expect("a reason");
+    assert_eq!(why.why.reason.code(), "OwnerMissing");
+    assert!(post.times().is_empty());
+    world.cluster("hello", "MailgunCluster").await;
+    pass(5).await;
+    assert_eq!(post.times(), [1]);
+}
+
+/// G04, G10: a request without recipients goes to the recipient of the process.
+#[tokio::test(start_paused = true)]
+async fn a_request_may_have_its_own_recipients() {
+    let (world, post) = (World::new().await, Post::default());
+    let _running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    let spec = json!({
+        "priority": "BusinessCritical", "request": "x", "requester": "dev@example.com",
+        "recipients": ["a@example.com", "b@example.com"],
+    });
+    world.create("MailgunCluster", "own", spec).await;
+    world.cluster("own", "MailgunCluster").await;
+    world.settle(30).await;
+    let accepted = post.accepted.lock().expect("no panic");
+    let mut recipients: Vec<&[String]> =
+        accepted.values().map(|(_, mail)| mail.recipients.as_slice()).collect();
+    recipients.sort_unstable();
+    assert_eq!(recipients, [&["a@example.com", "b@example.com"][..], &["ops@example.com"][..]]);
+}
+
+/// G11, G13: the Message-Id is recorded before the call, and the success after it. A mail service
+/// that throttles is not asked before the time that it names.
+#[tokio::test(start_paused = true)]
+async fn a_throttled_mail_is_sent_later() {
+    let (world, post) = (World::new().await, Post::default());
+    post.fails_with(Fault::Throttles);
+    let _running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(290).await;
+    assert_eq!(post.calls.load(Ordering::Relaxed), 1);
+    let object = world.mail_of("hello").await;
+    let annotations = &object["metadata"]["annotations"];
+    assert_eq!(condition(&object, "RequestSent"), ("False".to_owned(), "Throttled".to_owned()));
+    assert!(object["spec"]["messageID"].is_string(), "{object}");
+    assert!(annotations["machinist.dev/sent-at"].is_null(), "{object}");
+    post.fails_with(Fault::None);
+    pass(30).await;
+    assert_eq!(post.times(), [1]);
+    let object = world.mail_of("hello").await;
+    assert!(object["metadata"]["annotations"]["machinist.dev/sent-at"].is_string(), "G13: {object}");
+}
+
+/// G12: passes without a change, restarts and a changed text send no second mail.
+#[tokio::test(start_paused = true)]
+async fn a_stored_message_id_sends_no_second_mail() {
+    let (world, post) = (World::new().await, Post::default());
+    let running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(10).await;
+    world.merge("MailgunCluster", "hello", json!({"spec": {"request": "Another text."}})).await;
+    pass(4000).await;
+    drop(running);
+    let _second = world.mailgun(&post, "two");
+    pass(4000).await;
+    assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 1));
+}
+
+/// A machine is requested once its infrastructure and its bootstrap data are there. The mail does
+/// not contain the data. A person fills in the provider id.
+#[tokio::test(start_paused = true)]
+async fn a_machine_is_requested_and_fulfilled() {
+    let (world, post) = (World::new().await, Post::default());
+    let _running = world.mailgun(&post, "one");
+    world.request("c").await;
+    let metadata = machine_metadata("c", "c-m", false);
+    let request = json!({"priority": "Urgent", "request": "Two processors.", "requester": "dev@example.com"});
+    world.create_with("MailgunMachine", metadata.clone(), request).await;
+    let mut spec = machine_spec("c", "c-m");
+    spec["infrastructureRef"]["kind"] = json!("MailgunMachine");
+    spec["bootstrap"] = json!({});
+    world.create_with("Machine", metadata, spec).await;
+    world.settle(60).await;
+    assert_eq!(post.times(), [1], "only the cluster is requested");
+    world.bootstrap_data("c-m", json!({"value": "token: abcdef.0123456789abcdef"})).await;
+    world.merge("Machine", "c-m", json!({"spec": {"bootstrap": {"dataSecretName": "c-m"}}})).await;
+    world.settle(30).await;
+    assert_eq!(post.times(), [1, 1]);
+    let mail = {
+        let accepted = post.accepted.lock().expect("no panic");
+        let found = accepted.values().find(|(_, mail)| mail.subject.contains("Machine"));
+        found.expect("a mail").1.clone()
+    };
+    assert_eq!(mail.subject, "[Urgent] New Machine c-m for Cluster c requested");
+    assert!(mail.text.contains("Two processors.") && mail.text.contains("v1.33.0"), "{}", mail.text);
+    assert!(!mail.text.contains("abcdef"), "{}", mail.text);
+    let machine = world.get("MailgunMachine", "c-m").await;
+    assert_eq!(condition(&machine, "Fulfilled").1, "WaitingForFulfilment");
+    world.merge("MailgunMachine", "c-m", json!({"spec": {"providerID": "metal://7"}})).await;
+    world.settle(5).await;
+    let machine = world.get("MailgunMachine", "c-m").await;
+    assert_eq!(machine["status"]["initialization"]["provisioned"], true, "{machine}");
+    assert_eq!(world.get("Machine", "c-m").await["spec"]["providerID"], "metal://7");
+}
+
+/// K10, K15: a paused request, and a request without the label, send no mail.
+#[tokio::test(start_paused = true)]
+async fn a_paused_or_unlabelled_request_sends_nothing() {
+    let (world, post) = (World::new().await, Post::default());
+    let serves = world.mailgun_options(&post, "one");
+    let core = machinist_controllers::capi::CoreApi::Beta2;
+    let options = CapiOptions { serves, core, watch_filter: Some("ours".to_owned()) };
+    let _running = world.start_in("", options);
+    world.request("hello").await;
+    world.settle(30).await;
+    assert!(post.times().is_empty(), "no label");
+    world.merge("Cluster", "hello", json!({"spec": {"paused": true}})).await;
+    let labels = json!({"metadata": {"labels": {"cluster.x-k8s.io/watch-filter": "ours"}}});
+    world.merge("MailgunCluster", "hello", labels).await;
+    world.settle(30).await;
+    assert!(post.times().is_empty(), "paused");
+    let paused = condition(&world.mail_of("hello").await, "Paused");
+    assert_eq!(paused, ("True".to_owned(), "Paused".to_owned()));
+    world.merge("Cluster", "hello", json!({"spec": {"paused": false}})).await;
+    world.settle(10).await;
+    assert_eq!(post.times(), [1]);
+}
