@@ -21,7 +21,8 @@ use hyper_util::server::conn::auto;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
@@ -169,6 +170,10 @@ async fn accept(
             Some(_ended) = connections.join_next() => {}
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _peer)) => {
+                    // Small responses must not wait for more data.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        tracing::debug!(%error, "Could not set TCP_NODELAY");
+                    }
                     connections.spawn(connection(stream, acceptor.clone(), core.clone()));
                 }
                 Err(error) => {
@@ -183,11 +188,11 @@ async fn accept(
     connections.shutdown().await;
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, core: Arc<Core>) {
-    // Small responses must not wait for more data.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "Could not set TCP_NODELAY");
-    }
+/// Serves one connection until it ends or a time limit passes.
+async fn connection<S>(stream: S, acceptor: TlsAcceptor, core: Arc<Core>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let stream = match tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
@@ -302,4 +307,73 @@ fn kubeconfig_text(address: SocketAddr, ca_pem: &str, admin: &Issued) -> String 
         base64(&admin.certificate_pem),
         base64(&admin.key_pem),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::time::Instant;
+    use tokio_rustls::TlsConnector;
+
+    use super::*;
+    use crate::values::tls::CertificateAuthority;
+    use crate::{Config, Server};
+
+    /// Size of each direction of a connection: far above a handshake.
+    const BUFFER: usize = 64 << 10;
+    /// A client that is connected for longer occupies its place for ever.
+    const FOR_EVER: Duration = Duration::from_secs(120);
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// The connection is in memory. Paused time therefore advances only when neither side can
+    /// continue; a connection of the operating system may still have bytes to deliver then.
+    #[tokio::test(start_paused = true)]
+    async fn a_stalled_client_is_disconnected() {
+        let server = Server::new(Config::default());
+        let acceptor = acceptor(&server);
+        for (protocol, sent) in [
+            ("http/1.1", ""),
+            ("http/1.1", "G"),
+            ("http/1.1", "GET /version HTTP/1.1\r\nHost: x\r\n"),
+            ("h2", ""),
+            ("h2", "PRI * HTTP/2"),
+        ] {
+            let (client, stream) = tokio::io::duplex(BUFFER);
+            let served = tokio::spawn(connection(stream, acceptor.clone(), server.core().clone()));
+            let name = "localhost".try_into().expect("a name");
+            let connector = connector(server.ca().expect("a CA"), protocol);
+            let mut client = connector.connect(name, client).await.expect("a handshake");
+            let began = Instant::now();
+            client.write_all(sent.as_bytes()).await.expect("sent");
+            client.flush().await.expect("sent");
+            let mut answer = Vec::new();
+            let ended = tokio::time::timeout(FOR_EVER, client.read_to_end(&mut answer)).await;
+            assert!(ended.is_ok(), "{protocol} {sent:?}: the connection is never closed");
+            let after = began.elapsed();
+            assert!(HANDSHAKE_TIMEOUT <= after && after <= LIMIT, "{protocol} {sent:?}: {after:?}");
+            served.await.expect("the connection ends without a panic");
+        }
+    }
+
+    fn acceptor(server: &Server) -> TlsAcceptor {
+        let ca = server.ca().expect("a CA");
+        let now = server.clock().now();
+        let serving = ca.issue_serving("kube-apiserver", &[], &["localhost"], now).expect("a certificate");
+        TlsAcceptor::from(Arc::new(tls_config(&serving, ca.verifier()).expect("a configuration")))
+    }
+
+    /// A client without a certificate that offers one protocol.
+    fn connector(ca: &CertificateAuthority, protocol: &str) -> TlsConnector {
+        let mut roots = rustls::RootCertStore::empty();
+        for certificate in certificates(ca.certificate_pem()).expect("a certificate") {
+            roots.add(certificate).expect("a certificate");
+        }
+        let mut config = rustls::ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+        TlsConnector::from(Arc::new(config))
+    }
 }

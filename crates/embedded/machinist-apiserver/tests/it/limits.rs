@@ -1,8 +1,6 @@
-//! Limits: sizes, depths, numbers, long lists, and clients that do not read or send. Requests
-//! within the limits are answered in time.
+//! Limits: sizes, depths, numbers, long lists, and clients that do not read. Requests within the
+//! limits are answered in time.
 
-use std::pin::Pin;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,8 +8,6 @@ use http::Request;
 use http_body_util::{BodyExt, Full};
 use machinist_apiserver::{Config, Identity, Server};
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tower::Service;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -237,59 +233,4 @@ async fn an_unread_watch_ends_when_its_buffer_is_full() {
     assert_eq!(server.open_watches(), 0);
     let seen = answer.into_body().collect().await.expect("its end").to_bytes();
     assert_eq!(seen.iter().filter(|byte| **byte == b'\n').count(), 8);
-}
-
-/// A connection without certificate checks, and the server's protocols.
-trait Connection: AsyncRead + AsyncWrite {}
-
-impl<T: AsyncRead + AsyncWrite> Connection for T {}
-
-async fn connect(serving: &machinist_apiserver::Serving, protocol: &str) -> Pin<Box<dyn Connection>> {
-    use rustls::pki_types::pem::PemObject as _;
-    let mut roots = rustls::RootCertStore::empty();
-    let ca =
-        rustls::pki_types::CertificateDer::from_pem_slice(serving.ca_pem.as_bytes()).expect("a certificate");
-    roots.add(ca).expect("a certificate");
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
-    let stream = TcpStream::connect(serving.address).await.expect("connected");
-    let name = "localhost".try_into().expect("a name");
-    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    Box::pin(connector.connect(name, stream).await.expect("a handshake"))
-}
-
-/// Paused time: the clock advances only to timers, once all clients are connected.
-#[tokio::test]
-async fn a_stalled_client_is_disconnected() {
-    let server = Server::new(Config::default());
-    let folder = tempfile::tempdir().expect("a folder");
-    let serving =
-        server.serve("127.0.0.1:0".parse().expect("an address"), folder.path()).await.expect("served");
-    let mut connections = Vec::new();
-    for (protocol, sent) in [
-        ("http/1.1", ""),
-        ("http/1.1", "G"),
-        ("http/1.1", "GET /version HTTP/1.1\r\nHost: x\r\n"),
-        ("h2", ""),
-        ("h2", "PRI * HTTP/2"),
-    ] {
-        let mut connection = connect(&serving, protocol).await;
-        connection.write_all(sent.as_bytes()).await.expect("sent");
-        connection.flush().await.expect("sent");
-        connections.push((protocol, sent, connection));
-    }
-    tokio::time::pause();
-    let began = tokio::time::Instant::now();
-    for (protocol, sent, mut connection) in connections {
-        let mut answer = Vec::new();
-        let ended = tokio::time::timeout(Duration::from_secs(120), connection.read_to_end(&mut answer)).await;
-        assert!(ended.is_ok(), "{protocol} {sent:?}: the connection is never closed");
-        assert!(began.elapsed() <= Duration::from_secs(60), "{protocol} {sent:?}: {:?}", began.elapsed());
-    }
-    drop(serving);
 }
