@@ -31,6 +31,9 @@ enum Bench {
     /// Initialise N Nodes with the cloud controller manager; report its writes per Node, and its
     /// calls and writes of an idle hour
     Ccm(CcmArgs),
+    /// Provision N machines with the Docker provider of Cluster API and an engine in memory; report
+    /// machines per second beside the limit of the engine, writes per machine and memory
+    Capi(CapiArgs),
     /// Compare the embedded API server, in memory and with a data directory, with kube-apiserver
     /// and etcd, using one mix of requests
     Apiserver(ApiserverArgs),
@@ -41,6 +44,17 @@ struct CcmArgs {
     /// Number of Nodes
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
+
+    /// Text for people, or one JSON object
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    output: Output,
+}
+
+#[derive(clap::Args)]
+struct CapiArgs {
+    /// Number of machines
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    machines: u32,
 
     /// Text for people, or one JSON object
     #[arg(long, short, value_enum, default_value_t = Output::Text)]
@@ -137,6 +151,7 @@ pub(crate) fn bench(args: &BenchArgs) -> Result<()> {
     match &args.what {
         Bench::Scale(args) => scale(args),
         Bench::Ccm(args) => ccm(args),
+        Bench::Capi(args) => capi(args),
         Bench::Apiserver(args) => apiserver(args),
     }
 }
@@ -145,6 +160,13 @@ fn ccm(args: &CcmArgs) -> Result<()> {
     build(&[BENCH])?;
     let mut command = Command::new(dist_folder()?.join(BENCH));
     ensure_success(command.args(["ccm", "--nodes", &args.nodes.to_string(), "--output", args.output.name()]))
+}
+
+fn capi(args: &CapiArgs) -> Result<()> {
+    build(&[BENCH])?;
+    let mut command = Command::new(dist_folder()?.join(BENCH));
+    let machines = args.machines.to_string();
+    ensure_success(command.args(["capi", "--machines", &machines, "--output", args.output.name()]))
 }
 
 fn apiserver(args: &ApiserverArgs) -> Result<()> {

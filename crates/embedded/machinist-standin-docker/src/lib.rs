@@ -162,6 +162,13 @@ impl State {
     }
 }
 
+/// Returns the address of a container in the network 172.18.0.0/16. The first ones belong to the
+/// gateway and to load balancers.
+fn address(number: usize) -> Ipv4Addr {
+    let offset = u32::try_from(number).unwrap_or_default().saturating_add(10) % (1 << 16);
+    Ipv4Addr::from_bits(Ipv4Addr::new(172, 18, 0, 0).to_bits() | offset)
+}
+
 fn is_owned(instance: &Instance, which: &InstanceRef) -> bool {
     instance.key == which.key || (which.native_id.is_some() && instance.native_id == which.native_id)
 }
@@ -189,10 +196,7 @@ impl Instances for Engine {
             cluster: Some(spec.cluster.clone()),
             name: spec.name.clone(),
             power: Power::Running,
-            addresses: vec![Address {
-                kind: AddressKind::InternalIP,
-                address: format!("172.18.0.{}", number + 10),
-            }],
+            addresses: vec![Address { kind: AddressKind::InternalIP, address: address(number).to_string() }],
             instance_type: None,
             zone: spec.provider_spec["failureDomain"].as_str().map(str::to_owned),
             region: None,

@@ -4,10 +4,11 @@
 //! scale   0 -> N machines -> 0: the time it takes, and the load on the API server
 //! kill    3 -> 50 -> 0 while either controller is killed at drawn points: the result must be correct all the same
 //! ccm     N Nodes that the cloud controller manager initialises, then an idle hour: its writes and calls
+//! capi    N containers of Cluster API, against the limit of their engine: the time it takes, and the requests
 //! apiserver   one mix of requests to the embedded API server and to kube-apiserver with etcd, side by side
 //! ```
 //!
-//! The first three judge from outside: from the requests that API servers recorded ([`requests`]),
+//! The first four judge from outside: from the requests that API servers recorded ([`requests`]),
 //! from the objects, and from the cloud. They do not query the controllers. xtask starts
 //! real clusters and describes them in a variable ([`clusters`]).
 //!
@@ -15,6 +16,7 @@
 //! time), and figures that come from neither the API server nor the operating system.
 
 pub mod apiserver;
+pub mod capi;
 pub mod ccm;
 pub mod clusters;
 pub mod kill;

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
-use machinist_bench::{apiserver, ccm, kill, scale};
+use machinist_bench::{apiserver, capi, ccm, kill, scale};
 
 #[derive(Parser)]
 #[command(name = "machinist-bench", about = "Benchmark and crash test of the controllers")]
@@ -27,6 +27,8 @@ enum Job {
     Kill(kill::Args),
     /// Initialise N Nodes with the cloud controller manager, and count its requests
     Ccm(ccm::Args),
+    /// Provision N DockerMachines, and compare the rate with the limit of the engine
+    Capi(capi::Args),
     /// Send the same mix of requests to the embedded API server and to kube-apiserver
     Apiserver(apiserver::Args),
     /// Run the embedded API server as a process, for the apiserver command
@@ -48,6 +50,14 @@ fn main() -> ExitCode {
         Job::Ccm(args) => ccm::run(&args).map(|report| {
             println!("{report}");
             report.is_within_budget()
+        }),
+        Job::Capi(args) => in_runtime(capi::run(&args)).map(|report| {
+            println!("{report}");
+            let missed = report.missed();
+            for goal in &missed {
+                eprintln!("missed goal: {goal}");
+            }
+            missed.is_empty()
         }),
         Job::Apiserver(args) => in_runtime(apiserver::run(&args)).map(|report| {
             println!("{report}");

@@ -4,6 +4,7 @@
 //! libraries beneath it.
 
 mod audit_log;
+mod counts;
 mod tally;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use machinist_apiserver::{AuditRecord, Subscription};
 
 pub use self::audit_log::AuditLog;
+pub(crate) use self::counts::Counts;
 pub use self::tally::{PerMachine, Row, Tally};
 pub(crate) use self::tally::{per, round};
 

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::requests::Counts;
 use crate::scale::Format;
 
 /// The cloud returns at most this number of servers per page.
@@ -35,40 +36,13 @@ pub(super) struct Figures {
     pub(super) kube_writes_per_idle_hour: u64,
 }
 
-/// Writes by verb and resource.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Writes(BTreeMap<(String, String), u64>);
-
-impl Writes {
-    pub(super) fn add(&mut self, verb: &str, resource: &str, subresource: &str) {
-        let resource = match subresource {
-            "" => resource.to_owned(),
-            subresource => format!("{resource}/{subresource}"),
-        };
-        *self.0.entry((verb.to_owned(), resource)).or_default() += 1;
-    }
-
-    pub(super) fn all(&self) -> u64 {
-        self.0.values().sum()
-    }
-
-    pub(super) fn events(&self) -> u64 {
-        let events = self.0.iter().filter(|((_, resource), _)| resource == "events");
-        events.map(|(_, count)| count).sum()
-    }
-
-    pub(super) fn objects(&self) -> u64 {
-        self.all() - self.events()
-    }
-}
-
 /// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
 pub struct Report {
     pub(super) format: Format,
     pub(super) figures: Figures,
-    pub(super) of_init: Writes,
-    pub(super) of_idle: Writes,
+    pub(super) of_init: Counts,
+    pub(super) of_idle: Counts,
     /// Calls of the idle hour by method and path.
     pub(super) calls: BTreeMap<String, u64>,
 }
@@ -120,12 +94,7 @@ impl Report {
         for (title, writes) in
             [("Writes of the initialisation", &self.of_init), ("Writes of the idle hour", &self.of_idle)]
         {
-            let all: Vec<String> = writes
-                .0
-                .iter()
-                .map(|((verb, resource), count)| format!("{verb} {resource} {count}"))
-                .collect();
-            writeln!(f, "{title}: {}", if all.is_empty() { "none".to_owned() } else { all.join(", ") })?;
+            writeln!(f, "{title}: {writes}")?;
         }
         let calls: Vec<String> = self.calls.iter().map(|(label, count)| format!("{label} {count}")).collect();
         write!(
@@ -157,7 +126,7 @@ mod tests {
             kube_writes_per_idle_hour: 0,
         };
         let calls = BTreeMap::from([("GET /v1/servers".to_owned(), 12)]);
-        let (of_init, of_idle) = (Writes::default(), Writes::default());
+        let (of_init, of_idle) = (Counts::default(), Counts::default());
         let mut report = Report { format: Format::Json, figures, of_init, of_idle, calls };
         assert_eq!(
             report.to_string(),

@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 
 use super::in_process::InProcess;
 use super::kubelet;
-use super::report::Writes;
+use crate::requests::Counts;
 
 /// Taint of a Node that is not initialised.
 pub(super) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -123,8 +123,8 @@ impl World {
     }
 
     /// Returns the writes of the program since the last call, as the API server recorded them.
-    pub(super) fn take_writes(&mut self) -> Writes {
-        let mut writes = Writes::default();
+    pub(super) fn take_writes(&mut self) -> Counts {
+        let mut writes = Counts::default();
         // The view of the initialisation is not needed any more.
         self.commits.drain();
         for request in self.requests.drain() {

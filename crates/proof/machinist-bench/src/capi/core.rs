@@ -1,0 +1,206 @@
+//! What others than the provider write: the core controllers of Cluster API, a user and kubelets.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client};
+use machinist_api::capi::constants::{CLOUD_TAINT, CLUSTER_NAME_LABEL, SECRET_TYPE};
+use machinist_api::crd;
+use serde_json::{Value, json};
+
+/// Name of the Cluster, its DockerCluster and the prefix of its machines.
+pub(super) const CLUSTER: &str = "bench";
+const NAMESPACE: &str = "default";
+const CORE: &str = "cluster.x-k8s.io";
+const INFRASTRUCTURE: &str = "infrastructure.cluster.x-k8s.io";
+const VERSION: &str = "v1beta2";
+/// Number of objects that are created at the same time.
+const AT_ONCE: usize = 50;
+const PROVISIONED_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The Machines of a Cluster whose control plane runs.
+pub(super) struct Cluster {
+    /// Name and UID of each Machine.
+    machines: Vec<(String, String)>,
+}
+
+/// Name of a machine in all its objects.
+pub(super) fn name_of(number: u32) -> String {
+    format!("{CLUSTER}-{number:05}")
+}
+
+/// Creates a Cluster with a running control plane and N Machines without infrastructure, and their
+/// Nodes.
+pub(super) async fn set_up(core: &Client, kubelets: &Client, machines: u32) -> Result<Cluster> {
+    install_kinds(core).await?;
+    provide_cluster(core).await?;
+    let all = stream::iter(0..machines).map(|number| prepare(core, kubelets, number));
+    let machines = all.buffer_unordered(AT_ONCE).try_collect().await?;
+    Ok(Cluster { machines })
+}
+
+impl Cluster {
+    /// Number of machines.
+    pub(super) fn len(&self) -> usize {
+        self.machines.len()
+    }
+
+    /// Creates a DockerMachine for each Machine, as a MachineSet does.
+    pub(super) async fn create_infrastructure(&self, core: &Client) -> Result<()> {
+        let all = stream::iter(&self.machines).map(|(name, uid)| {
+            create(
+                core,
+                json!({
+                    "apiVersion": format!("{INFRASTRUCTURE}/{VERSION}"), "kind": "DockerMachine",
+                    "metadata": {
+                        "name": name, "namespace": NAMESPACE, "labels": {CLUSTER_NAME_LABEL: CLUSTER},
+                        "ownerReferences": [owner("Machine", name, uid)],
+                    },
+                    "spec": {},
+                }),
+            )
+        });
+        all.buffer_unordered(AT_ONCE).try_for_each(|_uid| async { Ok(()) }).await
+    }
+}
+
+async fn install_kinds(core: &Client) -> Result<()> {
+    let crds: Api<CustomResourceDefinition> = Api::all(core.clone());
+    let core_kinds = [core_kind("Cluster", "clusters")?, core_kind("Machine", "machines")?];
+    for crd in core_kinds.into_iter().chain(crd::docker_crds()) {
+        let created = crds.create(&PostParams::default(), &crd).await;
+        created.context("cannot create a CustomResourceDefinition")?;
+    }
+    Ok(())
+}
+
+/// A core kind that keeps every field.
+fn core_kind(kind: &str, plural: &str) -> Result<CustomResourceDefinition> {
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let definition = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{CORE}")},
+        "spec": {
+            "group": CORE, "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [{
+                "name": VERSION, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
+            }],
+        },
+    });
+    serde_json::from_value(definition).with_context(|| format!("the definition of {kind} is well-formed"))
+}
+
+/// Creates a Cluster, waits for its infrastructure, and says that its control plane runs.
+async fn provide_cluster(core: &Client) -> Result<()> {
+    let reference = |kind: &str, group: &str| json!({"apiGroup": group, "kind": kind, "name": CLUSTER});
+    let metadata = json!({"name": CLUSTER, "namespace": NAMESPACE});
+    let cluster = json!({
+        "apiVersion": format!("{CORE}/{VERSION}"), "kind": "Cluster", "metadata": metadata,
+        "spec": {
+            "infrastructureRef": reference("DockerCluster", INFRASTRUCTURE),
+            "controlPlaneRef": reference("KubeadmControlPlane", "controlplane.cluster.x-k8s.io"),
+        },
+    });
+    let uid = create(core, cluster).await?;
+    let infrastructure = json!({
+        "apiVersion": format!("{INFRASTRUCTURE}/{VERSION}"), "kind": "DockerCluster",
+        "metadata": {
+            "name": CLUSTER, "namespace": NAMESPACE, "labels": {CLUSTER_NAME_LABEL: CLUSTER},
+            "ownerReferences": [owner("Cluster", CLUSTER, &uid)],
+        },
+        "spec": {},
+    });
+    create(core, infrastructure).await?;
+    let endpoint = tokio::time::timeout(PROVISIONED_WITHIN, endpoint(core)).await;
+    let endpoint = endpoint.context("the DockerCluster was not provisioned in time")??;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE,
+        "metadata": {"name": format!("{CLUSTER}-kubeconfig"), "namespace": NAMESPACE},
+        "stringData": {"value": kubeconfig(&endpoint)},
+    });
+    create(core, secret).await?;
+    let api = api(core, &format!("{CORE}/{VERSION}"), "Cluster");
+    let params = PatchParams::default();
+    let spec = Patch::Merge(json!({"spec": {"controlPlaneEndpoint": endpoint}}));
+    api.patch(CLUSTER, &params, &spec).await.context("cannot write the endpoint of the Cluster")?;
+    let done = json!({"infrastructureProvisioned": true, "controlPlaneInitialized": true});
+    let status = Patch::Merge(json!({"status": {"initialization": done}}));
+    api.patch_status(CLUSTER, &params, &status).await.context("cannot write the status of the Cluster")?;
+    Ok(())
+}
+
+/// Returns the endpoint of the DockerCluster, when it is provisioned.
+async fn endpoint(core: &Client) -> Result<Value> {
+    let api = api(core, &format!("{INFRASTRUCTURE}/{VERSION}"), "DockerCluster");
+    loop {
+        let object = api.get(CLUSTER).await.context("cannot read the DockerCluster")?;
+        if object.data["status"]["initialization"]["provisioned"] == true {
+            return Ok(object.data["spec"]["controlPlaneEndpoint"].clone());
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The workload cluster is in this process, so the kubeconfig needs no credential.
+fn kubeconfig(endpoint: &Value) -> String {
+    let (host, port) = (endpoint["host"].as_str().unwrap_or_default(), &endpoint["port"]);
+    format!(
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: {CLUSTER}\n  cluster:\n    server: https://{host}:{port}\n"
+    )
+}
+
+/// Creates a Machine with its bootstrap data, and its Node. Returns name and UID of the Machine.
+async fn prepare(core: &Client, kubelets: &Client, number: u32) -> Result<(String, String)> {
+    let name = name_of(number);
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": SECRET_TYPE,
+        "metadata": {"name": name, "namespace": NAMESPACE}, "stringData": {"value": "#cloud-config\n"},
+    });
+    create(core, secret).await?;
+    let machine = json!({
+        "apiVersion": format!("{CORE}/{VERSION}"), "kind": "Machine",
+        "metadata": {"name": name, "namespace": NAMESPACE, "labels": {CLUSTER_NAME_LABEL: CLUSTER}},
+        "spec": {
+            "clusterName": CLUSTER, "version": "v1.33.0", "bootstrap": {"dataSecretName": name},
+            "infrastructureRef": {"apiGroup": INFRASTRUCTURE, "kind": "DockerMachine", "name": name},
+        },
+    });
+    let uid = create(core, machine).await?;
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        "spec": {"taints": [{"key": CLOUD_TAINT, "value": "true", "effect": "NoSchedule"}]},
+    });
+    create(kubelets, node).await?;
+    Ok((name, uid))
+}
+
+fn owner(kind: &str, name: &str, uid: &str) -> Value {
+    json!({"apiVersion": format!("{CORE}/{VERSION}"), "kind": kind, "name": name, "uid": uid})
+}
+
+/// Creates an object, and returns its UID.
+async fn create(client: &Client, object: Value) -> Result<String> {
+    let object: DynamicObject = serde_json::from_value(object).context("the object is well-formed")?;
+    let types = object.types.clone().context("the object has a kind")?;
+    let what = format!("{} {}", types.kind, object.metadata.name.as_deref().unwrap_or_default());
+    let api = api(client, &types.api_version, &types.kind);
+    let created = api.create(&PostParams::default(), &object).await;
+    let created = created.with_context(|| format!("cannot create {what}"))?;
+    created.metadata.uid.with_context(|| format!("{what} has no UID"))
+}
+
+fn api(client: &Client, api_version: &str, kind: &str) -> Api<DynamicObject> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    match kind {
+        "Node" => Api::all_with(client.clone(), &resource),
+        _ => Api::namespaced_with(client.clone(), NAMESPACE, &resource),
+    }
+}

@@ -1,0 +1,181 @@
+//! The results: JSON for programs, a table for people.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::world::Requests;
+use crate::requests::{per, round};
+use crate::scale::Format;
+
+/// The least share of the engine's limit.
+const SHARE_OF_LIMIT: f64 = 0.8;
+/// The most writes per machine in the management cluster.
+const WRITES: f64 = 6.0;
+
+/// The JSON output.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Figures {
+    pub(super) machines: u32,
+    /// Machines per second, until the last one was bootstrapped.
+    pub(super) per_second: f64,
+    /// The same with direct calls to the engine.
+    pub(super) engine_limit_per_second: f64,
+    /// From the creation of the DockerMachine until it was provisioned.
+    #[serde(rename = "provisionedP50Ms")]
+    pub(super) provisioned_p50_ms: u64,
+    #[serde(rename = "provisionedP99Ms")]
+    pub(super) provisioned_p99_ms: u64,
+    /// Writes of the provider in the management cluster, without Events.
+    pub(super) writes_per_machine: f64,
+    /// Memory of the process with all machines: provider, API servers and engine.
+    pub(super) resident_mb: f64,
+    /// Reads of the provider in the management cluster.
+    pub(super) reads_per_machine: f64,
+}
+
+/// All figures. `Display` uses the chosen format.
+#[derive(Debug)]
+pub struct Report {
+    pub(super) format: Format,
+    pub(super) figures: Figures,
+    /// Growth of the memory, for 1,000 machines.
+    pub(super) growth_mb: f64,
+    pub(super) calls_per_machine: f64,
+    pub(super) direct_calls_per_machine: f64,
+    pub(super) requests: Requests,
+    pub(super) is_quiet: bool,
+}
+
+impl Report {
+    /// The goals that the run missed, with the measured and the expected value.
+    pub fn missed(&self) -> Vec<String> {
+        let it = &self.figures;
+        let mut missed = Vec::new();
+        let least = self.least();
+        if it.per_second < least {
+            missed.push(format!("{} machines per second, expected at least {least}", it.per_second));
+        }
+        if WRITES < it.writes_per_machine {
+            missed.push(format!("{} writes per machine, expected at most {WRITES}", it.writes_per_machine));
+        }
+        if !self.is_quiet {
+            missed.push("the provider did not stop writing".to_owned());
+        }
+        missed
+    }
+
+    /// The least number of machines per second.
+    fn least(&self) -> f64 {
+        round(SHARE_OF_LIMIT * self.figures.engine_limit_per_second)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.format {
+            Format::Json => {
+                f.write_str(&serde_json::to_string(&self.figures).expect("plain fields serialise"))
+            }
+            Format::Text => self.table(f),
+        }
+    }
+}
+
+impl Report {
+    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (it, requests) = (&self.figures, &self.requests);
+        writeln!(f, "{} machines, on an engine in memory", it.machines)?;
+        writeln!(f)?;
+        writeln!(f, "{:<40} {:>10}   goal", "", "measured")?;
+        let of_events = per(requests.writes.events(), it.machines);
+        let of_workload = per(requests.in_workload.all(), it.machines);
+        let least = format!("at least {} ({SHARE_OF_LIMIT} of the limit)", self.least());
+        let rows = [
+            ("machines per second", it.per_second.to_string(), least),
+            ("limit of the engine per second", it.engine_limit_per_second.to_string(), String::new()),
+            ("created to provisioned, p50 ms", it.provisioned_p50_ms.to_string(), String::new()),
+            ("created to provisioned, p99 ms", it.provisioned_p99_ms.to_string(), String::new()),
+            ("writes per machine", it.writes_per_machine.to_string(), format!("at most {WRITES}")),
+            ("Events per machine", of_events.to_string(), String::new()),
+            ("reads per machine", it.reads_per_machine.to_string(), String::new()),
+            ("requests per machine, workload cluster", of_workload.to_string(), String::new()),
+            ("calls to the engine per machine", self.calls_per_machine.to_string(), String::new()),
+            ("the same without the provider", self.direct_calls_per_machine.to_string(), String::new()),
+            ("resident memory, MB", it.resident_mb.to_string(), String::new()),
+            ("its growth per 1,000 machines, MB", self.growth_mb.to_string(), String::new()),
+        ];
+        for (name, measured, goal) in rows {
+            let row = format!("{name:<40} {measured:>10}   {goal}");
+            writeln!(f, "{}", row.trim_end())?;
+        }
+        writeln!(f)?;
+        writeln!(f, "Writes: {}", requests.writes)?;
+        writeln!(f, "Reads: {}", requests.reads)?;
+        write!(f, "In the workload cluster: {}", requests.in_workload)
+    }
+}
+
+/// Returns the smallest time, in milliseconds, that is not exceeded by this share of the times.
+pub(super) fn percentile(times: &[Duration], percent: usize) -> u64 {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
+    let time = sorted.get(place).copied().unwrap_or_default();
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let figures = Figures {
+            machines: 100,
+            per_second: 8.0,
+            engine_limit_per_second: 10.0,
+            provisioned_p50_ms: 5_505,
+            provisioned_p99_ms: 8_380,
+            writes_per_machine: 6.0,
+            resident_mb: 56.66,
+            reads_per_machine: 1.0,
+        };
+        Report {
+            format: Format::Json,
+            figures,
+            growth_mb: 20.0,
+            calls_per_machine: 7.0,
+            direct_calls_per_machine: 7.0,
+            requests: Requests::default(),
+            is_quiet: true,
+        }
+    }
+
+    #[test]
+    fn the_json_has_the_documented_fields() {
+        assert_eq!(
+            report().to_string(),
+            r#"{"machines":100,"perSecond":8.0,"engineLimitPerSecond":10.0,"provisionedP50Ms":5505,"provisionedP99Ms":8380,"writesPerMachine":6.0,"residentMb":56.66,"readsPerMachine":1.0}"#
+        );
+    }
+
+    #[test]
+    fn a_missed_goal_is_named() {
+        let mut report = report();
+        assert_eq!(report.missed(), [""; 0]);
+        report.figures.per_second = 7.9;
+        assert_eq!(report.missed(), ["7.9 machines per second, expected at least 8"]);
+        report.figures.writes_per_machine = 6.01;
+        assert_eq!(report.missed().len(), 2);
+    }
+
+    #[test]
+    fn percentiles_are_measured_times() {
+        let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
+        assert_eq!([50, 99, 100].map(|percent| percentile(&times, percent)), [100, 198, 200]);
+        assert_eq!(percentile(&times[..1], 99), 200);
+        assert_eq!(percentile(&[], 50), 0);
+    }
+}

@@ -1,0 +1,227 @@
+//! The measured system: a management cluster, a workload cluster, an engine and the provider.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use futures::future::BoxFuture;
+use kube::Client;
+use kube::config::Kubeconfig;
+use machinist_apiserver::{AuditRecord, Commit, Config, Identity, Server, Subscription};
+use machinist_controllers::capi::{
+    CapiOptions, CapiProvider, CoreApi, DockerOptions, Running, Serves, WorkloadClusters,
+};
+use machinist_controllers::{Clients, ProcessOptions};
+use machinist_instance::Error;
+use machinist_kube::{ClientOptions, layer_client};
+use machinist_standin_docker::{Engine, Speed};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::core::Cluster;
+use crate::requests::Counts;
+
+/// User-Agent of the measured program.
+const PROVIDER: &str = "machinist-capi-docker";
+/// User-Agent of the core controllers.
+const CORE: &str = "core-controllers";
+/// User-Agent of the kubelets.
+const KUBELET: &str = "kubelet";
+const DOCKER_MACHINES: &str = "dockermachines.infrastructure.cluster.x-k8s.io";
+const READY_WITHIN: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// The provider looks at unfinished work every two seconds, so a write may follow that late.
+const QUIET: Duration = Duration::from_secs(3);
+const COUNT_EVERY: Duration = Duration::from_millis(250);
+/// A provider that still writes after this time is taken to write for ever.
+const QUIET_WITHIN: Duration = Duration::from_secs(60);
+/// Number of objects that a failed run explains.
+const EXPLAINED: usize = 5;
+
+/// All parts of the measured system. Dropping it ends them.
+pub(super) struct World {
+    /// Client of the core controllers.
+    pub(super) core: Client,
+    /// Client of the kubelets.
+    pub(super) kubelets: Client,
+    engine: Engine,
+    commits: Subscription<Arc<Commit>>,
+    of_management: Subscription<Arc<AuditRecord>>,
+    of_workload: Subscription<Arc<AuditRecord>>,
+    requests: Requests,
+    provider: Running,
+}
+
+/// Requests of the provider, as the API servers recorded them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Requests {
+    pub(super) writes: Counts,
+    pub(super) reads: Counts,
+    /// Reads and writes in the workload cluster.
+    pub(super) in_workload: Counts,
+}
+
+/// The times of the machines.
+pub(super) struct Provisioned {
+    /// From the first DockerMachine until the last one was bootstrapped.
+    pub(super) took: Duration,
+    /// From the creation of each DockerMachine until it was provisioned.
+    pub(super) waits: Vec<Duration>,
+}
+
+impl World {
+    /// Creates the servers and starts the provider.
+    pub(super) fn new() -> Self {
+        let (management, workload) = (Server::new(Config::default()), Server::new(Config::default()));
+        let engine = Engine::with_speed("provider", Speed::WORKSTATION);
+        let mut options = DockerOptions::new(Arc::new(engine.clone()));
+        options.workloads = Arc::new(InProcess(workload.clone()));
+        let options =
+            CapiOptions { serves: Serves::Docker(options), core: CoreApi::Beta2, watch_filter: None };
+        let client = client(&management, PROVIDER);
+        let clients = Clients { control: client.clone(), target: client };
+        let provider = CapiProvider::start(clients, ProcessOptions::new("", "capi-docker"), options, None);
+        Self {
+            core: self::client(&management, CORE),
+            kubelets: self::client(&workload, KUBELET),
+            engine,
+            commits: management.commits(),
+            of_management: management.audit(),
+            of_workload: workload.audit(),
+            requests: Requests::default(),
+            provider,
+        }
+    }
+
+    /// Waits until the provider is ready.
+    pub(super) async fn until_ready(&self) -> Result<()> {
+        let ready = async {
+            while !self.provider.is_ready() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(READY_WITHIN, ready).await.context("the provider did not become ready in time")
+    }
+
+    /// Creates the DockerMachines, and waits until each is provisioned and bootstrapped.
+    pub(super) async fn provision(&mut self, cluster: &Cluster) -> Result<Provisioned> {
+        let began = Instant::now();
+        let commits = &mut self.commits;
+        let followed = async {
+            let mut times = Times::default();
+            while times.bootstrapped < cluster.len() {
+                let Some(commit) = commits.next().await else { bail!("the API server stopped") };
+                times.take(&commit);
+            }
+            Ok(times.waits)
+        };
+        let ((), waits) = tokio::try_join!(cluster.create_infrastructure(&self.core), followed)?;
+        Ok(Provisioned { took: began.elapsed(), waits })
+    }
+
+    /// Waits until the provider has not written for a while, except Events. Returns false if that
+    /// never happens.
+    pub(super) async fn until_quiet(&mut self) -> Result<bool> {
+        let began = Instant::now();
+        let mut last_write = Instant::now();
+        let mut written = self.count();
+        while last_write.elapsed() < QUIET {
+            if QUIET_WITHIN < began.elapsed() {
+                return Ok(false);
+            }
+            tokio::time::sleep(COUNT_EVERY).await;
+            let now = self.count();
+            if now != written {
+                (last_write, written) = (Instant::now(), now);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Returns the requests since the last call.
+    pub(super) fn take_requests(&mut self) -> Requests {
+        self.count();
+        // The view of the set-up is not needed any more.
+        self.commits.drain();
+        std::mem::take(&mut self.requests)
+    }
+
+    /// Number of calls to the engine.
+    pub(super) fn engine_calls(&self) -> u64 {
+        u64::try_from(self.engine.state().calls).unwrap_or(u64::MAX)
+    }
+
+    /// Explains why machines wait.
+    pub(super) fn explain(&self) -> String {
+        let mut text = "the machines were not bootstrapped in time".to_owned();
+        for (key, record) in self.provider.inspector().whys().into_iter().take(EXPLAINED) {
+            let _ = write!(text, "; {key}: {}", record.why);
+        }
+        text
+    }
+
+    /// Counts the new requests. Returns the number of all writes except Events.
+    fn count(&mut self) -> u64 {
+        let requests = &mut self.requests;
+        for request in self.of_management.drain().iter().filter(|it| it.user_agent == PROVIDER) {
+            let counts = if request.is_write() { &mut requests.writes } else { &mut requests.reads };
+            counts.add(request.verb, &request.resource, &request.subresource);
+        }
+        for request in self.of_workload.drain().iter().filter(|it| it.user_agent == PROVIDER) {
+            requests.in_workload.add(request.verb, &request.resource, &request.subresource);
+        }
+        requests.writes.objects() + requests.in_workload.all()
+    }
+}
+
+/// When each machine reached its states, from the commits of the API server.
+#[derive(Default)]
+struct Times {
+    created: BTreeMap<String, Instant>,
+    waits: Vec<Duration>,
+    bootstrapped: usize,
+}
+
+impl Times {
+    fn take(&mut self, commit: &Commit) {
+        let Some(new) = commit.new.as_ref().filter(|_| &*commit.resource == DOCKER_MACHINES) else { return };
+        let (old, new) = (commit.old.as_ref().map(|old| old.value()), new.value());
+        let (name, now) = (new["metadata"]["name"].as_str().unwrap_or_default(), Instant::now());
+        if old.is_none() {
+            self.created.insert(name.to_owned(), now);
+        }
+        let becomes = |has: fn(&Value) -> bool| has(new) && !old.is_some_and(has);
+        if becomes(is_provisioned) {
+            let created = self.created.get(name).copied().unwrap_or(now);
+            self.waits.push(now - created);
+        }
+        // A condition could change more than once only if the bootstrap were repeated.
+        self.bootstrapped += usize::from(becomes(is_bootstrapped));
+    }
+}
+
+fn is_provisioned(machine: &Value) -> bool {
+    machine["status"]["initialization"]["provisioned"] == true
+}
+
+fn is_bootstrapped(machine: &Value) -> bool {
+    let conditions = machine["status"]["conditions"].as_array();
+    conditions
+        .is_some_and(|all| all.iter().any(|it| it["type"] == "BootstrapCompleted" && it["status"] == "True"))
+}
+
+/// The workload cluster, which is in this process.
+struct InProcess(Server);
+
+impl WorkloadClusters for InProcess {
+    fn client(&self, _: Kubeconfig) -> BoxFuture<'static, Result<Client, Error>> {
+        let client = client(&self.0, PROVIDER);
+        Box::pin(async move { Ok(client) })
+    }
+}
+
+fn client(server: &Server, user_agent: &str) -> Client {
+    layer_client(server.service_as(Identity::admin()), &ClientOptions::new(user_agent))
+}
