@@ -55,9 +55,9 @@ pub const PROMISES: Promises = Promises {
 /// ```
 #[derive(Clone)]
 pub struct DockerProvider {
-    options: Arc<DockerOptions>,
-    engine: Arc<Engine>,
-    images: Arc<Images>,
+    pub(crate) options: Arc<DockerOptions>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) images: Arc<Images>,
 }
 
 impl DockerProvider {

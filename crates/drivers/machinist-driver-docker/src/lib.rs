@@ -45,6 +45,7 @@ mod label;
 mod model;
 mod network;
 mod options;
+mod own_cluster;
 mod reply;
 mod request;
 mod spec;

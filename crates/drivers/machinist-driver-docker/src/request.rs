@@ -53,7 +53,7 @@ const CAPABILITIES: &[&str] = &[
 ];
 
 /// The port of the API server in a container of the control plane.
-const API_SERVER: &str = "6443/tcp";
+pub(crate) const API_SERVER: &str = "6443/tcp";
 
 /// Signal with which systemd shuts down.
 const STOP_SYSTEMD: &str = "SIGRTMIN+3";
@@ -185,13 +185,24 @@ fn host_config(spec: &ProviderSpec, options: &DockerOptions, network: &str, cgro
     if let Some(memory) = resources.memory {
         set("Memory", json!(memory));
     }
-    if spec.ip_family.has_ipv6() {
-        set("Sysctls", json!({"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.all.forwarding": "1"}));
+    // The network of the host has the settings of the host.
+    if network != "host" {
+        set("Sysctls", json!(sysctls(spec.ip_family)));
     }
     if spec.role == Role::ControlPlane {
         set("PortBindings", json!({API_SERVER: [{"HostIp": loopback(spec.ip_family), "HostPort": ""}]}));
     }
     Value::Object(config)
+}
+
+/// Kernel settings of the container's network. A node forwards the packets of its pods, and kubeadm
+/// checks that. Without the setting, a container has that of the host at boot.
+fn sysctls(family: IpFamily) -> BTreeMap<&'static str, &'static str> {
+    let mut sysctls = BTreeMap::from([("net.ipv4.ip_forward", "1")]);
+    if family.has_ipv6() {
+        sysctls.extend([("net.ipv6.conf.all.disable_ipv6", "0"), ("net.ipv6.conf.all.forwarding", "1")]);
+    }
+    sysctls
 }
 
 fn loopback(family: IpFamily) -> &'static str {
@@ -315,6 +326,7 @@ mod tests {
         assert_eq!(body["HostConfig"]["NetworkMode"], "kind");
         assert_eq!(body["HostConfig"]["Privileged"], true);
         assert_eq!(body["HostConfig"].get("PortBindings"), None);
+        assert_eq!(body["HostConfig"]["Sysctls"], json!({"net.ipv4.ip_forward": "1"}));
         assert!(!body.to_string().contains("canary"));
     }
 

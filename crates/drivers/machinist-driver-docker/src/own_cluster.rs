@@ -1,0 +1,60 @@
+//! Calls for a program that owns a whole cluster on an engine, such as `machinist up`: the image
+//! before the first container, the published port of the API server, and the network at the end.
+
+use machinist_instance::{Error, NativeId};
+
+use crate::engine::call::Call;
+use crate::model::Container;
+use crate::request::API_SERVER;
+use crate::{DockerProvider, EngineAddress, request};
+
+impl DockerProvider {
+    /// The id of the engine; absent unless the provider was made by [`DockerProvider::connect`] or
+    /// its options name the engine.
+    pub fn engine_id(&self) -> Option<&str> {
+        self.options.engine_id.as_deref()
+    }
+
+    /// The address of the engine.
+    pub fn engine_address(&self) -> &EngineAddress {
+        &self.options.engine
+    }
+
+    /// The network of the containers.
+    pub fn network(&self) -> &str {
+        &self.options.network
+    }
+
+    /// Checks whether the engine has the image, and starts to pull it if the options permit that.
+    /// Returns whether the image is there.
+    ///
+    /// # Errors
+    /// The error of the last pull. `InvalidSpec` if the image does not exist, or pulls are disabled.
+    pub async fn ensure_image(&self, image: &str) -> Result<bool, Error> {
+        self.images.ensure(image, self.options.pulls_images).await
+    }
+
+    /// Returns the port of the host at which a control plane container publishes its API server.
+    /// `None` if the container does not run. The port changes when the container is restarted.
+    ///
+    /// # Errors
+    /// As every call of the engine.
+    pub async fn api_server_port(&self, container: &NativeId) -> Result<Option<u16>, Error> {
+        let found: Option<Container> = self.engine.find(request::inspect(container.as_str())).await?;
+        let ports = found.map(|found| found.network_settings.ports).unwrap_or_default();
+        let bindings = ports.get(API_SERVER).and_then(Option::as_ref);
+        Ok(bindings.into_iter().flatten().find_map(|binding| binding.host_port.parse().ok()))
+    }
+
+    /// Removes the network of the options. Removing an absent network succeeds.
+    ///
+    /// # Errors
+    /// `Unavailable` while a container uses the network.
+    pub async fn remove_network(&self) -> Result<(), Error> {
+        match self.engine.call(Call::delete("/networks/-", self.network())).await {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.is_absence() => Ok(()),
+            Err(failure) => Err(failure.into()),
+        }
+    }
+}
