@@ -65,7 +65,7 @@ enum Task {
     Conformance(conformance::Args),
     /// Build the images of the Docker provider's lane from Debian packages and Go modules, and
     /// print their paths
-    NodeImage,
+    NodeImage(node_image::Args),
     /// Run the test lanes that need real clusters
     Real(real::Args),
     /// Run the inner part of the lane `capi`, which `real` starts
@@ -93,7 +93,7 @@ fn main() -> ExitCode {
         Task::Envtest => envtest::run(),
         Task::ControlPlane(args) => control_plane::run(&args),
         Task::Conformance(args) => conformance::run(&args),
-        Task::NodeImage => node_image::run(),
+        Task::NodeImage(args) => node_image::run(&args),
         Task::Real(args) => real::run(&args),
         Task::CapiInside(args) => real::capi::inside(&args),
         Task::Bench(args) => bench::bench(&args),

@@ -1,4 +1,5 @@
-//! `cargo xtask node-image`: builds the images of the Docker provider's lane.
+//! `cargo xtask node-image`: builds the images of the Docker provider's lane. With `--import`, a
+//! Docker engine gets them, for `machinist up --cloud docker`.
 //!
 //! The *node image* runs systemd, containerd, kubelet and kubeadm. The *balancer image* runs
 //! haproxy. Both are made of Debian packages and of Go modules, because no registry is involved:
@@ -87,10 +88,28 @@ pub(crate) struct NodeImages {
     pub(crate) balancer: PathBuf,
 }
 
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Import the node image into the engine of DOCKER_HOST, under the name that
+    /// `machinist up --cloud docker` uses
+    #[arg(long)]
+    import: bool,
+}
+
 /// Runs `cargo xtask node-image`.
-pub(crate) fn run() -> Result<()> {
-    let images = NodeImages::provide(&Assets::provide()?, &Tools::provide()?)?;
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let tools = Tools::provide()?;
+    let images = NodeImages::provide(&Assets::provide()?, &tools)?;
     println!("{}\n{}", images.node.display(), images.balancer.display());
+    if args.import {
+        let name = format!("kindest/node:{}", NodeImages::kubernetes_version());
+        let mut import = tools.command("usr/bin/docker")?;
+        import.args(["import", "--change", r#"ENTRYPOINT ["/usr/local/bin/entrypoint"]"#]);
+        import.args(["--change", "ENV container=docker"]);
+        import.args(["--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
+        output_of(import.arg(&images.node).arg(&name)).with_context(|| format!("cannot import {name}"))?;
+        println!("{name}");
+    }
     Ok(())
 }
 
