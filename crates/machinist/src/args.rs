@@ -57,8 +57,9 @@ pub(crate) enum Command {
     /// The process runs an API server with the machine kinds, the built-in controllers that it
     /// needs, the manager, the machine controller, and a simulated cloud. Instances of that cloud
     /// boot and join the cluster as Nodes. No other program is needed. With --cloud hcloud, the
-    /// cloud is a stand-in for Hetzner Cloud, and the cloud controller manager runs too. Ctrl-C
-    /// stops everything.
+    /// cloud is a stand-in for Hetzner Cloud, and the cloud controller manager runs too. With
+    /// --cloud docker, the machines are containers, in a cluster that kubeadm makes. Ctrl-C stops
+    /// everything.
     Up(UpArgs),
     /// Run only the API server, to test other controllers against it
     ///
@@ -141,6 +142,9 @@ pub(crate) enum Format {
     State: with --data-dir, the next start continues with the same state, even after a crash or a kill. The directory keeps \
     the API server's objects, the cloud's ledger and machines, and the CA, so an old kubeconfig still works. The quick start \
     is not applied again; a manifest given with --manifest is. Without --data-dir, all state is in memory.\n\n\
+    Docker: with --cloud docker, the embedded API server has the machine objects, and the Nodes are in a second cluster, \
+    whose control plane is a container. With --data-dir, the containers keep running when the command ends, and the next start \
+    continues with them; --until gone deletes them. Without --data-dir, the command deletes them when it ends.\n\n\
     Output: on a terminal, a table shows deployments, machines and nodes, and what each of them waits for. The reasons are \
     those of `machinist why`. With --plain, with TERM=dumb, or if the output is not a terminal, the command prints plain \
     lines. NO_COLOR disables colours.\n\n\
@@ -187,6 +191,14 @@ pub(crate) struct UpArgs {
     )]
     pub cloud_listen: SocketAddr,
 
+    /// Image of the Nodes of --cloud docker, with kubeadm, a kubelet and the images of the control
+    /// plane [default: kindest/node:v1.36.3]
+    #[arg(long, value_name = "IMAGE", value_parser = clap::builder::NonEmptyStringValueParser::new(), help_heading = "Cluster")]
+    pub node_image: Option<String>,
+
+    #[command(flatten)]
+    pub docker: DockerArgs,
+
     /// File to write the administrator's kubeconfig to [default: DIR/kubeconfig with --data-dir,
     /// else a temporary file]
     #[arg(long, value_name = "FILE", help_heading = "Cluster")]
@@ -219,6 +231,9 @@ pub(crate) enum UpCloud {
     Sim,
     /// A stand-in for Hetzner Cloud; the cloud controller manager runs too
     Hcloud,
+    /// Containers of a Docker engine: a control plane with kubeadm, and workers that join it;
+    /// settings come from DOCKER_HOST
+    Docker,
 }
 
 /// State that `up` waits for.

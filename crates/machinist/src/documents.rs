@@ -34,15 +34,20 @@ impl Written {
     }
 }
 
-/// Appends the objects of a file.
+/// Appends the objects of a file, after `adapt` changed its text.
 ///
 /// # Errors
 /// If the file cannot be read or an object is invalid. The error names the file, the document and
 /// the field.
-pub(crate) fn append_file(objects: &mut Vec<Written>, source: &str, file: &Path) -> anyhow::Result<()> {
+pub(crate) fn append_file(
+    objects: &mut Vec<Written>,
+    source: &str,
+    file: &Path,
+    adapt: impl FnOnce(&str) -> String,
+) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file).with_context(|| format!("{source}: cannot be read"))?;
     let before = objects.len();
-    append(objects, source, &text)?;
+    append(objects, source, &adapt(&text))?;
     if objects.len() == before {
         bail!("{source}: expected at least one object, found none");
     }

@@ -57,6 +57,11 @@ impl Place {
         Ok(Self { command, path: path.to_owned(), private })
     }
 
+    /// Returns the path of the directory.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Returns the directory of `--data-dir`, if the flag was given.
     fn data_dir(&self) -> Option<&Path> {
         match self.private {

@@ -19,16 +19,20 @@ mod table;
 mod view;
 mod writes;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use machinist_apiserver::{AuditRecord, Commit, Folder, Subscription};
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use self::cloud::{Choice, Counts, Docker, DockerIdentity, NODE_IMAGE};
 use self::cluster::Cluster;
 use self::earlier_run::Note;
 use self::manifest::{Applied, Kinds, Manifest};
@@ -37,9 +41,12 @@ use self::screen::Screen;
 use self::view::View;
 use self::writes::Writes;
 use crate::args::{Until, UpArgs, UpCloud, WrongFlags};
+use crate::embedded::Place;
+use crate::embedded::data_folder::Command;
 use crate::output::Output;
 use crate::progress::Progress;
 use crate::stop;
+use crate::wiring::in_shell;
 
 /// Default of `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -49,11 +56,17 @@ const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
 const REASONS_TOLD: usize = 5;
 
 pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCode> {
-    if args.cloud_network.is_some() && args.cloud != UpCloud::Hcloud {
-        return Err(WrongFlags::new("--cloud-network: expected only with --cloud hcloud").into());
-    }
+    check_flags(args)?;
+    let docker = match args.cloud {
+        UpCloud::Docker => Some(DockerIdentity::of(args.data_dir.as_deref())?),
+        UpCloud::Sim | UpCloud::Hcloud => None,
+    };
+    let variables = match &docker {
+        Some(docker) => docker.variables(args.node_image.as_deref().unwrap_or(NODE_IMAGE))?.to_vec(),
+        None => Vec::new(),
+    };
     // The manifest is checked first, so that an error in it is reported before anything starts.
-    let manifest = manifest::read(args.cloud, &args.manifest)?;
+    let manifest = manifest::read(args.cloud, &args.manifest, &variables)?;
     // A manifest that may need stored objects is checked when these are open.
     let builds_on_kept = args.data_dir.as_deref().is_some_and(Folder::holds_state);
     if !builds_on_kept {
@@ -61,22 +74,55 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     }
     let stop = stop::requested().context("cannot listen for signals")?;
     tokio::pin!(stop);
-    let form = progress::form_of(args);
-    let progress = Progress::new(output.clone(), form);
+    let place = Place::of(Command::Up, args.data_dir.as_deref())?;
+    let choice = Choice::open(args, docker, place.path()).await?;
+    let progress = Progress::new(output.clone(), progress::form_of(args));
+    let ended = run_in(args, output, &manifest, place, &choice, &progress, stop.as_mut()).await;
+    // Without a directory, nothing of the cluster is left for a next run.
+    let removed = match (choice.docker(), &args.data_dir) {
+        (Some(docker), None) => docker.remove().await,
+        _ => Ok(()),
+    };
+    ended.and_then(|code| removed.map(|()| code))
+}
+
+/// Rejects flags that have no effect with this cloud.
+fn check_flags(args: &UpArgs) -> anyhow::Result<()> {
+    if args.cloud_network.is_some() && args.cloud != UpCloud::Hcloud {
+        return Err(WrongFlags::new("--cloud-network: expected only with --cloud hcloud").into());
+    }
+    let of_docker = args.node_image.as_ref().map(|_| "--node-image").or(args.docker.first_set());
+    match of_docker.filter(|_| args.cloud != UpCloud::Docker) {
+        Some(flag) => Err(WrongFlags::new(format!("{flag}: expected only with --cloud docker")).into()),
+        None => Ok(()),
+    }
+}
+
+/// Runs the cluster until the state of `--until`, or until `stop` completes.
+async fn run_in(
+    args: &UpArgs,
+    output: Output,
+    manifest: &Manifest,
+    place: Place,
+    choice: &Choice,
+    progress: &Progress,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+) -> anyhow::Result<ExitCode> {
     let mut cluster = tokio::select! {
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
-        cluster = Cluster::start(args, &manifest) => cluster?,
+        cluster = Cluster::start(args, manifest, place, choice, progress) => cluster?,
     };
-    let screen = Screen::new(form, &output, &cluster.inspectors).context("cannot listen for signals")?;
-    let mut story = Story::new(&mut cluster, progress, screen);
+    let screen =
+        Screen::new(progress.form, &output, &cluster.inspectors).context("cannot listen for signals")?;
+    let mut story = Story::new(&mut cluster, progress.clone(), screen);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
-        ended = story.play(args, &manifest, &mut cluster) => ended,
+        ended = story.play(args, manifest, &mut cluster) => ended,
     };
     let shown = story.screen.end(&story.view);
     let result = result.and_then(|end| shown.map(|()| end).map_err(anyhow::Error::from));
     let summary = match &result {
-        Ok(end) if args.until.is_some() => Some(story.sum_up(*end, &cluster)?),
+        Ok(end) if args.until.is_some() => Some(story.sum_up(*end, &cluster).await?),
         Ok(_) | Err(_) => None,
     };
     let (cloud, kubeconfig) = (cluster.cloud.clone(), cluster.kubeconfig.clone());
@@ -88,7 +134,8 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
             None => State::NeverKept,
         };
         story.progress.stopped(&Stopped {
-            instances_alive: cloud.alive(),
+            instances_alive: cloud.counts().await?.alive,
+            cloud: args.cloud,
             state,
             // Only a kubeconfig in --data-dir or --kubeconfig-out still exists.
             kubeconfig_kept: kubeconfig.exists().then_some(kubeconfig.as_path()),
@@ -118,6 +165,8 @@ struct Story {
     screen: Screen,
     /// Reason why the cloud cannot write its ledger, while that lasts.
     trouble: watch::Receiver<Option<Arc<str>>>,
+    /// Nodes of the target cluster by name; never changes if the Nodes are in this cluster.
+    nodes: watch::Receiver<BTreeMap<String, Value>>,
 }
 
 impl Story {
@@ -131,6 +180,7 @@ impl Story {
             progress,
             screen,
             trouble: cluster.cloud.ledger_trouble(),
+            nodes: cluster.nodes.clone(),
         }
     }
 
@@ -157,6 +207,7 @@ impl Story {
             cloud: &cluster.cloud_urls.api,
             which: args.cloud,
             control: &cluster.cloud_urls.control,
+            target_kubeconfig: cluster.target.as_ref().map(|target| target.kubeconfig.as_path()),
             namespace: &cluster.namespace,
             example: awaited.first(),
         })?;
@@ -183,9 +234,18 @@ impl Story {
         tokio::pin!(timed_out);
         tokio::select! {
             () = &mut timed_out => return Ok(End::Timeout),
-            ready = self.follow(cluster, |view, _| view.is_ready(&awaited)) => ready?,
+            ready = self.follow(cluster, |view, cluster| {
+                // The control plane of the target cluster is a Node without a Machine.
+                view.is_ready(&awaited) && (cluster.target.is_none() || view.is_every_node_ready())
+            }) => ready?,
         }
         if until == Until::Ready {
+            if let (Some(target), Some(_)) = (&cluster.target, &args.data_dir) {
+                let kubeconfig = in_shell(&target.kubeconfig);
+                self.progress.note(&format!(
+                    "The containers keep running: kubectl --kubeconfig {kubeconfig} get nodes"
+                ))?;
+            }
             return Ok(End::Ready);
         }
         self.progress.note(match awaited.is_empty() {
@@ -264,6 +324,7 @@ impl Story {
             self.view.follow_presence(identity, is_there);
         }
         let staying = self.view.follow_leaving(&manifest.awaited());
+        let nothing_stays = staying.is_empty();
         if let Some(first) = staying.first() {
             let and_more = match staying.len() - 1 {
                 0 => String::new(),
@@ -276,7 +337,25 @@ impl Story {
         // Instances without a Machine and Nodes of the manifest do not count here.
         self.follow(cluster, |view, _| view.have_left()).await?;
         manifest.delete_rest(kinds).await?;
-        self.follow(cluster, |view, _| view.is_all_absent()).await
+        self.follow(cluster, |view, _| view.is_all_absent()).await?;
+        match (nothing_stays, cluster.cloud.docker().cloned()) {
+            (true, Some(docker)) => self.remove_cluster(&docker, cluster).await,
+            (false, Some(_)) => Ok(self.progress.note("The control plane stays for the other machines")?),
+            (_, None) => Ok(()),
+        }
+    }
+
+    /// Deletes the control plane and the network of a cluster of containers that has no machines
+    /// any more. The next run with this directory begins with a new cluster.
+    async fn remove_cluster(&mut self, docker: &Docker, cluster: &Cluster) -> anyhow::Result<()> {
+        self.progress.note("No machine is left; deleting the control plane and the network")?;
+        // First, so that a run that is killed here does not continue with an empty cluster.
+        if let Some(folder) = cluster.server.folder() {
+            Note::of_unfinished(&cluster.namespace).write(folder)?;
+        }
+        docker.remove().await?;
+        // No watch reports the deletion of the last Node.
+        self.take_in_nodes(&BTreeMap::new())
     }
 
     /// Processes all pending commits.
@@ -307,9 +386,22 @@ impl Story {
                 Some(request) = self.requests.next() => self.writes.take_in(&request),
                 () = self.screen.is_due() => self.screen.draw(&self.view)?,
                 Ok(()) = self.trouble.changed() => self.tell_trouble()?,
+                Ok(()) = self.nodes.changed() => {
+                    let nodes = self.nodes.borrow_and_update().clone();
+                    self.take_in_nodes(&nodes)?;
+                }
                 error = cluster.ended() => return Err(error),
             }
         }
+    }
+
+    /// Processes the state of all Nodes of the target cluster.
+    fn take_in_nodes(&mut self, nodes: &BTreeMap<String, Value>) -> anyhow::Result<()> {
+        self.screen.changed();
+        for change in self.view.take_in_nodes(nodes) {
+            self.progress.changed(&change)?;
+        }
+        Ok(())
     }
 
     /// Reports that the ledger became unwritable or writable again. The cloud resumes automatically
@@ -326,7 +418,7 @@ impl Story {
     }
 
     /// Creates the summary. After a timeout, reports the reasons first.
-    fn sum_up(&mut self, end: End, cluster: &Cluster) -> anyhow::Result<Summary> {
+    async fn sum_up(&mut self, end: End, cluster: &Cluster) -> anyhow::Result<Summary> {
         for request in self.requests.drain() {
             self.writes.take_in(&request);
         }
@@ -343,15 +435,15 @@ impl Story {
                 self.progress.note(&format!("{object} is not deleted yet"))?;
             }
         }
-        let ledger = cluster.cloud.ledger();
+        let Counts { alive, ever } = cluster.cloud.counts().await?;
         Ok(Summary {
             result: end,
             wanted: self.view.wanted(),
             machines: self.view.machines(),
             running: self.view.running(),
             nodes_ready: self.view.nodes_ready(),
-            instances_alive: ledger.alive().count(),
-            instances_ever: ledger.ever().len(),
+            instances_alive: alive,
+            instances_ever: ever,
             seconds: self.progress.seconds(),
             writes_per_machine: self.writes.per_machine(self.view.machines_ever()),
         })

@@ -11,5 +11,6 @@ mod process;
 mod processes;
 mod restart;
 mod up;
+mod up_docker;
 mod up_hcloud;
 mod why;

@@ -47,7 +47,7 @@ pub(super) struct Definitions(Vec<Written>);
 pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Definitions> {
     let mut objects = Vec::new();
     for file in files {
-        documents::append_file(&mut objects, &format!("--crds {}", file.display()), file)?;
+        documents::append_file(&mut objects, &format!("--crds {}", file.display()), file, str::to_owned)?;
     }
     for it in &objects {
         let place = format!("{}: {}", it.source, it.object.place);

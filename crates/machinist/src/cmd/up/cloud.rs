@@ -1,8 +1,10 @@
-//! The cloud of a run: the simulated cloud, or a stand-in for the API of Hetzner Cloud.
+//! The cloud of a run: the simulated cloud, a stand-in for the API of Hetzner Cloud, or a Docker
+//! engine.
 //!
-//! Each of them has a simulated cloud inside that boots the instances, so `up` counts instances in
-//! the same ledger.
+//! The first two have a simulated cloud inside that boots the instances, so `up` counts instances
+//! in the same ledger. An engine keeps no ledger.
 
+mod docker;
 mod folder;
 mod in_process;
 mod network;
@@ -18,12 +20,16 @@ use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudP
 use machinist_driver_sim::SimProvider;
 use machinist_standin_hcloud::Standin;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+pub(super) use self::docker::{
+    DOCKER, Docker, FILES as DOCKER_FILES, Identity as DockerIdentity, NODE_IMAGE, TOKEN_GROUP, Target,
+};
 pub(super) use self::folder::HCLOUD;
 use self::in_process::InProcess;
 pub(super) use self::network::POD_NETWORK;
-use crate::args::UpCloud;
+use crate::args::{UpArgs, UpCloud};
 
 /// Token of the stand-in, which the quick start also has. The stand-in listens on loopback only.
 pub(super) const TOKEN: &str = "stand-in";
@@ -33,13 +39,35 @@ const BALANCER: (&str, &str) = ("fsn1", "lb11");
 /// URL is part of the account that Machines record.
 const ENDPOINT: &str = "http://stand-in/v1";
 
+/// The cloud that the flags choose, before its state is opened.
+#[derive(Clone)]
+pub(super) enum Choice {
+    /// The simulated cloud.
+    Sim,
+    /// A stand-in for Hetzner Cloud.
+    Hcloud,
+    /// An engine that has answered.
+    Docker(Arc<Docker>),
+}
+
 /// The cloud of a run.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) enum Backend {
     /// The simulated cloud.
     Sim(Cloud),
     /// A stand-in for Hetzner Cloud.
     Hcloud(Standin),
+    /// The containers of an engine.
+    Docker(Arc<Docker>),
+}
+
+/// Numbers of instances.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Counts {
+    /// Instances in the cloud, including those being deleted.
+    pub alive: usize,
+    /// Instances ever created, if the cloud has a ledger.
+    pub ever: Option<usize>,
 }
 
 /// Addresses of a cloud.
@@ -47,26 +75,102 @@ pub(super) enum Backend {
 pub(super) struct CloudUrls {
     /// URL for clients of the cloud.
     pub api: String,
-    /// URL of the functions for the operator.
+    /// URL of the functions for the operator; for a Docker engine, the name of the cluster.
     pub control: String,
 }
 
-impl Backend {
-    /// Creates a cloud without state.
-    pub(super) fn in_memory(which: UpCloud) -> Self {
-        match which {
-            UpCloud::Sim => Self::Sim(Cloud::in_memory(Settings::default(), Clock::wall())),
-            UpCloud::Hcloud => {
-                Self::Hcloud(Standin::in_memory(machinist_standin_hcloud::Settings::default(), Clock::wall()))
+impl Choice {
+    /// Returns the cloud of the flags. A Docker engine has to answer; `docker` is the identity of
+    /// the cluster there, and `folder` the directory of `up`.
+    ///
+    /// # Errors
+    /// If no engine answers, or another one than before.
+    pub(super) async fn open(
+        args: &UpArgs,
+        docker: Option<DockerIdentity>,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        match (args.cloud, docker) {
+            (UpCloud::Docker, Some(identity)) => {
+                Ok(Self::Docker(Arc::new(Docker::connect(args, identity, folder).await?)))
             }
+            (UpCloud::Hcloud, _) => Ok(Self::Hcloud),
+            (UpCloud::Sim | UpCloud::Docker, _) => Ok(Self::Sim),
         }
     }
 
-    /// Returns the cloud that boots the instances, with the ledger of all of them.
-    pub(super) fn machines(&self) -> &Cloud {
+    /// Returns which cloud this is.
+    pub(super) fn which(&self) -> UpCloud {
         match self {
-            Self::Sim(cloud) => cloud,
-            Self::Hcloud(standin) => standin.machines(),
+            Self::Sim => UpCloud::Sim,
+            Self::Hcloud => UpCloud::Hcloud,
+            Self::Docker(_) => UpCloud::Docker,
+        }
+    }
+
+    /// Returns the cluster of containers, if this is a Docker engine.
+    pub(super) fn docker(&self) -> Option<&Arc<Docker>> {
+        match self {
+            Self::Docker(docker) => Some(docker),
+            Self::Sim | Self::Hcloud => None,
+        }
+    }
+
+    /// Creates a cloud without state.
+    ///
+    /// # Errors
+    /// If a file of the temporary directory cannot be written.
+    pub(super) fn in_memory(&self) -> anyhow::Result<Backend> {
+        match self {
+            Self::Sim => Ok(Backend::Sim(Cloud::in_memory(Settings::default(), Clock::wall()))),
+            Self::Hcloud => {
+                let settings = machinist_standin_hcloud::Settings::default();
+                Ok(Backend::Hcloud(Standin::in_memory(settings, Clock::wall())))
+            }
+            Self::Docker(docker) => {
+                docker.keep()?;
+                Ok(Backend::Docker(docker.clone()))
+            }
+        }
+    }
+}
+
+impl Backend {
+    /// Returns the cloud that boots the instances, with the ledger of all of them; `None` for a
+    /// Docker engine.
+    pub(super) fn machines(&self) -> Option<&Cloud> {
+        match self {
+            Self::Sim(cloud) => Some(cloud),
+            Self::Hcloud(standin) => Some(standin.machines()),
+            Self::Docker(_) => None,
+        }
+    }
+
+    /// Returns the cluster of containers, if this is a Docker engine.
+    pub(super) fn docker(&self) -> Option<&Arc<Docker>> {
+        match self {
+            Self::Docker(docker) => Some(docker),
+            Self::Sim(_) | Self::Hcloud(_) => None,
+        }
+    }
+
+    /// Counts the instances.
+    ///
+    /// # Errors
+    /// If the engine does not answer.
+    pub(super) async fn counts(&self) -> anyhow::Result<Counts> {
+        match self {
+            Self::Docker(docker) => Ok(Counts { alive: docker.containers().await?, ever: None }),
+            Self::Sim(cloud) => Ok(Counts::of(cloud)),
+            Self::Hcloud(standin) => Ok(Counts::of(standin.machines())),
+        }
+    }
+
+    /// Returns the reason why the cloud cannot write its ledger, while that lasts.
+    pub(super) fn ledger_trouble(&self) -> watch::Receiver<Option<Arc<str>>> {
+        match self.machines() {
+            Some(cloud) => cloud.ledger_trouble(),
+            None => watch::channel(None).1,
         }
     }
 
@@ -89,6 +193,7 @@ impl Backend {
                 };
                 Arc::new(HcloudProvider::over(Arc::new(InProcess(standin.clone())), options))
             }
+            Self::Docker(docker) => docker.provider(),
         }
     }
 
@@ -98,7 +203,7 @@ impl Backend {
     /// If the cloud rejects the name.
     pub(super) async fn ensure_network(&self, name: Option<&str>) -> anyhow::Result<Option<String>> {
         match (self, name) {
-            (Self::Sim(_), _) | (Self::Hcloud(_), None) => Ok(None),
+            (Self::Sim(_) | Self::Docker(_), _) | (Self::Hcloud(_), None) => Ok(None),
             (Self::Hcloud(standin), Some(name)) => {
                 let id = network::ensure(standin, name).await?;
                 Ok(Some(format!(
@@ -139,7 +244,16 @@ impl Backend {
                 });
                 Ok(CloudUrls { api, control })
             }
+            // The engine has its own socket.
+            Self::Docker(docker) => Ok(CloudUrls { api: docker.engine(), control: docker.name().to_owned() }),
         }
+    }
+}
+
+impl Counts {
+    fn of(cloud: &Cloud) -> Self {
+        let ledger = cloud.ledger();
+        Self { alive: ledger.alive().count(), ever: Some(ledger.ever().len()) }
     }
 }
 
@@ -149,6 +263,7 @@ impl UpCloud {
         match self {
             Self::Sim => "sim",
             Self::Hcloud => "hcloud",
+            Self::Docker => "docker",
         }
     }
 
@@ -160,6 +275,7 @@ impl UpCloud {
         let checked = match self {
             Self::Sim => machinist_driver_sim::ProviderSpec::parse(provider_spec).map(drop),
             Self::Hcloud => machinist_driver_hcloud::ProviderSpec::parse(provider_spec).map(drop),
+            Self::Docker => machinist_driver_docker::ProviderSpec::parse(provider_spec).map(drop),
         };
         checked.map_err(|error| error.message)
     }
@@ -169,7 +285,9 @@ impl UpCloud {
         let data_dir = crate::wiring::in_shell(data_dir);
         match self {
             Self::Sim => format!("machinist up --data-dir {data_dir}"),
-            Self::Hcloud => format!("machinist up --cloud hcloud --data-dir {data_dir}"),
+            Self::Hcloud | Self::Docker => {
+                format!("machinist up --cloud {} --data-dir {data_dir}", self.name())
+            }
         }
     }
 }

@@ -7,7 +7,10 @@
 //!     |  +----- machine controller -> cloud -> its instances -> (HTTPS) API server
 //!     +-------- cloud controller manager -> cloud, with `--cloud hcloud`
 //! ```
+//!
+//! With `--cloud docker`, the instances join a second API server, which runs in a container.
 
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -19,25 +22,26 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use machinist_api::crd;
 use machinist_apiserver::Server;
-use machinist_cloud_sim::Cloud;
 use machinist_controllers::{
     Clients, Contract, Ended, Inspector, MachineController, MachineOptions, Manager, ProcessInspector,
     ProcessOptions, Running, ccm as controllers, listen, serve,
 };
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
+use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::ccm;
-use super::cloud::{Backend, CloudUrls};
+use super::cloud::{Backend, Choice, CloudUrls, TOKEN_GROUP, Target};
 use super::data_folder::{self, Opened, Purpose};
 use super::earlier_run::Note;
 use super::manifest::Manifest;
 use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
 use crate::args::{UpArgs, UpCloud};
-use crate::embedded::data_folder::Command;
 use crate::embedded::{self, ApiServer, Place};
+use crate::progress::Progress;
 use crate::wiring;
 
 /// Name of this installation in the cloud.
@@ -50,11 +54,15 @@ const ASK_AN_EXHAUSTED_CLOUD_AGAIN: Duration = Duration::from_secs(5);
 /// A running cluster. Dropping it stops the cluster.
 pub(super) struct Cluster {
     pub server: Server,
-    /// The cloud that boots the instances, with its ledger.
-    pub cloud: Cloud,
+    /// The cloud of the instances.
+    pub cloud: Backend,
     pub cloud_urls: CloudUrls,
     /// Path of the administrator's kubeconfig.
     pub kubeconfig: PathBuf,
+    /// The cluster of the Nodes, if it is not this one.
+    pub target: Option<Target>,
+    /// Nodes of that cluster by name; never changes if the Nodes are in this cluster.
+    pub nodes: watch::Receiver<BTreeMap<String, Value>>,
     /// Client of `up` itself.
     pub client: Client,
     /// Access to the decisions of the two controllers.
@@ -68,7 +76,8 @@ pub(super) struct Cluster {
     /// Remarks about the data directory, for the user.
     pub remarks: Vec<String>,
     api_server: ApiServer,
-    fleet: Fleet,
+    /// The simulated machines; absent for a Docker engine.
+    fleet: Option<Fleet>,
     manager: Running,
     machine_controller: Running,
     cloud_controller_manager: Option<controllers::Running>,
@@ -81,9 +90,15 @@ impl Cluster {
     ///
     /// # Errors
     /// If an address is in use or the directory is not writable. The error names it.
-    pub(super) async fn start(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Self> {
-        let place = Place::of(Command::Up, args.data_dir.as_deref())?;
-        let Opened { server, cloud, is_continued, note, mut remarks, strangers } = open(args, manifest)?;
+    pub(super) async fn start(
+        args: &UpArgs,
+        manifest: &Manifest,
+        place: Place,
+        choice: &Choice,
+        progress: &Progress,
+    ) -> anyhow::Result<Self> {
+        let Opened { server, cloud, is_continued, note, mut remarks, strangers } =
+            open(args, manifest, choice)?;
         // A run that continues with stored objects applies no manifest.
         if is_continued && note.is_none() {
             manifest.rehearse(Some(&server)).await?;
@@ -106,20 +121,35 @@ impl Cluster {
         remarks.extend(strangers.map(|strangers| strangers.told(args.cloud, &cloud_urls.control)));
         let network = args.cloud_network.as_deref();
         remarks.extend(cloud.ensure_network(network).await?);
-        let metadata = Metadata { server: api_server.url(), ca_pem: api_server.ca_pem().to_owned() };
-        let fleet = Fleet::start(cloud.machines(), FleetOptions::new(metadata, Arc::new(HttpsConnector)));
+        let fleet = cloud.machines().map(|machines| {
+            let metadata = Metadata { server: api_server.url(), ca_pem: api_server.ca_pem().to_owned() };
+            Fleet::start(machines, FleetOptions::new(metadata, Arc::new(HttpsConnector)))
+        });
+        let (target, nodes) = match cloud.docker() {
+            None => (None, watch::channel(BTreeMap::new()).1),
+            Some(docker) => {
+                remarks.extend(docker.lost_clusters().await?);
+                let target = docker.start(progress).await?;
+                let nodes = target.nodes(&mut parts).await?;
+                (Some(target), nodes)
+            }
+        };
 
         let manager = Manager::start(
-            clients(&server, MANAGER),
+            clients(&server, target.as_ref(), MANAGER).await?,
             options(&namespace, "machine-controller-manager"),
             None,
         );
         let provider = cloud.provider(network);
-        let mut machine_options = MachineOptions::new(provider.clone(), CLUSTER);
+        let installation = cloud.docker().map_or(CLUSTER, |docker| docker.name());
+        let mut machine_options = MachineOptions::new(provider.clone(), installation);
+        if target.is_some() {
+            TOKEN_GROUP.clone_into(&mut machine_options.token_groups);
+        }
         machine_options.defaults =
             Arc::new(Defaults { exhausted_retry: ASK_AN_EXHAUSTED_CLOUD_AGAIN, ..Defaults::default() });
         let machine_controller = MachineController::start(
-            clients(&server, MACHINE_CONTROLLER),
+            clients(&server, target.as_ref(), MACHINE_CONTROLLER).await?,
             options(&namespace, "machine-controller"),
             machine_options,
             None,
@@ -130,7 +160,7 @@ impl Cluster {
             controllers.push(serve_inspector(&mut parts, inspector.clone()).await?);
         }
         let cloud_controller_manager = match args.cloud {
-            UpCloud::Sim => None,
+            UpCloud::Sim | UpCloud::Docker => None,
             UpCloud::Hcloud => {
                 embedded::let_nodes_be_initialized(&client, &namespace).await?;
                 let running = ccm::start(&server, provider, &namespace, network)?;
@@ -141,9 +171,11 @@ impl Cluster {
         let kubeconfig = api_server.write_kubeconfig(&controllers, args.kubeconfig_out.as_deref())?;
         Ok(Self {
             server,
-            cloud: cloud.machines().clone(),
+            cloud,
             cloud_urls,
             kubeconfig,
+            target,
+            nodes,
             client,
             inspectors,
             namespace,
@@ -200,17 +232,17 @@ impl Cluster {
 }
 
 /// Opens API server and cloud: in memory, or with the state in `--data-dir`.
-fn open(args: &UpArgs, manifest: &Manifest) -> anyhow::Result<Opened> {
+fn open(args: &UpArgs, manifest: &Manifest, choice: &Choice) -> anyhow::Result<Opened> {
     let config = embedded::config();
     let purpose = match args.manifest.is_empty() {
         false => Purpose::Apply(&manifest.namespace),
         true => Purpose::GoOn(&manifest.namespace),
     };
     match &args.data_dir {
-        Some(path) => data_folder::open(path, config, args.cloud, purpose),
+        Some(path) => data_folder::open(path, config, choice, purpose),
         None => Ok(Opened {
             server: Server::new(config),
-            cloud: Backend::in_memory(args.cloud),
+            cloud: choice.in_memory()?,
             is_continued: false,
             note: None,
             remarks: Vec::new(),
@@ -227,8 +259,13 @@ async fn ended(running: &mut Option<controllers::Running>) -> Ended {
     }
 }
 
-fn clients(server: &Server, user_agent: &str) -> Clients {
-    Clients { control: embedded::client(server, user_agent), target: embedded::client(server, user_agent) }
+/// Returns the clients of a controller. Without a target cluster, the Nodes are in this cluster.
+async fn clients(server: &Server, target: Option<&Target>, user_agent: &str) -> anyhow::Result<Clients> {
+    let control = embedded::client(server, user_agent);
+    match target {
+        Some(target) => target.clients(control, user_agent).await,
+        None => Ok(Clients { control, target: embedded::client(server, user_agent) }),
+    }
 }
 
 pub(super) fn options(namespace: &str, component: &'static str) -> ProcessOptions {

@@ -5,6 +5,7 @@
 //! ledger.jsonl    every instance of the cloud       ca.crt, ca.key, tokens.key   signing keys
 //! up.json         the applied namespace             disks                        files of the instances
 //! hcloud          a stand-in, instead of ledger     kubeconfig                   written at each start
+//! docker          a cluster of containers, instead of ledger
 //! ```
 //!
 //! Files are created in this order: lock, ledger, state, keys, and the rest. So if a first start is
@@ -21,7 +22,7 @@ use machinist_apiserver::{Config, Folder, Kept, Key, Server, StorageError};
 use machinist_cloud_sim::{Clock, Cloud, Entry, Ledger};
 use machinist_node_sim::Identity;
 
-use super::cloud::{Backend, HCLOUD};
+use super::cloud::{Backend, Choice, DOCKER, DOCKER_FILES, HCLOUD};
 use super::earlier_run::{self, NOTE_FILE, Note};
 use crate::args::UpCloud;
 use crate::embedded::data_folder::{
@@ -34,11 +35,12 @@ use crate::wiring::{LEDGER_FILE, in_shell, set_aside};
 /// state.
 const MADE_AFTER_THE_STATE: [&str; 4] = [KEY_FILES[0], KEY_FILES[1], KEY_FILES[2], NOTE_FILE];
 /// Files that an interrupted first start may leave.
-const OURS: [&str; 10] = [
+const OURS: [&str; 11] = [
     LOCK_FILE,
     STATE_FILE,
     LEDGER_FILE,
     HCLOUD,
+    DOCKER,
     "disks",
     KUBECONFIG_FILE,
     KEY_FILES[0],
@@ -87,9 +89,10 @@ pub(super) struct Strangers {
 pub(super) fn open(
     path: &Path,
     config: Config,
-    cloud: UpCloud,
+    choice: &Choice,
     purpose: Purpose<'_>,
 ) -> anyhow::Result<Opened> {
+    let cloud = choice.which();
     refuse_that_of_api_server(path)?;
     // Only Machinist creates the state. A ledger without a state belongs to `machinist sim-cloud`.
     data_folder::refuse_that_of_others(path, &[STATE_FILE, LEDGER_FILE], &OURS)?;
@@ -99,7 +102,7 @@ pub(super) fn open(
     // `api-server` may have used the directory before it was locked.
     refuse_that_of_api_server(path)?;
     if !Folder::holds_state(path) {
-        return begin(path, config, cloud, folder);
+        return begin(path, config, choice, folder);
     }
     let kept = Kept::open(folder).map_err(|error| refusal(path, error))?;
     kept.check_keys(&config).map_err(|error| refusal(path, error))?;
@@ -111,8 +114,19 @@ pub(super) fn open(
     let stored = Stored::read(&kept);
     let kept_ledger = cloud.read_ledger(path)?;
     let ledger = kept_ledger.as_ref().map(|kept| kept.ledger(&Clock::wall()));
+    if let Some(docker) = choice.docker()
+        && !docker.is_kept()
+        && let Some((machine, recorded)) = stored.recorded().next()
+    {
+        bail!("--data-dir {}: {}", path.display(), without_cluster(path, machine, recorded));
+    }
+    // An engine has no ledger: the controllers look each container up.
+    let unknown = match cloud {
+        UpCloud::Sim | UpCloud::Hcloud => stored.unknown_to(ledger.as_ref()),
+        UpCloud::Docker => Vec::new(),
+    };
     let (unknown, unserved): (Vec<_>, Vec<_>) =
-        stored.unknown_to(ledger.as_ref()).into_iter().partition(|it| it.machine.namespace() == served);
+        unknown.into_iter().partition(|it| it.machine.namespace() == served);
     if let Some(first) = unknown.first() {
         let refusal = without_instances(path, cloud.ledger_file(), ledger.as_ref(), &unknown, first);
         bail!("--data-dir {}: {refusal}", path.display());
@@ -121,8 +135,7 @@ pub(super) fn open(
     let has_ledger = ledger.is_some();
     let disks = cloud.disks(path);
     let ledger_file = path.join(cloud.ledger_file());
-    let cloud = cloud.resume(path, kept_ledger)?;
-    let ledger = cloud.machines().ledger();
+    let cloud = choice.resume(path, kept_ledger)?;
     let mut remarks = Vec::new();
     if is_lost && let Some(note) = &note {
         remarks.push(format!(
@@ -133,15 +146,19 @@ pub(super) fn open(
     }
     // The ledger is created before the state. A state without a ledger means that the ledger was
     // lost.
-    if !has_ledger {
+    if !has_ledger && cloud.machines().is_some() {
         remarks.push(format!(
             "{} is missing. No Machine in namespace {served} names an instance, so the cloud starts a new ledger",
             ledger_file.display()
         ));
     }
     remarks.extend(told_of_unserved(&unserved, served));
-    let strangers = stored.strangers_in(&ledger);
-    remarks.extend(stored.lost_disks(&disks, cloud.machines(), &ledger));
+    let mut strangers = None;
+    if let Some(machines) = cloud.machines() {
+        let ledger = machines.ledger();
+        strangers = stored.strangers_in(&ledger);
+        remarks.extend(stored.lost_disks(&disks, machines, &ledger));
+    }
     if note.is_some() {
         remarks.extend(data_folder::told_of_lost_kubeconfig(path));
     }
@@ -164,7 +181,8 @@ pub(super) fn lost(path: &Path, cloud: UpCloud) -> Vec<&'static str> {
 }
 
 /// Makes the first start in a directory.
-fn begin(path: &Path, config: Config, cloud: UpCloud, folder: Folder) -> anyhow::Result<Opened> {
+fn begin(path: &Path, config: Config, choice: &Choice, folder: Folder) -> anyhow::Result<Opened> {
+    let cloud = choice.which();
     let lost = data_folder::files(path, &MADE_AFTER_THE_STATE);
     let ledger = cloud.read_ledger(path)?;
     let alive = ledger.as_ref().map_or(0, |kept| kept.ledger(&Clock::wall()).alive().count());
@@ -173,7 +191,7 @@ fn begin(path: &Path, config: Config, cloud: UpCloud, folder: Folder) -> anyhow:
     }
     // The ledger is created before the state. If this start is killed in between, the next one is a
     // first start again.
-    let cloud = cloud.resume(path, ledger)?;
+    let cloud = choice.resume(path, ledger)?;
     let server = Kept::open(folder).and_then(|kept| Server::resume(config, kept));
     let server = server.map_err(|error| refusal(path, error))?;
     Ok(Opened { server, cloud, is_continued: false, note: None, remarks: Vec::new(), strangers: None })
@@ -260,6 +278,18 @@ fn without_instances(
         nodes = if unknown.len() == 1 { "its Node" } else { "their Nodes" },
         note_file = in_shell(&note),
         data_dir = in_shell(folder),
+    )
+}
+
+fn without_cluster(folder: &Path, machine: &Machine, recorded: &Recorded) -> String {
+    let [key, certificate, record] = DOCKER_FILES;
+    format!(
+        "{record} (the name of the cluster of containers) is missing, but Machine {} names the container {}. Nothing was changed. \
+         Restore {record}, {key} and {certificate} from a backup, or start again by moving the directory away: {}. The containers stay \
+         until you delete them; the next start names them",
+        machine.key,
+        recorded.instance,
+        set_aside(folder)
     )
 }
 
@@ -446,6 +476,7 @@ impl Strangers {
         let delete = match cloud {
             UpCloud::Sim => format!("curl -d '{{\"id\":\"{id}\"}}' {control_url}/kill"),
             UpCloud::Hcloud => format!("curl -X DELETE {control_url}/servers/{}", id.identity()),
+            UpCloud::Docker => format!("docker rm --force --volumes {name}"),
         };
         format!(
             "{count} to no Machine, such as {id} ({name}). The controllers do not delete unknown instances. To delete this one: {delete}"

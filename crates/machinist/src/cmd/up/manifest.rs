@@ -27,6 +27,8 @@ use crate::documents::{self, DEFAULT_NAMESPACE, Written, refusal};
 const QUICK_START: &str = include_str!("../../../quickstart.yaml");
 /// The same for `--cloud hcloud`.
 const QUICK_START_HCLOUD: &str = include_str!("../../../quickstart-hcloud.yaml");
+/// The same for `--cloud docker`.
+const QUICK_START_DOCKER: &str = include_str!("../../../quickstart-docker.yaml");
 
 /// Kinds that create machines, in the order of deletion. Owners come first, or they would replace
 /// their deleted objects.
@@ -40,21 +42,31 @@ pub(super) struct Manifest {
     pub namespace: String,
 }
 
-/// Reads and checks manifests, or the quick start if there are none.
+/// Reads and checks manifests, or the quick start if there are none. `variables` are replaced by
+/// their values in every text; a shell script of user data may have other variables.
 ///
 /// # Errors
 /// If an object is invalid. The error names the file, the document and the field.
-pub(super) fn read(cloud: UpCloud, files: &[PathBuf]) -> anyhow::Result<Manifest> {
+pub(super) fn read(
+    cloud: UpCloud,
+    files: &[PathBuf],
+    variables: &[(&str, String)],
+) -> anyhow::Result<Manifest> {
+    let replaced = |text: &str| {
+        variables.iter().fold(text.to_owned(), |text, (variable, value)| text.replace(variable, value))
+    };
     let mut objects = Vec::new();
     if files.is_empty() {
         let quick_start = match cloud {
             UpCloud::Sim => QUICK_START,
             UpCloud::Hcloud => QUICK_START_HCLOUD,
+            UpCloud::Docker => QUICK_START_DOCKER,
         };
-        documents::append(&mut objects, "the built-in quick start", quick_start)?;
+        documents::append(&mut objects, "the built-in quick start", &replaced(quick_start))?;
     }
     for file in files {
-        documents::append_file(&mut objects, &format!("manifest {}", file.display()), file)?;
+        let source = format!("manifest {}", file.display());
+        documents::append_file(&mut objects, &source, file, &replaced)?;
     }
     documents::each_once(&objects)?;
     for it in &objects {

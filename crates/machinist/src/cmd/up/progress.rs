@@ -14,6 +14,7 @@ use crate::args::{Format, UpArgs, UpCloud};
 use crate::embedded::data_folder::enumerated;
 use crate::output;
 use crate::progress::{Form, Progress};
+use crate::wiring::in_shell;
 
 /// Returns the requested form, if the terminal supports it.
 pub(super) fn form_of(args: &UpArgs) -> Form {
@@ -39,6 +40,9 @@ pub(super) struct Reachable<'a> {
     /// URL of the cloud's functions for its operator.
     #[serde(skip)]
     pub control: &'a str,
+    /// Path of the kubeconfig of the cluster of the Nodes, if it is another cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub target_kubeconfig: Option<&'a Path>,
     /// Namespace that the controllers serve.
     pub namespace: &'a str,
     /// Object of the manifest for the example commands.
@@ -51,6 +55,7 @@ pub(super) struct Reachable<'a> {
 pub(super) struct Stopped<'a> {
     /// Instances that were alive in the cloud.
     pub instances_alive: usize,
+    pub cloud: UpCloud,
     pub state: State<'a>,
     /// Kubeconfig that still exists, although its server has stopped.
     pub kubeconfig_kept: Option<&'a Path>,
@@ -97,8 +102,10 @@ pub(super) struct Summary {
     pub nodes_ready: usize,
     /// Instances in the cloud, including those being deleted.
     pub instances_alive: usize,
-    /// Instances in the cloud's ledger, including deleted ones.
-    pub instances_ever: usize,
+    /// Instances in the cloud's ledger, including deleted ones. Absent for a Docker engine, which
+    /// has no ledger.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instances_ever: Option<usize>,
     /// Duration of the run.
     pub seconds: f64,
     /// Writes at the API server, divided by the number of Machines ever created.
@@ -125,7 +132,7 @@ impl Progress {
             lost_files: Option<&'a [&'static str]>,
             kubeconfig_kept: Option<&'a Path>,
         }
-        let Stopped { instances_alive, state, kubeconfig_kept } = what;
+        let Stopped { instances_alive, cloud: _, state, kubeconfig_kept } = what;
         let (kept_in, lost_files) = match state {
             State::Kept(folder, _) => (Some(*folder), None),
             State::Lost(_, _, files) => (None, Some(files.as_slice())),
@@ -232,7 +239,17 @@ pub(super) fn readiness(ready: bool) -> &'static str {
 }
 
 fn render_reachable(at: &Reachable<'_>) -> String {
-    let Reachable { api_server, kubeconfig, cloud, which, control, namespace, example } = at;
+    let Reachable {
+        api_server,
+        kubeconfig,
+        cloud,
+        which,
+        control,
+        target_kubeconfig,
+        namespace,
+        example,
+        ..
+    } = at;
     let kubeconfig = kubeconfig.display();
     let flag = if *namespace == "default" { String::new() } else { format!(" -n {namespace}") };
     let (about_cloud, list_instances) = match which {
@@ -243,16 +260,30 @@ fn render_reachable(at: &Reachable<'_>) -> String {
             format!("stands in for Hetzner Cloud; {control}/servers lists all servers ever created"),
             format!("HCLOUD_ENDPOINT={cloud} HCLOUD_TOKEN={TOKEN} hcloud server list"),
         ),
+        UpCloud::Docker => {
+            let list = format!("docker ps --filter label=machinist.dev/cluster={control}");
+            (format!("Docker; {list} lists the containers"), list)
+        }
+    };
+    let (of_nodes, get_nodes, kinds) = match target_kubeconfig {
+        None => (String::new(), String::new(), "machinedeployments,machinesets,machines,nodes"),
+        Some(target) => (
+            format!("Nodes        {} (kubeconfig of their own cluster)\n", target.display()),
+            format!("  kubectl --kubeconfig {} get nodes\n", in_shell(target)),
+            "machinedeployments,machinesets,machines",
+        ),
     };
     let mut text = format!(
         "API server   {api_server}\n\
          Cloud        {cloud} ({about_cloud})\n\
          Kubeconfig   {kubeconfig}\n\
+         {of_nodes}\
          Namespace    {namespace} (the controllers ignore machine objects in other namespaces)\n\
          \n\
          Try these commands in another terminal:\n\
+         {get_nodes}\
          \x20 export KUBECONFIG={kubeconfig}\n\
-         \x20 kubectl get machinedeployments,machinesets,machines,nodes{flag}\n"
+         \x20 kubectl get {kinds}{flag}\n"
     );
     let examples = match example {
         Some(Awaited::Deployment(_, name)) => [
@@ -271,7 +302,7 @@ fn render_reachable(at: &Reachable<'_>) -> String {
     for example in examples {
         text.push_str(&format!("  {example}\n"));
     }
-    if *which == UpCloud::Hcloud && example.is_some() {
+    if matches!(which, UpCloud::Hcloud | UpCloud::Docker) && example.is_some() {
         text.push_str(&format!("  {list_instances}\n"));
     }
     text.push('\n');
@@ -279,10 +310,26 @@ fn render_reachable(at: &Reachable<'_>) -> String {
 }
 
 fn render_stopped(what: &Stopped<'_>) -> String {
-    let Stopped { instances_alive, state, kubeconfig_kept } = what;
-    let mut text =
-        format!("Stopped the API server, the controllers and {instances_alive} simulated instances");
+    let Stopped { instances_alive, cloud, state, kubeconfig_kept } = what;
+    let mut text = match (cloud, state) {
+        (UpCloud::Sim | UpCloud::Hcloud, _) => {
+            format!("Stopped the API server, the controllers and {instances_alive} simulated instances")
+        }
+        (UpCloud::Docker, State::NeverKept) => {
+            format!("Stopped the API server and the controllers; deleting their {instances_alive} containers")
+        }
+        (UpCloud::Docker, State::Kept(..) | State::Lost(..)) => {
+            format!("Stopped the API server and the controllers; {instances_alive} containers keep running")
+        }
+    };
     match state {
+        State::Kept(folder, cloud @ UpCloud::Docker) => {
+            let (command, folder) = (cloud.command_line(folder), folder.display());
+            text.push_str(&format!(
+                "; the API server's objects and the keys of the cluster are kept in {folder}; continue with: {command}; delete \
+                 everything with: {command} --until gone"
+            ));
+        }
         State::Kept(folder, cloud) => {
             let (command, folder) = (cloud.command_line(folder), folder.display());
             text.push_str(&format!(
@@ -322,9 +369,12 @@ fn render_summary(summary: &Summary) -> String {
         0.0 => String::new(),
         writes => format!("cloud controller manager {writes}, "),
     };
+    let alive = match instances_ever {
+        Some(ever) => format!("{instances_alive} instances alive of {ever} ever created"),
+        None => format!("{instances_alive} containers"),
+    };
     format!(
-        "{what}: {counts}, {instances_alive} instances alive of {instances_ever} ever created; writes per machine: machine \
-         controller {machine_controller}, manager {manager}, {of_ccm}events {events}"
+        "{what}: {counts}, {alive}; writes per machine: machine controller {machine_controller}, manager {manager}, {of_ccm}events {events}"
     )
 }
 

@@ -272,6 +272,15 @@ impl View {
         change
     }
 
+    /// Processes the state of all Nodes of another cluster. Returns the changes for users.
+    pub(super) fn take_in_nodes(&mut self, nodes: &BTreeMap<String, Value>) -> Vec<Change> {
+        let gone: Vec<String> =
+            self.nodes.keys().filter(|name| !nodes.contains_key(*name)).cloned().collect();
+        let gone = gone.iter().map(|name| (name, None));
+        let all = gone.chain(nodes.iter().map(|(name, node)| (name, Some(node))));
+        all.filter_map(|(name, node)| self.take_in_object(NODES, name, node)).collect()
+    }
+
     fn take_in_followed(&mut self, resource: &str, key: Name, new: Option<&Value>) -> Option<Change> {
         if new.is_none() {
             self.forget(resource, &key);
@@ -436,6 +445,11 @@ impl View {
 
     fn is_running_and_ready(&self, machine: &Machine) -> bool {
         machine.phase == RUNNING && machine.node.as_ref().is_some_and(|node| self.is_node_ready(node))
+    }
+
+    /// Returns whether all Nodes are ready, and there is one.
+    pub(super) fn is_every_node_ready(&self) -> bool {
+        !self.nodes.is_empty() && self.nodes.keys().all(|name| self.is_node_ready(name))
     }
 
     fn is_node_ready(&self, name: &str) -> bool {

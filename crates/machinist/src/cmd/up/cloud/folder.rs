@@ -4,6 +4,7 @@
 //! --cloud sim      ledger.jsonl, disks
 //! --cloud hcloud   hcloud/hcloud.jsonl            the objects of the API
 //!                  hcloud/machines/ledger.jsonl   the instances that boot, and disks beside it
+//! --cloud docker   docker/cluster.json            the name of the cluster, and its CA beside it
 //! ```
 
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use anyhow::bail;
 use machinist_cloud_sim::{Clock, Kept};
 use machinist_standin_hcloud::{OpenError, Settings, Standin};
 
-use super::Backend;
+use super::{Backend, Choice, DOCKER, DOCKER_FILES};
 use crate::args::UpCloud;
 use crate::embedded::data_folder;
 use crate::output;
@@ -26,11 +27,13 @@ const HCLOUD_OBJECTS: &str = "hcloud/hcloud.jsonl";
 const HCLOUD_LEDGER: &str = "hcloud/machines/ledger.jsonl";
 
 impl UpCloud {
-    /// Returns the file of the ledger, relative to the data directory.
+    /// Returns the file of the ledger, relative to the data directory. An engine has no ledger, but
+    /// a file that names the cluster.
     pub(in crate::cmd::up) fn ledger_file(self) -> &'static str {
         match self {
             Self::Sim => LEDGER_FILE,
             Self::Hcloud => HCLOUD_LEDGER,
+            Self::Docker => DOCKER_FILES[2],
         }
     }
 
@@ -39,6 +42,7 @@ impl UpCloud {
         match self {
             Self::Sim => &[LEDGER_FILE],
             Self::Hcloud => &[HCLOUD_LEDGER, HCLOUD_OBJECTS],
+            Self::Docker => &DOCKER_FILES,
         }
     }
 
@@ -51,6 +55,7 @@ impl UpCloud {
         match self {
             Self::Sim => data_dir.to_owned(),
             Self::Hcloud => data_dir.join(HCLOUD).join("machines"),
+            Self::Docker => data_dir.join(DOCKER),
         }
     }
 
@@ -59,13 +64,10 @@ impl UpCloud {
     /// # Errors
     /// If there is such state. The error has the command for that cloud.
     pub(in crate::cmd::up) fn refuse_that_of_another(self, data_dir: &Path) -> anyhow::Result<()> {
-        let (other, mark) = match self {
-            Self::Sim => (Self::Hcloud, HCLOUD),
-            Self::Hcloud => (Self::Sim, LEDGER_FILE),
-        };
-        if data_folder::files(data_dir, &[mark]).is_empty() {
-            return Ok(());
-        }
+        let marks = [(Self::Sim, LEDGER_FILE), (Self::Hcloud, HCLOUD), (Self::Docker, DOCKER)];
+        let mut others = marks.into_iter().filter(|(cloud, _)| *cloud != self);
+        let found = others.find(|(_, mark)| !data_folder::files(data_dir, &[mark]).is_empty());
+        let Some((other, _)) = found else { return Ok(()) };
         bail!(
             "--data-dir {}: expected a directory of `machinist up --cloud {}`, but this one has the instances of `--cloud {}`. Nothing was \
              changed. Name another directory, or continue with this one: {}",
@@ -82,6 +84,9 @@ impl UpCloud {
     /// If the ledger cannot be used, or a part of the state is missing. The error explains how to
     /// repair it.
     pub(in crate::cmd::up) fn read_ledger(self, data_dir: &Path) -> anyhow::Result<Option<Kept>> {
+        if self == Self::Docker {
+            return Ok(None);
+        }
         let kept = wiring::read_ledger(data_dir, &self.ledger_folder(data_dir))?;
         let alive = kept.as_ref().map_or(0, |kept| kept.ledger(&Clock::wall()).alive().count());
         let lost = self.state_files().iter().find(|file| !data_dir.join(file).exists());
@@ -96,12 +101,14 @@ impl UpCloud {
         }
         Ok(kept)
     }
+}
 
+impl Choice {
     /// Opens a cloud with a ledger that was read, or a new cloud if there was none.
     ///
     /// # Errors
     /// If a file cannot be used. The error explains how to repair it.
-    pub(in crate::cmd::up) fn resume(self, data_dir: &Path, kept: Option<Kept>) -> anyhow::Result<Backend> {
+    pub(in crate::cmd::up) fn resume(&self, data_dir: &Path, kept: Option<Kept>) -> anyhow::Result<Backend> {
         match self {
             Self::Sim => wiring::resume_ledger(data_dir, kept).map(Backend::Sim),
             Self::Hcloud => {
@@ -110,6 +117,10 @@ impl UpCloud {
                 drop(kept);
                 let opened = Standin::open(&data_dir.join(HCLOUD), Settings::default(), Clock::wall());
                 opened.map(Backend::Hcloud).map_err(|error| refusal(data_dir, error))
+            }
+            Self::Docker(docker) => {
+                docker.keep()?;
+                Ok(Backend::Docker(docker.clone()))
             }
         }
     }

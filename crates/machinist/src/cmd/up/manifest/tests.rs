@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn the_quick_start_is_a_deployment_with_class_and_secret() {
-    let manifest = read(UpCloud::Sim, &[]).expect("sound");
+    let manifest = read(UpCloud::Sim, &[], &[]).expect("sound");
     let kinds: Vec<&str> = manifest.objects.iter().map(|it| it.object.kind.as_str()).collect();
     assert_eq!(kinds, ["Secret", "MachineClass", "MachineDeployment"]);
     assert_eq!(manifest.awaited(), [Awaited::Deployment("default".to_owned(), "workers".to_owned())]);
@@ -19,7 +19,7 @@ fn the_quick_start_is_a_deployment_with_class_and_secret() {
 
 #[test]
 fn the_quick_start_of_hcloud_has_the_token_of_the_stand_in() {
-    let manifest = read(UpCloud::Hcloud, &[]).expect("sound");
+    let manifest = read(UpCloud::Hcloud, &[], &[]).expect("sound");
     let kinds: Vec<&str> = manifest.objects.iter().map(|it| it.object.kind.as_str()).collect();
     assert_eq!(kinds, ["Secret", "MachineClass", "MachineDeployment"]);
     let body = |index: usize| &manifest.objects[index].object.body;
@@ -38,7 +38,7 @@ async fn error_of(texts: &[&str]) -> String {
         })
         .collect();
     let paths: Vec<PathBuf> = files.iter().map(|file| file.path().to_owned()).collect();
-    let error = match read(UpCloud::Sim, &paths) {
+    let error = match read(UpCloud::Sim, &paths, &[]) {
         Err(error) => error,
         Ok(manifest) => manifest.rehearse(None).await.expect_err(texts[0]),
     };
@@ -123,14 +123,14 @@ async fn a_manifest_may_create_its_namespace_and_definition() {
         CLASS.replace("{name: a}", "{name: a, namespace: team}")
     );
     file.write_all(text.as_bytes()).expect("written");
-    let manifest = read(UpCloud::Sim, &[file.path().to_owned()]).expect("sound");
+    let manifest = read(UpCloud::Sim, &[file.path().to_owned()], &[]).expect("sound");
     assert_eq!(manifest.namespace, "team");
     manifest.rehearse(None).await.expect("all objects are accepted");
 }
 
 #[test]
 fn a_missing_manifest_is_named() {
-    let error = format!("{:#}", read(UpCloud::Sim, &["no/such/file.yaml".into()]).expect_err("missing"));
+    let error = format!("{:#}", read(UpCloud::Sim, &["no/such/file.yaml".into()], &[]).expect_err("missing"));
     assert!(error.starts_with("manifest no/such/file.yaml: cannot be read: "), "{error}");
 }
 
@@ -139,7 +139,7 @@ async fn a_manifest_may_need_objects_of_an_earlier_run() {
     let written = |text: &str| {
         let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
         file.write_all(text.as_bytes()).expect("written");
-        let manifest = read(UpCloud::Sim, &[file.path().to_owned()]).expect("sound");
+        let manifest = read(UpCloud::Sim, &[file.path().to_owned()], &[]).expect("sound");
         (file, manifest)
     };
     let kept = Server::new(Config::default());

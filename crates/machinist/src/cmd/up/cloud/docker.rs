@@ -1,0 +1,286 @@
+//! The cluster of `--cloud docker`: a Kubernetes cluster whose Nodes are containers of an engine.
+//!
+//! ```text
+//! identity (name, CA) -> engine answers -> control plane: image, container, kubeadm init
+//!   -> kubeconfig -> its API server answers -> the machine controller makes workers, which join
+//! ```
+//!
+//! `up` creates the control plane and the network. The machine controller creates and deletes the
+//! workers, as in any other cluster: the embedded API server is its control cluster, and the
+//! cluster in the containers is its target cluster. All containers have the label
+//! `machinist.dev/cluster` with the name of the [`Identity`], and share a network of that name.
+//!
+//! Deliberately absent: a load balancer, because there is one control plane container. Its name is
+//! its address in the network.
+
+mod bootstrap_data;
+mod control_plane;
+mod identity;
+mod nodes;
+mod others;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use machinist_controllers::Clients;
+use machinist_driver::{Driver, Provider};
+use machinist_driver_docker::{DockerProvider, Privileges};
+use machinist_instance::{Credential, Error, ErrorKind, Instance, InstanceRef, Scope};
+use machinist_kube::{ClientOptions, KubeconfigSource, connect};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+pub(in crate::cmd::up) use self::identity::{DOCKER, FILES, Identity};
+use crate::args::UpArgs;
+use crate::wiring::{docker as settings, seed};
+
+/// Image of all Nodes without `--node-image`.
+pub(in crate::cmd::up) const NODE_IMAGE: &str = "kindest/node:v1.36.3";
+/// Group of bootstrap tokens to which kubeadm gives the permissions to join.
+pub(in crate::cmd::up) const TOKEN_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
+/// Label of the control plane container: the directory of the `up` that owns the cluster.
+const OWNER_FOLDER: &str = "machinist.dev/up-folder";
+/// Port of the API server in the control plane container.
+const API_SERVER_PORT: u16 = 6443;
+
+/// The engine ends a container within seconds.
+const REMOVED_WITHIN: Duration = Duration::from_secs(60);
+/// An engine has no event that the driver follows, so `up` asks again after this time.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A cluster of containers.
+pub(in crate::cmd::up) struct Docker {
+    identity: Identity,
+    provider: DockerProvider,
+    driver: Arc<dyn Driver>,
+    /// Image of the control plane.
+    image: String,
+    /// Directory of `up`: that of `--data-dir`, or a temporary one.
+    folder: PathBuf,
+    /// Whether a later run may continue: with `--data-dir`.
+    is_continued_later: bool,
+    privileges: Privileges,
+}
+
+/// The API server of the cluster of containers.
+#[derive(Debug, Clone)]
+pub(in crate::cmd::up) struct Target {
+    /// URL of the API server, on this host.
+    pub url: String,
+    /// Path of the administrator's kubeconfig.
+    pub kubeconfig: PathBuf,
+}
+
+impl Docker {
+    /// Asks the engine who it is. Creates nothing.
+    ///
+    /// # Errors
+    /// If no engine answers, or if it is not the engine that has the containers of the directory.
+    pub(in crate::cmd::up) async fn connect(
+        args: &UpArgs,
+        identity: Identity,
+        folder: &Path,
+    ) -> anyhow::Result<Self> {
+        let mut options = settings::options(&args.docker)?;
+        // A network for each cluster, so that clusters on one engine do not see each other.
+        options.network.clone_from(&identity.name);
+        let privileges = options.privileges;
+        let provider = DockerProvider::connect(options).await.map_err(|error| no_engine(&error))?;
+        identity.check_engine(provider.engine_id().unwrap_or_default())?;
+        let credential = Credential::default();
+        let driver = provider.open(&provider.account(&credential), &credential)?;
+        Ok(Self {
+            identity,
+            provider,
+            driver,
+            image: args.node_image.clone().unwrap_or_else(|| NODE_IMAGE.to_owned()),
+            folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
+            is_continued_later: args.data_dir.is_some(),
+            privileges,
+        })
+    }
+
+    /// The name of the cluster.
+    pub(in crate::cmd::up) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// The address of the engine.
+    pub(in crate::cmd::up) fn engine(&self) -> String {
+        self.provider.engine_address().to_string()
+    }
+
+    /// Whether an earlier run kept the identity.
+    pub(in crate::cmd::up) fn is_kept(&self) -> bool {
+        self.identity.is_kept
+    }
+
+    pub(in crate::cmd::up) fn provider(&self) -> Arc<dyn Provider> {
+        Arc::new(self.provider.clone())
+    }
+
+    /// Writes the identity to the directory of `up`, before anything with this name is created.
+    ///
+    /// # Errors
+    /// If a file cannot be written. The error names it.
+    pub(in crate::cmd::up) fn keep(&self) -> anyhow::Result<()> {
+        let engine = self.provider.engine_id().unwrap_or_default();
+        self.identity.keep(&self.folder, engine, self.identity.control_plane.as_deref())
+    }
+
+    /// Returns the number of containers of the cluster.
+    ///
+    /// # Errors
+    /// If the engine does not answer.
+    pub(in crate::cmd::up) async fn containers(&self) -> anyhow::Result<usize> {
+        Ok(self.list().await?.len())
+    }
+
+    /// Deletes every container of the cluster, and its network. The next start with the same
+    /// directory creates a new cluster of the same name.
+    ///
+    /// # Errors
+    /// If the engine does not answer, or something still exists after a minute.
+    pub(in crate::cmd::up) async fn remove(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + REMOVED_WITHIN;
+        // First, so that the start after a kill does not miss the control plane.
+        if self.is_continued_later {
+            let engine = self.provider.engine_id().unwrap_or_default();
+            self.identity.keep(&self.folder, engine, None)?;
+        }
+        // A call of a controller that has just stopped may still create a container, so the list is
+        // read again after each deletion.
+        loop {
+            let left = self.list().await?;
+            if left.is_empty() {
+                break;
+            }
+            let names: Vec<&str> = left.iter().map(|instance| instance.name.as_str()).collect();
+            self.ensure_time(deadline, &format!("the containers {}", names.join(", ")))?;
+            for instance in &left {
+                self.delete(instance).await?;
+            }
+        }
+        loop {
+            match self.provider.remove_network().await {
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    let network = format!("the network {} ({})", self.name(), error.message);
+                    self.ensure_time(deadline, &network)?;
+                }
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn ensure_time(&self, deadline: Instant, what: &str) -> anyhow::Result<()> {
+        if Instant::now() < deadline {
+            return Ok(());
+        }
+        bail!(
+            "{what} could not be deleted within {} s. Delete everything of this cluster: {}",
+            REMOVED_WITHIN.as_secs(),
+            others::cleanup(self.name())
+        )
+    }
+
+    async fn delete(&self, instance: &Instance) -> anyhow::Result<()> {
+        let key = instance.key.clone().unwrap_or_else(|| self.identity.key());
+        let which = InstanceRef {
+            id: Some(instance.id.clone()),
+            native_id: instance.native_id.clone(),
+            ..InstanceRef::default()
+        };
+        let deleted = self.driver.instances().delete(&which, &key).await;
+        deleted.map_err(|error| anyhow!("cannot delete container {}: {}", instance.name, error.message))
+    }
+
+    async fn list(&self) -> anyhow::Result<Vec<Instance>> {
+        let listed = self.driver.instances().list(&Scope::Ours(self.name().to_owned())).await;
+        listed.map_err(|error| anyhow!("cannot list the containers of {}: {}", self.name(), error.message))
+    }
+}
+
+impl Target {
+    /// Creates a client with administrator rights.
+    ///
+    /// # Errors
+    /// If the kubeconfig cannot be read.
+    pub(in crate::cmd::up) async fn client(&self, user_agent: &str) -> anyhow::Result<kube::Client> {
+        let mut options = ClientOptions::new(user_agent);
+        options.seed = seed();
+        let source = KubeconfigSource::File(self.kubeconfig.clone());
+        connect(&source, &options).await.context("cluster of containers")
+    }
+
+    /// Returns the clients of a controller: machine objects in `control`, Nodes here.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub(in crate::cmd::up) async fn clients(
+        &self,
+        control: kube::Client,
+        user_agent: &str,
+    ) -> anyhow::Result<Clients> {
+        Ok(Clients { control, target: self.client(user_agent).await? })
+    }
+
+    /// Follows the Nodes, by name.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub(in crate::cmd::up) async fn nodes(
+        &self,
+        parts: &mut tokio::task::JoinSet<anyhow::Error>,
+    ) -> anyhow::Result<watch::Receiver<BTreeMap<String, Value>>> {
+        let client = self.client(crate::cmd::up::writes::UP).await?;
+        Ok(nodes::follow(parts, client))
+    }
+}
+
+/// Whether a failed call may succeed if it is repeated.
+fn is_passing(error: &Error) -> bool {
+    match error.kind {
+        ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Throttled { .. } => true,
+        ErrorKind::InvalidSpec
+        | ErrorKind::Denied
+        | ErrorKind::Exhausted
+        | ErrorKind::Unsupported
+        | ErrorKind::Bug => false,
+    }
+}
+
+fn no_engine(error: &Error) -> anyhow::Error {
+    let advice = match error.kind {
+        ErrorKind::Denied => {
+            "Run as a user who may use the socket, on most systems a member of the group `docker`"
+        }
+        ErrorKind::Unsupported => "Use Docker Engine 20.10 or newer",
+        _ => {
+            "Start Docker, or set DOCKER_HOST to the address of an engine (unix:///PATH or tcp://HOST:PORT). Without an engine, try \
+             `machinist up`, with a simulated cloud"
+        }
+    };
+    anyhow!("--cloud docker: {}. {advice}", error.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_that_does_not_answer_is_named_with_advice() {
+        let told =
+            |kind| no_engine(&Error::new(kind, "GET /version: no engine answers at unix:///a")).to_string();
+        let absent = told(ErrorKind::Unavailable);
+        for part in ["--cloud docker: ", "unix:///a", "DOCKER_HOST", "Start Docker"] {
+            assert!(absent.contains(part), "expected {part:?} in {absent}");
+        }
+        assert!(told(ErrorKind::Denied).contains("group `docker`"));
+        assert!(told(ErrorKind::Unsupported).contains("20.10"));
+    }
+}

@@ -1,0 +1,249 @@
+//! Creates or adopts the control plane container, step by step. Each step says what it waits for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, anyhow, bail};
+use machinist_driver_docker::Privileges;
+use machinist_instance::{
+    AddressKind, BootstrapFailure, BootstrapState, Error, Instance, InstanceRef, InstanceSpec, Power,
+    Sighting,
+};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::{API_SERVER_PORT, Docker, LOOK_EVERY, OWNER_FOLDER, Target, bootstrap_data, is_passing};
+use crate::cmd::up::writes::UP;
+use crate::progress::Progress;
+
+/// Longest time of kubeadm, on a slow computer. It takes half a minute on two cores.
+const INITIALISED_WITHIN: Duration = Duration::from_secs(5 * 60);
+/// Longest time of a pull of the image.
+const PULLED_WITHIN: Duration = Duration::from_secs(30 * 60);
+/// Longest time until the API server answers after kubeadm has ended.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+/// Attempts to create the container. An engine that is busy answers a later one.
+const ATTEMPTS: u32 = 4;
+/// Lines of the output of a failed kubeadm in the error.
+const LINES_TOLD: usize = 12;
+
+impl Docker {
+    /// Brings the control plane up, from any state that an earlier start left.
+    ///
+    /// # Errors
+    /// If a step fails. The error says what to do.
+    pub(in crate::cmd::up) async fn start(&self, progress: &Progress) -> anyhow::Result<Target> {
+        let name = self.identity.control_plane_name();
+        progress.note(&format!("Cluster {} on the engine at {}", self.name(), self.engine()))?;
+        if self.identity.control_plane.is_none() {
+            self.provide_image(progress).await?;
+        }
+        let instance = self.provide_container(progress).await?;
+        self.wait_for_kubeadm(progress).await?;
+        let native_id = instance.native_id.clone().context("the engine gave the container no id")?;
+        let engine = self.provider.engine_id().unwrap_or_default();
+        self.identity.keep(&self.folder, engine, Some(native_id.as_str()))?;
+        let port = self.provider.api_server_port(&native_id).await?;
+        let url = url(port, &instance).with_context(|| format!("container {name} has no address"))?;
+        let kubeconfig = self.identity.write_kubeconfig(&self.folder, &url)?;
+        let target = Target { url, kubeconfig };
+        wait_for_answer(&target, progress).await?;
+        Ok(target)
+    }
+
+    async fn provide_image(&self, progress: &Progress) -> anyhow::Result<()> {
+        let image = &self.image;
+        let deadline = Instant::now() + PULLED_WITHIN;
+        let mut is_told = false;
+        loop {
+            match self.provider.ensure_image(image).await {
+                Ok(true) => return Ok(()),
+                Ok(false) if deadline < Instant::now() => {
+                    bail!("--node-image {image}: not pulled within {} s", PULLED_WITHIN.as_secs())
+                }
+                Ok(false) if !is_told => {
+                    progress.note(&format!("Waits for the engine to pull image {image}"))?;
+                    is_told = true;
+                }
+                Ok(false) => {}
+                Err(error) => return Err(no_image(image, &error)),
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Creates the container, or finds the one of an earlier start, and starts it if it is stopped.
+    async fn provide_container(&self, progress: &Progress) -> anyhow::Result<Instance> {
+        let name = self.identity.control_plane_name();
+        let existing = self.driver.instances().find(&self.reference()).await?;
+        match (existing, &self.identity.control_plane) {
+            (Sighting::Present(instance), _) if instance.power == Power::Stopped => {
+                progress.note(&format!("Starts container {name}, the control plane, which was stopped"))?;
+                self.driver.instances().start(&instance.id).await?;
+            }
+            (Sighting::Present(_), _) => {
+                progress.note(&format!("Continues with container {name}, the control plane"))?;
+            }
+            (Sighting::Absent, Some(_)) => return Err(self.identity.without_control_plane()),
+            // The engine then refuses the name, and says which object has it.
+            (Sighting::Absent | Sighting::Foreign(_), _) => {
+                let (network, image) = (self.name(), &self.image);
+                progress.note(&format!(
+                    "Creates container {name}, the control plane, in network {network} from image {image}"
+                ))?;
+            }
+        }
+        let spec = self.spec();
+        for attempt in 1..=ATTEMPTS {
+            match self.driver.instances().ensure(&spec).await {
+                Ok(instance) => return Ok(instance),
+                Err(error) if is_passing(&error) && attempt < ATTEMPTS => {
+                    progress.note(&format!("Container {name}: {}. Tries again", error.message))?;
+                    sleep(LOOK_EVERY * attempt).await;
+                }
+                Err(error) => return Err(self.no_container(&error)),
+            }
+        }
+        bail!("container {name} could not be created")
+    }
+
+    fn spec(&self) -> InstanceSpec {
+        let name = self.identity.control_plane_name();
+        let folder = self.folder.display().to_string();
+        InstanceSpec {
+            key: self.identity.key(),
+            cluster: self.name().to_owned(),
+            provider_spec: json!({
+                "image": self.image,
+                "role": "control-plane",
+                "labels": {OWNER_FOLDER: folder},
+            }),
+            user_data: bootstrap_data::of_control_plane(name.as_str(), self.identity.authority()),
+            name,
+            tags: BTreeMap::new(),
+            adopt_made_since: None,
+        }
+    }
+
+    fn reference(&self) -> InstanceRef {
+        InstanceRef {
+            key: Some(self.identity.key()),
+            name: Some(self.identity.control_plane_name()),
+            ..InstanceRef::default()
+        }
+    }
+
+    /// Waits until the user data of the container has run.
+    async fn wait_for_kubeadm(&self, progress: &Progress) -> anyhow::Result<()> {
+        let name = self.identity.control_plane_name();
+        let bootstrap = self.driver.bootstrap().context("the driver has no bootstrap")?;
+        let deadline = Instant::now() + INITIALISED_WITHIN;
+        let mut told = String::new();
+        loop {
+            let waits_for = match bootstrap.progress(&self.reference()).await {
+                Ok(status) => match status.state {
+                    BootstrapState::Succeeded => return Ok(()),
+                    BootstrapState::Failed(failure) => return Err(self.kubeadm_failed(&failure)),
+                    BootstrapState::NotStarted => "systemd in the container".to_owned(),
+                    BootstrapState::Running { step, steps } => {
+                        format!("kubeadm init (step {step} of {steps})")
+                    }
+                },
+                Err(error) if is_passing(&error) => "the engine".to_owned(),
+                Err(error) => bail!("container {name}: {}", error.message),
+            };
+            if Instant::now() > deadline {
+                bail!(
+                    "container {name}: waited {} s for {waits_for}. Look into it: docker exec {name} journalctl --no-pager --lines=50",
+                    INITIALISED_WITHIN.as_secs()
+                );
+            }
+            if told != waits_for {
+                progress.note(&format!("Container {name}: waits for {waits_for}"))?;
+                told = waits_for;
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    fn kubeadm_failed(&self, failure: &BootstrapFailure) -> anyhow::Error {
+        let name = self.identity.control_plane_name();
+        let output = format!("{}\n{}", failure.stdout, failure.stderr);
+        let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+        let end = lines[lines.len().saturating_sub(LINES_TOLD)..].join("\n  ");
+        let advice = match self.is_continued_later {
+            true => format!(
+                "Look at the kubelet: docker exec {name} journalctl --no-pager --unit=kubelet. To start again, first delete the \
+                 container: docker rm --force --volumes {name}"
+            ),
+            false => "With --data-dir, the container stays for a closer look".to_owned(),
+        };
+        anyhow!(
+            "container {name}: kubeadm init failed: {}. {advice}. The end of the output:\n  {end}",
+            failure.cause
+        )
+    }
+
+    fn no_container(&self, error: &Error) -> anyhow::Error {
+        let name = self.identity.control_plane_name();
+        let advice = match self.privileges {
+            Privileges::Full => {
+                ". If this host cannot run privileged containers, try --docker-privileges caps"
+            }
+            Privileges::Capabilities | Privileges::None => "",
+        };
+        anyhow!("container {name} could not be created: {}{advice}", error.message)
+    }
+}
+
+/// Returns the URL of the API server on this host: the published port, or the container's address.
+fn url(port: Option<u16>, instance: &Instance) -> Option<String> {
+    if let Some(port) = port {
+        return Some(format!("https://127.0.0.1:{port}"));
+    }
+    let own = instance.addresses.iter().find(|it| it.kind == AddressKind::InternalIP)?;
+    Some(format!("https://{}:{API_SERVER_PORT}", own.address))
+}
+
+async fn wait_for_answer(target: &Target, progress: &Progress) -> anyhow::Result<()> {
+    progress.note(&format!("Waits for the API server at {}", target.url))?;
+    let client = target.client(UP).await?;
+    let deadline = Instant::now() + ANSWERS_WITHIN;
+    loop {
+        match client.apiserver_version().await {
+            Ok(version) => {
+                progress.note(&format!("The control plane runs Kubernetes {}", version.git_version))?;
+                return Ok(());
+            }
+            Err(error) if deadline < Instant::now() => {
+                let text = format!("the API server in the container does not answer at {}", target.url);
+                return Err(anyhow::Error::new(error).context(text));
+            }
+            Err(_) => sleep(LOOK_EVERY).await,
+        }
+    }
+}
+
+fn no_image(image: &str, error: &Error) -> anyhow::Error {
+    anyhow!(
+        "--node-image {image}: {}. Nothing was created. Pull an image that kind's tools built (docker pull kindest/node:TAG), and name \
+         it with --node-image; or build the image from the sources of this program: cargo xtask node-image --import",
+        error.message
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_instance::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn a_missing_image_is_named_with_two_ways_to_get_one() {
+        let error = Error::new(ErrorKind::InvalidSpec, "image a:1 does not exist");
+        let told = no_image("a:1", &error).to_string();
+        for part in ["--node-image a:1: ", "docker pull", "cargo xtask node-image --import"] {
+            assert!(told.contains(part), "expected {part:?} in {told}");
+        }
+    }
+}

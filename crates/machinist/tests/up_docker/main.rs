@@ -1,0 +1,255 @@
+//! Tests of `machinist up --cloud docker` with a Docker engine: `cargo xtask real --lane up-docker`.
+//!
+//! Without the variables that name an engine and an image, the tests are skipped.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, Config};
+use serde_json::{Value, json};
+
+/// Variables that name the engine and an image of Nodes, which the engine has.
+const HOST_VARIABLE: &str = "MACHINIST_DOCKER_HOST";
+const IMAGE_VARIABLE: &str = "MACHINIST_DOCKER_NODE_IMAGE";
+
+/// Workers of the quick start, and all its containers.
+const WORKERS: usize = 2;
+const CONTAINERS: usize = WORKERS + 1;
+
+/// One test at a time: two clusters at once only make each other slow.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+
+/// A real engine.
+struct Engine {
+    host: String,
+    image: String,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Engine {
+    fn open(test: &str) -> Option<Self> {
+        let (Ok(host), Ok(image)) = (std::env::var(HOST_VARIABLE), std::env::var(IMAGE_VARIABLE)) else {
+            println!(
+                "SKIPPED {test}: {HOST_VARIABLE} and {IMAGE_VARIABLE} do not name an engine and an image"
+            );
+            return None;
+        };
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(Self { host, image, _turn })
+    }
+
+    /// Returns `machinist up` for this engine and a directory.
+    fn up(&self, folder: &Path, flags: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_machinist"));
+        command.args(["up", "--cloud", "docker", "--docker-privileges", "caps", "--docker-no-pull"]);
+        command.args(["-o", "json", "--node-image", &self.image, "--data-dir"]).arg(folder);
+        command.args(flags.split_whitespace()).env("DOCKER_HOST", &self.host).env_remove("KUBECONFIG");
+        command
+    }
+
+    /// Runs `machinist up` to its end, which must be the given result.
+    fn until(&self, folder: &Path, state: &str) -> Ended {
+        let output = self.up(folder, &format!("--until {state} --timeout 4m")).output().expect("it runs");
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("text");
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        assert!(output.status.success(), "until {state}: {stdout}{stderr}");
+        let lines = stdout.lines().map(|line| serde_json::from_str(line).expect("one JSON object a line"));
+        let ended = Ended { lines: lines.collect() };
+        assert_eq!(ended.result()["result"], state, "{stdout}");
+        println!("until {state}: {} s", ended.result()["seconds"]);
+        ended
+    }
+
+    /// Runs `docker` and returns the words of its output.
+    fn docker(&self, arguments: &[&str]) -> BTreeSet<String> {
+        let output = Command::new("docker").args(["--host", &self.host]).args(arguments).output();
+        let output = output.expect("the program docker");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Returns the ids of all containers of a cluster.
+    fn containers(&self, cluster: &str) -> BTreeSet<String> {
+        let filter = format!("label=machinist.dev/cluster={cluster}");
+        self.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter])
+    }
+
+    fn has_network(&self, cluster: &str) -> bool {
+        self.docker(&["network", "ls", "--format", "{{.Name}}"]).contains(cluster)
+    }
+
+    fn assert_without_a_trace(&self, cluster: &str) {
+        assert_eq!(self.containers(cluster), BTreeSet::new());
+        assert!(!self.has_network(cluster), "the network {cluster} is left");
+    }
+}
+
+/// The events of a run that ended.
+struct Ended {
+    lines: Vec<Value>,
+}
+
+impl Ended {
+    fn result(&self) -> &Value {
+        self.lines.last().expect("a result")
+    }
+
+    fn notes(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().filter(|line| line["event"] == "note").filter_map(|line| line["message"].as_str())
+    }
+
+    fn nodes_kubeconfig(&self) -> String {
+        let started = self.lines.iter().find(|line| line["event"] == "started").expect("it has started");
+        started["targetKubeconfig"].as_str().expect("a path").to_owned()
+    }
+}
+
+/// A run whose events a test reads. The process is killed when the value is dropped.
+struct Running {
+    child: Child,
+    stdout: Lines<BufReader<ChildStdout>>,
+}
+
+impl Running {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it runs");
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe")).lines();
+        Self { child, stdout }
+    }
+
+    /// Reads up to the event that contains the text.
+    fn event_with(&mut self, part: &str) -> Value {
+        let line = self.stdout.by_ref().map_while(Result::ok).find(|line| line.contains(part));
+        serde_json::from_str(&line.unwrap_or_else(|| panic!("no event with {part:?}"))).expect("JSON")
+    }
+
+    /// Kills the process with SIGKILL.
+    fn kill(mut self) {
+        self.child.kill().expect("it runs");
+        self.child.wait().expect("it ended");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn cluster_of(folder: &Path) -> String {
+    let text = std::fs::read_to_string(folder.join("docker/cluster.json")).expect("the name is kept");
+    let record: Value = serde_json::from_str(&text).expect("JSON");
+    record["name"].as_str().expect("a name").to_owned()
+}
+
+async fn client(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).expect("a kubeconfig");
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    Client::try_from(config.expect("a configuration")).expect("a client")
+}
+
+#[tokio::test]
+async fn a_cluster_is_ready_adopted_and_deleted_completely() {
+    let Some(engine) = Engine::open("a_cluster_is_ready_adopted_and_deleted_completely") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = engine.until(folder.path(), "ready");
+    let cluster = cluster_of(folder.path());
+    assert_eq!(
+        (&ready.result()["running"], &ready.result()["nodesReady"]),
+        (&json!(WORKERS), &json!(CONTAINERS))
+    );
+    let first = engine.containers(&cluster);
+    assert_eq!(first.len(), CONTAINERS);
+    let nodes = Api::<Node>::all(client(&ready.nodes_kubeconfig()).await).list(&ListParams::default()).await;
+    assert_eq!(nodes.expect("the containers outlive `up`").items.len(), CONTAINERS);
+
+    engine.until(folder.path(), "ready");
+    assert_eq!(engine.containers(&cluster), first, "the next start continues with the same containers");
+
+    let gone = engine.until(folder.path(), "gone");
+    assert_eq!((&gone.result()["machines"], &gone.result()["instancesAlive"]), (&json!(0), &json!(0)));
+    engine.assert_without_a_trace(&cluster);
+
+    let again = engine.until(folder.path(), "ready");
+    assert_eq!(again.result()["running"], WORKERS, "the quick start is applied again");
+    assert!(engine.containers(&cluster).is_disjoint(&first));
+    engine.until(folder.path(), "gone");
+    engine.assert_without_a_trace(&cluster);
+}
+
+#[tokio::test]
+async fn a_killed_run_doubles_nothing() {
+    let Some(engine) = Engine::open("a_killed_run_doubles_nothing") else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut early = Running::start(engine.up(folder.path(), ""));
+    early.event_with("waits for kubeadm init");
+    early.kill();
+
+    let mut late = Running::start(engine.up(folder.path(), ""));
+    let started = late.event_with("\"started\"");
+    let cluster = cluster_of(folder.path());
+    late.event_with("MachineDeployment workers");
+    let control = client(started["kubeconfig"].as_str().expect("a path")).await;
+    let kind = GroupVersionKind::gvk("machine.sapcloud.io", "v1alpha1", "MachineDeployment");
+    let (resource, _) = kube::discovery::pinned_kind(&control, &kind).await.expect("served");
+    let deployments: Api<DynamicObject> = Api::namespaced_with(control, "default", &resource);
+    let patch = Patch::Merge(json!({"spec": {"replicas": WORKERS + 1}}));
+    deployments.patch("workers", &PatchParams::default(), &patch).await.expect("scaled");
+    late.event_with("\"Pending\"");
+    late.kill();
+
+    let ready = engine.until(folder.path(), "ready");
+    assert_eq!(ready.result()["running"], WORKERS + 1);
+    assert_eq!(engine.containers(&cluster).len(), CONTAINERS + 1);
+    engine.until(folder.path(), "gone");
+    engine.assert_without_a_trace(&cluster);
+}
+
+#[tokio::test]
+async fn a_lost_cluster_is_named_and_another_one_is_untouched() {
+    let Some(engine) = Engine::open("a_lost_cluster_is_named_and_another_one_is_untouched") else { return };
+    let [lost, kept] = [(), ()].map(|()| tempfile::tempdir().expect("a folder"));
+    engine.until(lost.path(), "ready");
+    let lost_cluster = cluster_of(lost.path());
+    let containers = engine.containers(&lost_cluster);
+    lost.close().expect("removed");
+
+    let ready = engine.until(kept.path(), "ready");
+    let (told, start) = (format!("3 containers of the cluster {lost_cluster}"), "To delete them: ");
+    let remark = ready.notes().find(|note| note.contains(&told)).expect("the lost cluster is named");
+    let (_, cleanup) = remark.split_once(start).expect("with a command");
+    engine.until(kept.path(), "gone");
+    engine.assert_without_a_trace(&cluster_of(kept.path()));
+    assert_eq!(engine.containers(&lost_cluster), containers, "the other cluster is untouched");
+
+    let status = Command::new("sh").args(["-c", cleanup]).env("DOCKER_HOST", &engine.host).status();
+    assert!(status.expect("a shell").success(), "{cleanup}");
+    engine.assert_without_a_trace(&lost_cluster);
+}
+
+#[tokio::test]
+async fn without_a_directory_nothing_is_left() {
+    let Some(engine) = Engine::open("without_a_directory_nothing_is_left") else { return };
+    let before = engine.docker(&["ps", "--all", "--quiet"]);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_machinist"));
+    command.args(["up", "--cloud", "docker", "--docker-privileges", "caps", "--docker-no-pull"]);
+    command.args(["--until", "ready", "--node-image", &engine.image]).env("DOCKER_HOST", &engine.host);
+    let output = command.output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    for part in ["Ready: 2 of 2 machines Running, 3 Nodes ready", "kubectl --kubeconfig ", "kubeadm init"] {
+        assert!(text.contains(part), "expected {part:?} in\n{text}");
+    }
+    assert_eq!(engine.docker(&["ps", "--all", "--quiet"]), before);
+    let networks = engine.docker(&["network", "ls", "--format", "{{.Name}}"]);
+    assert!(!networks.iter().any(|name| name.starts_with("machinist-")), "{networks:?}");
+}
