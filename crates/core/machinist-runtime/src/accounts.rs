@@ -89,6 +89,10 @@ pub struct Account {
     /// that changes something waits for at most one read. Behind hundreds of reads, a permit to
     /// delete would expire.
     look: tokio::sync::Mutex<()>,
+    /// Locked by the one change that waits for `turn`, if the account has no rate. Without a rate
+    /// only slots are scarce, and a change holds its slot longer than a read. So both take turns:
+    /// otherwise the looks at started work would wait behind hundreds of creations.
+    change: tokio::sync::Mutex<()>,
     pace: Mutex<Pace>,
     sightings: Mutex<Option<Arc<Sightings>>>,
 }
@@ -234,8 +238,8 @@ impl Account {
             last_used: Instant::now(),
         };
         let slots = Arc::new(Semaphore::new(calls_at_once));
-        let (turn, look) = Default::default();
-        Self { id, slots, turn, look, pace: Mutex::new(pace), sightings: Mutex::default() }
+        let (turn, look, change) = Default::default();
+        Self { id, slots, turn, look, change, pace: Mutex::new(pace), sightings: Mutex::default() }
     }
 
     /// The name of the account: a hash that does not reveal the credential.
@@ -263,8 +267,9 @@ impl Account {
         self.pace().paused_until.filter(|until| Instant::now() < *until)
     }
 
-    /// Waits for a slot and a token. Calls that change something have priority: at most one read
-    /// waits before them. The function calls `may_begin` when the call is next, and again when its
+    /// Waits for a slot and a token. If the account has a rate, calls that change something have
+    /// priority: at most one read waits before them. Without a rate, reads and changes take turns.
+    /// The function calls `may_begin` when the call is next, and again when its
     /// token is available. A call that may not begin takes no token, so calls with an expired
     /// permit do not use up the rate of the calls behind them.
     ///
@@ -275,7 +280,14 @@ impl Account {
         call: Call,
         may_begin: impl Fn() -> Result<(), E>,
     ) -> Result<OwnedSemaphorePermit, E> {
-        let _look = if call.changes() { None } else { Some(self.look.lock().await) };
+        let line = match call.changes() {
+            false => Some(&self.look),
+            true => Some(&self.change).filter(|_| !self.has_rate()),
+        };
+        let _first_in_line = match line {
+            Some(line) => Some(line.lock().await),
+            None => None,
+        };
         let _turn = self.turn.lock().await;
         let slot =
             self.slots.clone().acquire_owned().await.expect("the slots of an account are never closed");
@@ -284,6 +296,10 @@ impl Account {
         may_begin()?;
         self.take_token();
         Ok(slot)
+    }
+
+    fn has_rate(&self) -> bool {
+        self.pace().bucket.is_some()
     }
 
     fn next_token(&self) -> Instant {
@@ -387,18 +403,30 @@ mod tests {
         assert_eq!(begun(4).await, [0, 0, 0, 1]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn changing_calls_go_first_without_starving_reads() {
-        let account = account(Some(CallRate { per_hour: 3600, burst: 1 }));
+    /// Returns the order in which three looks and three changes begin that arrive together.
+    async fn order(account: Account) -> Vec<&'static str> {
         let begun = Mutex::new(Vec::new());
         let call = async |name: &'static str, call: Call| {
-            drop(account.admit(call, || Ok::<(), ()>(())).await);
+            let slot = account.admit(call, || Ok::<(), ()>(())).await;
             begun.lock().expect("no test panics while it has the lock").push(name);
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            drop(slot);
         };
         let looks = || call("look", Call::FIND);
         let changes = || call("change", Call::DELETE);
         tokio::join!(looks(), looks(), looks(), changes(), changes(), changes());
-        let begun = begun.into_inner().expect("no test panics while it has the lock");
+        begun.into_inner().expect("no test panics while it has the lock")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_rate_looks_and_changes_take_turns() {
+        let begun = order(account(None)).await;
+        assert_eq!(begun, ["look", "look", "change", "look", "change", "change"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changing_calls_go_first_without_starving_reads() {
+        let begun = order(account(Some(CallRate { per_hour: 3600, burst: 1 }))).await;
         // The second read was already next when the first change arrived.
         assert_eq!(begun, ["look", "look", "change", "change", "change", "look"]);
     }

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -150,12 +151,16 @@ pub struct ClusterInitialization {
 
 /// The part of a condition that both formats have.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ConditionView {
     /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// Status of the condition.
     pub status: ConditionStatus,
+    /// Time of the last change of the status, raw.
+    #[serde(default)]
+    pub last_transition_time: Option<String>,
 }
 
 /// A list of conditions.
@@ -267,10 +272,20 @@ impl ClusterStatus {
         if let Some(initialized) = self.initialization.as_ref().and_then(|it| it.control_plane_initialized) {
             return initialized;
         }
+        self.shown_as_initialized().next().is_some()
+    }
+
+    /// Since when the control plane serves its API, if a condition shows it.
+    pub fn control_plane_initialized_at(&self) -> Option<Timestamp> {
+        self.shown_as_initialized().find_map(|shown| shown.last_transition_time.as_ref()?.parse().ok())
+    }
+
+    /// The conditions in all formats that say that the control plane serves its API.
+    fn shown_as_initialized(&self) -> impl Iterator<Item = &ConditionView> {
         let newer = self.v1_beta2.as_ref().and_then(|it| it.conditions.as_ref());
         let older = self.deprecated.as_ref().and_then(|it| it.v1_beta1.as_ref()?.conditions.as_ref());
         let lists = [self.conditions.as_ref(), newer, older];
-        lists.into_iter().flatten().flatten().any(|condition| {
+        lists.into_iter().flatten().flatten().filter(|condition| {
             condition.type_ == constants::conditions::CONTROL_PLANE_INITIALIZED
                 && condition.status == ConditionStatus::True
         })
@@ -316,6 +331,7 @@ mod tests {
         }
         let empty = cluster(json!({"spec": {"infrastructureRef": {}}}));
         assert!(!empty.spec.infrastructure_ref.expect("a reference").is_defined());
+        assert_eq!(empty.status.control_plane_initialized_at(), None);
         assert!(!empty.status.infrastructure_provisioned() && !empty.status.control_plane_initialized());
     }
 }

@@ -157,7 +157,7 @@ impl Kind<Capi> for DockerMachines {
                         None => Err(Error::unsupported("the bootstrap of containers")),
                     }
                 };
-                asking.step(READINESS, made, |steps, answered| steps.readiness = Some(answered))
+                asking.step(READINESS, made, StepAnswers::take_readiness)
             }
             Action::LoadImages(which, images) => {
                 let made = |driver: Arc<dyn Driver>| async move {
@@ -166,7 +166,7 @@ impl Kind<Capi> for DockerMachines {
                         None => Err(Error::unsupported("the bootstrap of containers")),
                     }
                 };
-                asking.step(LOAD_IMAGES, made, |steps, answered| steps.images = Some(answered))
+                asking.step(LOAD_IMAGES, made, StepAnswers::take_images)
             }
             Action::StartBootstrap { which, secret, timeout } => {
                 let secrets: Api<Secret> =
@@ -187,7 +187,7 @@ impl Kind<Capi> for DockerMachines {
                         None => Err(Error::unsupported("the bootstrap of containers")),
                     }
                 };
-                asking.step(PROGRESS, made, |steps, answered| steps.progress = Some(answered))
+                asking.step(PROGRESS, made, StepAnswers::take_progress)
             }
             Action::CompleteNode { cluster, node, id, addresses } => {
                 let completion =

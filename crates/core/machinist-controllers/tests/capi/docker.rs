@@ -102,6 +102,22 @@ async fn a_cluster_and_its_machines_are_provisioned() {
     assert_eq!(state.balancers["c-lb"].1, [("c-cp".to_owned(), 100)]);
 }
 
+/// The claim, the container, the provider id, and two states: provisioned and bootstrapped.
+#[tokio::test(start_paused = true)]
+async fn a_machine_takes_few_writes() {
+    let docker = Docker::new().await;
+    let _running = docker.start();
+    docker.with_machines().await;
+    docker.world.settle(600).await;
+    for name in ["c-cp", "c-w"] {
+        assert_eq!(condition(&docker.machine(name).await, "Ready").0, "True");
+        let writes = docker.world.writes.lock().expect("no panic");
+        let of = |end: &str| writes.iter().filter(|path| path.ends_with(end)).count();
+        let (object, status) = (of(&format!("/dockermachines/{name}")), of(&format!("/{name}/status")));
+        assert_eq!((object, status), (3, 2), "{name}: {writes:?}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_node_gets_its_provider_id() {
     let docker = Docker::new().await;

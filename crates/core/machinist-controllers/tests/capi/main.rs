@@ -13,8 +13,8 @@ mod rows;
 mod scenarios;
 mod workload;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -45,6 +45,8 @@ struct World {
     after: bool,
     /// Whether the API server cannot be reached with writes of a status.
     loses_status: Arc<AtomicBool>,
+    /// The paths of all writes of the providers.
+    writes: Arc<Mutex<Vec<String>>>,
 }
 
 /// Counts a request or call. Returns whether the process crashes at it.
@@ -59,6 +61,7 @@ struct Fuse<S> {
     left: Arc<AtomicUsize>,
     after: bool,
     loses_status: Arc<AtomicBool>,
+    writes: Arc<Mutex<Vec<String>>>,
 }
 
 impl<S, B> Service<Request<Body>> for Fuse<S>
@@ -78,6 +81,9 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (mut inner, left, after) = (self.inner.clone(), self.left.clone(), self.after);
+        if request.method() != http::Method::GET {
+            self.writes.lock().expect("no panic").push(request.uri().path().to_owned());
+        }
         let is_status = request.method() == http::Method::PATCH && request.uri().path().ends_with("/status");
         if is_status && self.loses_status.load(Ordering::Relaxed) {
             return Box::pin(async { Err(BoxError::from("the connection was lost")) });
@@ -107,7 +113,15 @@ impl World {
         }
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let left = Arc::new(AtomicUsize::new(usize::MAX));
-        Self { server, user, clock, left, after: false, loses_status: Arc::default() }
+        Self {
+            server,
+            user,
+            clock,
+            left,
+            after: false,
+            loses_status: Arc::default(),
+            writes: Arc::default(),
+        }
     }
 
     /// Starts a provider.
@@ -121,7 +135,7 @@ impl World {
         options.clock = self.clock.clone();
         let inner = self.server.service_as(Identity::admin());
         let (left, after, loses_status) = (self.left.clone(), self.after, self.loses_status.clone());
-        let fuse = Fuse { inner, left, after, loses_status };
+        let fuse = Fuse { inner, left, after, loses_status, writes: self.writes.clone() };
         let client = layer_client(fuse, &options);
         let clients = Clients { control: client.clone(), target: client };
         let process = ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new(namespace, "capi") };

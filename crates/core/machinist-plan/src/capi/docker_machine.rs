@@ -12,6 +12,10 @@
 //! container, so it does not depend on this process.
 //!
 //! Owner, Cluster and DockerCluster may be missing while the object is deleted.
+//!
+//! Most states on the way to a Node end within seconds. Such a state is written to the status only
+//! after it has lasted: every write is a cost for the API server and for all watches of the object.
+//! `machinist why` shows the state meanwhile. A failure is written at once.
 
 mod bootstrap;
 mod delete;
@@ -32,7 +36,7 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use self::bootstrap::after_provision;
-use self::status::{Container, Depth, with_status};
+use self::status::{Container, Depth, with_lasting_status, with_status};
 use super::gates::{self, Claim};
 use super::{CapiReason, Plan, Reason, Why, conditions};
 use crate::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
@@ -54,8 +58,13 @@ pub const COMPLETE_NODE: Call = Call::change("complete the Node");
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Time between two looks at a container that runs and has no address.
 const ADDRESS_AGAIN: Duration = Duration::from_secs(5);
-/// Time between two observations of work in the container.
-const OBSERVE_EVERY: Duration = Duration::from_secs(2);
+/// Shortest and longest time between two observations of work in the container. Work that has just
+/// changed is observed more often.
+const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(2));
+/// The time between two observations is this fraction of the time since the last change.
+const OBSERVE_FRACTION: u32 = 3;
+/// A state that usually ends soon is written to the status after it has lasted this long.
+const LASTING: Duration = Duration::from_secs(10);
 /// Longest host name.
 const LONGEST_NAME: usize = 63;
 
@@ -111,8 +120,48 @@ pub struct StepAnswers {
     pub progress: Option<Answered<BootstrapStatus>>,
     /// The Node.
     pub node: Option<Answered<NodeSeen>>,
+    /// The last observed work in the container, and the first observation that showed it.
+    pub doing: Option<(String, Timestamp)>,
     /// Consecutive failures.
     pub failures: u32,
+}
+
+impl StepAnswers {
+    /// Stores whether the container has started.
+    pub fn take_readiness(&mut self, answered: Answered<Readiness>) {
+        if let Ok(Readiness::Booting(missing)) = &answered.answer {
+            self.note(missing.clone(), answered.ended);
+        }
+        self.readiness = Some(answered);
+    }
+
+    /// Stores whether the images are loaded.
+    pub fn take_images(&mut self, answered: Answered<Progress<()>>) {
+        if let Ok(Progress::Working(image)) = &answered.answer {
+            self.note(image.clone(), answered.ended);
+        }
+        self.images = Some(answered);
+    }
+
+    /// Stores the progress of the bootstrap.
+    pub fn take_progress(&mut self, answered: Answered<BootstrapStatus>) {
+        if let Ok(seen) = &answered.answer {
+            self.note(seen.state.to_string(), answered.ended);
+        }
+        self.progress = Some(answered);
+    }
+
+    fn note(&mut self, doing: String, at: Timestamp) {
+        if self.doing.as_ref().is_none_or(|(before, _)| *before != doing) {
+            self.doing = Some((doing, at));
+        }
+    }
+
+    /// Returns since when the container has been seen doing this work. An observation that is not
+    /// known is new.
+    fn doing_since(&self, doing: &str, now: Timestamp) -> Timestamp {
+        self.doing.as_ref().filter(|(shown, _)| shown == doing).map_or(now, |(_, since)| *since)
+    }
 }
 
 /// The flags of the provider.
@@ -282,7 +331,8 @@ impl Work<'_> {
                 String::new(),
             );
             let why = CapiReason::InfrastructureNotReady { cluster: cluster.clone() };
-            return with_status(s, wait(why, "the DockerCluster is provisioned"), container, Depth::Nothing);
+            let plan = wait(why, "the DockerCluster is provisioned");
+            return with_lasting_status(s, plan, s.machine.object.created, container, Depth::Nothing);
         }
         if let Some(problem) = unusable_id(s) {
             return Plan::idle(problem);
@@ -299,7 +349,11 @@ impl Work<'_> {
         }
         if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
             let why = Why::new(Reason::Calling(call), Step::Expect("the engine answers")).since(since);
-            return Plan::until(until, why);
+            let plan = Plan::until(until, why);
+            return match call == Call::ENSURE {
+                true => with_lasting_status(s, plan, since, self.creating(), Depth::Nothing),
+                false => plan,
+            };
         }
         self.container()
     }
@@ -332,7 +386,10 @@ impl Work<'_> {
                 wait(why, "the bootstrap provider creates the data"),
             )
         };
-        Some(with_status(self.s, plan, container, Depth::Nothing))
+        // The data of a worker follows soon after the control plane serves its API.
+        let since = self.cluster.control_plane_initialized_at.unwrap_or(Timestamp::MIN);
+        let since = since.max(self.s.machine.object.created);
+        Some(with_lasting_status(self.s, plan, since, container, Depth::Nothing))
     }
 
     /// Creates the container, or looks it up.
@@ -389,12 +446,15 @@ impl Work<'_> {
             tags: [("machinist.dev/namespace".to_owned(), self.s.machine.object.namespace.clone())].into(),
             adopt_made_since: None,
         };
-        let message = format!("Creating container {}", spec.name);
         let plan = Plan::act(
             Action::Ensure(Box::new(spec)),
             Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the engine creates the container")),
         );
-        with_status(self.s, plan, Container::Failed("NotProvisioned", message), Depth::Nothing)
+        with_lasting_status(self.s, plan, self.s.now, self.creating(), Depth::Nothing)
+    }
+
+    fn creating(&self) -> Container {
+        Container::Failed("NotProvisioned", format!("Creating container {}", self.name()))
     }
 
     /// Returns the image of the container.
@@ -478,14 +538,12 @@ impl Work<'_> {
                 let missing = "the engine starts it".to_owned();
                 let why = wait(CapiReason::ContainerStarting { missing }, "the container runs").why;
                 let look = Plan::act(Action::Find(s.which(Some(container))), why.clone());
-                let due = s.last_look().map_or(s.now, |look| plus(look.ended, OBSERVE_EVERY));
+                let due = s.last_look().map_or(s.now, |look| plus(look.ended, OBSERVE_EVERY.1));
                 let plan = if due <= s.now { look } else { Plan::until(due, why) };
-                return with_status(
-                    s,
-                    plan,
-                    Container::Failed("NotProvisioned", "The container is starting".to_owned()),
-                    Depth::Nothing,
-                );
+                // Another process may have created the container at any time.
+                let since = s.answers.ensure.as_ref().map_or(Timestamp::MIN, |made| made.ended);
+                let state = Container::Failed("NotProvisioned", "The container is starting".to_owned());
+                return with_lasting_status(s, plan, since, state, Depth::Nothing);
             }
             Power::Stopped | Power::Deleting => {
                 let message = format!("Container {container} is not running anymore");
@@ -513,8 +571,9 @@ impl Work<'_> {
             Some((Ok(Readiness::Ready), _)) => {}
             Some((Ok(Readiness::Booting(missing)), ended)) => {
                 let why = wait(CapiReason::ContainerStarting { missing: missing.clone() }, "it starts").why;
-                let plan = observe(s, ended, why, || Action::ObserveStart(which()));
-                return Some(with_status(s, plan, Container::Runs, depth(missing)));
+                let since = s.steps.doing_since(missing, ended);
+                let plan = observe(s, since, ended, why, || Action::ObserveStart(which()));
+                return Some(with_lasting_status(s, plan, since, Container::Runs, depth(missing)));
             }
             Some((Err(error), ended)) => {
                 let plan = self.step_failed(READINESS, error, ended, || Action::ObserveStart(which()));
@@ -522,8 +581,7 @@ impl Work<'_> {
             }
             None => {
                 let why = Why::new(Reason::Calling(READINESS), Step::Expect("the container starts"));
-                let plan = Plan::act(Action::ObserveStart(which()), why);
-                return Some(with_status(s, plan, Container::Runs, depth("the operating system starts")));
+                return Some(Plan::act(Action::ObserveStart(which()), why));
             }
         }
         let images = &s.machine.spec.pre_load_images;
@@ -534,8 +592,9 @@ impl Work<'_> {
             Some((Ok(Progress::Working(image)), ended)) => {
                 let why =
                     wait(CapiReason::ImagesLoading { image: image.clone() }, "the images are loaded").why;
-                let plan = observe(s, ended, why, load);
-                return Some(with_status(s, plan, Container::Runs, Depth::Loading(image.clone())));
+                let (since, depth) = (s.steps.doing_since(image, ended), Depth::Loading(image.clone()));
+                let plan = observe(s, since, ended, why, load);
+                return Some(with_lasting_status(s, plan, since, Container::Runs, depth));
             }
             Some((Err(error), ended)) => {
                 let plan = self.step_failed(LOAD_IMAGES, error, ended, load);
@@ -543,8 +602,7 @@ impl Work<'_> {
             }
             None => {
                 let why = Why::new(Reason::Calling(LOAD_IMAGES), Step::Expect("the images are loaded"));
-                let plan = Plan::act(load(), why);
-                return Some(with_status(s, plan, Container::Runs, Depth::Loading(String::new())));
+                return Some(Plan::act(load(), why));
             }
         }
         let why = Why::new(
@@ -576,9 +634,17 @@ impl Work<'_> {
     }
 }
 
-/// Observes some work again after a moment.
-fn observe(s: &Snapshot, ended: Timestamp, why: Why, action: impl FnOnce() -> Action) -> Plan<Action> {
-    let due = plus(ended, OBSERVE_EVERY);
+/// Observes some work again after a moment. The work has been the same since that time.
+fn observe(
+    s: &Snapshot,
+    since: Timestamp,
+    ended: Timestamp,
+    why: Why,
+    action: impl FnOnce() -> Action,
+) -> Plan<Action> {
+    let unchanged = Duration::try_from(ended.duration_since(since)).unwrap_or_default();
+    let (least, most) = OBSERVE_EVERY;
+    let due = plus(ended, (unchanged / OBSERVE_FRACTION).clamp(least, most));
     if due <= s.now { Plan::act(action(), why) } else { Plan::until(due, why) }
 }
 

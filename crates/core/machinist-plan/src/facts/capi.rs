@@ -146,6 +146,8 @@ pub struct ClusterFacts {
     pub infrastructure_provisioned: bool,
     /// Whether the control plane serves its API.
     pub control_plane_initialized: bool,
+    /// Since when the control plane serves its API, if it is known.
+    pub control_plane_initialized_at: Option<Timestamp>,
     /// Whether the address of the API servers is known.
     pub has_endpoint: bool,
 }
@@ -161,6 +163,7 @@ impl ClusterFacts {
             has_control_plane: spec.control_plane_ref.as_ref().is_some_and(Reference::is_defined),
             infrastructure_provisioned: cluster.status.infrastructure_provisioned(),
             control_plane_initialized: cluster.status.control_plane_initialized(),
+            control_plane_initialized_at: cluster.status.control_plane_initialized_at(),
             has_endpoint: spec.control_plane_endpoint.as_ref().is_some_and(Endpoint::is_valid),
         }
     }

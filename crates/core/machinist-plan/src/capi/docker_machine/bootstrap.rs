@@ -11,7 +11,7 @@ use machinist_instance::{BootstrapCause, BootstrapFailure, BootstrapState, Insta
 
 use super::status::{self, Container, Depth, with_changed_status};
 use super::{
-    Action, COMPLETE_NODE, LOOK_EVERY, OBSERVE_EVERY, PROGRESS, START_BOOTSTRAP, Work, observe, wait,
+    Action, COMPLETE_NODE, LASTING, LOOK_EVERY, OBSERVE_EVERY, PROGRESS, START_BOOTSTRAP, Work, observe, wait,
 };
 use crate::capi::conditions::Report;
 use crate::capi::{CapiReason, Plan, Reason, Why};
@@ -39,9 +39,12 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
         true => (status::bootstrapped(), completed(work, instance)),
         false => bootstrap(work, instance),
     };
+    let is_done = report.status == ConditionStatus::True;
     let is_balanced = work.owner.is_control_plane.then(|| work.is_balanced());
     with_changed_status(s, plan, Container::Runs, Depth::Bootstrap(report), |status| {
-        status::provisioned(status, instance, is_balanced);
+        // The start of the bootstrap implies the load balancer, so this field alone causes no write.
+        let is_written = is_done || status.load_balancer_configured.is_none();
+        status::provisioned(status, instance, is_balanced.filter(|_| is_written));
     })
 }
 
@@ -91,7 +94,7 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
     match started.map(|started| progress.started.cmp(&started.ended)) {
         Some(Ordering::Less) => return (unchanged(), look()),
         Some(Ordering::Equal) => {
-            let due = plus(progress.ended, OBSERVE_EVERY);
+            let due = plus(progress.ended, OBSERVE_EVERY.0);
             let plan = if due <= s.now { look() } else { Plan::until(due, look().why) };
             return (unchanged(), plan);
         }
@@ -109,9 +112,10 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
         BootstrapState::NotStarted => start(work, instance, progress.ended),
         BootstrapState::Running { .. } => {
             let text = seen.state.to_string();
+            let since = s.steps.doing_since(&text, progress.ended);
             let why = wait(CapiReason::Bootstrapping { progress: text.clone() }, "the bootstrap ends").why;
-            let plan = observe(s, progress.ended, why, || Action::ObserveBootstrap(which()));
-            (status::bootstrapping(text), plan)
+            let plan = observe(s, since, progress.ended, why, || Action::ObserveBootstrap(which()));
+            lasting(work, plan, since, &text)
         }
         BootstrapState::Succeeded => (status::bootstrapped(), completed(work, instance)),
         BootstrapState::Failed(failure) => {
@@ -122,22 +126,30 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
     }
 }
 
+/// Returns the report that the status shows, or after some time one with this message. The bootstrap
+/// has many steps, and most are short.
+fn lasting(work: &Work<'_>, plan: Plan<Action>, since: Timestamp, message: &str) -> (Report, Plan<Action>) {
+    let due = plus(since, LASTING);
+    match (due <= work.s.now, recorded_report(work)) {
+        (true, _) => (status::bootstrapping(message.to_owned()), plan),
+        (false, None) => (status::bootstrapping(String::new()), plan.no_later_than(due)),
+        (false, Some(shown)) => (shown, plan.no_later_than(due)),
+    }
+}
+
 /// Starts the bootstrap. A machine of the control plane must be behind the load balancer first,
 /// because its bootstrap connects through the load balancer.
 fn start(work: &Work<'_>, instance: &Instance, looked: Timestamp) -> (Report, Plan<Action>) {
     let s = work.s;
     let Some(secret) = work.owner.bootstrap_secret.clone() else {
         let why = CapiReason::BootstrapDataMissing { machine: work.owner.object.name.clone() };
-        let report = status::bootstrapping("Waiting for bootstrap data".to_owned());
-        return (report, wait(why, "the bootstrap provider creates the data"));
+        let plan = wait(why, "the bootstrap provider creates the data");
+        return lasting(work, plan, looked, "Waiting for bootstrap data");
     };
     if work.owner.is_control_plane && !work.is_balanced() {
         let cluster = work.infrastructure.object.name.clone();
-        let report = status::bootstrapping("Waiting for the load balancer".to_owned());
-        return (
-            report,
-            wait(CapiReason::LoadBalancerPending { cluster }, "the load balancer is configured"),
-        );
+        let plan = wait(CapiReason::LoadBalancerPending { cluster }, "the load balancer is configured");
+        return lasting(work, plan, looked, "Waiting for the load balancer");
     }
     let timeout = s.machine.spec.bootstrap_timeout.as_ref();
     let timeout = timeout.and_then(|text| text.duration()?.to_std()).filter(|timeout| !timeout.is_zero());
@@ -147,9 +159,9 @@ fn start(work: &Work<'_>, instance: &Instance, looked: Timestamp) -> (Report, Pl
         timeout: timeout.unwrap_or(s.options.bootstrap_timeout),
     };
     let calling = || Why::new(Reason::Calling(START_BOOTSTRAP), Step::Expect("the bootstrap runs"));
-    let begins = || status::bootstrapping("Starting".to_owned());
+    let begins = |since, plan| lasting(work, plan, since, "Starting");
     match s.steps.start.as_ref().map(|started| (&started.answer, started.ended)) {
-        None => (begins(), Plan::act(action(), calling())),
+        None => begins(s.now, Plan::act(action(), calling())),
         Some((Err(error), ended)) => {
             let reason = match error.kind {
                 machinist_instance::ErrorKind::InvalidSpec => "InvalidBootstrapData",
@@ -159,10 +171,10 @@ fn start(work: &Work<'_>, instance: &Instance, looked: Timestamp) -> (Report, Pl
             (report, work.step_failed(START_BOOTSTRAP, error, ended, action))
         }
         // The start was accepted, and a later look shows nothing. The call is idempotent.
-        Some((Ok(()), _)) if plus(looked, OBSERVE_EVERY) <= s.now => {
-            (begins(), Plan::act(action(), calling()))
+        Some((Ok(()), started)) if plus(looked, OBSERVE_EVERY.1) <= s.now => {
+            begins(started, Plan::act(action(), calling()))
         }
-        Some((Ok(()), _)) => (begins(), Plan::until(plus(looked, OBSERVE_EVERY), calling())),
+        Some((Ok(()), started)) => begins(started, Plan::until(plus(looked, OBSERVE_EVERY.1), calling())),
     }
 }
 

@@ -1,13 +1,16 @@
 //! The status of a DockerMachine: conditions, addresses, and whether it is provisioned.
 
+use jiff::Timestamp;
+use machinist_api::ConditionStatus;
 use machinist_api::capi::constants::conditions::{
-    BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED,
+    BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED, PAUSED,
     PRELOADED_IMAGES_READY,
 };
 use machinist_api::capi::{DockerMachineStatus, Initialization, MachineAddress};
+use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
-use super::{Action, Snapshot};
+use super::{Action, LASTING, Snapshot};
 use crate::capi::Plan;
 use crate::capi::conditions::{self, Report};
 
@@ -110,6 +113,28 @@ pub(super) fn bootstrapped() -> Report {
 /// Puts the write of the status before the actions of a plan, if the status differs.
 pub(super) fn with_status(s: &Snapshot, plan: Plan<Action>, state: Container, depth: Depth) -> Plan<Action> {
     with_changed_status(s, plan, state, depth, |_| {})
+}
+
+/// The same for a state that usually ends soon: its status is written after it has lasted.
+pub(super) fn with_lasting_status(
+    s: &Snapshot,
+    plan: Plan<Action>,
+    since: Timestamp,
+    state: Container,
+    depth: Depth,
+) -> Plan<Action> {
+    let due = plus(since, LASTING);
+    // A pause that has ended must not stay in the status.
+    if due <= s.now || shows_pause(s) {
+        return with_status(s, plan, state, depth);
+    }
+    plan.no_later_than(due)
+}
+
+/// Whether the recorded status says that the object is paused.
+fn shows_pause(s: &Snapshot) -> bool {
+    let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
+    conditions.any(|shown| shown.type_ == PAUSED && shown.status == ConditionStatus::True)
 }
 
 /// The same, with further changes of the status.

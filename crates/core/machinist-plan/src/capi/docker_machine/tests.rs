@@ -176,8 +176,7 @@ fn recorded() -> Case {
 }
 
 fn shown(s: &mut Snapshot) {
-    let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
-    s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(instance()))) });
+    shown_at(s, 99);
 }
 
 #[test]
@@ -318,6 +317,93 @@ fn the_provider_id_comes_after_the_images() {
         s.steps.images = Some(answered(99, Ok(Progress::Done(()))));
     };
     assert_eq!(case.told().1, ["record docker:////c-w"]);
+}
+
+/// The reasons of the conditions that are written while the operating system has been starting for
+/// some seconds.
+fn starting_for(seconds: i64, shown: Value) -> String {
+    let mut case = recorded();
+    case.machine["spec"] = json!({});
+    case.machine["status"] = shown;
+    let mut s = case.read();
+    shown_at(&mut s, 100);
+    s.steps.take_readiness(answered(100, Ok(Readiness::Booting("systemd".to_owned()))));
+    s.steps.take_readiness(answered(100 + seconds, Ok(Readiness::Booting("systemd".to_owned()))));
+    s.now = at(100 + seconds);
+    let plan = plan(&s);
+    assert_eq!(plan.why.reason.code(), "ContainerStarting");
+    let status = plan.actions.iter().find_map(|action| match action {
+        Action::SetStatus(status) => Some(status.clone()),
+        _ => None,
+    });
+    let conditions = status.map(|status| status.conditions).unwrap_or_default();
+    conditions.into_iter().find(|it| it.type_ == "CGroupsReady").map(|it| it.reason).unwrap_or_default()
+}
+
+#[test]
+fn a_state_is_written_only_if_it_lasts() {
+    assert_eq!(starting_for(9, Value::Null), "");
+    assert_eq!(starting_for(10, Value::Null), "NotReady");
+    let paused = json!({"conditions": [{
+        "type": "Paused", "status": "True", "reason": "Paused", "message": "",
+        "lastTransitionTime": "2027-01-15T08:00:00Z",
+    }]});
+    assert_eq!(starting_for(0, paused), "NotReady", "a pause that has ended is not shown any more");
+}
+
+#[test]
+fn quiet_work_is_observed_less_often() {
+    let due = |seconds: i64| {
+        let since = at(100);
+        let why = Why::settled();
+        let mut s = recorded().read();
+        s.now = at(100 + seconds);
+        let plan = observe(&s, since, at(100 + seconds), why, || Action::Release);
+        assert!(plan.actions.is_empty());
+        plan.wait
+    };
+    let after =
+        |millis: i64| machinist_core::Wait::Until(at(100) + jiff::SignedDuration::from_millis(millis));
+    assert_eq!([due(0), due(3), due(60)], [after(300), after(4_000), after(62_000)]);
+}
+
+#[test]
+fn the_creation_of_a_container_writes_no_status_at_first() {
+    let case = Case::new();
+    assert_eq!(case.reports("ContainerProvisioned"), "");
+    let mut s = case.read();
+    s.answers.in_flight = Some((Call::ENSURE, at(89)));
+    let written = |s: &Snapshot| plan(s).actions.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(written(&s), ["status: NotReady"], "the creation lasts");
+    s.answers.in_flight = Some((Call::ENSURE, at(91)));
+    assert!(written(&s).is_empty());
+}
+
+#[test]
+fn a_step_of_the_bootstrap_is_written_only_if_it_lasts() {
+    let written = |seconds: i64| {
+        let mut case = recorded();
+        case.machine["status"] = json!({"initialization": {"provisioned": true}, "ready": true});
+        let mut s = case.read();
+        shown_at(&mut s, 100);
+        let running =
+            || BootstrapStatus { state: BootstrapState::Running { step: 3, steps: 17 }, ignored: Vec::new() };
+        s.steps.take_progress(answered(100, Ok(running())));
+        s.steps.take_progress(answered(100 + seconds, Ok(running())));
+        s.now = at(100 + seconds);
+        let plan = plan(&s);
+        let Some(Action::SetStatus(status)) = plan.actions.into_iter().next() else { panic!("a status") };
+        let mut conditions = status.conditions.into_iter();
+        conditions.find(|it| it.type_ == "BootstrapCompleted").expect("a condition").message
+    };
+    assert_eq!(written(9), "");
+    assert!(written(10).contains("3 of 17"), "{}", written(10));
+}
+
+/// The last look shows the container at that second.
+fn shown_at(s: &mut Snapshot, second: i64) {
+    let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+    s.answers.take_found(Found { by, answered: answered(second, Ok(Sighting::Present(instance()))) });
 }
 
 fn state(state: BootstrapState) -> Option<Answered<BootstrapStatus>> {
