@@ -1,7 +1,7 @@
 //! Shared process logic of the controllers: connect, get the Lease, run, serve HTTP, stop.
 //!
 //! ```text
-//! check the flags -> listen -> connect -> check that the kinds are served -> get the Lease -> start
+//! check the flags -> listen -> ask the engine, if there is one -> connect -> check that the kinds are served -> get the Lease -> start
 //!   -> run until a signal (exit code 0) or until a part ends (1) -> drain calls in flight -> release the Lease
 //! ```
 //!
@@ -9,7 +9,7 @@
 //! call may still take effect.
 //!
 //! The HTTP ports answer from the start, so that liveness probes succeed while the process waits
-//! for its Lease, and scrapers see a process that waits.
+//! for an engine or for its Lease, and scrapers see a process that waits.
 
 mod advice;
 mod clusters;
@@ -52,6 +52,7 @@ pub(crate) use self::ledger::{LEDGER_FILE, open_ledger, read_ledger, resume_ledg
 pub(crate) use self::permissions::Needed;
 pub(crate) use self::secure::{CLIENT_CA_CONFIG_MAP, SecureOptions};
 use self::secure::{FrontDoor, Reviews};
+pub(crate) use self::standby::API_SERVER as WAITS_FOR_API_SERVER;
 
 /// One of the controllers, configured by its flags.
 pub(crate) struct Process<'a> {
@@ -95,6 +96,20 @@ impl Process<'_> {
         self,
         start: impl FnOnce(Clients, ProcessOptions, Option<Leadership>) -> RunningProcess<C>,
     ) -> anyhow::Result<ExitCode> {
+        let nothing = Prerequisite { waits_for: standby::API_SERVER, found: async { Ok(()) } };
+        self.run_after(nothing, |(), clients, options, leadership| start(clients, options, leadership)).await
+    }
+
+    /// Runs the controller after something was found that its start needs. Meanwhile the HTTP port
+    /// answers, and a signal stops the process.
+    ///
+    /// # Errors
+    /// As [`Self::run`], or if the prerequisite cannot be found.
+    pub(crate) async fn run_after<C: Contract, T>(
+        self,
+        prerequisite: Prerequisite<impl Future<Output = anyhow::Result<T>>>,
+        start: impl FnOnce(T, Clients, ProcessOptions, Option<Leadership>) -> RunningProcess<C>,
+    ) -> anyhow::Result<ExitCode> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
         let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
         let (sources, mut control_options) = clusters::sources(self.clusters, &agent)?;
@@ -105,12 +120,16 @@ impl Process<'_> {
         let port = self.port().await?;
         let longest_request = control_options.request_timeout.max(control_options.delete_timeout);
         let at_most = self.longest_call().max(longest_request);
+        let found = tokio::select! {
+            () = stop.next() => return Ok(ExitCode::SUCCESS),
+            found = self.find(prerequisite, &port, &metrics) => found?,
+        };
         let ready = tokio::select! {
             () = stop.next() => return Ok(ExitCode::SUCCESS),
             ready = self.prepare(&port, &sources, control_options, lease, at_most, metrics) => ready?,
         };
         let Ready { clients, options, mut election } = ready;
-        let mut running = start(clients, options, election.leadership.clone());
+        let mut running = start(found, clients, options, election.leadership.clone());
         let mut answering = std::pin::pin!(port.serve(running.inspector()));
         let ended = tokio::select! {
             () = stop.next() => Ok(()),
@@ -162,6 +181,25 @@ impl Process<'_> {
         Ok(Port { listener, door, metrics: metrics_listener(self.metrics).await })
     }
 
+    /// Waits for the prerequisite. Meanwhile the HTTP port reports that the process is alive.
+    async fn find<T>(
+        &self,
+        prerequisite: Prerequisite<impl Future<Output = anyhow::Result<T>>>,
+        port: &Port,
+        metrics: &Metrics,
+    ) -> anyhow::Result<T> {
+        let phase = self.phase(prerequisite.waits_for, metrics);
+        tokio::select! {
+            found = prerequisite.found => found,
+            never = phase.answer(port.listener.as_ref(), &port.door) => match never {},
+            never = phase.answer_metrics(port.metrics.as_ref()) => match never {},
+        }
+    }
+
+    fn phase(&self, awaits: &'static str, metrics: &Metrics) -> standby::Phase {
+        standby::Phase::new(self.component, &self.clusters.namespace, metrics, awaits)
+    }
+
     /// Connects to the clusters and gets the Lease. Meanwhile the HTTP port reports that the
     /// process is alive, and ready as soon as it only waits for the leader to end.
     async fn prepare(
@@ -173,7 +211,7 @@ impl Process<'_> {
         drains_within: Duration,
         metrics: Metrics,
     ) -> anyhow::Result<Ready> {
-        let phase = standby::Phase::new(self.component, &self.clusters.namespace, &metrics);
+        let phase = self.phase(standby::API_SERVER, &metrics);
         let ready = async {
             let mut options = ProcessOptions::new(&self.clusters.namespace, self.component);
             let clients =
@@ -263,6 +301,13 @@ fn told_of_second_signal(left: Drained) -> String {
         "stopped at once by a second signal with {} {calls}, {} {passes} and {} {deletes} in flight, which may still take effect; the lease is not released and will expire",
         left.calls, left.passes, left.deletes
     )
+}
+
+/// Something that the start of a process needs besides its API server.
+pub(crate) struct Prerequisite<F> {
+    /// The state of the process until then, for `/readyz`.
+    pub waits_for: &'static str,
+    pub found: F,
 }
 
 /// Clients and election of a process that can start.

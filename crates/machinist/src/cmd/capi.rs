@@ -14,7 +14,7 @@ use machinist_plan::capi::docker_machine;
 use machinist_plan::capi::mail::SEND_BOUND;
 
 use crate::args::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, ClusterArgs, ClusterFlag, WrongFlags};
-use crate::wiring::{self, LeaseName, Process};
+use crate::wiring::{self, LeaseName, Prerequisite, Process};
 
 /// Namespace of the Lease outside of a pod.
 const LEASE_NAMESPACE: &str = "kube-system";
@@ -27,8 +27,7 @@ pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode
         privileges: args.privileges,
         ..settings.map_err(WrongFlags::new)?
     };
-    let mut options = DockerOptions::new(Arc::new(wiring::docker::provider(settings).await?));
-    options.machines = Arc::new(docker_machine::Options {
+    let machines = Arc::new(docker_machine::Options {
         image: args.node_image_template.clone(),
         bootstrap_timeout: args.bootstrap_timeout,
         ..docker_machine::Options::default()
@@ -36,10 +35,18 @@ pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode
     let provider = Provider {
         component: "capi-docker",
         lease: &args.leader_elect_resource_name,
-        serves: Serves::Docker(options),
+        kinds: Kinds::Docker,
         call_bound: LONGEST_CALL,
     };
-    run(&args.common, provider).await
+    let serves = Prerequisite {
+        waits_for: wiring::docker::WAITS_FOR_ENGINE,
+        found: async {
+            let mut options = DockerOptions::new(Arc::new(wiring::docker::provider(settings).await?));
+            options.machines = machines;
+            Ok(Serves::Docker(options))
+        },
+    };
+    run(&args.common, provider, serves).await
 }
 
 pub(crate) async fn run_mailgun(args: &CapiMailgunArgs) -> anyhow::Result<ExitCode> {
@@ -61,10 +68,14 @@ pub(crate) async fn run_mailgun(args: &CapiMailgunArgs) -> anyhow::Result<ExitCo
     let provider = Provider {
         component: "capi-mailgun",
         lease: &args.leader_elect_resource_name,
-        serves: Serves::Mailgun(options),
+        kinds: Kinds::Mailgun,
         call_bound: SEND_BOUND,
     };
-    run(&args.common, provider).await
+    let serves = Prerequisite {
+        waits_for: wiring::WAITS_FOR_API_SERVER,
+        found: async { Ok(Serves::Mailgun(options)) },
+    };
+    run(&args.common, provider, serves).await
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -82,16 +93,25 @@ fn required(name: &str) -> anyhow::Result<String> {
 struct Provider<'a> {
     component: &'static str,
     lease: &'a str,
-    serves: Serves,
+    kinds: Kinds,
     call_bound: Duration,
 }
 
-async fn run(args: &CapiArgs, provider: Provider<'_>) -> anyhow::Result<ExitCode> {
+/// The kinds that a provider serves.
+#[derive(Clone, Copy)]
+enum Kinds {
+    Docker,
+    Mailgun,
+}
+
+async fn run(
+    args: &CapiArgs,
+    provider: Provider<'_>,
+    serves: Prerequisite<impl Future<Output = anyhow::Result<Serves>>>,
+) -> anyhow::Result<ExitCode> {
     let clusters = clusters(args);
     let namespace = args.leader_elect_resource_namespace.clone().or_else(|| variable("POD_NAMESPACE"));
     let namespace = namespace.unwrap_or_else(|| LEASE_NAMESPACE.to_owned());
-    let core = wiring::core_api_of(&clusters).await?;
-    let options = CapiOptions { serves: provider.serves, core, watch_filter: args.watch_filter.clone() };
     let process = Process {
         component: provider.component,
         resources: &[],
@@ -101,14 +121,22 @@ async fn run(args: &CapiArgs, provider: Provider<'_>) -> anyhow::Result<ExitCode
         lease: LeaseName { namespace: &namespace, name: provider.lease },
         concurrency: args.concurrency,
         leader: &args.leader,
-        permissions: permissions::needed(&options, &args.namespace),
+        permissions: permissions::needed(provider.kinds, &args.namespace),
         metrics: None,
         call_bound: Some(provider.call_bound),
     };
-    tracing::info!(component = provider.component, core = ?options.core, "Serving a Cluster API provider");
+    let options = Prerequisite {
+        waits_for: serves.waits_for,
+        found: async {
+            let serves = serves.found.await?;
+            let core = wiring::core_api_of(&clusters).await?;
+            tracing::info!(component = provider.component, ?core, "Serving a Cluster API provider");
+            Ok(CapiOptions { serves, core, watch_filter: args.watch_filter.clone() })
+        },
+    };
     let sync_period = args.sync_period;
     process
-        .run(|clients, mut common, leadership| {
+        .run_after(options, |options, clients, mut common, leadership| {
             common.resync = sync_period;
             CapiProvider::start(clients, common, options, leadership)
         })

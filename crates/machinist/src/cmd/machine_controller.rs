@@ -9,19 +9,18 @@ use std::time::Duration;
 use anyhow::bail;
 use machinist_controllers::{MachineController, MachineOptions};
 use machinist_driver::Provider;
+use machinist_driver_docker::DockerOptions;
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_plan::mcm::machine::Defaults;
 
 use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName, WrongFlags};
-use crate::wiring::{LeaseName, Process};
+use crate::wiring::{LeaseName, Prerequisite, Process};
 use crate::wiring::{docker, hcloud};
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let (provider, call_bound) = provider(args).await?;
-    let mut options = MachineOptions::new(provider, cluster);
-    options.defaults = Arc::new(defaults(&args.machines));
-    options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
+    let (cloud, call_bound) = cloud(args)?;
+    let provider = Prerequisite { waits_for: docker::WAITS_FOR_ENGINE, found: cloud.provider() };
     let process = Process {
         component: "machine-controller",
         resources: &["machines", "machinesets", "machineclasses"],
@@ -37,15 +36,36 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
     };
     args.compatibility.warn();
     process
-        .run(|clients, common, leadership| MachineController::start(clients, common, options, leadership))
+        .run_after(provider, |provider, clients, common, leadership| {
+            let mut options = MachineOptions::new(provider, cluster);
+            options.defaults = Arc::new(defaults(&args.machines));
+            options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
+            MachineController::start(clients, common, options, leadership)
+        })
         .await
+}
+
+/// A cloud with valid settings.
+enum Cloud {
+    Known(Arc<dyn Provider>),
+    /// An engine whose id must be asked for.
+    Docker(DockerOptions),
+}
+
+impl Cloud {
+    async fn provider(self) -> anyhow::Result<Arc<dyn Provider>> {
+        match self {
+            Self::Known(provider) => Ok(provider),
+            Self::Docker(options) => Ok(Arc::new(docker::provider(options).await?)),
+        }
+    }
 }
 
 /// Returns the cloud, and how long after their start its calls may take effect.
 ///
 /// # Errors
 /// If the settings of the cloud are wrong.
-async fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provider>, Duration)> {
+fn cloud(args: &MachineControllerArgs) -> anyhow::Result<(Cloud, Duration)> {
     if let Some(flag) = args.docker.first_set()
         && args.provider != ProviderName::Docker
     {
@@ -53,18 +73,18 @@ async fn provider(args: &MachineControllerArgs) -> anyhow::Result<(Arc<dyn Provi
     }
     match (args.provider, &args.sim_endpoint) {
         (ProviderName::Sim, Some(endpoint)) => {
-            Ok((Arc::new(SimProvider::at(endpoint.clone())), PROMISES.call_bound))
+            Ok((Cloud::Known(Arc::new(SimProvider::at(endpoint.clone()))), PROMISES.call_bound))
         }
         (ProviderName::Sim, None) => {
             bail!(WrongFlags::new("--sim-endpoint: expected the URL of the simulated cloud"))
         }
         (ProviderName::Hcloud, None) => {
             let provider = hcloud::provider(hcloud::options()?)?;
-            Ok((Arc::new(provider), machinist_driver_hcloud::PROMISES.call_bound))
+            Ok((Cloud::Known(Arc::new(provider)), machinist_driver_hcloud::PROMISES.call_bound))
         }
         (ProviderName::Docker, None) => {
-            let provider = docker::provider(docker::options(&args.docker)?).await?;
-            Ok((Arc::new(provider), machinist_driver_docker::PROMISES.call_bound))
+            let options = docker::options(&args.docker)?;
+            Ok((Cloud::Docker(options), machinist_driver_docker::PROMISES.call_bound))
         }
         (ProviderName::Hcloud | ProviderName::Docker, Some(_)) => {
             bail!(WrongFlags::new("--sim-endpoint: expected only with --provider sim"))

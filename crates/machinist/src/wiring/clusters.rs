@@ -195,7 +195,8 @@ pub(super) async fn wait_until_served(
     }
 }
 
-async fn wait_for_answer(client: &kube::Client, cluster: &str) -> anyhow::Result<()> {
+/// Waits until an API server answers.
+pub(super) async fn wait_for_answer(client: &kube::Client, cluster: &str) -> anyhow::Result<()> {
     let began = tokio::time::Instant::now();
     let mut ask = tokio::time::interval(ASK_EVERY);
     loop {

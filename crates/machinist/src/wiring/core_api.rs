@@ -17,6 +17,7 @@ pub(crate) async fn core_api_of(args: &ClusterArgs) -> anyhow::Result<CoreApi> {
     let agent = format!("machinist-capi/{}", cmd::version::VERSION);
     let (sources, options) = clusters::sources(args, &agent)?;
     let client = connect(&sources.control, &options).await?;
+    clusters::wait_for_answer(&client, "management cluster").await?;
     core_api(&client).await
 }
 

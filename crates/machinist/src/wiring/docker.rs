@@ -8,6 +8,8 @@ use machinist_instance::ErrorKind;
 
 use crate::args::{DockerArgs, WrongFlags};
 
+/// The state of a process before the engine has answered.
+pub(crate) const WAITS_FOR_ENGINE: &str = "the engine has not answered yet; the log has the last error";
 /// Time between two attempts to reach the engine.
 const CONNECT_AGAIN: Duration = Duration::from_secs(5);
 

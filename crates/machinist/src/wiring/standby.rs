@@ -17,6 +17,9 @@ use tokio::net::TcpListener;
 use super::request_metrics;
 use super::secure::FrontDoor;
 
+/// The state of a process that connects.
+pub(crate) const API_SERVER: &str = "the API server has not answered yet";
+
 /// What the process waits for, and what it already knows about itself.
 #[derive(Clone)]
 pub(super) struct Phase(Arc<State>);
@@ -25,15 +28,23 @@ struct State {
     component: &'static str,
     namespace: String,
     metrics: Metrics,
+    /// What the process waits for before it takes part in the election.
+    awaits: &'static str,
     /// Absent until the process takes part in the election.
     leadership: OnceLock<Leadership>,
 }
 
 impl Phase {
-    /// The phase of a process that connects.
-    pub(super) fn new(component: &'static str, namespace: &str, metrics: &Metrics) -> Self {
+    /// The phase of a process that waits for something before it takes part in the election.
+    pub(super) fn new(
+        component: &'static str,
+        namespace: &str,
+        metrics: &Metrics,
+        awaits: &'static str,
+    ) -> Self {
         let (namespace, metrics) = (namespace.to_owned(), metrics.clone());
-        Self(Arc::new(State { component, namespace, metrics, leadership: OnceLock::new() }))
+        let leadership = OnceLock::new();
+        Self(Arc::new(State { component, namespace, metrics, awaits, leadership }))
     }
 
     /// Records that the process takes part in the election for a Lease.
@@ -83,7 +94,7 @@ impl Phase {
 
     fn waits_for(&self) -> &'static str {
         match self.0.leadership.get() {
-            None => "the API server has not answered yet",
+            None => self.0.awaits,
             Some(leadership) if leadership.is_standby() => {
                 "another process leads, and this one waits for its lease"
             }
@@ -108,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_connecting_process_is_alive_and_not_ready() {
-        let phase = Phase::new("manager", "team", &Metrics::default());
+        let phase = Phase::new("manager", "team", &Metrics::default(), API_SERVER);
         let status = |path: &str| phase.respond(path).status();
         assert_eq!(status("/healthz"), StatusCode::OK);
         assert_eq!(status("/livez"), StatusCode::OK);

@@ -194,8 +194,19 @@ pub(crate) async fn client(kubeconfig: &Path) -> kube::Client {
     kube::Client::try_from(config.expect("a usable kubeconfig")).expect("a client")
 }
 
-/// Sends one plain HTTP request.
+/// Sends one plain HTTP request. Its answer must be a success.
 pub(crate) fn call(url: &str, method: &str, path: &str, body: &str) -> Value {
+    let (status, text) = send(url, method, path, body);
+    assert_eq!(status, 200, "{method} {path}: {text}");
+    serde_json::from_str(&text).unwrap_or(Value::String(text))
+}
+
+/// Reads from an HTTP server, and returns the status and the text.
+pub(crate) fn answer(url: &str, path: &str) -> (u16, String) {
+    send(url, "GET", path, "")
+}
+
+fn send(url: &str, method: &str, path: &str, body: &str) -> (u16, String) {
     let address = url.strip_prefix("http://").expect("plain HTTP");
     let mut stream = TcpStream::connect(address).expect("a server listens");
     let length = body.len();
@@ -207,8 +218,8 @@ pub(crate) fn call(url: &str, method: &str, path: &str, body: &str) -> Value {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
-    assert!(head.starts_with("HTTP/1.1 200 "), "{method} {path}: {answer}");
-    serde_json::from_str(body).unwrap_or(Value::String(body.to_owned()))
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), body.to_owned())
 }
 
 /// Returns a port that was free a moment ago.

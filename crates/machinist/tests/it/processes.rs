@@ -10,7 +10,7 @@ use machinist_api::{Machine, MachineDeployment, Phase};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::process::{Ended, Process, Stopped, Up, call, free_port, machinist};
+use crate::process::{Ended, Process, Stopped, Up, answer, call, free_port, machinist};
 
 /// Timeout of every wait, far longer than needed on a slow machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -301,4 +301,32 @@ async fn a_second_signal_stops_a_process_and_its_lease_expires() {
     let lease =
         Api::<Lease>::namespaced(client, NAMESPACE).get("machine-controller").await.expect("the Lease");
     assert!(holder(Some(&lease)).is_some(), "the Lease was released");
+}
+
+/// Before the engine answers, its id is not known, and nothing can be decided.
+#[tokio::test]
+async fn a_process_without_its_engine_is_alive_and_can_be_stopped() {
+    let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let engine = format!("tcp://{}", socket.local_addr().expect("an address"));
+    let port = free_port();
+    let address = format!("127.0.0.1:{port}");
+    for line in [
+        format!("capi-docker --kubeconfig missing.yaml --health-addr {address}"),
+        format!(
+            "machine-controller --provider docker --target-kubeconfig missing.yaml --address 127.0.0.1 --port {port}"
+        ),
+    ] {
+        let process = Process::start(machinist(&line).env("DOCKER_HOST", &engine));
+        // The test acts as an engine that does not answer.
+        let (request, _) = tokio::time::timeout(PATIENCE, socket.accept())
+            .await
+            .expect("the process asks the engine")
+            .expect("accepted");
+        assert_eq!(call(&format!("http://{address}"), "GET", "/healthz", ""), "OK", "{line}");
+        let (status, text) = answer(&format!("http://{address}"), "/readyz");
+        assert_eq!(status, 503, "{line}");
+        assert!(text.contains("the engine has not answered yet"), "{line}: {text}");
+        process.terminate().cleanly();
+        drop(request);
+    }
 }

@@ -1,16 +1,16 @@
 //! The permissions of a Cluster API provider, and the consequence of each that is missing.
 
 use machinist_api::capi::{CORE_GROUP, GROUP};
-use machinist_controllers::capi::{CapiOptions, Serves};
 
+use super::Kinds;
 use crate::wiring::Needed;
 
 const NO_START: &str = "the process does not start its work";
 const NO_WORK: &str = "the process cannot record what it creates, so it creates nothing";
 const NO_STATUS: &str = "Cluster API never learns that the infrastructure is ready";
 
-/// Returns the permissions that these options need. `namespace` is empty for all namespaces.
-pub(super) fn needed(options: &CapiOptions, namespace: &str) -> Vec<Needed> {
+/// Returns the permissions that a provider needs. `namespace` is empty for all namespaces.
+pub(super) fn needed(provider: Kinds, namespace: &str) -> Vec<Needed> {
     let of = |group, resource, verbs, consequence| Needed {
         group,
         resource,
@@ -24,13 +24,13 @@ pub(super) fn needed(options: &CapiOptions, namespace: &str) -> Vec<Needed> {
         of(CORE_GROUP, "machines", &["get", "list", "watch"], NO_START),
         of("", "events", &["create", "patch"], "users see no Events"),
     ];
-    let kinds: [(&str, &str); 2] = match options.serves {
-        Serves::Docker(_) => {
+    let kinds: [(&str, &str); 2] = match provider {
+        Kinds::Docker => {
             all.push(of("", "secrets", &["get"], "no machine gets its bootstrap data, and no Node its id"));
             all.push(of("", "configmaps", &["get"], "templates of load balancers are not used"));
             [("dockerclusters", "dockerclusters/status"), ("dockermachines", "dockermachines/status")]
         }
-        Serves::Mailgun(_) => {
+        Kinds::Mailgun => {
             [("mailgunclusters", "mailgunclusters/status"), ("mailgunmachines", "mailgunmachines/status")]
         }
     };
