@@ -52,6 +52,8 @@ pub struct State {
     pub fails_to_delete: bool,
     /// Whether each bootstrap fails.
     pub bootstrap_fails: bool,
+    /// How often the address of the balancers has changed.
+    pub moves: u8,
     /// Number of calls of any kind.
     pub calls: usize,
 }
@@ -257,14 +259,16 @@ impl Balancers for Engine {
         let mut state = self.called(Work::Exec).await;
         let targets = spec.targets.iter().map(|it| (it.node.clone(), it.weight)).collect();
         state.balancers.insert(spec.name.clone(), (spec.clone(), targets));
-        Ok(Progress::Done(Ensured { balancer: shown(spec), notes: Vec::new() }))
+        Ok(Progress::Done(Ensured { balancer: shown(spec, state.moves), notes: Vec::new() }))
     }
     async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
         let state = self.called(Work::Request).await;
-        Ok(state.balancers.values().find(|(spec, _)| spec.key == which.key).map(|(spec, _)| shown(spec)))
+        let mut found = state.balancers.values().filter(|(spec, _)| spec.key == which.key);
+        Ok(found.next().map(|(spec, _)| shown(spec, state.moves)))
     }
     async fn list(&self) -> Result<Vec<Balancer>, Error> {
-        Ok(self.called(Work::Request).await.balancers.values().map(|(spec, _)| shown(spec)).collect())
+        let state = self.called(Work::Request).await;
+        Ok(state.balancers.values().map(|(spec, _)| shown(spec, state.moves)).collect())
     }
     async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
         self.called(Work::Delete).await.balancers.retain(|_, (spec, _)| spec.key != which.key);
@@ -272,13 +276,16 @@ impl Balancers for Engine {
     }
 }
 
-fn shown(spec: &BalancerSpec) -> Balancer {
+fn shown(spec: &BalancerSpec, moves: u8) -> Balancer {
     Balancer {
         id: spec.name.clone(),
         native_id: None,
         key: Some(spec.key.clone()),
         name: spec.name.clone(),
-        ingress: vec![Ingress::Ip { address: IpAddr::V4(Ipv4Addr::new(172, 18, 0, 2)), is_proxy: false }],
+        ingress: vec![Ingress::Ip {
+            address: IpAddr::V4(Ipv4Addr::new(172, 18, 0, 2 + moves)),
+            is_proxy: false,
+        }],
         ports: spec.listeners.iter().map(|it| it.port).collect(),
         host_ports: [(6443, 32770)].into(),
         targets: spec.targets.iter().map(|it| it.instance.clone()).collect(),

@@ -9,10 +9,12 @@ use machinist_api::capi::constants::{DOCKER_CLUSTER_FINALIZER, SECRET_VALUE};
 use machinist_core::{Answered, Call, Known};
 use machinist_driver::Driver;
 use machinist_instance::{Error, ErrorKind, Progress};
+use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
 use machinist_plan::capi::docker_cluster::{
-    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot, plan,
+    ADDRESS_CHANGED, Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot,
+    address_change, plan,
 };
 use machinist_plan::facts::{DockerClusterFacts, DockerMachineFacts};
 use machinist_runtime::{Kind, Observed, Stop};
@@ -81,7 +83,12 @@ impl Kind<Capi> for DockerClusters {
             Action::Claim(claim) => write.patch::<DockerClusterFacts>(patch::claim(object, &claim)).await,
             Action::SetStatus(status) => {
                 let patch = patch::status(object, s.docker.status.as_ref(), &*status);
-                write.patch_status::<DockerClusterFacts>(patch).await
+                write.patch_status::<DockerClusterFacts>(patch).await?;
+                if let Some(message) = address_change(s.docker.status.as_ref(), &status) {
+                    let reference = reference("DockerCluster", object);
+                    runtime.recorder.record(&reference, EventType::Warning, ADDRESS_CHANGED, message);
+                }
+                Ok(())
             }
             Action::SetEndpoint(endpoint) => {
                 let read = s.docker.spec.control_plane_endpoint.as_ref();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use machinist_apiserver::{Config, Identity, Server};
@@ -235,6 +235,30 @@ async fn the_load_balancer_outlives_the_control_plane() {
     assert!(docker.machine("c-cp").await.is_null());
     assert!(docker.world.get("DockerCluster", "c").await.is_null());
     assert!(docker.engine.state().balancers.is_empty());
+}
+
+/// The endpoint is in certificates and kubeconfigs, so it never changes.
+#[tokio::test(start_paused = true)]
+async fn a_load_balancer_with_another_address_is_reported() {
+    let docker = Docker::new().await;
+    let _running = docker.start();
+    docker.with_machines().await;
+    docker.engine.state().moves = 1;
+    docker.world.settle(60).await;
+    let cluster = docker.world.get("DockerCluster", "c").await;
+    let changed = ("False".to_owned(), "AddressChanged".to_owned());
+    assert_eq!(condition(&cluster, "LoadBalancerAvailable"), changed, "{cluster}");
+    assert_eq!(cluster["spec"]["controlPlaneEndpoint"]["host"], "172.18.0.2");
+    assert_eq!(cluster["status"]["initialization"]["provisioned"], true, "provisioned stays true");
+    let events: Api<Event> = Api::namespaced(docker.world.user.clone(), NAMESPACE);
+    let events = events.list(&Default::default()).await.expect("a list").items;
+    let events: Vec<_> = events.iter().filter(|it| it.reason.as_deref() == Some("AddressChanged")).collect();
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].count.unwrap_or(1), 1, "one Event, although the state lasts");
+    docker.engine.state().moves = 0;
+    docker.world.settle(30).await;
+    let cluster = docker.world.get("DockerCluster", "c").await;
+    assert_eq!(condition(&cluster, "LoadBalancerAvailable").0, "True", "{cluster}");
 }
 
 /// K04: even the empty value of the annotation means that another program manages the object.

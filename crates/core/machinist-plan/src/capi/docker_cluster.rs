@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::capi::constants::conditions::LOAD_BALANCER_AVAILABLE;
 use machinist_api::capi::{
-    DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
+    Condition, DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
 };
 use machinist_core::{Answered, Call, Known, Process, Step, plus, retry_after};
 use machinist_instance::{
@@ -39,6 +39,8 @@ pub const DELETE_BALANCER: Call = Call::change("delete the load balancer of the 
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 /// Time between two questions whether the engine has carried out a change.
 const WORKING_AGAIN: Duration = Duration::from_secs(1);
+/// Reason of a load balancer without the address of the endpoint, in the condition and the Event.
+pub const ADDRESS_CHANGED: &str = "AddressChanged";
 /// Kind, for the condition Paused.
 const KIND: &str = "DockerCluster";
 
@@ -307,8 +309,23 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
         );
         return Plan::act(Action::SetEndpoint(Endpoint { host, port }), why);
     }
-    let report =
-        Report::yes(LOAD_BALANCER_AVAILABLE, "Available").in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info");
+    let (report, plan) = match has_moved(s, &read.host, &addresses) {
+        false => {
+            let report = Report::yes(LOAD_BALANCER_AVAILABLE, "Available");
+            (report.in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info"), Plan::idle(Why::settled()))
+        }
+        true => {
+            let reason = CapiReason::BalancerAddressChanged {
+                endpoint: read.host.clone(),
+                addresses: addresses.join(", "),
+            };
+            let report = Report::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, reason.to_string());
+            let name = &ensured.balancer.name;
+            let fix = format!("give container {name} the address of the endpoint again");
+            let report = report.in_v1(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, "Error");
+            (report, Plan::idle(Why::new(reason, Step::Fix(fix))))
+        }
+    };
     let domains = &s.docker.failure_domains;
     let listed = s.domains_are_listed;
     let backends = targets(&s.machines).into_iter().map(|target| target.node).collect();
@@ -318,13 +335,37 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
         host_port: read.port().and_then(|port| ensured.balancer.host_ports.get(&port).copied()),
         backends,
     };
-    with_summary(s, Plan::idle(Why::settled()), report, |status| {
+    with_summary(s, plan, report, |status| {
         status.ready = Some(true);
         status.initialization = Some(Initialization { provisioned: Some(true) });
         status.failure_domains =
             if listed { FailureDomain::to_list(domains) } else { FailureDomain::to_map(domains) };
         status.load_balancer = Some(balancer);
     })
+}
+
+/// Whether the load balancer lost the address that certificates and kubeconfigs contain. The
+/// endpoint never changes. A user may have set it to an address outside of the engine, so only an
+/// address that the load balancer had before counts.
+fn has_moved(s: &Snapshot, endpoint: &str, addresses: &[String]) -> bool {
+    let Some(status) = &s.docker.status else { return false };
+    let was_there =
+        status.load_balancer.as_ref().is_some_and(|shown| shown.ips.iter().any(|ip| ip == endpoint));
+    let is_known = status
+        .conditions
+        .iter()
+        .any(|shown| shown.type_ == LOAD_BALANCER_AVAILABLE && shown.reason == ADDRESS_CHANGED);
+    (was_there || is_known) && !addresses.iter().any(|address| address == endpoint)
+}
+
+/// Returns the message about an address that has moved, if the new status is the first to report it.
+pub fn address_change<'n>(
+    old: Option<&DockerClusterStatus>,
+    new: &'n DockerClusterStatus,
+) -> Option<&'n str> {
+    let is_change = |shown: &&Condition| shown.reason == ADDRESS_CHANGED;
+    let is_new = !old.is_some_and(|old| old.conditions.iter().any(|shown| is_change(&shown)));
+    new.conditions.iter().find(is_change).filter(|_| is_new).map(|shown| shown.message.as_str())
 }
 
 fn address(ingress: &Ingress) -> String {

@@ -146,6 +146,13 @@ pub enum CapiReason {
     },
     /// The load balancer has no address.
     BalancerWithoutAddress,
+    /// The load balancer no longer has the address of the endpoint.
+    BalancerAddressChanged {
+        /// The address of the endpoint.
+        endpoint: String,
+        /// The addresses of the load balancer.
+        addresses: String,
+    },
     /// Machines of the cluster exist, so its load balancer is kept.
     MachinesRemain {
         /// Number of machines.
@@ -210,6 +217,7 @@ impl ContractReason for CapiReason {
             Self::NodeIdMismatch { .. } => "NodeIdMismatch",
             Self::BalancerWorking { .. } => "BalancerWorking",
             Self::BalancerWithoutAddress => "BalancerWithoutAddress",
+            Self::BalancerAddressChanged { .. } => "BalancerAddressChanged",
             Self::MachinesRemain { .. } => "MachinesRemain",
             Self::ContainerLeaving { .. } => "ContainerLeaving",
             Self::AbsenceNotProven => "AbsenceNotProven",
@@ -281,6 +289,9 @@ impl fmt::Display for CapiReason {
                 write!(f, "waiting for the engine to change the load balancer: {change}")
             }
             Self::BalancerWithoutAddress => f.write_str("the load balancer has no address"),
+            Self::BalancerAddressChanged { endpoint, addresses } => {
+                write!(f, "the endpoint is {endpoint}, but the load balancer now has {addresses}")
+            }
             Self::MachinesRemain { machines: 1 } => {
                 f.write_str("the load balancer is kept, because one machine of the cluster exists")
             }

@@ -78,6 +78,9 @@ rows! {
         C::BalancerWorking { change: "pulling image kindest/haproxy:v20230606-42a2262b".into() },
     ];
     BALANCER: R::Contract(C::BalancerWithoutAddress) => [C::BalancerWithoutAddress];
+    BALANCER: R::Contract(C::BalancerAddressChanged { .. }) => [
+        C::BalancerAddressChanged { endpoint: "172.18.0.2".into(), addresses: "172.18.0.7".into() },
+    ];
 
     DELETION: R::Contract(C::MachinesRemain { .. }) => [
         C::MachinesRemain { machines: 3 },
