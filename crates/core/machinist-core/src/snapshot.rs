@@ -193,14 +193,19 @@ impl Answers {
         Some((call, since, if now < bound { bound } else { plus(now, SLOT_AWAITED) }))
     }
 
-    /// Stores an answer. Counts consecutive failures and remembers the fingerprint of the inputs.
+    /// Stores an answer. Counts consecutive failures and remembers the fingerprint of the inputs. A
+    /// call that waits for work of the cloud has not failed.
     pub fn take<T>(
         &mut self,
         inputs: u64,
         answered: Answered<T>,
         remember: impl FnOnce(&mut Self, Answered<T>),
     ) {
-        self.failures = if answered.answer.is_ok() { 0 } else { self.failures.saturating_add(1) };
+        self.failures = match &answered.answer {
+            Ok(_) => 0,
+            Err(error) if error.is_in_progress() => self.failures,
+            Err(_) => self.failures.saturating_add(1),
+        };
         self.inputs = Some(inputs);
         remember(self, answered);
     }

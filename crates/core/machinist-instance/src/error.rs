@@ -21,12 +21,62 @@ pub struct Error {
     pub kind: ErrorKind,
     /// The message for people. It never contains a secret, and no code parses it.
     pub message: String,
+    /// More about the state of the cloud.
+    #[serde(default, skip_serializing_if = "Circumstance::is_unknown")]
+    pub circumstance: Circumstance,
+}
+
+/// The state of the cloud that an error reveals. A caller may repeat the call sooner, or report it
+/// more precisely.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum Circumstance {
+    /// Nothing is known.
+    #[default]
+    Unknown,
+    /// The cloud works on something that the call needs, for example a download. The call succeeds
+    /// after that, so it has not failed.
+    InProgress,
+    /// Nothing listens at the address of the cloud's API.
+    Closed,
+}
+
+impl Circumstance {
+    fn is_unknown(&self) -> bool {
+        *self == Self::Unknown
+    }
 }
 
 impl Error {
     /// Creates an error.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into() }
+        Self { kind, message: message.into(), circumstance: Circumstance::Unknown }
+    }
+
+    /// Creates the answer of a call that must wait for work of the cloud. The call had no effect,
+    /// and is repeated.
+    ///
+    /// ```
+    /// use machinist_instance::Error;
+    ///
+    /// assert!(Error::in_progress("pulling image a").is_in_progress());
+    /// ```
+    pub fn in_progress(message: impl Into<String>) -> Self {
+        Self { circumstance: Circumstance::InProgress, ..Self::new(ErrorKind::Unavailable, message) }
+    }
+
+    /// Creates the error of a call that nothing has accepted.
+    pub fn closed(message: impl Into<String>) -> Self {
+        Self { circumstance: Circumstance::Closed, ..Self::new(ErrorKind::Unavailable, message) }
+    }
+
+    /// Whether the call only waits for work of the cloud.
+    pub fn is_in_progress(&self) -> bool {
+        self.circumstance == Circumstance::InProgress
+    }
+
+    /// Whether nothing listens at the address of the cloud's API.
+    pub fn is_closed(&self) -> bool {
+        self.circumstance == Circumstance::Closed
     }
 
     /// Creates the error for an optional call that the driver does not implement.

@@ -26,7 +26,7 @@ pub use bootstrap::{
     BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState, BootstrapStatus,
     Readiness,
 };
-pub use error::{Error, ErrorKind};
+pub use error::{Circumstance, Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NativeId, NodeName, ProviderId, RecordedId};
 pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, Scope, Sighting};
 pub use mail::Envelope;

@@ -229,7 +229,7 @@ impl Account {
         if !self.images.ensure(&provider_spec.image, self.options.pulls_images).await? {
             let text =
                 format!("the engine pulls image {}; creation continues after that", provider_spec.image);
-            return Err(Error::new(ErrorKind::Unavailable, text));
+            return Err(Error::in_progress(text));
         }
         let network = request::network(&provider_spec, &self.options);
         let subnet = self.options.subnet_of(network);

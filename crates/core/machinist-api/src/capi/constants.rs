@@ -10,14 +10,10 @@ pub const WATCH_FILTER_LABEL: &str = "cluster.x-k8s.io/watch-filter";
 pub const PAUSED_ANNOTATION: &str = "cluster.x-k8s.io/paused";
 /// Annotation of infrastructure that another program manages. Its value has no meaning.
 pub const MANAGED_BY_ANNOTATION: &str = "cluster.x-k8s.io/managed-by";
-/// Annotation of a dry run of the topology controller.
-pub const DRY_RUN_ANNOTATION: &str = "topology.cluster.x-k8s.io/dry-run";
 /// Label of a CRD with its versions that keep the contract v1beta1.
 pub const CONTRACT_V1BETA1_LABEL: &str = "cluster.x-k8s.io/v1beta1";
 /// Label of a CRD with its versions that keep the contract v1beta2.
 pub const CONTRACT_V1BETA2_LABEL: &str = "cluster.x-k8s.io/v1beta2";
-/// Label with the provider of an object that clusterctl installed.
-pub const PROVIDER_LABEL: &str = "cluster.x-k8s.io/provider";
 /// Label of the objects that clusterctl manages. Its value is empty.
 pub const CLUSTERCTL_LABEL: &str = "clusterctl.cluster.x-k8s.io";
 
@@ -25,8 +21,6 @@ pub const CLUSTERCTL_LABEL: &str = "clusterctl.cluster.x-k8s.io";
 pub const DOCKER_CLUSTER_FINALIZER: &str = "dockercluster.infrastructure.cluster.x-k8s.io";
 /// Finalizer of a DockerMachine.
 pub const DOCKER_MACHINE_FINALIZER: &str = "dockermachine.infrastructure.cluster.x-k8s.io";
-/// Finalizer of a MailgunMachine.
-pub const MAILGUN_MACHINE_FINALIZER: &str = "mailgunmachine.infrastructure.cluster.x-k8s.io";
 
 /// Annotation with the key of an instance or a load balancer: `<namespace>/<name>/<uid>` of the
 /// object when it was claimed. The key survives `clusterctl move`, after which the object has
@@ -47,9 +41,7 @@ pub const SENT_AT_ANNOTATION: &str = "machinist.dev/sent-at";
 /// Annotation with which a user asks for a mail to be sent again after an uncertain outcome.
 pub const RESEND_ANNOTATION: &str = "machinist.dev/resend";
 
-/// Type of Secrets with bootstrap data and kubeconfigs.
-pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";
-/// Key of the content in such a Secret.
+/// Key of the content in a Secret with bootstrap data or a kubeconfig.
 pub const SECRET_VALUE: &str = "value";
 /// Key of the format of bootstrap data.
 pub const SECRET_FORMAT: &str = "format";
@@ -75,6 +67,10 @@ pub mod conditions {
     pub const PRELOADED_IMAGES_READY: &str = "PreLoadedImagesReady";
     /// Whether the bootstrap commands have ended successfully.
     pub const BOOTSTRAP_COMPLETED: &str = "BootstrapCompleted";
+    /// Whether the Node has the provider id of the machine. Only written after a problem.
+    pub const NODE_INITIALIZED: &str = "NodeInitialized";
+    /// Reason of a condition: nothing listens at the address of the engine.
+    pub const ENGINE_CLOSED: &str = "EngineClosed";
     /// Name of the condition about the bootstrap in the contract v1beta1.
     pub const BOOTSTRAP_EXEC_SUCCEEDED: &str = "BootstrapExecSucceeded";
     /// Whether the mail with the request was accepted.

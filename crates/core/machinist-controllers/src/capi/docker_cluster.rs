@@ -159,9 +159,14 @@ async fn balancer_template(config_maps: &Api<ConfigMap>, name: &str) -> Result<S
     })
 }
 
-/// Returns the number of consecutive failures after an answer.
+/// Returns the number of consecutive failures after an answer. A call that waits for work of the
+/// engine has not failed.
 pub(super) fn next_failures<T>(failures: u32, answer: &Result<T, Error>) -> u32 {
-    if answer.is_ok() { 0 } else { failures.saturating_add(1) }
+    match answer {
+        Ok(_) => 0,
+        Err(error) if error.is_in_progress() => failures,
+        Err(_) => failures.saturating_add(1),
+    }
 }
 
 /// Returns the machines of a cluster, by their label.
@@ -225,7 +230,6 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         subject: uid,
         key: Key::DockerCluster(id),
         call,
-        bound: engine::LONG_CALL,
         begins_by: None,
         still_wanted: wanted,
         remember,

@@ -327,7 +327,6 @@ impl Asking<'_> {
             subject: uid,
             key: Key::DockerMachine(id),
             call,
-            bound: Duration::ZERO,
             begins_by,
             still_wanted: wanted,
             remember,

@@ -19,13 +19,11 @@ const ENGINE: &str = "engine";
 /// Assumed promises of an engine that cannot be opened.
 const CAUTIOUS: Promises = Promises {
     visible_within: Duration::from_secs(60),
-    call_bound: Duration::from_secs(60),
+    call_bound: Duration::from_secs(80),
     create: CreateGuarantee::FindThenCreate,
     rate: None,
     keys: KeyTag::Fixed,
 };
-/// The longest time of a call that changes a load balancer.
-pub(super) const LONG_CALL: Duration = Duration::from_secs(60);
 
 /// Opens the engine. The socket of an engine needs no credential.
 pub(super) fn open(runtime: &Runtime) -> Result<Opened, Error> {
@@ -57,8 +55,6 @@ pub(super) struct Start<T> {
     /// The key that the answer wakes.
     pub key: Key,
     pub call: Call,
-    /// The longest time that the call may take, if it is longer than a call for one instance.
-    pub bound: Duration,
     /// The last moment at which the call may begin.
     pub begins_by: Option<jiff::Timestamp>,
     /// Whether the object still needs the call when the call gets its slot.
@@ -76,9 +72,9 @@ pub(super) fn start<T: Send + 'static, F>(
 where
     F: Future<Output = Result<T, Error>> + Send + 'static,
 {
-    let Start { subject, key, call, bound, begins_by, still_wanted, remember } = start;
+    let Start { subject, key, call, begins_by, still_wanted, remember } = start;
     let Ok(opened) = open(runtime) else { return Err(Stop::NotNow("the engine cannot be opened")) };
-    let (account, bound) = (opened.account.clone(), opened.promises().call_bound.max(bound));
+    let (account, bound) = (opened.account.clone(), opened.promises().call_bound);
     let made = made(opened.driver.clone());
     runtime.ask::<T>(Ask { subject, key, call, account, bound, begins_by, still_wanted, remember }, made)
 }

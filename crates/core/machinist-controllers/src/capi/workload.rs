@@ -14,6 +14,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Api, Client, Config};
 use machinist_api::capi::constants::SECRET_VALUE;
 use machinist_core::{Answered, Call};
+use machinist_driver::may_change;
 use machinist_instance::{AccountId, Error, ErrorKind, ProviderId};
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::docker_machine::NodeSeen;
@@ -140,8 +141,11 @@ async fn complete_now(runtime: &Runtime, completion: &Completion) -> Result<Node
         let parsed = serde_json::from_value(patch);
         parsed.map(Patch::<()>::Json).map_err(|_| Error::new(ErrorKind::Bug, "an invalid patch of a Node"))
     };
+    // The Node was read a moment ago, but another process may lead by now.
+    may_change()?;
     if let Some(status) = status {
         nodes.patch_status(&completion.node, &params, &json(status)?).await.map_err(failed)?;
+        may_change()?;
     }
     nodes.patch(&completion.node, &params, &json(spec)?).await.map_err(failed)?;
     Ok(NodeSeen::Complete)

@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::capi::constants::conditions::LOAD_BALANCER_AVAILABLE;
+use machinist_api::capi::constants::conditions::{ENGINE_CLOSED, LOAD_BALANCER_AVAILABLE};
 use machinist_api::capi::{
     Condition, DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
 };
-use machinist_core::{Answered, Call, Known, Process, Step, plus, retry_after};
+use machinist_core::{Answered, Call, Known, Process, Step, plus};
 use machinist_instance::{
     AccountId, BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, Error,
     Ingress, Listener, NativeId, Progress, ProviderId, TransportProtocol,
@@ -27,7 +27,7 @@ use machinist_instance::{
 
 use super::conditions::{self, Report};
 use super::gates::{self, Claim};
-use super::{CapiReason, Plan, Reason, Why};
+use super::{CapiReason, Plan, Reason, Why, retry};
 use crate::facts::{ClusterFacts, DockerClusterFacts};
 
 /// Creates or updates the load balancer.
@@ -41,6 +41,8 @@ const COMPARE_EVERY: Duration = Duration::from_secs(10);
 const WORKING_AGAIN: Duration = Duration::from_secs(1);
 /// Reason of a load balancer without the address of the endpoint, in the condition and the Event.
 pub const ADDRESS_CHANGED: &str = "AddressChanged";
+/// Reason of a load balancer that is not as wanted.
+const NOT_AVAILABLE: &str = "NotAvailable";
 /// Kind, for the condition Paused.
 const KIND: &str = "DockerCluster";
 
@@ -217,17 +219,18 @@ fn ensure(s: &Snapshot, cluster: &ClusterFacts) -> Plan<Action> {
             }
             let reason = CapiReason::BalancerWorking { change: change.clone() };
             let plan = Plan::until(due, wait(reason, "the load balancer is ready").why);
-            unavailable(s, plan, change.clone())
+            unavailable(s, plan, NOT_AVAILABLE, change.clone())
         }
         Err(_) if *last != inputs => call(),
         Err(error) => {
-            let retry = retry_after(error.kind, s.answers.failures, Duration::from_secs(30));
+            let retry = retry::again_after(error, s.answers.failures);
             let retry_at = plus(answered.ended, retry);
             if retry_at <= s.now {
                 return call();
             }
             let plan = Plan::until(retry_at, failed(ENSURE_BALANCER, error, s.answers.failures, retry_at));
-            unavailable(s, plan, error.message.clone())
+            let reason = if error.is_closed() { ENGINE_CLOSED } else { NOT_AVAILABLE };
+            unavailable(s, plan, reason, error.message.clone())
         }
     }
 }
@@ -297,7 +300,8 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
     let Some(host) = addresses.first() else {
         let reason = CapiReason::BalancerWithoutAddress;
         let message = reason.to_string();
-        return unavailable(s, wait(reason, "the engine gives it an address"), message);
+        let plan = wait(reason, "the engine gives it an address");
+        return unavailable(s, plan, NOT_AVAILABLE, message);
     };
     let read = s.docker.spec.control_plane_endpoint.clone().unwrap_or_default();
     if !read.is_valid() {
@@ -311,7 +315,8 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
     }
     let (report, plan) = match has_moved(s, &read.host, &addresses) {
         false => {
-            let report = Report::yes(LOAD_BALANCER_AVAILABLE, "Available");
+            let mut report = Report::yes(LOAD_BALANCER_AVAILABLE, "Available");
+            report.message = notes(ensured);
             (report.in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info"), Plan::idle(Why::settled()))
         }
         true => {
@@ -328,7 +333,9 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
     };
     let domains = &s.docker.failure_domains;
     let listed = s.domains_are_listed;
-    let backends = targets(&s.machines).into_iter().map(|target| target.node).collect();
+    // The driver leaves out a container that does not run. Its machine must not bootstrap yet.
+    let is_there = |target: &BalancerTarget| ensured.balancer.targets.contains(&target.instance);
+    let backends = targets(&s.machines).into_iter().filter(is_there).map(|target| target.node).collect();
     let balancer = LoadBalancerStatus {
         container_name: Some(ensured.balancer.name.clone()),
         ips: addresses,
@@ -342,6 +349,13 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
             if listed { FailureDomain::to_list(domains) } else { FailureDomain::to_map(domains) };
         status.load_balancer = Some(balancer);
     })
+}
+
+/// Returns what the driver wants users to know about a load balancer, in one order.
+fn notes(ensured: &Ensured) -> String {
+    let mut notes: Vec<&str> = ensured.notes.iter().map(|note| note.message.as_str()).collect();
+    notes.sort_unstable();
+    notes.join("\n")
 }
 
 /// Whether the load balancer lost the address that certificates and kubeconfigs contain. The
@@ -375,8 +389,8 @@ fn address(ingress: &Ingress) -> String {
     }
 }
 
-fn unavailable(s: &Snapshot, plan: Plan<Action>, message: String) -> Plan<Action> {
-    let report = Report::no(LOAD_BALANCER_AVAILABLE, "NotAvailable", message).in_v1(
+fn unavailable(s: &Snapshot, plan: Plan<Action>, reason: &'static str, message: String) -> Plan<Action> {
+    let report = Report::no(LOAD_BALANCER_AVAILABLE, reason, message).in_v1(
         LOAD_BALANCER_AVAILABLE,
         "LoadBalancerProvisioningFailed",
         "Warning",
@@ -448,7 +462,7 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
             }
         }
         Err(error) => {
-            let retry = retry_after(error.kind, s.answers.failures, Duration::from_secs(30));
+            let retry = retry::again_after(error, s.answers.failures);
             let retry_at = plus(last.ended, retry);
             match retry_at <= s.now {
                 true => call(),

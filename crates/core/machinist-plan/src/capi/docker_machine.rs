@@ -27,8 +27,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machinist_api::capi::constants::conditions::ENGINE_CLOSED;
 use machinist_api::capi::{DockerMachineStatus, constants};
-use machinist_core::{Answered, Answers, Call, Known, Permit, Process, Step, plus, retry_after};
+use machinist_core::{Answered, Answers, Call, Known, Permit, Process, Step, plus};
 use machinist_instance::{
     AccountId, BootstrapStatus, Error, Instance, InstanceRef, InstanceSpec, NativeId, NodeName, Power,
     Progress, ProviderId, Readiness, RecordedId, Sighting, UserData,
@@ -36,9 +37,9 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use self::bootstrap::after_provision;
-use self::status::{Container, Depth, with_lasting_status, with_status};
+use self::status::{Container, Depth, with_lasting_status, with_status, with_unknown_container};
 use super::gates::{self, Claim};
-use super::{CapiReason, Plan, Reason, Why, conditions};
+use super::{CapiReason, Plan, Reason, Why, conditions, retry};
 use crate::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
 
 pub use self::bootstrap::NodeSeen;
@@ -65,6 +66,8 @@ const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_millis(300), Duratio
 const OBSERVE_FRACTION: u32 = 3;
 /// A state that usually ends soon is written to the status after it has lasted this long.
 const LASTING: Duration = Duration::from_secs(10);
+/// An engine that has refused this many looks in a row is not only being restarted.
+const RESTARTS_WITHIN: u32 = 2;
 /// Longest host name.
 const LONGEST_NAME: usize = 63;
 
@@ -415,14 +418,21 @@ impl Work<'_> {
                 None => self.started(instance),
             },
             Some((Err(error), ended)) => {
-                let retry_at =
-                    plus(ended, retry_after(error.kind, s.answers.failures, Duration::from_secs(30)));
+                let retry_at = plus(ended, retry::again_after(error, s.answers.failures));
                 if retry_at <= s.now {
                     return self.ensure();
                 }
-                let plan = Plan::until(retry_at, failed(Call::ENSURE, error, s.answers.failures, retry_at));
-                let container = Container::Failed("NotProvisioned", error.message.clone());
-                with_status(s, plan, container, Depth::Nothing)
+                let why = match error.is_in_progress() {
+                    true => {
+                        let missing = error.message.clone();
+                        wait(CapiReason::ContainerStarting { missing }, "the engine creates the container")
+                            .why
+                    }
+                    false => failed(Call::ENSURE, error, s.answers.failures, retry_at),
+                };
+                let reason = if error.is_closed() { ENGINE_CLOSED } else { "NotProvisioned" };
+                let container = Container::Failed(reason, error.message.clone());
+                with_status(s, Plan::until(retry_at, why), container, Depth::Nothing)
             }
             None => self.ensure(),
         }
@@ -518,11 +528,15 @@ impl Work<'_> {
                 with_status(s, plan, Container::Deleted(message), Depth::Nothing)
             }
             Err(error) => {
-                let retry = retry_after(error.kind, s.answers.failures, Duration::from_secs(30));
-                let retry_at = plus(seen.ended, retry);
-                match retry_at <= s.now {
+                let retry_at = plus(seen.ended, retry::again_after(error, s.answers.failures));
+                let plan = match retry_at <= s.now {
                     true => look(),
                     false => Plan::until(retry_at, failed(Call::FIND, error, s.answers.failures, retry_at)),
+                };
+                // A restart of the engine takes a moment, and its containers may run on.
+                match error.is_closed() && RESTARTS_WITHIN <= s.answers.failures {
+                    true => with_unknown_container(s, plan, error.message.clone()),
+                    false => plan,
                 }
             }
         }
@@ -620,7 +634,7 @@ impl Work<'_> {
         again: impl FnOnce() -> Action,
     ) -> Plan<Action> {
         let s = self.s;
-        let retry_at = plus(ended, retry_after(error.kind, s.steps.failures, Duration::from_secs(30)));
+        let retry_at = plus(ended, retry::again_after(error, s.steps.failures));
         match retry_at <= s.now {
             true => Plan::act(again(), Why::new(Reason::Calling(call), Step::Expect("the engine answers"))),
             false => Plan::until(retry_at, failed(call, error, s.steps.failures, retry_at)),

@@ -8,6 +8,7 @@
 //! gates              owner, pause, claim: what comes before any work
 //! conditions         conditions in both formats, and their summary
 //! kubeconfig, node   access to a workload cluster, and the Node of a container
+//! retry              when a failed call of the engine is repeated
 //! ```
 //!
 //! Core controllers (Cluster, Machine) and the providers only share API objects. So a decision
@@ -26,6 +27,7 @@ pub mod mail;
 pub mod mailgun_cluster;
 pub mod mailgun_machine;
 pub mod node;
+mod retry;
 mod why;
 
 pub use gates::{Claim, is_paused};

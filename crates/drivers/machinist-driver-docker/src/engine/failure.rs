@@ -58,6 +58,8 @@ impl From<Failure> for Error {
 pub(crate) enum NoAnswer {
     /// No engine accepts connections. The request was not sent.
     NoEngine(String),
+    /// The address accepts no connection in time. The request was not sent.
+    Slow(String),
     /// This process may not use the socket. The request was not sent.
     NotPermitted(String),
     /// The request may have reached the engine.
@@ -66,7 +68,8 @@ pub(crate) enum NoAnswer {
 
 pub(crate) fn no_answer(nature: Nature, call: &str, lost: NoAnswer) -> Failure {
     match lost {
-        NoAnswer::NoEngine(text) => Failure::new(ErrorKind::Unavailable, format!("{call}: {text}")),
+        NoAnswer::NoEngine(text) => Failure { error: Error::closed(format!("{call}: {text}")), status: None },
+        NoAnswer::Slow(text) => Failure::new(ErrorKind::Unavailable, format!("{call}: {text}")),
         NoAnswer::NotPermitted(text) => Failure::new(ErrorKind::Denied, format!("{call}: {text}")),
         NoAnswer::Lost(text) => Failure::new(unknown_effect(nature), format!("{call}: {text}")),
     }
@@ -149,6 +152,8 @@ mod tests {
         assert_eq!(kind(Nature::Changes, lost()), ErrorKind::Ambiguous);
         assert_eq!(kind(Nature::Reads, lost()), ErrorKind::Unavailable);
         assert_eq!(kind(Nature::Changes, refused()), ErrorKind::Unavailable);
+        assert!(no_answer(Nature::Reads, "GET /x", refused()).error.is_closed());
+        assert!(!no_answer(Nature::Reads, "GET /x", lost()).error.is_closed(), "a slow engine");
         assert_eq!(kind(Nature::Reads, NoAnswer::NotPermitted(String::new())), ErrorKind::Denied);
     }
 

@@ -213,7 +213,7 @@ impl Engine {
             Ok(Err(error)) => {
                 return Err(NoAnswer::NoEngine(format!("no engine answers at {}: {error}", self.address)));
             }
-            Err(_) => return Err(NoAnswer::NoEngine(format!("cannot connect to {}", self.address))),
+            Err(_) => return Err(NoAnswer::Slow(format!("cannot connect to {}", self.address))),
         };
         let broke =
             |error: hyper::Error| NoAnswer::Lost(format!("the connection to the engine broke: {error}"));

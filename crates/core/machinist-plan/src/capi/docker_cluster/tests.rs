@@ -3,7 +3,7 @@
 mod rows;
 
 use machinist_api::capi::DockerCluster;
-use machinist_instance::{CreateGuarantee, ErrorKind, KeyTag, Promises};
+use machinist_instance::{Balancer, BalancerNote, CreateGuarantee, ErrorKind, KeyTag, Promises};
 use serde_json::json;
 
 use super::*;
@@ -48,7 +48,7 @@ fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
 }
 
 /// A DockerCluster that is deleted at second 100. At second 99 the load balancer was absent.
-fn deleted(change: fn(&mut Snapshot)) -> String {
+fn leaving() -> Snapshot {
     let engine = AccountId::of([b"docker".as_slice(), b"a"]);
     let docker: DockerCluster = serde_json::from_value(json!({
         "metadata": {
@@ -68,7 +68,7 @@ fn deleted(change: fn(&mut Snapshot)) -> String {
         keys: KeyTag::Fixed,
     };
     let gone = answered(99, Ok(Progress::Done(BalancerDeletion::Gone)));
-    let mut s = Snapshot {
+    Snapshot {
         now: at(100),
         process: Process {
             started: at(0),
@@ -84,7 +84,11 @@ fn deleted(change: fn(&mut Snapshot)) -> String {
         key_holder: None,
         engine: Some(engine),
         answers: BalancerAnswers { delete: Some(gone), ..BalancerAnswers::default() },
-    };
+    }
+}
+
+fn deleted(change: fn(&mut Snapshot)) -> String {
+    let mut s = leaving();
     change(&mut s);
     let plan = plan(&s);
     let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
@@ -125,4 +129,45 @@ fn a_forgotten_or_older_call_may_still_take_effect() {
         s.docker = Arc::new(docker);
     });
     assert_eq!(restored, "", "the key is older than the object");
+}
+
+/// The status that is written about a load balancer with these targets and notes.
+fn status_with(targets: &[&str], note: Option<&str>) -> DockerClusterStatus {
+    let mut s = leaving();
+    let mut docker = DockerClusterFacts::clone(&s.docker);
+    docker.spec.control_plane_endpoint = Some(Endpoint { host: "172.18.0.2".to_owned(), port: Some(6443) });
+    s.docker = Arc::new(docker);
+    s.machines = vec![member("a", true, false), member("b", true, false)];
+    let ingress = Ingress::Ip { address: "172.18.0.2".parse().expect("an address"), is_proxy: false };
+    let balancer = Balancer {
+        id: "c-lb".to_owned(),
+        native_id: None,
+        key: None,
+        name: "c-lb".to_owned(),
+        ingress: vec![ingress],
+        ports: vec![6443],
+        host_ports: [].into(),
+        targets: targets.iter().filter_map(|name| member(name, true, false).container).collect(),
+        is_protected: false,
+    };
+    let note = note.map(|text| BalancerNote { reason: "TargetSkipped", message: text.to_owned() });
+    let plan = available(&s, &Ensured { balancer, notes: note.into_iter().collect() });
+    let status = plan.actions.into_iter().find_map(|action| match action {
+        Action::SetStatus(status) => Some(*status),
+        _ => None,
+    });
+    status.expect("a status")
+}
+
+#[test]
+fn a_machine_that_the_driver_skipped_is_no_backend() {
+    let backends = |targets: &[&str]| status_with(targets, None).load_balancer.expect("shown").backends;
+    assert_eq!(backends(&["a", "b"]), ["a", "b"]);
+    assert_eq!(backends(&["b"]), ["b"], "container a does not run");
+    let status = status_with(&["b"], Some("Node a is skipped: container a is exited"));
+    let shown = status.conditions.iter().find(|it| it.type_ == "LoadBalancerAvailable").expect("a condition");
+    assert_eq!(
+        (shown.reason.as_str(), shown.message.as_str()),
+        ("Available", "Node a is skipped: container a is exited")
+    );
 }

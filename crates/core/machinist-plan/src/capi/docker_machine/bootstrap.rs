@@ -18,6 +18,10 @@ use crate::capi::{CapiReason, Plan, Reason, Why};
 
 /// Time between two looks for a Node that has not registered.
 const NODE_AGAIN: Duration = Duration::from_secs(5);
+/// Time between two looks at a Node that is complete.
+const NODE_CONFIRMED_EVERY: Duration = Duration::from_secs(600);
+/// After this many failures in a row the condition says that the workload cluster is unreachable.
+const UNREACHABLE_FROM: u32 = 3;
 /// The longest wait before another attempt to reach a workload cluster.
 const UNREACHABLE_AGAIN: Duration = Duration::from_secs(30);
 
@@ -39,9 +43,15 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
         true => (status::bootstrapped(), completed(work, instance)),
         false => bootstrap(work, instance),
     };
+    // That write changes the generation of the object, which every condition contains. So the status
+    // is written after it, and only once.
+    if plan.actions.iter().any(|action| matches!(action, Action::RecordBootstrapped)) {
+        return plan;
+    }
     let is_done = report.status == ConditionStatus::True;
     let is_balanced = work.owner.is_control_plane.then(|| work.is_balanced());
-    with_changed_status(s, plan, Container::Runs, Depth::Bootstrap(report), |status| {
+    let depth = Depth::Bootstrap { bootstrap: report, node: node_report(work, instance) };
+    with_changed_status(s, plan, Container::Runs, depth, |status| {
         // The start of the bootstrap implies the load balancer, so this field alone causes no write.
         let is_written = is_done || status.load_balancer_configured.is_none();
         status::provisioned(status, instance, is_balanced.filter(|_| is_written));
@@ -205,6 +215,26 @@ fn recorded_report(work: &Work<'_>) -> Option<Report> {
     }
 }
 
+/// Returns the condition of a Node with a problem that users must know, and of one that had it.
+fn node_report(work: &Work<'_>, instance: &Instance) -> Option<Report> {
+    let (s, node) = (work.s, instance.name.as_str());
+    match &s.steps.node.as_ref()?.answer {
+        Ok(NodeSeen::Complete) => status::node_complete(s),
+        Ok(NodeSeen::Missing) => None,
+        Ok(NodeSeen::OtherId(id)) => {
+            let reason = CapiReason::NodeIdMismatch { node: node.to_owned(), id: id.clone() };
+            Some(status::node_incomplete("NodeProviderIDMismatch", reason.to_string()))
+        }
+        // The API server of a new cluster does not answer at once.
+        Err(_) if s.steps.failures < UNREACHABLE_FROM => None,
+        Err(error) => {
+            let (cluster, message) = (work.cluster.object.name.clone(), error.message.clone());
+            let reason = CapiReason::WorkloadUnreachable { cluster, message };
+            Some(status::node_incomplete("WorkloadClusterUnreachable", reason.to_string()))
+        }
+    }
+}
+
 /// Gives the Node its provider id and removes the taint of an uninitialized Node.
 fn complete_node(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
     let (s, cluster) = (work.s, work.cluster);
@@ -228,7 +258,11 @@ fn complete_node(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
     };
     match s.steps.node.as_ref().map(|answered| (&answered.answer, answered.ended)) {
         None => complete(),
-        Some((Ok(NodeSeen::Complete), _)) => Plan::idle(Why::settled()),
+        // A Node that was deleted registers again, without a provider id.
+        Some((Ok(NodeSeen::Complete), ended)) => {
+            let due = plus(ended, NODE_CONFIRMED_EVERY);
+            if due <= s.now { complete() } else { Plan::until(due, Why::settled()) }
+        }
         Some((Ok(NodeSeen::Missing), ended)) => again(
             ended,
             NODE_AGAIN,

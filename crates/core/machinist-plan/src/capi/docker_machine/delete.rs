@@ -16,8 +16,8 @@ use machinist_instance::{InstanceRef, Sighting};
 
 use super::status::{Container, Depth, with_status};
 use super::{Action, Snapshot, USE_THE_ENGINE, container_name, failed, unusable_id};
-use crate::capi::gates;
 use crate::capi::{CapiReason, Plan, Reason, Why};
+use crate::capi::{gates, retry};
 
 pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     let object = &s.machine.object;
@@ -154,6 +154,11 @@ fn answers(s: &Snapshot) -> Answers {
     let may_be_restored = object.recorded_key() != Some(object.uid.as_str())
         || object.annotation(constants::CONTAINER_ID_ANNOTATION).is_some();
     answers.ever_ensured |= may_be_restored;
+    let deleted = answers.delete.as_ref().and_then(|answered| answered.answer.as_ref().err());
+    let found = answers.find.as_ref().and_then(|found| found.answered.answer.as_ref().err());
+    if let Some(error) = found.or(deleted) {
+        answers.failures = retry::counted(error, answers.failures);
+    }
     if s.native_id().is_some()
         && let Some(found) = &mut answers.find
         && matches!(found.answered.answer, Ok(Sighting::Foreign(_)))

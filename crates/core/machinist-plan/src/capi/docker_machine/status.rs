@@ -3,8 +3,8 @@
 use jiff::Timestamp;
 use machinist_api::ConditionStatus;
 use machinist_api::capi::constants::conditions::{
-    BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED, PAUSED,
-    PRELOADED_IMAGES_READY,
+    BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED, ENGINE_CLOSED,
+    NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
 };
 use machinist_api::capi::{DockerMachineStatus, Initialization, MachineAddress};
 use machinist_core::plus;
@@ -41,7 +41,12 @@ pub(super) enum Depth {
     /// Images are loaded. The text says which.
     Loading(String),
     /// The bootstrap is pending, runs or has ended.
-    Bootstrap(Report),
+    Bootstrap {
+        /// The state of the bootstrap.
+        bootstrap: Report,
+        /// The state of the Node, if there is or was a problem.
+        node: Option<Report>,
+    },
 }
 
 fn container(container: Container) -> Report {
@@ -61,9 +66,11 @@ fn container(container: Container) -> Report {
     }
 }
 
-/// Returns the reports in the order of the summary.
-fn parts(state: Container, depth: Depth) -> Vec<Report> {
+/// Returns the reports in the order of the summary, and the report about the Node. The Node belongs
+/// to the workload cluster, so it is no part of the summary.
+fn parts(state: Container, depth: Depth) -> (Vec<Report>, Option<Report>) {
     let waits = |type_, reason| Report::no(type_, reason, "");
+    let mut of_node = None;
     let [cgroups, images, bootstrap] = match depth {
         Depth::Nothing => [
             waits(CGROUPS_READY, "WaitingForContainer"),
@@ -80,11 +87,12 @@ fn parts(state: Container, depth: Depth) -> Vec<Report> {
             Report::no(PRELOADED_IMAGES_READY, "NotReady", image),
             waits(BOOTSTRAP_COMPLETED, "WaitingForPreloadedImages"),
         ],
-        Depth::Bootstrap(report) => {
-            [Report::yes(CGROUPS_READY, "Ready"), Report::yes(PRELOADED_IMAGES_READY, "Ready"), report]
+        Depth::Bootstrap { bootstrap, node } => {
+            of_node = node;
+            [Report::yes(CGROUPS_READY, "Ready"), Report::yes(PRELOADED_IMAGES_READY, "Ready"), bootstrap]
         }
     };
-    vec![cgroups, container(state), images, bootstrap]
+    (vec![cgroups, container(state), images, bootstrap], of_node)
 }
 
 /// Returns the report about a bootstrap that runs.
@@ -108,6 +116,18 @@ pub(super) fn bootstrap_failed(reason: &'static str, message: String) -> Report 
 /// Returns the report about a bootstrap that has succeeded.
 pub(super) fn bootstrapped() -> Report {
     Report::yes(BOOTSTRAP_COMPLETED, "Completed").in_v1(BOOTSTRAP_EXEC_SUCCEEDED, "Completed", "Info")
+}
+
+/// Returns the report about a Node that is not complete for a reason that users must know.
+pub(super) fn node_incomplete(reason: &'static str, message: String) -> Report {
+    Report::no(NODE_INITIALIZED, reason, message)
+}
+
+/// Returns the report about a complete Node, if the status shows an earlier problem.
+pub(super) fn node_complete(s: &Snapshot) -> Option<Report> {
+    let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
+    let had_a_problem = conditions.any(|shown| shown.type_ == NODE_INITIALIZED);
+    had_a_problem.then(|| Report::yes(NODE_INITIALIZED, "Initialized"))
 }
 
 /// Puts the write of the status before the actions of a plan, if the status differs.
@@ -145,14 +165,28 @@ pub(super) fn with_changed_status(
     depth: Depth,
     change: impl FnOnce(&mut DockerMachineStatus),
 ) -> Plan<Action> {
-    let mut reports = parts(state, depth);
+    let (mut reports, node) = parts(state, depth);
     let mut ready = conditions::ready(&reports);
     if s.machine.provider_id().is_none() && s.machine.object.deleting_since.is_none() {
         ready = ready.with_steps_in_v1(&reports, V1_CONDITIONS);
     }
     reports.push(ready);
     reports.push(conditions::paused("DockerMachine", false, false));
+    reports.extend(node);
     plan.actions.splice(0..0, with_reports(s, &reports, change));
+    plan
+}
+
+/// Reports that the state of the container is not known, because nothing listens at the address of
+/// the engine. The other conditions stay.
+pub(super) fn with_unknown_container(s: &Snapshot, mut plan: Plan<Action>, message: String) -> Plan<Action> {
+    let report = Report::unknown(CONTAINER_PROVISIONED, ENGINE_CLOSED, message).in_v1(
+        CONTAINER_PROVISIONED,
+        ENGINE_CLOSED,
+        "Warning",
+    );
+    let ready = conditions::ready(std::slice::from_ref(&report));
+    plan.actions.splice(0..0, with_reports(s, &[report, ready], |_| {}));
     plan
 }
 

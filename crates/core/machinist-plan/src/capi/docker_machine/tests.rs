@@ -368,6 +368,96 @@ fn quiet_work_is_observed_less_often() {
 }
 
 #[test]
+fn a_pull_in_progress_is_no_failure() {
+    let mut s = Case::new().read();
+    s.answers.take(0, answered(99, Err(Error::in_progress("pulling image a"))), |answers, answered| {
+        answers.ensure = Some(answered);
+    });
+    let pulls = plan(&s);
+    assert_eq!((pulls.why.reason.code(), s.answers.failures), ("ContainerStarting", 0));
+    assert_eq!(pulls.wait, machinist_core::Wait::Until(at(101)), "the engine is asked again soon");
+    s.now = at(101);
+    assert_eq!(plan(&s).actions.iter().map(ToString::to_string).collect::<Vec<_>>(), ["ensure c-w"]);
+}
+
+/// Returns the reason of a condition that the plan for a snapshot writes.
+fn reason_of(s: &Snapshot, type_: &str) -> String {
+    let status = plan(s).actions.into_iter().find_map(|action| match action {
+        Action::SetStatus(status) => Some(status),
+        _ => None,
+    });
+    let conditions = status.map(|status| status.conditions).unwrap_or_default();
+    conditions.into_iter().find(|it| it.type_ == type_).map(|it| it.reason).unwrap_or_default()
+}
+
+#[test]
+fn a_closed_engine_differs_from_a_slow_one() {
+    let refused = |error: Error| {
+        let mut s = Case::new().read();
+        s.answers.ensure = Some(answered(99, Err(error)));
+        reason_of(&s, "ContainerProvisioned")
+    };
+    assert_eq!(refused(Error::closed("no engine answers")), "EngineClosed");
+    assert_eq!(refused(Error::new(ErrorKind::Unavailable, "no answer in time")), "NotProvisioned");
+}
+
+#[test]
+fn a_closed_engine_makes_the_state_unknown() {
+    let seen = |failures: u32| {
+        let mut s = recorded().read();
+        s.answers.failures = failures;
+        let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+        s.answers.take_found(Found { by, answered: answered(99, Err(Error::closed("no engine answers"))) });
+        reason_of(&s, "ContainerProvisioned")
+    };
+    assert_eq!(seen(1), "", "the engine may only be restarted");
+    assert_eq!(seen(2), "EngineClosed");
+}
+
+/// The reason of the condition about the Node.
+fn node_reason(failures: u32, answer: Result<NodeSeen, Error>, shown: Value) -> String {
+    let mut case = recorded();
+    case.owner.as_mut().expect("an owner")["status"] = json!({"nodeRef": {"name": "c-w"}});
+    case.machine["spec"]["bootstrapped"] = json!(true);
+    case.machine["status"] = json!({"conditions": shown});
+    let mut s = case.read();
+    shown_at(&mut s, 99);
+    s.steps.failures = failures;
+    s.steps.node = Some(answered(99, answer));
+    reason_of(&s, "NodeInitialized")
+}
+
+#[test]
+fn a_problem_with_the_node_is_a_condition() {
+    let unreachable = || Err(Error::new(ErrorKind::Ambiguous, "timed out"));
+    assert_eq!(node_reason(2, unreachable(), json!([])), "", "the API server may only be starting");
+    assert_eq!(node_reason(3, unreachable(), json!([])), "WorkloadClusterUnreachable");
+    let other = || Ok(NodeSeen::OtherId("kind://a".to_owned()));
+    assert_eq!(node_reason(0, other(), json!([])), "NodeProviderIDMismatch");
+    assert_eq!(node_reason(0, Ok(NodeSeen::Complete), json!([])), "", "no write without a problem");
+    let earlier = json!([{
+        "type": "NodeInitialized", "status": "False", "reason": "WorkloadClusterUnreachable",
+        "message": "", "lastTransitionTime": "2027-01-15T08:00:00Z",
+    }]);
+    assert_eq!(node_reason(0, Ok(NodeSeen::Complete), earlier), "Initialized");
+}
+
+#[test]
+fn a_complete_node_is_looked_at_again() {
+    let mut case = recorded();
+    case.owner.as_mut().expect("an owner")["status"] = json!({"nodeRef": {"name": "c-w"}});
+    case.machine["spec"]["bootstrapped"] = json!(true);
+    let looks = |second: i64| {
+        let mut s = case.read();
+        s.now = at(second);
+        shown_at(&mut s, second);
+        s.steps.node = Some(answered(99, Ok(NodeSeen::Complete)));
+        plan(&s).actions.iter().any(|action| matches!(action, Action::CompleteNode { .. }))
+    };
+    assert_eq!((looks(698), looks(699)), (false, true), "a deleted Node registers again without its id");
+}
+
+#[test]
 fn the_creation_of_a_container_writes_no_status_at_first() {
     let case = Case::new();
     assert_eq!(case.reports("ContainerProvisioned"), "");
@@ -442,8 +532,8 @@ fn the_bootstrap_starts_once_and_is_observed() {
         s.steps.progress = state(BootstrapState::Succeeded);
     };
     assert_eq!(case.told().1, ["record: bootstrapped"], "M33");
-    assert_eq!(case.reports("Ready"), "Ready");
     case.machine["spec"]["bootstrapped"] = json!(true);
+    assert_eq!(case.reports("Ready"), "Ready");
     assert_eq!(case.told().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M37");
 }
 
