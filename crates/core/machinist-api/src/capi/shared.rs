@@ -150,7 +150,7 @@ pub struct MailStatus {
     /// Message-Id of the mail, as in the spec.
     #[serde(default, rename = "messageID", skip_serializing_if = "Option::is_none")]
     pub message_id: Option<String>,
-    /// `Sending`, `Sent`, `Rejected`, `Throttled` or `Uncertain`.
+    /// `Sending`, `Sent`, `Rejected`, `Throttled`, `Unavailable` or `Uncertain`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send_state: Option<String>,
     /// When the mail was accepted.

@@ -30,6 +30,8 @@ pub(super) enum Fault {
     Rejects,
     /// Accepts no mail, and asks for five minutes of silence.
     Throttles,
+    /// Cannot be reached.
+    CannotBeReached,
     /// Accepts the mail and then fails.
     FailsAfterwards,
     /// Fails before it accepts the mail, without saying so.
@@ -84,6 +86,7 @@ impl Mailer for Client {
                 let retry_after = Some(Duration::from_secs(300));
                 Err(Error::new(ErrorKind::Throttled { retry_after }, "429"))
             }
+            Fault::CannotBeReached => Err(Error::new(ErrorKind::Unavailable, "cannot connect")),
             Fault::FailsAfterwards => {
                 self.post.accept(mail);
                 unknown()
@@ -178,6 +181,24 @@ async fn a_rejected_mail_is_sent_after_a_correction() {
     world.merge("MailgunCluster", "hello", correction).await;
     world.settle(30).await;
     assert_eq!(post.times(), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreachable_service_is_asked_until_it_answers() {
+    let (world, post) = (World::new().await, Post::default());
+    post.fails_with(Fault::CannotBeReached);
+    let _running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(600).await;
+    let object = world.mail_of("hello").await;
+    assert_eq!(condition(&object, "RequestSent"), ("False".to_owned(), "Unavailable".to_owned()), "{object}");
+    let status = |path: &&String| path.ends_with("/hello/status");
+    let writes = world.writes.lock().expect("no panic").iter().filter(status).count();
+    assert!(writes <= 3, "{writes} writes of a state that does not change");
+    post.fails_with(Fault::None);
+    world.settle(600).await;
+    assert_eq!(post.times(), [1]);
+    assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
 }
 
 #[tokio::test(start_paused = true)]

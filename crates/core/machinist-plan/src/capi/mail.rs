@@ -43,6 +43,10 @@ const SKEW: Duration = Duration::from_secs(60);
 const REMEMBERED_FOR: Duration = Duration::from_secs(2 * 24 * 3600);
 /// First and longest wait between two look-ups.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+/// State of a mail that the service did not accept because of its rate limit.
+const THROTTLED: &str = "Throttled";
+/// State of a mail that was not sent because the service cannot be reached.
+const UNAVAILABLE: &str = "Unavailable";
 /// Longest Message-Id that is not shortened to a hash.
 const LONGEST_ID: usize = 200;
 
@@ -189,7 +193,8 @@ pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     }
     if let Some((call, since)) = s.in_flight {
         let why = Why::new(Reason::Calling(call), Step::Expect("the mail service answers")).since(since);
-        return Decision { action: None, why, ..sending() };
+        let decision = Decision { action: None, why, ..sending() };
+        return if 0 < s.failures { repeating(letter, decision) } else { decision };
     }
     let recorded = request.message_id.as_deref().filter(|id| !id.is_empty());
     match (recorded, intent_of(&request.object)) {
@@ -268,17 +273,15 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
             ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
                 let retry_at = plus(ended, retry_after(error.kind, s.failures, Duration::ZERO));
                 if retry_at <= s.now {
-                    return send(s, letter, id, intent);
+                    return repeating(letter, send(s, letter, id, intent));
                 }
                 let (kind, message) = (error.kind, error.message.clone());
                 let reason = Reason::CallFailed { call: SEND, kind, message, failures: s.failures };
-                let report = Report::no(REQUEST_SENT, "Throttled", error.message.clone()).in_v1(
-                    REQUEST_SENT,
-                    "Throttled",
-                    "Warning",
-                );
                 let why = Why::new(reason, Step::Repeat(SEND, retry_at));
-                Decision { why, until: Some(retry_at), report, state: "Throttled", ..sending() }
+                let is_throttled = matches!(kind, ErrorKind::Throttled { .. });
+                let state = if is_throttled { THROTTLED } else { UNAVAILABLE };
+                let report = no_effect(state, error.message.clone());
+                Decision { why, until: Some(retry_at), report, state, ..sending() }
             }
             ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
                 conclude(Outcome::Rejected, error)
@@ -287,9 +290,30 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
                 conclude(Outcome::Unknown, error)
             }
         },
+        None if is_own && s.may_send && 0 < s.failures => repeating(letter, send(s, letter, id, intent)),
         None if is_own && s.may_send => send(s, letter, id, intent),
         // Another process, or an earlier one, may have made the call, or may still make it.
         None => unknown(s, letter, id, intent),
+    }
+}
+
+/// The mail service did not accept the mail, and will be asked again.
+fn no_effect(state: &'static str, message: String) -> Report {
+    Report::no(REQUEST_SENT, state, message).in_v1(REQUEST_SENT, state, "Warning")
+}
+
+/// Repeats a call that had no effect. The status keeps the failure until the call has another
+/// answer: otherwise each attempt would write it twice.
+fn repeating(letter: &Letter<'_>, decision: Decision) -> Decision {
+    let conditions = letter.request.status.iter().flat_map(|status| &status.conditions);
+    let mut shown = conditions.filter(|shown| shown.type_ == REQUEST_SENT);
+    let failure = shown.find_map(|shown| {
+        let state = [THROTTLED, UNAVAILABLE].into_iter().find(|state| *state == shown.reason)?;
+        Some((state, no_effect(state, shown.message.clone())))
+    });
+    match failure {
+        Some((state, report)) => Decision { report, state, ..decision },
+        None => decision,
     }
 }
 

@@ -105,6 +105,29 @@ fn an_old_intent_is_written_again_before_the_call() {
 }
 
 #[test]
+fn an_unavailable_service_is_tried_again() {
+    let own = request(intent("me", 0), Some("id@x"));
+    let mut s = snapshot(2);
+    s.may_send = true;
+    s.failures = 1;
+    s.sent = answered(1, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
+    assert_eq!(told(&s, &own), (String::new(), "Unavailable"));
+    s.sent = answered(1, Err(Error::new(ErrorKind::Throttled { retry_after: None }, "429")));
+    assert_eq!(told(&s, &own), (String::new(), "Throttled"));
+    let mut shown = Arc::unwrap_or_clone(own);
+    shown.status = serde_json::from_value(json!({"conditions": [{
+        "type": "RequestSent", "status": "False", "reason": "Unavailable", "message": "cannot connect",
+        "lastTransitionTime": "2027-01-15T08:00:00Z",
+    }]}))
+    .expect("a status");
+    s.sent = answered(1, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
+    s.now = at(6);
+    assert_eq!(told(&s, &shown), ("send id@x".to_owned(), "Unavailable"), "until the next answer");
+    s.in_flight = Some((SEND, at(6)));
+    assert_eq!(told(&s, &shown), (String::new(), "Unavailable"));
+}
+
+#[test]
 fn another_mail_service_proves_no_absence() {
     let at = at(0).to_string();
     let intent = json!({"attempt": 1, "at": at, "holder": "other", "service": "service-a"}).to_string();
