@@ -5,9 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use machinist_driver_docker::Privileges;
 
-use super::controllers::{LeaderArgs, LogArgs};
+use super::controllers::{DockerArgs, LeaderArgs, LogArgs};
 use super::value::{self, ClusterFlag};
 
 const CLUSTER: &str = "Cluster";
@@ -40,10 +39,8 @@ pub(crate) struct CapiDockerArgs {
     /// How long a bootstrap may run if the DockerMachine does not say so
     #[arg(long, value_name = "DURATION", value_parser = value::some_duration, default_value = "5m", help_heading = MACHINES)]
     pub bootstrap_timeout: Duration,
-    /// Access of a machine to the host: full (--privileged), caps (a list of capabilities, for
-    /// hosts that lack one) or none
-    #[arg(long, value_name = "KIND", default_value_t = Privileges::Full, help_heading = MACHINES)]
-    pub privileges: Privileges,
+    #[command(flatten)]
+    pub docker: DockerArgs,
     /// Name of the Lease
     #[arg(long, value_name = "NAME", default_value = "machinist-capi-docker", help_heading = LEADER)]
     pub leader_elect_resource_name: String,

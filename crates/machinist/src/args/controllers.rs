@@ -14,6 +14,7 @@ const CLUSTERS: &str = "Clusters";
 const SERVER: &str = "HTTP server";
 const WORK: &str = "Work";
 const MACHINES: &str = "Defaults for Machines";
+const DOCKER: &str = "Docker engine";
 const CLOUD: &str = "Cloud";
 const LEADER: &str = "Leader election";
 const LOG: &str = "Log";
@@ -104,23 +105,22 @@ pub(crate) enum ProviderName {
     Docker,
 }
 
-/// Flags of the provider docker.
+/// Settings of containers: flags of every controller that uses a Docker engine.
 #[derive(Debug, Args)]
 pub(crate) struct DockerArgs {
     /// How much of the host a container may use at most: full, caps (capabilities without
-    /// --privileged) or none; only for the provider docker [default: full]
-    #[arg(long, value_name = "PROFILE", value_parser = value::docker_privileges, help_heading = CLOUD)]
+    /// --privileged) or none [default: full]
+    #[arg(long, value_name = "PROFILE", value_parser = value::docker_privileges, help_heading = DOCKER)]
     pub docker_privileges: Option<Privileges>,
-    /// Folder of the host below which classes may mount folders; repeat the flag for further
-    /// folders; only for the provider docker [default: every folder]
-    #[arg(long, value_name = "FOLDER", help_heading = CLOUD)]
+    /// Folder of the host below which containers may mount folders; repeat the flag for further
+    /// folders [default: every folder]
+    #[arg(long, value_name = "FOLDER", help_heading = DOCKER)]
     pub docker_mounts_below: Vec<String>,
-    /// Subnet of the network, if the controller creates it, for example 172.20.0.0/16; only for the
-    /// provider docker
-    #[arg(long, value_name = "CIDR", help_heading = CLOUD)]
+    /// Subnet of the network, if this process creates it, for example 172.20.0.0/16
+    #[arg(long, value_name = "CIDR", help_heading = DOCKER)]
     pub docker_subnet: Option<String>,
-    /// Never pull an image: the engine must have it; only for the provider docker
-    #[arg(long, help_heading = CLOUD)]
+    /// Never pull an image: the engine must have it
+    #[arg(long, help_heading = DOCKER)]
     pub docker_no_pull: bool,
 }
 

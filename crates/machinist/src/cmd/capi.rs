@@ -8,25 +8,20 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use machinist_controllers::capi::{CapiOptions, CapiProvider, DockerOptions, MailOptions, Serves};
+use machinist_driver_docker::PROMISES;
 use machinist_instance::AccountId;
 use machinist_mailgun::{DEFAULT_BASE, Mailgun};
 use machinist_plan::capi::docker_machine;
 use machinist_plan::capi::mail::SEND_BOUND;
 
-use crate::args::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, ClusterArgs, ClusterFlag, WrongFlags};
+use crate::args::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, ClusterArgs, ClusterFlag};
 use crate::wiring::{self, LeaseName, Prerequisite, Process};
 
 /// Namespace of the Lease outside of a pod.
 const LEASE_NAMESPACE: &str = "kube-system";
-/// The longest call of the engine: a change of a load balancer consists of several requests.
-const LONGEST_CALL: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode> {
-    let settings = machinist_driver_docker::DockerOptions::from_env(|name| std::env::var(name).ok());
-    let settings = machinist_driver_docker::DockerOptions {
-        privileges: args.privileges,
-        ..settings.map_err(WrongFlags::new)?
-    };
+    let settings = wiring::docker::options(&args.docker)?;
     let machines = Arc::new(docker_machine::Options {
         image: args.node_image_template.clone(),
         bootstrap_timeout: args.bootstrap_timeout,
@@ -36,14 +31,14 @@ pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode
         component: "capi-docker",
         lease: &args.leader_elect_resource_name,
         kinds: Kinds::Docker,
-        call_bound: LONGEST_CALL,
+        call_bound: PROMISES.call_bound,
     };
     let serves = Prerequisite {
         waits_for: wiring::docker::WAITS_FOR_ENGINE,
         found: async {
             let mut options = DockerOptions::new(Arc::new(wiring::docker::provider(settings).await?));
             options.machines = machines;
-            Ok(Serves::Docker(options))
+            anyhow::Ok(Serves::Docker(options))
         },
     };
     run(&args.common, provider, serves).await
@@ -73,7 +68,7 @@ pub(crate) async fn run_mailgun(args: &CapiMailgunArgs) -> anyhow::Result<ExitCo
     };
     let serves = Prerequisite {
         waits_for: wiring::WAITS_FOR_API_SERVER,
-        found: async { Ok(Serves::Mailgun(options)) },
+        found: async { anyhow::Ok(Serves::Mailgun(options)) },
     };
     run(&args.common, provider, serves).await
 }
@@ -131,7 +126,7 @@ async fn run(
             let serves = serves.found.await?;
             let core = wiring::core_api_of(&clusters).await?;
             tracing::info!(component = provider.component, ?core, "Serving a Cluster API provider");
-            Ok(CapiOptions { serves, core, watch_filter: args.watch_filter.clone() })
+            anyhow::Ok(CapiOptions { serves, core, watch_filter: args.watch_filter.clone() })
         },
     };
     let sync_period = args.sync_period;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::management::{self, Stack};
 use crate::control_plane::processes::Processes;
-use crate::crds::COMPONENTS;
+use crate::crds::DOCKER;
 use crate::docker::Daemon;
 use crate::node_image::NodeImages;
 use crate::workspace::{self, output_of};
@@ -44,7 +44,7 @@ pub(super) fn import_images(docker: &Daemon, images: &NodeImages) -> Result<()> 
 /// Installs the provider, and starts it as a user with its roles.
 pub(super) fn start(stack: &Stack, processes: &mut Processes, docker: &Daemon, program: &Path) -> Result<()> {
     let Stack { cluster, certificate, port_offset, .. } = *stack;
-    let components = workspace::root().join(COMPONENTS);
+    let components = workspace::root().join(DOCKER.file);
     let text =
         fs::read_to_string(&components).with_context(|| format!("cannot read {}", components.display()))?;
     let objects = management::objects_in(cluster, &text)?;
@@ -59,7 +59,7 @@ pub(super) fn start(stack: &Stack, processes: &mut Processes, docker: &Daemon, p
         .arg(format!("--kubeconfig={}", kubeconfig.display()))
         .arg(format!("--health-addr=127.0.0.1:{port}"))
         // Also works where a capability is missing, so that Docker refuses privileged containers.
-        .arg("--privileges=caps")
+        .arg("--docker-privileges=caps")
         .env("DOCKER_HOST", docker.host())
         .env("POD_NAMESPACE", NAMESPACE);
     processes.spawn("machinist", command, stack.log("machinist"))?;

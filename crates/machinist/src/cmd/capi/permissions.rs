@@ -41,3 +41,80 @@ pub(super) fn needed(provider: Kinds, namespace: &str) -> Vec<Needed> {
     }
     all
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use machinist_driver_docker::PROMISES;
+    use serde_json::Value;
+
+    use super::*;
+
+    /// The objects of the manager of a provider.
+    fn manager(provider: &str) -> Vec<Value> {
+        let file = format!("{}/../../deploy/capi/{provider}/manager.yaml", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(&file).expect("the manifest");
+        let objects = machinist_api::manifest::parse_manifest(&text).expect("valid YAML");
+        objects.into_iter().map(|object| object.body).collect()
+    }
+
+    fn texts(value: &Value) -> Vec<String> {
+        let list = value.as_array().expect("a list").iter();
+        list.map(|text| text.as_str().expect("a text").to_owned()).collect()
+    }
+
+    /// Group, resource and verb of each rule.
+    fn granted(provider: &str) -> BTreeSet<[String; 3]> {
+        let objects = manager(provider);
+        let role = objects.iter().find(|it| it["kind"] == "ClusterRole").expect("a ClusterRole");
+        let mut all = BTreeSet::new();
+        for rule in role["rules"].as_array().expect("rules") {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    let rows = texts(&rule["verbs"]).into_iter();
+                    all.extend(rows.map(|verb| [group.clone(), resource.clone(), verb]));
+                }
+            }
+        }
+        all
+    }
+
+    /// The status of the core kinds is a part of the objects; Cluster API's tutorial names it.
+    fn is_beyond_need([group, resource, verb]: &[String; 3]) -> bool {
+        let is_read = ["get", "list", "watch"].contains(&verb.as_str());
+        let is_core_status = group == CORE_GROUP && resource.ends_with("/status") && is_read;
+        is_core_status || (group == GROUP && resource.ends_with("/finalizers") && verb == "update")
+    }
+
+    #[test]
+    fn the_manifests_grant_what_is_needed_and_no_more() {
+        for (provider, kinds) in [("docker", Kinds::Docker), ("mailgun", Kinds::Mailgun)] {
+            let needed: BTreeSet<[String; 3]> = needed(kinds, "")
+                .into_iter()
+                .flat_map(|it| {
+                    it.verbs.iter().map(move |verb| [it.group, it.resource, *verb].map(str::to_owned))
+                })
+                .collect();
+            let granted = granted(provider);
+            assert_eq!(needed.difference(&granted).collect::<Vec<_>>(), Vec::<&[String; 3]>::new());
+            let wider: Vec<_> = granted.difference(&needed).filter(|row| !is_beyond_need(row)).collect();
+            assert_eq!(wider, Vec::<&[String; 3]>::new(), "{provider}");
+        }
+    }
+
+    #[test]
+    fn a_call_in_flight_ends_before_its_pod() {
+        let objects = manager("docker");
+        let deployment = objects.iter().find(|it| it["kind"] == "Deployment").expect("a Deployment");
+        let spec = &deployment["spec"]["template"]["spec"];
+        let grace = spec["terminationGracePeriodSeconds"].as_u64().expect("a number");
+        // Besides the call, the process reads outcomes and releases its Lease.
+        assert!(PROMISES.call_bound.as_secs() + 15 <= grace, "{grace} s");
+        let socket = &spec["volumes"][0]["hostPath"];
+        assert_eq!(
+            (socket["path"].as_str(), socket["type"].as_str()),
+            (Some("/var/run/docker.sock"), Some("Socket"))
+        );
+    }
+}
