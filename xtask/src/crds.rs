@@ -1,5 +1,5 @@
 //! `cargo xtask crds`: writes the output of `machinist crds` to `deploy/crds`, one file per CRD,
-//! and the components of the Docker provider for clusterctl, which contain some of them.
+//! and the components of the Cluster API providers for clusterctl, which contain some of them.
 //! `cargo xtask tidy` compares the files with the output.
 
 use std::collections::BTreeMap;
@@ -12,14 +12,32 @@ use crate::workspace::{self, output_of};
 /// Path relative to the root of the workspace.
 pub(crate) const FOLDER: &str = "deploy/crds";
 
-/// What `clusterctl init` installs of the Docker provider, relative to the root of the workspace.
-pub(crate) const COMPONENTS: &str = "deploy/capi/docker/infrastructure-components.yaml";
+/// What `clusterctl init` installs of a provider. The paths are relative to the root of the
+/// workspace.
+pub(crate) struct Components {
+    pub(crate) file: &'static str,
+    /// The components beside the CRDs.
+    parts: &'static [&'static str],
+    /// Start of the names of the files with the CRDs of the provider.
+    crds: &'static str,
+}
 
-/// The components beside the CRDs.
-const PARTS: [&str; 2] = ["deploy/capi/machine-template-policy.yaml", "deploy/capi/docker/manager.yaml"];
+/// The components of the Docker provider.
+pub(crate) const DOCKER: Components = Components {
+    file: "deploy/capi/docker/infrastructure-components.yaml",
+    parts: &["deploy/capi/machine-template-policy.yaml", "deploy/capi/docker/manager.yaml"],
+    crds: "infrastructure.cluster.x-k8s.io_docker",
+};
 
-/// Start of the names of the files that belong to the Docker provider.
-const DOCKER_FILES: &str = "infrastructure.cluster.x-k8s.io_docker";
+/// The components of the Mailgun provider.
+const MAILGUN: Components = Components {
+    file: "deploy/capi/mailgun/infrastructure-components.yaml",
+    parts: &["deploy/capi/mailgun/manager.yaml"],
+    crds: "infrastructure.cluster.x-k8s.io_mailgun",
+};
+
+/// The components of all providers.
+pub(crate) const COMPONENTS: [Components; 2] = [DOCKER, MAILGUN];
 
 pub(crate) fn run() -> Result<()> {
     let folder = workspace::root().join(FOLDER);
@@ -30,26 +48,34 @@ pub(crate) fn run() -> Result<()> {
         fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
         println!("{FOLDER}/{name}");
     }
-    let file = workspace::root().join(COMPONENTS);
-    fs::write(&file, components(&crds)?).with_context(|| format!("cannot write {}", file.display()))?;
-    println!("{COMPONENTS}");
+    for components in COMPONENTS {
+        let file = workspace::root().join(components.file);
+        let text = components.text(&crds)?;
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        println!("{}", components.file);
+    }
     Ok(())
 }
 
-/// Returns the text of [`COMPONENTS`].
-pub(crate) fn components(crds: &BTreeMap<String, String>) -> Result<String> {
-    let crds = crds.iter().filter(|(name, _)| name.starts_with(DOCKER_FILES)).map(|(_, text)| text.clone());
-    let mut text =
-        format!("# Written by `cargo xtask crds` from {FOLDER} and these files:\n# {}\n", PARTS.join(" "));
-    text.extend(crds);
-    for part in PARTS {
-        let file = workspace::root().join(part);
-        let part = fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        // Without the comment at the start, which is about the file.
-        let objects: Vec<&str> = part.lines().skip_while(|line| *line != "---").collect();
-        text.push_str(&format!("{}\n", objects.join("\n")));
+impl Components {
+    /// Returns the text of the file.
+    pub(crate) fn text(&self, crds: &BTreeMap<String, String>) -> Result<String> {
+        let crds = crds.iter().filter(|(name, _)| name.starts_with(self.crds)).map(|(_, text)| text.clone());
+        let mut text = format!(
+            "# Written by `cargo xtask crds` from {FOLDER} and these files:\n# {}\n",
+            self.parts.join(" ")
+        );
+        text.extend(crds);
+        for part in self.parts {
+            let file = workspace::root().join(part);
+            let part =
+                fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            // Without the comment at the start, which is about the file.
+            let objects: Vec<&str> = part.lines().skip_while(|line| *line != "---").collect();
+            text.push_str(&format!("{}\n", objects.join("\n")));
+        }
+        Ok(text)
     }
-    Ok(text)
 }
 
 /// Returns the output of `machinist crds` as texts by file name.

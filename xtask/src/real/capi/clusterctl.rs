@@ -18,7 +18,7 @@ const PROVIDER: &str = "machinist-docker";
 pub(super) const NAMESPACE: &str = "default";
 
 /// The templates by flavor; the first is the default one.
-pub(super) const FLAVORS: [&str; 5] = ["", "topology", "ignition", "ipv6", "dualstack"];
+pub(super) const FLAVORS: [&str; 3] = ["", "topology", "ignition"];
 
 /// Enough of cert-manager for clusterctl to accept it. No certificate is issued, and no controller
 /// runs.

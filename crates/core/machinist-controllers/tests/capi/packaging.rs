@@ -52,12 +52,9 @@ fn objects(text: &str) -> Vec<ManifestObject> {
 
 /// One provider: its folder, its definitions and the text that clusterctl installs.
 fn providers() -> [(&'static str, Vec<CustomResourceDefinition>, String); 2] {
-    let mailgun = crd::mailgun_crds();
-    let rendered = mailgun.iter().map(|it| crd::render_yaml(it).expect("a CRD renders"));
-    let mailgun_text = format!("{}{}", rendered.collect::<String>(), read("mailgun/manager.yaml"));
     [
         ("docker", crd::docker_crds(), read("docker/infrastructure-components.yaml")),
-        ("mailgun", mailgun, mailgun_text),
+        ("mailgun", crd::mailgun_crds(), read("mailgun/infrastructure-components.yaml")),
     ]
 }
 
@@ -182,5 +179,5 @@ async fn the_objects_of_every_template_are_accepted() {
             world.create_with(&object.kind, metadata, object.body["spec"].clone()).await;
         }
     }
-    assert!(10 < accepted, "expected more than 10 objects, got {accepted}");
+    assert!(8 < accepted, "expected more than 8 objects, got {accepted}");
 }
