@@ -515,7 +515,8 @@ fn the_bootstrap_starts_once_and_is_observed() {
         s.steps.progress = state(BootstrapState::NotStarted);
         s.steps.start = Some(answered(99, Ok(())));
     };
-    assert_eq!(case.told().1, Vec::<String>::new(), "an accepted start is observed, not repeated");
+    let looks = ["observe the bootstrap of docker:////c-w"];
+    assert_eq!(case.told().1, looks, "an accepted start is observed, not repeated");
     case.snapshot = |s| {
         shown(s);
         s.steps.progress = state(BootstrapState::Failed(BootstrapFailure {
