@@ -113,15 +113,7 @@ impl World {
         }
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let left = Arc::new(AtomicUsize::new(usize::MAX));
-        Self {
-            server,
-            user,
-            clock,
-            left,
-            after: false,
-            loses_status: Arc::default(),
-            writes: Arc::default(),
-        }
+        Self { server, user, clock, left, after: false, loses_status: Arc::default(), writes: Arc::default() }
     }
 
     /// Starts a provider.
