@@ -41,7 +41,9 @@ pub const SENT_AT_ANNOTATION: &str = "machinist.dev/sent-at";
 /// Annotation with which a user asks for a mail to be sent again after an uncertain outcome.
 pub const RESEND_ANNOTATION: &str = "machinist.dev/resend";
 
-/// Key of the content in a Secret with bootstrap data or a kubeconfig.
+/// Type of Secrets with bootstrap data and kubeconfigs.
+pub const SECRET_TYPE: &str = "cluster.x-k8s.io/secret";
+/// Key of the content in such a Secret.
 pub const SECRET_VALUE: &str = "value";
 /// Key of the format of bootstrap data.
 pub const SECRET_FORMAT: &str = "format";
