@@ -1,7 +1,7 @@
 //! A Docker daemon from the packages of Debian, for one lane.
 //!
 //! The daemon uses only files of its own folder, and the network of its process. The lane runs it
-//! in namespaces of its own (see `real::capi::enclosure`), so that no bridge, firewall rule or
+//! in namespaces of its own (see `real::enclosure`), so that no bridge, firewall rule or
 //! mount of this computer changes, and the kernel removes everything at the end.
 
 use std::ffi::OsString;
@@ -34,10 +34,12 @@ const PACKAGES: &[&str] = &[
     "libnetfilter-conntrack3",
     "libmnl0",
     "libdevmapper1.02.1",
+    // The images of the Docker driver's tests consist of it.
+    "busybox-static",
 ];
 
 /// Part of the name of the cached folder. Increase it when the packages change.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// Folder of links in the unpacked packages.
 const LINKS: &str = "links";
@@ -81,12 +83,18 @@ impl Tools {
         self.packages.path(file)
     }
 
+    /// Returns a value for `PATH` with which the programs of the packages are found first.
+    pub(crate) fn search_path(&self) -> Result<OsString> {
+        let own = [LINKS, "usr/sbin", "usr/bin", "sbin", "bin"].map(|folder| self.path(folder));
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::join_paths(own.into_iter().chain(std::env::split_paths(&path)))
+            .context("a folder of programs has a colon in its name")
+    }
+
     /// Returns a command that finds the other programs and the libraries of the packages.
     pub(crate) fn command(&self, file: &str) -> Result<Command> {
         let mut command = Command::new(self.path(file));
-        let own = [LINKS, "usr/sbin", "usr/bin", "sbin", "bin"].map(|folder| self.path(folder));
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        command.env("PATH", std::env::join_paths(own.into_iter().chain(std::env::split_paths(&path)))?);
+        command.env("PATH", self.search_path()?);
         let libraries = self.packages.libraries()?;
         let extensions: Vec<PathBuf> =
             std::env::split_paths(&libraries).map(|folder| folder.join("xtables")).collect();

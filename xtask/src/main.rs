@@ -5,7 +5,7 @@
 //! | `envtest` | finds or builds kube-apiserver, kube-controller-manager, etcd and kubectl, and prints their folder |
 //! | `control-plane` | runs one or two real clusters until its standard input closes |
 //! | `conformance` | compares the embedded API server with a real one, or with its recorded answers |
-//! | `node-image` | builds the images of the Docker provider's lane, and prints their paths |
+//! | `node-image` | builds the images of the lanes with Docker, and prints their paths |
 //! | `real` | runs the test lanes that need real clusters |
 //! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
 //! | `kill` | scales on real clusters while it kills the controllers |
@@ -71,6 +71,9 @@ enum Task {
     /// Run the inner part of the lane `capi`, which `real` starts
     #[command(hide = true)]
     CapiInside(real::capi::InsideArgs),
+    /// Run the inner part of the lane `docker`, which `real` starts
+    #[command(hide = true)]
+    EngineInside(real::engine::InsideArgs),
     /// Measure the controllers, or the embedded API server, in a build with the profile
     /// `dist`
     Bench(bench::BenchArgs),
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Task::NodeImage(args) => node_image::run(&args),
         Task::Real(args) => real::run(&args),
         Task::CapiInside(args) => real::capi::inside(&args),
+        Task::EngineInside(args) => real::engine::inside(&args),
         Task::Bench(args) => bench::bench(&args),
         Task::Kill(args) => bench::kill(&args),
         Task::Book => book::run(),

@@ -20,7 +20,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use crate::debian::Unpacked;
-use crate::docker::Tools;
+use crate::docker::{Daemon, Tools};
 use crate::envtest::go::{self, Recipe, Source};
 use crate::envtest::{self, Assets, KUBERNETES_VERSION, Program};
 use crate::go_modules;
@@ -143,6 +143,22 @@ impl NodeImages {
             build_once(assets, tools, &folder)?;
         }
         Ok(Self::in_folder(&folder))
+    }
+
+    /// Imports the images into a daemon, under the given names.
+    pub(crate) fn import(&self, docker: &Daemon, node: &str, balancer: &str) -> Result<()> {
+        let of_node = r#"ENTRYPOINT ["/usr/local/bin/entrypoint"]"#;
+        let of_balancer =
+            r#"ENTRYPOINT ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]"#;
+        let images = [(&self.node, node, of_node), (&self.balancer, balancer, of_balancer)];
+        for (archive, name, entrypoint) in images {
+            let mut import = docker.docker()?;
+            import.args(["import", "--change", entrypoint, "--change", "ENV container=docker"]);
+            import
+                .args(["--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
+            output_of(import.arg(archive).arg(name)).with_context(|| format!("cannot import {name}"))?;
+        }
+        Ok(())
     }
 
     fn in_folder(folder: &Path) -> Self {

@@ -6,6 +6,8 @@
 //! reason. The command fails if a lane fails or does not exist.
 
 pub(crate) mod capi;
+mod enclosure;
+pub(crate) mod engine;
 mod hcloud_clients;
 mod join;
 mod kubectl;
@@ -74,6 +76,11 @@ enum When {
 enum Form {
     Check(fn(&mut ControlPlane) -> Result<()>),
     TestTarget {
+        package: &'static str,
+        target: &'static str,
+    },
+    /// A test target that needs a Docker engine, and no cluster.
+    EngineTarget {
         package: &'static str,
         target: &'static str,
     },
@@ -168,33 +175,39 @@ const LANES: &[Lane] = &[
         form: Form::Check(capi::check_clusterctl),
     },
     alone(
+        "docker",
+        When::All,
+        "the Docker driver with a real engine, real nodes and a real HAProxy",
+        Form::EngineTarget { package: "machinist-driver-docker", target: "it" },
+    ),
+    alone(
         "capi",
         When::All,
         "the Docker provider under the controllers of Cluster API, on real nodes",
-        capi::check,
+        Form::Alone(capi::check),
     ),
     alone(
         "hcloud-python",
         When::EachChange,
         "the official Python client works with the stand-in for Hetzner Cloud",
-        hcloud_clients::python,
+        Form::Alone(hcloud_clients::python),
     ),
     alone(
         "hcloud-go",
         When::All,
         "the official Go library works with the stand-in for Hetzner Cloud",
-        hcloud_clients::go,
+        Form::Alone(hcloud_clients::go),
     ),
     alone(
         "hcloud-cli",
         When::All,
         "the hcloud command works with the stand-in for Hetzner Cloud",
-        hcloud_clients::command,
+        Form::Alone(hcloud_clients::command),
     ),
 ];
 
 /// A lane that needs no cluster.
-const fn alone(name: &'static str, when: When, about: &'static str, check: fn() -> Result<Ending>) -> Lane {
+const fn alone(name: &'static str, when: When, about: &'static str, form: Form) -> Lane {
     Lane {
         name,
         about,
@@ -203,7 +216,7 @@ const fn alone(name: &'static str, when: When, about: &'static str, check: fn() 
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
         needs: None,
-        form: Form::Alone(check),
+        form,
     }
 }
 
@@ -223,13 +236,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let chosen = choose(&args.lanes, |when| args.all || (when == When::All) == args.rest)?;
     let (alone, with_clusters): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|lane| matches!(lane.form, Form::Alone(_)));
+        chosen.into_iter().partition(|lane| matches!(lane.form, Form::Alone(_) | Form::EngineTarget { .. }));
     let mut verdicts = match Assets::reason_they_cannot_be_had() {
         _ if with_clusters.is_empty() => Vec::new(),
         Some(reason) => with_clusters.iter().map(|lane| (*lane, Verdict::Skipped(reason.clone()))).collect(),
         None => run_all(&with_clusters, &args.test_arguments)?,
     };
-    verdicts.extend(alone.into_iter().map(|lane| (lane, run_alone(lane))));
+    verdicts.extend(alone.into_iter().map(|lane| (lane, run_alone(lane, &args.test_arguments))));
     summarise(&verdicts)
 }
 
@@ -268,11 +281,15 @@ fn run_all(lanes: &[&'static Lane], test_arguments: &[String]) -> Result<Vec<(&'
     Ok(verdicts)
 }
 
-fn run_alone(lane: &Lane) -> Verdict {
-    let Form::Alone(check) = lane.form else { return Verdict::Failed("needs clusters".to_owned()) };
+fn run_alone(lane: &Lane, test_arguments: &[String]) -> Verdict {
     eprintln!("== {}: {}", lane.name, lane.about);
     let started = Instant::now();
-    match check() {
+    let ending = match lane.form {
+        Form::Alone(check) => check(),
+        Form::EngineTarget { package, target } => engine::check(package, target, test_arguments),
+        Form::Check(_) | Form::TestTarget { .. } => return Verdict::Failed("needs clusters".to_owned()),
+    };
+    match ending {
         Ok(Ending::Passed) => Verdict::Passed(started.elapsed()),
         Ok(Ending::Skipped(reason)) => Verdict::Skipped(reason),
         Err(error) => Verdict::Failed(format!("{error:#}")),
@@ -281,7 +298,9 @@ fn run_alone(lane: &Lane) -> Verdict {
 
 /// Returns why a lane cannot exist. A lane with a renamed target must fail, not be skipped.
 fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
-    let Form::TestTarget { package, target } = lane.form else { return None };
+    let (Form::TestTarget { package, target } | Form::EngineTarget { package, target }) = lane.form else {
+        return None;
+    };
     let Some(found) = packages.iter().find(|candidate| candidate.name == package) else {
         return Some(format!("the workspace has no package {package}"));
     };
@@ -298,7 +317,7 @@ fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &
         program.provide()?;
     }
     let compiled = match lane.form {
-        Form::Check(_) | Form::Alone(_) => None,
+        Form::Check(_) | Form::Alone(_) | Form::EngineTarget { .. } => None,
         Form::TestTarget { package, target } => {
             let package = packages.iter().find(|candidate| candidate.name == package);
             Some(workspace::test_target(package.context("package not found in the workspace")?, target)?)

@@ -5,24 +5,22 @@
 //! Cluster through its life with clusterctl and kubectl, as a user does.
 //!
 //! The outer process builds what is missing, and starts this program again in namespaces of its own
-//! ([`enclosure`]). The inner process starts the daemon ([`crate::docker`]), the management cluster
+//! ([`super::enclosure`]). The inner process starts the daemon ([`crate::docker`]), the management cluster
 //! ([`management`]) and the provider ([`provider`]), and runs the [`scenario`]. At its end a
 //! Cluster moves to a second management cluster.
 
 mod clusterctl;
-mod enclosure;
 mod management;
 mod provider;
 mod scenario;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use crate::control_plane::processes::{Afterwards, Processes};
-use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles, pause};
+use crate::control_plane::{Audit, ControlPlane, ControllerManagers, Durability, Options, Roles};
 use crate::docker::{Daemon, Tools};
 use crate::envtest::Assets;
 use crate::go_programs::CLUSTERCTL;
@@ -32,13 +30,13 @@ use crate::workspace;
 use self::clusterctl::Clusterctl;
 use self::management::{Stack, WebhookCertificate};
 use self::scenario::Lane;
+use super::enclosure::{self, Enclosed};
 use super::hcloud_clients::Ending;
 
 pub(super) use clusterctl::check as check_clusterctl;
 
 /// Far longer than the lane takes on two cores, also while a compiler runs.
 const LANE_WITHIN: Duration = Duration::from_secs(30 * 60);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// Path of a program `machinist` to use, instead of compiling it.
 const PROGRAM_VARIABLE: &str = "MACHINIST_CAPI_PROGRAM";
@@ -79,11 +77,10 @@ pub(super) fn check() -> Result<Ending> {
         None => PathBuf::from(workspace::program()?.get_program()),
     };
 
-    enclosure::remove_old_groups(PREFIX);
-    let folder = tempfile::Builder::new().prefix(PREFIX).tempdir().context("cannot create a folder")?.keep();
-    let ended = run_inside(&tools, &folder, &program);
-    let group = folder.file_name().context("the folder of the lane has a name")?;
-    ended.and(enclosure::remove_groups(&group.to_string_lossy()))?;
+    let arguments = ["--program".as_ref(), program.as_os_str()];
+    let enclosed =
+        Enclosed { prefix: PREFIX, command: "capi-inside", arguments: &arguments, within: LANE_WITHIN };
+    enclosed.run(&tools)?;
     Ok(Ending::Passed)
 }
 
@@ -96,30 +93,12 @@ fn reason_it_cannot_run() -> Option<String> {
         .or_else(NodeImages::reason_they_cannot_be_had)
 }
 
-/// Runs the inner process to its end. The warden of `processes` ends the process and removes the
-/// folder, even if this process is killed.
-fn run_inside(tools: &Tools, folder: &Path, program: &Path) -> Result<()> {
-    let mut processes = Processes::new(folder, Afterwards::Remove)?;
-    let [folder, program] = [folder, program].map(|path| path.to_string_lossy().into_owned());
-    let arguments = ["capi-inside", "--folder", &folder, "--program", &program];
-    processes.spawn_with_our_output("lane", enclosure::command(tools, &arguments)?)?;
-    let started = Instant::now();
-    loop {
-        if let Some(ended) = processes.ended()? {
-            ensure!(ended.status.success(), "the lane failed ({}); its output is above", ended.status);
-            return Ok(());
-        }
-        ensure!(started.elapsed() < LANE_WITHIN, "timed out: the lane did not end within {LANE_WITHIN:?}");
-        pause(LOOK_EVERY);
-    }
-}
-
 /// Runs the part of the lane that is in namespaces of its own.
 pub(crate) fn inside(args: &InsideArgs) -> Result<()> {
     enclosure::prepare(&args.folder)?;
     let outcome = run_in_namespaces(args);
     if outcome.is_err() {
-        keep_logs(&args.folder)?;
+        enclosure::keep_logs(&args.folder)?;
     }
     outcome
 }
@@ -142,7 +121,7 @@ fn run_in_namespaces(args: &InsideArgs) -> Result<()> {
         ..Options::default()
     };
     let mut control_plane = ControlPlane::start(&assets, &options)?;
-    provider::import_images(&docker, &images)?;
+    images.import(&docker, &provider::node_image(), provider::BALANCER_IMAGE)?;
     println!("clusters and images are ready after {:.1?}", started.elapsed());
     let certificate = WebhookCertificate::create(args.folder.join("certificate"))?;
     let inner = Inner { args, docker: &docker, certificate: &certificate };
@@ -198,17 +177,4 @@ impl Inner<'_> {
         println!("the {} management cluster has its controllers after {:.1?}", stack.name, started.elapsed());
         Ok(())
     }
-}
-
-/// Copies the logs to a folder that stays, for the reader of a failure.
-fn keep_logs(folder: &Path) -> Result<()> {
-    let kept = tempfile::Builder::new().prefix("machinist-capi-logs-").tempdir()?.keep();
-    for entry in [folder, &folder.join("docker")].into_iter().flat_map(fs::read_dir).flatten() {
-        let file = entry?.path();
-        if let Some(name) = file.file_name().filter(|_| file.extension().is_some_and(|it| it == "log")) {
-            fs::copy(&file, kept.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
-        }
-    }
-    eprintln!("the logs are in {}", kept.display());
-    Ok(())
 }

@@ -19,26 +19,11 @@ const ACCOUNT: &str = "manager";
 const HEALTH_PORT: u16 = 9740;
 
 /// The default image of a balancer in the provider.
-const BALANCER_IMAGE: &str = "kindest/haproxy:v20230606-42a2262b";
+pub(super) const BALANCER_IMAGE: &str = "kindest/haproxy:v20230606-42a2262b";
 
 /// Returns the default image of a node in the provider.
 pub(super) fn node_image() -> String {
     format!("kindest/node:{}", NodeImages::kubernetes_version())
-}
-
-/// Imports the images under the names that the provider uses.
-pub(super) fn import_images(docker: &Daemon, images: &NodeImages) -> Result<()> {
-    let node = r#"ENTRYPOINT ["/usr/local/bin/entrypoint"]"#;
-    let balancer = r#"ENTRYPOINT ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]"#;
-    let images =
-        [(&images.node, node_image(), node), (&images.balancer, BALANCER_IMAGE.to_owned(), balancer)];
-    for (archive, name, entrypoint) in images {
-        let mut import = docker.docker()?;
-        import.args(["import", "--change", entrypoint, "--change", "ENV container=docker"]);
-        import.args(["--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
-        output_of(import.arg(archive).arg(&name)).with_context(|| format!("cannot import {name}"))?;
-    }
-    Ok(())
 }
 
 /// Installs the provider, and starts it as a user with its roles.

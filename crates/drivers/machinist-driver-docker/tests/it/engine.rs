@@ -15,9 +15,11 @@ use tokio::sync::OnceCell;
 
 /// The variable that names the engine.
 const VARIABLE: &str = "MACHINIST_DOCKER_HOST";
+/// The variable that names an image with a real HAProxy, which the engine has.
+const BALANCER_VARIABLE: &str = "MACHINIST_DOCKER_BALANCER_IMAGE";
 
 pub(crate) const NODE_IMAGE: &str = "machinist.test/node:1";
-pub(crate) const BALANCER_IMAGE: &str = "machinist.test/haproxy:1";
+const BALANCER_IMAGE: &str = "machinist.test/haproxy:1";
 pub(crate) const NETWORK: &str = "machinist-test";
 
 /// Longest wait for a condition in a container.
@@ -47,7 +49,7 @@ impl Engine {
             network: NETWORK.to_owned(),
             subnet: Some("10.213.0.0/16".to_owned()),
             privileges: Privileges::Capabilities,
-            balancer_image: BALANCER_IMAGE.to_owned(),
+            balancer_image: balancer_image(),
             pulls_images: false,
             ..DockerOptions::default()
         });
@@ -123,6 +125,16 @@ impl Engine {
     }
 }
 
+/// The image of load balancers: with a real HAProxy, if the engine has one.
+fn balancer_image() -> String {
+    std::env::var(BALANCER_VARIABLE).unwrap_or_else(|_| BALANCER_IMAGE.to_owned())
+}
+
+/// Whether load balancers run a real HAProxy.
+pub(crate) fn has_haproxy() -> bool {
+    std::env::var_os(BALANCER_VARIABLE).is_some() || Path::new(HAPROXY_PATH).exists()
+}
+
 pub(crate) fn by_id(instance: &Instance) -> InstanceRef {
     InstanceRef { id: Some(instance.id.clone()), key: instance.key.clone(), ..InstanceRef::default() }
 }
@@ -169,6 +181,8 @@ const KUBEADM: &str = r#"#!/bin/sh
 echo "$@" >>/var/lib/kubeadm.calls
 "#;
 
+const HAPROXY_PATH: &str = "/usr/sbin/haproxy";
+
 /// Stands in for HAProxy on a machine without it: accepts every configuration and reloads.
 const HAPROXY: &str = r#"#!/bin/sh
 case "$1" in
@@ -182,8 +196,9 @@ while :; do sleep 3600 & wait $!; done
 async fn import_images(host: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     let root = folder.path();
-    let busybox = ["/usr/bin/busybox", "/bin/busybox"].into_iter().find(|path| Path::new(path).exists());
-    let busybox = busybox.expect("the tests need the program busybox");
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let mut programs = std::env::split_paths(&folders).map(|folder| folder.join("busybox"));
+    let busybox = &programs.find(|path| path.exists()).expect("the tests need the program busybox");
     for name in ["bin", "etc", "usr/bin", "usr/local/bin", "var/lib", "run", "tmp", "proc", "sys", "dev"] {
         std::fs::create_dir_all(root.join(name)).expect("a folder");
     }
@@ -204,7 +219,10 @@ async fn import_images(host: &str) {
         program(&root.join(path), text);
     }
     import(host, root, NODE_IMAGE, r#"ENTRYPOINT ["/init"]"#).await;
-    let haproxy = Path::new("/usr/sbin/haproxy");
+    if balancer_image() != BALANCER_IMAGE {
+        return;
+    }
+    let haproxy = Path::new(HAPROXY_PATH);
     if haproxy.exists() {
         copy_with_libraries(haproxy, root).await;
     } else {

@@ -1,10 +1,11 @@
-//! Runs a part of the lane in namespaces of its own.
+//! Runs a part of a lane in namespaces of its own.
 //!
 //! A Docker daemon changes the network, the mounts and the cgroups of its computer. In its own
 //! network, mount and process namespaces it changes nothing outside, two lanes do not see each
 //! other, and the kernel removes all of it when the first process of the namespace ends. That
 //! process dies together with the lane, even if the lane is killed.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::control_plane::pause;
+use crate::control_plane::processes::{Afterwards, Processes};
 use crate::docker::Tools;
 use crate::workspace::output_of;
 
@@ -26,6 +28,53 @@ const ENOUGH_INOTIFY_INSTANCES: u32 = 1024;
 const GROUPS_EMPTY_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
+/// The part of a lane that is in namespaces of its own.
+pub(super) struct Enclosed<'a> {
+    /// Start of the names of folders and cgroups.
+    pub(super) prefix: &'static str,
+    /// The hidden command of this program that runs the part. Its argument `--folder` names the
+    /// folder of all its files.
+    pub(super) command: &'static str,
+    /// Further arguments of the command.
+    pub(super) arguments: &'a [&'a OsStr],
+    /// The time limit.
+    pub(super) within: Duration,
+}
+
+impl Enclosed<'_> {
+    /// Runs the part to its end, and removes everything that it leaves.
+    pub(super) fn run(&self, tools: &Tools) -> Result<()> {
+        remove_old_groups(self.prefix);
+        let folder = tempfile::Builder::new().prefix(self.prefix).tempdir();
+        let folder = folder.context("cannot create a folder")?.keep();
+        let ended = self.run_in(tools, &folder);
+        let group = folder.file_name().context("the folder of the lane has a name")?;
+        ended.and(remove_groups(&group.to_string_lossy()))
+    }
+
+    /// Waits for the inner process. The warden of `processes` ends it and removes the folder, even
+    /// if this process is killed.
+    fn run_in(&self, tools: &Tools, folder: &Path) -> Result<()> {
+        let mut processes = Processes::new(folder, Afterwards::Remove)?;
+        let mut command = command(tools)?;
+        command.arg(self.command).arg("--folder").arg(folder).args(self.arguments);
+        processes.spawn_with_our_output("lane", command)?;
+        let started = Instant::now();
+        loop {
+            if let Some(ended) = processes.ended()? {
+                ensure!(ended.status.success(), "the lane failed ({}); its output is above", ended.status);
+                return Ok(());
+            }
+            ensure!(
+                started.elapsed() < self.within,
+                "timed out: the lane did not end within {:?}",
+                self.within
+            );
+            pause(LOOK_EVERY);
+        }
+    }
+}
+
 /// Returns why namespaces cannot be created here; `None` if they can.
 pub(super) fn reason_it_cannot_be_had() -> Option<String> {
     let mut own = Command::new("unshare");
@@ -35,13 +84,13 @@ pub(super) fn reason_it_cannot_be_had() -> Option<String> {
         .map(|error| format!("a Docker daemon needs root and namespaces of its own: {error:#}"))
 }
 
-/// Returns a command that runs this program with `arguments` in new namespaces.
-pub(super) fn command(tools: &Tools, arguments: &[&str]) -> Result<Command> {
+/// Returns a command that runs this program in new namespaces.
+fn command(tools: &Tools) -> Result<Command> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let mut command = Command::new("unshare");
     command.args(["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]);
     // The first process of the namespace inherits orphans, and has to reap them.
-    command.arg(tools.path("usr/bin/tini-static")).arg("--").arg(program).args(arguments);
+    command.arg(tools.path("usr/bin/tini-static")).arg("--").arg(program);
     Ok(command)
 }
 
@@ -82,7 +131,7 @@ fn raise_inotify_limit() -> Result<()> {
 }
 
 /// Removes the cgroups of a daemon whose processes have ended.
-pub(super) fn remove_groups(name: &str) -> Result<()> {
+fn remove_groups(name: &str) -> Result<()> {
     let started = Instant::now();
     for group in groups(name)? {
         while let Err(error) = remove_tree(&group) {
@@ -116,7 +165,7 @@ fn remove_tree(group: &Path) -> std::io::Result<()> {
 }
 
 /// Removes the empty groups of lanes that were killed. Groups in use cannot be removed.
-pub(super) fn remove_old_groups(prefix: &str) {
+fn remove_old_groups(prefix: &str) {
     let hierarchies = fs::read_dir(CGROUPS).into_iter().flatten().flatten().map(|entry| entry.path());
     for hierarchy in hierarchies.chain([PathBuf::from(CGROUPS)]) {
         for entry in fs::read_dir(hierarchy).into_iter().flatten().flatten() {
@@ -126,4 +175,17 @@ pub(super) fn remove_old_groups(prefix: &str) {
             }
         }
     }
+}
+
+/// Copies the logs to a folder that stays, for the reader of a failure.
+pub(super) fn keep_logs(folder: &Path) -> Result<()> {
+    let kept = tempfile::Builder::new().prefix("machinist-logs-").tempdir()?.keep();
+    for entry in [folder, &folder.join("docker")].into_iter().flat_map(fs::read_dir).flatten() {
+        let file = entry?.path();
+        if let Some(name) = file.file_name().filter(|_| file.extension().is_some_and(|it| it == "log")) {
+            fs::copy(&file, kept.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+        }
+    }
+    eprintln!("the logs are in {}", kept.display());
+    Ok(())
 }
