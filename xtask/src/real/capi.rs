@@ -5,9 +5,9 @@
 //! Cluster through its life with clusterctl and kubectl, as a user does.
 //!
 //! The outer process builds what is missing, and starts this program again in namespaces of its own
-//! ([`super::enclosure`]). The inner process starts the daemon ([`crate::docker`]), the management cluster
-//! ([`management`]) and the provider ([`provider`]), and runs the [`scenario`]. At its end a
-//! Cluster moves to a second management cluster.
+//! ([`super::enclosure`]). The inner process starts the daemon ([`crate::docker`]), the management
+//! cluster ([`management`]) and the provider ([`provider`]), and runs the [`scenario`]. At its end
+//! a Cluster moves to a second management cluster.
 
 mod clusterctl;
 mod management;

@@ -1,7 +1,7 @@
 //! The lane of the Docker driver: a test target with a Docker engine of its own.
 //!
-//! The engine is the daemon of [`crate::docker`] in namespaces of its own ([`super::enclosure`]). The
-//! tests get real nodes and a real HAProxy from [`crate::node_image`].
+//! The engine is the daemon of [`crate::docker`] in namespaces of its own ([`super::enclosure`]).
+//! The tests get real nodes and a real HAProxy from [`crate::node_image`].
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

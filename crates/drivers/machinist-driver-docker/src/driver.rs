@@ -13,7 +13,7 @@ use machinist_instance::{
 use serde_json::Value;
 
 use crate::bootstrap::{Bundle, Machine, Start, redact, translate_user_data};
-use crate::engine::call::Call;
+use crate::engine::call::{Call, Nature};
 use crate::engine::failure::Failure;
 use crate::engine::{ATTEMPT_WITHIN, Engine};
 use crate::image::Images;
@@ -38,6 +38,23 @@ pub const PROMISES: Promises = Promises {
     rate: None,
     keys: KeyTag::Fixed,
 };
+
+/// Limits a call of the driver to [`CALL_WITHIN`], so that the engine has carried out or forgotten
+/// its last request within the promised time.
+pub(crate) async fn bounded<T>(
+    nature: Nature,
+    what: &str,
+    call: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    tokio::time::timeout(CALL_WITHIN, call).await.unwrap_or_else(|_| {
+        let kind = match nature {
+            Nature::Reads => ErrorKind::Unavailable,
+            Nature::Changes => ErrorKind::Ambiguous,
+        };
+        let text = format!("{what}: the engine did not complete the call within {} s", CALL_WITHIN.as_secs());
+        Err(Error::new(kind, text))
+    })
+}
 
 /// Docker as a provider. A class names it `docker`.
 ///
@@ -330,15 +347,13 @@ pub(crate) fn wrong_key(seen: &Seen, key: &InstanceKey) -> Error {
 #[async_trait]
 impl Instances for Account {
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
-        let ensured = tokio::time::timeout(CALL_WITHIN, self.ensure_unlimited(spec));
-        ensured.await.unwrap_or_else(|_| {
-            let text = format!("container {}: not complete within {} s", spec.name, CALL_WITHIN.as_secs());
-            Err(Error::new(ErrorKind::Ambiguous, text))
-        })
+        let what = format!("container {}", spec.name);
+        bounded(Nature::Changes, &what, self.ensure_unlimited(spec)).await
     }
 
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
-        reply::sighting(which, self.lookup(which).await?)
+        let found = bounded(Nature::Reads, &format!("finding container {which}"), self.lookup(which)).await?;
+        reply::sighting(which, found)
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
@@ -352,6 +367,36 @@ impl Instances for Account {
     }
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        let what = format!("deleting container {which}");
+        bounded(Nature::Changes, &what, self.delete_unlimited(which, owner)).await
+    }
+
+    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
+        let start = async {
+            let seen = self.existing(id).await?;
+            Ok(self.start_container(&seen.id).await?)
+        };
+        bounded(Nature::Changes, &format!("starting {id}"), start).await
+    }
+
+    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
+        let stop = async {
+            let seen = self.existing(id).await?;
+            // Shorter than the time limit of a request.
+            let stop = Call::act("/containers/-/stop", &seen.id).with("t", "10");
+            Ok(self.engine.call(stop).await.map(drop)?)
+        };
+        bounded(Nature::Changes, &format!("stopping {id}"), stop).await
+    }
+
+    async fn console_tail(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
+        let tail = self.console_tail_unlimited(id, lines);
+        bounded(Nature::Reads, &format!("reading the console of {id}"), tail).await
+    }
+}
+
+impl Account {
+    async fn delete_unlimited(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
         let Some(seen) = self.lookup(which).await? else { return Ok(()) };
         if !seen.is_owned_by(owner.as_str(), which.native_id.as_ref()) {
             return Err(wrong_key(&seen, owner));
@@ -368,19 +413,7 @@ impl Instances for Account {
         }
     }
 
-    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
-        let seen = self.existing(id).await?;
-        Ok(self.start_container(&seen.id).await?)
-    }
-
-    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
-        let seen = self.existing(id).await?;
-        // Shorter than the time limit of a request.
-        let stop = Call::act("/containers/-/stop", &seen.id).with("t", "10");
-        Ok(self.engine.call(stop).await.map(drop)?)
-    }
-
-    async fn console_tail(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
+    async fn console_tail_unlimited(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
         let seen = self.existing(id).await?;
         let call = Call::get("/containers/-/logs", &seen.id)
             .with("stdout", "true")
@@ -396,5 +429,23 @@ impl Instances for Account {
             tail.extend(self.bootstrap_output(&seen.id).await);
         }
         Ok(tail.split_off(tail.len().saturating_sub(lines)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_ends_within_the_promised_time() {
+        let started = tokio::time::Instant::now();
+        for (nature, kind) in
+            [(Nature::Reads, ErrorKind::Unavailable), (Nature::Changes, ErrorKind::Ambiguous)]
+        {
+            let error = bounded(nature, "container a", std::future::pending::<Result<(), Error>>()).await;
+            assert_eq!(error.expect_err("it never ends").kind, kind);
+        }
+        assert_eq!(started.elapsed(), CALL_WITHIN * 2);
+        assert_eq!(PROMISES.call_bound, Duration::from_secs(80));
     }
 }

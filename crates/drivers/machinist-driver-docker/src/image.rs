@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
+use hyper::body::Body;
 use machinist_instance::{Error, ErrorKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Semaphore;
@@ -24,6 +24,10 @@ const MOST_LOADS: usize = 4;
 
 /// Longest time of one pull or one load: 10 GB over a slow connection.
 const TASK_WITHIN: Duration = Duration::from_secs(30 * 60);
+
+/// Longest silence of the engine or of a command during a task. The engine copies all layers of an
+/// image before it sends the first byte, and a runtime unpacks the image after the last byte.
+const SILENT_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Finds an image in the container's runtime by its name, or by its full name.
 const FIND_IMAGE: &str = "ctr --namespace=k8s.io images ls -q | grep -qxF -e \"$1\" -e \"$2\"";
@@ -179,7 +183,7 @@ async fn pull(engine: &Engine, image: &str) -> Result<(), Error> {
     let (name, tag) = name_and_tag(image);
     let call = Call::list("/images/create").with("fromImage", name).with("tag", tag);
     let call = Call { method: http::Method::POST, ..call };
-    let mut body = match engine.open(call).await {
+    let mut body = match heard(image, engine.open(call)).await? {
         Ok(answer) => answer.into_body(),
         Err(failure) if failure.is_absence() => return Err(absent(image)),
         Err(failure) => return Err(known_failure(failure)),
@@ -247,9 +251,22 @@ fn known_failure(failure: Failure) -> Error {
     }
 }
 
-async fn piece(body: &mut Incoming, image: &str) -> Result<Option<Bytes>, Error> {
+/// Waits for the next sign of life of a task, and at most [`SILENT_FOR`].
+async fn heard<T>(image: &str, next: impl Future<Output = T>) -> Result<T, Error> {
+    timeout(SILENT_FOR, next).await.map_err(|_| {
+        let minutes = SILENT_FOR.as_secs() / 60;
+        let text = format!("image {image}: no data for {minutes} minutes; the transfer starts again");
+        Error::new(ErrorKind::Unavailable, text)
+    })
+}
+
+/// The next bytes of an answer; `None` at its end.
+async fn piece<B>(body: &mut B, image: &str) -> Result<Option<Bytes>, Error>
+where
+    B: Body<Data = Bytes, Error: std::fmt::Display> + Unpin,
+{
     loop {
-        match body.frame().await {
+        match heard(image, body.frame()).await? {
             None => return Ok(None),
             Some(Ok(frame)) => {
                 if let Ok(data) = frame.into_data() {
@@ -266,7 +283,7 @@ async fn piece(body: &mut Incoming, image: &str) -> Result<Option<Bytes>, Error>
 
 /// Streams the image from the engine into a command in the container, without a copy on disk.
 async fn load(engine: &Engine, container: &str, image: &str) -> Result<(), Error> {
-    let mut body = match engine.open(Call::get("/images/-/get", image)).await {
+    let mut body = match heard(image, engine.open(Call::get("/images/-/get", image))).await? {
         Ok(answer) => answer.into_body(),
         Err(failure) if failure.is_absence() => return Err(absent(image)),
         Err(failure) => return Err(known_failure(failure)),
@@ -276,25 +293,32 @@ async fn load(engine: &Engine, container: &str, image: &str) -> Result<(), Error
         argv: vec!["ctr", "--namespace=k8s.io", "images", "import", "-"],
         nature: Nature::Changes,
     };
-    let (id, stream) = engine.attach(import).await.map_err(known_failure)?;
+    let (id, stream) = heard(image, engine.attach(import)).await?.map_err(known_failure)?;
     let (mut from, mut to) = tokio::io::split(stream);
     let writing = async {
         while let Some(piece) = piece(&mut body, image).await? {
             // A command that ends early closes its input. Its exit code says why.
-            if to.write_all(&piece).await.is_err() {
+            if heard(image, to.write_all(&piece)).await?.is_err() {
                 break;
             }
         }
         let _ = to.shutdown().await;
         Ok::<(), Error>(())
     };
-    // The output is only read so that the command does not block.
+    // The output is only read so that the command does not block. The output ends with the command.
     let reading = async {
         let mut buffer = vec![0; 16 * 1024];
         while let Ok(1..) = from.read(&mut buffer).await {}
     };
-    let (written, ()) = tokio::join!(writing, reading);
-    written?;
+    let mut reading = std::pin::pin!(reading);
+    let written = tokio::select! {
+        written = writing => Some(written),
+        () = &mut reading => None,
+    };
+    if let Some(written) = written {
+        written?;
+        heard(image, reading).await?;
+    }
     match engine.exit_code(&id, Nature::Reads).await.map_err(known_failure)? {
         0 => Ok(()),
         code => {
@@ -306,6 +330,11 @@ async fn load(engine: &Engine, container: &str, image: &str) -> Result<(), Error
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use hyper::body::Frame;
+
     use super::*;
 
     /// Starts a task for container `c`, and returns the number of entries after its end.
@@ -333,6 +362,35 @@ mod tests {
         assert_eq!(images.tasks.lock().expect("not poisoned").len(), 1);
         images.forget("c");
         assert!(images.tasks.lock().expect("not poisoned").is_empty(), "the container was deleted");
+    }
+
+    /// An answer that sends its pieces, and then nothing.
+    struct Silent(Vec<&'static [u8]>);
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = std::convert::Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+            match self.0.pop() {
+                Some(piece) => Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(piece))))),
+                None => Poll::Pending,
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_transfer_ends_and_can_be_repeated() {
+        let mut body = Silent(vec![b"a"]);
+        assert_eq!(piece(&mut body, "i").await, Ok(Some(Bytes::from_static(b"a"))));
+        let error = piece(&mut body, "i").await.expect_err("silent");
+        assert_eq!(
+            (error.kind, error.message.contains("no data for 5 minutes")),
+            (ErrorKind::Unavailable, true)
+        );
     }
 
     #[test]

@@ -10,6 +10,10 @@ pub(crate) const CLUSTER: &str = "machinist.dev/cluster";
 pub(crate) const IMAGE_MODE: &str = "machinist.dev/image-mode";
 /// The label that stores the ports of a balancer.
 pub(crate) const PORTS: &str = "machinist.dev/ports";
+/// The label of a balancer whose network has no static addresses.
+pub(crate) const ADDRESS: &str = "machinist.dev/address";
+/// The value of [`ADDRESS`].
+pub(crate) const DYNAMIC: &str = "dynamic";
 /// The label of networks that this driver created.
 pub(crate) const CREATED_BY: &str = "machinist.dev/created-by";
 /// The value of [`CREATED_BY`].

@@ -1,5 +1,8 @@
 //! The network of containers, which the driver creates if it does not exist.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -66,6 +69,40 @@ pub(crate) async fn ensure(
         }
     }
     Ok(())
+}
+
+/// The name of the running container that has an address of the network.
+pub(crate) async fn holder(engine: &Engine, name: &str, address: IpAddr) -> Result<Option<String>, Failure> {
+    let found: Option<Members> = engine.find(Call::get("/networks/-", name)).await?;
+    let members = found.and_then(|network| network.containers).unwrap_or_default();
+    let mut members = members.into_values();
+    Ok(members.find(|member| member.has(address)).map(|member| member.name))
+}
+
+/// The running containers of a network, as the engine shows it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Members {
+    #[serde(default)]
+    containers: Option<BTreeMap<String, Member>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Member {
+    #[serde(rename = "Name", default)]
+    name: String,
+    /// With the length of the prefix, for example `172.18.0.2/16`.
+    #[serde(rename = "IPv4Address", default)]
+    ipv4_address: String,
+    #[serde(rename = "IPv6Address", default)]
+    ipv6_address: String,
+}
+
+impl Member {
+    fn has(&self, address: IpAddr) -> bool {
+        let mut shown = [&self.ipv4_address, &self.ipv6_address].into_iter();
+        shown.any(|shown| shown.split('/').next().and_then(|it| it.parse().ok()) == Some(address))
+    }
 }
 
 async fn exists(engine: &Engine, name: &str) -> Result<bool, Failure> {
@@ -139,6 +176,19 @@ mod tests {
         ];
         assert_eq!(duplicates(found, "kind"), ["a", "c"]);
         assert_eq!(duplicates(vec![network("a", "kind", 5, true)], "kind"), [""; 0]);
+    }
+
+    #[test]
+    fn the_holder_of_an_address_is_found() {
+        let member = |ipv4: &str, ipv6: &str| -> Member {
+            let member = json!({"Name": "c-w", "IPv4Address": ipv4, "IPv6Address": ipv6});
+            serde_json::from_value(member).expect("a member")
+        };
+        let is = |member: Member, address: &str| member.has(address.parse().expect("an address"));
+        assert!(is(member("172.18.0.2/16", ""), "172.18.0.2"));
+        assert!(is(member("172.18.0.2/16", "fd00::2/64"), "fd00::2"));
+        assert!(!is(member("172.18.0.21/16", ""), "172.18.0.2"));
+        assert!(!is(member("", ""), "172.18.0.2"));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::config::{self, Config, Server};
 use super::settings::{self, Settings};
 use crate::archive::{self, Entry};
-use crate::driver::Account;
+use crate::driver::{Account, bounded};
 use crate::engine::call::{Call, Nature};
 use crate::engine::failure::Failure;
 use crate::engine::{Command, Stdin};
@@ -37,6 +37,27 @@ const LONGEST_PROBLEM: usize = 1000;
 #[async_trait]
 impl Balancers for Account {
     async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
+        let what = format!("load balancer {}", spec.name);
+        bounded(Nature::Changes, &what, self.ensure_balancer(spec)).await
+    }
+
+    async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
+        let find = self.find_balancer(which);
+        bounded(Nature::Reads, &format!("finding load balancer {}", which.key), find).await
+    }
+
+    async fn list(&self) -> Result<Vec<Balancer>, Error> {
+        bounded(Nature::Reads, "listing load balancers", self.list_balancers()).await
+    }
+
+    async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
+        let delete = self.delete_balancer(which);
+        bounded(Nature::Changes, &format!("deleting load balancer {}", which.key), delete).await
+    }
+}
+
+impl Account {
+    async fn ensure_balancer(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
         let mut settings = Settings::parse(spec, &self.options)?;
         let name = NodeName::new(spec.name.clone())
             .ok_or_else(|| Error::new(ErrorKind::InvalidSpec, "name: expected text that is not empty"))?;
@@ -71,6 +92,7 @@ impl Balancers for Account {
             let status = container.state.status;
             return Ok(Progress::Working(format!("starting the load balancer, which is {status}")));
         }
+        let container = self.at_recorded_address(container, spec, &mut settings, &mut notes).await?;
         let config = self.wanted(spec, &settings, &mut notes).await?;
         let text = config.render(settings.template.as_deref())?;
         self.load_config(&container.id, &text).await?;
@@ -78,14 +100,14 @@ impl Balancers for Account {
         Ok(Progress::Done(Ensured { balancer, notes }))
     }
 
-    async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
+    async fn find_balancer(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
         match self.found_by(which).await? {
             Some(container) => self.show(container).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn list(&self) -> Result<Vec<Balancer>, Error> {
+    async fn list_balancers(&self) -> Result<Vec<Balancer>, Error> {
         let mut balancers = Vec::new();
         let call = request::list(&[(label::KIND_ROLE, label::BALANCER_ROLE)]);
         let summaries: Vec<Summary> = self.engine.json(call).await?;
@@ -98,7 +120,7 @@ impl Balancers for Account {
         Ok(balancers)
     }
 
-    async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
+    async fn delete_balancer(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
         let Some(container) = self.found_by(which).await? else {
             self.engine.confirm().await?;
             return Ok(Progress::Done(BalancerDeletion::Absent));
@@ -116,9 +138,7 @@ impl Balancers for Account {
             Err(failure) => Err(failure.into()),
         }
     }
-}
 
-impl Account {
     /// The container of a balancer: by key, then by name.
     async fn found(&self, spec: &BalancerSpec) -> Result<Option<Container>, Error> {
         if let Some(found) = self.by_balancer_key(&spec.key).await? {
@@ -230,9 +250,63 @@ impl Account {
                 self.start_container(&again.id).await?;
                 again.id
             }
-            started => started.map(|()| container.id)?,
+            Err(failure) => return Err(self.cannot_start(failure, spec, settings).await),
+            Ok(()) => container.id,
         };
         self.inspect(&id).await
+    }
+
+    /// The reason why a load balancer cannot start. If another container has its address, the error
+    /// names that container.
+    async fn cannot_start(&self, failure: Failure, spec: &BalancerSpec, settings: &Settings) -> Error {
+        let is_taken = failure.error.message.contains("ddress already in use");
+        let Some(address) = settings.ip.filter(|_| is_taken) else { return failure.into() };
+        match network::holder(&self.engine, &settings.network, address).await {
+            Ok(Some(holder)) => {
+                let text = format!(
+                    "load balancer {} cannot start: container {holder} has its address {address}. Stop that \
+                     container, and start it again later",
+                    spec.name
+                );
+                Error::new(ErrorKind::Unavailable, text)
+            }
+            Ok(None) | Err(_) => failure.into(),
+        }
+    }
+
+    /// Gives a running balancer its recorded address back. The clients of the cluster know only
+    /// that one. After a restart of the engine, another container may have it.
+    async fn at_recorded_address(
+        &self,
+        container: Container,
+        spec: &BalancerSpec,
+        settings: &mut Settings,
+        notes: &mut Vec<BalancerNote>,
+    ) -> Result<Container, Error> {
+        let ips = Seen::from(container.clone()).ips();
+        let (Some(recorded), Some(current)) = (settings.ip, ips.first()) else { return Ok(container) };
+        if ips.contains(&recorded) {
+            return Ok(container);
+        }
+        let holder = network::holder(&self.engine, &settings.network, recorded).await?;
+        let why = match holder {
+            Some(holder) => format!("container {holder} has that address; stop it, and start it again later"),
+            None if label::get(&container.config.labels, label::ADDRESS) == Some(label::DYNAMIC) => {
+                "the network has no static addresses; create it with a subnet".to_owned()
+            }
+            None => {
+                settings.keep(&container);
+                self.engine.call(request::remove(&container.id)).await?;
+                let again = self.create_balancer(spec, settings, notes).await?;
+                return match again.state.status.as_str() {
+                    "running" => Ok(again),
+                    _ => self.start_balancer(again, spec, settings, notes).await,
+                };
+            }
+        };
+        let text = format!("the load balancer moved from {recorded} to {current}: {why}");
+        notes.push(note("AddressMoved", text));
+        Ok(container)
     }
 
     /// The wanted configuration: the running targets with an address.
@@ -372,6 +446,8 @@ impl Settings {
         let gives_up = self.ip.is_some() && has_no_static_addresses(failure);
         if gives_up {
             self.ip = None;
+            // Otherwise the next call would try it again.
+            self.labels.insert(label::ADDRESS.to_owned(), label::DYNAMIC.to_owned());
             let text = format!("the load balancer gets a new address: {}", failure.error.message);
             notes.push(note("StaticAddressRefused", text));
         }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::script::{Script, join};
+use super::script::{Script, Sets, join};
 use super::users::{self, User};
 use super::{Machine, jinja, kubeadm, wrong, wrong_at};
 use crate::archive::Entry;
@@ -129,6 +129,8 @@ struct File {
     owner: Option<String>,
     is_appended: bool,
     is_deferred: bool,
+    /// What the document sets, and not a default.
+    sets: Sets,
 }
 
 impl File {
@@ -138,6 +140,7 @@ impl File {
         if !path.starts_with('/') || path.ends_with('/') {
             return Err(wrong_at(&place("path"), "an absolute path of a file"));
         }
+        let mut sets = Sets { permissions: file.permissions.is_some(), owner: file.owner.is_some() };
         let mode = file.permissions.as_deref().map_or(Some(0o644), mode);
         let mode =
             mode.ok_or_else(|| wrong_at(&place("permissions"), "an octal number, for example '0640'"))?;
@@ -147,6 +150,8 @@ impl File {
         let owner = file.owner.unwrap_or_else(|| "root:root".to_owned());
         let mut entry = Entry::file(path.trim_start_matches('/'), mode, content);
         let ids = ids(&owner);
+        // The container looks up the names of another owner.
+        sets.owner &= ids.is_some();
         if let Some((uid, gid)) = ids {
             (entry.uid, entry.gid) = (uid, gid);
         }
@@ -156,13 +161,14 @@ impl File {
             owner: ids.is_none().then_some(owner),
             is_appended: file.append == Some(true),
             is_deferred: file.defer == Some(true),
+            sets,
         })
     }
 
     fn add_to(self, script: &mut Script) {
         let path = self.entry.path.clone();
         if self.is_appended {
-            script.append(self.entry)
+            script.append(self.entry, self.sets)
         } else {
             script.write(self.entry)
         }
@@ -335,6 +341,29 @@ mod tests {
     fn appended_parts_keep_their_order() {
         let text = "write_files:\n- {path: /a, content: '1'}\n- {path: /a, content: '2', append: true}\n";
         assert_eq!(shown(text), [r#"644 0:0 a "12""#]);
+    }
+
+    #[test]
+    fn an_appended_part_sets_permissions_and_owner() {
+        let text = "write_files:\n- {path: /a, content: '1', permissions: '0600'}\n\
+                    - {path: /a, content: '2', append: true}\n\
+                    - {path: /b, content: '1'}\n\
+                    - {path: /b, content: '2', append: true, permissions: '0755', owner: '7:8'}\n";
+        assert_eq!(shown(text), [r#"600 0:0 a "12""#, r#"755 7:8 b "12""#]);
+        // The image may have the file.
+        let text = "write_files:\n- {path: /etc/hosts, content: '1', append: true, permissions: '0640', \
+                    owner: '7:8'}\n- {path: /etc/fstab, content: '2', append: true}\n";
+        assert_eq!(
+            shown(text),
+            [
+                r#"600 7:8 var/lib/machinist/parts/0 "1""#,
+                "run mkdir -p /etc && cat /var/lib/machinist/parts/0 >>/etc/hosts && rm -f \
+                 /var/lib/machinist/parts/0 && chown 7:8 /etc/hosts && chmod 640 /etc/hosts",
+                r#"600 0:0 var/lib/machinist/parts/2 "2""#,
+                "run mkdir -p /etc && cat /var/lib/machinist/parts/2 >>/etc/fstab && rm -f \
+                 /var/lib/machinist/parts/2",
+            ]
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use machinist_instance::{
 use super::bundle::{Bundle, Start};
 use super::{Machine, report, translate};
 use crate::ImageMode;
-use crate::driver::Account;
+use crate::driver::{Account, bounded};
 use crate::engine::call::Nature;
 use crate::engine::{Command, Stdin};
 use crate::label;
@@ -46,6 +46,32 @@ rm -rf "$incoming"
 #[async_trait]
 impl Bootstrap for Account {
     async fn readiness(&self, which: &InstanceRef) -> Result<Readiness, Error> {
+        let what = format!("observing the start of container {which}");
+        bounded(Nature::Reads, &what, self.readiness_unlimited(which)).await
+    }
+
+    async fn load_images(&self, which: &InstanceRef, images: &[String]) -> Result<Progress<()>, Error> {
+        // The pulls and loads themselves take longer. They run beside this call.
+        let what = format!("loading images into container {which}");
+        bounded(Nature::Changes, &what, self.load_images_unlimited(which, images)).await
+    }
+
+    async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
+        let what = format!("starting the bootstrap of container {which}");
+        bounded(Nature::Changes, &what, self.start_unlimited(which, data)).await
+    }
+
+    async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
+        let progress = async {
+            let container = self.running(which).await?.id;
+            self.status(&container).await
+        };
+        bounded(Nature::Reads, &format!("observing the bootstrap of container {which}"), progress).await
+    }
+}
+
+impl Account {
+    async fn readiness_unlimited(&self, which: &InstanceRef) -> Result<Readiness, Error> {
         let container = match self.owned_running(which).await? {
             Ok(seen) => seen.id,
             Err(status) => return Ok(Readiness::Booting(format!("the container is {status}"))),
@@ -58,7 +84,11 @@ impl Bootstrap for Account {
         }
     }
 
-    async fn load_images(&self, which: &InstanceRef, images: &[String]) -> Result<Progress<()>, Error> {
+    async fn load_images_unlimited(
+        &self,
+        which: &InstanceRef,
+        images: &[String],
+    ) -> Result<Progress<()>, Error> {
         let container = self.running(which).await?.id;
         let mut missing = 0_usize;
         for image in images {
@@ -78,7 +108,7 @@ impl Bootstrap for Account {
         })
     }
 
-    async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
+    async fn start_unlimited(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
         let seen = self.running(which).await?;
         match self.status(&seen.id).await?.state {
             BootstrapState::NotStarted => {}
@@ -106,13 +136,6 @@ impl Bootstrap for Account {
         Ok(self.engine.detach(supervisor).await?)
     }
 
-    async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
-        let container = self.running(which).await?.id;
-        self.status(&container).await
-    }
-}
-
-impl Account {
     /// The container of a reference, which must exist, belong to the caller and run.
     async fn running(&self, which: &InstanceRef) -> Result<Seen, Error> {
         self.owned_running(which).await?.map_err(|status| {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::cloud_config::gunzip;
-use super::script::{Script, quote};
+use super::script::{Script, Sets, quote};
 use super::users::{self, User};
 use super::{Machine, kubeadm, wrong_at};
 use crate::archive::Entry;
@@ -180,8 +180,12 @@ pub(super) fn translate(text: &str, machine: &Machine) -> Result<Script, Error> 
         if file.entry.path == KUBEADM_SCRIPT {
             adapt_script(&mut file.entry, ignores_all);
         }
-        let way = if file.is_appended { Script::append } else { Script::write };
-        add(&mut script, file.entry, &file.user, &file.group, way);
+        let owner_is_known = file.user.id.is_some() && file.group.id.is_some();
+        let sets = Sets { permissions: file.sets_mode, owner: owner_is_known };
+        add(&mut script, file.entry, &file.user, &file.group, |script, entry| match file.is_appended {
+            true => script.append(entry, sets),
+            false => script.write(entry),
+        });
     }
     for link in config.storage.links {
         if link.hard == Some(true) {
@@ -226,6 +230,8 @@ struct Part {
     user: Owner,
     group: Owner,
     is_appended: bool,
+    /// Whether the document sets the permissions.
+    sets_mode: bool,
 }
 
 impl File {
@@ -236,11 +242,11 @@ impl File {
         if !self.path.starts_with('/') || path.is_empty() {
             return Err(wrong_at(&format!("{place}.path"), "an absolute path of a file"));
         }
-        let mode = self.mode.unwrap_or(0o644);
+        let (mode, sets_mode) = (self.mode.unwrap_or(0o644), self.mode.is_some());
         let part = |content: Vec<u8>, is_appended: bool| {
             let mut entry = Entry::file(path.clone(), mode, content);
             kubeadm::adapt_file(&mut entry, settings);
-            Part { entry, user: Owner::default(), group: Owner::default(), is_appended }
+            Part { entry, user: Owner::default(), group: Owner::default(), is_appended, sets_mode }
         };
         let mut parts = Vec::new();
         let is_appended = self.append == Value::Bool(true);
@@ -284,7 +290,13 @@ fn data_url(url: &str) -> Option<Vec<u8>> {
     if kind.ends_with(";base64") { STANDARD.decode(bytes).ok() } else { Some(bytes) }
 }
 
-fn add(script: &mut Script, mut entry: Entry, user: &Owner, group: &Owner, way: fn(&mut Script, Entry)) {
+fn add(
+    script: &mut Script,
+    mut entry: Entry,
+    user: &Owner,
+    group: &Owner,
+    way: impl FnOnce(&mut Script, Entry),
+) {
     let path = entry.path.clone();
     entry.uid = user.id.unwrap_or_default();
     entry.gid = group.id.unwrap_or_default();

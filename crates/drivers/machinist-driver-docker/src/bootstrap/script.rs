@@ -37,22 +37,36 @@ impl Script {
         }
     }
 
-    /// Appends to a file.
-    pub(crate) fn append(&mut self, entry: Entry) {
+    /// Appends to a file. A file keeps the permissions and the owner that the data does not set.
+    pub(crate) fn append(&mut self, entry: Entry, sets: Sets) {
         let Content::File(more) = &entry.content else { return self.write(entry) };
         if let Some(Step::Write(entries)) = self.steps.last_mut()
-            && let Some(Content::File(content)) =
-                entries.iter_mut().find(|it| it.path == entry.path).map(|it| &mut it.content)
+            && let Some(earlier) = entries.iter_mut().find(|it| it.path == entry.path)
+            && let Content::File(content) = &mut earlier.content
         {
             content.extend_from_slice(more);
+            if sets.permissions {
+                earlier.mode = entry.mode;
+            }
+            if sets.owner {
+                (earlier.uid, earlier.gid) = (entry.uid, entry.gid);
+            }
             return;
         }
         // The file may exist in the image. The new part is written beside it first.
         let part = format!("{PARTS}/{}", self.steps.len());
         let path = quote(&absolute(&entry.path));
         let (part_path, folder) = (quote(&absolute(&part)), quote(&parent(&absolute(&entry.path))));
+        let mut append = format!("mkdir -p {folder} && cat {part_path} >>{path} && rm -f {part_path}");
+        if sets.owner {
+            append.push_str(&format!(" && chown {}:{} {path}", entry.uid, entry.gid));
+        }
+        // A change of the owner may clear special bits, so the permissions are last.
+        if sets.permissions {
+            append.push_str(&format!(" && chmod {:o} {path}", entry.mode));
+        }
         self.write(Entry { path: part, mode: 0o600, ..entry });
-        self.run(format!("mkdir -p {folder} && cat {part_path} >>{path} && rm -f {part_path}\n"));
+        self.run(append + "\n");
     }
 
     /// Changes the owner of a path by names that only the container knows.
@@ -67,6 +81,13 @@ impl Script {
             self.ignored.push(part);
         }
     }
+}
+
+/// The properties of a file that appended data sets.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Sets {
+    pub(crate) permissions: bool,
+    pub(crate) owner: bool,
 }
 
 /// The folder for parts of files that are appended.
@@ -113,9 +134,9 @@ mod tests {
     fn an_appended_part_joins_a_file_of_the_same_step() {
         let mut script = Script::default();
         script.write(Entry::file("etc/a", 0o644, "1\n"));
-        script.append(Entry::file("etc/a", 0o644, "2\n"));
+        script.append(Entry::file("etc/a", 0o644, "2\n"), Sets::default());
         assert_eq!(script.steps, [Step::Write(vec![Entry::file("etc/a", 0o644, "1\n2\n")])]);
-        script.append(Entry::file("etc/it's", 0o644, "3\n"));
+        script.append(Entry::file("etc/it's", 0o644, "3\n"), Sets::default());
         let Some(Step::Run(append)) = script.steps.last() else { panic!("expected a script") };
         assert_eq!(
             append,

@@ -56,12 +56,15 @@ impl From<Failure> for Error {
 /// No answer arrived, or only a part of one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// No engine accepts connections. The request was not sent.
+    /// No engine accepts connections: the socket does not exist, or no process listens. The request
+    /// was not sent.
     NoEngine(String),
-    /// The address accepts no connection in time. The request was not sent.
-    Slow(String),
     /// This process may not use the socket. The request was not sent.
     NotPermitted(String),
+    /// An engine runs, but has no time to accept the connection. The request was not sent.
+    Busy(String),
+    /// The engine has the request, but did not answer in time.
+    Slow(String),
     /// The request may have reached the engine.
     Lost(String),
 }
@@ -69,9 +72,11 @@ pub(crate) enum NoAnswer {
 pub(crate) fn no_answer(nature: Nature, call: &str, lost: NoAnswer) -> Failure {
     match lost {
         NoAnswer::NoEngine(text) => Failure { error: Error::closed(format!("{call}: {text}")), status: None },
-        NoAnswer::Slow(text) => Failure::new(ErrorKind::Unavailable, format!("{call}: {text}")),
+        NoAnswer::Busy(text) => Failure::new(ErrorKind::Unavailable, format!("{call}: {text}")),
         NoAnswer::NotPermitted(text) => Failure::new(ErrorKind::Denied, format!("{call}: {text}")),
-        NoAnswer::Lost(text) => Failure::new(unknown_effect(nature), format!("{call}: {text}")),
+        NoAnswer::Slow(text) | NoAnswer::Lost(text) => {
+            Failure::new(unknown_effect(nature), format!("{call}: {text}"))
+        }
     }
 }
 
@@ -155,6 +160,12 @@ mod tests {
         assert!(no_answer(Nature::Reads, "GET /x", refused()).error.is_closed());
         assert!(!no_answer(Nature::Reads, "GET /x", lost()).error.is_closed(), "a slow engine");
         assert_eq!(kind(Nature::Reads, NoAnswer::NotPermitted(String::new())), ErrorKind::Denied);
+        let slow = |nature| kind(nature, NoAnswer::Slow("no answer".to_owned()));
+        assert_eq!(
+            (slow(Nature::Reads), slow(Nature::Changes)),
+            (ErrorKind::Unavailable, ErrorKind::Ambiguous)
+        );
+        assert_eq!(kind(Nature::Changes, NoAnswer::Busy(String::new())), ErrorKind::Unavailable);
     }
 
     #[test]

@@ -211,9 +211,20 @@ impl Engine {
                 return Err(NoAnswer::NotPermitted(text));
             }
             Ok(Err(error)) => {
-                return Err(NoAnswer::NoEngine(format!("no engine answers at {}: {error}", self.address)));
+                let text = format!(
+                    "no engine runs at {}: {error}. Start Docker, or correct DOCKER_HOST",
+                    self.address
+                );
+                return Err(NoAnswer::NoEngine(text));
             }
-            Err(_) => return Err(NoAnswer::Slow(format!("cannot connect to {}", self.address))),
+            Err(_) => {
+                let text = format!(
+                    "the engine at {} accepts no connection within {} s; it may be overloaded",
+                    self.address,
+                    CONNECT_WITHIN.as_secs()
+                );
+                return Err(NoAnswer::Busy(text));
+            }
         };
         let broke =
             |error: hyper::Error| NoAnswer::Lost(format!("the connection to the engine broke: {error}"));
@@ -242,8 +253,11 @@ pub(crate) async fn within<T>(
     attempt: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     tokio::time::timeout(ATTEMPT_WITHIN, attempt).await.unwrap_or_else(|_| {
-        let text = format!("no answer within {} s", ATTEMPT_WITHIN.as_secs());
-        Err(no_answer(nature, label, NoAnswer::Lost(text)))
+        let text = format!(
+            "the engine runs, but did not answer within {} s; it may be overloaded",
+            ATTEMPT_WITHIN.as_secs()
+        );
+        Err(no_answer(nature, label, NoAnswer::Slow(text)))
     })
 }
 
@@ -279,13 +293,35 @@ fn request(call: &Call, path: &str) -> Result<Request<Full<Bytes>>, Failure> {
 mod tests {
     use super::*;
 
+    async fn failure_at(address: &str) -> Failure {
+        let address = address.parse().expect("an address");
+        Engine::new(address, None).call(Call::list("/containers/json")).await.expect_err("no engine")
+    }
+
     #[tokio::test]
     async fn a_missing_socket_is_unavailable_and_nothing_was_sent() {
-        let address = "unix:///nonexistent/docker.sock".parse().expect("an address");
-        let failure =
-            Engine::new(address, None).call(Call::list("/containers/json")).await.expect_err("no engine");
+        let failure = failure_at("unix:///nonexistent/docker.sock").await;
         assert_eq!(failure.error.kind, ErrorKind::Unavailable);
-        assert!(failure.error.message.contains("no engine answers"), "{}", failure.error.message);
+        let expected = "no engine runs at unix:///nonexistent/docker.sock: ";
+        assert!(failure.error.message.contains(expected), "{}", failure.error.message);
+        assert!(failure.error.message.ends_with("Start Docker, or correct DOCKER_HOST"));
+        assert!(failure.error.is_closed());
+    }
+
+    #[tokio::test]
+    async fn a_refused_socket_and_a_slow_engine_differ() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("docker.sock");
+        let listener = tokio::net::UnixListener::bind(&socket).expect("a socket");
+        let address = format!("unix://{}", socket.display());
+        tokio::time::pause();
+        // The kernel accepts the connection for the process that never answers.
+        let slow = failure_at(&address).await.error;
+        assert!(slow.message.contains("runs, but did not answer within 20 s"), "{slow}");
+        assert!(!slow.is_closed());
+        drop(listener);
+        let refused = failure_at(&address).await.error;
+        assert!(refused.message.contains("no engine runs at unix://"), "{refused}");
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_docker::{DockerOptions, DockerProvider};
 use machinist_instance::{
-    AccountId, Credential, ErrorKind, InstanceKey, InstanceRef, InstanceSpec, NativeId, NodeName, Power,
-    ProviderId, Sighting, UserData,
+    AccountId, BalancerKey, BalancerSpec, Credential, ErrorKind, Ingress, InstanceKey, InstanceRef,
+    InstanceSpec, Listener, NativeId, NodeName, Power, ProviderId, Sighting, TransportProtocol, UserData,
 };
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
+
+use crate::wire::{Reply, Request, serve};
 
 /// An answer: the status and the body.
 type Answer = (u16, String);
@@ -26,6 +27,8 @@ struct State {
     id: String,
     /// The requests, without the version of the API and without the query.
     requests: Vec<String>,
+    /// The last JSON body of each request.
+    bodies: BTreeMap<String, serde_json::Value>,
     answer: Box<dyn FnMut(&str) -> Answer + Send>,
 }
 
@@ -42,13 +45,18 @@ impl Scripted {
     async fn start(answer: impl FnMut(&str) -> Answer + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = format!("tcp://{}", listener.local_addr().expect("bound"));
-        let state = State { id: "engine-a".to_owned(), requests: Vec::new(), answer: Box::new(answer) };
+        let state = State {
+            id: "engine-a".to_owned(),
+            requests: Vec::new(),
+            bodies: BTreeMap::new(),
+            answer: Box::new(answer),
+        };
         let state = Arc::new(Mutex::new(state));
         let served = state.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, served.clone()));
-            }
+        serve(listener, move |request: &Request| {
+            let mut state = served.lock().expect("no panic");
+            let (status, body) = state.answer_to(request);
+            Reply::Answer(status, body.into_bytes())
         });
         Self { address, state }
     }
@@ -69,48 +77,19 @@ impl Scripted {
     }
 }
 
-/// Answers one request. The driver opens a connection for each.
-async fn serve(mut stream: TcpStream, state: Arc<Mutex<State>>) {
-    let mut request = Vec::new();
-    let mut buffer = vec![0; 16 * 1024];
-    loop {
-        let text = String::from_utf8_lossy(&request).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| {
-                let (name, value) = line.split_once(':')?;
-                name.eq_ignore_ascii_case("content-length").then(|| value.trim().parse::<usize>().ok())?
-            });
-            if length.unwrap_or_default() <= body.len() {
-                let (status, body) = state.lock().expect("no panic").answer_to(head);
-                let answer = format!(
-                    "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                    body.len()
-                );
-                let _ = stream.write_all(answer.as_bytes()).await;
-                return;
-            }
-        }
-        match stream.read(&mut buffer).await {
-            Ok(count) if 0 < count => request.extend_from_slice(&buffer[..count]),
-            _ => return,
-        }
-    }
-}
-
 impl State {
-    fn answer_to(&mut self, head: &str) -> Answer {
-        let mut words = head.split_whitespace();
-        let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-        if path == "/version" {
+    fn answer_to(&mut self, request: &Request) -> Answer {
+        if request.path == "/version" {
             return ok(json!({"ApiVersion": "1.47"}));
         }
-        let path = path.split('?').next().unwrap_or_default();
-        let path = path.trim_start_matches('/').split_once('/').map_or("", |(_, path)| path);
-        if path == "info" {
+        if request.path == "/info" {
             return ok(json!({"ID": self.id, "CgroupVersion": "2"}));
         }
-        let request = format!("{method} /{path}");
+        let (body, request) = (&request.body, format!("{} {}", request.method, request.path));
         self.requests.push(request.clone());
+        if let Ok(body) = serde_json::from_slice(body) {
+            self.bodies.insert(request.clone(), body);
+        }
         (self.answer)(&request)
     }
 }
@@ -121,6 +100,34 @@ fn container(id: &str, name: &str, key: Option<&str>) -> serde_json::Value {
         "Id": id, "Name": format!("/{name}"), "State": {"Status": "running"},
         "Config": {"Labels": labels},
     })
+}
+
+fn conflict(name: &str) -> Answer {
+    let text = format!("Conflict. The container name \"/{name}\" is already in use by container \"id-2\".");
+    (409, json!({ "message": text }).to_string())
+}
+
+fn worker() -> InstanceSpec {
+    InstanceSpec {
+        key: InstanceKey::new("u1"),
+        name: NodeName::new("c-w").expect("not empty"),
+        cluster: "c".to_owned(),
+        provider_spec: json!({"image": "node:1", "privileges": "none"}),
+        user_data: UserData::default(),
+        tags: BTreeMap::new(),
+        adopt_made_since: None,
+    }
+}
+
+fn load_balancer() -> BalancerSpec {
+    BalancerSpec {
+        key: BalancerKey::new("u1"),
+        native_id: None,
+        name: "c-lb".to_owned(),
+        listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],
+        targets: Vec::new(),
+        options: BTreeMap::new(),
+    }
 }
 
 /// A container whose name is recorded.
@@ -178,16 +185,7 @@ async fn a_container_that_another_call_started_is_kept() {
         _ => missing(),
     })
     .await;
-    let spec = InstanceSpec {
-        key: InstanceKey::new("u1"),
-        name: NodeName::new("c-w").expect("not empty"),
-        cluster: "c".to_owned(),
-        provider_spec: json!({"image": "node:1", "privileges": "none"}),
-        user_data: UserData::default(),
-        tags: BTreeMap::new(),
-        adopt_made_since: None,
-    };
-    let made = engine.driver().await.instances().ensure(&spec).await.expect("another call started it");
+    let made = engine.driver().await.instances().ensure(&worker()).await.expect("another call started it");
     assert_eq!(made.power, Power::Running);
 }
 
@@ -210,4 +208,133 @@ async fn an_engine_at_the_same_address_proves_no_absence() {
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.message.contains("engine-a"), "{error}");
     assert_ne!(account(&engine.provider().await), first, "another engine is another account");
+}
+
+/// Another process creates the container between the look and the creation.
+async fn ensure_at_conflict(labels: serde_json::Value) -> (Result<String, ErrorKind>, Vec<String>) {
+    let engine = Scripted::start(move |request| match request {
+        "GET /containers/json" => ok(json!([])),
+        "GET /images/node%3A1/json" | "GET /networks/kind" => ok(json!({"Id": "x"})),
+        "POST /containers/create" => conflict("c-w"),
+        "GET /containers/c-w/json" => {
+            let mut shown = container("id-2", "c-w", None);
+            shown["Config"]["Labels"] = labels.clone();
+            ok(shown)
+        }
+        _ => missing(),
+    })
+    .await;
+    let made = engine.driver().await.instances().ensure(&worker()).await;
+    let requests = engine.state().requests.clone();
+    let made = made.map(|made| made.native_id.map(|id| id.to_string()).unwrap_or_default());
+    (made.map_err(|error| error.kind), requests)
+}
+
+#[tokio::test]
+async fn the_container_of_a_taken_name_is_used_only_if_it_is_ours() {
+    let owner = "machinist.dev/owner-uid";
+    let (made, _) = ensure_at_conflict(json!({owner: "u1"})).await;
+    assert_eq!(made, Ok("id-2".to_owned()));
+    for labels in [
+        json!({}),
+        json!({owner: "u2"}),
+        json!({owner: "u1", "io.x-k8s.kind.role": "external-load-balancer"}),
+    ] {
+        let (made, requests) = ensure_at_conflict(labels.clone()).await;
+        assert_eq!(made, Err(ErrorKind::Denied), "{labels}");
+        assert_eq!(requests.last().map(String::as_str), Some("GET /containers/c-w/json"), "{labels}");
+    }
+}
+
+#[tokio::test]
+async fn a_balancer_of_a_taken_name_is_used_only_if_it_is_ours() {
+    for labels in [
+        json!({}),
+        json!({"machinist.dev/owner-uid": "u2", "io.x-k8s.kind.role": "external-load-balancer"}),
+        json!({"machinist.dev/owner-uid": "u1", "io.x-k8s.kind.role": "worker"}),
+    ] {
+        let mut creations = 0;
+        let mut looks = 0;
+        let engine = Scripted::start(move |request| match request {
+            "GET /containers/json" => ok(json!([])),
+            "POST /containers/create" => {
+                creations += 1;
+                assert_eq!(creations, 1, "no second attempt");
+                conflict("c-lb")
+            }
+            "GET /containers/c-lb/json" => {
+                looks += 1;
+                let mut shown = container("id-2", "c-lb", None);
+                shown["Config"]["Labels"] = labels.clone();
+                if looks == 1 { missing() } else { ok(shown) }
+            }
+            request if request.starts_with("GET /images/") => ok(json!({"Id": "x"})),
+            "GET /networks/kind" => ok(json!({"Id": "x"})),
+            _ => missing(),
+        })
+        .await;
+        let driver = engine.driver().await;
+        let balancers = driver.balancers().expect("this driver has balancers");
+        let error = balancers.ensure(&load_balancer()).await.expect_err("another owner");
+        assert_eq!(error.kind, ErrorKind::InvalidSpec, "{error}");
+        let requests = engine.state().requests.clone();
+        assert_eq!(requests.last().map(String::as_str), Some("GET /containers/c-lb/json"), "{requests:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_moved_balancer_is_replaced_at_its_recorded_address() {
+    let labels = json!({
+        "machinist.dev/owner-uid": "u1", "io.x-k8s.kind.role": "external-load-balancer",
+        "machinist.dev/ports": "6443",
+    });
+    let shown = move |id: &str, status: &str, address: &str| {
+        let mut shown = container(id, "c-lb", None);
+        shown["State"]["Status"] = json!(status);
+        shown["Config"] = json!({"Labels": labels, "Image": DockerOptions::default().balancer_image});
+        shown["HostConfig"] = json!({"NetworkMode": "kind"});
+        shown["NetworkSettings"] = json!({
+            "Networks": {"kind": {"IPAddress": address}},
+            "Ports": {"6443/tcp": [{"HostIp": "0.0.0.0", "HostPort": "32770"}]},
+        });
+        ok(shown)
+    };
+    let mut is_started = false;
+    let engine = Scripted::start(move |request| match request {
+        "GET /containers/json" => ok(json!([{"Id": "id-1", "Names": ["/c-lb"], "State": "running"}])),
+        "GET /containers/id-1/json" => shown("id-1", "running", "172.18.0.7"),
+        "GET /networks/kind" => ok(json!({"Id": "x", "Containers": {}})),
+        "DELETE /containers/id-1" => (204, String::new()),
+        "POST /containers/create" => (201, json!({"Id": "id-2"}).to_string()),
+        "GET /containers/id-2/json" if is_started => shown("id-2", "running", "172.18.0.2"),
+        "GET /containers/id-2/json" => shown("id-2", "created", ""),
+        "PUT /containers/id-2/archive" => ok(json!({})),
+        "POST /containers/id-2/start" => {
+            is_started = true;
+            (204, String::new())
+        }
+        request if request.starts_with("GET /images/") => ok(json!({"Id": "x"})),
+        // The command that checks the configuration.
+        "POST /containers/id-2/exec" => ok(json!({"Id": "exec-1"})),
+        "POST /exec/exec-1/start" => (101, String::new()),
+        "GET /exec/exec-1/json" => ok(json!({"Running": false, "ExitCode": 0})),
+        "POST /containers/id-2/kill" => (204, String::new()),
+        _ => missing(),
+    })
+    .await;
+    let driver = engine.driver().await;
+    let balancers = driver.balancers().expect("this driver has balancers");
+    let mut spec = load_balancer();
+    spec.options.insert("ip".to_owned(), "172.18.0.2".to_owned());
+    let ensured = balancers.ensure(&spec).await.expect("replaced").done().expect("complete");
+    assert!(matches!(
+        ensured.balancer.ingress.as_slice(),
+        [Ingress::Ip { address, .. }] if address.to_string() == "172.18.0.2"
+    ));
+    assert!(ensured.notes.is_empty(), "{:?}", ensured.notes);
+    let state = engine.state();
+    let body = &state.bodies["POST /containers/create"];
+    let address = &body["NetworkingConfig"]["EndpointsConfig"]["kind"]["IPAMConfig"]["IPv4Address"];
+    assert_eq!(address, "172.18.0.2");
+    assert_eq!(body["HostConfig"]["PortBindings"]["6443/tcp"][0]["HostPort"], "32770");
 }
