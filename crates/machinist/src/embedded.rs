@@ -71,6 +71,11 @@ impl Place {
     }
 }
 
+/// Returns whether this is the temporary directory of an `up` that was killed.
+pub(crate) fn is_abandoned(folder: &Path) -> bool {
+    private_folder::abandoned(folder, Command::Up).is_some()
+}
+
 /// A listening API server. Dropping it stops it.
 pub(crate) struct ApiServer {
     /// The server itself, for callers in this process.

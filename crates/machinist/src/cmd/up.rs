@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use machinist_apiserver::{AuditRecord, Commit, Folder, Subscription};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ use self::cluster::Cluster;
 use self::earlier_run::Note;
 use self::manifest::{Applied, Kinds, Manifest};
 use self::progress::{End, Reachable, State, Stopped, Summary};
-use self::screen::Screen;
+use self::screen::{Screen, reached};
 use self::view::View;
 use self::writes::Writes;
 use crate::args::{Until, UpArgs, UpCloud, WrongFlags};
@@ -108,8 +108,11 @@ async fn run_in(
     progress: &Progress,
     mut stop: Pin<&mut impl Future<Output = ()>>,
 ) -> anyhow::Result<ExitCode> {
+    let deadline = args.until.map(|_| Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT));
     let mut cluster = tokio::select! {
         () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
+        // Only a control plane in a container takes long.
+        () = reached(deadline) => bail!("--timeout: the API servers did not start in time"),
         cluster = Cluster::start(args, manifest, place, choice, progress) => cluster?,
     };
     let screen =
@@ -117,7 +120,7 @@ async fn run_in(
     let mut story = Story::new(&mut cluster, progress.clone(), screen);
     let result = tokio::select! {
         () = &mut stop => Ok(End::Interrupted),
-        ended = story.play(args, manifest, &mut cluster) => ended,
+        ended = story.play(args, manifest, &mut cluster, deadline) => ended,
     };
     let shown = story.screen.end(&story.view);
     let result = result.and_then(|end| shown.map(|()| end).map_err(anyhow::Error::from));
@@ -191,8 +194,8 @@ impl Story {
         args: &UpArgs,
         manifest: &Manifest,
         cluster: &mut Cluster,
+        deadline: Option<Instant>,
     ) -> anyhow::Result<End> {
-        let deadline = Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT);
         let found = cluster.note.is_some().then(|| {
             Manifest::of(
                 earlier_run::machine_objects(&cluster.server, &cluster.namespace),
@@ -230,7 +233,7 @@ impl Story {
         let Some(until) = args.until else {
             return self.follow(cluster, |_, _| false).await.map(|()| End::Interrupted);
         };
-        let timed_out = tokio::time::sleep_until(deadline);
+        let timed_out = reached(deadline);
         tokio::pin!(timed_out);
         tokio::select! {
             () = &mut timed_out => return Ok(End::Timeout),
@@ -269,7 +272,7 @@ impl Story {
         manifest: &Manifest,
         kinds: &mut Kinds,
         cluster: &mut Cluster,
-        deadline: Instant,
+        deadline: Option<Instant>,
     ) -> anyhow::Result<ControlFlow<End>> {
         let write = |cluster: &Cluster, note: fn(&str) -> Note| match cluster.server.folder() {
             Some(folder) => note(&cluster.namespace).write(folder),
@@ -290,14 +293,8 @@ impl Story {
                 // No commit was processed since the object was found, so its deletion is still to
                 // come.
                 self.view.follow_presence(identity, true);
-                let out_of_time = async {
-                    match args.until {
-                        Some(_) => tokio::time::sleep_until(deadline).await,
-                        None => std::future::pending().await,
-                    }
-                };
                 tokio::select! {
-                    () = out_of_time => return Ok(ControlFlow::Break(End::Timeout)),
+                    () = reached(deadline) => return Ok(ControlFlow::Break(End::Timeout)),
                     gone = self.follow(cluster, |view, _| view.is_all_absent()) => gone?,
                 }
                 self.view.follow_no_presence();

@@ -98,7 +98,7 @@ fn candidate(entry: &DirEntry, command: Command) -> Option<PathBuf> {
 }
 
 /// Locks a directory of ours and returns the lock, if its process has ended.
-fn abandoned(folder: &Path, command: Command) -> Option<File> {
+pub(super) fn abandoned(folder: &Path, command: Command) -> Option<File> {
     let path = folder.join(lock_file(command));
     let named = fs::symlink_metadata(&path).ok()?;
     let lock = File::options().write(true).open(&path).ok()?;

@@ -143,7 +143,7 @@ impl Screen {
 }
 
 /// Waits until the given time; forever without one.
-async fn reached(moment: Option<Instant>) {
+pub(super) async fn reached(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,
         None => pending().await,

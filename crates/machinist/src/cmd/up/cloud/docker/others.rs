@@ -11,6 +11,7 @@ use machinist_instance::{Instance, Scope};
 
 use super::identity::{is_name, is_owner};
 use super::{Docker, OWNER_FOLDER};
+use crate::embedded::is_abandoned;
 
 /// Maximum number of clusters in one remark.
 const MOST_TOLD: usize = 5;
@@ -31,7 +32,10 @@ impl Docker {
     /// If the engine does not answer.
     pub(in crate::cmd::up) async fn lost_clusters(&self) -> anyhow::Result<Vec<String>> {
         let visible = self.driver.instances().list(&Scope::Visible).await?;
-        let lost = orphans(&visible, self.name(), |folder, name| is_owner(Path::new(folder), name));
+        let lost = orphans(&visible, self.name(), |folder, name| {
+            let folder = Path::new(folder);
+            is_owner(folder, name) && !is_abandoned(folder)
+        });
         Ok(lost.iter().take(MOST_TOLD).map(Orphan::told).collect())
     }
 }
