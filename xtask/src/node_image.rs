@@ -81,6 +81,11 @@ const BALANCER_FILES: &[&str] = &[
     "/bin/tar",
 ];
 
+/// First processes of the images.
+const NODE_ENTRYPOINT: &str = r#"ENTRYPOINT ["/usr/local/bin/entrypoint"]"#;
+const BALANCER_ENTRYPOINT: &str =
+    r#"ENTRYPOINT ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]"#;
+
 /// Archives of root file systems, ready for `docker import`.
 #[derive(Debug)]
 pub(crate) struct NodeImages {
@@ -103,14 +108,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!("{}\n{}", images.node.display(), images.balancer.display());
     if args.import {
         let name = format!("kindest/node:{}", NodeImages::kubernetes_version());
-        let mut import = tools.command("usr/bin/docker")?;
-        import.args(["import", "--change", r#"ENTRYPOINT ["/usr/local/bin/entrypoint"]"#]);
-        import.args(["--change", "ENV container=docker"]);
-        import.args(["--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
-        output_of(import.arg(&images.node).arg(&name)).with_context(|| format!("cannot import {name}"))?;
+        import(tools.command("usr/bin/docker")?, &images.node, &name, NODE_ENTRYPOINT)?;
         println!("{name}");
     }
     Ok(())
+}
+
+/// Imports an archive with a command of Docker's client.
+fn import(mut docker: Command, archive: &Path, name: &str, entrypoint: &str) -> Result<()> {
+    docker.args(["import", "--change", entrypoint, "--change", "ENV container=docker"]);
+    docker.args(["--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
+    let imported = output_of(docker.arg(archive).arg(name));
+    imported.map(drop).with_context(|| format!("cannot import {name}"))
 }
 
 impl NodeImages {
@@ -147,18 +156,8 @@ impl NodeImages {
 
     /// Imports the images into a daemon, under the given names.
     pub(crate) fn import(&self, docker: &Daemon, node: &str, balancer: &str) -> Result<()> {
-        let of_node = r#"ENTRYPOINT ["/usr/local/bin/entrypoint"]"#;
-        let of_balancer =
-            r#"ENTRYPOINT ["haproxy", "-W", "-db", "-f", "/usr/local/etc/haproxy/haproxy.cfg"]"#;
-        let images = [(&self.node, node, of_node), (&self.balancer, balancer, of_balancer)];
-        for (archive, name, entrypoint) in images {
-            let mut import = docker.docker()?;
-            import.args(["import", "--change", entrypoint, "--change", "ENV container=docker"]);
-            import
-                .args(["--change", "ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]);
-            output_of(import.arg(archive).arg(name)).with_context(|| format!("cannot import {name}"))?;
-        }
-        Ok(())
+        import(docker.docker()?, &self.node, node, NODE_ENTRYPOINT)?;
+        import(docker.docker()?, &self.balancer, balancer, BALANCER_ENTRYPOINT)
     }
 
     fn in_folder(folder: &Path) -> Self {

@@ -181,6 +181,12 @@ const LANES: &[Lane] = &[
         Form::EngineTarget { package: "machinist-driver-docker", target: "it" },
     ),
     alone(
+        "up-docker",
+        When::All,
+        "machinist up --cloud docker makes, continues and deletes clusters of containers",
+        Form::EngineTarget { package: "machinist", target: "up_docker" },
+    ),
+    alone(
         "capi",
         When::All,
         "the Docker provider under the controllers of Cluster API, on real nodes",
