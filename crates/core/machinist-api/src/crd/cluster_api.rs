@@ -344,7 +344,7 @@ fn mail_status() -> JSONSchemaProps {
         ("ready", boolean().describe("Whether the request is fulfilled (contract v1beta1).")),
         ("initialization", initialization()),
         ("messageID", string().describe("Message-Id of the mail, as in the spec.")),
-        ("sendState", string().describe("Sending, Sent, Rejected, Throttled or Uncertain.")),
+        ("sendState", string().describe("Sending, Sent, Rejected, Throttled, Unavailable or Uncertain.")),
         ("sentAt", string().describe("When the mail was accepted.")),
         ("lastError", string().describe("The last error of the mail service.")),
         ("delivery", delivery.describe("The last event of the mail service about the mail.")),

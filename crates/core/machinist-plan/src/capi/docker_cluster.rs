@@ -372,7 +372,8 @@ fn has_moved(s: &Snapshot, endpoint: &str, addresses: &[String]) -> bool {
     (was_there || is_known) && !addresses.iter().any(|address| address == endpoint)
 }
 
-/// Returns the message about an address that has moved, if the new status is the first to report it.
+/// Returns the message about an address that has moved, if the new status is the first to report
+/// it.
 pub fn address_change<'n>(
     old: Option<&DockerClusterStatus>,
     new: &'n DockerClusterStatus,

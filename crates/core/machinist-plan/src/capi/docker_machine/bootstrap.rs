@@ -43,8 +43,8 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
         true => (status::bootstrapped(), completed(work, instance)),
         false => bootstrap(work, instance),
     };
-    // That write changes the generation of the object, which every condition contains. So the status
-    // is written after it, and only once.
+    // That write changes the generation of the object, which every condition contains. So the
+    // status is written after it, and only once.
     if plan.actions.iter().any(|action| matches!(action, Action::RecordBootstrapped)) {
         return plan;
     }
@@ -52,7 +52,8 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
     let is_balanced = work.owner.is_control_plane.then(|| work.is_balanced());
     let depth = Depth::Bootstrap { bootstrap: report, node: node_report(work, instance) };
     with_changed_status(s, plan, Container::Runs, depth, |status| {
-        // The start of the bootstrap implies the load balancer, so this field alone causes no write.
+        // The start of the bootstrap implies the load balancer, so this field alone causes no
+        // write.
         let is_written = is_done || status.load_balancer_configured.is_none();
         status::provisioned(status, instance, is_balanced.filter(|_| is_written));
     })
@@ -136,8 +137,8 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
     }
 }
 
-/// Returns the report that the status shows, or after some time one with this message. The bootstrap
-/// has many steps, and most are short.
+/// Returns the report that the status shows, or after some time one with this message. The
+/// bootstrap has many steps, and most are short.
 fn lasting(work: &Work<'_>, plan: Plan<Action>, since: Timestamp, message: &str) -> (Report, Plan<Action>) {
     let due = plus(since, LASTING);
     match (due <= work.s.now, recorded_report(work)) {
