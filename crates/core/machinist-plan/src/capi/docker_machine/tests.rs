@@ -326,7 +326,7 @@ fn starting_for(seconds: i64, shown: Value) -> String {
     case.machine["spec"] = json!({});
     case.machine["status"] = shown;
     let mut s = case.read();
-    shown_at(&mut s, 100);
+    shown_at(&mut s, 100 + seconds);
     s.steps.take_readiness(answered(100, Ok(Readiness::Booting("systemd".to_owned()))));
     s.steps.take_readiness(answered(100 + seconds, Ok(Readiness::Booting("systemd".to_owned()))));
     s.now = at(100 + seconds);
@@ -475,7 +475,7 @@ fn a_step_of_the_bootstrap_is_written_only_if_it_lasts() {
         let mut case = recorded();
         case.machine["status"] = json!({"initialization": {"provisioned": true}, "ready": true});
         let mut s = case.read();
-        shown_at(&mut s, 100);
+        shown_at(&mut s, 100 + seconds);
         let running =
             || BootstrapStatus { state: BootstrapState::Running { step: 3, steps: 17 }, ignored: Vec::new() };
         s.steps.take_progress(answered(100, Ok(running())));
