@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
 use machinist_instance::{Error, Instance, RecordedId};
 use machinist_plan::ccm::Plan;
-use machinist_plan::ccm::account::{Action, Snapshot, plan};
+use machinist_plan::ccm::account::{Action, Proof, Snapshot, plan};
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Account, Kind, Observed, Sightings, Stop};
 
@@ -42,7 +42,8 @@ impl Kind<Ccm> for AccountLists {
         })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        wake_proven(runtime, snapshot.account.proof);
         plan(snapshot)
     }
 
@@ -60,6 +61,19 @@ impl Kind<Ccm> for AccountLists {
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None
     }
+}
+
+/// Wakes the keys that wait for the proof of the account, if there is one now. Not only a list
+/// proves an account: a lookup by id does, and so does the deletion of the last Node with an
+/// instance.
+fn wake_proven(runtime: &Runtime, proof: Proof) {
+    let is_proven = proof == Proof::Given;
+    let waiting = {
+        let seen = &mut runtime.lock().seen;
+        let was_proven = std::mem::replace(&mut seen.memory.account.was_proven, is_proven);
+        if was_proven || !is_proven { Vec::new() } else { cloud::waiting(seen) }
+    };
+    waiting.into_iter().filter(|key| *key != Key::Account).for_each(|key| runtime.wake(key));
 }
 
 /// Evaluates the result of a list.
@@ -87,7 +101,6 @@ impl Witness {
             self.runtime.wake(Key::Account);
             return;
         }
-        let was_proven = self.is_proven(seen);
         if let Some(account) = &self.account {
             seen.memory.evidence.list_ended(account.id(), answer.is_ok(), ended);
         }
@@ -108,14 +121,6 @@ impl Witness {
         }
         self.runtime.wake(Key::Account);
         self.runtime.wake(Key::NodeRemoval);
-        if !was_proven && self.is_proven(seen) {
-            cloud::waiting(seen).into_iter().for_each(|key| self.runtime.wake(key));
-        }
-    }
-
-    fn is_proven(&self, seen: &Seen) -> bool {
-        let provider = &*self.runtime.tools.options.provider;
-        self.account.as_ref().is_some_and(|account| evidence::is_proven(seen, account.id(), provider))
     }
 
     fn failed(&self, seen: &mut Seen, error: Error, ended: jiff::Timestamp) {

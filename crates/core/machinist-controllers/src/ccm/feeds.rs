@@ -71,7 +71,8 @@ impl Fed<Ccm> for CloudNodeFacts {
         if is_other || differs(route::is_affected_by) {
             wake.push(Key::Routes);
         }
-        let recorded = |node: Option<&std::sync::Arc<Self>>| node.and_then(|node| node.provider_id.clone());
+        let recorded =
+            |node: Option<&std::sync::Arc<Self>>| node.map(|node| (node.provider_id.clone(), node.account()));
         if recorded(old) != recorded(new) {
             wake.push(Key::Account);
         }
@@ -103,6 +104,9 @@ impl Fed<Ccm> for ServiceFacts {
     }
 
     fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, _: Timestamp) {
+        if let Some(service) = &change.new {
+            seen.memory.note_class(service);
+        }
         if change.old.is_none() || change.new.is_none() {
             seen.memory.service_keys = Some(service::keys(seen));
         }

@@ -14,6 +14,7 @@ use machinist_plan::ccm::node;
 use machinist_plan::ccm::node_removal::{self, Refusal};
 use machinist_plan::ccm::route::RouteMemory;
 use machinist_plan::ccm::service::BalancerAnswers;
+use machinist_plan::facts::ServiceFacts;
 use machinist_plan::{EventText, Told};
 
 use super::evidence::Evidence;
@@ -32,6 +33,9 @@ pub(crate) struct Memory {
     pub answers: BTreeMap<String, Answers>,
     /// Answers about load balancers, by Service UID.
     pub balancers: BTreeMap<String, BalancerAnswers>,
+    /// The class of each Service when its type was LoadBalancer for the last time, by UID. A change
+    /// of the type removes the class.
+    pub classes: BTreeMap<String, Option<String>>,
     /// Answers about routes.
     pub routes: RouteMemory,
     /// The list of load balancers.
@@ -69,6 +73,7 @@ impl Default for Memory {
         Self {
             answers: BTreeMap::new(),
             balancers: BTreeMap::new(),
+            classes: BTreeMap::new(),
             routes: RouteMemory::default(),
             drift: Drift::default(),
             account: AccountMemory::default(),
@@ -99,6 +104,8 @@ pub(crate) struct AccountMemory {
     pub works_since: Option<Timestamp>,
     /// The message of the cloud, if it rejected the credential in the last call.
     pub denied: Option<String>,
+    /// Whether the account was known to be that of the Nodes at the last decision about it.
+    pub was_proven: bool,
 }
 
 /// The list of the account's load balancers.
@@ -196,9 +203,19 @@ impl Memory {
         self.stopped.remove(uid);
     }
 
+    /// Records the class of a Service.
+    pub(crate) fn note_class(&mut self, service: &ServiceFacts) {
+        if service.is_load_balancer {
+            self.classes.insert(service.uid.clone(), service.class.clone());
+        } else if !service.has_finalizer {
+            self.classes.remove(&service.uid);
+        }
+    }
+
     /// Forgets a deleted Service.
     pub(crate) fn forget_service(&mut self, uid: &str) {
         self.balancers.remove(uid);
+        self.classes.remove(uid);
         self.told.remove(uid);
     }
 

@@ -38,7 +38,8 @@ pub struct Account {
 }
 
 /// Whether an account is known to be that of the Nodes. In the account of another project every
-/// load balancer and every route looks missing, so nothing is created or deleted there.
+/// load balancer and every route looks missing, and a server of the same name may exist. So nothing
+/// is created or deleted there, and no Node is initialised by its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Proof {
     /// A Node records it, or it has shown an instance of a Node, or no Node has an instance.

@@ -42,6 +42,37 @@ async fn a_restart_with_another_projects_token_deletes_no_node() {
     assert!(!world.events("CloudAccountUnproven").await.is_empty(), "a user sees why");
 }
 
+/// FL-01: a server of the other project has the name of a new Node. Otherwise the account that the
+/// new Node records would prove the other project for all Nodes and Services.
+#[tokio::test(start_paused = true)]
+async fn a_server_of_another_project_initialises_no_node() {
+    let world = World::new();
+    let process = world.start();
+    world.nodes_with_servers(&["a", "b", "c"]).await;
+    drop(process);
+    world.set_token(2, OTHER_TOKEN);
+    world.standin.create_server(&NewServer::new("b", "new")).expect("a server of the other project");
+    let process = world.start();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    world.join("new").await;
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    let new = world.node("new").await.expect("the Node exists");
+    assert!(has_taint(&new, UNINITIALIZED));
+    assert_eq!(new.spec.and_then(|spec| spec.provider_id), None);
+    assert_eq!(new.metadata.annotations.and_then(|all| all.get("machinist.dev/account").cloned()), None);
+    let told = why(&process.inspector(), &Key::Node("new".to_owned()));
+    assert!(told.contains("another project"), "{told}");
+    assert!(!world.events("CloudAccountUnproven").await.is_empty(), "a user sees why");
+    // With the right token, one list is the proof.
+    world.set_token(3, TOKEN);
+    world.server("new");
+    world
+        .until("the Node is initialised", async |w| {
+            !has_taint(&w.node("new").await.expect("the Node exists"), UNINITIALIZED)
+        })
+        .await;
+}
+
 /// Scenario 5, TL-15.
 #[tokio::test(start_paused = true)]
 async fn a_revoked_token_deletes_nothing_and_recovers() {

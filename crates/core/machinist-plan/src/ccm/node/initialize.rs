@@ -9,7 +9,7 @@ use machinist_instance::{Error, ErrorKind, Instance, RecordedId};
 
 use super::sight::Sight;
 use super::{Action, NodePatch, Snapshot, ip_mismatch, label_events, other_id, tell};
-use crate::ccm::account::{calling, failed};
+use crate::ccm::account::{Proof, calling, failed};
 use crate::ccm::{CcmReason, Plan, Reason, Why, addresses, names, node_labels, taints};
 use crate::event::EventText;
 
@@ -35,12 +35,31 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some((call, started)) = s.answers.in_flight {
         return Plan::idle(calling(call).since(started));
     }
+    if let Some(plan) = doubtful(s) {
+        return plan;
+    }
     match s.sight() {
         Sight::Present { instance, ended } if since(s.now, ended) <= YOUNG => with_instance(s, instance),
         Sight::Failed { error, ended } => after_failure(s, Call::FIND, error, ended),
         Sight::Absent { ended } | Sight::NotListed { ended } => not_found(s, ended),
         Sight::Present { .. } | Sight::Foreign { .. } | Sight::Unknown => ask(s),
     }
+}
+
+/// Waits if the Node could only be found by its name, and the account may be a wrong one: a server
+/// of another project may have the same name. The Node would record that account, and the record
+/// would prove it for all other Nodes and Services. An id names one server of all projects.
+fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
+    if s.recorded.ours().is_some() {
+        return None;
+    }
+    let mut plan: Plan<Action> = s.account.is_doubtful()?;
+    // Until the first list ends, there is no proof, and nothing to report.
+    if s.account.proof == Proof::Missing {
+        let message = format!("{}. The Node is not initialized.", plan.why.reason);
+        plan.actions.extend(tell(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
+    }
+    Some(plan)
 }
 
 /// Plans a lookup: of this Node, or a list if several Nodes wait.

@@ -13,7 +13,7 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ccm::account::Failure;
+use crate::ccm::account::{Failure, Proof};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -211,6 +211,27 @@ fn a_new_node_gets_addresses_then_everything_else() {
         why   initializing the Node; next: pods may start on the Node
         wait  for a change
     "#]]);
+}
+
+/// FL-01: a server of another project may have the name. The account that the Node would record
+/// would then count as proven.
+#[test]
+fn a_node_is_not_initialised_by_name_in_an_unproven_account() {
+    let by_name = |proof| {
+        let found = new_node().found(-1, Ok(Sighting::Present(instance())));
+        found.with(|s| s.account.proof = proof).plan()
+    };
+    assert!(by_name(Proof::Given).contains("provider id sim://1"));
+    assert!(by_name(Proof::Unlisted).starts_with("why   the account shows no server of any Node"));
+    let missing = by_name(Proof::Missing);
+    assert!(missing.starts_with("do    warning CloudAccountUnproven: "), "{missing}");
+    assert!(!missing.contains("node: ") && !missing.contains("driver: "), "{missing}");
+    let by_id = new_node()
+        .set("/spec/providerID", json!("sim://1"))
+        .found(-1, Ok(Sighting::Present(instance())))
+        .with(|s| s.account.proof = Proof::Missing)
+        .plan();
+    assert!(by_id.contains("account 64b4b5ce852512812aa755f4"), "an id proves the account: {by_id}");
 }
 
 /// TN-01
