@@ -192,14 +192,18 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         // A lookup that is due wakes this key with its answer.
         Verdict::LookAgain { look_at, .. } => Some(*look_at).filter(|look_at| s.now < *look_at),
         Verdict::Held { until, .. } => *until,
-        Verdict::Present | Verdict::ListFirst | Verdict::Proven(_) => None,
+        Verdict::Present | Verdict::Unsure | Verdict::ListFirst | Verdict::Proven(_) => None,
     });
     let wakes_at = wakes_at.min();
     let mut proven: Vec<(&Suspect, Absences)> = judged
         .into_iter()
         .filter_map(|(suspect, verdict)| match verdict {
             Verdict::Proven(absences) => Some((suspect, absences)),
-            Verdict::Present | Verdict::LookAgain { .. } | Verdict::ListFirst | Verdict::Held { .. } => None,
+            Verdict::Present
+            | Verdict::Unsure
+            | Verdict::LookAgain { .. }
+            | Verdict::ListFirst
+            | Verdict::Held { .. } => None,
         })
         .collect();
     let held = match proven.iter().any(|(suspect, _)| !suspect.is_expected()) {
@@ -348,7 +352,11 @@ fn list(s: &Snapshot) -> Plan<Action> {
 fn is_missing(verdict: &Verdict) -> bool {
     match verdict {
         Verdict::Present => false,
-        Verdict::LookAgain { .. } | Verdict::ListFirst | Verdict::Held { .. } | Verdict::Proven(_) => true,
+        Verdict::Unsure
+        | Verdict::LookAgain { .. }
+        | Verdict::ListFirst
+        | Verdict::Held { .. }
+        | Verdict::Proven(_) => true,
     }
 }
 

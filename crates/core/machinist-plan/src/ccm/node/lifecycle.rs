@@ -134,7 +134,7 @@ fn absent(s: &Snapshot, id: &ProviderId, ended: Timestamp) -> Plan<Action> {
         owner: s.owner.as_ref(),
     };
     match case.judge() {
-        Verdict::Present => find(s, id),
+        Verdict::Present | Verdict::Unsure => find(s, id),
         Verdict::LookAgain { look_at, .. } if look_at <= s.now => find(s, id),
         Verdict::ListFirst => match s.account.list_since {
             Some(since) => Plan::idle(calling(Call::LIST).since(since)),

@@ -52,6 +52,8 @@ pub(crate) struct Case<'s> {
 pub(crate) enum Verdict {
     /// Nothing indicates that the instance is missing, or newer facts contradict it.
     Present,
+    /// The instance was missing, nothing has shown it since, and the last lookup failed.
+    Unsure,
     /// The instance is missing. A second lookup is due at that moment.
     LookAgain { look_at: Timestamp, why: Why },
     /// The instance is missing. A list of the account shows whether the account is the right one.
@@ -67,7 +69,12 @@ impl Case<'_> {
     pub(crate) fn judge(&self) -> Verdict {
         let is_followed =
             !self.node.is_ready() && !self.node.is_uninitialized() && self.node.deleting_since.is_none();
-        let Some(absences) = self.absences().filter(|_| is_followed) else { return Verdict::Present };
+        if !is_followed {
+            return Verdict::Present;
+        }
+        let Some(absences) = self.absences() else {
+            return if self.is_unsure() { Verdict::Unsure } else { Verdict::Present };
+        };
         let instance = absences.instance.to_string();
         let look_at = plus(absences.first, self.options.confirm_period);
         if absences.last < look_at {
@@ -119,6 +126,16 @@ impl Case<'_> {
             }
             Some(_) | None => Verdict::Proven(absences),
         }
+    }
+
+    /// Whether the last lookup failed after others in today's account had found nothing. A failure
+    /// is no sighting, so the instance still counts as missing: otherwise an outage of the cloud
+    /// would release the brake.
+    fn is_unsure(&self) -> bool {
+        let has_failed = self.answers.find.as_ref().is_some_and(|found| found.answered.answer.is_err());
+        let row = self.answers.absence.as_ref();
+        let is_of_today = row.is_some_and(|row| row.by_id && self.account.id.as_ref() == Some(&row.account));
+        has_failed && is_of_today && self.recorded.ours().is_some()
     }
 
     /// Returns the row of absences in today's account, unless a newer list shows the instance. The

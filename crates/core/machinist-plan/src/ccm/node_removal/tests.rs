@@ -324,6 +324,28 @@ fn the_brake_holds_if_too_many_are_missing() {
     assert_eq!(deleted(&long_ago).len(), 6);
 }
 
+/// LC-23: otherwise an outage in the middle of the confirmation would release the brake.
+#[test]
+fn the_brake_counts_missing_instances_whose_lookup_failed() {
+    let failing = |kind| {
+        let mut s = missing(8);
+        for suspect in &mut s.suspects[3..] {
+            answer(suspect, -1, Err(Error::new(kind, "no")));
+        }
+        s
+    };
+    for kind in [ErrorKind::Unavailable, ErrorKind::Throttled { retry_after: None }, ErrorKind::Denied] {
+        assert_eq!(deleted(&failing(kind)), Vec::<String>::new(), "{kind}");
+        assert!(plan(&failing(kind)).to_string().contains("the instances of 8 of 10 Nodes are missing"));
+    }
+    let mut back = failing(ErrorKind::Unavailable);
+    for suspect in &mut back.suspects[3..] {
+        let id = suspect.recorded.ours().expect("an id").clone();
+        answer(suspect, 0, Ok(Sighting::Present(Instance { id, ..instance() })));
+    }
+    assert_eq!(deleted(&back).len(), 3, "the others exist");
+}
+
 /// LC-23
 #[test]
 fn the_brake_holds_if_all_are_missing() {
