@@ -4,7 +4,8 @@
 //! An elector decides whether another holder is alive by the time at which the elector saw the
 //! Lease change, on its own monotonic clock. It never compares the clocks of two machines. Our term
 //! is counted from *before* we sent the last successful renewal, so we stop before another process
-//! may start.
+//! may start. The monotonic clock stands still while the machine is suspended, so the term also
+//! counts the time on our wall clock: the larger of both spans has passed.
 //!
 //! Leadership only prevents two processes from doing the same work; guarded writes and instance
 //! keys provide the safety. A lost Lease is final: the process ends and is started again, so a
@@ -37,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Client;
@@ -45,7 +47,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 use crate::backoff::Jitter;
-use crate::clock::SharedClock;
+use crate::clock::{SharedClock, TokioClock};
 use crate::outcome::WriteOutcome;
 
 /// The Lease of an election, the identity of this process, and the durations.
@@ -163,6 +165,31 @@ pub struct Term {
     /// Whether the previous leader did not release the Lease, so that its last requests may still
     /// take effect.
     pub ran_out: bool,
+    /// Time before the elector sent the last successful renewal.
+    pub renewed: Sent,
+}
+
+/// A time on both clocks of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Time on the monotonic clock.
+    pub at: Instant,
+    /// Time on the wall clock.
+    pub wall: Timestamp,
+}
+
+impl Sent {
+    fn now(clock: &SharedClock) -> Self {
+        Self { at: Instant::now(), wall: clock.now() }
+    }
+
+    /// The present on the monotonic clock, as if that clock had not stood still since this time.
+    /// A correction of the wall clock forwards looks like a pause, which is harmless: the next
+    /// renewal ends it.
+    fn present(&self, clock: &SharedClock) -> Instant {
+        let shown = Duration::try_from(clock.now().duration_since(self.wall)).unwrap_or(Duration::ZERO);
+        self.at.checked_add(shown).map_or_else(Instant::now, |shown| shown.max(Instant::now()))
+    }
 }
 
 impl LeaseState {
@@ -187,13 +214,20 @@ impl LeaseState {
 /// assert!(matches!(leadership.state(), LeaseState::Held(_)));
 /// assert_eq!(leadership.taken_over_since(), None);
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Leadership {
     state: watch::Receiver<LeaseState>,
+    clock: SharedClock,
     /// Whether the last attempt showed another holder.
     is_theirs: Arc<AtomicBool>,
     /// Keeps the channel open if there is no election.
     _permanent: Option<Arc<watch::Sender<LeaseState>>>,
+}
+
+impl fmt::Debug for Leadership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Leadership").field(&self.state()).finish()
+    }
 }
 
 impl Leadership {
@@ -202,9 +236,17 @@ impl Leadership {
         let now = Instant::now();
         // A century is longer than any process runs, and far from overflow.
         let until = now + Duration::from_secs(100 * 365 * 24 * 3600);
-        let (sender, state) =
-            channel(LeaseState::Held(Term { since: now, start_until: until, until, ran_out: false }));
-        Self { state, is_theirs: Arc::default(), _permanent: Some(Arc::new(sender)) }
+        // Without an election, no other process can lead during a pause.
+        let clock: SharedClock = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
+        let renewed = Sent::now(&clock);
+        let (sender, state) = channel(LeaseState::Held(Term {
+            since: now,
+            start_until: until,
+            until,
+            ran_out: false,
+            renewed,
+        }));
+        Self { state, clock, is_theirs: Arc::default(), _permanent: Some(Arc::new(sender)) }
     }
 
     /// Whether this process waits because another process holds the Lease. False before the first
@@ -215,9 +257,13 @@ impl Leadership {
 
     /// The state of the leadership now. An expired Lease counts as lost, even if the elector has
     /// not noticed yet.
+    ///
+    /// If only the wall clock shows that the Lease expired, as after a suspension of the machine,
+    /// the elector still tries to renew. A success proves that no other process has led meanwhile,
+    /// because a renewal names the version of the Lease that it replaces.
     pub fn state(&self) -> LeaseState {
         let state = *self.state.borrow();
-        let has_run_out = state.term().is_some_and(|term| term.until <= Instant::now());
+        let has_run_out = state.term().is_some_and(|term| term.until <= self.present(&term));
         if has_run_out { LeaseState::Lost } else { state }
     }
 
@@ -245,7 +291,7 @@ impl Leadership {
     /// false. Then the drain either sees the call or prevents its start.
     pub fn may_start(&self) -> bool {
         match *self.state.borrow() {
-            LeaseState::Held(term) => Instant::now() < term.start_until,
+            LeaseState::Held(term) => self.present(&term) < term.start_until,
             LeaseState::Waiting | LeaseState::Draining(_) | LeaseState::Lost => false,
         }
     }
@@ -254,7 +300,7 @@ impl Leadership {
     /// renewed the Lease within the renew deadline. Also true while the process drains, because it
     /// waits for its calls.
     pub fn may_continue(&self) -> bool {
-        self.state.borrow().term().is_some_and(|term| Instant::now() < term.start_until)
+        self.state.borrow().term().is_some_and(|term| self.present(&term) < term.start_until)
     }
 
     /// Time for which we certainly hold the Lease, even if no further renewal succeeds; zero if we
@@ -262,7 +308,11 @@ impl Leadership {
     /// other work uses [`Leadership::may_start`].
     pub fn remaining(&self) -> Duration {
         let term = self.state.borrow().term();
-        term.map_or(Duration::ZERO, |term| term.until.saturating_duration_since(Instant::now()))
+        term.map_or(Duration::ZERO, |term| term.until.saturating_duration_since(self.present(&term)))
+    }
+
+    fn present(&self, term: &Term) -> Instant {
+        term.renewed.present(&self.clock)
     }
 
     /// Waits until we lead.
@@ -336,12 +386,17 @@ pub struct Elector {
     seen: Option<(Lease, Instant)>,
     /// Whether the Lease named another holder when we took it.
     ran_out: bool,
+    /// Whether we took the Lease. From then on we take it from no other process again.
+    has_led: bool,
 }
+
+/// Name, in a message, of a holder that has released the Lease again.
+const RELEASED: &str = "another process (which has released it since)";
 
 /// Result of one attempt.
 enum Attempt {
     /// We hold the Lease. Contains the time before we sent the write.
-    Ours(Instant),
+    Ours(Sent),
     /// Another process holds the Lease. Contains its identity.
     Theirs(String),
     /// The attempt failed, and the holder is not certain. Contains the reason.
@@ -355,16 +410,17 @@ impl Elector {
         let is_theirs = Arc::<AtomicBool>::default();
         let elector = Self {
             is_theirs: is_theirs.clone(),
+            clock: clock.clone(),
             leases: Api::namespaced(client, &options.namespace),
             jitter: Jitter::new(options.seed),
-            clock,
             state: sender,
             mine: None,
             seen: None,
             ran_out: false,
+            has_led: false,
             options,
         };
-        (elector, Leadership { state, is_theirs, _permanent: None })
+        (elector, Leadership { state, clock, is_theirs, _permanent: None })
     }
 
     /// Takes part until leadership is lost or `stop` completes. Then releases the Lease at once, so
@@ -432,6 +488,7 @@ impl Elector {
     /// Waits for the Lease, then renews it. Returns the reason why the Lease was lost.
     async fn elect(&mut self) -> String {
         let mut renewed = self.acquire().await;
+        self.has_led = true;
         let since = Instant::now();
         self.state.send_replace(LeaseState::Held(self.term(since, renewed)));
         tracing::info!(lease = %self.options.name, identity = %self.options.identity, "Leading");
@@ -441,7 +498,7 @@ impl Elector {
         }
         loop {
             tokio::time::sleep(self.options.retry_period).await;
-            match self.renew(renewed + self.options.renew_deadline).await {
+            match self.renew(renewed.at + self.options.renew_deadline).await {
                 Ok(at) => renewed = at,
                 Err(reason) => return reason,
             }
@@ -453,13 +510,13 @@ impl Elector {
         }
     }
 
-    fn term(&self, since: Instant, renewed: Instant) -> Term {
+    fn term(&self, since: Instant, renewed: Sent) -> Term {
         let LeaseOptions { lease_duration, renew_deadline, .. } = self.options;
-        let until = renewed + lease_duration;
-        Term { since, start_until: renewed + renew_deadline, until, ran_out: self.ran_out }
+        let until = renewed.at + lease_duration;
+        Term { since, start_until: renewed.at + renew_deadline, until, ran_out: self.ran_out, renewed }
     }
 
-    async fn acquire(&mut self) -> Instant {
+    async fn acquire(&mut self) -> Sent {
         let lease = self.options.name.clone();
         loop {
             let attempt = self.attempt(self.options.renew_deadline).await;
@@ -475,7 +532,7 @@ impl Elector {
     }
 
     /// Tries until a renewal succeeds or the deadline passes.
-    async fn renew(&mut self, deadline: Instant) -> Result<Instant, String> {
+    async fn renew(&mut self, deadline: Instant) -> Result<Sent, String> {
         let mut last = "the process was not running".to_owned();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -487,7 +544,7 @@ impl Elector {
             }
             match self.attempt(left).await {
                 Attempt::Ours(at) => return Ok(at),
-                Attempt::Theirs(holder) => return Err(format!("{holder} holds the Lease")),
+                Attempt::Theirs(holder) => return Err(format!("the Lease was taken by {holder}")),
                 Attempt::Failed(reason) => last = reason,
             }
             tokio::time::sleep_until(deadline.min(Instant::now() + self.options.retry_period)).await;
@@ -537,7 +594,7 @@ impl Elector {
     }
 
     /// The holder of this Lease, if it is another process and the Lease has not expired since we
-    /// saw it change.
+    /// saw it change. After we have led, any other process counts.
     fn opponent(&mut self, lease: &Lease) -> Option<String> {
         let now = Instant::now();
         let unchanged = self.seen.as_ref().filter(|(seen, _)| seen == lease);
@@ -546,9 +603,15 @@ impl Elector {
 
         let spec = lease.spec.as_ref()?;
         let holder = spec.holder_identity.as_ref()?;
+        if *holder == self.options.identity {
+            return None;
+        }
+        // Another process led while we did not renew, and our memory is older than its writes.
+        if self.has_led {
+            return Some(if holder.is_empty() { RELEASED.to_owned() } else { holder.clone() });
+        }
         let has_run_out = since + self.duration_of(spec) <= now;
-        let is_opponent = !holder.is_empty() && *holder != self.options.identity && !has_run_out;
-        is_opponent.then(|| holder.clone())
+        (!holder.is_empty() && !has_run_out).then(|| holder.clone())
     }
 
     /// The lease duration that the holder wrote into the Lease.
@@ -558,27 +621,27 @@ impl Elector {
         seconds.map_or(self.options.lease_duration, |seconds| Duration::from_secs(seconds.max(1)))
     }
 
-    async fn create(&mut self) -> Result<Instant, Refusal> {
+    async fn create(&mut self) -> Result<Sent, Refusal> {
         let metadata = ObjectMeta {
             name: Some(self.options.name.clone()),
             namespace: Some(self.options.namespace.clone()),
             ..ObjectMeta::default()
         };
         let lease = Lease { metadata, spec: Some(self.next_spec(None)) };
-        let sent = Instant::now();
+        let sent = Sent::now(&self.clock);
         let result = self.leases.create(&PostParams::default(), &lease).await;
         self.settle(result, sent)
     }
 
     /// Writes our identity into the Lease, if no client has changed the Lease since it was read.
-    async fn write(&mut self, mut lease: Lease) -> Result<Instant, Refusal> {
+    async fn write(&mut self, mut lease: Lease) -> Result<Sent, Refusal> {
         lease.spec = Some(self.next_spec(lease.spec.as_ref()));
-        let sent = Instant::now();
+        let sent = Sent::now(&self.clock);
         let result = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
         self.settle(result, sent)
     }
 
-    fn settle(&mut self, result: Result<Lease, kube::Error>, sent: Instant) -> Result<Instant, Refusal> {
+    fn settle(&mut self, result: Result<Lease, kube::Error>, sent: Sent) -> Result<Sent, Refusal> {
         match (WriteOutcome::of(&result), result) {
             (_, Ok(lease)) => {
                 self.mine = Some(lease);

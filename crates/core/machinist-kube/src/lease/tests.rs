@@ -43,6 +43,16 @@ impl Candidate {
         at_most: Duration,
     ) -> Self {
         let clock = Arc::new(TokioClock::starting_at(wall.parse().expect("a time")));
+        Self::start_over(server, identity, clock, calls_take, at_most)
+    }
+
+    fn start_over(
+        server: &FakeServer,
+        identity: &str,
+        clock: SharedClock,
+        calls_take: Duration,
+        at_most: Duration,
+    ) -> Self {
         let options = LeaseOptions::new("ns", "mcm", identity);
         options.validate().expect("the defaults are valid");
         let (elector, leadership) = Elector::new(server.client(), options, clock);
@@ -280,10 +290,13 @@ async fn a_call_longer_than_the_lease_may_start() {
 #[tokio::test(start_paused = true)]
 async fn no_call_starts_after_the_renew_deadline() {
     let now = Instant::now();
-    let term = Term { since: now, start_until: now + SECOND * 10, until: now + SECOND * 15, ran_out: false };
+    let clock: SharedClock = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
+    let renewed = Sent::now(&clock);
+    let (start_until, until) = (now + SECOND * 10, now + SECOND * 15);
+    let term = Term { since: now, start_until, until, ran_out: false, renewed };
     // No elector runs, as in a process that has just continued after a SIGSTOP.
     let (_elector, state) = channel(LeaseState::Held(term));
-    let leadership = Leadership { state, is_theirs: Arc::default(), _permanent: None };
+    let leadership = Leadership { state, clock, is_theirs: Arc::default(), _permanent: None };
     advance(SECOND * 10 - Duration::from_millis(1)).await;
     assert!(leadership.may_start() && leadership.may_continue());
     advance(Duration::from_millis(1)).await;
@@ -370,6 +383,59 @@ async fn a_paused_process_does_not_lead_when_it_continues() {
     assert_eq!(one.leadership.remaining(), Duration::ZERO);
     one.leadership.lost().await;
     assert_eq!(server.count(is_write), 0, "a process with an expired Lease must not renew");
+}
+
+/// The wall clock of a machine that may be suspended: the monotonic clock stands still meanwhile.
+struct Suspended {
+    running: TokioClock,
+    slept: Mutex<Duration>,
+}
+
+impl Suspended {
+    fn new() -> Arc<Self> {
+        let running = TokioClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time"));
+        Arc::new(Self { running, slept: Mutex::default() })
+    }
+
+    fn sleep(&self, duration: Duration) {
+        *self.slept.lock().expect("no panic") += duration;
+    }
+}
+
+impl crate::clock::Clock for Suspended {
+    fn now(&self) -> Timestamp {
+        self.running.now() + *self.slept.lock().expect("no panic")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspended_machine_does_not_lead_when_it_resumes() {
+    let (server, clock) = (FakeServer::new(), Suspended::new());
+    let one = Candidate::start_over(&server, "one", clock.clone(), Duration::ZERO, Duration::ZERO);
+    sleep(SECOND * 3).await;
+    clock.sleep(SECOND * 11);
+    assert!(one.leads() && !one.leadership.may_start() && !one.leadership.may_continue());
+    clock.sleep(SECOND * 4);
+    assert!(!one.leads());
+    assert_eq!(one.leadership.remaining(), Duration::ZERO);
+    // No other process has taken the Lease, so a renewal succeeds.
+    sleep(SECOND * 3).await;
+    assert!(one.leads() && one.leadership.may_start());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_taken_and_released_meanwhile_is_lost() {
+    let (server, clock) = (FakeServer::new(), Suspended::new());
+    let mut one = Candidate::start_over(&server, "one", clock.clone(), Duration::ZERO, Duration::ZERO);
+    sleep(SECOND * 3).await;
+    clock.sleep(SECOND * 60);
+    let mut lease = server.get(PATH).expect("the Lease");
+    lease["spec"]["holderIdentity"] = "".into();
+    lease["spec"]["leaseTransitions"] = 1.into();
+    server.put(PATH, lease);
+    let end = (&mut one.task).await.expect("no panic");
+    assert!(matches!(end, ElectionEnd::Lost { .. }), "{end:?}");
+    assert_eq!(spec(&server)["holderIdentity"], "", "the process does not take the Lease again");
 }
 
 #[tokio::test(start_paused = true)]
