@@ -154,6 +154,24 @@ pub struct BalancerRef {
     pub key: BalancerKey,
     /// The native id that the caller recorded; see [`BalancerSpec::native_id`].
     pub native_id: Option<NativeId>,
+    /// What else the caller knows about the balancer, for its deletion. `None` if only id and key
+    /// count.
+    pub trace: Option<BalancerTrace>,
+}
+
+/// The traces of a balancer that may have lost its key, because a user removed the label.
+///
+/// A balancer without a key is the one if it has the name and one of the addresses. A name alone
+/// proves nothing: any program may have created a balancer of that name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BalancerTrace {
+    /// The name of the balancer, unless the options contain another one; see
+    /// [`BalancerSpec::name`].
+    pub name: String,
+    /// Options in the words of the cloud; see [`BalancerSpec::options`].
+    pub options: BTreeMap<String, String>,
+    /// The addresses under which the caller published the balancer.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// The result of a call that changes a cloud in several steps.

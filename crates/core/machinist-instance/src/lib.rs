@@ -20,7 +20,7 @@ mod spec;
 
 pub use balancer::{
     Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget,
-    Ensured, Ingress, Listener, Progress, TransportProtocol,
+    BalancerTrace, Ensured, Ingress, Listener, Progress, TransportProtocol,
 };
 pub use bootstrap::{
     BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState, BootstrapStatus,

@@ -6,7 +6,7 @@
 //! call. Otherwise the runtime could create an instance for an object that was deleted meanwhile.
 //!
 //! ```text
-//! pass -> ask -> in flight -> slot -> token -> still allowed and needed?
+//! pass -> ask -> in flight -> slot -> token -> confirmed, still allowed and needed?
 //!                                              | yes: call -> store the answer -> wake the key
 //!                                              | no:  skip the call -> the planner decides again
 //! ```
@@ -33,6 +33,9 @@ use crate::panics;
 use crate::pass::program_failed;
 use crate::passes::Count;
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
+
+/// The object of a call must be read within this time. Meanwhile the ask holds its slot.
+const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
 
 /// One driver call to start.
 pub struct Ask<C: Contract, T> {
@@ -88,6 +91,22 @@ impl<C: Contract> Runtime<C> {
         ask: Ask<C, T>,
         made: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<(), Stop> {
+        self.ask_confirmed(ask, std::future::ready(Ok(())), made)
+    }
+
+    /// Starts a call like [`Runtime::ask`]. When the ask has its slot, `confirm` reads the object of
+    /// the call from the API server and stores it ([`crate::refresh`]). Then `still_wanted` decides
+    /// from that, and not from a store whose watch may lag behind. If the read fails, the runtime
+    /// skips the call.
+    ///
+    /// # Errors
+    /// If the call may not start now.
+    pub fn ask_confirmed<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: Ask<C, T>,
+        confirm: impl Future<Output = Result<(), kube::Error>> + Send + 'static,
+        made: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<(), Stop> {
         self.may_begin(ask.begins_by).map_err(Stop::NotNow)?;
         {
             let mut world = self.world.lock();
@@ -99,12 +118,17 @@ impl<C: Contract> Runtime<C> {
         }
         let steps = self.clock_steps.count();
         let runtime = self.clone();
-        self.spawn(async move { runtime.carry_out(ask, made, steps).await });
+        self.spawn(async move { runtime.carry_out(ask, confirm, made, steps).await });
         Ok(())
     }
 
-    async fn carry_out<T, F>(self: Arc<Self>, ask: Ask<C, T>, made: F, steps: u64)
-    where
+    async fn carry_out<T, F>(
+        self: Arc<Self>,
+        ask: Ask<C, T>,
+        confirm: impl Future<Output = Result<(), kube::Error>>,
+        made: F,
+        steps: u64,
+    ) where
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let Ask { subject, key, call, account, bound, begins_by, still_wanted, remember } = ask;
@@ -121,6 +145,22 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, account.paused_until());
             }
         };
+        match panics::catch_async(tokio::time::timeout(CONFIRMED_WITHIN, confirm)).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => {
+                tracing::info!(%key, %call, %error, "Skipped driver call: cannot read its object");
+                return self.forgo(&subject, key, None);
+            }
+            Ok(Err(_)) => {
+                tracing::info!(%key, %call, "Skipped driver call: the API server did not answer in time");
+                return self.forgo(&subject, key, None);
+            }
+            Err(panicked) => {
+                self.world.lock().asks.0.remove(&subject);
+                let why = program_failed("reading the object of a driver call failed", panicked);
+                return self.note_panic(&key, why);
+            }
+        }
         // The call is counted before the check, so that a stopping process waits for it.
         let begun = self.in_flight.begin(Work::Call);
         if begun.is_none() || self.may_begin(begins_by).is_err() {

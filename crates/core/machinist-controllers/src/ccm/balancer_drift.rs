@@ -68,11 +68,12 @@ impl Kind<Ccm> for BalancerDrifts {
 fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
     let waker = runtime.clone();
     let remember = Box::new(move |seen: &mut Seen, answered: Answered<Vec<Balancer>>| {
-        let Answered { started, ended, answer, .. } = answered;
+        let Answered { started, ended, answer, account } = answered;
         match answer {
             Ok(balancers) => {
                 seen.memory.drift.failed = None;
-                seen.memory.drift.listed = Some(Arc::new(ListedBalancers { started, ended, balancers }));
+                seen.memory.drift.listed =
+                    Some(Arc::new(ListedBalancers { started, ended, account, balancers }));
                 let services = seen.services.by_index(BALANCED, YES);
                 services.for_each(|(key, _)| waker.wake(Key::Service(key.clone())));
             }
@@ -86,8 +87,10 @@ fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
         subject: SUBJECT.to_owned(),
         key: Key::BalancerDrift,
         call: LIST_BALANCERS,
+        decided_for: None,
         bound: cloud::LONG_CALL,
         begins_by: None,
+        confirm: None,
         still_wanted: Box::new(|_: &Seen| true),
         remember,
     };

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call, Process};
 use machinist_driver::Driver;
-use machinist_instance::{CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
+use machinist_instance::{AccountId, CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
 use machinist_plan::ccm::account::{Account, Proof};
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
@@ -85,6 +86,9 @@ pub(super) fn process(runtime: &Runtime, opened: Option<&Opened>) -> Process {
     }
 }
 
+/// Reads an object from the API server and stores it.
+pub(super) type Confirm = BoxFuture<'static, Result<(), kube::Error>>;
+
 /// One call to start.
 pub(super) struct Start<T> {
     /// The identity of the object that the call is about. At most one call per subject is in
@@ -93,10 +97,16 @@ pub(super) struct Start<T> {
     /// The key that the answer wakes.
     pub key: Key,
     pub call: Call,
+    /// The account for which a change was decided. In another one, the call would change what
+    /// other clusters own. Absent for a call that only reads.
+    pub decided_for: Option<AccountId>,
     /// The longest time that the call may take, if it is longer than a call for one instance.
     pub bound: Duration,
     /// The last moment at which the call may begin.
     pub begins_by: Option<Timestamp>,
+    /// Reads the object from the API server, before a call that changes something begins. Absent
+    /// for a call that only reads.
+    pub confirm: Option<Confirm>,
     /// Whether the object still needs the call when the call gets its slot.
     pub still_wanted: Box<dyn FnOnce(&Seen) -> bool + Send>,
     /// Stores the answer.
@@ -112,11 +122,15 @@ pub(super) fn start<T: Send + 'static, F>(
 where
     F: Future<Output = Result<T, Error>> + Send + 'static,
 {
-    let Start { subject, key, call, bound, begins_by, still_wanted, remember } = start;
+    let Start { subject, key, call, decided_for, bound, begins_by, confirm, still_wanted, remember } = start;
     let (opened, version) = {
         let world = runtime.lock();
         (open(runtime, &world.seen), world.seen.credential.as_ref().map(|it| it.version))
     };
+    let today = opened.as_ref().ok().map(Opened::account);
+    if decided_for.as_ref().is_some_and(|decided_for| today != Some(decided_for)) {
+        return Err(Stop::NotNow("the credential was replaced after the decision"));
+    }
     let waker = runtime.clone();
     let remember: Remember<Ccm, T> = Box::new(move |seen: &mut Seen, answered: Answered<T>| {
         let has_recovered = seen.memory.account.note(&answered);
@@ -142,7 +156,11 @@ where
     let still_wanted = Box::new(move |seen: &mut Seen| {
         seen.credential.as_ref().map(|it| it.version) == version && still_wanted(seen)
     });
-    runtime.ask::<T>(Ask { subject, key, call, account, bound, begins_by, still_wanted, remember }, made)
+    let ask = Ask { subject, key, call, account, bound, begins_by, still_wanted, remember };
+    match confirm {
+        Some(confirm) => runtime.ask_confirmed::<T>(ask, confirm, made),
+        None => runtime.ask::<T>(ask, made),
+    }
 }
 
 /// Returns the keys that wait for the cloud.
@@ -173,8 +191,10 @@ pub(super) fn list(runtime: &Arc<Runtime>, key: Key) -> Result<(), Stop> {
         subject: LIST_SUBJECT.to_owned(),
         key,
         call: Call::LIST,
+        decided_for: None,
         bound: Duration::ZERO,
         begins_by: None,
+        confirm: None,
         still_wanted: Box::new(|_: &Seen| true),
         remember,
     };

@@ -172,6 +172,8 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
             let provider = &waker.tools.options.provider;
             if let (Ok(sighting), Some(account)) = (&answered.answer, &answered.account) {
                 evidence::take_sighting(seen, account, &**provider, &seen_node, sighting);
+                // The instance may be the proof for which other keys wait.
+                waker.wake(Key::Account);
             }
             if let Ok(sighting) = &answered.answer {
                 let power = match sighting {
@@ -198,8 +200,10 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
         subject: subject(&uid),
         key: Key::Node(name),
         call: Call::FIND,
+        decided_for: None,
         bound: std::time::Duration::ZERO,
         begins_by: None,
+        confirm: None,
         still_wanted,
         remember,
     };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Answered, Call};
 use machinist_driver::{Driver, Routes};
-use machinist_instance::{Error, Route, RouteSpec};
+use machinist_instance::{AccountId, Error, Route, RouteSpec};
 use machinist_kube::ObjectKey;
 use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::names::NETWORK_UNAVAILABLE;
@@ -59,7 +59,7 @@ impl Kind<Ccm> for RouteTables {
         plan(snapshot)
     }
 
-    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         match action {
             Action::Tell { node, event } => {
                 let object =
@@ -69,8 +69,8 @@ impl Kind<Ccm> for RouteTables {
             }
             Action::List => list(runtime),
             _ if runtime.tools.options.dry_run => Ok(()),
-            Action::Create(spec) => create(runtime, spec),
-            Action::Delete(route) => delete(runtime, route),
+            Action::Create(spec) => create(runtime, s, spec),
+            Action::Delete(route) => delete(runtime, s, route),
             Action::SetNetwork(condition) => {
                 let name = &condition.node.name;
                 let charged = [Key::Routes, Key::Node(name.clone())];
@@ -117,19 +117,25 @@ fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
         measure::routes_synced(&metrics);
         memory.take_list(answered);
     };
-    start(runtime, LIST_ROUTES, remember, |driver| async move { routes(&*driver)?.list().await })
+    start(runtime, LIST_ROUTES, None, remember, |driver| async move { routes(&*driver)?.list().await })
 }
 
-fn create(runtime: &Arc<Runtime>, spec: RouteSpec) -> Result<(), Stop> {
+fn create(runtime: &Arc<Runtime>, s: &Snapshot, spec: RouteSpec) -> Result<(), Stop> {
     let wanted = spec.clone();
     let remember = move |memory: &mut RouteMemory, answered| memory.take_create(&wanted, answered);
-    start(runtime, CREATE_ROUTE, remember, |driver| async move { routes(&*driver)?.create(&spec).await })
+    let decided_for = s.account.id.clone();
+    start(runtime, CREATE_ROUTE, decided_for, remember, |driver| async move {
+        routes(&*driver)?.create(&spec).await
+    })
 }
 
-fn delete(runtime: &Arc<Runtime>, route: Route) -> Result<(), Stop> {
+fn delete(runtime: &Arc<Runtime>, s: &Snapshot, route: Route) -> Result<(), Stop> {
     let wrong = route.clone();
     let remember = move |memory: &mut RouteMemory, answered| memory.take_delete(&wrong, answered);
-    start(runtime, DELETE_ROUTE, remember, |driver| async move { routes(&*driver)?.delete(&route).await })
+    let decided_for = s.account.id.clone();
+    start(runtime, DELETE_ROUTE, decided_for, remember, |driver| async move {
+        routes(&*driver)?.delete(&route).await
+    })
 }
 
 fn routes(driver: &dyn Driver) -> Result<&dyn Routes, Error> {
@@ -139,6 +145,7 @@ fn routes(driver: &dyn Driver) -> Result<&dyn Routes, Error> {
 fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
     runtime: &Arc<Runtime>,
     call: Call,
+    decided_for: Option<AccountId>,
     remember: impl FnOnce(&mut RouteMemory, Answered<T>) + Send + 'static,
     made: impl FnOnce(Arc<dyn Driver>) -> F,
 ) -> Result<(), Stop> {
@@ -146,8 +153,10 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         subject: SUBJECT.to_owned(),
         key: Key::Routes,
         call,
+        decided_for,
         bound: cloud::LONG_CALL,
         begins_by: None,
+        confirm: None,
         // Nodes may have changed since the decision. A route that is not wanted any more is deleted
         // by the next decision, and a deleted one is created again.
         still_wanted: Box::new(|seen: &Seen| seen.nodes.synced()),

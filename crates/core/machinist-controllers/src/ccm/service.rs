@@ -12,11 +12,11 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::names::BALANCER_FINALIZER;
 use machinist_plan::ccm::service::{
-    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, Snapshot, ingress_entry,
+    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, Served, Snapshot, ingress_entry,
     may_be_deleted, wants_balancer,
 };
 use machinist_plan::facts::ServiceFacts;
-use machinist_runtime::{Kind, Observed, Stop};
+use machinist_runtime::{Kind, Observed, Opened, Stop, refresh};
 use serde_json::Value;
 
 use super::cloud::{self, Start};
@@ -45,13 +45,16 @@ impl Kind<Ccm> for Services {
         let opened = cloud::open(runtime, seen).ok();
         let mut answers = seen.memory.balancers.get(&service.uid).cloned().unwrap_or_default();
         answers.in_flight = world.asks.of(&subject(&service.uid));
+        let today = opened.as_ref().map(Opened::account);
+        let listed = seen.memory.drift.listed.as_ref().filter(|listed| listed.account.as_ref() == today);
         Observed::Ready(Snapshot {
             now: runtime.now(),
             process: cloud::process(runtime, opened.as_ref()),
             options: runtime.tools.options.services.clone(),
             backends,
             account: cloud::account(runtime, world, opened.as_ref()),
-            listed: seen.memory.drift.listed.as_ref().map(|listed| listed.of(&service.key())),
+            listed: listed.map(|listed| listed.of(&service.key())),
+            served: served(runtime, seen, &service.uid),
             told: seen.memory.told(&service.uid),
             answers,
             service,
@@ -79,8 +82,8 @@ impl Kind<Ccm> for Services {
                 let patch = patch().add_finalizer(finalizers, BALANCER_FINALIZER);
                 write.patch_status::<ServiceFacts>(patch).await
             }
-            Action::Ensure { spec, inputs } => ensure(runtime, service, *spec, inputs),
-            Action::Delete(which) => delete(runtime, service, which),
+            Action::Ensure { spec, inputs } => ensure(runtime, s, *spec, inputs),
+            Action::Delete(which) => delete(runtime, s, which),
             Action::SetStatus(ingress) => {
                 let ingress: Vec<_> = ingress.iter().map(ingress_entry).collect();
                 let ingress = serde_json::to_value(ingress).unwrap_or(Value::Null);
@@ -110,6 +113,13 @@ fn reference_of(service: &ServiceFacts) -> ObjectReference {
     reference("Service", Some(&service.namespace), &service.name, &service.uid)
 }
 
+/// Returns the program that served a Service when its type was LoadBalancer.
+fn served(runtime: &Runtime, seen: &Seen, uid: &str) -> Served {
+    let class = seen.memory.classes.get(uid);
+    let options = &runtime.tools.options.services;
+    class.map_or(Served::Unseen, |class| Served::of_class(class.as_deref(), options))
+}
+
 /// Returns the ingress as it was read; absent if the Service has none.
 fn read(service: &ServiceFacts) -> Option<Value> {
     service.ingress.as_ref().and_then(|ingress| serde_json::to_value(ingress).ok())
@@ -120,12 +130,7 @@ fn subject(uid: &str) -> String {
     format!("service/{uid}")
 }
 
-fn ensure(
-    runtime: &Arc<Runtime>,
-    service: &ServiceFacts,
-    spec: BalancerSpec,
-    inputs: Inputs,
-) -> Result<(), Stop> {
+fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, spec: BalancerSpec, inputs: Inputs) -> Result<(), Stop> {
     let options = runtime.tools.options.services.clone();
     // Between the decision and the call, the Service may have been deleted or its type changed.
     let is_wanted = move |service: &ServiceFacts| {
@@ -136,7 +141,7 @@ fn ensure(
         measure::balancer_updated(&metrics, answers, inputs, &answered);
         answers.take_ensure(inputs, answered);
     };
-    start(runtime, service, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
+    start(runtime, s, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
         match driver.balancers() {
             Some(balancers) => balancers.ensure(&spec).await,
             None => Err(Error::unsupported("load balancers")),
@@ -144,14 +149,14 @@ fn ensure(
     })
 }
 
-fn delete(runtime: &Arc<Runtime>, service: &ServiceFacts, which: BalancerRef) -> Result<(), Stop> {
+fn delete(runtime: &Arc<Runtime>, s: &Snapshot, which: BalancerRef) -> Result<(), Stop> {
     let options = runtime.tools.options.services.clone();
     // A Service that wants a load balancer again keeps it.
     let is_wanted = move |service: &ServiceFacts| may_be_deleted(service, &options);
     let remember = |answers: &mut BalancerAnswers, answered: Answered<Progress<BalancerDeletion>>| {
         answers.take_delete(answered);
     };
-    start(runtime, service, DELETE_BALANCER, is_wanted, remember, |driver| async move {
+    start(runtime, s, DELETE_BALANCER, is_wanted, remember, |driver| async move {
         match driver.balancers() {
             Some(balancers) => balancers.delete(&which).await,
             None => Err(Error::unsupported("load balancers")),
@@ -161,18 +166,24 @@ fn delete(runtime: &Arc<Runtime>, service: &ServiceFacts, which: BalancerRef) ->
 
 fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
     runtime: &Arc<Runtime>,
-    service: &ServiceFacts,
+    s: &Snapshot,
     call: Call,
     is_wanted: impl FnOnce(&ServiceFacts) -> bool + Send + 'static,
     remember: impl FnOnce(&mut BalancerAnswers, Answered<T>) + Send + 'static,
     made: impl FnOnce(Arc<dyn Driver>) -> F,
 ) -> Result<(), Stop> {
+    let service = &s.service;
     let (id, uid) = (ObjectKey::new(&service.namespace, &service.name), service.uid.clone());
     let still_wanted = {
         let (id, uid) = (id.clone(), uid.clone());
         Box::new(move |seen: &Seen| {
             seen.services.get(&id).is_some_and(|entry| entry.uid == uid && is_wanted(&entry.facts))
         })
+    };
+    // The Service may have changed, and its watch may lag behind.
+    let confirm = {
+        let (runtime, id) = (runtime.clone(), id.clone());
+        Box::pin(async move { refresh::<Ccm, ServiceFacts>(&runtime, &id).await.map(drop) })
     };
     let remember = {
         let (id, uid, metrics) = (id.clone(), uid.clone(), runtime.options.metrics.clone());
@@ -188,8 +199,10 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         subject: subject(&uid),
         key: Key::Service(id),
         call,
+        decided_for: s.account.id.clone(),
         bound: cloud::LONG_CALL,
         begins_by: None,
+        confirm: Some(confirm),
         still_wanted,
         remember,
     };
@@ -200,3 +213,6 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
 pub(super) fn keys(seen: &Seen) -> Arc<Vec<BalancerKey>> {
     Arc::new(seen.services.iter().map(|(_, service)| service.facts.key()).collect())
 }
+
+#[cfg(test)]
+mod tests;

@@ -228,11 +228,11 @@ async fn changing_requests(bench: &Bench<'_>) -> Played<u64> {
 }
 
 fn by_id(balancer: &Balancer, key: &BalancerKey) -> BalancerRef {
-    BalancerRef { id: Some(balancer.id.clone()), key: key.clone(), native_id: None }
+    BalancerRef { id: Some(balancer.id.clone()), key: key.clone(), native_id: None, trace: None }
 }
 
 fn by_key(key: &BalancerKey) -> BalancerRef {
-    BalancerRef { id: None, key: key.clone(), native_id: None }
+    BalancerRef { id: None, key: key.clone(), native_id: None, trace: None }
 }
 
 fn sorted(ports: &[u16]) -> Vec<u16> {

@@ -436,7 +436,7 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     let object = &s.docker.object;
     let native_id = recorded_balancer(s);
     let cluster = object.owner("Cluster").or(object.cluster_label()).filter(|_| native_id.is_some());
-    let which = BalancerRef { id: cluster.map(balancer_name), key: key(s), native_id };
+    let which = BalancerRef { id: cluster.map(balancer_name), key: key(s), native_id, trace: None };
     let call = || Plan::act(Action::Delete(which.clone()), calling(DELETE_BALANCER).since(since));
     let Some(last) = &s.answers.delete else { return call() };
     match &last.answer {

@@ -21,8 +21,10 @@ pub struct Backends(Vec<Backend>);
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Backend {
     name: String,
-    /// The instance; absent while the Node has no provider id of this cloud.
+    /// The instance; absent while the Node has no provider id, or a malformed one.
     instance: Option<ProviderId>,
+    /// Whether the instance is one of another cloud.
+    is_foreign: bool,
     /// The labels, which a Service may select by.
     labels: Option<BTreeMap<String, String>>,
 }
@@ -33,10 +35,15 @@ impl Backends {
     pub fn of<'n>(nodes: impl IntoIterator<Item = (&'n CloudNodeFacts, RecordedId)>) -> Self {
         let eligible = nodes.into_iter().filter(|(node, _)| is_eligible(node));
         let mut all: Vec<Backend> = eligible
-            .map(|(node, recorded)| Backend {
-                name: node.name.clone(),
-                instance: recorded.ours().cloned(),
-                labels: node.labels.clone(),
+            .map(|(node, recorded)| {
+                let is_foreign = matches!(recorded, RecordedId::NotOurs { .. });
+                let foreign = || ProviderId::parse(node.provider_id().filter(|_| is_foreign)?).ok();
+                Backend {
+                    name: node.name.clone(),
+                    instance: recorded.ours().cloned().or_else(foreign),
+                    is_foreign,
+                    labels: node.labels.clone(),
+                }
             })
             .collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
@@ -46,8 +53,19 @@ impl Backends {
     /// Returns the targets of one load balancer. Nodes without an instance of this cloud are left
     /// out; they return when their provider id appears.
     pub fn targets(&self, selector: &Selector) -> Vec<BalancerTarget> {
+        self.select(selector, |backend| !backend.is_foreign)
+    }
+
+    /// Returns the selected Nodes of other clouds. Another program may have made them targets of
+    /// the same load balancer, and a driver that does not know them would remove those targets.
+    pub fn foreign_targets(&self, selector: &Selector) -> Vec<BalancerTarget> {
+        self.select(selector, |backend| backend.is_foreign)
+    }
+
+    fn select(&self, selector: &Selector, is_wanted: impl Fn(&Backend) -> bool) -> Vec<BalancerTarget> {
         let selected = self.0.iter().filter(|backend| selector.matches(backend.labels.as_ref()));
         selected
+            .filter(|backend| is_wanted(backend))
             .filter_map(|backend| {
                 let instance = backend.instance.clone()?;
                 Some(BalancerTarget {

@@ -3,7 +3,7 @@
 //!
 //! The list only reads. A Service compares its load balancer with the one that its last `ensure`
 //! returned. A load balancer without a Service is reported and never deleted: another cluster may
-//! own it.
+//! own it. Nothing is reported from an account that is not known to be that of the Nodes.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_core::plus;
-use machinist_instance::{Balancer, BalancerKey};
+use machinist_instance::{AccountId, Balancer, BalancerKey};
 
-use super::account::{self, Account, Failure};
+use super::account::{self, Account, Failure, Proof};
 use super::service::{LIST_BALANCERS, ListedBalancer};
 use super::{Plan, Why, names};
 use crate::event::{EventText, Told};
@@ -57,6 +57,8 @@ pub struct ListedBalancers {
     pub started: Timestamp,
     /// When the list was answered.
     pub ended: Timestamp,
+    /// The account that was listed.
+    pub account: Option<AccountId>,
     /// The load balancers.
     pub balancers: Vec<Balancer>,
 }
@@ -66,6 +68,13 @@ impl ListedBalancers {
     pub fn of(&self, key: &BalancerKey) -> ListedBalancer {
         let balancer = self.balancers.iter().find(|balancer| balancer.key.as_ref() == Some(key));
         ListedBalancer { started: self.started, balancer: balancer.cloned() }
+    }
+}
+
+impl Snapshot {
+    /// The last successful list, if it is one of today's account.
+    fn listed(&self) -> Option<&ListedBalancers> {
+        self.listed.as_deref().filter(|listed| listed.account == self.account.id)
     }
 }
 
@@ -84,7 +93,9 @@ const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::f
 /// Decides whether the load balancers are listed.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     let mut plan = list(s);
-    let all = s.listed.iter().flat_map(|listed| &listed.balancers);
+    // In the account of another project, the load balancers belong to its clusters.
+    let listed = s.listed().filter(|_| s.account.proof == Proof::Given);
+    let all = listed.iter().flat_map(|listed| &listed.balancers);
     let orphans = all.filter(|balancer| balancer.key.as_ref().is_some_and(|key| !s.services.contains(key)));
     let events = orphans.filter_map(|orphan| {
         let message = format!(
@@ -112,7 +123,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
             let why = account::failed(LIST_BALANCERS, &failure.error, failure.count, again_at);
             return Plan::until(again_at, why);
         }
-    } else if let Some(listed) = &s.listed {
+    } else if let Some(listed) = s.listed() {
         let due_at = plus(listed.ended, s.account.stretched(s.period, s.now));
         if s.now < due_at {
             return Plan::until(due_at, Why::settled());

@@ -12,7 +12,8 @@
 //!
 //! A Service without the finalizer needs no cleanup, so this planner makes no call for it. The name
 //! of the finalizer is a standard that programs of other classes use, too. So the finalizer of a
-//! Service of another class is removed only after its load balancer was found here and deleted.
+//! Service of another class is removed only after its load balancer was found here and deleted. A
+//! change of the type removes the class, so the process remembers the class that it saw last.
 
 mod answers;
 mod status;
@@ -63,18 +64,53 @@ pub struct Snapshot {
     pub account: Account,
     /// The driver's answers for this Service, by its UID.
     pub answers: BalancerAnswers,
-    /// The result of the last list of load balancers for this Service.
+    /// The result of the last list of load balancers for this Service, in today's account.
     pub listed: Option<ListedBalancer>,
+    /// The program that served the Service when its type was LoadBalancer.
+    pub served: Served,
     /// Events that were emitted about the Service.
     pub told: Arc<Told>,
+}
+
+/// The program that served a Service when this process last saw it with the type LoadBalancer.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Served {
+    /// This process has not seen the Service with that type.
+    #[default]
+    Unseen,
+    /// This program.
+    Ours,
+    /// The program of this other class.
+    ByOther(String),
+}
+
+impl Served {
+    /// Returns the program for a class that was seen.
+    pub fn of_class(class: Option<&str>, options: &Options) -> Self {
+        match class {
+            Some(other) if other != options.class => Self::ByOther(other.to_owned()),
+            Some(_) | None => Self::Ours,
+        }
+    }
 }
 
 impl Hash for Snapshot {
     /// The process is excluded like the moment. The keys of other Services are excluded: they
     /// change often, and rarely matter.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, process: _, options: _, service, backends, account, answers, listed, told } = self;
-        (service, backends, account, answers, listed, told).hash(state);
+        let Self {
+            now: _,
+            process: _,
+            options: _,
+            service,
+            backends,
+            account,
+            answers,
+            listed,
+            served,
+            told,
+        } = self;
+        (service, backends, account, answers, listed, served, told).hash(state);
     }
 }
 
@@ -128,7 +164,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
             true => doubtful(s).unwrap_or_else(|| hand_over(s, class)),
             false => left_to(s, class),
         },
-        _ if needs_cleanup(&s.service) => doubtful(s).unwrap_or_else(|| delete(s)),
+        _ if needs_cleanup(&s.service) => doubtful(s).unwrap_or_else(|| match &s.served {
+            Served::ByOther(class) if !s.service.is_load_balancer => hand_over(s, class),
+            Served::ByOther(_) | Served::Ours | Served::Unseen => delete(s),
+        }),
         (_, true) if s.service.deleting_since.is_none() => doubtful(s).unwrap_or_else(|| ensure(s)),
         (_, _) => Plan::idle(Why::settled()),
     }
@@ -136,8 +175,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 
 fn left_to(s: &Snapshot, class: &str) -> Plan<Action> {
     let next = match s.service.deleting_since {
-        Some(_) => "the other program removes its finalizer",
-        None => "the other program creates the load balancer",
+        None if s.service.is_load_balancer => "the other program creates the load balancer",
+        Some(_) | None => "the other program removes its finalizer",
     };
     let reason = CcmReason::OtherBalancerClass { class: class.to_owned() };
     Plan::idle(Why::new(reason, Step::Expect(next)))
@@ -191,7 +230,7 @@ fn ensure(s: &Snapshot) -> Plan<Action> {
     };
     let mut plan = ensured(s, &wanted);
     let skipped = wanted.skipped.iter().map(|text| EventText::warning(names::PORT_SKIPPED, text.clone()));
-    let none = wanted.spec.targets.is_empty().then(|| {
+    let none = (!wanted.has_backends).then(|| {
         let message = "There are no available Nodes for the load balancer";
         EventText::warning(names::UNAVAILABLE_BALANCER, message)
     });
@@ -275,7 +314,7 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured) -> Plan<Action> {
     let is_writing = actions.iter().any(|action| matches!(action, Action::SetStatus(_)));
     let why = if is_writing {
         Why::new(Reason::Writing("updating the addresses in the status"), Step::Nothing)
-    } else if wanted.spec.targets.is_empty() {
+    } else if !wanted.has_backends {
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {
         Why::settled()
@@ -311,15 +350,7 @@ fn delete(s: &Snapshot) -> Plan<Action> {
     };
     match &last.answer {
         Ok(Progress::Done(BalancerDeletion::Gone | BalancerDeletion::Absent)) => {
-            let counts_from = absence_counts_from(s);
-            match last.started < counts_from {
-                true if counts_from <= s.now => call_delete(s),
-                true => {
-                    let next = Step::Expect("the controller looks for the load balancer again");
-                    Plan::until(counts_from, Why::new(Reason::Awaiting(EARLIER_CALLS), next))
-                }
-                false => release(s, BalancerDeletion::Gone),
-            }
+            second_look(s, last, call_delete).unwrap_or_else(|| release(s, BalancerDeletion::Gone))
         }
         Ok(Progress::Done(ended @ BalancerDeletion::Retained)) => release(s, *ended),
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| call_delete(s)),
@@ -340,7 +371,11 @@ fn hand_over(s: &Snapshot, class: &str) -> Plan<Action> {
         return look_for_own(s);
     };
     match &last.answer {
-        Ok(Progress::Done(BalancerDeletion::Absent)) => left_to(s, class),
+        Ok(Progress::Done(BalancerDeletion::Absent)) => {
+            second_look(s, last, look_for_own).unwrap_or_else(|| left_to(s, class))
+        }
+        // The type has changed, too, so the other program needs the finalizer for its own deletion.
+        Ok(Progress::Done(_)) if !s.service.is_load_balancer => left_to(s, class),
         Ok(Progress::Done(ended @ (BalancerDeletion::Gone | BalancerDeletion::Retained))) => {
             let mut actions: Vec<Action> = retained(s, *ended).into_iter().collect();
             actions.push(Action::HandOver);
@@ -361,9 +396,39 @@ fn look_for_own(s: &Snapshot) -> Plan<Action> {
     if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
-    let which = BalancerRef { id: None, key: s.service.key(), native_id: None };
+    // The addresses in the status are those of the other program, so they are no trace of ours.
+    let which = BalancerRef { id: None, key: s.service.key(), native_id: None, trace: None };
     Plan::act(Action::Delete(which), account::calling(DELETE_BALANCER))
 }
+
+/// Returns a plan that looks for the load balancer again, if its absence is not final yet.
+fn second_look(
+    s: &Snapshot,
+    last: &Answered<Progress<BalancerDeletion>>,
+    again: fn(&Snapshot) -> Plan<Action>,
+) -> Option<Plan<Action>> {
+    let is_absent = last.answer == Ok(Progress::Done(BalancerDeletion::Absent));
+    let counts_from = absence_counts_from(s).max(if is_absent { others_until(s) } else { Timestamp::MIN });
+    if counts_from <= last.started {
+        return None;
+    }
+    if counts_from <= s.now {
+        return Some(again(s));
+    }
+    let next = Step::Expect("the controller looks for the load balancer again");
+    Some(Plan::until(counts_from, Why::new(Reason::Awaiting(EARLIER_CALLS), next)))
+}
+
+/// Returns until when a Service that is no load balancer any more is left to other programs. The
+/// API server removes the class together with the type, so a process that has just begun does not
+/// know whose finalizer it sees. A program of another class removes its own within this time.
+fn others_until(s: &Snapshot) -> Timestamp {
+    let is_unknown = !s.service.is_load_balancer && s.served == Served::Unseen;
+    if is_unknown { plus(s.process.acting_since(), OTHERS_RELEASE_WITHIN) } else { Timestamp::MIN }
+}
+
+/// A program of another class deletes its load balancer and removes its finalizer within this time.
+const OTHERS_RELEASE_WITHIN: Duration = Duration::from_secs(300);
 
 const EARLIER_CALLS: &str = "waiting until no earlier call can create the load balancer any more";
 
@@ -387,7 +452,8 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
     if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
-    let which = BalancerRef { id: None, key: s.service.key(), native_id: None };
+    let which =
+        BalancerRef { id: None, key: s.service.key(), native_id: None, trace: Some(wanted::trace(s)) };
     let event = EventText::normal(names::DELETING_BALANCER, "Deleting load balancer");
     let is_announced = s.told.is_open(names::DELETING_BALANCER, &[names::DELETED_BALANCER]);
     let mut actions: Vec<Action> = (!is_announced).then_some(Action::Tell(event)).into_iter().collect();

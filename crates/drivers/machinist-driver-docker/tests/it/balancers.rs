@@ -146,7 +146,8 @@ async fn only_the_recorded_id_gives_access_after_a_move() {
     let moved = BalancerSpec { key: BalancerKey::new("uid-after-the-move"), ..before };
     let refused = calls(&*driver).ensure(&moved).await.expect_err("another key");
     assert_eq!(refused.kind, ErrorKind::InvalidSpec);
-    let which = |native_id| BalancerRef { id: Some(made.id.clone()), key: moved.key.clone(), native_id };
+    let which =
+        |native_id| BalancerRef { id: Some(made.id.clone()), key: moved.key.clone(), native_id, trace: None };
     let refused = calls(&*driver).delete(&which(None)).await.expect_err("another key");
     assert_eq!(refused.kind, ErrorKind::InvalidSpec);
     let recorded = BalancerSpec { native_id: made.native_id.clone(), ..moved.clone() };
@@ -174,7 +175,8 @@ async fn an_invalid_template_leaves_the_old_configuration() {
         calls(&*driver).ensure(&with("frontend {{ .IPv6 }}\n  unknown-word\n")).await.expect_err("invalid");
     assert_eq!(error.kind, ErrorKind::InvalidSpec);
     assert!(error.message.contains("unknown-word"), "{error}");
-    let which = BalancerRef { id: None, key: before.key.clone().expect("a key"), native_id: None };
+    let which =
+        BalancerRef { id: None, key: before.key.clone().expect("a key"), native_id: None, trace: None };
     assert_eq!(calls(&*driver).find(&which).await, Ok(Some(before)));
     let template = "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 5s\n  timeout server 5s\n\
                     listen x\n  bind *:{{ .FrontendControlPlanePort }}\n{{ range $n, $s := .BackendServers }}  \

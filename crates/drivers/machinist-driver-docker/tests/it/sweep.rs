@@ -84,7 +84,7 @@ async fn delete(driver: &dyn Driver) -> Result<(), Error> {
     #[expect(clippy::disallowed_methods, reason = "the test owns the container")]
     driver.instances().delete(&which, &key()).await?;
     assert_eq!(driver.instances().find(&which).await?, Sighting::Absent);
-    let which = BalancerRef { id: None, key: balancer_key(), native_id: None };
+    let which = BalancerRef { id: None, key: balancer_key(), native_id: None, trace: None };
     balancer(driver).delete(&which).await?.done().map(drop).ok_or_else(not_yet)
 }
 

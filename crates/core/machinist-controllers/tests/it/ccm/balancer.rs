@@ -216,6 +216,51 @@ async fn the_finalizer_of_another_class_is_left_alone() {
     assert_eq!(status["loadBalancer"]["ingress"][0]["ip"], "192.0.2.7");
 }
 
+/// A user removed the label by hand. Without it, the load balancer would stay for ever.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_without_its_label_goes_with_its_service() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world
+        .until("the Service has an address", async |w| {
+            !ingress(&w.services().get("web").await.expect("the Service exists")).is_empty()
+        })
+        .await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let mut state = world.standin.dump();
+    state.load_balancers.values_mut().for_each(|balancer| balancer.labels.clear());
+    world.standin.load(state).expect("in memory");
+    world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
+    world
+        .until("Service and load balancer are gone", async |w| {
+            balancer(w).is_none() && w.services().get_opt("web").await.expect("an answer").is_none()
+        })
+        .await;
+}
+
+/// SC-02: with the type, the API server removes the class. The other program still needs the
+/// finalizer for its own deletion.
+#[tokio::test(start_paused = true)]
+async fn the_finalizer_of_another_class_outlasts_the_type() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    let mut other = service(&[80]);
+    other.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    if let Some(spec) = &mut other.spec {
+        spec.load_balancer_class = Some("example.com/other".to_owned());
+    }
+    world.services().create(&PostParams::default(), &other).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let inner = Patch::Merge(json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
+    world.services().patch("web", &PatchParams::default(), &inner).await.expect("changed");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let service = world.services().get("web").await.expect("the Service exists");
+    assert_eq!(service.metadata.finalizers, Some(vec![FINALIZER.to_owned()]));
+}
+
 /// SC-12: a protected load balancer stays, and the Service can go.
 #[tokio::test(start_paused = true)]
 async fn a_protected_load_balancer_is_retained() {

@@ -178,6 +178,34 @@ async fn a_conflict_of_the_status_is_retried_silently() {
     assert_eq!(world.requests(|label| label == "POST /v1/load_balancers"), 1);
 }
 
+/// The store shows the Service as it was when its watch ended. A user has deleted it meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_stale_store_changes_no_load_balancer() {
+    let world = World::new();
+    // The list and the first watch pass.
+    let mut turns = vec![Turn::Hold; 30];
+    turns[..2].fill(Turn::Pass);
+    let gate = Gate::new(&world, Method::GET, ("/api/v1/services", "/services"), &turns);
+    let _process = start(&world, &gate);
+    world.nodes_with_servers(&["a"]).await;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
+    let targets =
+        |w: &World| w.standin.dump().load_balancers.values().map(|it| it.targets.len()).sum::<usize>();
+    world.until("the load balancer has its target", async |w| targets(w) == 1).await;
+    world.until("the watch of Services has ended", async |_| gate.is_holding()).await;
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.services().patch("web", &PatchParams::default(), &bare).await.expect("changed");
+    world.services().delete("web", &DeleteParams::default()).await.expect("deleted");
+    world.nodes_with_servers(&["b"]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(!gate.is_used_up(), "the store is still stale");
+    assert_eq!(targets(&world), 1, "the load balancer belongs to no Service of this cluster");
+}
+
 /// TL-18, scenario 18: the DELETE names the UID of the Node whose instance is missing.
 #[tokio::test(start_paused = true)]
 async fn a_late_deletion_spares_the_new_node_of_that_name() {

@@ -22,12 +22,21 @@ fn balancer(key: Option<&str>) -> Balancer {
     }
 }
 
+fn account() -> AccountId {
+    AccountId::of([&b"sim"[..]])
+}
+
 fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
     Snapshot {
         now: at(0),
-        account: Account { id: Some(AccountId::of([&b"sim"[..]])), ..Account::default() },
+        account: Account { id: Some(account()), ..Account::default() },
         in_flight: None,
-        listed: Some(Arc::new(ListedBalancers { started: at(-100), ended: at(-100), balancers })),
+        listed: Some(Arc::new(ListedBalancers {
+            started: at(-100),
+            ended: at(-100),
+            account: Some(account()),
+            balancers,
+        })),
         failed: None,
         services: Arc::new(vec![BalancerKey::new("ours")]),
         has_balancers: true,
@@ -59,6 +68,26 @@ fn a_balancer_without_a_service_is_reported_once() {
     told.note(event, s.now);
     let again = plan(&Snapshot { told: Arc::new(told), now: at(400), ..s });
     assert!(again.actions.is_empty(), "{again}");
+}
+
+/// FL-01: there, the load balancers belong to clusters of another project.
+#[test]
+fn nothing_is_reported_from_an_unproven_account() {
+    let in_account = |change: fn(&mut Account)| {
+        let mut s = snapshot(vec![balancer(Some("other"))]);
+        change(&mut s.account);
+        plan(&s)
+    };
+    for change in
+        [|it: &mut Account| it.proof = Proof::Missing, |it: &mut Account| it.proof = Proof::Unlisted]
+    {
+        assert!(in_account(change).actions.is_empty(), "{}", in_account(change));
+    }
+    let renewed = in_account(|it| it.id = Some(AccountId::of([&b"renewed"[..]]))).to_string();
+    assert!(
+        renewed.starts_with("do    driver: list balancers\n"),
+        "the list was of another account: {renewed}"
+    );
 }
 
 #[test]

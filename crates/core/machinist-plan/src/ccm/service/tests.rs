@@ -136,6 +136,7 @@ fn new_service() -> World {
         account: Account { id: Some(account()), ..Account::default() },
         answers: BalancerAnswers::default(),
         listed: None,
+        served: Served::default(),
         told: Arc::default(),
     };
     World { service, snapshot }
@@ -299,6 +300,84 @@ fn the_finalizer_of_another_class_is_kept() {
             wait  for a change
         "#]]);
     }
+}
+
+/// An earlier process may have created the load balancer a moment ago.
+#[test]
+fn a_handed_over_service_is_looked_at_twice() {
+    let absent = |second| {
+        let foreign = settled().set("/spec/loadBalancerClass", json!("other"));
+        let young = foreign.with(|s| s.process = process(-20));
+        young.deleted(second, Ok(Progress::Done(BalancerDeletion::Absent)))
+    };
+    let waiting = absent(-1).plan();
+    assert!(waiting.contains(&format!("wait  until {}\n", at(50))), "{waiting}");
+    assert!(absent(-1).later(50).plan().contains("do    driver: delete balancer 0a-1b\n"));
+    let left = absent(50).later(50).plan();
+    assert!(left.starts_with("why   another program provides load balancers of class other"), "{left}");
+}
+
+/// SC-02: a change of the type removes the class, and the other program still needs its finalizer.
+#[test]
+fn the_finalizer_of_another_class_outlasts_the_type() {
+    let inner = |served: Served| {
+        let inner = held_service().set("/spec/type", json!("ClusterIP"));
+        inner.with(|s| s.served = served).deleted(-1, Ok(Progress::Done(BalancerDeletion::Absent)))
+    };
+    let by_other = || inner(Served::ByOther("other".to_owned()));
+    by_other().later(3600).check(expect![[r#"
+        why   another program provides load balancers of class other; next: the other program removes its finalizer
+        wait  for a change
+    "#]]);
+    let both = by_other().deleted(-1, Ok(Progress::Done(BalancerDeletion::Gone)));
+    assert!(both.plan().starts_with("why   another program provides"), "{}", both.plan());
+    assert!(inner(Served::Ours).plan().contains("do    service: remove finalizer, clear status\n"));
+
+    // A process that has just begun does not know the class, and the other program needs minutes.
+    let unseen = |second| {
+        let unseen = inner(Served::Unseen).with(|s| s.process = process(-20));
+        unseen.deleted(second, Ok(Progress::Done(BalancerDeletion::Absent)))
+    };
+    assert!(unseen(-1).plan().contains(&format!("wait  until {}\n", at(280))), "{}", unseen(-1).plan());
+    assert!(unseen(280).later(280).plan().contains("do    service: remove finalizer"));
+    let ours = unseen(-1).deleted(60, Ok(Progress::Done(BalancerDeletion::Gone))).later(60);
+    assert!(ours.plan().contains("do    service: remove finalizer"), "it had a load balancer of ours");
+}
+
+/// The driver recognises a load balancer without its label by these.
+#[test]
+fn a_deletion_names_the_traces_of_the_balancer() {
+    let world = settled()
+        .set("/metadata/annotations", json!({"balancer.sim/name": "edge"}))
+        .set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+    let traces = plan(&world.snapshot())
+        .actions
+        .into_iter()
+        .find_map(|action| if let Action::Delete(which) = action { which.trace } else { None });
+    let traces = traces.expect("a deletion");
+    assert_eq!(traces.name, "a0a1b");
+    assert_eq!(traces.options.get("name").map(String::as_str), Some("edge"));
+    assert_eq!(traces.addresses, ["8.8.8.8".parse::<std::net::IpAddr>().expect("an address")]);
+}
+
+/// 4.6: another program may have made them targets by their addresses.
+#[test]
+fn nodes_of_other_clouds_are_named_to_the_driver() {
+    let robot = |name: &str| node(name, |it| it["spec"]["providerID"] = json!("robot://1"));
+    let recorded = |node: &CloudNodeFacts| match node.provider_id() {
+        Some(id) if id.starts_with("robot:") => RecordedId::NotOurs { expected: "sim://NAME".to_owned() },
+        id => RecordedId::any(id.unwrap_or_default()),
+    };
+    let with = |nodes: &[CloudNodeFacts]| {
+        let backends = Backends::of(nodes.iter().map(|node| (node, recorded(node))));
+        held_service().with(|s| s.backends = Arc::new(backends))
+    };
+    let mixed = with(&[node("a", |_| {}), robot("r")]);
+    let wanted = wanted::of(&mixed.snapshot()).unwrap_or_else(|text| panic!("{text}"));
+    let targets: Vec<&str> = wanted.spec.targets.iter().map(|target| target.instance.as_str()).collect();
+    assert_eq!(targets, ["sim://a", "robot://1"]);
+    let none = with(&[robot("r")]).plan();
+    assert!(none.contains("warning UnAvailableLoadBalancer"), "they receive no traffic from us: {none}");
 }
 
 /// SC-12

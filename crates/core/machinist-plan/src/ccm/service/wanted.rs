@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use fnv::FnvHasher;
-use machinist_instance::{BalancerSpec, Listener};
+use machinist_instance::{BalancerSpec, BalancerTrace, Listener};
 
 use super::{Inputs, Snapshot};
 use crate::ccm::names::NODE_SELECTOR;
@@ -17,6 +17,8 @@ const LONGEST_NAME: usize = 32;
 pub(super) struct Wanted {
     pub(super) spec: BalancerSpec,
     pub(super) inputs: Inputs,
+    /// Whether a target is an instance of this cloud.
+    pub(super) has_backends: bool,
     /// Ports that no load balancer can reach, each with the reason.
     pub(super) skipped: Vec<String>,
 }
@@ -48,14 +50,23 @@ pub(super) fn of(s: &Snapshot) -> Result<Wanted, String> {
             )),
         }
     }
-    let targets = s.backends.targets(&selector);
+    let mut targets = s.backends.targets(&selector);
+    let has_backends = !targets.is_empty();
+    targets.extend(s.backends.foreign_targets(&selector));
     let inputs = Inputs {
         shape: fingerprint(&(service.spec_fingerprint, &listeners, &options, selector_text(s))),
         targets: fingerprint(&targets),
     };
     let (key, name) = (service.key(), default_name(&service.uid));
     let spec = BalancerSpec { key, native_id: None, name, listeners, targets, options };
-    Ok(Wanted { spec, inputs, skipped })
+    Ok(Wanted { spec, inputs, has_backends, skipped })
+}
+
+/// Returns the traces of the Service's load balancer, by which a driver recognises it if it lost
+/// its label.
+pub(super) fn trace(s: &Snapshot) -> BalancerTrace {
+    let addresses = s.service.ingress().iter().filter_map(|entry| entry.ip.as_ref()?.parse().ok());
+    BalancerTrace { name: default_name(&s.service.uid), options: options(s), addresses: addresses.collect() }
 }
 
 /// Returns the name of a load balancer whose Service names none: the letter `a` and the UID without
