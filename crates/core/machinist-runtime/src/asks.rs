@@ -94,10 +94,10 @@ impl<C: Contract> Runtime<C> {
         self.ask_confirmed(ask, std::future::ready(Ok(())), made)
     }
 
-    /// Starts a call like [`Runtime::ask`]. When the ask has its slot, `confirm` reads the object of
-    /// the call from the API server and stores it ([`crate::refresh`]). Then `still_wanted` decides
-    /// from that, and not from a store whose watch may lag behind. If the read fails, the runtime
-    /// skips the call.
+    /// Starts a call like [`Runtime::ask`]. When the ask has its slot, `confirm` reads the object
+    /// of the call from the API server and stores it ([`crate::refresh`]). Then `still_wanted`
+    /// decides from that, and not from a store whose watch may lag behind. If the read fails, the
+    /// runtime skips the call.
     ///
     /// # Errors
     /// If the call may not start now.

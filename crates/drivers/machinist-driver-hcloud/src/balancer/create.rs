@@ -26,7 +26,7 @@ pub(crate) fn create(wanted: &Wanted, targets: Targets) -> Result<Call, Error> {
     let settings = &wanted.settings;
     let balancer_type = settings.balancer_type.as_deref().unwrap_or(DEFAULT_TYPE);
     let mut body = json!({
-        "name": wanted.name,
+        "name": wanted.first_name,
         "load_balancer_type": balancer_type,
         "labels": { SERVICE_UID: wanted.key.as_str() },
         "services": wanted.services.iter().map(|service| service.body()).collect::<Vec<Value>>(),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use async_trait::async_trait;
 use machinist_driver::Balancers;
 use machinist_instance::{
-    Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, Ensured, Error,
-    ErrorKind, Progress,
+    Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTrace, Ensured,
+    Error, ErrorKind, Progress,
 };
 use serde_json::json;
 
@@ -70,7 +70,7 @@ impl Balancers for Account {
         let certificates = self.certificates(&settings, &spec.key).await?;
         let wanted = Wanted::new(spec, settings, network, certificates.as_deref())?;
         let mut patience = Patience::default();
-        let shown = match self.existing_balancer(&wanted).await? {
+        let shown = match self.existing_balancer(&wanted, &wanted.name).await? {
             Some(shown) => shown,
             None => match self.create(&wanted, &mut patience).await? {
                 Created::Shown(shown) => *shown,
@@ -91,15 +91,21 @@ impl Balancers for Account {
     }
 
     async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
-        let Some(shown) = self.balancer(which).await? else {
-            return Ok(Progress::Done(BalancerDeletion::Absent));
+        let shown = match self.balancer(which).await? {
+            Some(shown) => match show::key(&shown) {
+                Some(key) if key == which.key.as_str() => shown,
+                // An earlier call removed the key.
+                None if shown.protection.delete => return Ok(Progress::Done(BalancerDeletion::Retained)),
+                key => return Err(wrong_key(&shown, &which.key, key)),
+            },
+            None => match self.traced(which).await? {
+                Some(shown) if shown.protection.delete => {
+                    return Ok(Progress::Done(BalancerDeletion::Retained));
+                }
+                Some(shown) => shown,
+                None => return Ok(Progress::Done(BalancerDeletion::Absent)),
+            },
         };
-        match show::key(&shown) {
-            Some(key) if key == which.key.as_str() => {}
-            // An earlier call removed the key.
-            None if shown.protection.delete => return Ok(Progress::Done(BalancerDeletion::Retained)),
-            key => return Err(wrong_key(&shown, &which.key, key)),
-        }
         if shown.protection.delete {
             return self.retain(&shown).await;
         }
@@ -132,6 +138,34 @@ impl Account {
         self.balancer_by_key(&which.key).await
     }
 
+    /// Finds a balancer whose label a user has removed. One that has only the name stays, and the
+    /// user decides: it may have been created for another purpose.
+    async fn traced(&self, which: &BalancerRef) -> Result<Option<LoadBalancer>, Error> {
+        let Some(trace) = &which.trace else { return Ok(None) };
+        let mut named = None;
+        for name in names(trace) {
+            let shown = self.balancer_by_name(name).await?.filter(|shown| show::key(shown).is_none());
+            if let Some(shown) = shown {
+                if show::addresses(&shown).any(|address| trace.addresses.contains(&address)) {
+                    return Ok(Some(shown));
+                }
+                named = Some(shown);
+            }
+        }
+        match named {
+            // A protected balancer is kept anyway.
+            Some(shown) if !shown.protection.delete => Err(without_key(&shown, &which.key)),
+            Some(shown) => Ok(Some(shown)),
+            None => Ok(None),
+        }
+    }
+
+    async fn balancer_by_name(&self, name: &str) -> Result<Option<LoadBalancer>, Failure> {
+        let call = Call::list(BALANCERS).with("name", name);
+        let found: Vec<LoadBalancer> = self.client.list(&call, "load_balancers").await?;
+        Ok(found.into_iter().find(|shown| shown.name == name))
+    }
+
     async fn balancer_by_id(&self, id: i64) -> Result<Option<LoadBalancer>, Failure> {
         self.client.find(Call::get(BALANCER, id), "load_balancer").await
     }
@@ -154,16 +188,14 @@ impl Account {
         Ok(found.into_iter().next())
     }
 
-    /// Finds the balancer of the key, or one of the same name that may be adopted. A balancer with
+    /// Finds the balancer of the key, or one of that name that may be adopted. A balancer with
     /// another key is never adopted: its object may belong to another cluster of the project, of
     /// which this process knows nothing.
-    async fn existing_balancer(&self, wanted: &Wanted) -> Result<Option<LoadBalancer>, Error> {
+    async fn existing_balancer(&self, wanted: &Wanted, name: &str) -> Result<Option<LoadBalancer>, Error> {
         if let Some(shown) = self.balancer_by_key(&wanted.key).await? {
             return Ok(Some(shown));
         }
-        let call = Call::list(BALANCERS).with("name", &wanted.name);
-        let found: Vec<LoadBalancer> = self.client.list(&call, "load_balancers").await?;
-        let Some(shown) = found.into_iter().find(|shown| shown.name == wanted.name) else { return Ok(None) };
+        let Some(shown) = self.balancer_by_name(name).await? else { return Ok(None) };
         match show::key(&shown) {
             Some(key) if key != wanted.key.as_str() => {
                 let mut error = wrong_key(&shown, &wanted.key, Some(key));
@@ -185,7 +217,7 @@ impl Account {
             Ok(answer) => answer,
             // Another call created it in the meantime, or the cloud rejects another unique field.
             Err(failure) if failure.is(Code::UniquenessError) => {
-                let found = self.existing_balancer(wanted).await?;
+                let found = self.existing_balancer(wanted, &wanted.first_name).await?;
                 return found.map(|shown| Created::Shown(Box::new(shown))).ok_or(failure.error);
             }
             Err(failure) if failure.is_absence() => {
@@ -359,6 +391,12 @@ fn ensured(shown: LoadBalancer, wanted: &Wanted, mut notes: Vec<BalancerNote>) -
     Ensured { balancer: show::balancer(View::of_settings(&wanted.settings), shown), notes }
 }
 
+/// The names that the balancer may have: that of its creation, and the wanted one.
+fn names(trace: &BalancerTrace) -> impl Iterator<Item = &str> {
+    let wanted = trace.options.get("name").filter(|name| !name.is_empty() && **name != trace.name);
+    std::iter::once(trace.name.as_str()).chain(wanted.map(String::as_str))
+}
+
 /// The cloud accepted all steps and shows the same differences again. A repetition would not help,
 /// so the next call waits for the next change or resync.
 fn without_effect(steps: &[Step]) -> BalancerNote {
@@ -370,6 +408,15 @@ fn without_effect(steps: &[Step]) -> BalancerNote {
             commands.join(", ")
         ),
     }
+}
+
+fn without_key(shown: &LoadBalancer, key: &BalancerKey) -> Error {
+    let text = format!(
+        "load balancer {} ({}) has the name of this one and no label {SERVICE_UID}; add the label \
+         {SERVICE_UID}={key} to have it deleted, or give it another name to keep it",
+        shown.name, shown.id
+    );
+    Error::new(ErrorKind::InvalidSpec, text)
 }
 
 fn wrong_key(shown: &LoadBalancer, expected: &BalancerKey, key: Option<&str>) -> Error {

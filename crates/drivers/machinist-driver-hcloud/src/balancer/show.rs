@@ -1,6 +1,7 @@
 //! Converts the cloud's load balancers into balancers. Pure.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use machinist_instance::{Balancer, BalancerKey, BalancerNote, Ingress};
 
@@ -57,6 +58,12 @@ pub(crate) fn balancer(view: View<'_>, shown: LoadBalancer) -> Balancer {
 /// The key that the labels of a balancer store.
 pub(crate) fn key(shown: &LoadBalancer) -> Option<&str> {
     shown.labels.get(SERVICE_UID).map(String::as_str).filter(|key| !key.is_empty())
+}
+
+/// All addresses of a balancer, whether a Service shows them or not.
+pub(crate) fn addresses(shown: &LoadBalancer) -> impl Iterator<Item = IpAddr> {
+    let public = [shown.public_net.ipv4.ip, shown.public_net.ipv6.ip];
+    public.into_iter().flatten().chain(shown.private_net.iter().filter_map(|net| net.ip))
 }
 
 /// A note if the cloud will remove the type of the balancer.

@@ -18,6 +18,10 @@ pub(crate) const DEFAULT_TYPE: &str = "lb11";
 pub(crate) struct Wanted {
     pub(crate) key: BalancerKey,
     pub(crate) name: String,
+    /// The name of a new balancer, which depends on the key only. If the answer to a creation is
+    /// lost, the next creation has the same name, even if a user has changed the wanted name
+    /// meanwhile. The cloud accepts a name once, so no second balancer is created.
+    pub(crate) first_name: String,
     pub(crate) settings: Settings,
     /// The network to which the balancer is attached. `None` leaves the networks unchanged.
     pub(crate) network: Option<i64>,
@@ -60,6 +64,7 @@ impl Wanted {
         Ok(Self {
             key: spec.key.clone(),
             name: settings.name.clone().unwrap_or_else(|| spec.name.clone()),
+            first_name: spec.name.clone(),
             settings,
             network,
             services,
@@ -111,30 +116,48 @@ fn services(
 /// The servers of all targets, each once and in the order of their ids.
 fn targets(targets: &[BalancerTarget], notes: &mut Vec<BalancerNote>) -> Vec<WantedTarget> {
     let mut wanted = BTreeSet::new();
+    let (mut foreign, mut malformed) = (Vec::new(), Vec::new());
     // The cloud has no weights, so a draining target leaves the balancer.
     let in_service = targets.iter().filter(|target| target.weight != BalancerTarget::DRAINING_WEIGHT);
     for target in in_service {
-        let note = |reason: &'static str, why: &str| BalancerNote {
-            reason,
-            message: format!("Node {} is skipped: provider id {} {why}", target.node, target.instance),
-        };
         match id::parse(target.instance.as_str()) {
             RecordedId::Ours(id) => {
                 let server = id::server(&id).expect("the id was just parsed");
                 wanted.insert(WantedTarget { server, node: target.node.clone() });
             }
-            RecordedId::NotOurs { .. } | RecordedId::Unset => {
-                notes.push(note("UnknownProviderIDPrefix", "belongs to another cloud"));
-            }
+            RecordedId::NotOurs { .. } | RecordedId::Unset => foreign.push(target.node.as_str()),
             RecordedId::Malformed { expected } => {
-                notes.push(note("MalformedProviderID", &format!("has another form than {expected}")));
+                malformed.push(BalancerNote {
+                    reason: "MalformedProviderID",
+                    message: format!(
+                        "Node {} is skipped: provider id {} has another form than {expected}",
+                        target.node, target.instance
+                    ),
+                });
             }
         }
     }
+    notes.extend(note_about_foreign(&foreign).into_iter().chain(malformed));
     let mut targets: Vec<WantedTarget> = wanted.into_iter().collect();
     targets.dedup_by_key(|target| target.server);
     targets
 }
+
+/// One note about all Nodes of other clouds: a mixed cluster may have hundreds.
+fn note_about_foreign(nodes: &[&str]) -> Option<BalancerNote> {
+    let named = nodes.get(..MOST_NAMED).unwrap_or(nodes).join(", ");
+    let more = match nodes.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    (!nodes.is_empty()).then(|| BalancerNote {
+        reason: "UnknownProviderIDPrefix",
+        message: format!("Nodes of other clouds are not added to the load balancer: {named}{more}"),
+    })
+}
+
+/// Number of Nodes that a note names.
+const MOST_NAMED: usize = 5;
 
 #[cfg(test)]
 mod tests {
@@ -194,6 +217,17 @@ mod tests {
     fn robot_targets_are_skipped_and_remembered() {
         let wanted = wanted(&spec(&["hrobot://1"], &[("type", "lb11")]), None).expect("valid");
         assert!(wanted.targets.is_empty() && wanted.has_robot_targets);
+    }
+
+    #[test]
+    fn many_nodes_of_other_clouds_are_one_note() {
+        let ids: Vec<String> = (1..=7).map(|number| format!("hrobot://{number}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let wanted = wanted(&spec(&ids, &[("type", "lb11")]), None).expect("valid");
+        let notes: Vec<_> =
+            wanted.notes.iter().filter(|note| note.reason == "UnknownProviderIDPrefix").collect();
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.message.ends_with("node of hrobot://5 and 2 more"), "{}", note.message);
     }
 
     #[test]

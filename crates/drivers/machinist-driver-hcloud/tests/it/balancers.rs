@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use machinist_driver::{Driver, Fence};
 use machinist_instance::{
-    BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, ErrorKind, Ingress,
-    Listener, Progress, ProviderId, TransportProtocol,
+    BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, BalancerTrace, Ensured,
+    ErrorKind, Ingress, Listener, Progress, ProviderId, TransportProtocol,
 };
 use machinist_standin_hcloud::{BalancerDeletion as BalancerDeletionReply, Fault, FaultRule, LoadBalancer};
 use tokio::time::Instant;
@@ -50,7 +50,7 @@ async fn ensured(driver: &dyn Driver, spec: &BalancerSpec) -> Ensured {
 }
 
 async fn delete(driver: &dyn Driver) -> Progress<BalancerDeletion> {
-    let which = BalancerRef { id: None, key: BalancerKey::new("uid-1"), native_id: None };
+    let which = BalancerRef { id: None, key: BalancerKey::new("uid-1"), native_id: None, trace: None };
     driver.balancers().expect("enabled").delete(&which).await.expect("success")
 }
 
@@ -176,7 +176,7 @@ async fn a_protected_balancer_is_kept_without_its_key() {
     assert_eq!(commands(&cloud), ["PUT /v1/load_balancers/{id}"]);
     assert_eq!(shown(&cloud).labels, BTreeMap::from([("env".to_owned(), "prod".to_owned())]));
     let id = shown(&cloud).id.to_string();
-    let which = BalancerRef { id: Some(id), key: BalancerKey::new("uid-1"), native_id: None };
+    let which = BalancerRef { id: Some(id), key: BalancerKey::new("uid-1"), native_id: None, trace: None };
     let again = driver.balancers().expect("enabled").delete(&which).await;
     assert_eq!(again, Ok(Progress::Done(BalancerDeletion::Retained)));
 }
@@ -330,6 +330,86 @@ async fn a_lost_answer_to_a_creation_is_repeated_safely() {
     assert_eq!(shown(&cloud).labels.get(KEY).map(String::as_str), Some("uid-1"));
 }
 
+/// The first creation takes effect late: lists do not show the balancer when a user has changed its
+/// name meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_name_changed_after_a_lost_answer_creates_no_second() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    cloud.standin.add_fault(FaultRule::once("POST", "/v1/load_balancers", Fault::EffectThenReset));
+    let error = ensure(&*driver, &spec(&[], &[("name", "before")])).await.expect_err("the answer is lost");
+    assert_eq!(error.kind, ErrorKind::Ambiguous);
+    let unseen = FaultRule::always("GET", "/v1/load_balancers", Fault::EmptyList);
+    cloud.standin.add_fault(FaultRule { times: Some(2), ..unseen });
+    let renamed = spec(&[], &[("name", "after")]);
+    assert_eq!(ensured(&*driver, &renamed).await.balancer.name, "after");
+    assert!(cloud.standin.faults().is_empty(), "both lists showed nothing");
+    let shown = shown(&cloud);
+    assert_eq!((shown.name.as_str(), shown.labels.get(KEY).map(String::as_str)), ("after", Some("uid-1")));
+}
+
+/// The deletion of the balancer with the name and the addresses that a Service shows.
+async fn delete_traced(
+    driver: &dyn Driver,
+    name: Option<&str>,
+    addresses: Vec<std::net::IpAddr>,
+) -> Result<Progress<BalancerDeletion>, machinist_instance::Error> {
+    let options = name.map(|name| ("name".to_owned(), name.to_owned())).into_iter().collect();
+    let trace = Some(BalancerTrace { name: "a1".to_owned(), options, addresses });
+    let which = BalancerRef { id: None, key: BalancerKey::new("uid-1"), native_id: None, trace };
+    driver.balancers().expect("enabled").delete(&which).await
+}
+
+fn addresses(ensured: &Ensured) -> Vec<std::net::IpAddr> {
+    let address = |ingress: &Ingress| match ingress {
+        Ingress::Ip { address, .. } => Some(*address),
+        Ingress::Hostname(_) => None,
+    };
+    ensured.balancer.ingress.iter().filter_map(address).collect()
+}
+
+/// Without its label, it would stay for ever when its Service is deleted.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_that_lost_its_label_is_deleted() {
+    for name in [None, Some("edge")] {
+        let cloud = Cloud::instant();
+        let driver = cloud.driver();
+        let options: Vec<(&str, &str)> = name.map(|name| ("name", name)).into_iter().collect();
+        let made = ensured(&*driver, &spec(&[], &options)).await;
+        change(&cloud, |balancer| drop(balancer.labels.remove(KEY)));
+        let deleted = delete_traced(&*driver, name, addresses(&made)).await;
+        assert_eq!(deleted, Ok(Progress::Done(BalancerDeletion::Gone)), "{name:?}");
+        assert!(cloud.standin.dump().load_balancers.is_empty());
+    }
+}
+
+/// A balancer of that name may have been created for another purpose.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_with_only_the_name_is_reported_and_kept() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    let made = ensured(&*driver, &spec(&[], &[("name", "edge")])).await;
+    let other = vec!["192.0.2.250".parse().expect("an address")];
+    change(&cloud, |balancer| drop(balancer.labels.remove(KEY)));
+    for addresses in [other, Vec::new()] {
+        let refused = delete_traced(&*driver, Some("edge"), addresses).await.expect_err("not proven");
+        assert_eq!(refused.kind, ErrorKind::InvalidSpec);
+        assert!(refused.message.contains("add the label hcloud-ccm/service-uid=uid-1"), "{refused}");
+    }
+    // Another Service has adopted it by its name.
+    change(&cloud, |balancer| drop(balancer.labels.insert(KEY.to_owned(), "uid-2".to_owned())));
+    let adopted = delete_traced(&*driver, Some("edge"), addresses(&made)).await;
+    assert_eq!(adopted, Ok(Progress::Done(BalancerDeletion::Absent)));
+    // A protected one is kept in any case, so the Service can go.
+    change(&cloud, |balancer| {
+        balancer.labels.remove(KEY);
+        balancer.protected = true;
+    });
+    let kept = delete_traced(&*driver, Some("edge"), Vec::new()).await;
+    assert_eq!(kept, Ok(Progress::Done(BalancerDeletion::Retained)));
+    assert_eq!(shown(&cloud).id.to_string(), made.balancer.id);
+}
+
 /// The process was paused in the middle of a call, and continues with the answer to a read.
 #[tokio::test(start_paused = true)]
 async fn a_call_behind_a_closed_fence_only_reads() {
@@ -343,7 +423,8 @@ async fn a_call_behind_a_closed_fence_only_reads() {
 
     let made = ensured(&*driver, &spec(&[], &[])).await.balancer;
     let (reads, changes) = (cloud.reads(), cloud.changes());
-    let which = BalancerRef { id: Some(made.id), key: BalancerKey::new("uid-1"), native_id: None };
+    let which =
+        BalancerRef { id: Some(made.id), key: BalancerKey::new("uid-1"), native_id: None, trace: None };
     let deletion = driver.balancers().expect("enabled").delete(&which);
     assert_eq!(fenced().around(deletion).await.map_err(|error| error.kind), Err(ErrorKind::Unavailable));
     assert!(reads < cloud.reads() && changes == cloud.changes(), "nothing was deleted");
