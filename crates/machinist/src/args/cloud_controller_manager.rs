@@ -93,7 +93,8 @@ pub(crate) struct CloudControllerManagerArgs {
     /// Networks of the pods, one per IP family, separated by commas; routes need it
     #[arg(long, value_name = "CIDRS", value_delimiter = ',', help_heading = ROUTES)]
     pub cluster_cidr: Vec<String>,
-    /// Whether another controller gives Nodes their pod networks; routes need it
+    /// Whether another controller gives Nodes their pod networks. Without it, no routes are
+    /// programmed
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = value::go_bool, action = ArgAction::Set, help_heading = ROUTES)]
     pub allocate_node_cidrs: bool,

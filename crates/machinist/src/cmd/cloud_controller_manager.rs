@@ -68,7 +68,9 @@ pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<Exi
 fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<(CcmOptions, Traffic)> {
     let CloudName::Hcloud = args.cloud_provider;
     let (cloud, token) = hcloud::options_and_token()?;
-    let has_routes = args.configure_cloud_routes && cloud.has_routes();
+    // As in other cloud controller managers: without pod networks of Nodes there is nothing to
+    // route to.
+    let has_routes = args.allocate_node_cidrs && args.configure_cloud_routes && cloud.has_routes();
     let has_balancers = cloud.balancers_enabled;
     let runs = |controller: Controller| controller.runs(&args.controllers);
     let controllers = Controllers {

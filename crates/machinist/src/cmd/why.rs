@@ -131,7 +131,7 @@ impl Asker {
                     break;
                 }
                 Ok(_) => asked.push(Asked::knows_nothing(url, ask_what_it_serves(url, &self.trust).await)),
-                Err(error) => asked.push(Asked::silent(url, &error)),
+                Err(error) => asked.push(Asked::failed(url, &error)),
             }
         }
         let unserved = match object.kind {

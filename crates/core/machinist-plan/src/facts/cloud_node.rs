@@ -148,9 +148,11 @@ impl CloudNodeFacts {
         self.annotations.get(names::PROVIDED_NODE_IP).map(String::as_str)
     }
 
-    /// Whether a user excluded the Node from deletion by this program.
+    /// Whether a user excluded the Node from deletion by this program. Every value but `false`
+    /// does, because a switch for safety must not depend on its spelling.
     pub fn skips_deletion(&self) -> bool {
-        self.annotations.get(names::SKIP_CLOUD_DELETION).is_some_and(|value| value == "true")
+        let value = self.annotations.get(names::SKIP_CLOUD_DELETION);
+        value.is_some_and(|value| !value.trim().eq_ignore_ascii_case("false"))
     }
 
     /// The account that showed the Node's instance, as recorded on the Node.

@@ -198,13 +198,22 @@ impl Answer {
         if self.controllers.iter().any(Asked::is_answered) {
             return format!("; the controller at {} reports less", urls(Asked::is_answered));
         }
-        let silent = urls(Asked::is_silent);
-        if silent.is_empty() {
-            return String::new();
+        let mut text = String::new();
+        for asked in &self.controllers {
+            if let Some(reason) = asked.refusal() {
+                write!(text, "; the controller at {} tells nothing: {reason}", asked.url)
+                    .expect("writing to a String cannot fail");
+            }
         }
-        format!(
-            "; no controller answers at {silent}, so calls in flight and the cloud's last answers are unknown"
-        )
+        let silent = urls(Asked::is_silent);
+        if !silent.is_empty() {
+            write!(
+                text,
+                "; no controller answers at {silent}, so calls in flight and the cloud's last answers are unknown"
+            )
+            .expect("writing to a String cannot fail");
+        }
+        text
     }
 }
 

@@ -1,9 +1,9 @@
 //! Requests to a running controller.
 
-use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
+use std::{fmt, io};
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
@@ -58,9 +58,10 @@ impl Asked {
         Self { url: url.to_owned(), outcome: "knowsNothing", problem: None, serves }
     }
 
-    pub(super) fn silent(url: &str, error: &anyhow::Error) -> Self {
-        let problem = Some(format!("{error:#}"));
-        Self { url: url.to_owned(), outcome: "silent", problem, serves: None }
+    /// A request that ended without a reason: the controller refused it, or did not answer.
+    pub(super) fn failed(url: &str, error: &anyhow::Error) -> Self {
+        let outcome = if error.is::<Refused>() { "refused" } else { "silent" };
+        Self { url: url.to_owned(), outcome, problem: Some(format!("{error:#}")), serves: None }
     }
 
     /// Returns whether the controller returned a reason.
@@ -70,7 +71,24 @@ impl Asked {
 
     /// Returns whether the controller did not answer.
     pub(super) fn is_silent(&self) -> bool {
-        self.problem.is_some()
+        self.outcome == "silent"
+    }
+
+    /// Returns the reason of a controller that answered without telling anything.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.problem.as_deref().filter(|_| !self.is_silent())
+    }
+}
+
+/// The answer of a controller that is there, and tells nothing.
+#[derive(Debug)]
+struct Refused(String);
+
+impl std::error::Error for Refused {}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -190,24 +208,50 @@ where
     let body = Box::pin(body).collect().await;
     match (status, body) {
         (StatusCode::NOT_FOUND, _) => Ok(None),
-        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => bail!(
-            "the controller requires permission to read /why. Use --controller-token-file, or start it with \
-             --authorization-always-allow-paths"
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => refused(
+            "it requires permission to read /why. Use --controller-token-file, or start it with \
+             --authorization-always-allow-paths",
         ),
         (StatusCode::SERVICE_UNAVAILABLE, _) => {
-            bail!("the controller is not ready: it is not the leader, or it is still loading objects")
+            refused("it is not ready: it is not the leader, or it is still loading objects")
         }
         (StatusCode::OK, Ok(body)) => {
             let answer = serde_json::from_slice(&body.to_bytes());
             Ok(Some(answer.context("the answer is not that of a controller")?))
         }
-        (status, _) => bail!("the controller answered {status}"),
+        (status, _) => refused(&format!("it answered {status}")),
     }
+}
+
+fn refused<T>(reason: &str) -> anyhow::Result<T> {
+    Err(Refused(reason.to_owned()).into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_is_not_a_missing_answer() {
+        let answer = |status: u16| {
+            let body: Empty<Bytes> = Empty::new();
+            answer_of::<Serves, _>(http::Response::builder().status(status).body(body).expect("a response"))
+        };
+        for (status, expected) in [
+            (401, "--controller-token-file"),
+            (403, "--controller-token-file"),
+            (503, "not the leader"),
+            (500, "500"),
+        ] {
+            let error = answer(status).await.expect_err("a refusal");
+            let asked = Asked::failed("https://a", &error);
+            assert!(!asked.is_silent(), "{status}");
+            assert!(asked.refusal().expect("a reason").contains(expected), "{status}: {asked:?}");
+        }
+        let asked = Asked::failed("https://a", &anyhow::anyhow!("no process answers at this address"));
+        assert!(asked.is_silent());
+        assert_eq!(asked.refusal(), None);
+    }
 
     #[test]
     fn without_a_ca_only_this_host_gets_the_token() {

@@ -239,6 +239,12 @@ fn no_node_is_deleted_without_the_evidence() {
                 node.annotations.insert(names::SKIP_CLOUD_DELETION.to_owned(), "true".to_owned());
             }),
         ),
+        (
+            "LC-26: skipped with another spelling",
+            changed_node(|node| {
+                node.annotations.insert(names::SKIP_CLOUD_DELETION.to_owned(), "True".to_owned());
+            }),
+        ),
         ("LC-22: too young", changed_node(|node| node.created = at(-59))),
         ("LC-21: one lookup", changed(no_second)),
         ("LC-21: two lookups that are too close", changed(too_close)),
