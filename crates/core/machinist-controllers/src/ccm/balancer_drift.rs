@@ -67,13 +67,14 @@ impl Kind<Ccm> for BalancerDrifts {
 
 fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
     let waker = runtime.clone();
+    let services = runtime.lock().seen.memory.service_keys.clone().unwrap_or_default();
     let remember = Box::new(move |seen: &mut Seen, answered: Answered<Vec<Balancer>>| {
         let Answered { started, ended, answer, account } = answered;
         match answer {
             Ok(balancers) => {
                 seen.memory.drift.failed = None;
                 seen.memory.drift.listed =
-                    Some(Arc::new(ListedBalancers { started, ended, account, balancers }));
+                    Some(Arc::new(ListedBalancers { started, ended, account, services, balancers }));
                 let services = seen.services.by_index(BALANCED, YES);
                 services.for_each(|(key, _)| waker.wake(Key::Service(key.clone())));
             }

@@ -59,6 +59,8 @@ pub struct ListedBalancers {
     pub ended: Timestamp,
     /// The account that was listed.
     pub account: Option<AccountId>,
+    /// The keys of all Services that existed when the list began.
+    pub services: Arc<Vec<BalancerKey>>,
     /// The load balancers.
     pub balancers: Vec<Balancer>,
 }
@@ -96,7 +98,9 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     // In the account of another project, the load balancers belong to its clusters.
     let listed = s.listed().filter(|_| s.account.proof == Proof::Given);
     let all = listed.iter().flat_map(|listed| &listed.balancers);
-    let orphans = all.filter(|balancer| balancer.key.as_ref().is_some_and(|key| !s.services.contains(key)));
+    // A Service that was deleted after the list began may have had its load balancer then.
+    let is_known = |key| s.services.contains(key) || listed.is_some_and(|it| it.services.contains(key));
+    let orphans = all.filter(|balancer| balancer.key.as_ref().is_some_and(|key| !is_known(key)));
     let events = orphans.filter_map(|orphan| {
         let message = format!(
             "Load balancer {} ({}) has the label of a Service that this cluster does not have. If no other \

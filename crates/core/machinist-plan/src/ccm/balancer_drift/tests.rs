@@ -35,6 +35,7 @@ fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
             started: at(-100),
             ended: at(-100),
             account: Some(account()),
+            services: Arc::new(vec![BalancerKey::new("ours")]),
             balancers,
         })),
         failed: None,
@@ -68,6 +69,14 @@ fn a_balancer_without_a_service_is_reported_once() {
     told.note(event, s.now);
     let again = plan(&Snapshot { told: Arc::new(told), now: at(400), ..s });
     assert!(again.actions.is_empty(), "{again}");
+}
+
+/// The list is up to a period old: a Service that was deleted since then took its load balancer
+/// with it.
+#[test]
+fn a_balancer_deleted_after_the_list_is_not_reported() {
+    let deleted = Snapshot { services: Arc::default(), ..snapshot(vec![balancer(Some("ours"))]) };
+    assert!(plan(&deleted).actions.is_empty(), "{}", plan(&deleted));
 }
 
 /// FL-01: there, the load balancers belong to clusters of another project.

@@ -64,7 +64,12 @@ fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
 
 /// Plans a lookup: of this Node, or a list if several Nodes wait.
 fn ask(s: &Snapshot) -> Plan<Action> {
-    if let Some(plan) = s.account.cannot_call(s.now) {
+    if let Some(mut plan) = s.account.cannot_call(s.now) {
+        if s.account.paused_until.is_some_and(|until| s.now < until) {
+            let message =
+                "Could not look up the instance of the Node: the cloud limits the rate of calls".to_owned();
+            plan.actions.extend(tell(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
+        }
         return plan;
     }
     if let Some(first) = s.crowd.since {

@@ -427,6 +427,7 @@ fn nodes_of_other_clouds_are_left_alone() {
 fn a_paused_account_or_a_missing_credential_waits() {
     let paused = new_node().with(|s| s.account.paused_until = Some(at(30)));
     assert!(paused.plan().contains("why   the cloud throttles this account"), "{}", paused.plan());
+    assert!(paused.plan().contains("the cloud limits the rate of calls"), "the user sees an Event");
     let closed = new_node().with(|s| s.account.id = None);
     assert!(closed.plan().starts_with("why   the credential of the cloud cannot be used"));
     let calling = new_node().with(|s| s.answers.in_flight = Some((Call::FIND, at(-1))));
