@@ -59,7 +59,7 @@ pub async fn run(args: &Args) -> Result<Report> {
     let machines = args.machines;
     let direct = limit::measure(machines).await.context("the limit of the engine")?;
 
-    let mut world = World::new();
+    let mut world = World::new().await?;
     world.until_ready().await?;
     let cluster = core::set_up(&world.core, &world.kubelets, machines).await?;
     world.until_quiet().await?;

@@ -37,7 +37,6 @@ pub(super) fn name_of(number: u32) -> String {
 /// Creates a Cluster with a running control plane and N Machines without infrastructure, and their
 /// Nodes.
 pub(super) async fn set_up(core: &Client, kubelets: &Client, machines: u32) -> Result<Cluster> {
-    install_kinds(core).await?;
     provide_cluster(core).await?;
     let all = stream::iter(0..machines).map(|number| prepare(core, kubelets, number));
     let machines = all.buffer_unordered(AT_ONCE).try_collect().await?;
@@ -69,7 +68,8 @@ impl Cluster {
     }
 }
 
-async fn install_kinds(core: &Client) -> Result<()> {
+/// Creates the kinds of Cluster API. The provider cannot watch them before.
+pub(super) async fn install_kinds(core: &Client) -> Result<()> {
     let crds: Api<CustomResourceDefinition> = Api::all(core.clone());
     let core_kinds = [core_kind("Cluster", "clusters")?, core_kind("Machine", "machines")?];
     for crd in core_kinds.into_iter().chain(crd::docker_crds()) {

@@ -20,7 +20,7 @@ use machinist_standin_docker::{Engine, Speed};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::core::Cluster;
+use super::core::{Cluster, install_kinds};
 use crate::requests::Counts;
 
 /// User-Agent of the measured program.
@@ -73,8 +73,10 @@ pub(super) struct Provisioned {
 
 impl World {
     /// Creates the servers and starts the provider.
-    pub(super) fn new() -> Self {
+    pub(super) async fn new() -> Result<Self> {
         let (management, workload) = (Server::new(Config::default()), Server::new(Config::default()));
+        let core = client(&management, CORE);
+        install_kinds(&core).await?;
         let engine = Engine::with_speed("provider", Speed::WORKSTATION);
         let mut options = DockerOptions::new(Arc::new(engine.clone()));
         options.workloads = Arc::new(InProcess(workload.clone()));
@@ -83,8 +85,8 @@ impl World {
         let client = client(&management, PROVIDER);
         let clients = Clients { control: client.clone(), target: client };
         let provider = CapiProvider::start(clients, ProcessOptions::new("", "capi-docker"), options, None);
-        Self {
-            core: self::client(&management, CORE),
+        Ok(Self {
+            core,
             kubelets: self::client(&workload, KUBELET),
             engine,
             commits: management.commits(),
@@ -92,7 +94,7 @@ impl World {
             of_workload: workload.audit(),
             requests: Requests::default(),
             provider,
-        }
+        })
     }
 
     /// Waits until the provider is ready.
