@@ -50,7 +50,8 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
     }
     let is_done = report.status == ConditionStatus::True;
     let is_balanced = work.owner.is_control_plane.then(|| work.is_balanced());
-    let depth = Depth::Bootstrap { bootstrap: report, node: node_report(work, instance) };
+    let node = node_report(work, instance).map(Box::new);
+    let depth = Depth::Bootstrap { bootstrap: Box::new(report), node };
     with_changed_status(s, plan, Container::Runs, depth, |status| {
         // The start of the bootstrap implies the load balancer, so this field alone causes no
         // write.

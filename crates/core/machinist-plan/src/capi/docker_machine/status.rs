@@ -43,9 +43,9 @@ pub(super) enum Depth {
     /// The bootstrap is pending, runs or has ended.
     Bootstrap {
         /// The state of the bootstrap.
-        bootstrap: Report,
+        bootstrap: Box<Report>,
         /// The state of the Node, if there is or was a problem.
-        node: Option<Report>,
+        node: Option<Box<Report>>,
     },
 }
 
@@ -88,8 +88,8 @@ fn parts(state: Container, depth: Depth) -> (Vec<Report>, Option<Report>) {
             waits(BOOTSTRAP_COMPLETED, "WaitingForPreloadedImages"),
         ],
         Depth::Bootstrap { bootstrap, node } => {
-            of_node = node;
-            [Report::yes(CGROUPS_READY, "Ready"), Report::yes(PRELOADED_IMAGES_READY, "Ready"), bootstrap]
+            of_node = node.map(|report| *report);
+            [Report::yes(CGROUPS_READY, "Ready"), Report::yes(PRELOADED_IMAGES_READY, "Ready"), *bootstrap]
         }
     };
     (vec![cgroups, container(state), images, bootstrap], of_node)
