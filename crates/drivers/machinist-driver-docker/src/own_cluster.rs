@@ -29,7 +29,8 @@ impl DockerProvider {
     /// Returns whether the image is there.
     ///
     /// # Errors
-    /// The error of the last pull. `InvalidSpec` if the image does not exist, or pulls are disabled.
+    /// The error of the last pull. `InvalidSpec` if the image does not exist, or if pulls are
+    /// disabled.
     pub async fn ensure_image(&self, image: &str) -> Result<bool, Error> {
         self.images.ensure(image, self.options.pulls_images).await
     }

@@ -1,4 +1,5 @@
-//! Tests of `machinist up --cloud docker` with a Docker engine: `cargo xtask real --lane up-docker`.
+//! Tests of `machinist up --cloud docker` with a Docker engine. `cargo xtask real --lane up-docker`
+//! starts one and runs them.
 //!
 //! Without the variables that name an engine and an image, the tests are skipped.
 

@@ -184,7 +184,7 @@ impl Docker {
         bail!(
             "{what} could not be deleted within {} s. Delete everything of this cluster: {}",
             REMOVED_WITHIN.as_secs(),
-            others::cleanup(self.name())
+            identity::cleanup(self.name())
         )
     }
 

@@ -18,6 +18,16 @@ const CONFIGURATION: &str = "/run/kubeadm/kubeadm.yaml";
 /// Without a version, kubeadm asks the Internet for the newest one.
 const VERSION: &str = "KUBERNETES_VERSION";
 
+/// Waits until kubeadm could begin. containerd answers before it can create containers, and then a
+/// preflight check fails. The ignored checks fail in every container.
+const WAIT: &str = r#"for attempt in $(seq 10); do
+    kubeadm init phase preflight --config /run/kubeadm/kubeadm.yaml \
+        --ignore-preflight-errors=SystemVerification,Swap,FileContent--proc-sys-net-bridge-bridge-nf-call-iptables \
+        >/dev/null 2>&1 && break
+    sleep 1
+done
+"#;
+
 /// Installs what an image of kind has besides kubeadm: its pod network, kube-proxy and CoreDNS.
 /// Other images bring a pod network of their own, or none.
 const ADD_ONS: &str = r#"export KUBECONFIG=/etc/kubernetes/admin.conf
@@ -41,6 +51,7 @@ pub(super) fn of_control_plane(name: &str, authority: &CertificateAuthority) -> 
         ],
         "runcmd": [
             format!("sed -i \"s/{VERSION}/$(kubeadm version -o short)/\" {CONFIGURATION}"),
+            WAIT.to_owned(),
             format!("kubeadm init --config {CONFIGURATION}"),
             ADD_ONS.replace("POD_NETWORK", POD_NETWORK),
         ],
@@ -109,6 +120,6 @@ mod tests {
         ] {
             assert!(kubeadm.contains(part), "expected {part:?} in {kubeadm}");
         }
-        assert_eq!(config["runcmd"][1], "kubeadm init --config /run/kubeadm/kubeadm.yaml");
+        assert_eq!(config["runcmd"][2], "kubeadm init --config /run/kubeadm/kubeadm.yaml");
     }
 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::parse_x509_pem;
 
-use crate::cmd::up::cloud::docker::{API_SERVER_PORT, others};
+use super::API_SERVER_PORT;
 use crate::wiring::{seed, set_aside};
 
 /// Directory of the files, in that of `up`.
@@ -137,7 +137,7 @@ impl Identity {
              containers, and start again by moving the directory away: {}; {}",
             self.folder.display(),
             self.control_plane_name(),
-            others::cleanup(&self.name),
+            cleanup(&self.name),
             set_aside(&self.folder)
         )
     }
@@ -212,6 +212,13 @@ impl Identity {
 pub(super) fn is_owner(folder: &Path, name: &str) -> bool {
     let text = fs::read_to_string(folder.join(FILES[2])).unwrap_or_default();
     serde_json::from_str::<Record>(&text).is_ok_and(|record| record.name == name)
+}
+
+/// Returns the shell command that deletes everything of a cluster.
+pub(super) fn cleanup(name: &str) -> String {
+    format!(
+        "docker rm --force --volumes $(docker ps --all --quiet --filter label=machinist.dev/cluster={name}); docker network rm {name}"
+    )
 }
 
 /// Reads the files of a data directory; `None` if there is no cluster.

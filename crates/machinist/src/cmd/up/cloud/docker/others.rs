@@ -9,7 +9,7 @@ use std::path::Path;
 
 use machinist_instance::{Instance, Scope};
 
-use super::identity::{is_name, is_owner};
+use super::identity::{cleanup, is_name, is_owner};
 use super::{Docker, OWNER_FOLDER};
 use crate::embedded::is_abandoned;
 
@@ -74,13 +74,6 @@ impl Orphan {
             cleanup(&self.name)
         )
     }
-}
-
-/// Returns the shell command that deletes everything of a cluster.
-pub(super) fn cleanup(name: &str) -> String {
-    format!(
-        "docker rm --force --volumes $(docker ps --all --quiet --filter label=machinist.dev/cluster={name}); docker network rm {name}"
-    )
 }
 
 #[cfg(test)]
