@@ -194,8 +194,8 @@ pub(super) fn objects_in(cluster: &Cluster, yaml: &str) -> Result<Vec<Value>> {
 }
 
 /// Returns the objects that controllers outside of the cluster need, with webhooks at a local port.
-/// Definitions get the label that `clusterctl init` gives them: `clusterctl move` moves only objects
-/// of such kinds.
+/// Definitions get the label that `clusterctl init` gives them: `clusterctl move` moves only
+/// objects of such kinds.
 pub(super) fn adapted(objects: Vec<Value>, webhook_port: u16, bundle: &str) -> Vec<Value> {
     let is_needed = |object: &Value| {
         let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();

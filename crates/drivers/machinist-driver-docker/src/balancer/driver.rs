@@ -424,8 +424,8 @@ fn is_outdated(found: &Container, spec: &BalancerSpec) -> bool {
     has_other_ports || has_other_name
 }
 
-/// Whether another Docker provider of Cluster API created the container for the control plane of the
-/// cluster of the balancer.
+/// Whether another Docker provider of Cluster API created the container for the control plane of
+/// the cluster of the balancer.
 fn is_of_the_cluster(container: &Seen, balancer: &Labels) -> bool {
     let cluster = label::get(balancer, label::KIND_CLUSTER);
     cluster.is_some()
