@@ -3,6 +3,8 @@
 //!
 //! Without the variables that name an engine and an image, the tests are skipped.
 
+#![expect(clippy::print_stdout, reason = "a test that is skipped says why, and the others their time")]
+
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;

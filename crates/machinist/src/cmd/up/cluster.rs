@@ -126,6 +126,7 @@ impl Cluster {
             Fleet::start(machines, FleetOptions::new(metadata, Arc::new(HttpsConnector)))
         });
         let (target, nodes) = match cloud.docker() {
+            #[expect(clippy::disallowed_methods, reason = "nothing is ever sent")]
             None => (None, watch::channel(BTreeMap::new()).1),
             Some(docker) => {
                 remarks.extend(docker.lost_clusters().await?);

@@ -66,7 +66,7 @@ pub(super) fn read(
     }
     for file in files {
         let source = format!("manifest {}", file.display());
-        documents::append_file(&mut objects, &source, file, &replaced)?;
+        documents::append_file(&mut objects, &source, file, replaced)?;
     }
     documents::each_once(&objects)?;
     for it in &objects {

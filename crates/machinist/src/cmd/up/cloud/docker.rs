@@ -195,6 +195,10 @@ impl Docker {
             native_id: instance.native_id.clone(),
             ..InstanceRef::default()
         };
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "`up` removes the cluster that it made, after its controllers have ended; the label names it"
+        )]
         let deleted = self.driver.instances().delete(&which, &key).await;
         deleted.map_err(|error| anyhow!("cannot delete container {}: {}", instance.name, error.message))
     }

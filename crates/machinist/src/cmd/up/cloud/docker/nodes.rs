@@ -17,6 +17,7 @@ type Nodes = BTreeMap<String, Value>;
 /// Starts to follow the Nodes. The receiver always has their newest state: a reader that is slow
 /// skips states and misses no Node.
 pub(super) fn follow(parts: &mut JoinSet<anyhow::Error>, client: Client) -> watch::Receiver<Nodes> {
+    #[expect(clippy::disallowed_methods, reason = "only the view of `up` reads it; it decides nothing")]
     let (sender, receiver) = watch::channel(Nodes::new());
     parts.spawn(async move {
         let options = WatchOptions { seed: seed(), ..WatchOptions::default() };
