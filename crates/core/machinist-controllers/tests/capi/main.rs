@@ -5,6 +5,9 @@
 
 mod admission;
 mod docker;
+mod docker_sweep;
+mod docker_troubles;
+mod faulty;
 mod mail;
 mod mail_rows;
 mod mini_core;

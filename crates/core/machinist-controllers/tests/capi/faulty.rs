@@ -1,0 +1,231 @@
+//! An engine with troubles: a process that dies at one of its calls, and calls that fail.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
+use machinist_instance::{
+    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapData, BootstrapStatus,
+    Credential, Ensured, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
+    Promises, ProviderId, Readiness, RecordedId, Scope, Sighting,
+};
+use machinist_standin_docker::Engine;
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use super::burns;
+
+/// When a call of a process that dies has its effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The process dies before it sends the call.
+    Never,
+    /// The process dies before it reads the answer.
+    Done,
+}
+
+/// A trouble of the engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Trouble {
+    #[default]
+    None,
+    /// The socket does not exist.
+    NoSocket,
+    /// The engine accepts each call, carries it out, and never answers.
+    Silent,
+    /// The engine carries each change out, and then answers that it failed.
+    FailsAfterwards,
+}
+
+/// An engine as one process sees it.
+#[derive(Clone)]
+pub(super) struct Faulty {
+    engine: Engine,
+    /// The number of calls before the process dies.
+    left: Arc<AtomicUsize>,
+    effect: Effect,
+    /// The number of API requests that the process may send. Its death sets it to zero.
+    requests: Option<Arc<AtomicUsize>>,
+    died: Arc<Notify>,
+    trouble: Arc<Mutex<Trouble>>,
+}
+
+/// Whether a repeated call changes the engine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nature {
+    Reads,
+    Changes,
+}
+
+impl Faulty {
+    /// An engine with a trouble that a test sets.
+    pub(super) fn new(engine: &Engine) -> Self {
+        Self {
+            engine: engine.clone(),
+            left: Arc::new(AtomicUsize::new(usize::MAX)),
+            effect: Effect::Never,
+            requests: None,
+            died: Arc::default(),
+            trouble: Arc::default(),
+        }
+    }
+
+    /// An engine for a process that dies at call number `point`, counted from 0.
+    pub(super) fn dies_at(
+        engine: &Engine,
+        requests: &Arc<AtomicUsize>,
+        point: usize,
+        effect: Effect,
+    ) -> Self {
+        let left = Arc::new(AtomicUsize::new(point));
+        Self { left, effect, requests: Some(requests.clone()), ..Self::new(engine) }
+    }
+
+    /// Returns once the process has reached its last call.
+    pub(super) async fn died(&self) {
+        self.died.notified().await;
+    }
+
+    pub(super) fn has(&self, trouble: Trouble) {
+        *self.trouble.lock().expect("no thread panicked with the lock") = trouble;
+    }
+
+    async fn call<T, F>(&self, nature: Nature, work: impl FnOnce(Engine) -> F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Error>> + Send + 'static,
+    {
+        let trouble = *self.trouble.lock().expect("no thread panicked with the lock");
+        let work = work(self.engine.clone());
+        if burns(&self.left) {
+            return self.die(work).await;
+        }
+        match (trouble, nature) {
+            (Trouble::None, _) | (Trouble::FailsAfterwards, Nature::Reads) => work.await,
+            (Trouble::NoSocket, _) => {
+                let text = "no engine runs at unix:///var/run/docker.sock: not found. Start Docker, or \
+                            correct DOCKER_HOST";
+                Err(Error::closed(text))
+            }
+            (Trouble::Silent, _) => {
+                let _ = work.await;
+                std::future::pending().await
+            }
+            (Trouble::FailsAfterwards, Nature::Changes) => {
+                let _ = work.await;
+                Err(Error::new(ErrorKind::Ambiguous, "POST /containers/create: boom (status 500)"))
+            }
+        }
+    }
+
+    async fn die<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        if let Some(requests) = &self.requests {
+            requests.store(0, Ordering::Relaxed);
+        }
+        if self.effect == Effect::Done {
+            let _ = work.await;
+        }
+        self.died.notify_one();
+        std::future::pending().await
+    }
+}
+
+impl Provider for Faulty {
+    fn name(&self) -> &str {
+        self.engine.name()
+    }
+    fn validate(&self, spec: &Value) -> Result<(), Error> {
+        self.engine.validate(spec)
+    }
+    fn account(&self, credential: &Credential) -> AccountId {
+        self.engine.account(credential)
+    }
+    fn parse_id(&self, text: &str) -> RecordedId {
+        self.engine.parse_id(text)
+    }
+    fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        Ok(Arc::new(self.clone()))
+    }
+}
+
+impl Driver for Faulty {
+    fn instances(&self) -> &dyn Instances {
+        self
+    }
+    fn balancers(&self) -> Option<&dyn Balancers> {
+        Some(self)
+    }
+    fn bootstrap(&self) -> Option<&dyn Bootstrap> {
+        Some(self)
+    }
+    fn promises(&self) -> Promises {
+        self.engine.promises()
+    }
+}
+
+#[async_trait]
+impl Instances for Faulty {
+    async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        let spec = spec.clone();
+        self.call(Nature::Changes, |engine| async move { Instances::ensure(&engine, &spec).await }).await
+    }
+    async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+        let which = which.clone();
+        self.call(Nature::Reads, |engine| async move { Instances::find(&engine, &which).await }).await
+    }
+    async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
+        let scope = scope.clone();
+        self.call(Nature::Reads, |engine| async move { Instances::list(&engine, &scope).await }).await
+    }
+    async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        let (which, owner) = (which.clone(), owner.clone());
+        #[expect(clippy::disallowed_methods, reason = "the caller has a permit")]
+        let delete = |engine: Engine| async move { Instances::delete(&engine, &which, &owner).await };
+        self.call(Nature::Changes, delete).await
+    }
+    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
+        let id = id.clone();
+        self.call(Nature::Changes, |engine| async move { Instances::start(&engine, &id).await }).await
+    }
+}
+
+#[async_trait]
+impl Balancers for Faulty {
+    async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
+        let spec = spec.clone();
+        self.call(Nature::Changes, |engine| async move { Balancers::ensure(&engine, &spec).await }).await
+    }
+    async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
+        let which = which.clone();
+        self.call(Nature::Reads, |engine| async move { Balancers::find(&engine, &which).await }).await
+    }
+    async fn list(&self) -> Result<Vec<Balancer>, Error> {
+        self.call(Nature::Reads, |engine| async move { Balancers::list(&engine).await }).await
+    }
+    async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
+        let which = which.clone();
+        self.call(Nature::Changes, |engine| async move { Balancers::delete(&engine, &which).await }).await
+    }
+}
+
+#[async_trait]
+impl Bootstrap for Faulty {
+    async fn readiness(&self, which: &InstanceRef) -> Result<Readiness, Error> {
+        let which = which.clone();
+        self.call(Nature::Reads, |engine| async move { engine.readiness(&which).await }).await
+    }
+    async fn load_images(&self, which: &InstanceRef, images: &[String]) -> Result<Progress<()>, Error> {
+        let (which, images) = (which.clone(), images.to_vec());
+        self.call(Nature::Changes, |engine| async move { engine.load_images(&which, &images).await }).await
+    }
+    async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
+        let (which, data) = (which.clone(), data.clone());
+        let start = |engine: Engine| async move { Bootstrap::start(&engine, &which, &data).await };
+        self.call(Nature::Changes, start).await
+    }
+    async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
+        let which = which.clone();
+        self.call(Nature::Reads, |engine| async move { engine.progress(&which).await }).await
+    }
+}
