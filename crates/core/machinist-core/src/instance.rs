@@ -12,6 +12,8 @@
 //!   moment ago. Then an absence counts only in a `find` later than the last possible call of any
 //!   process plus the promised visibility lag.
 //! - If no process can have requested the instance, no proof is needed.
+//! - If an earlier process may have requested the same instance a moment ago, the deletion waits
+//!   until that call can have no effect any more: the name of a deleted instance is free again.
 //!
 //! An absence counts only in the account in which the instance was created, as [`crate::ownership`]
 //! explains. Until the account is known, the instance is looked up before it is deleted: a deletion
@@ -31,8 +33,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_instance::{
-    AccountId, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, KeyTag, Power, ProviderId,
-    Sighting,
+    AccountId, CreateGuarantee, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, KeyTag, Power,
+    ProviderId, Sighting,
 };
 
 use crate::ownership::{List, Ownership, Standing, second_look_at};
@@ -476,9 +478,29 @@ impl Departure<'_> {
     }
 
     fn delete_as(&self, owner: &InstanceKey) -> Next {
+        if let Some(look_at) = self.second_may_appear_until() {
+            return Next::NotProven { look_at };
+        }
         let Some(evidence) = self.evidence.clone() else { return Next::NeedsEvidence };
         let valid_until = plus(self.now, PERMIT_VALID);
         Next::Delete(Permit::mint(self.which.clone(), owner.clone(), evidence, valid_until))
+    }
+
+    /// A process that has ended may have requested this instance, too, and that call may still take
+    /// effect. While the instance exists, the cloud refuses a second one of its name. After its
+    /// deletion the cloud would create it, and nobody would know its id. So the deletion waits until
+    /// no such call is left.
+    fn second_may_appear_until(&self) -> Option<Timestamp> {
+        let promises = &self.process.promises;
+        let may_repeat = match promises.create {
+            CreateGuarantee::UniqueName | CreateGuarantee::FindThenCreate => {
+                self.answers.ever_ensured && !self.process.saw_the_birth_of(self.created)
+            }
+            // The cloud answers a repeated request with the instance that it has deleted.
+            CreateGuarantee::NativeKey => false,
+        };
+        let alone_from = plus(self.process.acting_since(), promises.call_bound);
+        (may_repeat && self.now < alone_from).then_some(alone_from)
     }
 
     fn standing(&self) -> Standing {
@@ -645,6 +667,45 @@ mod tests {
         assert!(matches!(next(true, -60, 3, &answers), Next::Find));
         answers.find = found(true, 3, Ok(Sighting::Absent));
         assert!(matches!(next(true, -60, 3, &answers), Next::Gone(Proof::Sure)));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test checks its decision")]
+    fn a_deletion_waits_for_creations_of_an_earlier_process() {
+        let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
+        let next = |create, created, now, ever_ensured| {
+            let mut process = process();
+            process.promises.create = create;
+            Departure {
+                which: InstanceRef { id: Some(id()), ..InstanceRef::default() },
+                owner: InstanceKey::new("uid"),
+                cluster: "ours",
+                key_holder: None,
+                created: at(created),
+                evidence: Some(Evidence::ForceDeletion),
+                answers: &Answers { ever_ensured, ..Answers::default() },
+                ownership: &ownership,
+                shared: &Shared::default(),
+                inputs: 1,
+                process: &process,
+                now: at(now),
+            }
+            .next()
+        };
+        for create in [CreateGuarantee::UniqueName, CreateGuarantee::FindThenCreate] {
+            let waits = next(create, -60, 1, true);
+            assert!(matches!(waits, Next::NotProven { look_at } if look_at == at(30)), "{waits:?}");
+            assert!(matches!(next(create, -60, 30, true), Next::Delete(_)), "no such call is left");
+            assert!(
+                matches!(next(create, 1, 2, true), Next::Delete(_)),
+                "only this process knew the machine"
+            );
+            assert!(matches!(next(create, -60, 1, false), Next::Delete(_)), "this process requested nothing");
+        }
+        assert!(
+            matches!(next(CreateGuarantee::NativeKey, -60, 1, true), Next::Delete(_)),
+            "never made again"
+        );
     }
 
     #[test]

@@ -146,3 +146,10 @@ async fn a_death_after_any_engine_call_duplicates_nothing() {
     let deaths = deaths(Effect::Done).await;
     assert!(FEWEST_CALLS < deaths, "only {deaths} calls");
 }
+
+/// The engine carries out the last call of the dead process while the next process works.
+#[tokio::test(start_paused = true)]
+async fn a_late_effect_of_a_dead_process_duplicates_nothing() {
+    let deaths = deaths(Effect::Late).await;
+    assert!(FEWEST_CALLS < deaths, "only {deaths} calls");
+}

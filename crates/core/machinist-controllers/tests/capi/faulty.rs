@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
@@ -23,7 +24,12 @@ pub(super) enum Effect {
     Never,
     /// The process dies before it reads the answer.
     Done,
+    /// The engine carries out the call after the next process has started.
+    Late,
 }
+
+/// A late effect happens within the time that the engine promises.
+const LATE: Duration = Duration::from_secs(10);
 
 /// A trouble of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,6 +62,8 @@ pub(super) struct Faulty {
 enum Nature {
     Reads,
     Changes,
+    /// A change that the fake does not make idempotent, and the real driver does.
+    Starts,
 }
 
 impl Faulty {
@@ -99,7 +107,7 @@ impl Faulty {
         let trouble = *self.trouble.lock().expect("no thread panicked with the lock");
         let work = work(self.engine.clone());
         if burns(&self.left) {
-            return self.die(work).await;
+            return self.die(nature, work).await;
         }
         match (trouble, nature) {
             (Trouble::None, _) | (Trouble::FailsAfterwards, Nature::Reads) => work.await,
@@ -112,19 +120,32 @@ impl Faulty {
                 let _ = work.await;
                 std::future::pending().await
             }
-            (Trouble::FailsAfterwards, Nature::Changes) => {
+            (Trouble::FailsAfterwards, Nature::Changes | Nature::Starts) => {
                 let _ = work.await;
                 Err(Error::new(ErrorKind::Ambiguous, "POST /containers/create: boom (status 500)"))
             }
         }
     }
 
-    async fn die<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    async fn die<T: Send + 'static>(
+        &self,
+        nature: Nature,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> T {
         if let Some(requests) = &self.requests {
             requests.store(0, Ordering::Relaxed);
         }
-        if self.effect == Effect::Done {
-            let _ = work.await;
+        match (self.effect, nature) {
+            (Effect::Never, _) | (Effect::Late, Nature::Starts) => {}
+            (Effect::Done, _) => {
+                let _ = work.await;
+            }
+            (Effect::Late, _) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(LATE).await;
+                    work.await
+                });
+            }
         }
         self.died.notify_one();
         std::future::pending().await
@@ -222,7 +243,7 @@ impl Bootstrap for Faulty {
     async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
         let (which, data) = (which.clone(), data.clone());
         let start = |engine: Engine| async move { Bootstrap::start(&engine, &which, &data).await };
-        self.call(Nature::Changes, start).await
+        self.call(Nature::Starts, start).await
     }
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
         let which = which.clone();
