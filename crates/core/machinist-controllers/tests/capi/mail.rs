@@ -34,6 +34,8 @@ pub(super) enum Fault {
     CannotBeReached,
     /// Accepts the mail and then fails.
     FailsAfterwards,
+    /// Accepts the mail and then fails. Look-ups do not show the mail yet.
+    FailsAfterwardsAndHides,
     /// Fails before it accepts the mail, without saying so.
     FailsBefore,
     /// Fails without saying whether it accepted the mail, and permits no look-up.
@@ -87,7 +89,7 @@ impl Mailer for Client {
                 Err(Error::new(ErrorKind::Throttled { retry_after }, "429"))
             }
             Fault::CannotBeReached => Err(Error::new(ErrorKind::Unavailable, "cannot connect")),
-            Fault::FailsAfterwards => {
+            Fault::FailsAfterwards | Fault::FailsAfterwardsAndHides => {
                 self.post.accept(mail);
                 unknown()
             }
@@ -103,7 +105,8 @@ impl Mailer for Client {
         if self.post.fault() == Fault::CannotBeAsked {
             return Err(Error::new(ErrorKind::Denied, "a sending key cannot read events"));
         }
-        Ok(self.post.accepted.lock().expect("no panic").contains_key(message_id))
+        let is_shown = self.post.fault() != Fault::FailsAfterwardsAndHides;
+        Ok(is_shown && self.post.accepted.lock().expect("no panic").contains_key(message_id))
     }
 }
 

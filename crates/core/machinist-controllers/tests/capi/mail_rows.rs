@@ -162,3 +162,18 @@ async fn a_paused_or_unlabelled_request_sends_nothing() {
     world.settle(10).await;
     assert_eq!(post.times(), [1]);
 }
+
+/// A mail service that shows an accepted mail only after minutes gets no second mail.
+#[tokio::test(start_paused = true)]
+async fn a_mail_that_is_shown_late_is_not_sent_again() {
+    let (world, post) = (World::new().await, Post::default());
+    post.fails_with(Fault::FailsAfterwardsAndHides);
+    let _running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(240).await;
+    assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Uncertain");
+    post.fails_with(Fault::None);
+    world.settle(600).await;
+    assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 1));
+    assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
+}

@@ -78,7 +78,7 @@ impl UpCloud {
         );
     }
 
-    /// Reads the ledger of a data directory. The files stay unchanged until [`Self::resume`].
+    /// Reads the ledger of a data directory. The files stay unchanged until [`Choice::resume`].
     ///
     /// # Errors
     /// If the ledger cannot be used, or a part of the state is missing. The error explains how to
