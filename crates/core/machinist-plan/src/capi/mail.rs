@@ -11,6 +11,9 @@
 //! cannot know whether the call was made: it asks the mail service by the Message-Id, which was
 //! chosen with the intent. The Message-Id is in the spec and the rest in annotations, because both
 //! survive a move or a restore; the status does not.
+//!
+//! An absence counts only while the mail service certainly still shows the mail: after
+//! `VISIBLE_WITHIN`, and before `REMEMBERED_FOR`. Later, a user decides.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -40,7 +43,9 @@ const VISIBLE_WITHIN: Duration = Duration::from_secs(300);
 /// How far clocks of two processes may differ.
 const SKEW: Duration = Duration::from_secs(60);
 /// After this time the mail service may have forgotten the mail, so an absence proves nothing.
-const REMEMBERED_FOR: Duration = Duration::from_secs(2 * 24 * 3600);
+/// Mailgun shows the events of a free account for one day; the rest is a reserve for its clock and
+/// for the clock of the process that sent the mail.
+const REMEMBERED_FOR: Duration = Duration::from_secs(20 * 3600);
 /// First and longest wait between two look-ups.
 const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 /// State of a mail that the service did not accept because of its rate limit.

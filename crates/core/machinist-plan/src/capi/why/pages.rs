@@ -96,6 +96,7 @@ rows! {
     MAIL: R::Contract(C::MailOnHold { .. }) => [
         C::MailOnHold { because: "the mail service cannot be asked: 403: this key cannot read events".into() },
         C::MailOnHold { because: "spec.onUncertain is Hold".into() },
+        C::MailOnHold { because: "the mail service may have forgotten the mail".into() },
     ];
     MAIL: R::Contract(C::AwaitingFulfilment { .. }) => [
         C::AwaitingFulfilment { field: "spec.controlPlaneEndpoint" },
