@@ -321,6 +321,15 @@ pub trait Balancers: Send + Sync {
     /// object. `Ambiguous` if the effect of a change is unknown; repeating the call is safe.
     async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error>;
 
+    /// Returns the changes with which [`Self::ensure`] would begin, in words of the cloud; none if
+    /// the balancer matches the spec. The call only reads.
+    ///
+    /// # Errors
+    /// As [`Self::ensure`]. `Unsupported` if the driver cannot know the changes.
+    async fn foresee(&self, _spec: &BalancerSpec) -> Result<Vec<String>, Error> {
+        Err(Error::unsupported("foresee"))
+    }
+
     /// Finds one balancer. `None` if the cloud has none of that id or key.
     ///
     /// # Errors

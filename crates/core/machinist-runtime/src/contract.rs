@@ -127,6 +127,12 @@ pub trait Kind<C: Contract>: 'static {
         false
     }
 
+    /// Whether this process only reports the action, because it must change nothing (`--dry-run`).
+    /// Each action is logged once, and stays among the planned actions of `why`.
+    fn is_rehearsed(_runtime: &Runtime<C>, _action: &Self::Action) -> bool {
+        false
+    }
+
     /// The reference for Events; `None` if a key stands for several objects.
     fn reference(snapshot: &Self::Snapshot) -> Option<ObjectReference>;
 }

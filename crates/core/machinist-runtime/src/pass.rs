@@ -6,9 +6,11 @@
 //! - A pass ends at its first failed call.
 //! - If a pass plans the same actions from the same facts as the last pass, it performs them only
 //!   after a pause. The pause doubles for as long as nothing changes.
+//! - An action that the process only rehearses is logged once and never performed.
 //! - A panic ends its pass and appears in the object's `why`. The next pass over the key follows
 //!   after a pause. Other keys are not affected.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,13 +59,17 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     };
     let decided = panics::catch(|| {
         let plan = hold_back::<C, K>(runtime, K::plan(runtime, &snapshot));
-        let rendered: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
-        (plan, rendered)
+        let planned: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
+        (plan, planned)
     });
-    let (Plan { actions, why, wait }, rendered) = match decided {
+    let (Plan { actions, why, wait }, planned) = match decided {
         Ok(decided) => decided,
         Err(panicked) => return runtime.note_panic(key, planner_failed(panicked)),
     };
+    let (rehearsed, actions): (Vec<_>, Vec<_>) =
+        actions.into_iter().partition(|action| K::is_rehearsed(runtime, action));
+    rehearse(runtime, key, &rehearsed, &why);
+    let rendered: Vec<String> = actions.iter().map(ToString::to_string).collect();
     let repetition = runtime.world.lock().passes.repetition(key, fingerprint(&snapshot), &rendered);
     if let Repetition::Pausing(until) = repetition {
         return runtime.queue.wake_at(key.clone(), until);
@@ -86,7 +92,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     } else {
         tracing::info!(%key, actions = ?rendered, %why, "Performing actions");
     }
-    runtime.note(key, why, rendered);
+    runtime.note(key, why, planned);
     let performed = match panics::catch_async(perform::<C, K>(runtime, &snapshot, actions)).await {
         Ok(performed) => performed,
         Err(panicked) => {
@@ -134,6 +140,20 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
             runtime.world.lock().passes.count(stop.count(), key.kind());
             tracing::info!(%key, reason = ?stop, ?delay, "Pass stopped early; retrying after the delay");
         }
+    }
+}
+
+/// Logs the actions that are not performed, each once for its key.
+fn rehearse<C: Contract, A: Display>(
+    runtime: &Runtime<C>,
+    key: &C::Key,
+    rehearsed: &[A],
+    why: &Why<C::Reason>,
+) {
+    let rehearsed = rehearsed.iter().map(ToString::to_string);
+    let actions = runtime.world.lock().passes.newly_rehearsed(key, rehearsed);
+    if !actions.is_empty() {
+        tracing::info!(%key, ?actions, %why, "Dry run: not performing actions");
     }
 }
 

@@ -1,7 +1,7 @@
 //! The last decision about each key. This memory may be lost at any moment, because it only saves
 //! calls and informs users.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use machinist_core::Why;
@@ -16,6 +16,8 @@ pub struct Passes<K: QueueKey, R> {
     pub whys: BTreeMap<K, WhyRecord<R>>,
     /// The last actions for each key, used to detect actions without effect.
     last: BTreeMap<K, LastPass>,
+    /// The actions that were logged instead of performed, rendered.
+    rehearsed: BTreeMap<K, BTreeSet<String>>,
     /// The number of failed passes, by cause and kind.
     counts: BTreeMap<(Count, &'static str), u64>,
     /// The number of lost keys that the safety sweep has found.
@@ -24,7 +26,13 @@ pub struct Passes<K: QueueKey, R> {
 
 impl<K: QueueKey, R> Default for Passes<K, R> {
     fn default() -> Self {
-        Self { whys: BTreeMap::new(), last: BTreeMap::new(), counts: BTreeMap::new(), keys_found: 0 }
+        Self {
+            whys: BTreeMap::new(),
+            last: BTreeMap::new(),
+            rehearsed: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            keys_found: 0,
+        }
     }
 }
 
@@ -108,6 +116,9 @@ pub(crate) enum Repetition {
     AfterPause,
 }
 
+/// Maximum number of remembered rehearsed actions of one key. Beyond it, actions are logged again.
+const MOST_REHEARSED: usize = 256;
+
 impl<K: QueueKey, R> Passes<K, R> {
     /// Records the planned actions of a pass, and returns how the pass must handle them.
     pub(crate) fn repetition(&mut self, key: &K, version: u64, actions: &[String]) -> Repetition {
@@ -143,6 +154,20 @@ impl<K: QueueKey, R> Passes<K, R> {
         self.last.remove(key);
     }
 
+    /// Records actions that are logged instead of performed, and returns those that are new for the
+    /// key.
+    pub(crate) fn newly_rehearsed(&mut self, key: &K, actions: impl Iterator<Item = String>) -> Vec<String> {
+        let mut actions = actions.peekable();
+        if actions.peek().is_none() {
+            return Vec::new();
+        }
+        let known = self.rehearsed.entry(key.clone()).or_default();
+        if MOST_REHEARSED <= known.len() {
+            known.clear();
+        }
+        actions.filter(|action| known.insert(action.clone())).collect()
+    }
+
     /// Counts a failed pass.
     pub(crate) fn count(&mut self, count: Count, kind: &'static str) {
         *self.counts.entry((count, kind)).or_default() += 1;
@@ -152,10 +177,48 @@ impl<K: QueueKey, R> Passes<K, R> {
     pub(crate) fn forget_key(&mut self, key: &K) {
         self.whys.remove(key);
         self.last.remove(key);
+        self.rehearsed.remove(key);
     }
 
     /// The counts, with the names of their metrics.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         self.counts.iter().map(|((count, kind), total)| (count.metric(kind), *total))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use super::*;
+
+    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+    struct Named(&'static str);
+
+    impl QueueKey for Named {
+        fn kind(&self) -> &'static str {
+            "named"
+        }
+    }
+
+    impl fmt::Display for Named {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    #[test]
+    fn a_rehearsed_action_is_new_once() {
+        let mut passes = Passes::<Named, ()>::default();
+        let mut new = |key, actions: &[&str]| {
+            passes.newly_rehearsed(&Named(key), actions.iter().map(|&action| action.to_owned()))
+        };
+        assert_eq!(new("a", &["patch", "delete"]), ["patch", "delete"]);
+        assert_eq!(new("a", &["patch", "other"]), ["other"]);
+        assert_eq!(new("a", &[]), Vec::<String>::new());
+        assert_eq!(new("a", &["patch"]), Vec::<String>::new(), "also after a pass without actions");
+        assert_eq!(new("b", &["patch"]), ["patch"]);
+        passes.forget_key(&Named("a"));
+        assert_eq!(passes.newly_rehearsed(&Named("a"), ["patch".to_owned()].into_iter()), ["patch"]);
     }
 }

@@ -57,6 +57,14 @@ impl Kind<Ccm> for AccountLists {
         }
     }
 
+    fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
+        runtime.tools.options.dry_run
+            && match action {
+                Action::List => false,
+                Action::Tell(_) => true,
+            }
+    }
+
     /// The account is no object of the API.
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None

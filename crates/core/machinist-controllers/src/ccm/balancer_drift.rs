@@ -59,6 +59,14 @@ impl Kind<Ccm> for BalancerDrifts {
         }
     }
 
+    fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
+        runtime.tools.options.dry_run
+            && match action {
+                Action::List => false,
+                Action::Tell(_) => true,
+            }
+    }
+
     /// The list is no object of the API.
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None

@@ -72,15 +72,8 @@ fn reference_of_program(runtime: &Runtime) -> ObjectReference {
     ObjectReference { uid: None, ..reference("ConfigMap", Some(options::SETTINGS_NAMESPACE), name, "") }
 }
 
-/// Emits an Event, and remembers that it was emitted. `subject` names the object in memory. With
-/// `--dry-run` the Event would report what does not happen, so it is only logged.
+/// Emits an Event, and remembers that it was emitted. `subject` names the object in memory.
 fn tell(runtime: &Runtime, object: &ObjectReference, subject: &str, event: &EventText) {
-    if runtime.tools.options.dry_run {
-        tracing::info!(object = object.name, reason = event.reason, message = event.message, "Dry run");
-        let now = runtime.now();
-        runtime.lock().seen.memory.note_told(subject, event, now);
-        return;
-    }
     let kind = match event.severity {
         Severity::Normal => EventType::Normal,
         Severity::Warning => EventType::Warning,

@@ -50,7 +50,6 @@ impl Kind<Ccm> for Nodes {
         match action {
             Action::List => cloud::list(runtime, own_key[0].clone()),
             Action::Find(which) => find(runtime, node, which),
-            Action::SetAddresses { .. } | Action::Patch(_) if runtime.tools.options.dry_run => Ok(()),
             Action::SetAddresses { node, addresses } => {
                 let field = ["status", "addresses"];
                 let read = node.addresses.as_ref().and_then(|read| serde_json::to_value(read).ok());
@@ -73,6 +72,14 @@ impl Kind<Ccm> for Nodes {
                 Ok(())
             }
         }
+    }
+
+    fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
+        runtime.tools.options.dry_run
+            && match action {
+                Action::List | Action::Find(_) => false,
+                Action::SetAddresses { .. } | Action::Patch(_) | Action::Tell(_) => true,
+            }
     }
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {

@@ -68,7 +68,6 @@ impl Kind<Ccm> for NodeRemovals {
     async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
         match action {
             Action::List => cloud::list(runtime, Key::NodeRemoval),
-            Action::Delete(_) if runtime.tools.options.dry_run => Ok(()),
             Action::Delete(removal) => delete(runtime, &removal).await,
             Action::Tell { node, event } => {
                 let object =
@@ -90,6 +89,14 @@ impl Kind<Ccm> for NodeRemovals {
             Action::Tell { event, .. } => event.reason == names::DELETING_NODE,
             Action::List => false,
         }
+    }
+
+    fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
+        runtime.tools.options.dry_run
+            && match action {
+                Action::List => false,
+                Action::Delete(_) | Action::Tell { .. } => true,
+            }
     }
 
     /// The key stands for all Nodes.

@@ -68,7 +68,6 @@ impl Kind<Ccm> for RouteTables {
                 Ok(())
             }
             Action::List => list(runtime),
-            _ if runtime.tools.options.dry_run => Ok(()),
             Action::Create(spec) => create(runtime, s, spec),
             Action::Delete(route) => delete(runtime, s, route),
             Action::SetNetwork(condition) => {
@@ -83,6 +82,14 @@ impl Kind<Ccm> for RouteTables {
     /// The conditions of different Nodes are independent.
     fn is_independent(action: &Action) -> bool {
         matches!(action, Action::SetNetwork(_))
+    }
+
+    fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
+        runtime.tools.options.dry_run
+            && match action {
+                Action::List => false,
+                Action::Create(_) | Action::Delete(_) | Action::SetNetwork(_) | Action::Tell { .. } => true,
+            }
     }
 
     /// The key stands for all routes.

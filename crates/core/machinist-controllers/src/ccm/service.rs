@@ -1,5 +1,7 @@
 //! Connects Services with the work loop. The rules are in `machinist_plan::ccm::service`.
 
+mod rehearsal;
+
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -41,7 +43,7 @@ impl Kind<Ccm> for Services {
         let Some(service) = seen.services.get(id) else { return Observed::Gone };
         // The computation of the Nodes wakes this key.
         let Some(backends) = seen.memory.backends.clone() else { return Observed::NotYet };
-        let service = service.facts.clone();
+        let service = assumed(runtime, &service.facts);
         let opened = cloud::open(runtime, seen).ok();
         let mut answers = seen.memory.balancers.get(&service.uid).cloned().unwrap_or_default();
         answers.in_flight = world.asks.of(&subject(&service.uid));
@@ -62,7 +64,8 @@ impl Kind<Ccm> for Services {
     }
 
     fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        (runtime.tools.options.planners.service)(snapshot)
+        let plan = (runtime.tools.options.planners.service)(snapshot);
+        if runtime.tools.options.dry_run { rehearsal::plan(runtime, snapshot, plan) } else { plan }
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -77,7 +80,9 @@ impl Kind<Ccm> for Services {
                 tell(runtime, &reference_of(service), &service.uid, &event);
                 Ok(())
             }
-            _ if runtime.tools.options.dry_run => Ok(()),
+            Action::Compare { spec, inputs } => rehearsal::compare(runtime, s, *spec, inputs),
+            // Only reported.
+            Action::Foreseen(_) => Ok(()),
             Action::AddFinalizer => {
                 let patch = patch().add_finalizer(finalizers, BALANCER_FINALIZER);
                 write.patch_status::<ServiceFacts>(patch).await
@@ -104,8 +109,32 @@ impl Kind<Ccm> for Services {
         }
     }
 
+    fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
+        runtime.tools.options.dry_run
+            && match action {
+                Action::Compare { .. } => false,
+                Action::AddFinalizer
+                | Action::Ensure { .. }
+                | Action::Foreseen(_)
+                | Action::Delete(_)
+                | Action::SetStatus(_)
+                | Action::Release
+                | Action::HandOver
+                | Action::Tell(_) => true,
+            }
+    }
+
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
         Some(reference_of(&s.service))
+    }
+}
+
+/// Returns the Service of a decision. A dry run writes no finalizer, so it decides as if the Service
+/// had one.
+fn assumed(runtime: &Runtime, service: &Arc<ServiceFacts>) -> Arc<ServiceFacts> {
+    match runtime.tools.options.dry_run && rehearsal::lacks_finalizer(runtime, service) {
+        true => Arc::new(ServiceFacts { has_finalizer: true, ..(**service).clone() }),
+        false => service.clone(),
     }
 }
 

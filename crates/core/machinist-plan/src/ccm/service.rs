@@ -42,6 +42,8 @@ pub use self::status::entry as ingress_entry;
 
 /// Creates or updates a load balancer.
 pub const ENSURE_BALANCER: Call = Call::change("ensure the load balancer");
+/// Compares a wanted load balancer with that of the cloud.
+pub const COMPARE_BALANCER: Call = Call::look("compare the load balancer");
 /// Deletes a load balancer.
 pub const DELETE_BALANCER: Call = Call::change("delete the load balancer");
 /// Lists the load balancers of the account.
@@ -137,6 +139,15 @@ pub enum Action {
         /// Fingerprint of the spec, to store with the answer.
         inputs: Inputs,
     },
+    /// Asks the driver for the changes that [`Self::Ensure`] would make. Only a dry run does so.
+    Compare {
+        /// The wanted load balancer.
+        spec: Box<BalancerSpec>,
+        /// Fingerprint of the spec, to store with the answer.
+        inputs: Inputs,
+    },
+    /// Reports the answer to [`Self::Compare`].
+    Foreseen(String),
     /// Asks the driver to delete the load balancer.
     Delete(BalancerRef),
     /// Replaces `status.loadBalancer.ingress`, guarded by the UID and the list as it was read.
@@ -532,16 +543,9 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddFinalizer => f.write_str("service: add finalizer"),
-            Self::Ensure { spec, .. } => {
-                let ports: Vec<_> =
-                    spec.listeners.iter().map(|it| format!("{}/{}", it.port, it.protocol)).collect();
-                let nodes: Vec<_> = spec.targets.iter().map(|target| target.node.as_str()).collect();
-                write!(f, "driver: ensure balancer {}, ports {}, ", spec.key, ports.join(" "))?;
-                match nodes.len() {
-                    0..=MOST_NAMED => write!(f, "nodes [{}]", nodes.join(" ")),
-                    more => write!(f, "{more} nodes"),
-                }
-            }
+            Self::Ensure { spec, .. } => write!(f, "driver: ensure {}", Outline(spec)),
+            Self::Compare { spec, .. } => write!(f, "driver: compare {}", Outline(spec)),
+            Self::Foreseen(changes) => write!(f, "driver: {changes}"),
             Self::Delete(which) => write!(f, "driver: delete balancer {}", which.key),
             Self::SetStatus(ingress) => {
                 let all = ingress.iter().map(|ingress| match ingress {
@@ -553,6 +557,22 @@ impl fmt::Display for Action {
             Self::Release => f.write_str("service: remove finalizer, clear status"),
             Self::HandOver => f.write_str("service: remove finalizer"),
             Self::Tell(event) => event.fmt(f),
+        }
+    }
+}
+
+/// Key, ports and Nodes of a wanted load balancer.
+struct Outline<'s>(&'s BalancerSpec);
+
+impl fmt::Display for Outline<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(spec) = self;
+        let ports: Vec<_> = spec.listeners.iter().map(|it| format!("{}/{}", it.port, it.protocol)).collect();
+        let nodes: Vec<_> = spec.targets.iter().map(|target| target.node.as_str()).collect();
+        write!(f, "balancer {}, ports {}, ", spec.key, ports.join(" "))?;
+        match nodes.len() {
+            0..=MOST_NAMED => write!(f, "nodes [{}]", nodes.join(" ")),
+            more => write!(f, "{more} nodes"),
         }
     }
 }

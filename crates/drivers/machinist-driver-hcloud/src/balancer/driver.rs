@@ -80,6 +80,32 @@ impl Balancers for Account {
         self.converge(shown, &wanted, &mut patience).await
     }
 
+    async fn foresee(&self, spec: &BalancerSpec) -> Result<Vec<String>, Error> {
+        label::check_value("key", spec.key.as_str())?;
+        let settings = Settings::parse(&spec.options, &self.options.balancer_defaults, &spec.key)?;
+        let network = self.network().await?;
+        let certificates = self.existing_certificates(&settings, &spec.key).await?;
+        let mut changes = Vec::new();
+        if certificates.is_none()
+            && let Certificates::Managed { name, .. } = &settings.certificates
+            && settings.protocol == Protocol::Https
+        {
+            changes.push(format!("create_certificate {name}"));
+        }
+        let wanted = Wanted::new(spec, settings, network, certificates.as_deref())?;
+        let mut notes = wanted.notes.clone();
+        match self.existing_balancer(&wanted, &wanted.name).await? {
+            Some(shown) => {
+                let plan = plan(&shown, &wanted, &BTreeSet::new());
+                changes.extend(plan.steps.iter().map(ToString::to_string));
+                notes.extend(plan.notes);
+            }
+            None => changes.push(format!("{CREATION} {}", wanted.name)),
+        }
+        changes.extend(notes.iter().map(|note| format!("warning {}: {}", note.reason, note.message)));
+        Ok(changes)
+    }
+
     async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
         let found = self.balancer(which).await?;
         Ok(found.map(|shown| show::balancer(self.balancer_view(), shown)))
@@ -334,8 +360,37 @@ impl Account {
         }
     }
 
-    /// The ids of the certificates of HTTPS services. Certificates given by id need no call.
+    /// The ids of the certificates of HTTPS services, after a managed certificate was created.
     async fn certificates(&self, settings: &Settings, key: &BalancerKey) -> Result<Option<Vec<i64>>, Error> {
+        let existing = self.existing_certificates(settings, key).await?;
+        let Certificates::Managed { name, domains, is_staging } = &settings.certificates else {
+            return Ok(existing);
+        };
+        if existing.is_some() || settings.protocol != Protocol::Https {
+            return Ok(existing);
+        }
+        let mut labels = json!({ SERVICE_UID: key.as_str() });
+        if *is_staging {
+            labels[STAGING.0] = json!(STAGING.1);
+        }
+        let body = json!({ "name": name, "type": "managed", "domain_names": domains, "labels": labels });
+        match self.client.call(Call::create(CERTIFICATES, body)).await {
+            Ok(mut answer) => Ok(Some(vec![answer.take::<Id>("certificate")?.id])),
+            // A user created the certificate, or another Service shares it.
+            Err(failure) if failure.is(Code::UniquenessError) => {
+                Ok(Some(vec![self.certificate_by_name(name).await?]))
+            }
+            Err(failure) => Err(failure.error),
+        }
+    }
+
+    /// The ids of the certificates of HTTPS services that exist. Certificates given by id need no
+    /// call.
+    async fn existing_certificates(
+        &self,
+        settings: &Settings,
+        key: &BalancerKey,
+    ) -> Result<Option<Vec<i64>>, Error> {
         if settings.protocol != Protocol::Https {
             return Ok(None);
         }
@@ -351,27 +406,11 @@ impl Account {
                 }
                 Ok(Some(ids))
             }
-            Certificates::Managed { name, domains, is_staging } => {
+            Certificates::Managed { .. } => {
                 let call = Call::list(CERTIFICATES)
                     .with("label_selector", &label::selector(SERVICE_UID, key.as_str()));
                 let found: Vec<Id> = self.client.list(&call, "certificates").await?;
-                if let Some(certificate) = found.first() {
-                    return Ok(Some(vec![certificate.id]));
-                }
-                let mut labels = json!({ SERVICE_UID: key.as_str() });
-                if *is_staging {
-                    labels[STAGING.0] = json!(STAGING.1);
-                }
-                let body =
-                    json!({ "name": name, "type": "managed", "domain_names": domains, "labels": labels });
-                match self.client.call(Call::create(CERTIFICATES, body)).await {
-                    Ok(mut answer) => Ok(Some(vec![answer.take::<Id>("certificate")?.id])),
-                    // A user created the certificate, or another Service shares it.
-                    Err(failure) if failure.is(Code::UniquenessError) => {
-                        Ok(Some(vec![self.certificate_by_name(name).await?]))
-                    }
-                    Err(failure) => Err(failure.error),
-                }
+                Ok(found.first().map(|certificate| vec![certificate.id]))
             }
         }
     }

@@ -1,5 +1,6 @@
 //! One change of a balancer: the request, and the meaning of a refusal. Pure.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
 use machinist_instance::BalancerNote;
@@ -137,6 +138,28 @@ impl Step {
                 Refused::Skipped(target.skipped(code, &failure))
             }
             _ => Refused::Fatal(failure),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.command())?;
+        match self {
+            Self::Update { name, .. } => write!(f, " {name}"),
+            Self::ChangeDnsPtr { ip, dns_ptr } => write!(f, " {ip} {dns_ptr}"),
+            Self::ChangeAlgorithm(algorithm) => write!(f, " {}", algorithm.as_str()),
+            Self::ChangeType(name) => write!(f, " {name}"),
+            Self::DetachFromNetwork(network) | Self::AttachToNetwork { network, .. } => {
+                write!(f, " {network}")
+            }
+            Self::EnablePublicInterface | Self::DisablePublicInterface => Ok(()),
+            Self::DeleteService(port)
+            | Self::AddService { listen_port: port, .. }
+            | Self::UpdateService { listen_port: port, .. } => write!(f, " port {port}"),
+            Self::RemoveTarget(OldTarget::Server(server)) => write!(f, " server {server}"),
+            Self::RemoveTarget(OldTarget::Ip(ip)) => write!(f, " {ip}"),
+            Self::AddTarget { target, .. } => write!(f, " server {} (Node {})", target.server, target.node),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 mod balancer;
 mod doubt;
+mod dry_run;
 mod lifecycle;
 mod machines;
 mod node;

@@ -20,6 +20,8 @@ pub struct BalancerAnswers {
     pub replaced: Option<Inputs>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<Progress<BalancerDeletion>>>,
+    /// The last answer to the comparison of a dry run: the changes that `ensure` would make.
+    pub foreseen: Option<(Inputs, String)>,
     /// End of the last `ensure` that had an outcome. Lists may not show its load balancer yet.
     pub ensured_at: Option<Timestamp>,
     /// End of the last `ensure` that failed. The cloud may still carry it out.
