@@ -282,7 +282,7 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
 }
 
 fn call_ensure(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
-    if let Some(plan) = s.account.cannot_spend(s.now) {
+    if let Some(plan) = cannot_spend(s, failed_event) {
         return plan;
     }
     // After a restart or with a renewed credential the call only reads, so it is not announced.
@@ -366,8 +366,7 @@ fn delete(s: &Snapshot) -> Plan<Action> {
         Ok(Progress::Done(ended @ BalancerDeletion::Retained)) => release(s, *ended),
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| call_delete(s)),
         Err(error) => {
-            let message = format!("Error deleting load balancer: {}", error.message);
-            let event = EventText::warning(names::DELETE_BALANCER_FAILED, message);
+            let event = deletion_failed_event(&error.message);
             failed(s, DELETE_BALANCER, error, last.ended, event).unwrap_or_else(|| call_delete(s))
         }
     }
@@ -395,8 +394,7 @@ fn hand_over(s: &Snapshot, class: &str) -> Plan<Action> {
         }
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| look_for_own(s)),
         Err(error) => {
-            let message = format!("Error deleting load balancer: {}", error.message);
-            let event = EventText::warning(names::DELETE_BALANCER_FAILED, message);
+            let event = deletion_failed_event(&error.message);
             failed(s, DELETE_BALANCER, error, last.ended, event).unwrap_or_else(|| look_for_own(s))
         }
     }
@@ -460,7 +458,7 @@ fn absence_counts_from(s: &Snapshot) -> Timestamp {
 }
 
 fn call_delete(s: &Snapshot) -> Plan<Action> {
-    if let Some(plan) = s.account.cannot_spend(s.now) {
+    if let Some(plan) = cannot_spend(s, deletion_failed_event) {
         return plan;
     }
     let which =
@@ -533,6 +531,24 @@ fn failed(
 
 fn failed_event(message: &str) -> EventText {
     EventText::warning(names::SYNC_BALANCER_FAILED, format!("Error syncing load balancer: {message}"))
+}
+
+fn deletion_failed_event(message: &str) -> EventText {
+    EventText::warning(names::DELETE_BALANCER_FAILED, format!("Error deleting load balancer: {message}"))
+}
+
+/// Returns a plan that waits, if the call cannot be made now, and reports a limit of the cloud.
+fn cannot_spend(s: &Snapshot, event: fn(&str) -> EventText) -> Option<Plan<Action>> {
+    let mut plan = s.account.cannot_spend(s.now)?;
+    let is_saved = matches!(plan.why.reason, Reason::Contract(CcmReason::CallsSaved { .. }));
+    let limited = if plan.why.reason == Reason::AccountPaused {
+        Some("the cloud limits the rate of calls")
+    } else {
+        // The numbers change with each call, so the Event does not contain them.
+        is_saved.then_some("few calls of the account are left, and other calls are more urgent")
+    };
+    plan.actions.extend(limited.and_then(|limited| tell(s, event(limited))));
+    Some(plan)
 }
 
 fn tell(s: &Snapshot, event: EventText) -> Option<Action> {

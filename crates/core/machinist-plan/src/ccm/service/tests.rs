@@ -630,6 +630,28 @@ fn the_cloud_chooses_the_time_of_a_retry() {
     assert!(world.later(42).plan().contains("driver: ensure"));
 }
 
+/// A user sees at the Service why nothing happens.
+#[test]
+fn a_limit_of_the_cloud_is_reported_at_the_service() {
+    let paused = |world: World| world.with(|s| s.account.paused_until = Some(at(30)));
+    paused(held_service()).check(expect![[r#"
+        do    warning SyncLoadBalancerFailed: Error syncing load balancer: the cloud limits the rate of calls
+        why   the cloud throttles this account; its calls are paused; next: the controller makes the call; deadline 2027-01-15T08:00:30Z: the pause ends
+        wait  until 2027-01-15T08:00:30Z
+    "#]]);
+    assert!(!paused(held_service()).told().plan().contains("warning"), "it is said once");
+    assert!(!paused(settled()).plan().contains("warning"), "nothing is to be done");
+    let deleted = || settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+    let planned = paused(deleted()).plan();
+    let expected = "warning DeleteLoadBalancerFailed: Error deleting load balancer: the cloud limits the rate";
+    assert!(planned.contains(expected), "{planned}");
+    let full_at = at(3500);
+    let budget = machinist_instance::CallBudget { limit: 3600, remaining: 100, seen_at: at(0), full_at };
+    let scarce = held_service().with(|s| s.account.budget = Some(budget)).plan();
+    let expected = "warning SyncLoadBalancerFailed: Error syncing load balancer: few calls of the account are";
+    assert!(scarce.contains(expected), "{scarce}");
+}
+
 /// SC-05
 #[test]
 fn failures_are_retried_less_and_less_often() {
