@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_core::{Answered, Answers};
 use machinist_instance::{BalancerKey, Error, ErrorKind, Power};
+use machinist_plan::ccm::Why;
 use machinist_plan::ccm::account::Failure;
 use machinist_plan::ccm::backends::Backends;
 use machinist_plan::ccm::balancer_drift::ListedBalancers;
@@ -56,8 +57,10 @@ pub(crate) struct Memory {
     pub removed: Vec<Timestamp>,
     /// Number of Nodes that this process deleted.
     pub removed_in_all: usize,
-    /// Whether the last decision suspended the deletion of Nodes.
-    pub is_braked: bool,
+    /// The reason of the last decision about the deletion of Nodes, if it suspended the deletion.
+    pub brake: Option<Why>,
+    /// Why Nodes lack a route, by their names.
+    pub unrouted: BTreeMap<String, Why>,
     /// The Nodes behind load balancers; absent until they were computed for the first time.
     pub backends: Option<Arc<Backends>>,
     /// Whether a Node has changed since the Nodes behind load balancers were computed.
@@ -84,7 +87,8 @@ impl Default for Memory {
             stopped: BTreeMap::new(),
             removed: Vec::new(),
             removed_in_all: 0,
-            is_braked: false,
+            brake: None,
+            unrouted: BTreeMap::new(),
             backends: None,
             are_backends_stale: true,
             service_keys: None,

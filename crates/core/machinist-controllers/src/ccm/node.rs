@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Answered, Call, Found};
 use machinist_instance::{Instance, InstanceRef, NodeName, Power, RecordedId, Sighting};
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::names::SYNCED;
-use machinist_plan::ccm::node::{Action, Crowd, Listed, NodePatch, Owner, Snapshot};
+use machinist_plan::ccm::node::{Action, Crowd, Listed, NO_ROUTES, NodePatch, Owner, Snapshot};
+use machinist_plan::ccm::{CcmReason, Plan, Reason};
 use machinist_plan::facts::{ACCOUNT, CloudNodeFacts};
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 use serde_json::Value;
@@ -40,7 +40,21 @@ impl Kind<Ccm> for Nodes {
     }
 
     fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        (runtime.tools.options.planners.node)(snapshot)
+        let mut plan = (runtime.tools.options.planners.node)(snapshot);
+        let memory = &runtime.lock().seen.memory;
+        // Decisions about all Nodes explain more than that about this one.
+        let is_removable = matches!(plan.why.reason, Reason::Contract(CcmReason::NodeRemovable { .. }));
+        let is_unrouted =
+            plan.why.reason == Reason::Settled || plan.why.reason == Reason::Awaiting(NO_ROUTES);
+        let shared = if is_unrouted {
+            memory.unrouted.get(&snapshot.node.name)
+        } else {
+            memory.brake.as_ref().filter(|_| is_removable)
+        };
+        if let Some(shared) = shared {
+            plan.why = shared.clone();
+        }
+        plan
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {

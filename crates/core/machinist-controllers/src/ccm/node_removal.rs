@@ -61,7 +61,13 @@ impl Kind<Ccm> for NodeRemovals {
         let plan = (runtime.tools.options.planners.node_removal)(snapshot);
         let reason = &plan.why.reason;
         let is_braked = matches!(reason, Reason::Contract(CcmReason::NodeDeletionSuspended { .. }));
-        runtime.lock().seen.memory.is_braked = is_braked;
+        let brake = is_braked.then(|| plan.why.clone());
+        let before = std::mem::replace(&mut runtime.lock().seen.memory.brake, brake.clone());
+        if before != brake {
+            // A user asks about the Node, and not about the brake.
+            let suspects = snapshot.suspects.iter();
+            suspects.for_each(|suspect| runtime.wake(Key::Node(suspect.node.name.clone())));
+        }
         plan
     }
 

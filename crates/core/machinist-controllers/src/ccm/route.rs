@@ -1,5 +1,6 @@
 //! Connects the routes with the work loop. The rules are in `machinist_plan::ccm::route`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -7,12 +8,12 @@ use machinist_core::{Answered, Call};
 use machinist_driver::{Driver, Routes};
 use machinist_instance::{AccountId, Error, Route, RouteSpec};
 use machinist_kube::ObjectKey;
-use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::names::NETWORK_UNAVAILABLE;
 use machinist_plan::ccm::route::{
     Action, CREATE_ROUTE, DELETE_ROUTE, LIST_ROUTES, NetworkCondition, RouteMemory, RoutedNode, Snapshot,
-    plan,
+    nodes_without_route, plan,
 };
+use machinist_plan::ccm::{Plan, Why};
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Stop};
 use serde_json::{Value, json};
@@ -55,8 +56,10 @@ impl Kind<Ccm> for RouteTables {
         })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+        let plan = plan(snapshot);
+        note_nodes(runtime, nodes_without_route(snapshot, &plan.why));
+        plan
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -96,6 +99,15 @@ impl Kind<Ccm> for RouteTables {
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None
     }
+}
+
+/// Stores why Nodes lack a route, and wakes the Nodes whose reason changed: a user asks about the
+/// Node.
+fn note_nodes(runtime: &Runtime, whys: BTreeMap<String, Why>) {
+    let before = std::mem::replace(&mut runtime.lock().seen.memory.unrouted, whys.clone());
+    let names = before.keys().chain(whys.keys());
+    let changed: BTreeSet<&String> = names.filter(|name| before.get(*name) != whys.get(*name)).collect();
+    changed.into_iter().for_each(|name| runtime.wake(Key::Node(name.clone())));
 }
 
 /// Returns the patch of one condition. Strategic merge keeps the other conditions of the Node.

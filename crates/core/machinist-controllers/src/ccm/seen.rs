@@ -86,7 +86,7 @@ impl Seen {
             ("machinist_ccm_tainted_nodes", self.nodes.by_index(UNINITIALIZED, YES).count()),
             ("machinist_ccm_nodes_not_ready", self.nodes.by_index(NOT_READY, YES).count()),
             ("machinist_ccm_nodes_missing", self.memory.suspects.len()),
-            ("machinist_ccm_deletion_brake", usize::from(self.memory.is_braked)),
+            ("machinist_ccm_deletion_brake", usize::from(self.memory.brake.is_some())),
             ("machinist_ccm_nodes_deleted_total", self.memory.removed_in_all),
             ("machinist_ccm_remembered_nodes", self.memory.answers.len()),
             ("machinist_ccm_remembered_services", self.memory.balancers.len()),

@@ -261,10 +261,25 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if is_writing && plan.why.reason == Reason::Settled {
         plan.why = Why::new(Reason::Writing("updating the Node from its instance"), Step::Nothing);
     }
+    if plan.why.reason == Reason::Settled && lacks_routes(&s.node) {
+        let next = Step::Expect("the route controller of the cluster creates the routes");
+        plan.why = Why::new(Reason::Awaiting(NO_ROUTES), next)
+            .since(s.node.network.as_ref().and_then(|it| it.since));
+    }
     plan.actions.splice(0..0, writes);
     plan
 }
 
+/// Whether the condition of a Node shows that its routes do not exist. With another reason, the
+/// condition is that of a network plugin.
+fn lacks_routes(node: &CloudNodeFacts) -> bool {
+    node.network.as_ref().is_some_and(|it| it.status == "True" && it.reason == NO_ROUTE_CREATED)
+}
+
+/// Reason of the condition NetworkUnavailable of a Node whose routes do not exist.
+const NO_ROUTE_CREATED: &str = "NoRouteCreated";
+/// The reason if only that condition shows the missing routes. The route controller knows more.
+pub const NO_ROUTES: &str = "waiting for the routes of the Node: its condition NetworkUnavailable is True with the reason NoRouteCreated";
 const OTHER_FINALIZERS: &str = "waiting for other clients to remove their finalizers";
 const OTHER_INITIALIZER: &str =
     "waiting for another program to initialize the Node: the cloud-node-controller is disabled here";

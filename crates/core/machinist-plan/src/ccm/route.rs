@@ -18,7 +18,7 @@ mod condition;
 mod desired;
 mod memory;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -216,13 +216,48 @@ fn failing(s: &Snapshot, differences: &Differences, retry_at: Timestamp) -> Why 
     let pending = pending.chain(differences.create.iter().map(|missing| Change::create(&missing.spec)));
     let failed: Vec<_> = pending.filter_map(|change| Some((s.memory.failed.get(&change)?, change))).collect();
     let Some((failure, change)) = failed.first() else { return Why::settled() };
-    let reason = CcmReason::RouteFailed {
-        change: change.to_string(),
-        message: failure.error.message.clone(),
-        failing: u32::try_from(failed.len()).unwrap_or(u32::MAX),
-    };
+    let failing = u32::try_from(failed.len()).unwrap_or(u32::MAX);
+    failed_change(change, failure, failing, retry_at)
+}
+
+fn failed_change(change: &Change, failure: &Failure, failing: u32, retry_at: Timestamp) -> Why {
+    let message = failure.error.message.clone();
+    let reason = CcmReason::RouteFailed { change: change.to_string(), message, failing };
     Why::new(reason, Step::Expect("the controller tries again"))
         .deadline(retry_at, Step::Expect("the controller tries again"))
+}
+
+/// Returns why Nodes lack a route, by the names of the Nodes. `why` is the reason of the decision
+/// about all routes.
+pub fn nodes_without_route(s: &Snapshot, why: &Why) -> BTreeMap<String, Why> {
+    if why.reason == Reason::Settled || !s.is_synced {
+        return BTreeMap::new();
+    }
+    let Some(listed) = s.memory.listed.as_ref().filter(|listed| listed.account == s.account.id) else {
+        // The first list is usually answered soon.
+        if matches!(why.reason, Reason::Calling(_)) {
+            return BTreeMap::new();
+        }
+        let routed = s.nodes.iter().filter(|routed| routed.recorded.ours().is_some());
+        let routed = routed.filter(|routed| !routed.node.pod_cidrs.is_empty());
+        return routed.map(|routed| (routed.node.name.clone(), why.clone())).collect();
+    };
+    let is_of_another_node = matches!(
+        why.reason,
+        Reason::Contract(CcmReason::RouteFailed { .. } | CcmReason::RouteDestinationTaken { .. })
+    );
+    let differences = desired::compare(&s.options, &s.nodes, &listed.table.routes);
+    let mut whys = BTreeMap::new();
+    for missing in &differences.create {
+        let change = Change::create(&missing.spec);
+        let failed = s.memory.failed.get(&change);
+        let own = failed.map(|failure| failed_change(&change, failure, 1, again_at(failure)));
+        let why = own.or_else(|| (!is_of_another_node).then(|| why.clone()));
+        whys.extend(why.map(|why| (missing.node.name.clone(), why)));
+    }
+    let impossible = differences.impossible.iter();
+    whys.extend(impossible.map(|impossible| (impossible.node.name.clone(), impossible.why())));
+    whys
 }
 
 /// Adds the conditions of the Nodes, and the Events.
@@ -256,13 +291,12 @@ fn with_reports(
             actions.extend(tell(None, EventText::warning(names::FAILED_TO_DELETE_ROUTE, message)));
         }
     }
-    for Impossible { node, destination } in &differences.impossible {
-        let reason =
-            CcmReason::RouteDestinationTaken { destination: destination.clone(), node: node.name.clone() };
-        let event = EventText::warning(names::FAILED_TO_CREATE_ROUTE, reason.to_string());
-        actions.extend(tell(Some(node), event));
+    for impossible in &differences.impossible {
+        let why = impossible.why();
+        let event = EventText::warning(names::FAILED_TO_CREATE_ROUTE, why.reason.to_string());
+        actions.extend(tell(Some(&impossible.node), event));
         if matches!(plan.why.reason, Reason::Settled) {
-            plan.why = Why::new(reason, Step::Fix("give each Node its own podCIDRs".to_owned()));
+            plan.why = why;
         }
     }
     let count = listed.table.routes.len();
@@ -279,6 +313,14 @@ fn with_reports(
     actions.append(&mut plan.actions);
     plan.actions = actions;
     plan
+}
+
+impl Impossible {
+    fn why(&self) -> Why {
+        let (destination, node) = (self.destination.clone(), self.node.name.clone());
+        let reason = CcmReason::RouteDestinationTaken { destination, node };
+        Why::new(reason, Step::Fix("give each Node its own podCIDRs".to_owned()))
+    }
 }
 
 /// Returns the conditions to write. A Node whose routes were not tried yet keeps its condition.

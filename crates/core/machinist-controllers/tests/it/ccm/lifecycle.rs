@@ -121,6 +121,8 @@ async fn no_node_is_deleted_when_many_servers_vanish() {
     assert!(!world.events("NodeDeletionSuspended").await.is_empty());
     let told = why(&process.inspector(), &Key::NodeRemoval);
     assert!(told.contains("no Node is deleted"), "{told}");
+    let told = why(&process.inspector(), &Key::Node(names[0].clone()));
+    assert!(told.contains("no Node is deleted"), "the Node names the brake: {told}");
 
     // A user releases the brake for an hour, as docs/src/ccm/troubleshooting.md says.
     let hour = Duration::from_secs(3600);

@@ -70,3 +70,25 @@ async fn a_failed_route_is_retried_without_an_event() {
     give_pods(&world, "a", "10.244.1.0/24").await;
     world.until("the route exists", async |w| routes(w) == ["10.244.1.0/24"]).await;
 }
+
+/// A user asks about the Node whose pods are not reached.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_its_route_says_so() {
+    let world = World::new();
+    let process = world.start();
+    let inspector = process.inspector();
+    world.nodes_with_servers(&["a"]).await;
+    world.standin.create_server(&NewServer::new(PROJECT, "b")).expect("a server");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    world.join("b").await;
+    give_pods(&world, "a", "10.244.1.0/24").await;
+    give_pods(&world, "b", "10.244.2.0/24").await;
+    let of = |name: &str| why(&inspector, &Key::Node(name.to_owned()));
+    world
+        .until("the Node names its route", async |_| {
+            of("b").starts_with("the cloud failed to create the route to 10.244.2.0/24 over hcloud://")
+        })
+        .await;
+    world.until("the other route exists", async |w| routes(w) == ["10.244.1.0/24"]).await;
+    world.until("the other Node is settled", async |_| of("a") == "up to date").await;
+}

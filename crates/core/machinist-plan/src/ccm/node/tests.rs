@@ -446,6 +446,20 @@ fn a_disabled_controller_leaves_its_part() {
     assert!(unready.plan().starts_with("why   up to date"), "{}", unready.plan());
 }
 
+/// Without a controller, the condition is the only trace of a missing route.
+#[test]
+fn a_node_names_its_missing_routes() {
+    let with = |status: &str, reason: &str| {
+        let ready = json!({"type": "Ready", "status": "True"});
+        let network = json!({"type": "NetworkUnavailable", "status": status, "reason": reason});
+        initialized().set("/status/conditions", json!([ready, network])).plan()
+    };
+    let missing = with("True", "NoRouteCreated");
+    assert!(missing.starts_with("why   waiting for the routes of the Node: "), "{missing}");
+    assert!(with("False", "RouteCreated").starts_with("why   up to date"));
+    assert!(with("True", "PluginIsDown").starts_with("why   up to date"), "another program's condition");
+}
+
 /// NC-13 to NC-15, NC-36, TN-18 to TN-20
 #[test]
 fn an_initialized_node_follows_its_instance() {

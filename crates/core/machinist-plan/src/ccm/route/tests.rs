@@ -413,3 +413,39 @@ fn routes_are_listed_from_time_to_time() {
     s.account.paused_until = Some(at(300));
     assert_eq!(calls(&s), Vec::<String>::new());
 }
+
+/// A user asks about one Node, and not about the routes.
+#[test]
+fn each_node_without_a_route_has_a_reason() {
+    let reasons = |s: &Snapshot| -> Vec<(String, String)> {
+        let whys = nodes_without_route(s, &plan(s).why);
+        whys.into_iter().map(|(node, why)| (node, why.reason.to_string())).collect()
+    };
+    assert_eq!(reasons(&cluster(&both())), []);
+    let mut failed = cluster(&[route("10.244.1.0/24", 1)]);
+    let spec = RouteSpec {
+        destination: "10.244.2.0/24".to_owned(),
+        instance: ProviderId::parse("sim://2").expect("not empty"),
+        addresses: Vec::new(),
+    };
+    failed.memory.take_create(&spec, answered(-1, Err(Error::new(ErrorKind::InvalidSpec, "not attached"))));
+    let expected = "the cloud failed to create the route to 10.244.2.0/24 over sim://2: not attached";
+    assert_eq!(reasons(&failed), [("n2".to_owned(), expected.to_owned())]);
+
+    let mut paused = cluster(&[route("10.244.1.0/24", 1)]);
+    paused.account.paused_until = Some(at(30));
+    let [(name, reason)] = &reasons(&paused)[..] else { panic!("{:?}", reasons(&paused)) };
+    assert_eq!(name, "n2");
+    assert!(reason.starts_with("the cloud throttles this account"), "{reason}");
+
+    let mut unproven = cluster(&both());
+    unproven.account.proof = Proof::Missing;
+    assert_eq!(reasons(&unproven), [], "their routes exist");
+    unproven.memory.listed = None;
+    assert_eq!(reasons(&unproven).len(), 2, "their routes are not known");
+
+    let taken = with_nodes(&both(), vec![node(1, &["10.244.1.0/24"]), node(3, &["10.244.1.0/24"])]);
+    let [(name, reason)] = &reasons(&taken)[..] else { panic!("{:?}", reasons(&taken)) };
+    assert_eq!(name, "n3");
+    assert!(reason.starts_with("Node n3 cannot have a route"), "{reason}");
+}

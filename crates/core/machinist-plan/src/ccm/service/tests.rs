@@ -643,12 +643,14 @@ fn a_limit_of_the_cloud_is_reported_at_the_service() {
     assert!(!paused(settled()).plan().contains("warning"), "nothing is to be done");
     let deleted = || settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     let planned = paused(deleted()).plan();
-    let expected = "warning DeleteLoadBalancerFailed: Error deleting load balancer: the cloud limits the rate";
+    let expected =
+        "warning DeleteLoadBalancerFailed: Error deleting load balancer: the cloud limits the rate";
     assert!(planned.contains(expected), "{planned}");
     let full_at = at(3500);
     let budget = machinist_instance::CallBudget { limit: 3600, remaining: 100, seen_at: at(0), full_at };
     let scarce = held_service().with(|s| s.account.budget = Some(budget)).plan();
-    let expected = "warning SyncLoadBalancerFailed: Error syncing load balancer: few calls of the account are";
+    let expected =
+        "warning SyncLoadBalancerFailed: Error syncing load balancer: few calls of the account are";
     assert!(scarce.contains(expected), "{scarce}");
 }
 
