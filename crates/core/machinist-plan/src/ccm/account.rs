@@ -165,14 +165,20 @@ impl Account {
     /// Returns a plan that waits, if the account may be a wrong one. The list of the account, which
     /// has its own key, gives the proof.
     pub(super) fn is_doubtful<A>(&self) -> Option<Plan<A>> {
-        let next = match self.proof {
-            Proof::Given => return None,
-            Proof::Unlisted => Step::Expect("the list of the account shows a server of a Node"),
-            Proof::Missing => {
-                Step::Fix("use a credential of the project with the servers of the Nodes".to_owned())
+        let why = match (self.proof, &self.list_failed) {
+            (Proof::Given, _) => return None,
+            // The account showed nothing yet, so nothing suggests that it is a wrong one.
+            (Proof::Unlisted, None) => calling(Call::LIST).since(self.list_since),
+            (Proof::Unlisted, Some(failure)) => {
+                let retry_at = plus(failure.ended, failure_wait(failure, FAILED_AGAIN));
+                failed(Call::LIST, &failure.error, failure.count, retry_at)
+            }
+            (Proof::Missing, _) => {
+                let next = "use a credential of the project with the servers of the Nodes";
+                Why::new(CcmReason::AccountUnproven, Step::Fix(next.to_owned()))
             }
         };
-        Some(Plan::idle(Why::new(CcmReason::AccountUnproven, next)))
+        Some(Plan::idle(why))
     }
 
     /// Whether calls work again after a failure that ended at `ended`.

@@ -27,7 +27,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call, Process, Step, plus};
 use machinist_instance::{
-    Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Ensured, Error, Ingress, Progress,
+    Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Ensured, Error, ErrorKind, Ingress, Progress,
 };
 
 use self::wanted::Wanted;
@@ -212,12 +212,32 @@ pub fn may_be_deleted(service: &ServiceFacts, options: &Options) -> bool {
 /// Service would be created a second time, and that of a deleted Service would look deleted.
 fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
     let mut plan: Plan<Action> = s.account.is_doubtful()?;
-    // Until the first list ends, there is no proof, and nothing to report.
-    if s.account.proof == Proof::Missing {
-        let message = format!("{}. Nothing is created or deleted.", plan.why.reason);
-        plan.actions.extend(tell(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
-    }
+    let event = match (s.account.proof, &s.account.list_failed) {
+        (Proof::Missing, _) => {
+            let message = format!("{}. Nothing is created or deleted.", plan.why.reason);
+            Some(EventText::warning(names::ACCOUNT_UNPROVEN, message))
+        }
+        (Proof::Unlisted, Some(failure)) if needs_a_user(failure.error.kind) => {
+            let event = if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
+            Some(event(&failure.error.message))
+        }
+        // Until the first list ends, there is no proof, and nothing to report.
+        (Proof::Unlisted, _) | (Proof::Given, _) => None,
+    };
+    plan.actions.extend(event.and_then(|event| tell(s, event)));
     Some(plan)
+}
+
+/// Whether a list fails until a user corrects the credential or the settings.
+fn needs_a_user(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Unsupported => true,
+        ErrorKind::Exhausted
+        | ErrorKind::Throttled { .. }
+        | ErrorKind::Unavailable
+        | ErrorKind::Ambiguous
+        | ErrorKind::Bug => false,
+    }
 }
 
 fn ensure(s: &Snapshot) -> Plan<Action> {
@@ -325,12 +345,23 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured) -> Plan<Action> {
     let is_writing = actions.iter().any(|action| matches!(action, Action::SetStatus(_)));
     let why = if is_writing {
         Why::new(Reason::Writing("updating the addresses in the status"), Step::Nothing)
+    } else if forwards_nothing(wanted, &ensured.balancer) {
+        let next = "give the Service a port with a protocol that the cloud supports; the Events of the Service \
+                    name the reason for each port";
+        Why::new(CcmReason::NoPorts, Step::Fix(next.to_owned()))
     } else if !wanted.has_backends {
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {
         Why::settled()
     };
     Plan::act_all(actions, why)
+}
+
+/// Whether the load balancer has none of the Service's ports, for example because the cloud does not
+/// support their protocol.
+fn forwards_nothing(wanted: &Wanted, balancer: &Balancer) -> bool {
+    let has_ports = !wanted.spec.listeners.is_empty() || !wanted.skipped.is_empty();
+    has_ports && !wanted.spec.listeners.iter().any(|listener| balancer.ports.contains(&listener.port))
 }
 
 /// Whether another program changed the load balancer since the last `ensure`.

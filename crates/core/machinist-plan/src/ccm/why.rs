@@ -135,6 +135,8 @@ pub enum CcmReason {
     },
     /// No Node is behind the load balancer.
     NoBackends,
+    /// The load balancer forwards no port of the Service.
+    NoPorts,
     /// The cluster has no Nodes, so no route is changed.
     NoNodes,
     /// The cloud is changing a route.
@@ -215,6 +217,7 @@ impl ContractReason for CcmReason {
             Self::NodeSelectorInvalid { .. } => "NodeSelectorInvalid",
             Self::BalancerWorking { .. } => "BalancerWorking",
             Self::NoBackends => "NoBackends",
+            Self::NoPorts => "NoPorts",
             Self::NoNodes => "NoNodes",
             Self::RouteWorking { .. } => "RouteWorking",
             Self::RouteFailed { .. } => "RouteFailed",
@@ -297,6 +300,7 @@ impl fmt::Display for CcmReason {
                 write!(f, "waiting for the cloud to change the load balancer: {change}")
             }
             Self::NoBackends => f.write_str("the load balancer has no Nodes"),
+            Self::NoPorts => f.write_str("the load balancer forwards no port of the Service"),
             Self::NoNodes => f.write_str("the cluster has no Nodes, so no route is changed"),
             Self::RouteWorking { change } => write!(f, "waiting for the cloud to change a route: {change}"),
             Self::RouteFailed { change, message, failing } => {

@@ -446,6 +446,40 @@ fn nothing_is_done_in_an_unproven_account() {
     }
 }
 
+/// A rejected token says nothing about the project, so the reason is the answer of the cloud.
+#[test]
+fn a_rejected_token_is_no_wrong_project() {
+    let rejected = |world: World| {
+        world.with(|s| {
+            let error = Error::new(ErrorKind::Denied, "unauthorized: the token is invalid");
+            s.account.proof = Proof::Unlisted;
+            s.account.list_failed = Some(Failure { error, ended: at(-1), count: 1 });
+        })
+    };
+    let planned = rejected(held_service()).plan();
+    let told = "warning SyncLoadBalancerFailed: Error syncing load balancer: unauthorized: the token is invalid";
+    assert!(planned.contains(told), "{planned}");
+    assert!(planned.contains("why   the cloud failed once to list the instances (denied): unauth"), "{planned}");
+    assert!(!planned.contains("project"), "{planned}");
+    let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+    let planned = rejected(deleted).plan();
+    assert!(planned.contains("warning DeleteLoadBalancerFailed: "), "{planned}");
+    let unlisted = held_service().with(|s| s.account.proof = Proof::Unlisted).plan();
+    assert!(!unlisted.contains("project"), "nothing was listed yet: {unlisted}");
+}
+
+/// The load balancer exists and has an address, and no connection works.
+#[test]
+fn a_service_without_a_usable_port_is_not_up_to_date() {
+    let without_ports = Ensured { balancer: Balancer { ports: Vec::new(), ..balancer() }, notes: Vec::new() };
+    let udp = held_service()
+        .set("/spec/ports/0/protocol", json!("UDP"))
+        .set("/status/loadBalancer/ingress", shown_status())
+        .ensured(-100, Ok(Progress::Done(without_ports)));
+    let planned = udp.plan();
+    assert!(planned.starts_with("why   the load balancer forwards no port of the Service; next: "), "{planned}");
+}
+
 /// TS-20
 #[test]
 fn a_failed_deletion_is_reported_and_retried() {

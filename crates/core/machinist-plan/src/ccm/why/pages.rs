@@ -85,6 +85,7 @@ rows! {
         C::BalancerWorking { change: "delete_load_balancer".into() },
     ];
     BALANCERS: R::Contract(C::NoBackends) => [C::NoBackends];
+    BALANCERS: R::Contract(C::NoPorts) => [C::NoPorts];
 
     ROUTES: R::Contract(C::NoNodes) => [C::NoNodes];
     ROUTES: R::Contract(C::RouteWorking { .. }) => [

@@ -36,6 +36,7 @@ fn examples() -> Vec<CcmReason> {
         R::BalancerWorking { change: text("attach_to_network") },
         R::AccountUnproven,
         R::NoBackends,
+        R::NoPorts,
         R::NoNodes,
         R::RouteWorking { change: text("add_route") },
         R::RouteFailed { change: text("create the route"), message: text("locked"), failing: 2 },
@@ -69,6 +70,7 @@ fn examples() -> Vec<CcmReason> {
             | R::NodeSelectorInvalid { .. }
             | R::BalancerWorking { .. }
             | R::NoBackends
+            | R::NoPorts
             | R::NoNodes
             | R::RouteWorking { .. }
             | R::RouteFailed { .. }
