@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -129,7 +129,13 @@ impl Provider for HcloudProvider {
             cloud_clock: CloudClock::default(),
             now: self.now.clone(),
         };
-        Ok(Arc::new(Account { client, options: self.options.clone(), network: OnceCell::new() }))
+        Ok(Arc::new(Account {
+            client,
+            options: self.options.clone(),
+            network: OnceCell::new(),
+            has_network: OnceCell::new(),
+            missing_network: Mutex::default(),
+        }))
     }
 }
 
@@ -145,6 +151,10 @@ pub(crate) struct Account {
     pub(crate) options: Arc<HcloudOptions>,
     /// The id of the configured network. The id of a network never changes.
     network: OnceCell<i64>,
+    /// Set once the configured network was seen.
+    has_network: OnceCell<()>,
+    /// Why the configured network cannot be used.
+    missing_network: Mutex<Option<String>>,
 }
 
 impl Driver for Account {
@@ -168,6 +178,10 @@ impl Driver for Account {
         self.client.cloud_clock.skew()
     }
 
+    fn misconfigured(&self) -> Option<String> {
+        self.missing_network.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn budget(&self) -> Option<CallBudget> {
         self.client.traffic.budget(&self.client.account)
     }
@@ -183,14 +197,32 @@ impl Account {
         let find = async || {
             let found: Vec<Id> =
                 self.client.list(&Call::list("/networks").with("name", configured), "networks").await?;
-            found.first().map(|network| network.id).ok_or_else(|| {
-                let text = format!(
-                    "HCLOUD_NETWORK: expected the name or id of a network, but {configured:?} does not exist"
-                );
-                Failure::new(ErrorKind::InvalidSpec, text)
-            })
+            found.first().map(|network| network.id).ok_or_else(|| no_network(configured))
         };
         self.network.get_or_try_init(find).await.copied().map(Some)
+    }
+
+    /// Notes whether a network exists that is configured by its id. Servers that are attached to it
+    /// show it without a call.
+    async fn check_network(&self, servers: &[Server]) {
+        let Some(id) = self.options.network.as_ref().and_then(|configured| configured.parse().ok()) else {
+            return;
+        };
+        let is_attached = |server: &Server| server.private_net.iter().any(|net| net.network == id);
+        let check = async || {
+            if servers.iter().any(is_attached) {
+                return Ok(());
+            }
+            let found: Option<Id> = self.client.find(Call::get("/networks/-", id), "network").await?;
+            found.map(drop).ok_or_else(|| no_network(&id.to_string()))
+        };
+        let missing = match self.has_network.get_or_try_init(check).await {
+            Ok(()) => None,
+            Err(failure) if failure.error.kind == ErrorKind::InvalidSpec => Some(failure.error.message),
+            // Without an answer, the last one stays.
+            Err(_) => return,
+        };
+        *self.missing_network.lock().unwrap_or_else(PoisonError::into_inner) = missing;
     }
 
     async fn view(&self) -> Result<View, Error> {
@@ -306,7 +338,11 @@ impl Instances for Account {
             }
             Scope::Visible => request::all(),
         };
-        self.servers(call).await?.into_iter().map(|server| reply::instance(view, server)).collect()
+        let servers = self.servers(call).await?;
+        if matches!(scope, Scope::Visible) {
+            self.check_network(&servers).await;
+        }
+        servers.into_iter().map(|server| reply::instance(view, server)).collect()
     }
 
     async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
@@ -359,6 +395,12 @@ impl Instances for Account {
         self.client.call(request::power_off(id::server(id)?)).await?;
         Ok(())
     }
+}
+
+fn no_network(configured: &str) -> Failure {
+    let text =
+        format!("HCLOUD_NETWORK: expected the name or id of a network, but {configured:?} does not exist");
+    Failure::new(ErrorKind::InvalidSpec, text)
 }
 
 /// Whether the name of the new server is taken. The cloud reports other unique fields with the same

@@ -32,11 +32,16 @@ impl Kind<Ccm> for AccountLists {
             node.provider_id().is_some_and(|id| matches!(provider.parse_id(id), RecordedId::Ours(_)))
         };
         let listed = opened.as_ref().and_then(|opened| opened.account.sightings());
+        // Without Nodes, the list only checks the credential and the settings.
+        let has_nodes = world.seen.nodes.iter().any(|(_, node)| records_ours(&node.facts));
+        let checked = world.seen.memory.account.checked.as_ref().filter(|_| !has_nodes);
+        let checked =
+            checked.filter(|(account, _)| opened.as_ref().is_some_and(|opened| opened.account() == account));
         Observed::Ready(Snapshot {
             now: runtime.now(),
             account: cloud::account(runtime, world, opened.as_ref()),
-            listed: listed.map(|listed| listed.ended),
-            has_nodes: world.seen.nodes.iter().any(|(_, node)| records_ours(&node.facts)),
+            listed: listed.map(|listed| listed.ended).max(checked.map(|(_, ended)| *ended)),
+            misconfigured: opened.as_ref().and_then(|opened| opened.driver.misconfigured()),
             status_period: runtime.tools.options.nodes.status_period,
             told: world.seen.memory.told(memory::ACCOUNT),
         })
@@ -44,6 +49,10 @@ impl Kind<Ccm> for AccountLists {
 
     fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
         wake_proven(runtime, snapshot.account.proof);
+        let memory = &mut runtime.lock().seen.memory.account;
+        // No call can be made, so no answer of the cloud shows it.
+        memory.opens_none = snapshot.account.id.is_none();
+        memory.misconfigured.clone_from(&snapshot.misconfigured);
         plan(snapshot)
     }
 
@@ -116,6 +125,13 @@ impl Witness {
             (Ok(instances), Some(account)) => {
                 seen.memory.account.list_failed = None;
                 seen.memory.account.listed = Some(ended);
+                seen.memory.account.checked = Some((account.id().clone(), ended));
+                // A server gets its private addresses late, so a Node that registers soon needs a
+                // younger list.
+                if seen.nodes.iter().next().is_none() {
+                    self.runtime.wake(Key::Account);
+                    return;
+                }
                 seen.memory.first_uninitialized = None;
                 let before = account.sightings();
                 account.share(Sightings::new(started, ended, instances));

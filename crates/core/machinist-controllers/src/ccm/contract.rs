@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use machinist_instance::ErrorKind;
 use machinist_kube::ObjectKey;
 use machinist_plan::ccm::CcmReason;
 use machinist_plan::facts::{CloudNodeFacts, MachineFacts, ServiceFacts};
@@ -90,8 +91,18 @@ impl Contract for Ccm {
     }
 
     fn unready(seen: &Seen) -> Option<String> {
-        let denied = seen.memory.account.denied.as_ref()?;
-        Some(format!("the cloud rejects the credential: {denied}"))
+        let account = &seen.memory.account;
+        if account.opens_none {
+            return Some(CcmReason::NoAccount.to_string());
+        }
+        if let Some(denied) = &account.denied {
+            return Some(format!("the cloud rejects the credential: {denied}"));
+        }
+        // A list has no spec of a user, so the settings of the program are wrong.
+        let lists = [&account.list_failed, &seen.memory.routes.list_failed].into_iter().flatten();
+        let failed = lists.map(|failure| &failure.error).find(|error| error.kind == ErrorKind::InvalidSpec);
+        let wrong = failed.map(|error| &error.message).or(account.misconfigured.as_ref())?;
+        Some(format!("the settings of the program are wrong: {wrong}"))
     }
 
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Key> {

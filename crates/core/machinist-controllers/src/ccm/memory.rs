@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_core::{Answered, Answers};
-use machinist_instance::{BalancerKey, Error, ErrorKind, Power};
+use machinist_instance::{AccountId, BalancerKey, Error, ErrorKind, Power};
 use machinist_plan::ccm::Why;
 use machinist_plan::ccm::account::Failure;
 use machinist_plan::ccm::backends::Backends;
@@ -104,10 +104,16 @@ pub(crate) struct AccountMemory {
     pub list_failed: Option<Failure>,
     /// When the last successful list was answered.
     pub listed: Option<Timestamp>,
+    /// The account of the last successful list, and its end.
+    pub checked: Option<(AccountId, Timestamp)>,
     /// Start of the first successful call after the last failed one.
     pub works_since: Option<Timestamp>,
     /// The message of the cloud, if it rejected the credential in the last call.
     pub denied: Option<String>,
+    /// Whether the credential opened no account at the last decision about the account.
+    pub opens_none: bool,
+    /// The setting that does not fit the account, as the last list showed.
+    pub misconfigured: Option<String>,
     /// Whether the account was known to be that of the Nodes at the last decision about it.
     pub was_proven: bool,
 }

@@ -1,7 +1,8 @@
 //! The account of the cloud: its state for all planners, and the periodic list of its instances.
 //!
 //! One list serves all Nodes: the addresses and labels of every Node follow it, and it proves which
-//! account the credential opens. A Node never asks for its own periodic lookup.
+//! account the credential opens. A Node never asks for its own periodic lookup. Without Nodes, the
+//! list still shows whether the credential and the settings work.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -81,8 +82,8 @@ pub struct Snapshot {
     pub account: Account,
     /// When the last successful list was answered.
     pub listed: Option<Timestamp>,
-    /// Whether the cluster has a Node with an instance of this cloud.
-    pub has_nodes: bool,
+    /// The setting that does not fit the account, as the last list showed.
+    pub misconfigured: Option<String>,
     /// `--node-status-update-frequency`
     pub status_period: Duration,
     /// Events that were emitted about the account.
@@ -91,8 +92,8 @@ pub struct Snapshot {
 
 impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, account, listed, has_nodes, status_period: _, told } = self;
-        (account, listed, has_nodes, told).hash(state);
+        let Self { now: _, account, listed, misconfigured, status_period: _, told } = self;
+        (account, listed, misconfigured, told).hash(state);
     }
 }
 
@@ -112,24 +113,46 @@ const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::fr
 /// Decides whether the account is listed.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     let mut plan = list(s);
-    let denied = s.account.list_failed.as_ref().filter(|failure| failure.error.kind == ErrorKind::Denied);
-    if let Some(failure) = denied {
-        let message = format!(
-            "The cloud rejects the credential: {}. Nothing is created or deleted. Renew the credential.",
-            failure.error.message
-        );
-        let event = s.told.if_due(EventText::warning(names::CREDENTIAL_DENIED, message), s.now);
-        plan.actions.splice(0..0, event.map(Action::Tell));
-    }
+    let event = match (&s.account.list_failed, &s.misconfigured) {
+        (Some(failure), _) => failure_event(&failure.error),
+        (None, Some(message)) => Some(settings_event(message)),
+        (None, None) => None,
+    };
+    let event = event.and_then(|event| s.told.if_due(event, s.now));
+    plan.actions.splice(0..0, event.map(Action::Tell));
     plan
+}
+
+/// Returns the Event about a list that fails until a user acts.
+fn failure_event(error: &Error) -> Option<EventText> {
+    let message = &error.message;
+    match error.kind {
+        ErrorKind::Denied => {
+            let text = format!(
+                "The cloud rejects the credential: {message}. Nothing is created or deleted. Renew the \
+                 credential."
+            );
+            Some(EventText::warning(names::CREDENTIAL_DENIED, text))
+        }
+        // A list has no spec, so the settings of the program are wrong.
+        ErrorKind::InvalidSpec => Some(settings_event(message)),
+        ErrorKind::Exhausted
+        | ErrorKind::Throttled { .. }
+        | ErrorKind::Unavailable
+        | ErrorKind::Ambiguous
+        | ErrorKind::Unsupported
+        | ErrorKind::Bug => None,
+    }
+}
+
+fn settings_event(message: &str) -> EventText {
+    let text = format!("The settings of the program are wrong: {message}. Correct them.");
+    EventText::warning(names::SETTINGS_INVALID, text)
 }
 
 fn list(s: &Snapshot) -> Plan<Action> {
     if let Some(since) = s.account.list_since {
         return Plan::idle(calling(Call::LIST).since(since));
-    }
-    if !s.has_nodes {
-        return Plan::idle(Why::settled());
     }
     let due_at = match (&s.account.list_failed, s.listed) {
         (Some(failure), _) => plus(failure.ended, failure_wait(failure, FAILED_AGAIN)),

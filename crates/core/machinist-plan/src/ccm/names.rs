@@ -77,6 +77,8 @@ pub const DELETING_NODE_FAILED: &str = "DeletingNodeFailed";
 pub const NODE_DELETION_SUSPENDED: &str = "NodeDeletionSuspended";
 /// Event: an instance is missing, but the credential may belong to another account.
 pub const ACCOUNT_UNPROVEN: &str = "CloudAccountUnproven";
+/// Event: the settings of the program do not fit the account, for example an unknown network.
+pub const SETTINGS_INVALID: &str = "CloudSettingsInvalid";
 /// Event: the cloud rejects the credential.
 pub const CREDENTIAL_DENIED: &str = "CloudCredentialDenied";
 

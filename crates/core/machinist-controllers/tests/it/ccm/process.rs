@@ -48,6 +48,50 @@ async fn a_process_with_a_rejected_token_starts_and_waits() {
         .await;
 }
 
+/// A platform engineer reads `/readyz` before the first Node exists.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_token_is_seen_without_nodes() {
+    let world = World::new();
+    world.set_token(2, "revoked");
+    let process = world.start();
+    let inspector = process.inspector();
+    world
+        .until("the process says that the token is rejected", async |_| {
+            inspector.not_ready().is_some_and(|told| told.contains("unauthorized"))
+        })
+        .await;
+    world.set_token(3, "two\nlines");
+    world
+        .until("the process says that the token is no token", async |_| {
+            inspector.not_ready().is_some_and(|told| told.contains("cannot be used"))
+        })
+        .await;
+    world.set_token(4, TOKEN);
+    let renewed = tokio::time::Instant::now();
+    world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
+    assert!(renewed.elapsed() < Duration::from_secs(5), "a new token is tried at once");
+}
+
+/// A network that does not exist is a setting that a user must correct.
+#[tokio::test(start_paused = true)]
+async fn an_unknown_network_makes_the_process_not_ready() {
+    let world = World::new();
+    let unknown = Arc::new(world.provider(Some(1)));
+    let process = world.start_with(|options| options.provider = unknown);
+    let inspector = process.inspector();
+    let expected = "the settings of the program are wrong: HCLOUD_NETWORK: expected the name or id of a network";
+    world
+        .until("the process names the variable", async |_| {
+            inspector.not_ready().is_some_and(|told| told.starts_with(expected))
+        })
+        .await;
+    world.until("the Event is written", async |w| w.events("CloudSettingsInvalid").await.len() == 1).await;
+    let mut state = world.standin.dump();
+    state.networks.insert(1, Network { id: 1, name: "late".to_owned(), ..network() });
+    world.standin.load(state).expect("in memory");
+    world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
+}
+
 /// S4-19: the two controllers of Nodes.
 #[tokio::test(start_paused = true)]
 async fn the_process_counts_its_controllers() {

@@ -11,7 +11,7 @@ fn snapshot() -> Snapshot {
         now: at(0),
         account: Account { id: Some(AccountId::of([&b"sim"[..]])), ..Account::default() },
         listed: Some(at(-100)),
-        has_nodes: true,
+        misconfigured: None,
         status_period: Duration::from_secs(300),
         told: Arc::default(),
     }
@@ -28,7 +28,6 @@ fn the_account_is_listed_once_per_period() {
     let due = |listed| Snapshot { listed, ..snapshot() };
     assert!(plan(&due(Some(at(-300)))).to_string().starts_with("do    driver: list\n"));
     assert!(plan(&due(None)).to_string().starts_with("do    driver: list\n"));
-    assert!(plan(&Snapshot { has_nodes: false, ..due(None) }).actions.is_empty());
     let flying = Account { list_since: Some(at(-1)), ..snapshot().account };
     assert!(plan(&Snapshot { account: flying, ..due(None) }).actions.is_empty());
     let paused = Account { paused_until: Some(at(9)), ..snapshot().account };
@@ -53,4 +52,23 @@ fn a_rejected_credential_is_reported_once() {
     let mut told = Told::default();
     told.note(event, s.now);
     assert!(plan(&Snapshot { told: Arc::new(told), ..s }).actions.is_empty());
+}
+
+/// A network that does not exist is a wrong setting, by its name as by its id.
+#[test]
+fn a_wrong_setting_is_reported_once() {
+    let failed = Account { list_failed: failed(ErrorKind::InvalidSpec, 1), ..snapshot().account };
+    for s in [
+        Snapshot { misconfigured: Some("no".to_owned()), ..snapshot() },
+        Snapshot { account: failed, ..snapshot() },
+    ] {
+        let planned = plan(&s);
+        let [Action::Tell(event)] = &planned.actions[..] else { panic!("one Event is planned: {planned}") };
+        let expected =
+            "warning CloudSettingsInvalid: The settings of the program are wrong: no. Correct them.";
+        assert_eq!(event.to_string(), expected);
+        let mut told = Told::default();
+        told.note(event, s.now);
+        assert!(plan(&Snapshot { told: Arc::new(told), ..s }).actions.is_empty());
+    }
 }

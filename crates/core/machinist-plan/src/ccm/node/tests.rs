@@ -222,7 +222,8 @@ fn a_node_is_not_initialised_by_name_in_an_unproven_account() {
         found.with(|s| s.account.proof = proof).plan()
     };
     assert!(by_name(Proof::Given).contains("provider id sim://1"));
-    assert!(by_name(Proof::Unlisted).starts_with("why   the account shows no server of any Node"));
+    let unlisted = by_name(Proof::Unlisted);
+    assert!(unlisted.starts_with("why   waiting for the cloud to list the instances"), "{unlisted}");
     let missing = by_name(Proof::Missing);
     assert!(missing.starts_with("do    warning CloudAccountUnproven: "), "{missing}");
     assert!(!missing.contains("node: ") && !missing.contains("driver: "), "{missing}");

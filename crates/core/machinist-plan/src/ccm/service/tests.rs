@@ -459,7 +459,10 @@ fn a_rejected_token_is_no_wrong_project() {
     let planned = rejected(held_service()).plan();
     let told = "warning SyncLoadBalancerFailed: Error syncing load balancer: unauthorized: the token is invalid";
     assert!(planned.contains(told), "{planned}");
-    assert!(planned.contains("why   the cloud failed once to list the instances (denied): unauth"), "{planned}");
+    assert!(
+        planned.contains("why   the cloud failed once to list the instances of the account (denied): unau"),
+        "{planned}"
+    );
     assert!(!planned.contains("project"), "{planned}");
     let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     let planned = rejected(deleted).plan();
