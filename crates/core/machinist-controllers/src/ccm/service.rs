@@ -15,7 +15,7 @@ use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::names::BALANCER_FINALIZER;
 use machinist_plan::ccm::service::{
     Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, Served, Snapshot, ingress_entry,
-    may_be_deleted, wants_balancer,
+    may_be_deleted, shape, wants_balancer,
 };
 use machinist_plan::facts::ServiceFacts;
 use machinist_runtime::{Kind, Observed, Opened, Stop, refresh};
@@ -182,7 +182,9 @@ fn delete(runtime: &Arc<Runtime>, s: &Snapshot, which: BalancerRef) -> Result<()
     let options = runtime.tools.options.services.clone();
     // A Service that wants a load balancer again keeps it.
     let is_wanted = move |service: &ServiceFacts| may_be_deleted(service, &options);
-    let remember = |answers: &mut BalancerAnswers, answered: Answered<Progress<BalancerDeletion>>| {
+    let shape = shape(&s.service);
+    let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<BalancerDeletion>>| {
+        answers.deleted_shape = Some(shape);
         answers.take_delete(answered);
     };
     start(runtime, s, DELETE_BALANCER, is_wanted, remember, |driver| async move {

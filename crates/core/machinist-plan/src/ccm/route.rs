@@ -151,7 +151,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
     }
     if let Some(failure) = &s.memory.list_failed {
         let again_at = again_at(failure);
-        if s.now < again_at {
+        if s.now < again_at && !s.account.has_recovered_since(failure.ended) {
             return Plan::until(again_at, failed_call(LIST_ROUTES, failure, again_at));
         }
     }
@@ -177,7 +177,7 @@ fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> 
     for (change, next) in deletions.chain(creations) {
         if let Some(failure) = s.memory.failed.get(&change) {
             let again_at = again_at(failure);
-            if s.now < again_at {
+            if s.now < again_at && !s.account.has_recovered_since(failure.ended) {
                 first_retry = Some(first_retry.map_or(again_at, |first| first.min(again_at)));
                 continue;
             }

@@ -240,6 +240,11 @@ fn needs_a_user(kind: ErrorKind) -> bool {
     }
 }
 
+/// Returns a fingerprint of everything that a user can change to have a failed deletion tried again.
+pub fn shape(service: &ServiceFacts) -> u64 {
+    wanted::fingerprint(&(service.spec_fingerprint, &service.annotations))
+}
+
 fn ensure(s: &Snapshot) -> Plan<Action> {
     if !s.service.has_finalizer {
         let why = Why::new(
@@ -396,6 +401,8 @@ fn delete(s: &Snapshot) -> Plan<Action> {
         }
         Ok(Progress::Done(ended @ BalancerDeletion::Retained)) => release(s, *ended),
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| call_delete(s)),
+        // A change of the Service may remove the cause.
+        Err(_) if s.answers.deleted_shape.is_some_and(|before| before != shape(&s.service)) => call_delete(s),
         Err(error) => {
             let event = deletion_failed_event(&error.message);
             failed(s, DELETE_BALANCER, error, last.ended, event).unwrap_or_else(|| call_delete(s))
@@ -448,7 +455,13 @@ fn second_look(
     again: fn(&Snapshot) -> Plan<Action>,
 ) -> Option<Plan<Action>> {
     let is_absent = last.answer == Ok(Progress::Done(BalancerDeletion::Absent));
-    let counts_from = absence_counts_from(s).max(if is_absent { others_until(s) } else { Timestamp::MIN });
+    let counts_from = match is_absent {
+        true => absence_counts_from(s, Past::Unknown).max(others_until(s)),
+        // The status shows that the creation ended before, so an earlier process had no further one
+        // to make.
+        false if !s.service.ingress().is_empty() => absence_counts_from(s, Past::Created),
+        false => absence_counts_from(s, Past::Unknown),
+    };
     if counts_from <= last.started {
         return None;
     }
@@ -478,14 +491,23 @@ const EARLIER_CALLS: &str = "waiting until no earlier call can create the load b
 /// A request without an answer may still take effect, and so may those of an earlier process, about
 /// which this one knows nothing. Without this wait, such a load balancer would stay for ever,
 /// because its Service does not exist any more.
-fn absence_counts_from(s: &Snapshot) -> Timestamp {
+fn absence_counts_from(s: &Snapshot, past: Past) -> Timestamp {
     let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
     let late = call_bound.saturating_add(visible_within);
-    let has_known_past = s.process.saw_the_birth_of(s.service.created);
+    let has_known_past = past == Past::Created || s.process.saw_the_birth_of(s.service.created);
     let by_others = (!has_known_past).then(|| plus(s.process.acting_since(), late));
     let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
     let unknown = s.answers.unsure_at.map(|ended| plus(ended, late));
     [by_others, by_us, unknown].into_iter().flatten().max().unwrap_or(Timestamp::MIN)
+}
+
+/// The calls of earlier processes for one Service.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Past {
+    /// A call of them may still create the load balancer.
+    Unknown,
+    /// They had created the load balancer that was deleted now.
+    Created,
 }
 
 fn call_delete(s: &Snapshot) -> Plan<Action> {

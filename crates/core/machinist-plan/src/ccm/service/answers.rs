@@ -22,9 +22,12 @@ pub struct BalancerAnswers {
     pub delete: Option<Answered<Progress<BalancerDeletion>>>,
     /// The last answer to the comparison of a dry run: the changes that `ensure` would make.
     pub foreseen: Option<(Inputs, String)>,
-    /// End of the last `ensure` that had an outcome. Lists may not show its load balancer yet.
+    /// Fingerprint of the Service for which the last `delete` began ([`super::shape`]).
+    pub deleted_shape: Option<u64>,
+    /// End of the last `ensure` that had an outcome or was refused. Lists may not show its load
+    /// balancer yet.
     pub ensured_at: Option<Timestamp>,
-    /// End of the last `ensure` that failed. The cloud may still carry it out.
+    /// End of the last `ensure` without a clear answer. The cloud may still carry it out.
     pub unsure_at: Option<Timestamp>,
     /// Start of the first of several calls that all answered `Working`.
     pub working_since: Option<Timestamp>,
@@ -54,12 +57,17 @@ pub struct ListedBalancer {
 impl BalancerAnswers {
     /// Stores an answer to `ensure`.
     pub fn take_ensure(&mut self, inputs: Inputs, answered: Answered<Progress<Ensured>>) {
+        // The wait after a failure belongs to the inputs that failed.
+        if self.ensure.as_ref().is_some_and(|(before, _)| *before != inputs) {
+            self.failures = 0;
+        }
         self.count(&answered);
         if matches!(answered.answer, Ok(Progress::Done(_))) {
             self.replaced = self.done.replace(inputs).filter(|before| *before != inputs);
         }
         match &answered.answer {
             Ok(_) => self.ensured_at = Some(answered.ended),
+            Err(error) if is_refusal(error.kind) => self.ensured_at = Some(answered.ended),
             Err(_) => self.unsure_at = Some(answered.ended),
         }
         self.delete = None;
@@ -91,5 +99,18 @@ impl BalancerAnswers {
             Err(error) if matches!(error.kind, ErrorKind::Throttled { retry_after: Some(_) }) => {}
             Err(_) => self.failures = self.failures.saturating_add(1),
         }
+    }
+}
+
+/// Whether the cloud answered with a refusal. Then no request of the call is left that could create
+/// the load balancer later.
+fn is_refusal(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::InvalidSpec
+        | ErrorKind::Denied
+        | ErrorKind::Exhausted
+        | ErrorKind::Throttled { .. }
+        | ErrorKind::Unsupported => true,
+        ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Bug => false,
     }
 }

@@ -421,9 +421,44 @@ fn an_absence_counts_when_no_call_can_create_it() {
     assert!(!releases(unsure()));
     assert!(releases(unsure().deleted(40, gone()).later(40)));
 
+    // The cloud refused the creation, so only the time until lists show an earlier one is left.
+    let refused = || Err(Error::new(ErrorKind::InvalidSpec, "location: no"));
+    let corrected = || deleting().ensured(-11, refused()).deleted(-1, gone());
+    assert!(releases(corrected()));
+    let both = deleting().ensured(-30, lost()).ensured(-20, refused()).deleted(-1, gone());
+    assert!(!releases(both), "an earlier call has no answer yet");
+
     let just_made = || deleting().ensured(-5, Ok(Progress::Working("create".to_owned()))).deleted(-1, gone());
     assert!(!releases(just_made()));
     assert!(releases(just_made().deleted(5, gone()).later(5)));
+}
+
+/// The load balancer was created long ago, as its status shows.
+#[test]
+fn a_restart_does_not_delay_a_usual_deletion() {
+    let deleting = |ended| {
+        held_service()
+            .set("/metadata/deletionTimestamp", json!(at(-1).to_string()))
+            .set("/status/loadBalancer/ingress", shown_status())
+            .with(|s| s.process = process(-5))
+            .deleted(-1, Ok(Progress::Done(ended)))
+    };
+    let planned = deleting(BalancerDeletion::Gone).plan();
+    assert!(planned.contains("do    service: remove finalizer"), "{planned}");
+    let planned = deleting(BalancerDeletion::Absent).plan();
+    assert!(planned.contains(&format!("wait  until {}\n", at(65))), "nothing was deleted: {planned}");
+}
+
+/// A user corrects the Service or its load balancer after a refusal.
+#[test]
+fn a_changed_service_is_deleted_at_once() {
+    let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-9).to_string()));
+    let refused = deleted.deleted(-1, Err(Error::new(ErrorKind::InvalidSpec, "no label")));
+    let before = shape(&refused.snapshot().service);
+    let refused = refused.with(|s| s.answers.deleted_shape = Some(before));
+    assert!(!refused.plan().contains("driver: delete"), "{}", refused.plan());
+    let changed = refused.set("/metadata/annotations", json!({"balancer.sim/name": "edge"}));
+    assert!(changed.plan().contains("driver: delete balancer 0a-1b"), "{}", changed.plan());
 }
 
 /// In the account of another project, a second load balancer would be created, and the first one
@@ -701,6 +736,8 @@ fn failures_are_retried_less_and_less_often() {
     }
     let fixed = world.set("/metadata/annotations", json!({"balancer.sim/location": "here"}));
     assert!(fixed.plan().contains("driver: ensure"), "a change of the Service may fix it");
+    let again = fixed.ensured(0, Err(Error::new(ErrorKind::Exhausted, "no")));
+    assert!(again.plan().contains(&format!("wait  until {}", at(5))), "a new cause: {}", again.plan());
     let told =
         held_service().ensured(0, Err(Error::new(ErrorKind::InvalidSpec, "balancer.sim/type: no"))).told();
     assert!(!told.plan().contains("warning"), "the Event is not repeated at once");

@@ -89,7 +89,7 @@ fn selector_text(s: &Snapshot) -> Option<&String> {
     s.service.annotations.get(&format!("{}{NODE_SELECTOR}", s.options.prefix))
 }
 
-fn fingerprint(value: &impl Hash) -> u64 {
+pub(super) fn fingerprint(value: &impl Hash) -> u64 {
     let mut hash = FnvHasher::default();
     value.hash(&mut hash);
     hash.finish()
