@@ -19,6 +19,7 @@ mod answers;
 mod status;
 mod wanted;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -218,7 +219,8 @@ fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
             Some(EventText::warning(names::ACCOUNT_UNPROVEN, message))
         }
         (Proof::Unlisted, Some(failure)) if needs_a_user(failure.error.kind) => {
-            let event = if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
+            let event =
+                if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
             Some(event(&failure.error.message))
         }
         // Until the first list ends, there is no proof, and nothing to report.
@@ -265,12 +267,12 @@ fn ensure(s: &Snapshot) -> Plan<Action> {
         }
     };
     let mut plan = ensured(s, &wanted);
-    let skipped = wanted.skipped.iter().map(|text| EventText::warning(names::PORT_SKIPPED, text.clone()));
+    let skipped = joined(&wanted.skipped).map(|text| EventText::warning(names::PORT_SKIPPED, text));
     let none = (!wanted.has_backends).then(|| {
         let message = "There are no available Nodes for the load balancer";
         EventText::warning(names::UNAVAILABLE_BALANCER, message)
     });
-    let events: Vec<Action> = skipped.chain(none).filter_map(|event| tell(s, event)).collect();
+    let events: Vec<Action> = skipped.into_iter().chain(none).filter_map(|event| tell(s, event)).collect();
     plan.actions.splice(0..0, events);
     plan
 }
@@ -293,11 +295,13 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
         // A change of the Service or its Nodes may remove the cause.
         Err(_) if !is_same => call_ensure(s, wanted),
         Err(error) => {
-            let only_nodes_differ = s.answers.done.is_some_and(|done| done.shape == wanted.inputs.shape);
+            let now = wanted.inputs;
+            let only_nodes_differ =
+                s.answers.done.is_some_and(|done| done.shape == now.shape && done.targets != now.targets);
             let event = match only_nodes_differ {
                 true => EventText::warning(
                     names::UPDATE_BALANCER_FAILED,
-                    format!("Error updating load balancer with new Nodes: {}", error.message),
+                    format!("Error changing the Nodes behind the load balancer: {}", error.message),
                 ),
                 false => failed_event(&error.message),
             };
@@ -334,14 +338,20 @@ const ENDS_OF_ENSURE: [&str; 2] = [names::ENSURED_BALANCER, names::UPDATED_BALAN
 fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured) -> Plan<Action> {
     let mut actions: Vec<Action> =
         status::needed(&s.service, &ensured.balancer.ingress).map(Action::SetStatus).into_iter().collect();
+    // An object has one Event of each reason, so that the last of several would hide the others.
+    let mut notes: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for note in &ensured.notes {
-        actions.extend(tell(s, EventText::warning(note.reason, note.message.clone())));
+        notes.entry(note.reason).or_default().push(note.message.clone());
+    }
+    for (reason, messages) in notes {
+        let event = joined(&messages).map(|message| EventText::warning(reason, message));
+        actions.extend(event.and_then(|event| tell(s, event)));
     }
     if s.told.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
         let event = match s.answers.replaced {
             // Until the Service shows an address, its load balancer is new to its users.
             Some(before) if before.shape == wanted.inputs.shape && !s.service.ingress().is_empty() => {
-                EventText::normal(names::UPDATED_BALANCER, "Updated load balancer with new Nodes")
+                EventText::normal(names::UPDATED_BALANCER, "Changed the Nodes behind the load balancer")
             }
             Some(_) | None => EventText::normal(names::ENSURED_BALANCER, "Ensured load balancer"),
         };
@@ -361,6 +371,20 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured) -> Plan<Action> {
     };
     Plan::act_all(actions, why)
 }
+
+/// Joins the messages of one Event. Of many messages, it has the first ones and the number of the
+/// others.
+fn joined(messages: &[String]) -> Option<String> {
+    let first = messages.get(..MOST_MESSAGES).unwrap_or(messages);
+    let more = match messages.len().saturating_sub(MOST_MESSAGES) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    (!messages.is_empty()).then(|| format!("{}{more}", first.join("; ")))
+}
+
+/// Number of messages in one Event, whose text the API server limits.
+const MOST_MESSAGES: usize = 5;
 
 /// Whether the load balancer has none of the Service's ports, for example because the cloud does not
 /// support their protocol.
@@ -425,9 +449,7 @@ fn hand_over(s: &Snapshot, class: &str) -> Plan<Action> {
         // The type has changed, too, so the other program needs the finalizer for its own deletion.
         Ok(Progress::Done(_)) if !s.service.is_load_balancer => left_to(s, class),
         Ok(Progress::Done(ended @ (BalancerDeletion::Gone | BalancerDeletion::Retained))) => {
-            let mut actions: Vec<Action> = retained(s, *ended).into_iter().collect();
-            actions.push(Action::HandOver);
-            actions.push(Action::Tell(EventText::normal(names::DELETED_BALANCER, "Deleted load balancer")));
+            let actions = [Action::HandOver].into_iter().chain(end_event(s, *ended)).collect();
             Plan::act_all(actions, Why::new(Reason::Writing("removing the finalizer"), Step::Nothing))
         }
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| look_for_own(s)),
@@ -517,7 +539,8 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
     let which =
         BalancerRef { id: None, key: s.service.key(), native_id: None, trace: Some(wanted::trace(s)) };
     let event = EventText::normal(names::DELETING_BALANCER, "Deleting load balancer");
-    let is_announced = s.told.is_open(names::DELETING_BALANCER, &[names::DELETED_BALANCER]);
+    let ends = [names::DELETED_BALANCER, names::BALANCER_RETAINED];
+    let is_announced = s.told.is_open(names::DELETING_BALANCER, &ends);
     let mut actions: Vec<Action> = (!is_announced).then_some(Action::Tell(event)).into_iter().collect();
     actions.push(Action::Delete(which));
     Plan::act_all(actions, account::calling(DELETE_BALANCER))
@@ -525,20 +548,22 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
 
 /// The load balancer does not exist any more, or a user protected it.
 fn release(s: &Snapshot, ended: BalancerDeletion) -> Plan<Action> {
-    let mut actions: Vec<Action> = retained(s, ended).into_iter().collect();
-    actions.push(Action::Release);
-    actions.push(Action::Tell(EventText::normal(names::DELETED_BALANCER, "Deleted load balancer")));
+    let actions = [Action::Release].into_iter().chain(end_event(s, ended)).collect();
     Plan::act_all(actions, Why::new(Reason::Writing("removing the finalizer"), Step::Nothing))
 }
 
-/// Reports a load balancer that was kept.
-fn retained(s: &Snapshot, ended: BalancerDeletion) -> Option<Action> {
-    if ended != BalancerDeletion::Retained {
-        return None;
+/// Reports the end of a deletion: a load balancer that was kept was not deleted.
+fn end_event(s: &Snapshot, ended: BalancerDeletion) -> Option<Action> {
+    match ended {
+        BalancerDeletion::Gone | BalancerDeletion::Absent => {
+            Some(Action::Tell(EventText::normal(names::DELETED_BALANCER, "Deleted load balancer")))
+        }
+        BalancerDeletion::Retained => {
+            let message = "The load balancer is protected against deletion in the cloud, so it was kept. Its \
+                           label was removed; delete it there if it is not needed.";
+            tell(s, EventText::warning(names::BALANCER_RETAINED, message))
+        }
     }
-    let message = "The load balancer is protected against deletion in the cloud, so it was kept. Its label \
-                   was removed; delete it there if it is not needed.";
-    tell(s, EventText::warning(names::BALANCER_RETAINED, message))
 }
 
 /// Waits while the cloud carries out a change. Absent when the next question is due.

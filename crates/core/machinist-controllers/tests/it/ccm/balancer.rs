@@ -283,4 +283,5 @@ async fn a_protected_load_balancer_is_retained() {
         .await;
     assert!(balancer(&world).is_some());
     assert_eq!(world.events("LoadBalancerRetained").await.len(), 1);
+    assert_eq!(world.events("DeletedLoadBalancer").await, Vec::<String>::new(), "it was not deleted");
 }

@@ -79,7 +79,8 @@ async fn an_unknown_network_makes_the_process_not_ready() {
     let unknown = Arc::new(world.provider(Some(1)));
     let process = world.start_with(|options| options.provider = unknown);
     let inspector = process.inspector();
-    let expected = "the settings of the program are wrong: HCLOUD_NETWORK: expected the name or id of a network";
+    let expected =
+        "the settings of the program are wrong: HCLOUD_NETWORK: expected the name or id of a network";
     world
         .until("the process names the variable", async |_| {
             inspector.not_ready().is_some_and(|told| told.starts_with(expected))

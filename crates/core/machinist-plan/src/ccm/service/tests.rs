@@ -386,9 +386,8 @@ fn a_protected_balancer_is_kept_and_reported() {
     let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     let retained = deleted.deleted(-1, Ok(Progress::Done(BalancerDeletion::Retained)));
     retained.check(expect![[r#"
-        do    warning LoadBalancerRetained: The load balancer is protected against deletion in the cloud, so it was kept. Its label was removed; delete it there if it is not needed.
         do    service: remove finalizer, clear status
-        do    event DeletedLoadBalancer: Deleted load balancer
+        do    warning LoadBalancerRetained: The load balancer is protected against deletion in the cloud, so it was kept. Its label was removed; delete it there if it is not needed.
         why   removing the finalizer
         wait  for a change
     "#]]);
@@ -492,10 +491,11 @@ fn a_rejected_token_is_no_wrong_project() {
         })
     };
     let planned = rejected(held_service()).plan();
-    let told = "warning SyncLoadBalancerFailed: Error syncing load balancer: unauthorized: the token is invalid";
+    let told =
+        "warning SyncLoadBalancerFailed: Error syncing load balancer: unauthorized: the token is invalid";
     assert!(planned.contains(told), "{planned}");
     assert!(
-        planned.contains("why   the cloud failed once to list the instances of the account (denied): unau"),
+        planned.contains("why   the cloud failed once to list the instances (denied): unauth"),
         "{planned}"
     );
     assert!(!planned.contains("project"), "{planned}");
@@ -515,7 +515,10 @@ fn a_service_without_a_usable_port_is_not_up_to_date() {
         .set("/status/loadBalancer/ingress", shown_status())
         .ensured(-100, Ok(Progress::Done(without_ports)));
     let planned = udp.plan();
-    assert!(planned.starts_with("why   the load balancer forwards no port of the Service; next: "), "{planned}");
+    assert!(
+        planned.starts_with("why   the load balancer forwards no port of the Service; next: "),
+        "{planned}"
+    );
 }
 
 /// TS-20
@@ -606,7 +609,11 @@ fn other_nodes_update_the_balancer() {
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no"))).later(10);
     assert!(failed.plan().contains("nodes [a b c]"), "TS-10: {}", failed.plan());
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
-    assert!(failed.plan().contains("warning UpdateLoadBalancerFailed"), "SC-25: {}", failed.plan());
+    let told = "warning UpdateLoadBalancerFailed: Error changing the Nodes behind the load balancer: no";
+    assert!(failed.plan().contains(told), "SC-25: {}", failed.plan());
+    let checked = settled().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
+    let planned = checked.plan();
+    assert!(planned.contains("warning SyncLoadBalancerFailed"), "the Nodes did not change: {planned}");
     let four = backends(&["a", "b", "c", "d"].map(|name| node(name, |_| {})));
     let newer = grown().with(|s| s.answers.in_flight = Some((ENSURE_BALANCER, at(-1))));
     let newer = newer.with(|s| s.backends = four.clone());
@@ -763,8 +770,12 @@ fn what_the_driver_skipped_is_reported_once() {
     });
     let ensured = Ensured { balancer: balancer(), notes: notes.to_vec() };
     let world = settled().ensured(-1, Ok(Progress::Done(ensured)));
-    assert_eq!(world.plan().matches("warning MaxTargetsReached").count(), 2);
+    let planned = world.plan();
+    let expected = "warning MaxTargetsReached: Node a is not behind the load balancer; Node b is not behind";
+    assert!(planned.contains(expected), "one Event of each reason is shown: {planned}");
     assert_eq!(world.told().plan().matches("warning").count(), 0);
+    let many: Vec<String> = (1..=7).map(|number| format!("m{number}")).collect();
+    assert_eq!(joined(&many).as_deref(), Some("m1; m2; m3; m4; m5; and 2 more"));
     let no_port = settled().set("/spec/ports", json!([{"port": 80, "protocol": "TCP"}]));
     assert!(no_port.plan().contains("warning LoadBalancerPortSkipped: port 80: it has no node port"));
 }
