@@ -31,8 +31,8 @@ pub struct Explanation<R> {
 #[derive(Debug, thiserror::Error)]
 pub enum ExplainError<K: QueueKey> {
     /// The object does not exist.
-    #[error("{0} not found in namespace {1}; check the name and the namespace")]
-    NotFound(K, String),
+    #[error("{0} not found; check the name and the namespace")]
+    NotFound(K),
     /// The object does not exist. Objects of its kind have no namespace.
     #[error("{0} not found; check the name and the cluster")]
     NotFoundInCluster(K),
@@ -99,7 +99,7 @@ pub fn decide<C: Contract, K: Kind<C>>(
         Observed::NotYet | Observed::Gone => {
             return Err(match key.is_cluster_scoped() {
                 true => ExplainError::NotFoundInCluster(key.clone()),
-                false => ExplainError::NotFound(key.clone(), runtime.options.namespace.clone()),
+                false => ExplainError::NotFound(key.clone()),
             });
         }
     };

@@ -18,9 +18,9 @@
 
 mod connections;
 mod door;
+mod exposition;
 
 use std::convert::Infallible;
-use std::fmt::Write as _;
 use std::net::SocketAddr;
 
 use bytes::Bytes;
@@ -131,12 +131,7 @@ pub fn render_why<R: ContractReason>(why: &Why<R>) -> Value {
 
 /// Answers a request for `/metrics` with these values.
 pub fn answer_with_metrics(samples: Vec<Sample>) -> Response<Full<Bytes>> {
-    let mut text = String::new();
-    for (name, value) in samples {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{name} {value}");
-    }
-    respond(StatusCode::OK, METRICS_TYPE, text)
+    respond(StatusCode::OK, METRICS_TYPE, exposition::render(samples))
 }
 
 fn respond(status: StatusCode, kind: &str, body: String) -> Response<Full<Bytes>> {

@@ -134,6 +134,7 @@ impl Provider for HcloudProvider {
             options: self.options.clone(),
             network: OnceCell::new(),
             has_network: OnceCell::new(),
+            missing_network: Mutex::default(),
         }))
     }
 }

@@ -123,7 +123,8 @@ fn check_metrics(port: u16) {
     let answer = call(&format!("http://127.0.0.1:{port}"), "GET", "/metrics", "");
     let text = answer.as_str().expect("text").to_owned();
     let listed = listed_metrics();
-    let series = text.lines().filter_map(|line| line.split([' ', '{']).next());
+    let series = text.lines().filter(|line| !line.starts_with('#'));
+    let series = series.filter_map(|line| line.split([' ', '{']).next());
     let names: BTreeSet<String> = series
         .map(|series| {
             let of_histogram = ["_bucket", "_sum", "_count"].iter().find_map(|end| series.strip_suffix(end));

@@ -174,10 +174,7 @@ async fn nodes_and_services_are_explained_without_a_controller() {
 
     for (line, expected) in [
         ("node/absent", "error: node/absent not found; check the name and the cluster\n"),
-        (
-            "service/web -n other",
-            "error: service/other/web not found in namespace other; check the name and the namespace\n",
-        ),
+        ("service/web -n other", "error: service/other/web not found; check the name and the namespace\n"),
     ] {
         let told = world.why(&format!("{line} {NO_CONTROLLER}"));
         assert_eq!((told.code, told.stderr.as_str()), (Some(1), expected), "{line}");

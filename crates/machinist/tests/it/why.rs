@@ -272,10 +272,7 @@ async fn the_answer_without_a_controller() {
 
     let absent = Ended::of(machinist("why machine/absent").env("KUBECONFIG", &world.up.kubeconfig));
     assert_eq!(absent.code, Some(1));
-    assert_eq!(
-        absent.stderr,
-        "error: machine/default/absent not found in namespace default; check the name and the namespace\n"
-    );
+    assert_eq!(absent.stderr, "error: machine/default/absent not found; check the name and the namespace\n");
 }
 
 #[tokio::test]

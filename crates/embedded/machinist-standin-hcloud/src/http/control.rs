@@ -236,3 +236,18 @@ fn done(act: impl FnOnce()) -> Routed {
     act();
     Ok(json!({}))
 }
+
+#[cfg(test)]
+mod tests {
+    /// A user finds the functions in the book, in the words of this file.
+    #[test]
+    fn the_book_lists_every_function() {
+        let page = include_str!("../../../../../docs/src/ccm/stand-in.md");
+        let rows = include_str!("control.rs").lines().filter_map(|line| line.strip_prefix("//! "));
+        let rows: Vec<&str> = rows.filter(|line| line.starts_with("| `")).collect();
+        assert!(10 < rows.len(), "{rows:?}");
+        for row in rows {
+            assert!(page.lines().any(|line| line == row), "docs/src/ccm/stand-in.md lacks {row}");
+        }
+    }
+}

@@ -495,7 +495,7 @@ fn a_rejected_token_is_no_wrong_project() {
         "warning SyncLoadBalancerFailed: Error syncing load balancer: unauthorized: the token is invalid";
     assert!(planned.contains(told), "{planned}");
     assert!(
-        planned.contains("why   the cloud failed once to list the instances (denied): unauth"),
+        planned.contains("why   the cloud failed once to list the instances of the account (denied): unau"),
         "{planned}"
     );
     assert!(!planned.contains("project"), "{planned}");
