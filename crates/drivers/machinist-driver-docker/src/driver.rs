@@ -362,6 +362,8 @@ impl Instances for Account {
             Scope::Visible => request::list(&[]),
         };
         let found: Vec<Summary> = self.engine.json(call).await?;
+        // A container that the list lacks counts as absent, and another engine lists none of ours.
+        self.engine.confirm().await?;
         let instances = found.into_iter().map(Seen::from).filter(|seen| !label::is_balancer(&seen.labels));
         instances.map(reply::instance).collect()
     }

@@ -7,7 +7,8 @@ use machinist_driver::{Driver, Provider as _};
 use machinist_driver_docker::{DockerOptions, DockerProvider};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerSpec, Credential, ErrorKind, Ingress, InstanceKey, InstanceRef,
-    InstanceSpec, Listener, NativeId, NodeName, Power, ProviderId, Sighting, TransportProtocol, UserData,
+    InstanceSpec, Listener, NativeId, NodeName, Power, ProviderId, Scope, Sighting, TransportProtocol,
+    UserData,
 };
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -208,6 +209,26 @@ async fn an_engine_at_the_same_address_proves_no_absence() {
     assert_eq!(error.kind, ErrorKind::Unavailable);
     assert!(error.message.contains("engine-a"), "{error}");
     assert_ne!(account(&engine.provider().await), first, "another engine is another account");
+}
+
+#[tokio::test]
+async fn a_list_of_another_engine_is_an_error() {
+    let engine = Scripted::start(|request| match request {
+        "GET /containers/json" => ok(json!([])),
+        _ => missing(),
+    })
+    .await;
+    let driver = engine.driver().await;
+    let scopes = [Scope::Visible, Scope::Ours("c".to_owned())];
+    for scope in &scopes {
+        assert_eq!(driver.instances().list(scope).await, Ok(Vec::new()));
+    }
+    engine.state().id = "engine-b".to_owned();
+    for scope in &scopes {
+        let error = driver.instances().list(scope).await.expect_err("another engine");
+        assert_eq!(error.kind, ErrorKind::Unavailable);
+        assert!(error.message.contains("engine-a"), "{error}");
+    }
 }
 
 /// Another process creates the container between the look and the creation.
