@@ -159,8 +159,8 @@ pub trait Driver: Send + Sync {
     fn budget(&self) -> Option<CallBudget> {
         None
     }
-    /// The setting of the program that does not fit the account, with the expected value, for example
-    /// a network that does not exist. The last list of instances showed it.
+    /// The setting of the program that does not fit the account, with the expected value, for
+    /// example a network that does not exist. The last list of instances showed it.
     fn misconfigured(&self) -> Option<String> {
         None
     }

@@ -129,8 +129,8 @@ impl Kind<Ccm> for Services {
     }
 }
 
-/// Returns the Service of a decision. A dry run writes no finalizer, so it decides as if the Service
-/// had one.
+/// Returns the Service of a decision. A dry run writes no finalizer, so it decides as if the
+/// Service had one.
 fn assumed(runtime: &Runtime, service: &Arc<ServiceFacts>) -> Arc<ServiceFacts> {
     match runtime.tools.options.dry_run && rehearsal::lacks_finalizer(runtime, service) {
         true => Arc::new(ServiceFacts { has_finalizer: true, ..(**service).clone() }),

@@ -242,7 +242,7 @@ fn needs_a_user(kind: ErrorKind) -> bool {
     }
 }
 
-/// Returns a fingerprint of everything that a user can change to have a failed deletion tried again.
+/// Returns a fingerprint of the Service. After a change of it, a failed deletion is tried at once.
 pub fn shape(service: &ServiceFacts) -> u64 {
     wanted::fingerprint(&(service.spec_fingerprint, &service.annotations))
 }
@@ -386,8 +386,8 @@ fn joined(messages: &[String]) -> Option<String> {
 /// Number of messages in one Event, whose text the API server limits.
 const MOST_MESSAGES: usize = 5;
 
-/// Whether the load balancer has none of the Service's ports, for example because the cloud does not
-/// support their protocol.
+/// Whether the load balancer has none of the Service's ports, for example because the cloud does
+/// not support their protocol.
 fn forwards_nothing(wanted: &Wanted, balancer: &Balancer) -> bool {
     let has_ports = !wanted.spec.listeners.is_empty() || !wanted.skipped.is_empty();
     has_ports && !wanted.spec.listeners.iter().any(|listener| balancer.ports.contains(&listener.port))
