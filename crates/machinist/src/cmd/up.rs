@@ -43,7 +43,7 @@ use self::writes::Writes;
 use crate::args::{Until, UpArgs, UpCloud, WrongFlags};
 use crate::embedded::Place;
 use crate::embedded::data_folder::Command;
-use crate::output::Output;
+use crate::output::{Output, one_line};
 use crate::progress::Progress;
 use crate::stop;
 use crate::wiring::in_shell;
@@ -80,10 +80,15 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     let ended = run_in(args, output, &manifest, place, &choice, &progress, stop.as_mut()).await;
     // Without a directory, nothing of the cluster is left for a next run.
     let removed = match (choice.docker(), &args.data_dir) {
-        (Some(docker), None) => docker.remove().await,
+        (Some(docker), None) => docker.remove(&progress).await,
         _ => Ok(()),
     };
-    ended.and_then(|code| removed.map(|()| code))
+    match (ended, removed) {
+        (Ok(code), removed) => removed.map(|()| code),
+        (Err(error), Ok(())) => Err(error),
+        // The second error has the command that deletes the rest.
+        (Err(error), Err(second)) => Err(second.context(one_line(&error))),
+    }
 }
 
 /// Rejects flags that have no effect with this cloud.
@@ -350,7 +355,7 @@ impl Story {
         if let Some(folder) = cluster.server.folder() {
             Note::of_unfinished(&cluster.namespace).write(folder)?;
         }
-        docker.remove().await?;
+        docker.remove(&self.progress).await?;
         // No watch reports the deletion of the last Node.
         self.take_in_nodes(&BTreeMap::new())
     }

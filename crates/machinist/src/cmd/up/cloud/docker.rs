@@ -18,6 +18,8 @@ mod control_plane;
 mod identity;
 mod nodes;
 mod others;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,6 +38,7 @@ use tokio::time::{Instant, sleep};
 
 pub(in crate::cmd::up) use self::identity::{DOCKER, FILES, Identity};
 use crate::args::UpArgs;
+use crate::progress::Progress;
 use crate::wiring::{docker as settings, seed};
 
 /// Image of all Nodes without `--node-image`.
@@ -137,58 +140,83 @@ impl Docker {
     /// # Errors
     /// If the engine does not answer.
     pub(in crate::cmd::up) async fn containers(&self) -> anyhow::Result<usize> {
-        Ok(self.list().await?.len())
+        Ok(self.list().await.map_err(|error| anyhow!(error.message))?.len())
     }
 
     /// Deletes every container of the cluster, and its network. The next start with the same
     /// directory creates a new cluster of the same name.
     ///
     /// # Errors
-    /// If the engine does not answer, or something still exists after a minute.
-    pub(in crate::cmd::up) async fn remove(&self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + REMOVED_WITHIN;
+    /// If something still exists after a minute, or the engine refuses a deletion. The error has the
+    /// command that deletes the rest.
+    pub(in crate::cmd::up) async fn remove(&self, progress: &Progress) -> anyhow::Result<()> {
         // First, so that the start after a kill does not miss the control plane.
         if self.is_continued_later {
             let engine = self.provider.engine_id().unwrap_or_default();
             self.identity.keep(&self.folder, engine, None)?;
         }
+        let deadline = Instant::now() + REMOVED_WITHIN;
+        let removed = async {
+            self.remove_containers(deadline, progress).await?;
+            self.remove_network(deadline).await
+        };
+        removed.await.map_err(|error: anyhow::Error| {
+            anyhow!("{error:#}. Delete everything of this cluster: {}", identity::cleanup(self.name()))
+        })
+    }
+
+    async fn remove_containers(&self, deadline: Instant, progress: &Progress) -> anyhow::Result<()> {
+        let mut told = String::new();
         // A call of a controller that has just stopped may still create a container, so the list is
         // read again after each deletion.
         loop {
-            let left = self.list().await?;
-            if left.is_empty() {
-                break;
-            }
-            let names: Vec<&str> = left.iter().map(|instance| instance.name.as_str()).collect();
-            self.ensure_time(deadline, &format!("the containers {}", names.join(", ")))?;
-            for instance in &left {
-                self.delete(instance).await?;
-            }
-        }
-        loop {
-            match self.provider.remove_network().await {
-                Ok(()) => return Ok(()),
-                Err(error) => {
-                    let network = format!("the network {} ({})", self.name(), error.message);
-                    self.ensure_time(deadline, &network)?;
+            let left = match self.delete_listed().await {
+                Ok(names) if names.is_empty() => return Ok(()),
+                Ok(names) => format!("the containers {}", names.join(", ")),
+                Err(error) if is_passing(&error) => {
+                    if told != error.message {
+                        told.clone_from(&error.message);
+                        note(progress, &format!("{told}. Tries again"));
+                    }
+                    format!("the containers ({told})")
                 }
-            }
+                Err(error) => bail!(error.message),
+            };
+            ensure_time(deadline, &left)?;
             sleep(LOOK_EVERY).await;
         }
     }
 
-    fn ensure_time(&self, deadline: Instant, what: &str) -> anyhow::Result<()> {
-        if Instant::now() < deadline {
-            return Ok(());
+    async fn remove_network(&self, deadline: Instant) -> anyhow::Result<()> {
+        while let Err(error) = self.provider.remove_network().await {
+            ensure_time(deadline, &format!("the network {} ({})", self.name(), error.message))?;
+            sleep(LOOK_EVERY).await;
         }
-        bail!(
-            "{what} could not be deleted within {} s. Delete everything of this cluster: {}",
-            REMOVED_WITHIN.as_secs(),
-            identity::cleanup(self.name())
-        )
+        Ok(())
     }
 
-    async fn delete(&self, instance: &Instance) -> anyhow::Result<()> {
+    /// Requests the deletion of each listed container, and returns their names.
+    ///
+    /// # Errors
+    /// The first error that no later call can avoid, or else the first one. The call has requested
+    /// the other deletions.
+    async fn delete_listed(&self) -> Result<Vec<String>, Error> {
+        let listed = self.list().await?;
+        let mut failed: Option<Error> = None;
+        for instance in &listed {
+            if let Err(error) = self.delete(instance).await
+                && failed.as_ref().is_none_or(|first| is_passing(first) && !is_passing(&error))
+            {
+                failed = Some(error);
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(listed.into_iter().map(|instance| instance.name.to_string()).collect()),
+        }
+    }
+
+    async fn delete(&self, instance: &Instance) -> Result<(), Error> {
         let key = instance.key.clone().unwrap_or_else(|| self.identity.key());
         let which = InstanceRef {
             id: Some(instance.id.clone()),
@@ -200,13 +228,31 @@ impl Docker {
             reason = "`up` removes the cluster that it made, after its controllers have ended; the label names it"
         )]
         let deleted = self.driver.instances().delete(&which, &key).await;
-        deleted.map_err(|error| anyhow!("cannot delete container {}: {}", instance.name, error.message))
+        deleted.map_err(|error| {
+            let text = format!("cannot delete container {}: {}", instance.name, error.message);
+            Error::new(error.kind, text)
+        })
     }
 
-    async fn list(&self) -> anyhow::Result<Vec<Instance>> {
+    async fn list(&self) -> Result<Vec<Instance>, Error> {
         let listed = self.driver.instances().list(&Scope::Ours(self.name().to_owned())).await;
-        listed.map_err(|error| anyhow!("cannot list the containers of {}: {}", self.name(), error.message))
+        listed.map_err(|error| {
+            let text = format!("cannot list the containers of {}: {}", self.name(), error.message);
+            Error::new(error.kind, text)
+        })
     }
+}
+
+/// Reports one sentence. The removal continues even if the reader of the output has ended.
+fn note(progress: &Progress, message: &str) {
+    let _ = progress.note(message);
+}
+
+fn ensure_time(deadline: Instant, what: &str) -> anyhow::Result<()> {
+    if Instant::now() < deadline {
+        return Ok(());
+    }
+    bail!("{what} could not be deleted within {} s", REMOVED_WITHIN.as_secs())
 }
 
 impl Target {
@@ -270,21 +316,4 @@ fn no_engine(error: &Error) -> anyhow::Error {
         }
     };
     anyhow!("--cloud docker: {}. {advice}", error.message)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_engine_that_does_not_answer_is_named_with_advice() {
-        let told =
-            |kind| no_engine(&Error::new(kind, "GET /version: no engine answers at unix:///a")).to_string();
-        let absent = told(ErrorKind::Unavailable);
-        for part in ["--cloud docker: ", "unix:///a", "DOCKER_HOST", "Start Docker"] {
-            assert!(absent.contains(part), "expected {part:?} in {absent}");
-        }
-        assert!(told(ErrorKind::Denied).contains("group `docker`"));
-        assert!(told(ErrorKind::Unsupported).contains("20.10"));
-    }
 }
