@@ -130,8 +130,10 @@ pub(crate) fn instance(seen: Seen) -> Result<Instance, Error> {
 }
 
 /// Converts a search result. A container with another key is foreign, unless the caller recorded
-/// its id. A container without a key counts only if it has the recorded id: another program created
-/// it after the recorded one was removed.
+/// its id. A container without a key is absent for a caller with a key, unless the caller recorded
+/// its engine id, or without one its provider id. The driver creates no container without a key and
+/// cannot add one later, so a container that only has the name belongs to another program. The
+/// driver would never delete it either.
 ///
 /// # Errors
 /// As [`instance`].
@@ -145,10 +147,16 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sight
                 cluster: label::get(&seen.labels, label::CLUSTER).map(str::to_owned),
             }))
         }
-        (_, None) if which.native_id.as_ref().is_some_and(|id| id.as_str() != seen.id) => {
-            Ok(Sighting::Absent)
-        }
+        (_, None) if !counts_without_key(which, &seen) => Ok(Sighting::Absent),
         _ => Ok(Sighting::Present(instance(seen)?)),
+    }
+}
+
+fn counts_without_key(which: &InstanceRef, seen: &Seen) -> bool {
+    match &which.native_id {
+        Some(id) => id.as_str() == seen.id,
+        // A caller without a key asks for any container of the name.
+        None => which.id.is_some() || which.key.is_none(),
     }
 }
 
@@ -245,18 +253,23 @@ mod tests {
 
     #[test]
     fn a_container_without_a_key_needs_the_recorded_id() {
-        let found = |native: &str| {
+        let found = |id: Option<&str>, native: &str| {
             let plain = seen(&[("/Config/Labels", json!({}))]);
             let which = InstanceRef {
                 key: Some(InstanceKey::new("uid-1")),
+                id: id.map(id::of),
                 native_id: NativeId::new(native),
-                ..InstanceRef::default()
+                name: NodeName::new("c1-w-1"),
             };
             sighting(&which, Some(plain)).expect("a name")
         };
-        assert!(matches!(found(""), Sighting::Present(_)));
-        assert!(matches!(found("4f53cda18c2b"), Sighting::Present(_)));
-        assert_eq!(found("another"), Sighting::Absent);
+        assert!(matches!(found(Some("c1-w-1"), ""), Sighting::Present(_)));
+        assert!(matches!(found(None, "4f53cda18c2b"), Sighting::Present(_)));
+        assert_eq!(found(Some("c1-w-1"), "another"), Sighting::Absent);
+        assert_eq!(found(None, ""), Sighting::Absent, "only the name is equal");
+        let by_name = InstanceRef { name: NodeName::new("c1-w-1"), ..InstanceRef::default() };
+        let plain = seen(&[("/Config/Labels", json!({}))]);
+        assert!(matches!(sighting(&by_name, Some(plain)), Ok(Sighting::Present(_))), "the caller has no key");
     }
 
     #[test]

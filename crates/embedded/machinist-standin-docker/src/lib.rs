@@ -188,7 +188,7 @@ impl Instances for Engine {
         }
         let name = spec.name.as_str().to_owned();
         if state.containers.contains_key(&name) {
-            return Err(Error::new(ErrorKind::InvalidSpec, format!("container {name} has another key")));
+            return Err(Error::new(ErrorKind::Denied, format!("container {name} has another key or none")));
         }
         let number = state.created.len() + 1;
         let instance = Instance {
@@ -224,12 +224,18 @@ impl Instances for Engine {
         let state = self.called(Work::Request).await;
         Ok(match state.find(which) {
             None => Sighting::Absent,
-            Some(found) if is_owned(&found.instance, which) => Sighting::Present(found.instance.clone()),
-            Some(found) => Sighting::Foreign(Foreign {
-                id: found.instance.id.clone(),
-                key: found.instance.key.clone().unwrap_or_else(|| InstanceKey::new("none")),
-                cluster: found.instance.cluster.clone(),
-            }),
+            Some(Container { instance, .. }) => match &instance.key {
+                _ if is_owned(instance, which) => Sighting::Present(instance.clone()),
+                Some(key) => Sighting::Foreign(Foreign {
+                    id: instance.id.clone(),
+                    key: key.clone(),
+                    cluster: instance.cluster.clone(),
+                }),
+                // As the driver answers: nobody can add the key later, so the name alone proves
+                // nothing.
+                None if which.id.is_none() || which.native_id.is_some() => Sighting::Absent,
+                None => Sighting::Present(instance.clone()),
+            },
         })
     }
 

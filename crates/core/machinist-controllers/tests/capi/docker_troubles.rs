@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machinist_controllers::capi::{CoreApi, DockerOptions, Running, Serves};
-use machinist_instance::{Address, AddressKind, InstanceKey, Power};
+use machinist_instance::{Address, AddressKind, InstanceKey, NativeId, NodeName, Power, ProviderId};
 use machinist_standin_docker::Engine;
 use serde_json::Value;
 
@@ -125,25 +125,33 @@ async fn an_error_after_its_effect_creates_one_container() {
 
 #[tokio::test(start_paused = true)]
 async fn a_taken_name_is_reported_and_its_container_is_kept() {
-    let docker = Docker::with_worker().await;
-    // The container of another program gets the name of the next machine.
-    {
-        let mut state = docker.engine.state();
-        let mut other = state.containers["c-w"].clone();
-        other.instance.key = Some(InstanceKey::new("another-object"));
-        other.instance.native_id = None;
-        state.containers.insert("c-x".to_owned(), other);
+    for key in [Some(InstanceKey::new("another-object")), None] {
+        let docker = Docker::with_worker().await;
+        // The container of another program gets the name of the next machine, just before it.
+        {
+            let mut state = docker.engine.state();
+            let mut other = state.containers["c-w"].clone();
+            other.instance.name = NodeName::new("c-x").expect("a name");
+            other.instance.id = ProviderId::parse("docker:////c-x").expect("an id");
+            other.instance.native_id = NativeId::new("id-9");
+            other.instance.key.clone_from(&key);
+            other.instance.cluster = None;
+            other.instance.created = docker.world.clock.now();
+            state.containers.insert("c-x".to_owned(), other);
+        }
+        docker.world.machine("c", "c-x", false).await;
+        docker.world.settle(60).await;
+        let machine = docker.world.get("DockerMachine", "c-x").await;
+        let (status, reason, message) = shown(&machine, "ContainerProvisioned");
+        assert_eq!((status.as_str(), reason.as_str()), ("False", "NotProvisioned"), "{message}");
+        assert!(message.contains("another key"), "{message}");
+        assert_eq!(machine["spec"]["providerID"], Value::Null, "the container is not ours");
+        docker.world.delete("DockerMachine", "c-x").await;
+        docker.world.settle(300).await;
+        assert!(docker.world.get("DockerMachine", "c-x").await.is_null(), "key {key:?}");
+        assert!(docker.engine.state().containers.contains_key("c-x"), "never deleted");
+        assert!(docker.engine.state().deleted.is_empty());
     }
-    docker.world.machine("c", "c-x", false).await;
-    docker.world.settle(60).await;
-    let machine = docker.world.get("DockerMachine", "c-x").await;
-    let (status, reason, message) = shown(&machine, "ContainerProvisioned");
-    assert_eq!((status.as_str(), reason.as_str()), ("False", "NotProvisioned"));
-    assert!(message.contains("another key"), "{message}");
-    docker.world.delete("DockerMachine", "c-x").await;
-    docker.world.settle(300).await;
-    assert!(docker.engine.state().containers.contains_key("c-x"), "never deleted");
-    assert!(docker.engine.state().deleted.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
