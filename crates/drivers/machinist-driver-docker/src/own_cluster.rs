@@ -2,6 +2,7 @@
 //! before the first container, the published port of the API server, and the network at the end.
 
 use machinist_instance::{Error, NativeId};
+use tokio::time::Instant;
 
 use crate::engine::call::Call;
 use crate::model::Container;
@@ -45,6 +46,13 @@ impl DockerProvider {
         let ports = found.map(|found| found.network_settings.ports).unwrap_or_default();
         let bindings = ports.get(API_SERVER).and_then(Option::as_ref);
         Ok(bindings.into_iter().flatten().find_map(|binding| binding.host_port.parse().ok()))
+    }
+
+    /// Returns the last moment at which the engine may still create a container or a network for an
+    /// earlier call of this provider: the call was dropped, or its answer was lost. `None` if there
+    /// is no such call. A list that begins later shows every container of earlier calls.
+    pub fn may_create_until(&self) -> Option<Instant> {
+        self.engine.creations.until()
     }
 
     /// Removes the network of the options. Removing an absent network succeeds.

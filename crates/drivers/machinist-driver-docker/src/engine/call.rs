@@ -20,6 +20,8 @@ pub(crate) struct Call {
     pub(crate) path: String,
     pub(crate) body: Body,
     pub(crate) nature: Nature,
+    /// Whether the call creates a container or a network.
+    pub(crate) creates: bool,
     /// Whether the connection becomes a stream of its own after the answer.
     pub(crate) is_upgraded: bool,
 }
@@ -50,7 +52,7 @@ impl Call {
             }
         };
         let nature = if method == Method::GET { Nature::Reads } else { Nature::Changes };
-        Self { method, endpoint, path, body: Body::None, nature, is_upgraded: false }
+        Self { method, endpoint, path, body: Body::None, nature, creates: false, is_upgraded: false }
     }
 
     /// Reads a collection or a property of the engine.
@@ -63,9 +65,9 @@ impl Call {
         Self::new(Method::GET, endpoint, Some(name))
     }
 
-    /// Creates an object.
+    /// Creates a container or a network.
     pub(crate) fn create(endpoint: &'static str, body: Value) -> Self {
-        Self { body: Body::Json(body), ..Self::new(Method::POST, endpoint, None) }
+        Self { body: Body::Json(body), creates: true, ..Self::new(Method::POST, endpoint, None) }
     }
 
     /// Does something with the object of that name or id.

@@ -9,6 +9,7 @@
 
 mod address;
 pub(crate) mod call;
+mod creations;
 mod exec;
 pub(crate) mod failure;
 mod frames;
@@ -32,6 +33,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 pub use address::{EngineAddress, EngineAddressError};
 use call::{Body, Call, Nature};
+use creations::Creations;
 pub(crate) use exec::{Command, Output, Stdin};
 use failure::{Failure, NoAnswer, no_answer, refused, unreadable};
 
@@ -65,6 +67,8 @@ pub(crate) struct Engine {
     version: Mutex<Option<ApiVersion>>,
     /// The id of the engine; absent until it is first read.
     id: Mutex<Option<String>>,
+    /// The creations that the engine has not answered.
+    pub(crate) creations: Creations,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,7 +83,7 @@ impl ApiVersion {
 
 impl Engine {
     pub(crate) fn new(address: EngineAddress, id: Option<String>) -> Self {
-        Self { address, version: Mutex::default(), id: Mutex::new(id) }
+        Self { address, version: Mutex::default(), id: Mutex::new(id), creations: Creations::default() }
     }
 
     pub(crate) fn address(&self) -> &EngineAddress {
@@ -133,13 +137,14 @@ impl Engine {
 
     /// Makes one attempt. The answer has a success status.
     pub(crate) async fn call(&self, call: Call) -> Result<Response<Bytes>, Failure> {
-        let (nature, label) = (call.nature, call.label());
+        let (nature, label, creates) = (call.nature, call.label(), call.creates);
         let attempt = async {
             let (parts, body) = self.open(call).await?.into_parts();
             let body = whole(body).await.map_err(|lost| no_answer(nature, &label, lost))?;
             Ok(Response::from_parts(parts, body))
         };
-        within(nature, &label, attempt).await
+        let attempt = within(nature, &label, attempt);
+        if creates { self.creations.follow(attempt).await } else { attempt.await }
     }
 
     /// Sends a request and returns the answer while its body still arrives, without a time limit.

@@ -26,6 +26,7 @@ use machinist_controllers::{
     Clients, Contract, Ended, Inspector, MachineController, MachineOptions, Manager, ProcessInspector,
     ProcessOptions, Running, ccm as controllers, listen, serve,
 };
+use machinist_driver_docker::PROMISES;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
 use serde_json::Value;
@@ -224,8 +225,20 @@ impl Cluster {
     /// Stops everything, controllers first.
     pub(super) async fn stop(self) {
         let Self {
-            api_server, fleet, manager, machine_controller, cloud_controller_manager, mut parts, ..
+            cloud,
+            api_server,
+            fleet,
+            manager,
+            machine_controller,
+            cloud_controller_manager,
+            mut parts,
+            ..
         } = self;
+        // An engine carries out a call whose caller has ended. The container would appear when its
+        // cluster is already deleted. The other clouds end with this process.
+        if cloud.docker().is_some() {
+            machine_controller.drain(PROMISES.call_bound).await.tell();
+        }
         drop((manager, machine_controller, cloud_controller_manager, fleet));
         parts.shutdown().await;
         api_server.shutdown().await;

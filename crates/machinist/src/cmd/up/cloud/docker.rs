@@ -33,7 +33,8 @@ use machinist_driver_docker::{DockerProvider, Privileges};
 use machinist_instance::{Credential, Error, ErrorKind, Instance, InstanceRef, Scope};
 use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde_json::Value;
-use tokio::sync::watch;
+use tokio::sync::{Mutex, watch};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 pub(in crate::cmd::up) use self::identity::{DOCKER, FILES, Identity};
@@ -67,6 +68,8 @@ pub(in crate::cmd::up) struct Docker {
     /// Whether a later run may continue: with `--data-dir`.
     is_continued_later: bool,
     privileges: Privileges,
+    /// The call that creates the control plane, which continues if its caller is stopped.
+    creation: Mutex<Option<JoinHandle<Result<Instance, Error>>>>,
 }
 
 /// The API server of the cluster of containers.
@@ -104,6 +107,7 @@ impl Docker {
             folder: std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned()),
             is_continued_later: args.data_dir.is_some(),
             privileges,
+            creation: Mutex::default(),
         })
     }
 
@@ -155,6 +159,7 @@ impl Docker {
             let engine = self.provider.engine_id().unwrap_or_default();
             self.identity.keep(&self.folder, engine, None)?;
         }
+        self.await_creation(progress).await;
         let deadline = Instant::now() + REMOVED_WITHIN;
         let removed = async {
             self.remove_containers(deadline, progress).await?;
@@ -165,13 +170,37 @@ impl Docker {
         })
     }
 
+    /// Waits until the call that creates the control plane has ended. Its caller may have been
+    /// stopped.
+    async fn await_creation(&self, progress: &Progress) {
+        let Some(creation) = self.creation.lock().await.take() else { return };
+        if !creation.is_finished() {
+            note(progress, "Waits until the engine has created the control plane, to delete it");
+        }
+        // The list shows the result.
+        let _ = creation.await;
+    }
+
     async fn remove_containers(&self, deadline: Instant, progress: &Progress) -> anyhow::Result<()> {
         let mut told = String::new();
-        // A call of a controller that has just stopped may still create a container, so the list is
-        // read again after each deletion.
+        let mut waits = false;
+        // A container may stay after its deletion, and the engine may still create one for a call
+        // that ended without its answer. So the list is read again.
         loop {
+            // Read before the list, which shows the container of a creation that ended in between.
+            let may_appear = self.provider.may_create_until().is_some();
             let left = match self.delete_listed().await {
-                Ok(names) if names.is_empty() => return Ok(()),
+                Ok(names) if names.is_empty() && !may_appear => return Ok(()),
+                Ok(names) if names.is_empty() => {
+                    if !waits {
+                        waits = true;
+                        note(
+                            progress,
+                            "Waits for a container that the engine may still create, to delete it",
+                        );
+                    }
+                    "a container that the engine may still create".to_owned()
+                }
                 Ok(names) => format!("the containers {}", names.join(", ")),
                 Err(error) if is_passing(&error) => {
                     if told != error.message {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use machinist_driver_docker::Privileges;
 use machinist_instance::{
-    AddressKind, BootstrapFailure, BootstrapState, Error, Instance, InstanceRef, InstanceSpec, Power,
-    Sighting,
+    AddressKind, BootstrapFailure, BootstrapState, Error, ErrorKind, Instance, InstanceRef, InstanceSpec,
+    Power, Sighting,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -93,9 +93,8 @@ impl Docker {
                 ))?;
             }
         }
-        let spec = self.spec();
         for attempt in 1..=ATTEMPTS {
-            match self.driver.instances().ensure(&spec).await {
+            match self.create_container().await {
                 Ok(instance) => return Ok(instance),
                 Err(error) if is_passing(&error) && attempt < ATTEMPTS => {
                     progress.note(&format!("Container {name}: {}. Tries again", error.message))?;
@@ -105,6 +104,20 @@ impl Docker {
             }
         }
         bail!("container {name} could not be created")
+    }
+
+    /// Makes the call in a task of its own. If the user stops `up` meanwhile, the engine creates the
+    /// container nevertheless, so the removal waits for the task.
+    async fn create_container(&self) -> Result<Instance, Error> {
+        let (driver, spec) = (self.driver.clone(), self.spec());
+        let mut creation = self.creation.lock().await;
+        let call = creation.insert(tokio::spawn(async move { driver.instances().ensure(&spec).await }));
+        let ended = call.await;
+        *creation = None;
+        ended.unwrap_or_else(|error| {
+            let text = format!("the call that creates the control plane ended unexpectedly: {error}");
+            Err(Error::new(ErrorKind::Bug, text))
+        })
     }
 
     fn spec(&self) -> InstanceSpec {
@@ -234,8 +247,6 @@ fn no_image(image: &str, error: &Error) -> anyhow::Error {
 
 #[cfg(test)]
 mod tests {
-    use machinist_instance::ErrorKind;
-
     use super::*;
 
     #[test]

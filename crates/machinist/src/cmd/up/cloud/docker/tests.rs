@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use machinist_driver_docker::DockerOptions;
+use machinist_instance::{InstanceKey, InstanceSpec, NodeName, UserData};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
 
 use super::*;
 use crate::output::Output;
@@ -79,6 +81,7 @@ impl Engine {
             folder: PathBuf::new(),
             is_continued_later: false,
             privileges: Privileges::None,
+            creation: tokio::sync::Mutex::default(),
         }
     }
 
@@ -249,6 +252,71 @@ async fn a_failed_removal_says_how_to_delete_the_rest() {
         assert!(told.contains(part), "expected {part:?} in {told}");
     }
     assert!(told.ends_with(&identity::cleanup(docker.name())), "{told}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_without_open_calls_is_quick() {
+    let engine = Engine::start();
+    let docker = engine.docker().await;
+    engine.has_cluster(&docker, ["control-plane", "worker"]);
+    let began = Instant::now();
+    docker.remove(&progress()).await.expect("removed");
+    assert!(began.elapsed() <= LOOK_EVERY, "{:?}", began.elapsed());
+    engine.assert_without_a_trace();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_control_plane_created_after_the_stop_is_deleted() {
+    let engine = Engine::start();
+    let docker = engine.docker().await;
+    engine.state().creation_takes = Duration::from_secs(2);
+    let began = Instant::now();
+    let started = timeout(Duration::from_secs(1), docker.start(&progress())).await;
+    assert!(started.is_err(), "the engine is creating the container");
+    docker.remove(&progress()).await.expect("removed");
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    sleep(Duration::from_secs(5)).await;
+    engine.assert_without_a_trace();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_control_plane_created_after_a_lost_answer_is_deleted() {
+    let engine = Engine::start();
+    let docker = engine.docker().await;
+    {
+        let mut state = engine.state();
+        state.creation_takes = Duration::from_secs(15);
+        state.loses_answers = true;
+    }
+    let told = docker.start(&progress()).await.expect_err("no answer").to_string();
+    assert!(told.contains("could not be created"), "{told}");
+    docker.remove(&progress()).await.expect("removed");
+    sleep(Duration::from_secs(60)).await;
+    engine.assert_without_a_trace();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_created_after_its_controller_ended_is_deleted() {
+    let engine = Engine::start();
+    let docker = engine.docker().await;
+    engine.state().creation_takes = Duration::from_secs(2);
+    let provider = docker.provider();
+    let credential = Credential::default();
+    let controller = provider.open(&provider.account(&credential), &credential).expect("opened");
+    let worker = InstanceSpec {
+        key: InstanceKey::new("uid-1"),
+        name: NodeName::new("worker").expect("a name"),
+        cluster: docker.name().to_owned(),
+        provider_spec: json!({"image": "a:1"}),
+        user_data: UserData::default(),
+        tags: BTreeMap::new(),
+        adopt_made_since: None,
+    };
+    let ended = timeout(Duration::from_secs(1), controller.instances().ensure(&worker)).await;
+    assert!(ended.is_err(), "the engine is creating the container");
+    docker.remove(&progress()).await.expect("removed");
+    sleep(Duration::from_secs(5)).await;
+    engine.assert_without_a_trace();
 }
 
 #[test]
