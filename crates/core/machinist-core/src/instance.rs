@@ -12,8 +12,8 @@
 //!   moment ago. Then an absence counts only in a `find` later than the last possible call of any
 //!   process plus the promised visibility lag.
 //! - If no process can have requested the instance, no proof is needed.
-//! - If an earlier process may have requested the same instance a moment ago, the deletion waits
-//!   until that call can have no effect any more: the name of a deleted instance is free again.
+//! - If another call may have requested the same instance a moment ago, the deletion waits until
+//!   that call can have no effect any more: the name of a deleted instance is free again.
 //!
 //! An absence counts only in the account in which the instance was created, as [`crate::ownership`]
 //! explains. Until the account is known, the instance is looked up before it is deleted: a deletion
@@ -26,8 +26,10 @@
 //!
 //! An instance with another key is not ours, with one exception: objects that were restored or
 //! moved have new UIDs. The instance receives our key if our object recorded its id, it carries our
-//! cluster's tag, and no live object holds the old key. This protects the original of a copied
-//! cluster: the copy has another tag, or its Machines hold none of the keys.
+//! cluster's tag, no live object holds the old key, and it is older than our object. This protects
+//! the original of a copied cluster: the copy has another tag, or its Machines hold none of the
+//! keys. It also protects an instance that another program created after ours was gone, where the
+//! cloud gives a name out again and the name is the id.
 
 use std::time::Duration;
 
@@ -288,7 +290,10 @@ impl Departure<'_> {
     /// Handles a recorded instance with another key. If our object was restored, the instance
     /// receives our key; otherwise it is left alone.
     fn foreign(&self, foreign: &Foreign, looked: Timestamp) -> Next {
-        let is_restored = foreign.cluster.as_deref() == Some(self.cluster) && self.key_holder.is_none();
+        // An object that was restored with another UID is newer than its instance.
+        let is_restored = foreign.cluster.as_deref() == Some(self.cluster)
+            && self.key_holder.is_none()
+            && foreign.created < self.created;
         if !is_restored {
             let look_at = plus(looked, LOOK_AT_FOREIGN_EVERY);
             return match look_at <= self.now {
@@ -322,7 +327,13 @@ impl Departure<'_> {
     /// the instance.
     fn absent_by_id(&self, looked: &Answered<Sighting>) -> Next {
         let standing = if self.is_recorded(looked) { Standing::Proven } else { self.standing() };
-        let looked = looked.started;
+        let (looked, alone_from) = (looked.started, self.alone_from());
+        if looked < alone_from {
+            return match alone_from <= self.now {
+                true => Next::Find,
+                false => Next::NotProven { look_at: alone_from },
+            };
+        }
         let made = self.answers.ensure.as_ref().map(|ensured| ensured.ended);
         let made = made.unwrap_or(Timestamp::MIN).max(self.process.acting_since());
         let counts_from = plus(made, self.process.promises.visible_within);
@@ -478,29 +489,49 @@ impl Departure<'_> {
     }
 
     fn delete_as(&self, owner: &InstanceKey) -> Next {
-        if let Some(look_at) = self.second_may_appear_until() {
-            return Next::NotProven { look_at };
+        let look_at = self.alone_from();
+        if self.now < look_at {
+            // The age of the instance may show that no other call is left.
+            return match self.found_by_id(Timestamp::MIN) {
+                Some(_) => Next::NotProven { look_at },
+                None => Next::Find,
+            };
         }
         let Some(evidence) = self.evidence.clone() else { return Next::NeedsEvidence };
         let valid_until = plus(self.now, PERMIT_VALID);
         Next::Delete(Permit::mint(self.which.clone(), owner.clone(), evidence, valid_until))
     }
 
-    /// A process that has ended may have requested this instance, too, and that call may still take
-    /// effect. While the instance exists, the cloud refuses a second one of its name. After its
-    /// deletion the cloud would create it, and nobody would know its id. So the deletion waits until
-    /// no such call is left.
-    fn second_may_appear_until(&self) -> Option<Timestamp> {
+    /// Returns from when on no other call can create this instance a second time.
+    ///
+    /// A failed call of this process, or a call of a process that has ended, may still take effect.
+    /// While the instance exists, the cloud or the driver refuses a second one. After its deletion
+    /// such a call would create it again, and nobody would know its id.
+    fn alone_from(&self) -> Timestamp {
         let promises = &self.process.promises;
-        let may_repeat = match promises.create {
-            CreateGuarantee::UniqueName | CreateGuarantee::FindThenCreate => {
-                self.answers.ever_ensured && !self.process.saw_the_birth_of(self.created)
-            }
+        match promises.create {
+            CreateGuarantee::UniqueName | CreateGuarantee::FindThenCreate => {}
             // The cloud answers a repeated request with the instance that it has deleted.
-            CreateGuarantee::NativeKey => false,
-        };
-        let alone_from = plus(self.process.acting_since(), promises.call_bound);
-        (may_repeat && self.now < alone_from).then_some(alone_from)
+            CreateGuarantee::NativeKey => return Timestamp::MIN,
+        }
+        let own = self.answers.unsure_since.map_or(Timestamp::MIN, |began| plus(began, promises.call_bound));
+        if self.process.saw_the_birth_of(self.created) {
+            return own;
+        }
+        let others = plus(self.process.acting_since(), promises.call_bound);
+        // A call that began when the instance was visible has created nothing.
+        let visible_by = promises.visible_within + self.process.cloud_tolerance();
+        let dead_by = self.birth().map(|birth| plus(birth, visible_by + promises.call_bound));
+        own.max(dead_by.map_or(others, |dead_by| others.min(dead_by)))
+    }
+
+    /// When the cloud created the instance, if an answer shows it.
+    fn birth(&self) -> Option<Timestamp> {
+        match &self.found_by_id(Timestamp::MIN)?.answered.answer {
+            Ok(Sighting::Present(instance)) => Some(instance.created),
+            Ok(Sighting::Foreign(foreign)) => Some(foreign.created),
+            Ok(Sighting::Absent) | Err(_) => None,
+        }
     }
 
     fn standing(&self) -> Standing {
@@ -669,43 +700,90 @@ mod tests {
         assert!(matches!(next(true, -60, 3, &answers), Next::Gone(Proof::Sure)));
     }
 
-    #[test]
+    /// Decides about a recorded instance at that second. The process began at second 0, and its
+    /// calls have no effect after 30 seconds.
     #[expect(clippy::disallowed_methods, reason = "the test checks its decision")]
-    fn a_deletion_waits_for_creations_of_an_earlier_process() {
+    fn deletion(create: CreateGuarantee, created: i64, now: i64, answers: &Answers) -> Next {
         let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
-        let next = |create, created, now, ever_ensured| {
-            let mut process = process();
-            process.promises.create = create;
-            Departure {
-                which: InstanceRef { id: Some(id()), ..InstanceRef::default() },
-                owner: InstanceKey::new("uid"),
-                cluster: "ours",
-                key_holder: None,
-                created: at(created),
-                evidence: Some(Evidence::ForceDeletion),
-                answers: &Answers { ever_ensured, ..Answers::default() },
-                ownership: &ownership,
-                shared: &Shared::default(),
-                inputs: 1,
-                process: &process,
-                now: at(now),
-            }
-            .next()
-        };
-        for create in [CreateGuarantee::UniqueName, CreateGuarantee::FindThenCreate] {
-            let waits = next(create, -60, 1, true);
-            assert!(matches!(waits, Next::NotProven { look_at } if look_at == at(30)), "{waits:?}");
-            assert!(matches!(next(create, -60, 30, true), Next::Delete(_)), "no such call is left");
-            assert!(
-                matches!(next(create, 1, 2, true), Next::Delete(_)),
-                "only this process knew the machine"
-            );
-            assert!(matches!(next(create, -60, 1, false), Next::Delete(_)), "this process requested nothing");
+        let mut process = process();
+        process.promises.create = create;
+        Departure {
+            which: InstanceRef { id: Some(id()), ..InstanceRef::default() },
+            owner: InstanceKey::new("uid"),
+            cluster: "ours",
+            key_holder: None,
+            created: at(created),
+            evidence: Some(Evidence::ForceDeletion),
+            answers,
+            ownership: &ownership,
+            shared: &Shared::default(),
+            inputs: 1,
+            process: &process,
+            now: at(now),
         }
-        assert!(
-            matches!(next(CreateGuarantee::NativeKey, -60, 1, true), Next::Delete(_)),
-            "never made again"
-        );
+        .next()
+    }
+
+    /// The promises of clouds that create an instance again after its deletion.
+    const REPEATING: [CreateGuarantee; 2] = [CreateGuarantee::UniqueName, CreateGuarantee::FindThenCreate];
+
+    #[test]
+    fn a_deletion_waits_for_creations_of_an_earlier_process() {
+        let nothing = Answers::default();
+        let shown = |birth| Answers {
+            find: found(true, 1, Ok(Sighting::Present(made_at(birth, Some("uid"))))),
+            ..Answers::default()
+        };
+        let (young, old) = (shown(-30), shown(-300));
+        for create in REPEATING {
+            assert!(matches!(deletion(create, -600, 1, &nothing), Next::Find), "its age may be enough");
+            let waits = deletion(create, -600, 2, &young);
+            assert!(matches!(waits, Next::NotProven { look_at } if look_at == at(30)), "{waits:?}");
+            let deletes = |created, now, answers: &Answers| {
+                matches!(deletion(create, created, now, answers), Next::Delete(_))
+            };
+            assert!(deletes(-600, 30, &young), "no such call is left");
+            assert!(deletes(-600, 2, &old), "a call that began later found the instance");
+            assert!(deletes(1, 2, &nothing), "only this process knew the machine");
+        }
+        let native = deletion(CreateGuarantee::NativeKey, -600, 1, &nothing);
+        assert!(matches!(native, Next::Delete(_)), "the instance is never made again");
+    }
+
+    #[test]
+    fn a_deletion_waits_for_a_failed_creation() {
+        let mut answers = Answers::default();
+        answers.take_ensure(answered(5, 6, Err(Error::new(ErrorKind::Ambiguous, "no answer"))));
+        answers.take_ensure(answered(7, 8, Ok(made_at(8, Some("uid")))));
+        answers.take_found(Found {
+            by: InstanceRef { id: Some(id()), ..InstanceRef::default() },
+            answered: answered(9, 9, Ok(Sighting::Absent)),
+        });
+        for create in REPEATING {
+            let waits = deletion(create, 1, 10, &answers);
+            assert!(matches!(waits, Next::NotProven { look_at } if look_at == at(35)), "{waits:?}");
+            assert!(matches!(deletion(create, 1, 35, &answers), Next::Delete(_)), "no such call is left");
+        }
+        let mut refused = Answers::default();
+        refused.take_ensure(answered(5, 6, Err(Error::new(ErrorKind::Denied, "the name is taken"))));
+        refused.take_ensure(answered(7, 8, Ok(made_at(8, Some("uid")))));
+        assert!(matches!(deletion(REPEATING[0], 1, 10, &refused), Next::Delete(_)), "it had no effect");
+    }
+
+    #[test]
+    fn an_early_absence_is_not_proof_while_a_creation_may_act() {
+        let absent = |second| Answers {
+            unsure_since: Some(at(5)),
+            shown: true,
+            delete: Some(answered(1, 2, Ok(()))),
+            find: found(true, second, Ok(Sighting::Absent)),
+            ..Answers::default()
+        };
+        for create in REPEATING {
+            assert!(matches!(deletion(create, 1, 20, &absent(20)), Next::NotProven { .. }));
+            assert!(matches!(deletion(create, 1, 40, &absent(20)), Next::Find), "it may have appeared");
+            assert!(matches!(deletion(create, 1, 40, &absent(36)), Next::Gone(Proof::Sure)));
+        }
     }
 
     #[test]
@@ -964,7 +1042,8 @@ mod tests {
     }
 
     fn foreign(key: &str, cluster: Option<&str>) -> Foreign {
-        Foreign { id: id(), key: InstanceKey::new(key), cluster: cluster.map(str::to_owned) }
+        let cluster = cluster.map(str::to_owned);
+        Foreign { id: id(), key: InstanceKey::new(key), cluster, created: at(-3600) }
     }
 
     /// Answers after a denied deletion.
@@ -1010,6 +1089,27 @@ mod tests {
         match case.next() {
             Next::Delete(permit) => assert_eq!(*permit.owner(), InstanceKey::new("old")),
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// The id is a name, and the cloud has given it out again.
+    #[test]
+    fn an_instance_that_is_younger_than_its_object_is_left_alone() {
+        let young = Foreign { created: at(-59), ..foreign("old", Some("ours")) };
+        let answers = denied(Some(young));
+        let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
+        for keys in [KeyTag::Fixed, KeyTag::Rekeyable] {
+            let case = Case {
+                seen: true,
+                created: -60,
+                now: 3,
+                answers: &answers,
+                ownership: &ownership,
+                key_holder: None,
+                keys,
+                shared: Shared::default(),
+            };
+            assert!(matches!(case.next(), Next::NotOurs { .. }), "{keys:?}");
         }
     }
 

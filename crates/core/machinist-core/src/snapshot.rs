@@ -123,6 +123,9 @@ pub struct Answers {
     pub ever_ensured: bool,
     /// The last answer to `ensure`.
     pub ensure: Option<Answered<Instance>>,
+    /// Start of the last `ensure` whose effect is unknown. The cloud may still carry it out, even
+    /// if a later call has succeeded.
+    pub unsure_since: Option<Timestamp>,
     /// The last answer to `find`.
     pub find: Option<Found>,
     /// Whether a `find` by provider id ever showed this instance.
@@ -208,6 +211,14 @@ impl Answers {
         };
         self.inputs = Some(inputs);
         remember(self, answered);
+    }
+
+    /// Stores an answer to `ensure`.
+    pub fn take_ensure(&mut self, answered: Answered<Instance>) {
+        if matches!(&answered.answer, Err(error) if error.kind.may_have_effect()) {
+            self.unsure_since = Some(answered.started);
+        }
+        self.ensure = Some(answered);
     }
 
     /// Stores an answer to `find`, and since when the account has shown nothing.
@@ -311,9 +322,13 @@ impl Process {
     /// clocks differ. Creation and deletion both use this rule: an instance that creation rejects
     /// must not be deleted, and an instance that deletion leaves alone must have been rejected.
     pub fn adopts_since(&self, created: Timestamp) -> Timestamp {
+        created.checked_sub(self.cloud_tolerance()).unwrap_or(Timestamp::MIN)
+    }
+
+    /// How far the cloud's clock may be from ours.
+    pub fn cloud_tolerance(&self) -> Duration {
         let skew = self.cloud_skew.map_or(Duration::ZERO, |skew| skew.unsigned_abs());
-        let tolerance = CLOUD_TOLERANCE + skew.min(CLOUD_SKEW_LIMIT);
-        created.checked_sub(tolerance).unwrap_or(Timestamp::MIN)
+        CLOUD_TOLERANCE + skew.min(CLOUD_SKEW_LIMIT)
     }
 }
 

@@ -123,6 +123,21 @@ pub enum ErrorKind {
     Bug,
 }
 
+impl ErrorKind {
+    /// Whether the cloud may have carried out the call, or may still do so.
+    pub fn may_have_effect(self) -> bool {
+        match self {
+            Self::Ambiguous | Self::Bug => true,
+            Self::InvalidSpec
+            | Self::Denied
+            | Self::Exhausted
+            | Self::Throttled { .. }
+            | Self::Unavailable
+            | Self::Unsupported => false,
+        }
+    }
+}
+
 impl fmt::Display for ErrorKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

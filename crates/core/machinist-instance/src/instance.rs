@@ -145,6 +145,8 @@ pub struct Foreign {
     pub key: InstanceKey,
     /// The installation from the instance's tag.
     pub cluster: Option<String>,
+    /// When the cloud created the instance, by the cloud's clock.
+    pub created: Timestamp,
 }
 
 /// The instances that `list` returns.

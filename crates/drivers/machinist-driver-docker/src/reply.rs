@@ -145,6 +145,7 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sight
                 id: id::of(&seen.name),
                 key: InstanceKey::new(carried),
                 cluster: label::get(&seen.labels, label::CLUSTER).map(str::to_owned),
+                created: seen.created,
             }))
         }
         (_, None) if !counts_without_key(which, &seen) => Ok(Sighting::Absent),
@@ -245,6 +246,7 @@ mod tests {
             id: id::of("c1-w-1"),
             key: InstanceKey::new("uid-1"),
             cluster: Some("default".to_owned()),
+            created: seen(&[]).created,
         };
         assert_eq!(found(which("uid-2", "another")), Sighting::Foreign(foreign.clone()));
         assert_eq!(found(which("uid-2", "")), Sighting::Foreign(foreign));

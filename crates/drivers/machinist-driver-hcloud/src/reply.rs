@@ -63,6 +63,7 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting
                 id: instance.id.clone(),
                 key: carried.clone(),
                 cluster: instance.cluster.clone(),
+                created: instance.created,
             }),
             _ => Sighting::Present(instance),
         },
@@ -270,8 +271,12 @@ mod tests {
         let which = |key: &str| InstanceRef { key: Some(InstanceKey::new(key)), ..InstanceRef::default() };
         assert_eq!(sighting(&which("uid-1"), Some(found.clone())), Sighting::Present(found.clone()));
         assert_eq!(sighting(&which("uid-1"), None), Sighting::Absent);
-        let foreign =
-            Foreign { id: id::of(1), key: InstanceKey::new("uid-1"), cluster: Some("other".to_owned()) };
+        let foreign = Foreign {
+            id: id::of(1),
+            key: InstanceKey::new("uid-1"),
+            cluster: Some("other".to_owned()),
+            created: found.created,
+        };
         assert_eq!(sighting(&which("uid-2"), Some(found)), Sighting::Foreign(foreign));
     }
 }

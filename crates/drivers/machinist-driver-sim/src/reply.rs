@@ -46,6 +46,7 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting
                 id: instance.id.clone(),
                 key: carried.clone(),
                 cluster: instance.cluster.clone(),
+                created: instance.created,
             }),
             _ => Sighting::Present(instance),
         },

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use jiff::Timestamp;
 use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, Address, AddressKind, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapCause,
@@ -32,6 +33,7 @@ use self::speed::{Pace, Work};
 pub struct Engine {
     address: &'static str,
     pace: Option<Arc<Pace>>,
+    now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     state: Arc<Mutex<State>>,
 }
 
@@ -76,9 +78,16 @@ pub struct Container {
 }
 
 impl Engine {
-    /// Creates an engine without containers. Its calls take no time.
+    /// Creates an engine without containers. Its calls take no time, and its containers are old
+    /// from the beginning.
     pub fn new(address: &'static str) -> Self {
-        Self { address, pace: None, state: Arc::default() }
+        Self { address, pace: None, now: Arc::new(|| Timestamp::UNIX_EPOCH), state: Arc::default() }
+    }
+
+    /// Returns the engine with a clock, which dates its new containers.
+    #[must_use]
+    pub fn with_clock(self, now: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
+        Self { now: Arc::new(now), ..self }
     }
 
     /// Creates an engine without containers, with this speed.
@@ -204,7 +213,7 @@ impl Instances for Engine {
             region: None,
             tags: spec.tags.clone(),
             node_labels: BTreeMap::new(),
-            created: jiff::Timestamp::UNIX_EPOCH,
+            created: (self.now)(),
         };
         let image = spec.provider_spec["image"].as_str().unwrap_or_default().to_owned();
         let container = Container {
@@ -230,6 +239,7 @@ impl Instances for Engine {
                     id: instance.id.clone(),
                     key: key.clone(),
                     cluster: instance.cluster.clone(),
+                    created: instance.created,
                 }),
                 // As the driver answers: nobody can add the key later, so the name alone proves
                 // nothing.

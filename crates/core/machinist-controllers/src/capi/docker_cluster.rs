@@ -101,7 +101,7 @@ impl Kind<Capi> for DockerClusters {
                 let is_wanted = |docker: &DockerClusterFacts| docker.object.deleting_since.is_none();
                 let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<_>>| {
                     answers.failures = next_failures(answers.failures, &answered.answer);
-                    answers.ensure = Some((inputs, answered));
+                    answers.take_ensure(inputs, answered);
                 };
                 let template = s.docker.balancer_template().map(str::to_owned);
                 let config_maps: Api<ConfigMap> =

@@ -130,7 +130,7 @@ impl Kind<Capi> for DockerMachines {
             Action::Ensure(spec) => {
                 let made = |driver: Arc<dyn Driver>| async move { driver.instances().ensure(&spec).await };
                 asking.about_container(Call::ENSURE, None, is_live, made, |answers, answered| {
-                    answers.ensure = Some(answered);
+                    answers.take_ensure(answered);
                 })
             }
             Action::Find(which) => asking.find(which),

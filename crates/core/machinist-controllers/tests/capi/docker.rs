@@ -33,7 +33,8 @@ pub(super) struct Docker {
 impl Docker {
     pub(super) async fn new() -> Self {
         let workload = Server::new(Config::default());
-        Self { world: World::new().await, engine: Engine::new("a"), workload }
+        let world = World::new().await;
+        Self { engine: world.engine("a"), world, workload }
     }
 
     pub(super) fn start(&self) -> Running {

@@ -31,7 +31,8 @@ struct Life {
 
 impl Life {
     async fn new(point: usize, effect: Effect) -> Self {
-        let (world, engine) = (World::new().await, Engine::new("a"));
+        let world = World::new().await;
+        let engine = world.engine("a");
         let seen = Faulty::dies_at(&engine, &world.left, point, effect);
         let what = format!("death at call {point}, its effect: {effect:?}");
         let mut life = Self { world, engine, seen, running: None, deaths: 0, what };

@@ -7,7 +7,7 @@ use machinist_instance::{Address, AddressKind, InstanceKey, NativeId, NodeName, 
 use machinist_standin_docker::Engine;
 use serde_json::Value;
 
-use super::faulty::{Faulty, Trouble};
+use super::faulty::{Faulty, LATER, Trouble};
 use super::{World, condition};
 
 /// A cluster with a worker, and the engine as its provider sees it.
@@ -20,7 +20,8 @@ struct Docker {
 
 impl Docker {
     async fn new() -> Self {
-        let (world, engine) = (World::new().await, Engine::new("a"));
+        let world = World::new().await;
+        let engine = world.engine("a");
         let seen = Faulty::new(&engine);
         let running = world.start(Serves::Docker(DockerOptions::new(Arc::new(seen.clone()))), CoreApi::Beta2);
         Self { world, engine, seen, _running: running }
@@ -198,4 +199,33 @@ async fn a_restarted_host_changes_only_addresses() {
     let addresses = machine["status"]["addresses"].to_string();
     assert!(addresses.contains("172.18.0.99"), "{addresses}");
     assert_eq!(docker.engine.state().balancers.len(), 1);
+}
+
+/// A creation has no answer. It takes effect after the repeated one and after the deletion.
+#[tokio::test(start_paused = true)]
+async fn a_late_creation_leaves_no_container() {
+    let docker = Docker::with_cluster().await;
+    docker.seen.has(Trouble::CreatesLater);
+    docker.world.machine("c", "c-w", false).await;
+    docker.world.settle(10).await;
+    assert_eq!(docker.engine.state().created, ["c-w"], "the repeated call has created it");
+    docker.world.delete("DockerMachine", "c-w").await;
+    docker.world.settle(LATER.as_secs() + 60).await;
+    assert!(docker.world.get("DockerMachine", "c-w").await.is_null());
+    let state = docker.engine.state();
+    assert!(state.containers.is_empty(), "{:?}", state.containers.keys());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_creation_leaves_no_load_balancer() {
+    let docker = Docker::new().await;
+    docker.seen.has(Trouble::BalancesLater);
+    docker.world.docker_cluster("c").await;
+    docker.world.settle(10).await;
+    assert_eq!(docker.engine.state().balancers.len(), 1, "the repeated call has created it");
+    docker.world.delete("DockerCluster", "c").await;
+    docker.world.settle(LATER.as_secs() + 60).await;
+    assert!(docker.world.get("DockerCluster", "c").await.is_null());
+    let state = docker.engine.state();
+    assert!(state.balancers.is_empty(), "{:?}", state.balancers.keys());
 }

@@ -31,6 +31,10 @@ pub(super) enum Effect {
 /// A late effect happens within the time that the engine promises.
 const LATE: Duration = Duration::from_secs(10);
 
+/// Longer than the wait before a failed call is repeated, shorter than the time that the engine
+/// promises.
+pub(super) const LATER: Duration = Duration::from_secs(25);
+
 /// A trouble of the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Trouble {
@@ -42,6 +46,10 @@ pub(super) enum Trouble {
     Silent,
     /// The engine carries each change out, and then answers that it failed.
     FailsAfterwards,
+    /// The engine does not answer the next creation of a container, and carries it out [`LATER`].
+    CreatesLater,
+    /// The engine does not answer the next change of a load balancer, and carries it out [`LATER`].
+    BalancesLater,
 }
 
 /// An engine as one process sees it.
@@ -61,6 +69,8 @@ pub(super) struct Faulty {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Nature {
     Reads,
+    /// The creation of a container.
+    Creates,
     Changes,
     /// A change that the fake does not make idempotent, and the real driver does.
     Starts,
@@ -104,13 +114,20 @@ impl Faulty {
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        let trouble = *self.trouble.lock().expect("no thread panicked with the lock");
+        let trouble = self.trouble(nature);
         let work = work(self.engine.clone());
         if burns(&self.left) {
             return self.die(nature, work).await;
         }
         match (trouble, nature) {
             (Trouble::None, _) | (Trouble::FailsAfterwards, Nature::Reads) => work.await,
+            (Trouble::CreatesLater | Trouble::BalancesLater, _) => {
+                tokio::spawn(async move {
+                    tokio::time::sleep(LATER).await;
+                    work.await
+                });
+                Err(Error::new(ErrorKind::Ambiguous, "POST /containers/create: no answer within 20 s"))
+            }
             (Trouble::NoSocket, _) => {
                 let text = "no engine runs at unix:///var/run/docker.sock: not found. Start Docker, or \
                             correct DOCKER_HOST";
@@ -120,10 +137,22 @@ impl Faulty {
                 let _ = work.await;
                 std::future::pending().await
             }
-            (Trouble::FailsAfterwards, Nature::Changes | Nature::Starts) => {
+            (Trouble::FailsAfterwards, Nature::Creates | Nature::Changes | Nature::Starts) => {
                 let _ = work.await;
                 Err(Error::new(ErrorKind::Ambiguous, "POST /containers/create: boom (status 500)"))
             }
+        }
+    }
+
+    /// Returns the trouble of a call. That of a single change ends with it.
+    fn trouble(&self, nature: Nature) -> Trouble {
+        let mut trouble = self.trouble.lock().expect("no thread panicked with the lock");
+        match (*trouble, nature) {
+            (Trouble::CreatesLater, Nature::Creates) | (Trouble::BalancesLater, Nature::Changes) => {
+                std::mem::take(&mut *trouble)
+            }
+            (Trouble::CreatesLater | Trouble::BalancesLater, _) => Trouble::None,
+            (found, _) => found,
         }
     }
 
@@ -189,7 +218,7 @@ impl Driver for Faulty {
 impl Instances for Faulty {
     async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
         let spec = spec.clone();
-        self.call(Nature::Changes, |engine| async move { Instances::ensure(&engine, &spec).await }).await
+        self.call(Nature::Creates, |engine| async move { Instances::ensure(&engine, &spec).await }).await
     }
     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
         let which = which.clone();

@@ -31,6 +31,7 @@ use machinist_apiserver::{Config, Identity, Server};
 use machinist_controllers::capi::{CapiOptions, CapiProvider, CoreApi, Running, Serves};
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
+use machinist_standin_docker::Engine;
 use serde_json::{Value, json};
 use tower::{BoxError, Service};
 
@@ -117,6 +118,12 @@ impl World {
         let clock = Arc::new(TokioClock::starting_at(epoch));
         let left = Arc::new(AtomicUsize::new(usize::MAX));
         Self { server, user, clock, left, after: false, loses_status: Arc::default(), writes: Arc::default() }
+    }
+
+    /// An engine with the clock of this world.
+    fn engine(&self, address: &'static str) -> Engine {
+        let clock = self.clock.clone();
+        Engine::new(address).with_clock(move || clock.now())
     }
 
     /// Starts a provider.

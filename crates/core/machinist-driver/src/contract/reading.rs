@@ -54,8 +54,12 @@ async fn find_reports_an_instance_of_another_key_as_foreign(bench: &Bench<'_>) -
     for (by, which) in [("id", by_their_id), ("name", by_their_name)] {
         match bench.find(&which).await? {
             Sighting::Foreign(foreign) => {
-                let expected =
-                    Foreign { id: made.id.clone(), key: theirs.key.clone(), cluster: Some(bench.cluster()) };
+                let expected = Foreign {
+                    id: made.id.clone(),
+                    key: theirs.key.clone(),
+                    cluster: Some(bench.cluster()),
+                    created: made.created,
+                };
                 check(foreign == expected, || {
                     format!("find by {by}: expected {expected:?}, got {foreign:?}")
                 })?;

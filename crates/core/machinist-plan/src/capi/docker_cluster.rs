@@ -103,10 +103,23 @@ pub struct BalancerAnswers {
     pub ever_ensured: bool,
     /// The last answer to `ensure`, with the fingerprint of its spec.
     pub ensure: Option<(u64, Answered<Progress<Ensured>>)>,
+    /// End of the last `ensure` that failed. The engine may still carry it out, even if a later call
+    /// has succeeded.
+    pub unsure_at: Option<Timestamp>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<Progress<BalancerDeletion>>>,
     /// Consecutive failures.
     pub failures: u32,
+}
+
+impl BalancerAnswers {
+    /// Stores an answer to `ensure`, with the fingerprint of its spec.
+    pub fn take_ensure(&mut self, inputs: u64, answered: Answered<Progress<Ensured>>) {
+        if answered.answer.is_err() {
+            self.unsure_at = Some(answered.ended);
+        }
+        self.ensure = Some((inputs, answered));
+    }
 }
 
 /// One call for one DockerCluster.
@@ -480,11 +493,9 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 /// the load balancer.
 fn absence_counts_from(s: &Snapshot) -> Timestamp {
     let takes = s.process.promises.absence_takes();
-    let own = s.answers.ensure.as_ref().map(|(_, answered)| match &answered.answer {
-        Ok(_) => answered.ended,
-        // The engine may still carry out a call that failed.
-        Err(_) => plus(answered.ended, takes),
-    });
+    let ended = s.answers.ensure.as_ref().map(|(_, answered)| answered.ended);
+    let unsure_until = s.answers.unsure_at.map(|ended| plus(ended, takes));
+    let own = ended.max(unsure_until);
     let object = &s.docker.object;
     // A restored object is new, and its load balancer is not.
     let is_new =

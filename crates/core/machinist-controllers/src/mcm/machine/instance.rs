@@ -44,7 +44,7 @@ pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop>
         if answered.answer.is_ok() {
             answers.shown_in.clone_from(&answered.account);
         }
-        answers.ensure = Some(answered);
+        answers.take_ensure(answered);
     })
 }
 

@@ -5,7 +5,7 @@ use super::super::contract::Runtime;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_instance::{Error, ErrorKind, Instance, Sighting};
+use machinist_instance::{Error, Instance, Sighting};
 use machinist_kube::recorder::EventType;
 use machinist_plan::facts::MachineFacts;
 use machinist_plan::mcm::machine::CREATE_FAILED;
@@ -51,18 +51,7 @@ impl Witness {
         if let Ok(instance) = answer {
             self.tell_if_ownerless(instance);
         }
-        let made_nothing = match answer {
-            Ok(_) => false,
-            Err(error) => match error.kind {
-                ErrorKind::Ambiguous | ErrorKind::Bug => false,
-                ErrorKind::InvalidSpec
-                | ErrorKind::Denied
-                | ErrorKind::Exhausted
-                | ErrorKind::Throttled { .. }
-                | ErrorKind::Unavailable
-                | ErrorKind::Unsupported => true,
-            },
-        };
+        let made_nothing = matches!(answer, Err(error) if !error.kind.may_have_effect());
         let mut world = self.runtime.lock();
         if made_nothing && let Some(answers) = world.seen.memory.answers.get_mut(&self.machine.uid) {
             answers.made_in = before;

@@ -96,15 +96,20 @@ fn deleted(change: fn(&mut Snapshot)) -> String {
 }
 
 /// The load balancer was requested at that second, without an answer.
-fn unknown_at(second: i64) -> Option<(u64, Answered<Progress<Ensured>>)> {
-    Some((0, answered(second, Err(Error::new(ErrorKind::Ambiguous, "no answer")))))
+fn unknown_at(s: &mut Snapshot, second: i64) {
+    s.answers.take_ensure(0, answered(second, Err(Error::new(ErrorKind::Ambiguous, "no answer"))));
 }
 
 #[test]
 fn an_absence_waits_for_a_call_of_unknown_effect() {
     assert_eq!(deleted(|_| {}), "remove the finalizer", "nothing was requested");
-    assert_eq!(deleted(|s| s.answers.ensure = unknown_at(60)), "remove the finalizer");
-    assert_eq!(deleted(|s| s.answers.ensure = unknown_at(80)), "", "the call may still take effect");
+    assert_eq!(deleted(|s| unknown_at(s, 60)), "remove the finalizer");
+    assert_eq!(deleted(|s| unknown_at(s, 80)), "", "the call may still take effect");
+    let repeated = deleted(|s| {
+        unknown_at(s, 80);
+        s.answers.take_ensure(0, answered(85, Ok(Progress::Working("creating".to_owned()))));
+    });
+    assert_eq!(repeated, "", "the first call may still take effect");
 }
 
 /// The process is older than the object, and the load balancer was absent at second 60.

@@ -614,6 +614,7 @@ fn container_of_another_object(s: &mut Snapshot) {
         id: instance().id,
         key: machinist_instance::InstanceKey::new("u9"),
         cluster: Some("c".to_owned()),
+        created: instance().created,
     };
     s.answers.delete = Some(answered(97, Err(Error::new(ErrorKind::Denied, "another key"))));
     let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
