@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::docker_cluster::next_failures;
+use super::engine;
 use super::key::Key;
 use super::options::MailOptions;
 use super::seen::{MailAnswers, Seen};
@@ -32,7 +33,8 @@ pub(super) fn observe(runtime: &Runtime, world: &World, uid: &str, options: &Mai
     let answers = world.seen.memory.mails.get(uid).cloned().unwrap_or_default();
     Snapshot {
         now: runtime.now(),
-        process: options.process.clone(),
+        process: engine::process(runtime, None),
+        identity: options.process.clone(),
         domain: options.domain.clone(),
         service: options.service.clone(),
         recipient: options.recipient.clone(),

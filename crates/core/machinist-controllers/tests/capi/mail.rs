@@ -1,7 +1,7 @@
 //! Requests by mail: each is sent at most once.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +40,9 @@ pub(super) enum Fault {
     FailsBefore,
     /// Fails without saying whether it accepted the mail, and permits no look-up.
     CannotBeAsked,
+    /// Accepts the mail. Before the answer arrives, the clock of the provider steps ten minutes
+    /// ahead. Look-ups do not show the mail yet.
+    AcceptsAndHidesInAStep,
 }
 
 impl Post {
@@ -65,6 +68,7 @@ impl Post {
 /// The mail service as one process sees it: it crashes at some call.
 struct Client {
     post: Post,
+    ahead: Arc<AtomicI64>,
     left: Arc<AtomicUsize>,
     after: bool,
 }
@@ -94,6 +98,11 @@ impl Mailer for Client {
                 unknown()
             }
             Fault::FailsBefore | Fault::CannotBeAsked => unknown(),
+            Fault::AcceptsAndHidesInAStep => {
+                self.post.accept(mail);
+                self.ahead.store(600, Ordering::Relaxed);
+                Ok(())
+            }
         };
         if dies { std::future::pending().await } else { answer }
     }
@@ -105,7 +114,8 @@ impl Mailer for Client {
         if self.post.fault() == Fault::CannotBeAsked {
             return Err(Error::new(ErrorKind::Denied, "a sending key cannot read events"));
         }
-        let is_shown = self.post.fault() != Fault::FailsAfterwardsAndHides;
+        let is_shown =
+            !matches!(self.post.fault(), Fault::FailsAfterwardsAndHides | Fault::AcceptsAndHidesInAStep);
         Ok(is_shown && self.post.accepted.lock().expect("no panic").contains_key(message_id))
     }
 }
@@ -116,7 +126,8 @@ impl World {
     }
 
     pub(super) fn mailgun_options(&self, post: &Post, process: &str) -> Serves {
-        let mailer = Client { post: post.clone(), left: self.left.clone(), after: self.after };
+        let (ahead, left) = (self.ahead.clone(), self.left.clone());
+        let mailer = Client { post: post.clone(), ahead, left, after: self.after };
         let options = MailOptions {
             mailer: Arc::new(mailer),
             domain: "mail.example.com".to_owned(),
@@ -279,6 +290,31 @@ async fn a_restored_request_is_not_sent_again() {
         assert_eq!(post.times(), [1]);
         let object = world.mail_of("hello").await;
         assert_eq!(condition(&object, "Ready").0, "True", "{object}");
+    }
+}
+
+/// The mail is accepted, and the clock steps ahead before the process records that. The mail
+/// service shows the mail only after minutes.
+#[tokio::test(start_paused = true)]
+async fn a_step_of_the_clock_sends_no_second_mail() {
+    for restarts in [false, true] {
+        let (world, post) = (World::new().await, Post::default());
+        post.fails_with(Fault::AcceptsAndHidesInAStep);
+        world.request("hello").await;
+        let mut running = world.mailgun(&post, "one");
+        world.settle(5).await;
+        if restarts {
+            drop(running);
+            running = world.mailgun(&post, "two");
+        }
+        world.settle(240).await;
+        let object = world.mail_of("hello").await;
+        assert!(object["metadata"]["annotations"]["machinist.dev/sent-at"].is_null(), "{object}");
+        post.fails_with(Fault::None);
+        world.settle(600).await;
+        drop(running);
+        assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 1), "{restarts}");
+        assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
     }
 }
 

@@ -16,7 +16,7 @@ mod rows;
 mod scenarios;
 mod workload;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -30,7 +30,7 @@ use machinist_api::crd;
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_controllers::capi::{CapiOptions, CapiProvider, CoreApi, Running, Serves};
 use machinist_controllers::{Clients, ProcessOptions};
-use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
+use machinist_kube::{ClientOptions, Clock, SharedClock, TokioClock, layer_client};
 use machinist_standin_docker::Engine;
 use serde_json::{Value, json};
 use tower::{BoxError, Service};
@@ -44,6 +44,8 @@ struct World {
     server: Server,
     user: kube::Client,
     clock: SharedClock,
+    /// The seconds by which the clock of the providers is ahead of the clock of the API server.
+    ahead: Arc<AtomicI64>,
     /// The number of requests and calls before the process crashes.
     left: Arc<AtomicUsize>,
     after: bool,
@@ -51,6 +53,18 @@ struct World {
     loses_status: Arc<AtomicBool>,
     /// The paths of all writes of the providers.
     writes: Arc<Mutex<Vec<String>>>,
+}
+
+/// The clock of the providers. It may step.
+struct SteppingClock {
+    inner: TokioClock,
+    ahead: Arc<AtomicI64>,
+}
+
+impl Clock for SteppingClock {
+    fn now(&self) -> jiff::Timestamp {
+        self.inner.now() + jiff::SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed))
+    }
 }
 
 /// Counts a request or call. Returns whether the process crashes at it.
@@ -115,9 +129,18 @@ impl World {
         for crd in [core, crd::docker_crds(), crd::mailgun_crds()].concat() {
             crds.create(&PostParams::default(), &crd).await.expect("the CRD is accepted");
         }
-        let clock = Arc::new(TokioClock::starting_at(epoch));
-        let left = Arc::new(AtomicUsize::new(usize::MAX));
-        Self { server, user, clock, left, after: false, loses_status: Arc::default(), writes: Arc::default() }
+        let ahead: Arc<AtomicI64> = Arc::default();
+        let clock = SteppingClock { inner: TokioClock::starting_at(epoch), ahead: ahead.clone() };
+        Self {
+            server,
+            user,
+            clock: Arc::new(clock),
+            ahead,
+            left: Arc::new(AtomicUsize::new(usize::MAX)),
+            after: false,
+            loses_status: Arc::default(),
+            writes: Arc::default(),
+        }
     }
 
     /// An engine with the clock of this world.

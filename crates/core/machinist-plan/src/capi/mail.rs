@@ -13,7 +13,10 @@
 //! survive a move or a restore; the status does not.
 //!
 //! An absence counts only while the mail service certainly still shows the mail: after
-//! `VISIBLE_WITHIN`, and before `REMEMBERED_FOR`. Later, a user decides.
+//! `VISIBLE_WITHIN`, and before `REMEMBERED_FOR`. Later, a user decides. `VISIBLE_WITHIN` begins
+//! when no call can run any more: some time after the intent, by the clock that wrote the intent,
+//! and some time after this process began to act, by its own clock. The second rule holds also if a
+//! clock steps, and if the clock of a successor is far ahead.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,7 +25,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::capi::constants::conditions::REQUEST_SENT;
 use machinist_api::capi::{OnUncertain, constants};
-use machinist_core::{Answered, Call, Step, plus, retry_after};
+use machinist_core::{Answered, Call, Process, Step, plus, retry_after};
 use machinist_instance::{Envelope, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
@@ -94,8 +97,10 @@ pub enum Outcome {
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
+    /// The deciding process.
+    pub process: Process,
     /// Identity of this process, unique among all processes.
-    pub process: String,
+    pub identity: String,
     /// Domain of the mail service.
     pub domain: String,
     /// Fingerprint of the mail service and its domain; empty if it is not known.
@@ -117,8 +122,10 @@ pub struct Snapshot {
 }
 
 impl Hash for Snapshot {
+    /// The process is excluded like the moment.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, process: _, domain: _, recipient: _, service, credential, .. } = self;
+        let Self { now: _, process: _, identity: _, domain: _, recipient: _, .. } = self;
+        let Self { service, credential, .. } = self;
         (service, credential).hash(state);
         self.in_flight.hash(state);
         let Self { may_send, sent, looked, failures, .. } = self;
@@ -240,7 +247,7 @@ fn sending() -> Decision {
 
 fn intend(s: &Snapshot, letter: &Letter<'_>, attempt: u32) -> Decision {
     let is_new = letter.request.message_id.as_ref().is_none_or(String::is_empty);
-    let (holder, service) = (s.process.clone(), Some(s.service.clone()));
+    let (holder, service) = (s.identity.clone(), Some(s.service.clone()));
     let intent = Intent { attempt, at: s.now, holder, service, outcome: None, inputs: None, message: None };
     let message_id = is_new.then(|| message_id(s, letter));
     let why = writing("recording the intent to send the mail");
@@ -260,7 +267,7 @@ fn message_id(s: &Snapshot, letter: &Letter<'_>) -> String {
 
 /// The intent is on the object, and it is not known how the attempt ended.
 fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
-    let is_own = intent.holder == s.process;
+    let is_own = intent.holder == s.identity;
     let conclude = |outcome, error: &Error| {
         let inputs = (outcome == Outcome::Rejected).then(|| fingerprint(s, letter));
         let message = Some(error.message.clone());
@@ -399,24 +406,41 @@ fn may_repeat(letter: &Letter<'_>) -> bool {
 
 /// It is unknown whether the mail was accepted. `since` is the time of the intent.
 fn uncertain(s: &Snapshot, letter: &Letter<'_>, id: &str, since: Timestamp, attempts: u32) -> Decision {
-    let wants_resend = letter.request.object.annotation(constants::RESEND_ANNOTATION).is_some();
-    // A call of another process begins within the bound after the intent, by the clock of that
-    // process, and ends within the bound.
-    let last_call = plus(since, SEND_BOUND + SEND_BOUND + SKEW);
-    if wants_resend && last_call < s.now {
+    let last_call = last_call(s, since);
+    if may_repeat(letter) && last_call < s.now {
         return intend(s, letter, attempts.saturating_add(1));
     }
-    match letter.request.on_uncertain {
-        OnUncertain::Resend if last_call < s.now => {
-            return intend(s, letter, attempts.saturating_add(1));
-        }
-        OnUncertain::Resend => {
-            let until = plus(last_call, Duration::from_secs(1));
-            return Decision { until: Some(until), why: asking(), ..unsure() };
-        }
-        OnUncertain::Hold => return hold(letter, attempts, s, "spec.onUncertain is Hold"),
-        OnUncertain::Verify | OnUncertain::Other(_) => {}
+    let decision = match letter.request.on_uncertain {
+        OnUncertain::Resend => Decision { why: asking(), ..unsure() },
+        OnUncertain::Hold => hold(letter, attempts, s, "spec.onUncertain is Hold"),
+        OnUncertain::Verify | OnUncertain::Other(_) => verify(s, letter, id, (since, last_call), attempts),
+    };
+    if !may_repeat(letter) {
+        return decision;
     }
+    // No event reports the end of the last call.
+    let repeats_at = plus(last_call, Duration::from_secs(1));
+    Decision { until: Some(decision.until.map_or(repeats_at, |until| until.min(repeats_at))), ..decision }
+}
+
+/// Returns the end of the last call that may have been made for an intent of that time.
+fn last_call(s: &Snapshot, intended: Timestamp) -> Timestamp {
+    // A call of another process begins within the bound after the intent, by the clock of that
+    // process, and ends within the bound.
+    let by_the_intent = plus(intended, SEND_BOUND + SEND_BOUND + SKEW);
+    // That clock may have been wrong. No call from before this process began to act, or from before
+    // a step of its clock, lasts longer than the bound.
+    by_the_intent.max(plus(s.process.acting_since(), SEND_BOUND))
+}
+
+/// Asks the mail service. It shows an accepted mail some time after the last call.
+fn verify(
+    s: &Snapshot,
+    letter: &Letter<'_>,
+    id: &str,
+    (since, last_call): (Timestamp, Timestamp),
+    attempts: u32,
+) -> Decision {
     let counts_from = plus(last_call, VISIBLE_WITHIN);
     let look_up = || Decision { action: Some(Action::LookUp(id.to_owned())), why: asking(), ..unsure() };
     let Some(looked) = &s.looked else { return look_up() };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use machinist_api::capi::MailgunCluster;
+use machinist_instance::{CreateGuarantee, KeyTag, Promises};
 use serde_json::{Value, json};
 
 use super::*;
@@ -38,10 +39,23 @@ fn intent(holder: &str, second: i64) -> Value {
     json!({constants::SEND_INTENT_ANNOTATION: json!({"attempt": 1, "at": at, "holder": holder}).to_string()})
 }
 
+/// The facts of a process that has been acting since that second.
+fn acting_since(second: i64) -> Process {
+    let promises = Promises {
+        visible_within: Duration::ZERO,
+        call_bound: SEND_BOUND,
+        create: CreateGuarantee::FindThenCreate,
+        rate: None,
+        keys: KeyTag::Fixed,
+    };
+    Process { started: at(second), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+}
+
 fn snapshot(second: i64) -> Snapshot {
     Snapshot {
         now: at(second),
-        process: "me".to_owned(),
+        process: acting_since(-1000),
+        identity: "me".to_owned(),
         domain: "mail.example.com".to_owned(),
         service: "service-a".to_owned(),
         recipient: "ops@example.com".to_owned(),
@@ -54,7 +68,7 @@ fn snapshot(second: i64) -> Snapshot {
     }
 }
 
-fn told(s: &Snapshot, request: &MailRequestFacts) -> (String, &'static str) {
+fn decided(s: &Snapshot, request: &MailRequestFacts) -> Decision {
     let letter = Letter {
         kind: "mailguncluster",
         purpose: "create",
@@ -62,7 +76,12 @@ fn told(s: &Snapshot, request: &MailRequestFacts) -> (String, &'static str) {
         text: String::new(),
         request,
     };
-    let decision = decide(s, &letter);
+    decide(s, &letter)
+}
+
+/// Returns the action and the state.
+fn told(s: &Snapshot, request: &MailRequestFacts) -> (String, &'static str) {
+    let decision = decided(s, request);
     (decision.action.map(|action| action.to_string()).unwrap_or_default(), decision.state)
 }
 
@@ -163,6 +182,45 @@ fn an_absence_counts_only_after_the_delay() {
         s.looked = answered(hour * 3600, Ok(false));
         let uncertain = (String::new(), "Uncertain");
         assert_eq!(told(&s, &pending), uncertain, "{hour} h: the service may have forgotten the mail");
+    }
+}
+
+/// The clock was wrong when the intent was written, or it steps: the mail may be seconds old.
+#[test]
+fn an_absence_counts_only_late_in_the_life_of_a_process() {
+    for holder in ["me", "other"] {
+        let pending = request(intent(holder, 0), Some("id@x"));
+        let mut s = snapshot(1001);
+        s.process = acting_since(1000);
+        s.looked = answered(1001, Ok(false));
+        assert_eq!(told(&s, &pending), (String::new(), "Uncertain"), "{holder}");
+        s.now = at(1062);
+        assert_eq!(told(&s, &pending).0, "look id@x up", "{holder}");
+        s.now = at(1340);
+        s.looked = answered(1330, Ok(false));
+        assert_eq!(told(&s, &pending), (String::new(), "Uncertain"), "{holder}: a call lasts up to 30 s");
+        s.looked = answered(1331, Ok(false));
+        assert_eq!(told(&s, &pending).0, "intend attempt 2", "{holder}");
+        s.looked = answered(1331, Ok(true));
+        assert_eq!(told(&s, &pending).0, "record: sent", "{holder}");
+    }
+}
+
+/// A call of an earlier process may still run when a user asks for another attempt.
+#[test]
+fn another_attempt_waits_for_the_end_of_the_last_call() {
+    let mut annotations = intent("other", 0);
+    annotations[constants::RESEND_ANNOTATION] = json!("yes");
+    let mut wanted = Arc::unwrap_or_clone(request(annotations, Some("id@x")));
+    for policy in [OnUncertain::Hold, OnUncertain::Verify] {
+        wanted.on_uncertain = policy;
+        let mut s = snapshot(1001);
+        s.process = acting_since(1000);
+        s.looked = answered(1001, Err(Error::new(ErrorKind::Denied, "403")));
+        let decision = decided(&s, &wanted);
+        assert_eq!((decision.action, decision.until), (None, Some(at(1031))));
+        s.now = at(1031);
+        assert_eq!(told(&s, &wanted).0, "intend attempt 2");
     }
 }
 
