@@ -86,9 +86,13 @@ pub(super) async fn act<F: Fed<Capi>>(
             let patch = patch().set_annotation(annotations, SEND_INTENT_ANNOTATION, &text);
             write.patch::<F>(patch).await
         }
-        Action::ConcludeSent => {
+        Action::ConcludeSent { message_id } => {
             let at = machinist_api::WireTime::from(runtime.now());
-            let patch = patch().set_annotation(annotations, SENT_AT_ANNOTATION, at.as_str());
+            let mut patch = patch().set_annotation(annotations, SENT_AT_ANNOTATION, at.as_str());
+            if let Some(id) = message_id {
+                let read = request.message_id.as_deref().map(Value::from);
+                patch = patch.test(&MESSAGE_ID, read.as_ref()).add(&MESSAGE_ID, Value::from(id));
+            }
             write.patch::<F>(patch).await
         }
         Action::Send { mail, begins_by } => {

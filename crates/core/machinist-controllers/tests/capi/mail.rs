@@ -63,6 +63,19 @@ impl Post {
         let mut accepted = self.accepted.lock().expect("no panic");
         accepted.entry(mail.message_id.clone()).or_insert((0, mail.clone())).0 += 1;
     }
+
+    /// Accepts a mail of an earlier provider.
+    fn has(&self, message_id: &str) {
+        self.accept(&Envelope {
+            message_id: message_id.to_owned(),
+            requester: "dev@example.com".to_owned(),
+            recipients: vec!["ops@example.com".to_owned()],
+            subject: String::new(),
+            text: String::new(),
+            uid: String::new(),
+            purpose: "create",
+        });
+    }
 }
 
 /// The mail service as one process sees it: it crashes at some call.
@@ -291,6 +304,26 @@ async fn a_restored_request_is_not_sent_again() {
         let object = world.mail_of("hello").await;
         assert_eq!(condition(&object, "Ready").0, "True", "{object}");
     }
+}
+
+/// The store was restored to a moment before the intent. The object keeps its UID, so its mail has
+/// the same Message-Id.
+#[tokio::test(start_paused = true)]
+async fn a_mail_from_before_a_restore_is_not_sent_again() {
+    let (world, post) = (World::new().await, Post::default());
+    world.request("hello").await;
+    let uid = world.mail_of("hello").await["metadata"]["uid"].as_str().expect("a UID").to_owned();
+    let message_id = format!("machinist.mailguncluster.default.hello.{uid}.create@mail.example.com");
+    post.has(&message_id);
+    pass(60).await;
+    let _running = world.mailgun(&post, "one");
+    world.request("other").await;
+    world.settle(60).await;
+    assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1, 1], 1));
+    let object = world.mail_of("hello").await;
+    assert_eq!(condition(&object, "RequestSent").1, "Sent", "{object}");
+    assert_eq!(object["spec"]["messageID"], message_id);
+    assert_eq!(object["status"]["messageID"], message_id);
 }
 
 /// The mail is accepted, and the clock steps ahead before the process records that. The mail

@@ -1,6 +1,7 @@
 //! Sends a request by mail at most once, even if processes crash at any point.
 //!
 //! ```text
+//! an object older than this process: look the mail up once -> found: sent
 //! intent on the object -> one call -> sent | rejected | unknown
 //! unknown -> look the mail up -> found: sent
 //!                             -> certainly not accepted: a new intent, with the same Message-Id
@@ -10,7 +11,9 @@
 //! before the call. A process that finds the intent of another process, or of an earlier one,
 //! cannot know whether the call was made: it asks the mail service by the Message-Id, which was
 //! chosen with the intent. The Message-Id is in the spec and the rest in annotations, because both
-//! survive a move or a restore; the status does not.
+//! survive a move or a restore; the status does not. A restore of the store to a moment before the
+//! intent loses both, but the Message-Id of an object is always the same. So a process looks it up
+//! before the first intent, unless it saw the creation of the object.
 //!
 //! An absence counts only while the mail service certainly still shows the mail: after
 //! `VISIBLE_WITHIN`, and before `REMEMBERED_FOR`. Later, a user decides. `VISIBLE_WITHIN` begins
@@ -154,7 +157,10 @@ pub enum Action {
     /// Looks the mail up.
     LookUp(String),
     /// Writes that the mail was accepted.
-    ConcludeSent,
+    ConcludeSent {
+        /// The Message-Id; absent if it is written already.
+        message_id: Option<String>,
+    },
     /// Writes how the attempt ended.
     Conclude(Intent),
 }
@@ -210,7 +216,7 @@ pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     }
     let recorded = request.message_id.as_deref().filter(|id| !id.is_empty());
     match (recorded, intent_of(&request.object)) {
-        (None, None) => intend(s, letter, 1),
+        (None, None) => first(s, letter),
         // The Message-Id without an intent was restored from a backup without annotations.
         (Some(id), None) => restored(s, letter, id),
         (None, Some(Ok(intent))) => intend(s, letter, intent.attempt.saturating_add(1)),
@@ -243,6 +249,43 @@ fn sending() -> Decision {
         report: Report::no(REQUEST_SENT, "Sending", "").in_v1(REQUEST_SENT, "Sending", "Info"),
         state: "Sending",
     }
+}
+
+/// The object has no intent. A restore of the store may have lost the intent of a mail that was
+/// sent: then an answer of this process or the mail service shows the mail.
+fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
+    let was_accepted = s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok());
+    let is_shown = s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true));
+    if was_accepted || is_shown {
+        let action = Action::ConcludeSent { message_id: Some(message_id(s, letter)) };
+        let why = writing("recording that the mail was accepted before the object was restored");
+        return Decision { action: Some(action), why, ..sending() };
+    }
+    let is_new = s.process.saw_the_birth_of(letter.request.object.created) && s.sent.is_none();
+    if is_new || may_repeat(letter) {
+        return intend(s, letter, 1);
+    }
+    let why = Why::new(Reason::Calling(LOOK_UP), Step::Expect("the mail is sent if it was not sent before"));
+    let look_up = Decision { action: Some(Action::LookUp(message_id(s, letter))), why, ..sending() };
+    match s.looked.as_ref().map(|looked| (&looked.answer, looked.ended)) {
+        None => look_up,
+        // While the service cannot be reached, the mail cannot be sent either.
+        Some((Err(error), ended)) if is_unreachable(error.kind) => {
+            let retry_at = plus(ended, retry_after(error.kind, s.failures, Duration::ZERO));
+            match retry_at <= s.now {
+                true => repeating(letter, look_up),
+                false => without_effect(LOOK_UP, s.failures, error, retry_at),
+            }
+        }
+        // An object without an intent is rarely a restored one, and a key that may only send
+        // cannot look mails up.
+        Some(_) => intend(s, letter, 1),
+    }
+}
+
+/// Whether the mail service asked for silence, or cannot be reached.
+fn is_unreachable(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Throttled { .. } | ErrorKind::Unavailable)
 }
 
 fn intend(s: &Snapshot, letter: &Letter<'_>, attempt: u32) -> Decision {
@@ -278,22 +321,16 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
     match s.sent.as_ref().filter(|_| is_own).map(|sent| (&sent.answer, sent.ended)) {
         Some((Ok(()), _)) => {
             let why = writing("recording that the mail was accepted");
-            Decision { action: Some(Action::ConcludeSent), why, ..sending() }
+            Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() }
         }
         Some((Err(error), ended)) => match error.kind {
             // The call had no effect.
             ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
                 let retry_at = plus(ended, retry_after(error.kind, s.failures, Duration::ZERO));
-                if retry_at <= s.now {
-                    return repeating(letter, send(s, letter, id, intent));
+                match retry_at <= s.now {
+                    true => repeating(letter, send(s, letter, id, intent)),
+                    false => without_effect(SEND, s.failures, error, retry_at),
                 }
-                let (kind, message) = (error.kind, error.message.clone());
-                let reason = Reason::CallFailed { call: SEND, kind, message, failures: s.failures };
-                let why = Why::new(reason, Step::Repeat(SEND, retry_at));
-                let is_throttled = matches!(kind, ErrorKind::Throttled { .. });
-                let state = if is_throttled { THROTTLED } else { UNAVAILABLE };
-                let report = no_effect(state, error.message.clone());
-                Decision { why, until: Some(retry_at), report, state, ..sending() }
             }
             ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
                 conclude(Outcome::Rejected, error)
@@ -307,6 +344,17 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
         // Another process, or an earlier one, may have made the call, or may still make it.
         None => unknown(s, letter, id, intent),
     }
+}
+
+/// Waits before it repeats a call that had no effect.
+fn without_effect(call: Call, failures: u32, error: &Error, retry_at: Timestamp) -> Decision {
+    let (kind, message) = (error.kind, error.message.clone());
+    let reason = Reason::CallFailed { call, kind, message, failures };
+    let why = Why::new(reason, Step::Repeat(call, retry_at));
+    let is_throttled = matches!(kind, ErrorKind::Throttled { .. });
+    let state = if is_throttled { THROTTLED } else { UNAVAILABLE };
+    let report = no_effect(state, error.message.clone());
+    Decision { why, until: Some(retry_at), report, state, ..sending() }
 }
 
 /// The mail service did not accept the mail, and will be asked again.
@@ -447,7 +495,7 @@ fn verify(
     match &looked.answer {
         Ok(true) => {
             let why = writing("recording that the mail service shows the mail");
-            Decision { action: Some(Action::ConcludeSent), why, ..unsure() }
+            Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..unsure() }
         }
         Ok(false) if counts_from < looked.started => match looked.ended < plus(since, REMEMBERED_FOR) {
             true => intend(s, letter, attempts.saturating_add(1)),
@@ -511,7 +559,7 @@ impl fmt::Display for Action {
             Self::Intend { intent, .. } => write!(f, "intend attempt {}", intent.attempt),
             Self::Send { mail, .. } => write!(f, "send {}", mail.message_id),
             Self::LookUp(id) => write!(f, "look {id} up"),
-            Self::ConcludeSent => f.write_str("record: sent"),
+            Self::ConcludeSent { .. } => f.write_str("record: sent"),
             Self::Conclude(intent) => match intent.outcome {
                 Some(Outcome::Rejected) => f.write_str("record: rejected"),
                 Some(Outcome::Unknown) | None => f.write_str("record: unknown"),

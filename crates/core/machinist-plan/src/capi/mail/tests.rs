@@ -24,13 +24,8 @@ fn request(annotations: Value, message_id: Option<&str>) -> Arc<MailRequestFacts
         "metadata": {"name": "a", "namespace": "n", "uid": "u", "annotations": annotations}, "spec": spec,
     });
     let object: MailgunCluster = serde_json::from_value(object).expect("an object");
-    MailgunClusterFacts::parse(&object).mail
-}
-
-/// Returns a request that was created, or restored, at that second.
-fn created_at(second: i64, annotations: Value, message_id: &str) -> Arc<MailRequestFacts> {
-    let mut request = Arc::unwrap_or_clone(request(annotations, Some(message_id)));
-    request.object.created = at(second);
+    let mut request = Arc::unwrap_or_clone(MailgunClusterFacts::parse(&object).mail);
+    request.object.created = at(0);
     Arc::new(request)
 }
 
@@ -224,6 +219,44 @@ fn another_attempt_waits_for_the_end_of_the_last_call() {
     }
 }
 
+/// The store was restored to a moment before the intent, or the process was away.
+#[test]
+fn an_older_request_is_looked_up_before_its_first_mail() {
+    let older = request(json!({}), None);
+    let mut s = snapshot(10);
+    s.process = acting_since(10);
+    let look_up = "look machinist.mailguncluster.n.a.u.create@mail.example.com up".to_owned();
+    assert_eq!(told(&s, &older), (look_up.clone(), "Sending"));
+    s.looked = answered(10, Ok(true));
+    assert_eq!(told(&s, &older).0, "record: sent");
+    let recorded = decided(&s, &older).action;
+    assert!(matches!(recorded, Some(Action::ConcludeSent { message_id: Some(_) })), "{recorded:?}");
+    s.looked = answered(10, Ok(false));
+    assert_eq!(told(&s, &older).0, "intend attempt 1");
+    s.looked = answered(10, Err(Error::new(ErrorKind::Denied, "403")));
+    assert_eq!(told(&s, &older).0, "intend attempt 1", "a key that may only send");
+    s.looked = answered(10, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
+    s.failures = 1;
+    assert_eq!(told(&s, &older), (String::new(), "Unavailable"));
+    s.now = at(15);
+    assert_eq!(told(&s, &older).0, look_up);
+    s.looked = None;
+    let wanted = request(json!({constants::RESEND_ANNOTATION: "yes"}), None);
+    assert_eq!(told(&s, &wanted).0, "intend attempt 1", "a user permits a second mail");
+}
+
+/// The process sent the mail before the store was restored.
+#[test]
+fn a_process_remembers_a_mail_whose_intent_is_lost() {
+    let restored = request(json!({}), None);
+    let mut s = snapshot(10);
+    assert_eq!(told(&s, &restored).0, "intend attempt 1");
+    s.sent = answered(5, Ok(()));
+    assert_eq!(told(&s, &restored).0, "record: sent");
+    s.sent = answered(5, Err(Error::new(ErrorKind::Ambiguous, "503")));
+    assert!(told(&s, &restored).0.starts_with("look "), "the outcome is unknown");
+}
+
 #[test]
 fn a_restored_message_id_is_looked_up() {
     let restored = request(json!({}), Some("id@x"));
@@ -237,7 +270,7 @@ fn a_restored_message_id_is_looked_up() {
 fn a_restored_mail_is_not_sent_again_by_itself() {
     let mut s = snapshot(430);
     s.looked = answered(421, Ok(false));
-    let told_with = |annotations| told(&s, &created_at(0, annotations, "id@x"));
+    let told_with = |annotations| told(&s, &request(annotations, Some("id@x")));
     assert_eq!(told_with(json!({})), (String::new(), "Uncertain"), "the service may have forgotten it");
     let wanted = json!({constants::RESEND_ANNOTATION: "yes"});
     assert_eq!(told_with(wanted).0, "intend attempt 2");
