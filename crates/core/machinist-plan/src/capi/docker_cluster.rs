@@ -43,6 +43,8 @@ const WORKING_AGAIN: Duration = Duration::from_secs(1);
 pub const ADDRESS_CHANGED: &str = "AddressChanged";
 /// Reason of a load balancer that is not as wanted.
 const NOT_AVAILABLE: &str = "NotAvailable";
+/// A write that removes the finalizer although the load balancer stays.
+const GIVEN_UP: &str = "a user has given up the load balancer";
 /// Kind, for the condition Paused.
 const KIND: &str = "DockerCluster";
 
@@ -148,8 +150,7 @@ pub enum Action {
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     let object = &s.docker.object;
     if s.docker.is_managed_externally() {
-        let next = Step::Expect("the other program fills in the endpoint and the status");
-        return Plan::idle(Why::new(CapiReason::ManagedExternally, next));
+        return managed_externally(s);
     }
     if gates::is_paused(object, s.cluster.present().map(Arc::as_ref)) {
         let cluster_is_paused = s.cluster.present().is_some_and(|cluster| cluster.is_paused);
@@ -191,6 +192,26 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(Why::new(CapiReason::OtherEngine, Step::Fix(fix)));
     }
     ensure(s, &cluster)
+}
+
+/// Another program manages the infrastructure. A load balancer from before the annotation stays,
+/// and so does the finalizer, until a user decides.
+fn managed_externally(s: &Snapshot) -> Plan<Action> {
+    let object = &s.docker.object;
+    let is_claimed = object.has_finalizer(constants::DOCKER_CLUSTER_FINALIZER);
+    let Some(since) = object.deleting_since.filter(|_| is_claimed) else {
+        return wait(CapiReason::ManagedExternally, "the other program fills in the endpoint and the status");
+    };
+    let is_paused = gates::is_paused(object, s.cluster.present().map(Arc::as_ref));
+    if gates::is_abandoned(object) && !is_paused {
+        return release(GIVEN_UP, since);
+    }
+    let fix = format!(
+        "remove the annotation {} to have the load balancer deleted, or set annotation {}=true to keep it",
+        constants::MANAGED_BY_ANNOTATION,
+        constants::ABANDON_ANNOTATION
+    );
+    Plan::idle(Why::new(CapiReason::ManagedExternally, Step::Fix(fix)).since(since))
 }
 
 fn wait(reason: CapiReason, next: &'static str) -> Plan<Action> {
@@ -422,7 +443,7 @@ fn delete(s: &Snapshot, since: Timestamp) -> Plan<Action> {
         ));
     }
     if gates::is_abandoned(object) {
-        return release("a user has given up the load balancer", since);
+        return release(GIVEN_UP, since);
     }
     let recorded = gates::recorded_engine(object);
     let Some(engine) = s.engine.clone() else { return no_engine() };

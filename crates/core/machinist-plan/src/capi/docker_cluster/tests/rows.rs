@@ -144,6 +144,20 @@ fn the_gates_of_a_cluster_wait_without_an_action() {
     }
 }
 
+/// K04: the annotation was set after the claim. The load balancer stays until a user decides.
+#[test]
+fn a_claimed_cluster_of_another_program_waits_for_a_user() {
+    let mut case = Case::new();
+    case.docker["metadata"]["annotations"]["cluster.x-k8s.io/managed-by"] = json!("");
+    case.docker["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:01:30Z");
+    assert_eq!(case.told(), ("ManagedExternally".to_owned(), Vec::new()));
+    assert!(matches!(case.plan().why.next, Step::Fix(_)), "{:?}", case.plan().why);
+    case.docker["metadata"]["annotations"]["machinist.dev/abandon-containers"] = json!("true");
+    assert_eq!(case.told().1, ["remove the finalizer"]);
+    case.docker["metadata"]["finalizers"] = json!(["example.com/other"]);
+    assert_eq!(case.told(), ("ManagedExternally".to_owned(), Vec::new()), "the finalizer is not ours");
+}
+
 /// C04: the finalizer comes first, together with the key.
 #[test]
 fn the_intent_comes_before_the_load_balancer() {
