@@ -241,7 +241,7 @@ impl Instances for Engine {
                     cluster: instance.cluster.clone(),
                     created: instance.created,
                 }),
-                // As the driver answers: nobody can add the key later, so the name alone proves
+                // As the driver answers: no program can add the key later, so the name alone proves
                 // nothing.
                 None if which.id.is_none() || which.native_id.is_some() => Sighting::Absent,
                 None => Sighting::Present(instance.clone()),

@@ -151,8 +151,8 @@ impl Docker {
     /// directory creates a new cluster of the same name.
     ///
     /// # Errors
-    /// If something still exists after a minute, or the engine refuses a deletion. The error has the
-    /// command that deletes the rest.
+    /// If something still exists after a minute, or the engine refuses a deletion. The error has
+    /// the command that deletes the rest.
     pub(in crate::cmd::up) async fn remove(&self, progress: &Progress) -> anyhow::Result<()> {
         // First, so that the start after a kill does not miss the control plane.
         if self.is_continued_later {

@@ -106,8 +106,8 @@ impl Docker {
         bail!("container {name} could not be created")
     }
 
-    /// Makes the call in a task of its own. If the user stops `up` meanwhile, the engine creates the
-    /// container nevertheless, so the removal waits for the task.
+    /// Makes the call in a task of its own. If the user stops `up` meanwhile, the engine creates
+    /// the container nevertheless, so the removal waits for the task.
     async fn create_container(&self) -> Result<Instance, Error> {
         let (driver, spec) = (self.driver.clone(), self.spec());
         let mut creation = self.creation.lock().await;
