@@ -123,7 +123,6 @@ impl fmt::Display for InstanceRef {
 
 /// The result of `find`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[expect(clippy::large_enum_variant, reason = "a call returns one sighting, and most are instances")]
 pub enum Sighting {
     /// The instance exists. If `Instance::key` is absent, another program created an instance of
     /// that name.
