@@ -449,3 +449,38 @@ async fn a_name_that_is_taken_meanwhile_is_looked_up_again() {
     assert_eq!(error.kind, ErrorKind::InvalidSpec);
     assert!(error.message.contains("uniqueness_error"), "{error}");
 }
+
+/// A dry run learns the changes, and makes none: no certificate either.
+#[tokio::test(start_paused = true)]
+async fn foreseen_changes_are_only_read() {
+    let cloud = Cloud::instant();
+    let server = cloud.server("a").id;
+    let driver = cloud.driver();
+    let foresee = async |spec: &BalancerSpec| {
+        driver.balancers().expect("enabled").foresee(spec).await.expect("an answer")
+    };
+    let managed = [
+        ("type", "lb11"),
+        ("protocol", "https"),
+        ("certificate-type", "managed"),
+        ("http-managed-certificate-domains", "a.example"),
+    ];
+    let expected = ["create_certificate ccm-managed-certificate-uid-1", "create_load_balancer a1"];
+    assert_eq!(foresee(&spec(&[server], &managed)).await, expected);
+    assert_eq!(commands(&cloud), Vec::<String>::new());
+
+    let existing = spec(&[server], &[("type", "lb11")]);
+    ensured(&*driver, &existing).await;
+    let before = commands(&cloud);
+    assert_eq!(foresee(&existing).await, Vec::<String>::new(), "it is as wanted");
+    let other = cloud.server("b").id;
+    let mut changed = spec(&[server, other], &[("type", "lb21")]);
+    changed.listeners[0].target_port = 30081;
+    let expected = [
+        "change_load_balancer_type lb21".to_owned(),
+        "update_service port 80".to_owned(),
+        format!("add_target server {other} (Node node-{other})"),
+    ];
+    assert_eq!(foresee(&changed).await, expected);
+    assert_eq!(commands(&cloud), before, "nothing but reads was sent");
+}
