@@ -506,7 +506,7 @@ impl Departure<'_> {
     ///
     /// A failed call of this process, or a call of a process that has ended, may still take effect.
     /// While the instance exists, the cloud or the driver refuses a second one. After its deletion
-    /// such a call would create it again, and nobody would know its id.
+    /// such a call would create it again, and no object would record its id.
     fn alone_from(&self) -> Timestamp {
         let promises = &self.process.promises;
         match promises.create {

@@ -105,8 +105,8 @@ pub struct BalancerAnswers {
     pub ever_ensured: bool,
     /// The last answer to `ensure`, with the fingerprint of its spec.
     pub ensure: Option<(u64, Answered<Progress<Ensured>>)>,
-    /// End of the last `ensure` that failed. The engine may still carry it out, even if a later call
-    /// has succeeded.
+    /// End of the last `ensure` that failed. The engine may still carry it out, even if a later
+    /// call has succeeded.
     pub unsure_at: Option<Timestamp>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<Progress<BalancerDeletion>>>,
