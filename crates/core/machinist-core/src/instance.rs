@@ -515,7 +515,7 @@ impl Departure<'_> {
             CreateGuarantee::NativeKey => return Timestamp::MIN,
         }
         let own = self.answers.unsure_since.map_or(Timestamp::MIN, |began| plus(began, promises.call_bound));
-        if self.process.saw_the_birth_of(self.created) {
+        if !promises.calls_outlive_process || self.process.saw_the_birth_of(self.created) {
             return own;
         }
         let others = plus(self.process.acting_since(), promises.call_bound);
@@ -577,6 +577,7 @@ mod tests {
         let promises = Promises {
             visible_within: Duration::from_secs(10),
             call_bound: Duration::from_secs(30),
+            calls_outlive_process: true,
             create: CreateGuarantee::NativeKey,
             rate: None,
             keys: KeyTag::Rekeyable,
@@ -702,11 +703,15 @@ mod tests {
 
     /// Decides about a recorded instance at that second. The process began at second 0, and its
     /// calls have no effect after 30 seconds.
-    #[expect(clippy::disallowed_methods, reason = "the test checks its decision")]
     fn deletion(create: CreateGuarantee, created: i64, now: i64, answers: &Answers) -> Next {
-        let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
         let mut process = process();
         process.promises.create = create;
+        deletion_by(&process, created, now, answers)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the test checks its decision")]
+    fn deletion_by(process: &Process, created: i64, now: i64, answers: &Answers) -> Next {
+        let ownership = Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() };
         Departure {
             which: InstanceRef { id: Some(id()), ..InstanceRef::default() },
             owner: InstanceKey::new("uid"),
@@ -718,7 +723,7 @@ mod tests {
             ownership: &ownership,
             shared: &Shared::default(),
             inputs: 1,
-            process: &process,
+            process,
             now: at(now),
         }
         .next()
@@ -748,6 +753,18 @@ mod tests {
         }
         let native = deletion(CreateGuarantee::NativeKey, -600, 1, &nothing);
         assert!(matches!(native, Next::Delete(_)), "the instance is never made again");
+    }
+
+    #[test]
+    fn a_deletion_does_not_wait_if_calls_end_with_the_process() {
+        for create in REPEATING {
+            let mut process = process();
+            process.promises.create = create;
+            process.promises.calls_outlive_process = false;
+            let deletes = |answers| matches!(deletion_by(&process, -600, 10, &answers), Next::Delete(_));
+            assert!(deletes(Answers::default()));
+            assert!(!deletes(Answers { unsure_since: Some(at(5)), ..Answers::default() }), "its own call");
+        }
     }
 
     #[test]

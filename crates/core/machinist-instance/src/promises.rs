@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 /// let promises = Promises {
 ///     visible_within: Duration::from_secs(10),
 ///     call_bound: Duration::from_secs(30),
+///     calls_outlive_process: true,
 ///     create: CreateGuarantee::NativeKey,
 ///     rate: None,
 ///     keys: KeyTag::Rekeyable,
@@ -28,6 +29,9 @@ pub struct Promises {
     pub visible_within: Duration,
     /// The longest time between the start of a call and its effect, even if no answer arrives.
     pub call_bound: Duration,
+    /// Whether a call may take effect after the process that made it has ended. Only a cloud inside
+    /// of the process ends with it.
+    pub calls_outlive_process: bool,
     /// How the cloud prevents a second instance for one key.
     pub create: CreateGuarantee,
     /// The rate limit of the account. `None` if the cloud states no limit.

@@ -34,6 +34,7 @@ pub const PROMISES: Promises = Promises {
     visible_within: Duration::from_secs(1),
     // The last request begins before the time limit of the call.
     call_bound: CALL_WITHIN.saturating_add(ATTEMPT_WITHIN),
+    calls_outlive_process: true,
     create: CreateGuarantee::UniqueName,
     rate: None,
     keys: KeyTag::Fixed,

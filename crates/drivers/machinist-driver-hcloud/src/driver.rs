@@ -35,6 +35,7 @@ pub const PROMISES: Promises = Promises {
     // The API shows a server at once. The time covers a list whose pages changed while it was read.
     visible_within: Duration::from_secs(10),
     call_bound: ATTEMPT_WITHIN.saturating_mul(LONGEST_CHAIN),
+    calls_outlive_process: true,
     create: CreateGuarantee::UniqueName,
     // A full bucket admits 3600 calls at once, but other programs of the project use it, too.
     rate: Some(CallRate { per_hour: 3600, burst: 360 }),
@@ -171,7 +172,7 @@ impl Driver for Account {
     }
 
     fn promises(&self) -> Promises {
-        PROMISES
+        Promises { calls_outlive_process: self.client.transport.outlives_process(), ..PROMISES }
     }
 
     fn clock_skew(&self) -> Option<SignedDuration> {

@@ -25,6 +25,7 @@ const TOKEN_ENTRY: &str = "token";
 pub const PROMISES: Promises = Promises {
     visible_within: Duration::from_secs(2),
     call_bound: Duration::from_secs(1),
+    calls_outlive_process: true,
     create: CreateGuarantee::NativeKey,
     rate: None,
     keys: KeyTag::Rekeyable,

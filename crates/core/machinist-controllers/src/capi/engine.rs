@@ -20,6 +20,7 @@ const ENGINE: &str = "engine";
 const CAUTIOUS: Promises = Promises {
     visible_within: Duration::from_secs(60),
     call_bound: Duration::from_secs(80),
+    calls_outlive_process: true,
     create: CreateGuarantee::FindThenCreate,
     rate: None,
     keys: KeyTag::Fixed,

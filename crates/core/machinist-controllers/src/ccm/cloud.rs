@@ -34,6 +34,7 @@ pub(super) const LONG_CALL: Duration = Duration::from_secs(60);
 const CAUTIOUS: Promises = Promises {
     visible_within: Duration::from_secs(60),
     call_bound: Duration::from_secs(60),
+    calls_outlive_process: true,
     create: CreateGuarantee::FindThenCreate,
     rate: None,
     keys: KeyTag::Fixed,

@@ -32,6 +32,12 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// [`NoAnswer::NotSent`] only when the request cannot have reached the cloud.
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer>;
+
+    /// Whether a request may take effect after this process has ended. `false` only if the cloud
+    /// ends with the process.
+    fn outlives_process(&self) -> bool {
+        true
+    }
 }
 
 /// HTTP/1.1 over any kind of connection.

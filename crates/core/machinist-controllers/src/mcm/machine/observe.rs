@@ -22,6 +22,7 @@ use super::token::token;
 const CAUTIOUS: Promises = Promises {
     visible_within: Duration::from_secs(60),
     call_bound: Duration::from_secs(60),
+    calls_outlive_process: true,
     create: CreateGuarantee::FindThenCreate,
     rate: None,
     keys: KeyTag::Fixed,

@@ -63,6 +63,7 @@ fn leaving() -> Snapshot {
     let promises = Promises {
         visible_within: Duration::ZERO,
         call_bound: Duration::from_secs(30),
+        calls_outlive_process: true,
         create: CreateGuarantee::UniqueName,
         rate: None,
         keys: KeyTag::Fixed,

@@ -39,6 +39,7 @@ fn acting_since(second: i64) -> Process {
     let promises = Promises {
         visible_within: Duration::ZERO,
         call_bound: SEND_BOUND,
+        calls_outlive_process: true,
         create: CreateGuarantee::FindThenCreate,
         rate: None,
         keys: KeyTag::Fixed,

@@ -29,6 +29,7 @@ pub(super) fn process() -> Process {
     let promises = Promises {
         visible_within: Duration::from_secs(10),
         call_bound: Duration::from_secs(30),
+        calls_outlive_process: true,
         create: CreateGuarantee::UniqueName,
         rate: None,
         keys: KeyTag::Fixed,

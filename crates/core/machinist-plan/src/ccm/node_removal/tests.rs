@@ -27,6 +27,7 @@ fn cluster() -> Snapshot {
     let promises = Promises {
         visible_within: Duration::from_secs(10),
         call_bound: Duration::from_secs(30),
+        calls_outlive_process: true,
         create: CreateGuarantee::UniqueName,
         rate: None,
         keys: KeyTag::Fixed,

@@ -89,6 +89,7 @@ fn process(started: i64) -> Process {
     let promises = machinist_instance::Promises {
         visible_within: Duration::from_secs(10),
         call_bound: Duration::from_secs(60),
+        calls_outlive_process: true,
         create: machinist_instance::CreateGuarantee::UniqueName,
         rate: None,
         keys: machinist_instance::KeyTag::Fixed,

@@ -60,6 +60,7 @@ fn world() -> World {
     let promises = Promises {
         visible_within: Duration::from_secs(10),
         call_bound: Duration::from_secs(5),
+        calls_outlive_process: true,
         create: CreateGuarantee::NativeKey,
         rate: None,
         keys: KeyTag::Rekeyable,

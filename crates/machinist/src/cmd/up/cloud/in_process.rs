@@ -20,4 +20,8 @@ impl Transport for InProcess {
         let body = body.collect().await.map_err(lost)?.to_bytes();
         Ok(Response::from_parts(parts, body))
     }
+
+    fn outlives_process(&self) -> bool {
+        false
+    }
 }
