@@ -54,6 +54,8 @@ pub struct State {
     pub fails_to_delete: bool,
     /// Whether each bootstrap fails.
     pub bootstrap_fails: bool,
+    /// Parts of the user data that each bootstrap skips.
+    pub skips: Vec<String>,
     /// How often the address of the balancers has changed.
     pub moves: u8,
     /// Number of calls of any kind.
@@ -334,7 +336,7 @@ impl Bootstrap for Engine {
     }
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
         let mut state = self.called(Work::Exec).await;
-        let fails = state.bootstrap_fails;
+        let (fails, ignored) = (state.bootstrap_fails, state.skips.clone());
         let container = state.owned(which)?;
         let started = 0 < container.bootstraps;
         container.progress += u32::from(started);
@@ -349,6 +351,6 @@ impl Bootstrap for Engine {
             }),
             (true, _) => BootstrapState::Succeeded,
         };
-        Ok(BootstrapStatus { state, ignored: Vec::new() })
+        Ok(BootstrapStatus { state, ignored })
     }
 }

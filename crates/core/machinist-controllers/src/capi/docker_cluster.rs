@@ -9,12 +9,11 @@ use machinist_api::capi::constants::{DOCKER_CLUSTER_FINALIZER, SECRET_VALUE};
 use machinist_core::{Answered, Call, Known};
 use machinist_driver::Driver;
 use machinist_instance::{Error, ErrorKind, Progress};
-use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
+use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::docker_cluster::{
-    ADDRESS_CHANGED, Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot,
-    address_change, plan,
+    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot, plan,
 };
 use machinist_plan::facts::{DockerClusterFacts, DockerMachineFacts};
 use machinist_runtime::{Kind, Observed, Stop};
@@ -25,7 +24,7 @@ use super::engine::{self, Start};
 use super::key::Key;
 use super::options::CoreApi;
 use super::seen::{BY_CLUSTER, BY_KEY, Seen, cluster_index};
-use super::{key_of, patch, reference};
+use super::{key_of, patch, reference, tell};
 
 /// Path of the address of the API servers.
 const ENDPOINT: [&str; 2] = ["spec", "controlPlaneEndpoint"];
@@ -84,10 +83,9 @@ impl Kind<Capi> for DockerClusters {
             Action::SetStatus(status) => {
                 let patch = patch::status(object, s.docker.status.as_ref(), &*status);
                 write.patch_status::<DockerClusterFacts>(patch).await?;
-                if let Some(message) = address_change(s.docker.status.as_ref(), &status) {
-                    let reference = reference("DockerCluster", object);
-                    runtime.recorder.record(&reference, EventType::Warning, ADDRESS_CHANGED, message);
-                }
+                let old = s.docker.status.as_ref().and_then(|old| old.deprecated.as_ref());
+                let troubles = troubles(old, status.deprecated.as_ref());
+                tell(runtime, &reference("DockerCluster", object), &troubles);
                 Ok(())
             }
             Action::SetEndpoint(endpoint) => {

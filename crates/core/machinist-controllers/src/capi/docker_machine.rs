@@ -17,8 +17,10 @@ use machinist_instance::{
 };
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
+use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::docker_machine::{
     Action, COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP, Snapshot, StepAnswers, plan,
+    skipped_parts,
 };
 use machinist_plan::facts::DockerMachineFacts;
 use machinist_runtime::{Kind, Observed, Stop};
@@ -30,7 +32,7 @@ use super::engine::{self, Start};
 use super::key::Key;
 use super::seen::{BY_KEY, Memory, Seen};
 use super::workload::{self, Completion};
-use super::{key_of, patch, reference};
+use super::{key_of, patch, reference, tell};
 
 /// Path of the provider id.
 const PROVIDER_ID: [&str; 2] = ["spec", "providerID"];
@@ -99,7 +101,13 @@ impl Kind<Capi> for DockerMachines {
             Action::Claim(claim) => write.patch::<DockerMachineFacts>(patch::claim(object, &claim)).await,
             Action::SetStatus(status) => {
                 let patch = patch::status(object, s.machine.status.as_ref(), &*status);
-                write.patch_status::<DockerMachineFacts>(patch).await
+                write.patch_status::<DockerMachineFacts>(patch).await?;
+                let old = s.machine.status.as_ref();
+                let mut told =
+                    troubles(old.and_then(|old| old.deprecated.as_ref()), status.deprecated.as_ref());
+                told.extend(skipped_parts(old, &status));
+                tell(runtime, &reference("DockerMachine", object), &told);
+                Ok(())
             }
             Action::RecordContainer(id) => {
                 let annotations = object.annotations.as_ref();

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Known;
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::Plan;
+use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::mailgun_cluster::{Action, Snapshot, plan};
 use machinist_plan::facts::MailgunClusterFacts;
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::key::Key;
-use super::{key_of, mail, patch, reference};
+use super::{key_of, mail, patch, reference, tell};
 
 /// MailgunClusters in the work loop.
 pub(crate) struct MailgunClusters;
@@ -50,7 +51,11 @@ impl Kind<Capi> for MailgunClusters {
             Action::SetStatus(status) => {
                 let write = Write { runtime, charged: &[key], key: key_of(&request.object) };
                 let patch = patch::status(&request.object, request.status.as_ref(), &*status);
-                write.patch_status::<MailgunClusterFacts>(patch).await
+                write.patch_status::<MailgunClusterFacts>(patch).await?;
+                let old = request.status.as_ref().and_then(|old| old.deprecated.as_ref());
+                let troubles = troubles(old, status.deprecated.as_ref());
+                tell(runtime, &reference("MailgunCluster", &request.object), &troubles);
+                Ok(())
             }
         }
     }

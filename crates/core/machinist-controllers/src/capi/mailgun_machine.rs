@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Known;
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::Plan;
+use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::mailgun_machine::{Action, Snapshot, plan};
 use machinist_plan::facts::MailgunMachineFacts;
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::key::Key;
-use super::{key_of, mail, patch, reference};
+use super::{key_of, mail, patch, reference, tell};
 
 /// MailgunMachines in the work loop.
 pub(crate) struct MailgunMachines;
@@ -51,7 +52,11 @@ impl Kind<Capi> for MailgunMachines {
             Action::SetStatus(status) => {
                 let write = Write { runtime, charged: &[key], key: key_of(&request.object) };
                 let patch = patch::status(&request.object, request.status.as_ref(), &*status);
-                write.patch_status::<MailgunMachineFacts>(patch).await
+                write.patch_status::<MailgunMachineFacts>(patch).await?;
+                let old = request.status.as_ref().and_then(|old| old.deprecated.as_ref());
+                let troubles = troubles(old, status.deprecated.as_ref());
+                tell(runtime, &reference("MailgunMachine", &request.object), &troubles);
+                Ok(())
             }
         }
     }

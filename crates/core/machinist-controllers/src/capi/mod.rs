@@ -30,6 +30,8 @@ mod workload;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_kube::ObjectKey;
+use machinist_kube::recorder::EventType;
+use machinist_plan::capi::conditions::Trouble;
 use machinist_plan::facts::ObjectFacts;
 
 pub use contract::Capi;
@@ -61,5 +63,12 @@ fn reference(kind: &str, object: &ObjectFacts) -> ObjectReference {
         name: Some(object.name.clone()),
         uid: Some(object.uid.clone()),
         ..ObjectReference::default()
+    }
+}
+
+/// Writes an Event for each problem that a written status is the first to report.
+fn tell(runtime: &contract::Runtime, about: &ObjectReference, troubles: &[Trouble<'_>]) {
+    for Trouble { reason, message } in troubles {
+        runtime.recorder.record(about, EventType::Warning, reason, message);
     }
 }

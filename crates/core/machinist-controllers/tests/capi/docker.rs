@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Event, Node, Secret};
+use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::config::Kubeconfig;
 use kube::{Api, Client};
 use machinist_apiserver::{Config, Identity, Server};
@@ -259,11 +259,8 @@ async fn a_load_balancer_with_another_address_is_reported() {
     assert_eq!(condition(&cluster, "LoadBalancerAvailable"), changed, "{cluster}");
     assert_eq!(cluster["spec"]["controlPlaneEndpoint"]["host"], "172.18.0.2");
     assert_eq!(cluster["status"]["initialization"]["provisioned"], true, "provisioned stays true");
-    let events: Api<Event> = Api::namespaced(docker.world.user.clone(), NAMESPACE);
-    let events = events.list(&Default::default()).await.expect("a list").items;
-    let events: Vec<_> = events.iter().filter(|it| it.reason.as_deref() == Some("AddressChanged")).collect();
-    assert_eq!(events.len(), 1);
-    assert_eq!(events[0].count.unwrap_or(1), 1, "one Event, although the state lasts");
+    let told = docker.world.events("AddressChanged").await;
+    assert_eq!(told.len(), 1, "one Event, although the state lasts: {told:?}");
     docker.engine.state().moves = 0;
     docker.world.settle(30).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
@@ -317,6 +314,44 @@ async fn a_failed_bootstrap_is_reported_and_not_repeated() {
     let exec = old.as_array().expect("conditions").iter().find(|it| it["type"] == "BootstrapExecSucceeded");
     assert_eq!(exec.expect("M31")["reason"], "BootstrapFailed");
     assert_eq!(docker.engine.state().containers["c-w"].bootstraps, 1);
+    let told = docker.world.events("BootstrapFailed").await;
+    let of_worker: Vec<_> = told.iter().filter(|told| told.starts_with("DockerMachine c-w: ")).collect();
+    assert!(matches!(of_worker[..], [told] if told.contains("no etcd")), "{told:?}");
+}
+
+/// Section 3.7.2 of the spec: unknown keys are reported once.
+#[tokio::test(start_paused = true)]
+async fn skipped_parts_of_the_user_data_are_reported() {
+    let docker = Docker::new().await;
+    docker.engine.state().skips = vec!["mounts".to_owned(), "ntp".to_owned()];
+    let running = docker.start();
+    docker.with_machines().await;
+    docker.world.settle(60).await;
+    drop(running);
+    let _running = docker.start();
+    docker.world.settle(60).await;
+    let machine = docker.machine("c-w").await;
+    assert_eq!(condition(&machine, "BootstrapCompleted").0, "True");
+    let conditions = machine["status"]["conditions"].as_array().expect("conditions");
+    let hint = "These parts of the user data were skipped: mounts, ntp";
+    for type_ in ["Ready", "BootstrapCompleted"] {
+        let shown = conditions.iter().find(|it| it["type"] == type_).expect(type_);
+        assert_eq!(shown["message"], hint, "{type_}, also after a restart");
+    }
+    let told = docker.world.events("BootstrapDataPartsSkipped").await;
+    let of_worker: Vec<_> = told.iter().filter(|told| told.starts_with("DockerMachine c-w: ")).collect();
+    assert_eq!(of_worker, [&format!("DockerMachine c-w: {hint}")]);
+}
+
+/// Without a problem there is nothing to tell, so a machine costs no Event.
+#[tokio::test(start_paused = true)]
+async fn a_machine_without_a_problem_has_no_event() {
+    let docker = Docker::new().await;
+    let _running = docker.start();
+    docker.with_machines().await;
+    docker.world.settle(120).await;
+    assert_eq!(condition(&docker.machine("c-w").await, "Ready").0, "True");
+    assert_eq!(docker.world.events("").await, [""; 0]);
 }
 
 /// K17: a management cluster that serves only v1beta1.

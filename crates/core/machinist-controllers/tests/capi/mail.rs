@@ -203,6 +203,8 @@ async fn a_rejected_mail_is_sent_after_a_correction() {
     assert_eq!(post.calls.load(Ordering::Relaxed), 1, "the same mail would be rejected again");
     let object = world.mail_of("hello").await;
     assert_eq!(condition(&object, "RequestSent").1, "Rejected", "{object}");
+    let told = world.events("Rejected").await;
+    assert!(matches!(&told[..], [told] if told.starts_with("MailgunCluster hello: ")), "{told:?}");
     post.fails_with(Fault::None);
     let correction = json!({"spec": {"recipients": ["human@example.com"]}});
     world.merge("MailgunCluster", "hello", correction).await;
@@ -222,6 +224,7 @@ async fn an_unreachable_service_is_asked_until_it_answers() {
     let status = |path: &&String| path.ends_with("/hello/status");
     let writes = world.writes.lock().expect("no panic").iter().filter(status).count();
     assert!(writes <= 3, "{writes} writes of a state that does not change");
+    assert_eq!(world.events("Unavailable").await.len(), 1, "one Event, although the state lasts");
     post.fails_with(Fault::None);
     world.settle(600).await;
     assert_eq!(post.times(), [1]);

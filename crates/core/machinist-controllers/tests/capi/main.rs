@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::{Request, Response};
+use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -211,6 +212,26 @@ impl World {
         let params = PatchParams::default();
         let patch = Patch::Merge(json!({"status": status}));
         self.api(kind).patch_status(name, &params, &patch).await.expect("the patch is accepted");
+    }
+
+    /// Returns the Events with this reason, or all, as `Kind name: message`. An Event is listed once
+    /// for each time that it was recorded.
+    async fn events(&self, reason: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let events = events.list(&Default::default()).await.expect("the server answers").items;
+        let chosen =
+            events.into_iter().filter(|it| reason.is_empty() || it.reason.as_deref() == Some(reason));
+        chosen
+            .flat_map(|it| {
+                let (object, text) = (it.involved_object, it.message.unwrap_or_default());
+                let told = format!(
+                    "{} {}: {text}",
+                    object.kind.unwrap_or_default(),
+                    object.name.unwrap_or_default()
+                );
+                vec![told; usize::try_from(it.count.unwrap_or(1)).expect("a positive count")]
+            })
+            .collect()
     }
 
     async fn delete(&self, kind: &str, name: &str) {

@@ -183,6 +183,41 @@ pub fn merge_v1(read: Option<&Deprecated>, reports: &[Report], now: Timestamp) -
     (!all.is_empty()).then_some(Deprecated { v1_beta1: Some(DeprecatedV1Beta1 { conditions: all }) })
 }
 
+/// A problem for which there is an Event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trouble<'c> {
+    /// CamelCase reason.
+    pub reason: &'c str,
+    /// Text for users.
+    pub message: &'c str,
+}
+
+/// Returns the problems that a new status is the first to report. Only the contract v1beta1 tells a
+/// problem from a wait. A message that changes while the problem lasts is no news.
+pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Trouble<'c>> {
+    fn conditions(status: Option<&Deprecated>) -> &[ConditionV1] {
+        status.and_then(|it| it.v1_beta1.as_ref()).map_or(&[], |it| &it.conditions)
+    }
+    let is_trouble = |it: &&ConditionV1| match it.status {
+        ConditionStatus::False => matches!(it.severity.as_deref(), Some("Warning" | "Error")),
+        ConditionStatus::Unknown => true,
+        _ => false,
+    };
+    let is_known = |it: &&ConditionV1| {
+        let same = |known: &ConditionV1| {
+            (&known.type_, &known.status, &known.reason) == (&it.type_, &it.status, &it.reason)
+        };
+        conditions(old).iter().any(same)
+    };
+    let news = conditions(new).iter().filter(|it| it.type_ != READY).filter(is_trouble);
+    news.filter(|it| !is_known(it))
+        .map(|it| {
+            let reason = it.reason.as_deref().unwrap_or(&it.type_);
+            Trouble { reason, message: it.message.as_deref().unwrap_or(reason) }
+        })
+        .collect()
+}
+
 /// Returns the condition about the pause of an object.
 pub fn paused(kind: &str, cluster_is_paused: bool, object_is_paused: bool) -> Report {
     let mut causes = Vec::new();
@@ -265,6 +300,28 @@ mod tests {
         let old = &old.v1_beta1.as_ref().expect("conditions").conditions[0];
         assert_eq!((old.severity.as_deref(), old.reason.as_deref()), (None, None));
         assert_eq!(merge_v1(None, &[Report::yes("B", "Fine")], at(0)), None);
+    }
+
+    #[test]
+    fn a_problem_is_told_once() {
+        let state = |report: Report| {
+            let reports = [ready(std::slice::from_ref(&report)), report];
+            merge_v1(None, &reports, at(0))
+        };
+        let told = |old: &Option<Deprecated>, new: &Option<Deprecated>| -> Vec<String> {
+            let troubles = troubles(old.as_ref(), new.as_ref());
+            troubles.iter().map(|it| format!("{}: {}", it.reason, it.message)).collect()
+        };
+        let failed = |message| state(Report::no("A", "Failed", message).in_v1("A", "Failed", "Warning"));
+        let waits = state(Report::no("A", "Waiting", "").in_v1("A", "Waiting", "Info"));
+        let unknown = state(Report::unknown("A", "Uncertain", "").in_v1("A", "Uncertain", "Warning"));
+        let fine = state(Report::yes("A", "Fine").in_v1("A", "Fine", "Info"));
+        assert_eq!(told(&None, &failed("one")), ["Failed: one"]);
+        assert_eq!(told(&failed("one"), &failed("two")), [""; 0], "the problem lasts");
+        assert_eq!(told(&fine, &failed("two")), ["Failed: two"], "it is back");
+        assert_eq!(told(&failed("one"), &unknown), ["Uncertain: Uncertain"]);
+        assert_eq!(told(&None, &waits), [""; 0]);
+        assert_eq!(told(&failed("one"), &fine), [""; 0]);
     }
 
     #[test]

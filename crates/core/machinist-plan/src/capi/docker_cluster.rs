@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::capi::constants::conditions::{ENGINE_CLOSED, LOAD_BALANCER_AVAILABLE};
 use machinist_api::capi::{
-    Condition, DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
+    DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
 };
 use machinist_core::{Answered, Call, Known, Process, Step, plus};
 use machinist_instance::{
@@ -39,8 +39,8 @@ pub const DELETE_BALANCER: Call = Call::change("delete the load balancer of the 
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 /// Time between two questions whether the engine has carried out a change.
 const WORKING_AGAIN: Duration = Duration::from_secs(1);
-/// Reason of a load balancer without the address of the endpoint, in the condition and the Event.
-pub const ADDRESS_CHANGED: &str = "AddressChanged";
+/// Reason of a load balancer without the address of the endpoint.
+const ADDRESS_CHANGED: &str = "AddressChanged";
 /// Reason of a load balancer that is not as wanted.
 const NOT_AVAILABLE: &str = "NotAvailable";
 /// A write that removes the finalizer although the load balancer stays.
@@ -404,17 +404,6 @@ fn has_moved(s: &Snapshot, endpoint: &str, addresses: &[String]) -> bool {
         .iter()
         .any(|shown| shown.type_ == LOAD_BALANCER_AVAILABLE && shown.reason == ADDRESS_CHANGED);
     (was_there || is_known) && !addresses.iter().any(|address| address == endpoint)
-}
-
-/// Returns the message about an address that has moved, if the new status is the first to report
-/// it.
-pub fn address_change<'n>(
-    old: Option<&DockerClusterStatus>,
-    new: &'n DockerClusterStatus,
-) -> Option<&'n str> {
-    let is_change = |shown: &&Condition| shown.reason == ADDRESS_CHANGED;
-    let is_new = !old.is_some_and(|old| old.conditions.iter().any(|shown| is_change(&shown)));
-    new.conditions.iter().find(is_change).filter(|_| is_new).map(|shown| shown.message.as_str())
 }
 
 fn address(ingress: &Ingress) -> String {

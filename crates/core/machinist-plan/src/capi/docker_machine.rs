@@ -43,6 +43,7 @@ use super::{CapiReason, Plan, Reason, Why, conditions, retry};
 use crate::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
 
 pub use self::bootstrap::NodeSeen;
+pub use self::status::skipped_parts;
 
 /// Observes whether the container has started.
 pub const READINESS: Call = Call::look("observe the start of the container");

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use machinist_api::ConditionStatus;
 use machinist_api::capi::constants::conditions::{BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED};
 use machinist_core::{Step, plus};
-use machinist_instance::{BootstrapCause, BootstrapFailure, BootstrapState, Instance};
+use machinist_instance::{BootstrapCause, BootstrapFailure, BootstrapState, BootstrapStatus, Instance};
 
 use super::status::{self, Container, Depth, with_changed_status};
 use super::{
@@ -40,7 +40,7 @@ pub enum NodeSeen {
 pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
     let s = work.s;
     let (report, plan) = match done_before(work) {
-        true => (status::bootstrapped(), completed(work, instance)),
+        true => (status::bootstrapped(hint(work)), completed(work, instance)),
         false => bootstrap(work, instance),
     };
     // That write changes the generation of the object, which every condition contains. So the
@@ -69,6 +69,21 @@ fn done_before(work: &Work<'_>) -> bool {
         .filter(|condition| [BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED].contains(&&*condition.type_))
         .any(|condition| condition.status == ConditionStatus::True);
     is_reported || machine.spec.bootstrapped == Some(true) || work.owner.node.is_some()
+}
+
+/// Returns the text about parts of the user data that this provider skips: from the container, or as
+/// the status shows it.
+fn hint(work: &Work<'_>) -> String {
+    let seen = work.s.steps.progress.as_ref().and_then(|progress| progress.answer.as_ref().ok());
+    if let Some(BootstrapStatus { state: BootstrapState::Succeeded, ignored }) = seen {
+        return match ignored.as_slice() {
+            [] => String::new(),
+            parts => format!("These parts of the user data were skipped: {}", parts.join(", ")),
+        };
+    }
+    let mut conditions = work.s.machine.status.iter().flat_map(|status| &status.conditions);
+    let shown = conditions.find(|it| it.type_ == BOOTSTRAP_COMPLETED && it.status == ConditionStatus::True);
+    shown.map(|it| it.message.clone()).unwrap_or_default()
 }
 
 /// Records that the bootstrap has ended, then completes the Node. The field survives a move, and
@@ -129,7 +144,7 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
             let plan = observe(s, since, progress.ended, why, || Action::ObserveBootstrap(which()));
             lasting(work, plan, since, &text)
         }
-        BootstrapState::Succeeded => (status::bootstrapped(), completed(work, instance)),
+        BootstrapState::Succeeded => (status::bootstrapped(hint(work)), completed(work, instance)),
         BootstrapState::Failed(failure) => {
             let fix = "delete the Machine, or let a MachineHealthCheck replace it".to_owned();
             let reason = CapiReason::BootstrapFailed { cause: failure.cause.to_string() };

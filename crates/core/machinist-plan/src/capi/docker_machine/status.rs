@@ -6,13 +6,13 @@ use machinist_api::capi::constants::conditions::{
     BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED, ENGINE_CLOSED,
     NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
 };
-use machinist_api::capi::{DockerMachineStatus, Initialization, MachineAddress};
+use machinist_api::capi::{Condition, DockerMachineStatus, Initialization, MachineAddress};
 use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
 use super::{Action, LASTING, Snapshot};
 use crate::capi::Plan;
-use crate::capi::conditions::{self, Report};
+use crate::capi::conditions::{self, Report, Trouble};
 
 /// Number of conditions that the summary of the contract v1beta1 counts: ContainerProvisioned and
 /// BootstrapExecSucceeded.
@@ -113,9 +113,29 @@ pub(super) fn bootstrap_failed(reason: &'static str, message: String) -> Report 
     )
 }
 
-/// Returns the report about a bootstrap that has succeeded.
-pub(super) fn bootstrapped() -> Report {
-    Report::yes(BOOTSTRAP_COMPLETED, "Completed").in_v1(BOOTSTRAP_EXEC_SUCCEEDED, "Completed", "Info")
+/// Returns the report about a bootstrap that has succeeded. The hint names parts of the user data
+/// that were skipped; it may be empty.
+pub(super) fn bootstrapped(hint: String) -> Report {
+    let done =
+        Report::yes(BOOTSTRAP_COMPLETED, "Completed").in_v1(BOOTSTRAP_EXEC_SUCCEEDED, "Completed", "Info");
+    Report { message: hint, ..done }
+}
+
+/// The reason of the Event about skipped parts of the user data.
+const PARTS_SKIPPED: &str = "BootstrapDataPartsSkipped";
+
+/// Returns the hint about skipped parts of the user data, if the new status is the first to show it.
+pub fn skipped_parts<'c>(
+    old: Option<&DockerMachineStatus>,
+    new: &'c DockerMachineStatus,
+) -> Option<Trouble<'c>> {
+    fn hint(status: &DockerMachineStatus) -> Option<&str> {
+        let is_hint = |it: &&Condition| it.type_ == BOOTSTRAP_COMPLETED && it.status == ConditionStatus::True;
+        let shown = status.conditions.iter().find(is_hint).map(|it| it.message.as_str());
+        shown.filter(|message| !message.is_empty())
+    }
+    let message = hint(new).filter(|message| old.and_then(hint) != Some(message))?;
+    Some(Trouble { reason: PARTS_SKIPPED, message })
 }
 
 /// Returns the report about a Node that is not complete for a reason that users must know.
