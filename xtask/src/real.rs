@@ -167,7 +167,7 @@ const LANES: &[Lane] = &[
     Lane {
         name: "clusterctl",
         about: "clusterctl installs the Docker provider, and generates every template",
-        when: When::All,
+        when: When::EachChange,
         roles: Roles::OneClusterForBoth,
         controller_managers: ControllerManagers::None,
         node_grace: LONG_GRACE,
@@ -188,7 +188,7 @@ const LANES: &[Lane] = &[
     ),
     alone(
         "capi",
-        When::All,
+        When::EachChange,
         "the Docker provider under the controllers of Cluster API, on real nodes",
         Form::Alone(capi::check),
     ),
