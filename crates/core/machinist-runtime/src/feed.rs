@@ -18,6 +18,7 @@ use machinist_kube::{Change, Cluster, Delta, Entry, ObjectKey, Store, list_once}
 use crate::contract::Contract;
 use crate::runtime::Runtime;
 use crate::settle::{Question, ask_api};
+use crate::watch_log;
 
 /// A watched kind: how its objects are parsed, where they are stored, and which keys decide from
 /// them.
@@ -107,7 +108,8 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
 
     fn watch(&self, runtime: Arc<Runtime<C>>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
-            let (api, options) = F::watched(&runtime);
+            let (api, mut options) = F::watched(&runtime);
+            options.observer.get_or_insert_with(|| Arc::new(watch_log::of(F::RESOURCE)));
             let sink = |delta: Delta<F>| take_in(&runtime, delta);
             let fatal = run_watch(api, options, |object: F::Object| F::parse(&object), sink).await;
             tracing::error!(

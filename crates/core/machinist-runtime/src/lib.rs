@@ -9,7 +9,7 @@
 //! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
 //! explain    the same facts and planners without a controller; serve answers over HTTP
 //! metrics    durations and results, measured when they happen
-//! process    watches and workers, started and ended together
+//! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
 //! A [`Contract`] defines the watched kinds, the queue keys, and the pass over a key. This crate
@@ -38,6 +38,7 @@ mod runtime;
 mod serve;
 mod settle;
 mod sweep;
+mod watch_log;
 mod world;
 mod write;
 

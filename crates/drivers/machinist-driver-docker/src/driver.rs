@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::bootstrap::{Bundle, Machine, Start, redact, translate_user_data};
 use crate::engine::call::{Call, Nature};
 use crate::engine::failure::Failure;
-use crate::engine::{ATTEMPT_WITHIN, Engine};
+use crate::engine::{ATTEMPT_WITHIN, Connector, Engine};
 use crate::image::Images;
 use crate::model::{Container, Created, Info, Summary};
 use crate::reply::{self, Seen};
@@ -81,7 +81,18 @@ pub struct DockerProvider {
 impl DockerProvider {
     /// Uses the engine of the options. Nothing is sent.
     pub fn new(options: DockerOptions) -> Self {
-        let engine = Arc::new(Engine::new(options.engine.clone(), options.engine_id.clone()));
+        let engine = Engine::new(options.engine.clone(), options.engine_id.clone());
+        Self::of(options, engine)
+    }
+
+    /// Uses connections of another kind than those to the address of the options.
+    pub fn over(connector: Arc<dyn Connector>, options: DockerOptions) -> Self {
+        let engine = Engine::over(connector, options.engine.clone(), options.engine_id.clone());
+        Self::of(options, engine)
+    }
+
+    fn of(options: DockerOptions, engine: Engine) -> Self {
+        let engine = Arc::new(engine);
         let images = Arc::new(Images::new(engine.clone()));
         Self { options: Arc::new(options), engine, images }
     }
@@ -244,10 +255,12 @@ impl Account {
             return self.complete(seen, bundle.as_deref()).await;
         }
         self.engine.confirm().await?;
-        if !self.images.ensure(&provider_spec.image, self.options.pulls_images).await? {
-            let text =
-                format!("the engine pulls image {}; creation continues after that", provider_spec.image);
-            return Err(Error::in_progress(text));
+        let image = &provider_spec.image;
+        let pulled = self.images.ensure(image, self.options.pulls_images).await;
+        if !pulled.map_err(|error| without_container(image, error))? {
+            return Err(Error::in_progress(format!(
+                "the engine pulls image {image}; creation continues after that"
+            )));
         }
         let network = request::network(&provider_spec, &self.options);
         let subnet = self.options.subnet_of(network);
@@ -432,6 +445,15 @@ impl Account {
             tail.extend(self.bootstrap_output(&seen.id).await);
         }
         Ok(tail.split_off(tail.len().saturating_sub(lines)))
+    }
+}
+
+/// The error of a pull. Whatever became of the pull, it has created no container.
+fn without_container(image: &str, error: Error) -> Error {
+    let kind = if error.kind.may_have_effect() { ErrorKind::Unavailable } else { error.kind };
+    match error.message.contains(image) {
+        true => Error { kind, ..error },
+        false => Error { kind, message: format!("image {image}: {}", error.message), ..error },
     }
 }
 

@@ -51,6 +51,6 @@ mod request;
 mod spec;
 
 pub use driver::{DockerProvider, PROMISES};
-pub use engine::{EngineAddress, EngineAddressError};
+pub use engine::{Connector, EngineAddress, EngineAddressError, Wire};
 pub use options::{DockerOptions, OptionsError, Privileges};
 pub use spec::{ImageMode, IpFamily, Mount, ProviderSpec, Resources, Role};

@@ -68,6 +68,19 @@ pub(crate) struct Endpoint {
     pub(crate) ip_address: String,
     #[serde(rename = "GlobalIPv6Address")]
     pub(crate) global_ipv6_address: String,
+    /// What the request for the container asked for.
+    #[serde(rename = "IPAMConfig")]
+    pub(crate) requested: Option<RequestedAddresses>,
+}
+
+/// The addresses that a container has in any case.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct RequestedAddresses {
+    #[serde(rename = "IPv4Address")]
+    pub(crate) ipv4: String,
+    #[serde(rename = "IPv6Address")]
+    pub(crate) ipv6: String,
 }
 
 /// A published port of a container.

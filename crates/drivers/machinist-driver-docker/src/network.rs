@@ -79,6 +79,49 @@ pub(crate) async fn holder(engine: &Engine, name: &str, address: IpAddr) -> Resu
     Ok(members.find(|member| member.has(address)).map(|member| member.name))
 }
 
+/// Whether a subnet of the network has the address. An engine that shows no subnet does not know.
+pub(crate) async fn covers(engine: &Engine, name: &str, address: IpAddr) -> Result<bool, Failure> {
+    let found: Option<Subnets> = engine.find(Call::get("/networks/-", name)).await?;
+    let subnets = found.and_then(|network| network.ipam?.config).unwrap_or_default();
+    Ok(subnets.is_empty() || subnets.iter().any(|subnet| subnet.has(address)))
+}
+
+/// The subnets of a network, as the engine shows it.
+#[derive(Debug, Deserialize)]
+struct Subnets {
+    #[serde(rename = "IPAM", default)]
+    ipam: Option<Ipam>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Ipam {
+    #[serde(default)]
+    config: Option<Vec<Subnet>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Subnet {
+    /// For example `172.18.0.0/16`.
+    #[serde(default)]
+    subnet: String,
+}
+
+impl Subnet {
+    fn has(&self, address: IpAddr) -> bool {
+        let Some((start, bits)) = self.subnet.split_once('/') else { return false };
+        let (Ok(start), Ok(bits)) = (start.parse::<IpAddr>(), bits.parse::<u32>()) else { return false };
+        let same =
+            |a: u128, b: u128, length: u32| bits <= length && (bits == 0 || (a ^ b) >> (length - bits) == 0);
+        match (start, address) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => same(u32::from(a).into(), u32::from(b).into(), 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.into(), b.into(), 128),
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+        }
+    }
+}
+
 /// The running containers of a network, as the engine shows it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
@@ -189,6 +232,24 @@ mod tests {
         assert!(is(member("172.18.0.2/16", "fd00::2/64"), "fd00::2"));
         assert!(!is(member("172.18.0.21/16", ""), "172.18.0.2"));
         assert!(!is(member("", ""), "172.18.0.2"));
+    }
+
+    #[test]
+    fn a_subnet_has_its_addresses() {
+        for (subnet, address, expected) in [
+            ("172.18.0.0/16", "172.18.9.9", true),
+            ("172.18.0.0/16", "172.19.0.1", false),
+            ("172.18.0.0/16", "fd00::1", false),
+            ("0.0.0.0/0", "1.2.3.4", true),
+            ("10.0.0.4/32", "10.0.0.5", false),
+            ("fd00::/64", "fd00::2", true),
+            ("::/0", "fd00::2", true),
+            ("10.0.0.0/99", "10.0.0.1", false),
+            ("", "10.0.0.1", false),
+        ] {
+            let network = Subnet { subnet: subnet.to_owned() };
+            assert_eq!(network.has(address.parse().expect("an address")), expected, "{subnet} {address}");
+        }
     }
 
     #[test]

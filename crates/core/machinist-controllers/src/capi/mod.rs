@@ -66,9 +66,18 @@ fn reference(kind: &str, object: &ObjectFacts) -> ObjectReference {
     }
 }
 
-/// Writes an Event for each problem that a written status is the first to report.
+/// Writes an Event and a line of the log for each problem that a written status is the first to
+/// report.
 fn tell(runtime: &contract::Runtime, about: &ObjectReference, troubles: &[Trouble<'_>]) {
     for Trouble { reason, message } in troubles {
+        tracing::warn!(
+            kind = about.kind,
+            namespace = about.namespace,
+            name = about.name,
+            reason,
+            message,
+            "A problem began"
+        );
         runtime.recorder.record(about, EventType::Warning, reason, message);
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::capi::constants::conditions::{ENGINE_CLOSED, LOAD_BALANCER_AVAILABLE};
 use machinist_api::capi::{
-    DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
+    Condition, DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
 };
 use machinist_core::{Answered, Call, Known, Process, Step, plus};
 use machinist_instance::{
@@ -39,6 +39,10 @@ pub const DELETE_BALANCER: Call = Call::change("delete the load balancer of the 
 const COMPARE_EVERY: Duration = Duration::from_secs(10);
 /// Time between two questions whether the engine has carried out a change.
 const WORKING_AGAIN: Duration = Duration::from_secs(1);
+/// Reason of the driver's note that says why the load balancer lost its address.
+const ADDRESS_MOVED: &str = "AddressMoved";
+/// Option of the driver: the address of the load balancer.
+const ADDRESS_OPTION: &str = "ip";
 /// Reason of a load balancer without the address of the endpoint.
 const ADDRESS_CHANGED: &str = "AddressChanged";
 /// Reason of a load balancer that is not as wanted.
@@ -280,13 +284,18 @@ fn wanted(s: &Snapshot, cluster: &ClusterFacts) -> BalancerSpec {
     let port = spec.control_plane_endpoint.as_ref().and_then(Endpoint::port).unwrap_or(constants::API_PORT);
     let listeners =
         vec![Listener { protocol: TransportProtocol::Tcp, port, target_port: constants::API_PORT }];
+    let mut options = s.docker.balancer_options(&cluster.object.name);
+    // A user may have changed the endpoint. The load balancer runs on at its own address.
+    if s.docker.status.as_ref().is_some_and(|status| !is_its_address(s, status)) {
+        options.remove(ADDRESS_OPTION);
+    }
     BalancerSpec {
         key: key(s),
         native_id: recorded_balancer(s),
         name: balancer_name(&cluster.object.name),
         listeners,
         targets: targets(&s.machines),
-        options: s.docker.balancer_options(&cluster.object.name),
+        options,
     }
 }
 
@@ -358,9 +367,12 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
                 endpoint: read.host.clone(),
                 addresses: addresses.join(", "),
             };
-            let report = Report::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, reason.to_string());
+            let message = [reason.to_string(), notes(ensured)].join("\n");
+            let report = Report::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, message.trim_end());
             let name = &ensured.balancer.name;
-            let fix = format!("give container {name} the address of the endpoint again");
+            let cause = ensured.notes.iter().find(|note| note.reason == ADDRESS_MOVED);
+            let cause = cause.map(|note| format!("; {}", note.message)).unwrap_or_default();
+            let fix = format!("give container {name} the address of the endpoint again{cause}");
             let report = report.in_v1(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, "Error");
             (report, Plan::idle(Why::new(reason, Step::Fix(fix))))
         }
@@ -392,18 +404,22 @@ fn notes(ensured: &Ensured) -> String {
     notes.join("\n")
 }
 
-/// Whether the load balancer lost the address that certificates and kubeconfigs contain. The
-/// endpoint never changes. A user may have set it to an address outside of the engine, so only an
-/// address that the load balancer had before counts.
+/// Whether the load balancer lost the address that certificates and kubeconfigs contain. A user may
+/// have set the endpoint to an address outside of the engine, so only an address that the load
+/// balancer had before counts.
 fn has_moved(s: &Snapshot, endpoint: &str, addresses: &[String]) -> bool {
     let Some(status) = &s.docker.status else { return false };
-    let was_there =
-        status.load_balancer.as_ref().is_some_and(|shown| shown.ips.iter().any(|ip| ip == endpoint));
-    let is_known = status
-        .conditions
-        .iter()
-        .any(|shown| shown.type_ == LOAD_BALANCER_AVAILABLE && shown.reason == ADDRESS_CHANGED);
-    (was_there || is_known) && !addresses.iter().any(|address| address == endpoint)
+    let was_there = status.load_balancer.is_some() && is_its_address(s, status);
+    was_there && !addresses.iter().any(|address| address == endpoint)
+}
+
+/// Whether the endpoint has the address that the status shows for the load balancer, or the one
+/// that it lost. Without a load balancer in the status, it may be the address of a new one.
+fn is_its_address(s: &Snapshot, status: &DockerClusterStatus) -> bool {
+    let Some(shown) = &status.load_balancer else { return true };
+    let endpoint = s.docker.spec.control_plane_endpoint.as_ref().map_or("", |it| it.host.as_str());
+    let lost = |it: &Condition| it.type_ == LOAD_BALANCER_AVAILABLE && it.reason == ADDRESS_CHANGED;
+    shown.ips.iter().any(|ip| ip == endpoint) || status.conditions.iter().any(|it| lost(it))
 }
 
 fn address(ingress: &Ingress) -> String {

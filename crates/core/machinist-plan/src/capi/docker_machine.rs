@@ -71,6 +71,8 @@ const LASTING: Duration = Duration::from_secs(10);
 const RESTARTS_WITHIN: u32 = 2;
 /// Longest host name.
 const LONGEST_NAME: usize = 63;
+/// Reason of ContainerProvisioned in the contract v1beta1 while the engine creates a container.
+const CREATING: &str = "CreatingContainer";
 
 /// All facts for one decision about one DockerMachine.
 #[derive(Debug, Clone)]
@@ -432,7 +434,10 @@ impl Work<'_> {
                     false => failed(Call::ENSURE, error, s.answers.failures, retry_at),
                 };
                 let reason = if error.is_closed() { ENGINE_CLOSED } else { "NotProvisioned" };
-                let container = Container::Failed(reason, error.message.clone());
+                let container = match error.is_in_progress() {
+                    true => Container::Waiting(reason, CREATING, error.message.clone()),
+                    false => Container::Failed(reason, error.message.clone()),
+                };
                 with_status(s, Plan::until(retry_at, why), container, Depth::Nothing)
             }
             None => self.ensure(),
@@ -465,7 +470,7 @@ impl Work<'_> {
     }
 
     fn creating(&self) -> Container {
-        Container::Failed("NotProvisioned", format!("Creating container {}", self.name()))
+        Container::Waiting("NotProvisioned", CREATING, format!("Creating container {}", self.name()))
     }
 
     /// Returns the image of the container.
@@ -550,14 +555,31 @@ impl Work<'_> {
         match instance.power {
             Power::Running => {}
             Power::Pending | Power::Changing => {
-                let missing = "the engine starts it".to_owned();
-                let why = wait(CapiReason::ContainerStarting { missing }, "the container runs").why;
+                let (missing, message, next) = match instance.power {
+                    Power::Changing => (
+                        "it restarts again and again, or is paused".to_owned(),
+                        format!("Container {container} restarts again and again, or is paused"),
+                        Step::Fix(format!(
+                            "read docker logs {container} if it restarts, or continue it with docker unpause \
+                             {container}"
+                        )),
+                    ),
+                    _ => (
+                        "the engine starts it".to_owned(),
+                        "The container is starting".to_owned(),
+                        Step::Expect("the container runs"),
+                    ),
+                };
+                let why = Why::new(CapiReason::ContainerStarting { missing }, next);
                 let look = Plan::act(Action::Find(s.which(Some(container))), why.clone());
                 let due = s.last_look().map_or(s.now, |look| plus(look.ended, OBSERVE_EVERY.1));
                 let plan = if due <= s.now { look } else { Plan::until(due, why) };
                 // Another process may have created the container at any time.
                 let since = s.answers.ensure.as_ref().map_or(Timestamp::MIN, |made| made.ended);
-                let state = Container::Failed("NotProvisioned", "The container is starting".to_owned());
+                let state = match instance.power {
+                    Power::Changing => Container::Failed("NotProvisioned", message),
+                    _ => Container::Waiting("NotProvisioned", CREATING, message),
+                };
                 return with_lasting_status(s, plan, since, state, Depth::Nothing);
             }
             Power::Stopped | Power::Deleting => {

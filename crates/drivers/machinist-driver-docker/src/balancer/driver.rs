@@ -68,7 +68,7 @@ impl Account {
             .map(|option| note("UnknownOption", format!("option {option} is unknown and has no effect")))
             .collect();
         let container = match self.found(spec).await? {
-            Some(found) if !is_outdated(&found, spec) => {
+            Some(found) if !is_outdated(&found, spec) && !asks_for_another_address(&found, &settings) => {
                 notes.extend(note_about_the_image(&found, &settings));
                 found
             }
@@ -294,6 +294,10 @@ impl Account {
             None if label::get(&container.config.labels, label::ADDRESS) == Some(label::DYNAMIC) => {
                 "the network has no static addresses; create it with a subnet".to_owned()
             }
+            // A container with such an address would never start.
+            None if !network::covers(&self.engine, &settings.network, recorded).await? => {
+                format!("network {} has no subnet with that address", settings.network)
+            }
             None => {
                 settings.keep(&container);
                 self.engine.call(request::remove(&container.id)).await?;
@@ -422,6 +426,16 @@ fn is_outdated(found: &Container, spec: &BalancerSpec) -> bool {
     let has_other_ports = ports.is_some_and(|ports| ports != settings::ports_text(spec));
     let has_other_name = found.name.trim_start_matches('/') != spec.name;
     has_other_ports || has_other_name
+}
+
+/// Whether a container that never started was created for another address. It can never start if
+/// that address was wrong.
+fn asks_for_another_address(found: &Container, settings: &Settings) -> bool {
+    let networks = found.network_settings.networks.values();
+    let requested = networks.filter_map(|network| network.requested.as_ref());
+    let mut addresses = requested.flat_map(|it| [&it.ipv4, &it.ipv6]).filter(|it| !it.is_empty());
+    let is_other = |address: &String| address.parse().ok() != settings.ip;
+    found.state.status == "created" && addresses.any(is_other)
 }
 
 /// Whether another Docker provider of Cluster API created the container for the control plane of
@@ -591,6 +605,24 @@ mod tests {
             let container = Seen::from(theirs(labels));
             assert_eq!(is_of_the_cluster(&container, &balancer), expected, "{cluster} {role}");
             assert!(!is_of_the_cluster(&container, &Labels::new()), "a balancer without a cluster");
+        }
+    }
+
+    #[test]
+    fn only_a_container_that_never_started_changes_its_address() {
+        let container = |status: &str, address: &str| -> Container {
+            let networks = json!({"kind": {"IPAddress": "", "IPAMConfig": {"IPv4Address": address}}});
+            let container = json!({
+                "Id": "a", "Name": "/c1-lb", "State": {"Status": status},
+                "NetworkSettings": {"Networks": networks},
+            });
+            serde_json::from_value(container).expect("a container")
+        };
+        let wanted = Settings::parse(&spec(&[("ip", "172.18.0.9")]), &DockerOptions::default());
+        let wanted = wanted.expect("valid");
+        assert!(asks_for_another_address(&container("created", "1.2.3.4"), &wanted));
+        for (status, address) in [("created", "172.18.0.9"), ("created", ""), ("running", "1.2.3.4")] {
+            assert!(!asks_for_another_address(&container(status, address), &wanted), "{status} {address}");
         }
     }
 

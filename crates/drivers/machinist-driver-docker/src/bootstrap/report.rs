@@ -76,10 +76,21 @@ pub(super) fn parse(stdout: &str, stderr: &str) -> Option<BootstrapStatus> {
     Some(BootstrapStatus { state, ignored })
 }
 
-/// The end of an output without secrets.
+/// The end of an output without secrets and without the colours of a terminal.
 pub(crate) fn end_of(output: &str) -> String {
     let is_cut = if output.len() < PRINTED_BYTES { Cut::No } else { Cut::AtTheStart };
-    redact(output, BootstrapFailure::OUTPUT_BYTES, is_cut)
+    redact(&without_colours(output), BootstrapFailure::OUTPUT_BYTES, is_cut)
+}
+
+/// Removes the control sequences that begin with ESC and `[` and end with a letter.
+fn without_colours(output: &str) -> String {
+    let mut parts = output.split("\u{1b}[");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |end| end + 1);
+        text.push_str(&part[end..]);
+    }
+    text
 }
 
 #[cfg(test)]
@@ -88,6 +99,12 @@ mod tests {
 
     fn state(stdout: &str) -> Option<BootstrapState> {
         parse(stdout, "").map(|status| status.state)
+    }
+
+    #[test]
+    fn an_output_has_no_colours() {
+        assert_eq!(end_of("a \u{1b}[0;37mCONFIG\u{1b}[0m: b\u{1b}["), "a CONFIG: b");
+        assert_eq!(end_of("plain [1] text"), "plain [1] text");
     }
 
     #[test]

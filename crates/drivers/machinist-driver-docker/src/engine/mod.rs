@@ -14,10 +14,11 @@ mod exec;
 pub(crate) mod failure;
 mod frames;
 
-use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, UPGRADE, USER_AGENT};
 use http::{Request, Response, StatusCode};
@@ -56,13 +57,24 @@ const NEWEST: ApiVersion = ApiVersion(1, 47);
 const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
 
 /// A connection of any kind.
-trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
+pub trait Wire: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Wire for T {}
+
+/// Opens the connections to an engine: an [`EngineAddress`], or an engine in memory.
+#[async_trait]
+pub trait Connector: fmt::Debug + Send + Sync {
+    /// Opens one connection, without a time limit.
+    ///
+    /// # Errors
+    /// Only when nothing was sent.
+    async fn connect(&self) -> io::Result<Box<dyn Wire>>;
+}
 
 /// One engine.
 #[derive(Debug)]
 pub(crate) struct Engine {
     address: EngineAddress,
+    connector: Arc<dyn Connector>,
     /// The negotiated version; absent before the first call, and after the engine was replaced.
     version: Mutex<Option<ApiVersion>>,
     /// The id of the engine; absent until it is first read.
@@ -83,7 +95,19 @@ impl ApiVersion {
 
 impl Engine {
     pub(crate) fn new(address: EngineAddress, id: Option<String>) -> Self {
-        Self { address, version: Mutex::default(), id: Mutex::new(id), creations: Creations::default() }
+        let connector = Arc::new(address.clone());
+        Self::over(connector, address, id)
+    }
+
+    /// Uses other connections than those to the address. Errors name the address.
+    pub(crate) fn over(connector: Arc<dyn Connector>, address: EngineAddress, id: Option<String>) -> Self {
+        Self {
+            address,
+            connector,
+            version: Mutex::default(),
+            id: Mutex::new(id),
+            creations: Creations::default(),
+        }
     }
 
     pub(crate) fn address(&self) -> &EngineAddress {
@@ -208,7 +232,7 @@ impl Engine {
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, NoAnswer> {
-        let connecting = tokio::time::timeout(CONNECT_WITHIN, self.connect());
+        let connecting = tokio::time::timeout(CONNECT_WITHIN, self.connector.connect());
         let wire = match connecting.await {
             Ok(Ok(wire)) => wire,
             Ok(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -237,9 +261,12 @@ impl Engine {
         tokio::spawn(connection.with_upgrades());
         sender.send_request(request).await.map_err(broke)
     }
+}
 
+#[async_trait]
+impl Connector for EngineAddress {
     async fn connect(&self) -> io::Result<Box<dyn Wire>> {
-        Ok(match &self.address {
+        Ok(match self {
             EngineAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
             EngineAddress::Tcp(host, port) => {
                 let host = host.trim_start_matches('[').trim_end_matches(']');

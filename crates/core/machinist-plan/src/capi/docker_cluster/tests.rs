@@ -2,7 +2,7 @@
 
 mod rows;
 
-use machinist_api::capi::DockerCluster;
+use machinist_api::capi::{Beta2, Cluster, DockerCluster};
 use machinist_instance::{Balancer, BalancerNote, CreateGuarantee, ErrorKind, KeyTag, Promises};
 use serde_json::json;
 
@@ -137,15 +137,60 @@ fn a_forgotten_or_older_call_may_still_take_effect() {
     assert_eq!(restored, "", "the key is older than the object");
 }
 
-/// The status that is written about a load balancer with these targets and notes.
-fn status_with(targets: &[&str], note: Option<&str>) -> DockerClusterStatus {
+/// A DockerCluster with this endpoint, whose status shows a load balancer with this address.
+fn with_endpoint(host: &str, shown: Option<&str>) -> Snapshot {
     let mut s = leaving();
     let mut docker = DockerClusterFacts::clone(&s.docker);
-    docker.spec.control_plane_endpoint = Some(Endpoint { host: "172.18.0.2".to_owned(), port: Some(6443) });
+    docker.spec.control_plane_endpoint = Some(Endpoint { host: host.to_owned(), port: Some(6443) });
+    let shown = shown.map(|ip| LoadBalancerStatus { ips: vec![ip.to_owned()], ..Default::default() });
+    docker.status = Some(DockerClusterStatus { load_balancer: shown, ..Default::default() });
     s.docker = Arc::new(docker);
-    s.machines = vec![member("a", true, false), member("b", true, false)];
-    let ingress = Ingress::Ip { address: "172.18.0.2".parse().expect("an address"), is_proxy: false };
-    let balancer = Balancer {
+    s
+}
+
+#[test]
+fn a_changed_endpoint_does_not_move_the_load_balancer() {
+    let asked = |host: &str, shown: Option<&str>, is_moved: bool| {
+        let mut s = with_endpoint(host, shown);
+        if is_moved {
+            let mut docker = DockerClusterFacts::clone(&s.docker);
+            let report = Report::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, "");
+            let conditions = conditions::merge(&[], &[report], None, at(0));
+            docker.status.as_mut().expect("a status").conditions = conditions;
+            s.docker = Arc::new(docker);
+        }
+        wanted(&s, &cluster()).options.get(ADDRESS_OPTION).cloned()
+    };
+    let address = || Some("172.18.0.2".to_owned());
+    assert_eq!(asked("172.18.0.2", Some("172.18.0.2"), false), address());
+    assert_eq!(asked("172.18.0.2", None, false), address(), "a new load balancer gets the wanted address");
+    assert_eq!(asked("172.18.0.2", Some("172.18.0.7"), true), address(), "it gets its old address back");
+    assert_eq!(asked("1.2.3.4", Some("172.18.0.2"), false), None, "a user changed the endpoint");
+}
+
+#[test]
+fn the_holder_of_a_lost_address_is_named() {
+    let s = with_endpoint("172.18.0.2", Some("172.18.0.2"));
+    let ingress = Ingress::Ip { address: "172.18.0.7".parse().expect("an address"), is_proxy: false };
+    let note = BalancerNote { reason: "AddressMoved", message: "container x has that address".to_owned() };
+    let plan = available(&s, &Ensured { balancer: balancer(ingress), notes: vec![note] });
+    let Step::Fix(fix) = &plan.why.next else { panic!("{:?}", plan.why) };
+    assert!(fix.ends_with("; container x has that address"), "{fix}");
+    let shown = plan.actions.iter().find_map(|action| match action {
+        Action::SetStatus(status) => status.conditions.iter().find(|it| it.reason == ADDRESS_CHANGED),
+        _ => None,
+    });
+    assert!(shown.expect("a condition").message.contains("container x has that address"));
+}
+
+fn cluster() -> ClusterFacts {
+    let cluster: Cluster<Beta2> =
+        serde_json::from_value(json!({"metadata": {"name": "c"}})).expect("a Cluster");
+    ClusterFacts::parse(&cluster)
+}
+
+fn balancer(ingress: Ingress) -> Balancer {
+    Balancer {
         id: "c-lb".to_owned(),
         native_id: None,
         key: None,
@@ -153,9 +198,18 @@ fn status_with(targets: &[&str], note: Option<&str>) -> DockerClusterStatus {
         ingress: vec![ingress],
         ports: vec![6443],
         host_ports: [].into(),
-        targets: targets.iter().filter_map(|name| member(name, true, false).container).collect(),
+        targets: Vec::new(),
         is_protected: false,
-    };
+    }
+}
+
+/// The status that is written about a load balancer with these targets and notes.
+fn status_with(targets: &[&str], note: Option<&str>) -> DockerClusterStatus {
+    let mut s = with_endpoint("172.18.0.2", None);
+    s.machines = vec![member("a", true, false), member("b", true, false)];
+    let ingress = Ingress::Ip { address: "172.18.0.2".parse().expect("an address"), is_proxy: false };
+    let targets = targets.iter().filter_map(|name| member(name, true, false).container).collect();
+    let balancer = Balancer { targets, ..balancer(ingress) };
     let note = note.map(|text| BalancerNote { reason: "TargetSkipped", message: text.to_owned() });
     let plan = available(&s, &Ensured { balancer, notes: note.into_iter().collect() });
     let status = plan.actions.into_iter().find_map(|action| match action {

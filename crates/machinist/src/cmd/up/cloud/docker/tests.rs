@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
+use std::{fmt, io};
 
-use machinist_driver_docker::DockerOptions;
+use async_trait::async_trait;
+use machinist_driver_docker::{Connector, DockerOptions, Wire};
 use machinist_instance::{InstanceKey, InstanceSpec, NodeName, UserData};
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{UnixListener, UnixStream};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::timeout;
 
 use super::*;
@@ -15,11 +16,25 @@ use crate::output::Output;
 use crate::progress::Form;
 
 /// An engine in memory, behind real HTTP. The engine continues with a request whose connection
-/// broke.
+/// broke. Its connections are pipes: paused time would pass while a socket is awaited.
+#[derive(Clone, Default)]
 struct Engine {
-    address: String,
     state: Arc<Mutex<State>>,
-    _folder: tempfile::TempDir,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Connector for Engine {
+    async fn connect(&self) -> io::Result<Box<dyn Wire>> {
+        let (ours, theirs) = tokio::io::duplex(1 << 16);
+        tokio::spawn(answer(theirs, self.state.clone()));
+        Ok(Box::new(ours))
+    }
 }
 
 #[derive(Default)]
@@ -44,20 +59,6 @@ struct Request {
 }
 
 impl Engine {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("docker.sock");
-        let listener = UnixListener::bind(&socket).expect("a socket");
-        let state = Arc::<Mutex<State>>::default();
-        let served = state.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(answer(stream, served.clone()));
-            }
-        });
-        Self { address: format!("unix://{}", socket.display()), state, _folder: folder }
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no panic")
     }
@@ -65,12 +66,12 @@ impl Engine {
     async fn docker(&self) -> Docker {
         let identity = Identity::of(None).expect("an identity");
         let options = DockerOptions {
-            engine: self.address.parse().expect("an address"),
+            engine_id: Some("engine-a".to_owned()),
             network: identity.name.clone(),
             privileges: Privileges::None,
             ..DockerOptions::default()
         };
-        let provider = DockerProvider::connect(options).await.expect("the engine answers");
+        let provider = DockerProvider::over(Arc::new(self.clone()), options);
         let credential = Credential::default();
         let driver = provider.open(&provider.account(&credential), &credential).expect("opened");
         Docker {
@@ -105,7 +106,7 @@ fn progress() -> Progress {
     Progress::new(Output::memory().0, Form::Lines)
 }
 
-async fn answer(mut stream: UnixStream, state: Arc<Mutex<State>>) {
+async fn answer(mut stream: DuplexStream, state: Arc<Mutex<State>>) {
     let Some(request) = read(&mut stream).await else { return };
     let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
     let (status, body) = match (request.method.as_str(), path.as_slice()) {
@@ -132,7 +133,7 @@ async fn answer(mut stream: UnixStream, state: Arc<Mutex<State>>) {
     let _ = stream.write_all(text.as_bytes()).await;
 }
 
-async fn read(stream: &mut UnixStream) -> Option<Request> {
+async fn read(stream: &mut DuplexStream) -> Option<Request> {
     let (mut bytes, mut buffer) = (Vec::new(), vec![0; 4096]);
     loop {
         if let Some(request) = Request::parse(&bytes) {
@@ -233,7 +234,7 @@ impl State {
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_that_fails_once_is_repeated() {
-    let engine = Engine::start();
+    let engine = Engine::default();
     let docker = engine.docker().await;
     engine.has_cluster(&docker, ["control-plane", "worker"]);
     engine.state().deletions_to_fail = 1;
@@ -243,7 +244,7 @@ async fn a_deletion_that_fails_once_is_repeated() {
 
 #[tokio::test(start_paused = true)]
 async fn a_failed_removal_says_how_to_delete_the_rest() {
-    let engine = Engine::start();
+    let engine = Engine::default();
     let docker = engine.docker().await;
     engine.has_cluster(&docker, ["control-plane", "worker"]);
     engine.state().deletions_to_fail = usize::MAX;
@@ -256,7 +257,7 @@ async fn a_failed_removal_says_how_to_delete_the_rest() {
 
 #[tokio::test(start_paused = true)]
 async fn a_removal_without_open_calls_is_quick() {
-    let engine = Engine::start();
+    let engine = Engine::default();
     let docker = engine.docker().await;
     engine.has_cluster(&docker, ["control-plane", "worker"]);
     let began = Instant::now();
@@ -267,7 +268,7 @@ async fn a_removal_without_open_calls_is_quick() {
 
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_created_after_the_stop_is_deleted() {
-    let engine = Engine::start();
+    let engine = Engine::default();
     let docker = engine.docker().await;
     engine.state().creation_takes = Duration::from_secs(2);
     let began = Instant::now();
@@ -281,7 +282,7 @@ async fn a_control_plane_created_after_the_stop_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_created_after_a_lost_answer_is_deleted() {
-    let engine = Engine::start();
+    let engine = Engine::default();
     let docker = engine.docker().await;
     {
         let mut state = engine.state();
@@ -297,7 +298,7 @@ async fn a_control_plane_created_after_a_lost_answer_is_deleted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_worker_created_after_its_controller_ended_is_deleted() {
-    let engine = Engine::start();
+    let engine = Engine::default();
     let docker = engine.docker().await;
     engine.state().creation_takes = Duration::from_secs(2);
     let provider = docker.provider();
