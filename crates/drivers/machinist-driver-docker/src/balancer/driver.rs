@@ -545,14 +545,22 @@ fn shown(container: Container, config: Option<&str>) -> Balancer {
 }
 
 fn other_key(seen: &Seen, key: &BalancerKey) -> Error {
-    let owner = match seen.key() {
-        Some(other) => format!("belongs to the object with UID {other}"),
-        None => "was not created by this driver".to_owned(),
+    let name = &seen.name;
+    let text = match seen.key() {
+        Some(other) => format!(
+            "container {name} belongs to the object with UID {other}, and not to {key}. Delete the container, \
+             or choose another name"
+        ),
+        // Its address is in certificates and kubeconfigs.
+        None if label::get(&seen.labels, label::KIND_CLUSTER).is_some() => format!(
+            "container {name} has no key: expected {key}. If another Docker provider of Cluster API created it, \
+             record its id, as the chapter about migration says, and do not delete it"
+        ),
+        None => format!(
+            "container {name} was not created by this driver: expected key {key}. Delete the container, or \
+             choose another name"
+        ),
     };
-    let text = format!(
-        "container {} {owner}, and not to {key}. Delete the container, or choose another name",
-        seen.name
-    );
     Error::new(ErrorKind::InvalidSpec, text)
 }
 

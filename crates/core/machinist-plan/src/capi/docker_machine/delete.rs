@@ -45,7 +45,16 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
     let plan = drained(s, since).unwrap_or_else(|| remove_container(s, engine, recorded, since));
     let is_release = plan.actions.iter().any(|action| matches!(action, Action::Release));
-    if is_release { plan } else { with_status(s, plan, Container::Deleting, Depth::Nothing) }
+    if is_release { plan } else { with_status(s, plan, Container::Deleting(last_error(s)), Depth::Nothing) }
+}
+
+/// Returns the error of the last call about the container. A new attempt keeps the text, so that
+/// the status changes only with an answer.
+fn last_error(s: &Snapshot) -> String {
+    let found = s.answers.find.as_ref().and_then(|found| found.answered.answer.as_ref().err());
+    let deleted = s.answers.delete.as_ref().and_then(|answered| answered.answer.as_ref().err());
+    let error = found.or(deleted).filter(|error| !error.is_in_progress());
+    error.map(|error| error.message.clone()).unwrap_or_default()
 }
 
 fn release(what: &'static str, since: Timestamp) -> Plan<Action> {

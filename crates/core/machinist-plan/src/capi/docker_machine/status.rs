@@ -26,8 +26,8 @@ pub(super) enum Container {
     Failed(&'static str, String),
     /// The container does not exist any more.
     Deleted(String),
-    /// The object is being deleted.
-    Deleting,
+    /// The object is being deleted: the error of the last call, or an empty text.
+    Deleting(String),
     /// The container runs.
     Runs,
 }
@@ -57,7 +57,8 @@ fn container(container: Container) -> Report {
         Container::Waiting(reason, v1, message) => no(reason, v1, "Info", message),
         Container::Failed(reason, message) => no(reason, "ContainerProvisioningFailed", "Warning", message),
         Container::Deleted(message) => no("NotProvisioned", "ContainerDeleted", "Error", message),
-        Container::Deleting => no("Deleting", "Deleting", "Info", String::new()),
+        Container::Deleting(error) if error.is_empty() => no("Deleting", "Deleting", "Info", error),
+        Container::Deleting(error) => no("Deleting", "DeletionFailed", "Warning", error),
         Container::Runs => Report::yes(CONTAINER_PROVISIONED, "Provisioned").in_v1(
             CONTAINER_PROVISIONED,
             "Provisioned",

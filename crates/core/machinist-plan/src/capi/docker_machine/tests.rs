@@ -591,6 +591,20 @@ fn the_finalizer_is_removed_after_the_container() {
 }
 
 #[test]
+fn a_failed_deletion_is_a_problem_in_the_status() {
+    let mut case = deleting();
+    case.snapshot = |s| {
+        let error = Error::new(ErrorKind::Denied, "container c-w was not created by this driver");
+        s.answers.delete = Some(answered(99, Err(error)));
+    };
+    let plan = case.plan();
+    let Some(Action::SetStatus(status)) = plan.actions.first() else { panic!("{:?}", plan.actions) };
+    let told = crate::capi::conditions::troubles(None, status.deprecated.as_ref());
+    assert_eq!((told.len(), told[0].reason), (1, "DeletionFailed"));
+    assert_eq!(told[0].message, "container c-w was not created by this driver");
+}
+
+#[test]
 fn a_deletion_needs_no_other_object() {
     let mut case = deleting();
     (case.owner, case.cluster, case.infrastructure) = (None, None, None);
