@@ -7,7 +7,6 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
-use tokio::sync::Mutex;
 
 use crate::engine::Engine;
 use crate::engine::call::Call;
@@ -17,10 +16,6 @@ use crate::{IpFamily, label};
 
 /// Networks that every engine has. They are never created.
 const BUILT_IN: &[&str] = &["bridge", "host", "none", "default"];
-
-/// Engines before 25 may create two networks of one name, and then refuse the name as ambiguous. So
-/// the calls of this process wait for each other.
-static CREATION: Mutex<()> = Mutex::const_new(());
 
 /// A network, as the engine shows it.
 #[derive(Debug, Clone, Deserialize)]
@@ -49,7 +44,7 @@ pub(crate) async fn ensure(
     if exists(engine, name).await? {
         return Ok(());
     }
-    let _creation = CREATION.lock().await;
+    let _creation = engine.network_creation.lock().await;
     if exists(engine, name).await? {
         return Ok(());
     }

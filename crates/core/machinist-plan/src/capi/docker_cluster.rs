@@ -286,7 +286,8 @@ fn wanted(s: &Snapshot, cluster: &ClusterFacts) -> BalancerSpec {
         vec![Listener { protocol: TransportProtocol::Tcp, port, target_port: constants::API_PORT }];
     let mut options = s.docker.balancer_options(&cluster.object.name);
     // A user may have changed the endpoint. The load balancer runs on at its own address.
-    if s.docker.status.as_ref().is_some_and(|status| !is_its_address(s, status)) {
+    let endpoint = spec.control_plane_endpoint.as_ref().map_or("", |endpoint| endpoint.host.as_str());
+    if s.docker.status.as_ref().is_some_and(|status| !may_get_address(status, endpoint)) {
         options.remove(ADDRESS_OPTION);
     }
     BalancerSpec {
@@ -408,18 +409,22 @@ fn notes(ensured: &Ensured) -> String {
 /// have set the endpoint to an address outside of the engine, so only an address that the load
 /// balancer had before counts.
 fn has_moved(s: &Snapshot, endpoint: &str, addresses: &[String]) -> bool {
-    let Some(status) = &s.docker.status else { return false };
-    let was_there = status.load_balancer.is_some() && is_its_address(s, status);
-    was_there && !addresses.iter().any(|address| address == endpoint)
+    let had = s.docker.status.as_ref().is_some_and(|status| had_address(status, endpoint));
+    had && !addresses.iter().any(|address| address == endpoint)
 }
 
-/// Whether the endpoint has the address that the status shows for the load balancer, or the one
-/// that it lost. Without a load balancer in the status, it may be the address of a new one.
-fn is_its_address(s: &Snapshot, status: &DockerClusterStatus) -> bool {
-    let Some(shown) = &status.load_balancer else { return true };
-    let endpoint = s.docker.spec.control_plane_endpoint.as_ref().map_or("", |it| it.host.as_str());
+/// Whether the status shows that the load balancer has this address, or has lost it.
+fn had_address(status: &DockerClusterStatus, endpoint: &str) -> bool {
+    let shown = status.load_balancer.iter().flat_map(|shown| &shown.ips);
     let lost = |it: &Condition| it.type_ == LOAD_BALANCER_AVAILABLE && it.reason == ADDRESS_CHANGED;
-    shown.ips.iter().any(|ip| ip == endpoint) || status.conditions.iter().any(|it| lost(it))
+    shown.into_iter().any(|ip| ip == endpoint) || status.conditions.iter().any(lost)
+}
+
+/// Whether a load balancer may get the address of the endpoint. An endpoint that the status does not
+/// show at a load balancer with addresses was changed by a user.
+fn may_get_address(status: &DockerClusterStatus, endpoint: &str) -> bool {
+    let has_addresses = status.load_balancer.as_ref().is_some_and(|shown| !shown.ips.is_empty());
+    !has_addresses || had_address(status, endpoint)
 }
 
 fn address(ingress: &Ingress) -> String {

@@ -81,6 +81,9 @@ pub(crate) struct Engine {
     id: Mutex<Option<String>>,
     /// The creations that the engine has not answered.
     pub(crate) creations: Creations,
+    /// Engines before 25 may create two networks of one name, and then refuse the name as
+    /// ambiguous. So the calls of a provider wait for each other.
+    pub(crate) network_creation: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -107,6 +110,7 @@ impl Engine {
             version: Mutex::default(),
             id: Mutex::new(id),
             creations: Creations::default(),
+            network_creation: tokio::sync::Mutex::default(),
         }
     }
 
