@@ -448,7 +448,7 @@ impl Account {
     }
 }
 
-/// The error of a pull. Whatever became of the pull, it has created no container.
+/// The error of a pull. A pull creates no container.
 fn without_container(image: &str, error: Error) -> Error {
     let kind = if error.kind.may_have_effect() { ErrorKind::Unavailable } else { error.kind };
     match error.message.contains(image) {

@@ -214,8 +214,8 @@ impl World {
         self.api(kind).patch_status(name, &params, &patch).await.expect("the patch is accepted");
     }
 
-    /// Returns the Events with this reason, or all, as `Kind name: message`. An Event is listed once
-    /// for each time that it was recorded.
+    /// Returns the Events with this reason, or all, as `Kind name: message`. An Event is listed
+    /// once for each time that it was recorded.
     async fn events(&self, reason: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.user.clone(), NAMESPACE);
         let events = events.list(&Default::default()).await.expect("the server answers").items;

@@ -420,8 +420,8 @@ fn had_address(status: &DockerClusterStatus, endpoint: &str) -> bool {
     shown.into_iter().any(|ip| ip == endpoint) || status.conditions.iter().any(lost)
 }
 
-/// Whether a load balancer may get the address of the endpoint. An endpoint that the status does not
-/// show at a load balancer with addresses was changed by a user.
+/// Whether a load balancer may get the address of the endpoint. If the status shows other addresses
+/// for the load balancer, a user has changed the endpoint.
 fn may_get_address(status: &DockerClusterStatus, endpoint: &str) -> bool {
     let has_addresses = status.load_balancer.as_ref().is_some_and(|shown| !shown.ips.is_empty());
     !has_addresses || had_address(status, endpoint)

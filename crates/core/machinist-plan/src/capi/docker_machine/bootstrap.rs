@@ -71,8 +71,8 @@ fn done_before(work: &Work<'_>) -> bool {
     is_reported || machine.spec.bootstrapped == Some(true) || work.owner.node.is_some()
 }
 
-/// Returns the text about parts of the user data that this provider skips: from the container, or as
-/// the status shows it.
+/// Returns the text about parts of the user data that this provider skips: from the container, or
+/// as the status shows it.
 fn hint(work: &Work<'_>) -> String {
     let seen = work.s.steps.progress.as_ref().and_then(|progress| progress.answer.as_ref().ok());
     if let Some(BootstrapStatus { state: BootstrapState::Succeeded, ignored }) = seen {

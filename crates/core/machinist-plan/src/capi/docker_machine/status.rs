@@ -125,7 +125,8 @@ pub(super) fn bootstrapped(hint: String) -> Report {
 /// The reason of the Event about skipped parts of the user data.
 const PARTS_SKIPPED: &str = "BootstrapDataPartsSkipped";
 
-/// Returns the hint about skipped parts of the user data, if the new status is the first to show it.
+/// Returns the hint about skipped parts of the user data, if the new status is the first to show
+/// it.
 pub fn skipped_parts<'c>(
     old: Option<&DockerMachineStatus>,
     new: &'c DockerMachineStatus,
