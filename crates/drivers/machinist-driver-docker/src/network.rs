@@ -51,6 +51,8 @@ pub(crate) async fn ensure(
     match engine.call(Call::create("/networks/create", body(name, family, subnet))).await {
         Ok(_) => {}
         Err(failure) if failure.is_conflict() => return Ok(()),
+        // Another creation of the same subnet was faster. Engines call this an overlap.
+        Err(failure) if failure.is_answered() && exists(engine, name).await? => return Ok(()),
         Err(failure) => return Err(failure),
     }
     let filters = json!({ "name": [name] }).to_string();
