@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -16,6 +17,11 @@ use crate::{IpFamily, label};
 
 /// Networks that every engine has. They are never created.
 const BUILT_IN: &[&str] = &["bridge", "host", "none", "default"];
+
+/// Number of times that a refused creation waits for the network of another creation.
+const LOOKS_AFTER_OVERLAP: u32 = 4;
+/// Wait between two of these looks.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// A network, as the engine shows it.
 #[derive(Debug, Clone, Deserialize)]
@@ -51,8 +57,8 @@ pub(crate) async fn ensure(
     match engine.call(Call::create("/networks/create", body(name, family, subnet))).await {
         Ok(_) => {}
         Err(failure) if failure.is_conflict() => return Ok(()),
-        // Another creation of the same subnet was faster. Engines call this an overlap.
-        Err(failure) if failure.is_answered() && exists(engine, name).await? => return Ok(()),
+        // Another creation of the same subnet was faster.
+        Err(failure) if is_overlap(&failure) && appears(engine, name).await? => return Ok(()),
         Err(failure) => return Err(failure),
     }
     let filters = json!({ "name": [name] }).to_string();
@@ -143,6 +149,23 @@ impl Member {
         let mut shown = [&self.ipv4_address, &self.ipv6_address].into_iter();
         shown.any(|shown| shown.split('/').next().and_then(|it| it.parse().ok()) == Some(address))
     }
+}
+
+/// Whether another network has the subnet, or is about to get it.
+fn is_overlap(failure: &Failure) -> bool {
+    failure.is_answered() && failure.error.message.contains("overlaps with other one")
+}
+
+/// Whether the network exists, or appears soon. The engine reserves a subnet some time before it
+/// shows the network.
+async fn appears(engine: &Engine, name: &str) -> Result<bool, Failure> {
+    for _ in 0..LOOKS_AFTER_OVERLAP {
+        if exists(engine, name).await? {
+            return Ok(true);
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+    }
+    exists(engine, name).await
 }
 
 async fn exists(engine: &Engine, name: &str) -> Result<bool, Failure> {

@@ -428,14 +428,18 @@ fn is_outdated(found: &Container, spec: &BalancerSpec) -> bool {
     has_other_ports || has_other_name
 }
 
-/// Whether a container that never started was created for another address. It can never start if
-/// that address was wrong.
+/// Whether a container that never started was created for another address than the recorded one.
+/// It can never start if that address was wrong.
 fn asks_for_another_address(found: &Container, settings: &Settings) -> bool {
+    let is_other = |requested: IpAddr| settings.ip.is_some_and(|wanted| wanted != requested);
+    found.state.status == "created" && requested_address(found).is_some_and(is_other)
+}
+
+/// The static address of a container. The engine knows it even if the container does not run.
+fn requested_address(found: &Container) -> Option<IpAddr> {
     let networks = found.network_settings.networks.values();
     let requested = networks.filter_map(|network| network.requested.as_ref());
-    let mut addresses = requested.flat_map(|it| [&it.ipv4, &it.ipv6]).filter(|it| !it.is_empty());
-    let is_other = |address: &String| address.parse().ok() != settings.ip;
-    found.state.status == "created" && addresses.any(is_other)
+    requested.flat_map(|it| [&it.ipv4, &it.ipv6]).find_map(|address| address.parse().ok())
 }
 
 /// Whether another Docker provider of Cluster API created the container for the control plane of
@@ -475,7 +479,8 @@ impl Settings {
                 self.host_ports.entry(port).or_insert(host_port);
             }
         }
-        self.ip = self.ip.or_else(|| Seen::from(found.clone()).ips().first().copied());
+        let current = || Seen::from(found.clone()).ips().first().copied();
+        self.ip = self.ip.or_else(current).or_else(|| requested_address(found));
     }
 }
 
@@ -631,6 +636,15 @@ mod tests {
         assert!(asks_for_another_address(&container("created", "1.2.3.4"), &wanted));
         for (status, address) in [("created", "172.18.0.9"), ("created", ""), ("running", "1.2.3.4")] {
             assert!(!asks_for_another_address(&container(status, address), &wanted), "{status} {address}");
+        }
+
+        let any = || Settings::parse(&spec(&[]), &DockerOptions::default()).expect("valid");
+        let waiting = container("created", "172.18.0.9");
+        assert!(!asks_for_another_address(&waiting, &any()), "it waits until its address is free");
+        for status in ["created", "exited"] {
+            let mut next = any();
+            next.keep(&container(status, "172.18.0.9"));
+            assert_eq!(next.ip.map(|it| it.to_string()).as_deref(), Some("172.18.0.9"), "{status}");
         }
     }
 
