@@ -206,8 +206,8 @@ pub enum Proof {
 pub enum Refused<'a> {
     /// The instance carries no key and was created before the machine.
     MadeBefore(&'a Instance),
-    /// The instance was created for another key.
-    OfAnotherKey(&'a InstanceKey),
+    /// The instance was created for another key, or without a key by another program.
+    OfAnotherOwner(Option<&'a InstanceKey>),
 }
 
 impl Departure<'_> {
@@ -294,17 +294,17 @@ impl Departure<'_> {
         let is_restored = foreign.cluster.as_deref() == Some(self.cluster)
             && self.key_holder.is_none()
             && foreign.created < self.created;
-        if !is_restored {
+        let Some(carried) = foreign.key.as_ref().filter(|_| is_restored) else {
             let look_at = plus(looked, LOOK_AT_FOREIGN_EVERY);
             return match look_at <= self.now {
                 true => Next::Find,
                 false => Next::NotOurs { foreign: foreign.clone(), look_at },
             };
-        }
-        let rekey = || Next::Rekey { id: foreign.id.clone(), from: foreign.key.clone() };
+        };
+        let rekey = || Next::Rekey { id: foreign.id.clone(), from: carried.clone() };
         match self.process.promises.keys {
             // The recorded id is the proof.
-            KeyTag::Fixed => self.delete_as(&foreign.key),
+            KeyTag::Fixed => self.delete_as(carried),
             KeyTag::Rekeyable => match self.here(self.answers.rekey.as_ref()) {
                 Some(rekeyed) if looked <= rekeyed.started => match &rekeyed.answer {
                     Ok(()) => self.delete(),
@@ -454,17 +454,18 @@ impl Departure<'_> {
         }
         match self.answers.find.as_ref()?.answered.answer.as_ref().ok()? {
             Sighting::Present(instance) if !self.is_ours(instance) => Some(Refused::MadeBefore(instance)),
-            Sighting::Foreign(foreign) => Some(Refused::OfAnotherKey(&foreign.key)),
+            Sighting::Foreign(foreign) => Some(Refused::OfAnotherOwner(foreign.key.as_ref())),
             Sighting::Present(_) | Sighting::Absent => None,
         }
     }
 
     /// Whether an instance from a `find` by name belongs to this machine. It must carry our key, or
-    /// carry no key and be young enough that another program created it for this machine. An older
-    /// instance has another owner.
+    /// carry no key and have the recorded native id or be young enough that another program created
+    /// it for this machine. An older instance has another owner.
     fn is_ours(&self, instance: &Instance) -> bool {
         match &instance.key {
             Some(key) => *key == self.owner,
+            None if self.which.native_id.is_some() && instance.native_id == self.which.native_id => true,
             None => self.process.adopts_since(self.created) <= instance.created,
         }
     }
@@ -1060,7 +1061,7 @@ mod tests {
 
     fn foreign(key: &str, cluster: Option<&str>) -> Foreign {
         let cluster = cluster.map(str::to_owned);
-        Foreign { id: id(), key: InstanceKey::new(key), cluster, created: at(-3600) }
+        Foreign { id: id(), key: Some(InstanceKey::new(key)), cluster, created: at(-3600) }
     }
 
     /// Answers after a denied deletion.

@@ -130,18 +130,19 @@ pub enum Sighting {
     /// The cloud does not show the instance. [`crate::Promises::visible_within`] says when that
     /// proves its absence.
     Absent,
-    /// An instance with that id or name exists, has another key, and does not have the recorded
-    /// native id.
+    /// An instance with that id or name exists, belongs to another owner, and does not have the
+    /// recorded native id.
     Foreign(Foreign),
 }
 
-/// An instance with another key than the requested one.
+/// An instance of another owner: it has another key than the requested one, or it has no key and
+/// another program created it for a machine of that name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Foreign {
     /// The cloud's identity of the instance.
     pub id: ProviderId,
-    /// The key of the instance.
-    pub key: InstanceKey,
+    /// The key of the instance; absent if another program created it.
+    pub key: Option<InstanceKey>,
     /// The installation from the instance's tag.
     pub cluster: Option<String>,
     /// When the cloud created the instance, by the cloud's clock.

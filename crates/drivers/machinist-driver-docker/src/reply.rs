@@ -130,25 +130,30 @@ pub(crate) fn instance(seen: Seen) -> Result<Instance, Error> {
 }
 
 /// Converts a search result. A container with another key is foreign, unless the caller recorded
-/// its id. A container without a key is absent for a caller with a key, unless the caller recorded
-/// its engine id, or without one its provider id. The driver creates no container without a key and
-/// cannot add one later, so a container that only has the name belongs to another program. The
+/// its id. A container without a key counts for a caller with a key only if the caller recorded its
+/// engine id, or without one its provider id. The driver creates no container without a key and
+/// cannot add one later, so a container that only has the name belongs to another program. It is
+/// foreign if that program created it for a cluster with such names, and otherwise absent. The
 /// driver would never delete it either.
 ///
 /// # Errors
 /// As [`instance`].
 pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sighting, Error> {
     let Some(seen) = found else { return Ok(Sighting::Absent) };
+    let foreign = || Foreign {
+        id: id::of(&seen.name),
+        key: seen.key().map(InstanceKey::new),
+        cluster: label::get(&seen.labels, label::CLUSTER).map(str::to_owned),
+        created: seen.created,
+    };
     match (&which.key, seen.key()) {
-        (Some(asked), Some(carried)) if !seen.is_owned_by(asked.as_str(), which.native_id.as_ref()) => {
-            Ok(Sighting::Foreign(Foreign {
-                id: id::of(&seen.name),
-                key: InstanceKey::new(carried),
-                cluster: label::get(&seen.labels, label::CLUSTER).map(str::to_owned),
-                created: seen.created,
-            }))
+        (Some(asked), Some(_)) if !seen.is_owned_by(asked.as_str(), which.native_id.as_ref()) => {
+            Ok(Sighting::Foreign(foreign()))
         }
-        (_, None) if !counts_without_key(which, &seen) => Ok(Sighting::Absent),
+        (_, None) if !counts_without_key(which, &seen) => match is_named_by_its_cluster(&seen) {
+            true => Ok(Sighting::Foreign(foreign())),
+            false => Ok(Sighting::Absent),
+        },
         _ => Ok(Sighting::Present(instance(seen)?)),
     }
 }
@@ -159,6 +164,13 @@ fn counts_without_key(which: &InstanceRef, seen: &Seen) -> bool {
         // A caller without a key asks for any container of the name.
         None => which.id.is_some() || which.key.is_none(),
     }
+}
+
+/// Whether a container has the label and the name that Cluster API's provider gives to a machine of
+/// a cluster.
+fn is_named_by_its_cluster(seen: &Seen) -> bool {
+    let cluster = label::get(&seen.labels, label::KIND_CLUSTER);
+    cluster.is_some_and(|cluster| seen.name.starts_with(cluster))
 }
 
 fn power(status: &str) -> Power {
@@ -244,7 +256,7 @@ mod tests {
         assert!(matches!(found(which("uid-2", "4f53cda18c2b")), Sighting::Present(_)));
         let foreign = Foreign {
             id: id::of("c1-w-1"),
-            key: InstanceKey::new("uid-1"),
+            key: Some(InstanceKey::new("uid-1")),
             cluster: Some("default".to_owned()),
             created: seen(&[]).created,
         };
@@ -272,6 +284,24 @@ mod tests {
         let by_name = InstanceRef { name: NodeName::new("c1-w-1"), ..InstanceRef::default() };
         let plain = seen(&[("/Config/Labels", json!({}))]);
         assert!(matches!(sighting(&by_name, Some(plain)), Ok(Sighting::Present(_))), "the caller has no key");
+    }
+
+    #[test]
+    fn a_container_of_another_provider_is_foreign_and_not_absent() {
+        let found = |cluster: &str, native: &str| {
+            let theirs = seen(&[("/Config/Labels", json!({"io.x-k8s.kind.cluster": cluster}))]);
+            let which = InstanceRef {
+                key: Some(InstanceKey::new("uid-1")),
+                native_id: NativeId::new(native),
+                name: NodeName::new("c1-w-1"),
+                ..InstanceRef::default()
+            };
+            sighting(&which, Some(theirs)).expect("a name")
+        };
+        assert!(matches!(found("c1", ""), Sighting::Foreign(Foreign { key: None, .. })));
+        assert!(matches!(found("c1", "another"), Sighting::Foreign(_)), "another id is recorded");
+        assert!(matches!(found("c1", "4f53cda18c2b"), Sighting::Present(_)));
+        assert_eq!(found("c2", ""), Sighting::Absent, "a cluster of other names");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting
         Some(instance) => match (&which.key, &instance.key) {
             (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
                 id: instance.id.clone(),
-                key: carried.clone(),
+                key: Some(carried.clone()),
                 cluster: instance.cluster.clone(),
                 created: instance.created,
             }),
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(sighting(&which("uid-1"), None), Sighting::Absent);
         let foreign = Foreign {
             id: id::of(1),
-            key: InstanceKey::new("uid-1"),
+            key: Some(InstanceKey::new("uid-1")),
             cluster: Some("other".to_owned()),
             created: found.created,
         };

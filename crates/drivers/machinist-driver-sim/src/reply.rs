@@ -44,7 +44,7 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Instance>) -> Sighting
         Some(instance) => match (&which.key, &instance.key) {
             (Some(asked), Some(carried)) if asked != carried => Sighting::Foreign(Foreign {
                 id: instance.id.clone(),
-                key: carried.clone(),
+                key: Some(carried.clone()),
                 cluster: instance.cluster.clone(),
                 created: instance.created,
             }),

@@ -240,7 +240,7 @@ impl Instances for Engine {
                 _ if is_owned(instance, which) => Sighting::Present(instance.clone()),
                 Some(key) => Sighting::Foreign(Foreign {
                     id: instance.id.clone(),
-                    key: key.clone(),
+                    key: Some(key.clone()),
                     cluster: instance.cluster.clone(),
                     created: instance.created,
                 }),

@@ -182,7 +182,8 @@ fn take_shown(seen: &mut Seen, account: &AccountId, machine: &MachineFacts) {
 pub(crate) fn key_holder(seen: &Seen, answers: &Answers) -> Option<String> {
     let found = answers.find.as_ref()?;
     let Ok(Sighting::Foreign(foreign)) = &found.answered.answer else { return None };
-    let holder = seen.machines.by_index(super::seen::BY_UID, foreign.key.as_str()).next();
+    let key = foreign.key.as_ref()?;
+    let holder = seen.machines.by_index(super::seen::BY_UID, key.as_str()).next();
     let unreadable = || seen.machines.unreadable().next();
     holder.map(|(key, _)| key).or_else(unreadable).map(|key| key.name.clone())
 }

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use machinist_instance::{
-    BalancerKey, Error, ErrorKind, Foreign, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName,
+    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName,
     Promises, Sighting, UserData,
 };
 
@@ -181,8 +181,8 @@ impl<'a> Bench<'a> {
             match self.find(which).await? {
                 Sighting::Absent => return Ok(()),
                 Sighting::Present(_) => self.subject.wait(self.promises().call_bound).await,
-                Sighting::Foreign(Foreign { key, .. }) => {
-                    return fail(format!("find {which}: expected absent, got an instance of key {key}"));
+                Sighting::Foreign(foreign) => {
+                    return fail(format!("find {which}: expected absent, got {foreign:?}"));
                 }
             }
         }

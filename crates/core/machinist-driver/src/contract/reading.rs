@@ -56,7 +56,7 @@ async fn find_reports_an_instance_of_another_key_as_foreign(bench: &Bench<'_>) -
             Sighting::Foreign(foreign) => {
                 let expected = Foreign {
                     id: made.id.clone(),
-                    key: theirs.key.clone(),
+                    key: Some(theirs.key.clone()),
                     cluster: Some(bench.cluster()),
                     created: made.created,
                 };

@@ -85,6 +85,11 @@ pub enum CapiReason {
         /// Name or id of the container.
         container: String,
     },
+    /// The deleted object records no container, and another provider created one of that name.
+    ContainerUnrecorded {
+        /// Name of the container.
+        container: String,
+    },
     /// The container is recorded, but does not exist any more.
     ContainerMissing {
         /// Name of the container.
@@ -205,6 +210,7 @@ impl ContractReason for CapiReason {
             Self::OtherEngine => "OtherEngine",
             Self::ProviderIdNotOurs { .. } => "ProviderIdNotOurs",
             Self::ContainerNotOurs { .. } => "ContainerNotOurs",
+            Self::ContainerUnrecorded { .. } => "ContainerUnrecorded",
             Self::ContainerMissing { .. } => "ContainerMissing",
             Self::ContainerStopped { .. } => "ContainerStopped",
             Self::ContainerStarting { .. } => "ContainerStarting",
@@ -271,6 +277,10 @@ impl fmt::Display for CapiReason {
             Self::ContainerNotOurs { container } => {
                 write!(f, "container {container} belongs to another object")
             }
+            Self::ContainerUnrecorded { container } => write!(
+                f,
+                "another provider created container {container}, and nothing records whether it is of this machine"
+            ),
             Self::ContainerMissing { container } => write!(f, "container {container} does not exist any more"),
             Self::ContainerStopped { container } => write!(f, "container {container} does not run"),
             Self::ContainerStarting { missing } => write!(f, "the container is starting: {missing}"),

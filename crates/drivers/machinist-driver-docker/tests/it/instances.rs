@@ -16,7 +16,7 @@ async fn the_recorded_container_id_proves_ownership() {
     let which =
         |native_id: Option<NativeId>| InstanceRef { key: Some(moved.clone()), native_id, ..by_id(&made) };
     let found = driver.instances().find(&which(None)).await.expect("answered");
-    assert!(matches!(found, Sighting::Foreign(foreign) if Some(&foreign.key) == made.key.as_ref()));
+    assert!(matches!(found, Sighting::Foreign(foreign) if foreign.key == made.key));
     let found = driver.instances().find(&which(made.native_id.clone())).await.expect("answered");
     assert_eq!(found, Sighting::Present(made.clone()));
     #[expect(clippy::disallowed_methods, reason = "the test owns the container")]

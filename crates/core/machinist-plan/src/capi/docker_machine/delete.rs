@@ -5,19 +5,25 @@
 //!
 //! A container with another key is never deleted because of its labels. Two namespaces, or two
 //! management clusters, may have Clusters of the same name. A restored or moved object owns its
-//! container through its annotations.
+//! container through its annotations. If nothing is recorded, a container that another provider of
+//! Cluster API created under the name of this machine is left to a user: it may be this machine's.
+
+use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::capi::constants;
 use machinist_core::instance::{Departure, Next, Shared};
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Evidence, Known, Step, plus};
-use machinist_instance::{InstanceRef, Sighting};
+use machinist_instance::{Foreign, InstanceRef, Sighting};
 
 use super::status::{Container, Depth, with_status};
 use super::{Action, Snapshot, USE_THE_ENGINE, container_name, failed, unusable_id};
 use crate::capi::{CapiReason, Plan, Reason, Why};
 use crate::capi::{gates, retry};
+
+/// How often a container of another provider is looked up again.
+const LOOK_AT_UNRECORDED_EVERY: Duration = Duration::from_secs(60);
 
 pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     let object = &s.machine.object;
@@ -87,6 +93,9 @@ fn remove_container(
     since: Timestamp,
 ) -> Plan<Action> {
     let which = which(s);
+    if let Some(plan) = unrecorded(s, &which) {
+        return plan;
+    }
     let container = which.to_string();
     let ownership = Ownership {
         account: Some(engine),
@@ -152,6 +161,32 @@ fn remove_container(
     }
 }
 
+/// Leaves the decision to a user if nothing is recorded and another provider created a container of
+/// this name. Such a container has no key, so only a user knows whose it is.
+fn unrecorded(s: &Snapshot, which: &InstanceRef) -> Option<Plan<Action>> {
+    if which.id.is_some() || which.native_id.is_some() || s.answers.in_flight.is_some() {
+        return None;
+    }
+    let found = &s.answers.find.as_ref()?.answered;
+    let Ok(Sighting::Foreign(Foreign { id, key: None, .. })) = &found.answer else { return None };
+    let look_at = plus(found.ended, LOOK_AT_UNRECORDED_EVERY);
+    if look_at <= s.now {
+        let why = Why::new(Reason::Calling(Call::FIND), Step::Expect("the engine answers"));
+        return Some(Plan::act(Action::Find(which.clone()), why));
+    }
+    let fix = format!(
+        "if the container is of this machine, set annotation {}={}/{}/ID with the id of the container, which is then \
+         deleted; if not, set annotation {}=true",
+        constants::CONTAINER_ID_ANNOTATION,
+        s.machine.object.namespace,
+        s.machine.object.name,
+        constants::ABANDON_ANNOTATION
+    );
+    let container = which.name.as_ref().map_or_else(|| id.to_string(), ToString::to_string);
+    let why = Why::new(CapiReason::ContainerUnrecorded { container }, Step::Fix(fix));
+    Some(Plan::until(look_at, why))
+}
+
 /// Returns the answers with their meaning for this object.
 ///
 /// The driver finds a recorded container by its id, even under another name. So a container of
@@ -168,6 +203,8 @@ fn answers(s: &Snapshot) -> Answers {
     if let Some(error) = found.or(deleted) {
         answers.failures = retry::counted(error, answers.failures);
     }
+    // A user may have recorded the container after the lookup, which then proves nothing about it.
+    answers.find = answers.find.filter(|found| found.by.native_id == s.native_id());
     if s.native_id().is_some()
         && let Some(found) = &mut answers.find
         && matches!(found.answered.answer, Ok(Sighting::Foreign(_)))

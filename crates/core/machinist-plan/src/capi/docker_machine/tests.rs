@@ -627,13 +627,37 @@ fn a_deletion_on_another_engine_waits() {
 fn container_of_another_object(s: &mut Snapshot) {
     let foreign = Foreign {
         id: instance().id,
-        key: machinist_instance::InstanceKey::new("u9"),
+        key: Some(machinist_instance::InstanceKey::new("u9")),
         cluster: Some("c".to_owned()),
         created: instance().created,
     };
     s.answers.delete = Some(answered(97, Err(Error::new(ErrorKind::Denied, "another key"))));
-    let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+    let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
     s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Foreign(foreign))) });
+}
+
+/// Another provider created a container of this name, and recorded nothing at the object.
+fn container_of_another_provider(s: &mut Snapshot) {
+    let foreign = Foreign { id: instance().id, key: None, cluster: None, created: instance().created };
+    let by = InstanceRef { name: machinist_instance::NodeName::new("c-w"), ..InstanceRef::default() };
+    s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Foreign(foreign))) });
+}
+
+#[test]
+fn a_container_of_another_provider_is_not_left_behind() {
+    let mut case = deleting();
+    case.machine["spec"] = json!({});
+    let recorded = case.annotations().remove("machinist.dev/container-id").expect("a recorded container");
+    case.snapshot = container_of_another_provider;
+    assert_eq!(case.told(), ("ContainerUnrecorded".to_owned(), Vec::new()), "a user decides");
+    case.annotations().insert("machinist.dev/container-id".to_owned(), recorded);
+    assert_eq!(case.told().1, ["find c-w"], "the lookup was made before the id was recorded");
+    case.snapshot = |s| {
+        let by = InstanceRef { native_id: s.native_id(), ..InstanceRef::default() };
+        let recorded = Instance { key: None, created: at(-9_000), native_id: s.native_id(), ..instance() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(recorded))) });
+    };
+    assert_eq!(case.told().1, ["record docker:////c-w"], "it is older than the object, and recorded");
 }
 
 #[test]

@@ -52,6 +52,9 @@ rows! {
         C::ProviderIdNotOurs { id: "aws:///i-1".into(), expected: "docker:////CONTAINER".into() },
     ];
     CONTAINER: R::Contract(C::ContainerNotOurs { .. }) => [C::ContainerNotOurs { container: machine() }];
+    CONTAINER: R::Contract(C::ContainerUnrecorded { .. }) => [
+        C::ContainerUnrecorded { container: machine() },
+    ];
     CONTAINER: R::Contract(C::ContainerMissing { .. }) => [C::ContainerMissing { container: machine() }];
     CONTAINER: R::Contract(C::ContainerStopped { .. }) => [C::ContainerStopped { container: machine() }];
     CONTAINER: R::Contract(C::ContainerStarting { .. }) => [

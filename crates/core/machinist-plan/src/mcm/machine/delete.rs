@@ -552,7 +552,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
             if s.machine.wants_force_deletion() =>
         {
             let because = match &next {
-                Next::NotOurs { foreign, .. } => format!("it has key {}", foreign.key),
+                Next::NotOurs { foreign, .. } => format!("it has {}", proof::key_of(foreign)),
                 _ => format!("{} may open another account", proof::secrets(s)),
             };
             leave_behind(s, &proof::left_behind(s, &because), deleting_since)
@@ -773,6 +773,11 @@ fn told_apart(s: &Snapshot, refused: &Refused<'_>) -> (String, String) {
             let evidence = format!("it has no key and was created at {made:.0}, the machine at {created:.0}");
             (format!("instance {}", instance.id), evidence)
         }
-        Refused::OfAnotherKey(key) => ("an instance".to_owned(), format!("it was created for key {key}")),
+        Refused::OfAnotherOwner(Some(key)) => {
+            ("an instance".to_owned(), format!("it was created for key {key}"))
+        }
+        Refused::OfAnotherOwner(None) => {
+            ("an instance".to_owned(), "another program created it without a key".to_owned())
+        }
     }
 }

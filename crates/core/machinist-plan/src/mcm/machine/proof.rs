@@ -95,12 +95,17 @@ pub(super) fn not_ours(
 ) -> Plan<Action> {
     let reason = McmReason::InstanceNotOurs {
         instance: foreign.id.to_string(),
-        key: foreign.key.to_string(),
+        key: foreign.key.as_ref().map(ToString::to_string).unwrap_or_else(|| "(none)".to_owned()),
         cluster: foreign.cluster.clone(),
         holder: s.key_holder.clone(),
     };
     let fix = format!("find out which cluster owns it, {}", or_leave());
     wait(s, reason, fix, deleting_since).no_later_than(look_at)
+}
+
+/// Returns the key of an instance of another owner as text.
+pub(super) fn key_of(foreign: &Foreign) -> String {
+    foreign.key.as_ref().map_or_else(|| "no key".to_owned(), |key| format!("key {key}"))
 }
 
 /// Returns the Event for an instance that counts as deleted on weak evidence, or for a remaining
@@ -120,8 +125,9 @@ pub(super) fn remark(s: &Snapshot, proof: &Proof) -> Option<Action> {
         Proof::NameTaken(foreign) => Some(Action::warn(
             DELETE_FAILED,
             format!(
-                "Instance {} has the name of this Machine and key {}, which no Machine holds. It is not deleted",
-                foreign.id, foreign.key
+                "Instance {} has the name of this Machine and {}, which no Machine holds. It is not deleted",
+                foreign.id,
+                key_of(foreign)
             ),
         )),
     }

@@ -168,7 +168,7 @@ fn without_comparable_instances_two_lookups_are_needed() {
 fn foreign(cluster: &str) -> Option<Found> {
     let foreign = Foreign {
         id: instance().id,
-        key: InstanceKey::new("uid-old"),
+        key: Some(InstanceKey::new("uid-old")),
         cluster: Some(cluster.to_owned()),
         created: at(-100_000),
     };
