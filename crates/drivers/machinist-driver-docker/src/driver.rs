@@ -448,10 +448,10 @@ impl Account {
     }
 }
 
-/// The error of a pull. A pull creates no container.
-fn without_container(image: &str, error: Error) -> Error {
+/// The error of a pull, or of the look for the image. Neither creates a container.
+pub(crate) fn without_container(image: &str, error: Error) -> Error {
     let kind = if error.kind.may_have_effect() { ErrorKind::Unavailable } else { error.kind };
-    match error.message.contains(image) {
+    match error.is_closed() || error.message.contains(image) {
         true => Error { kind, ..error },
         false => Error { kind, message: format!("image {image}: {}", error.message), ..error },
     }

@@ -68,7 +68,7 @@ pub(crate) struct Endpoint {
     pub(crate) ip_address: String,
     #[serde(rename = "GlobalIPv6Address")]
     pub(crate) global_ipv6_address: String,
-    /// What the request for the container asked for.
+    /// The addresses that the request for the container asked for.
     #[serde(rename = "IPAMConfig")]
     pub(crate) requested: Option<RequestedAddresses>,
 }

@@ -23,8 +23,8 @@ use super::contract::{Capi, Runtime, World, Write};
 use super::engine::{self, Start};
 use super::key::Key;
 use super::options::CoreApi;
-use super::seen::{BY_CLUSTER, BY_KEY, Seen, cluster_index};
-use super::{key_of, patch, reference, tell};
+use super::seen::{BY_CLUSTER, Seen, cluster_index, holder};
+use super::{key_of, patch, reference, report_problems};
 
 /// Path of the address of the API servers.
 const ENDPOINT: [&str; 2] = ["spec", "controlPlaneEndpoint"];
@@ -53,16 +53,12 @@ impl Kind<Capi> for DockerClusters {
         let opened = engine::open(runtime).ok();
         let mut answers = seen.memory.balancers.get(&object.uid).cloned().unwrap_or_default();
         answers.in_flight = world.asks.of(&object.uid);
-        let holder = object.recorded_key().and_then(|key| {
-            let others = seen.docker_clusters.by_index(BY_KEY, key);
-            others.map(|(other, _)| other).find(|other| *other != id).map(ToString::to_string)
-        });
         Observed::Ready(Snapshot {
             now: runtime.now(),
             process: engine::process(runtime, opened.as_ref()),
             machines: name.map(|name| members(runtime, seen, &object.namespace, name)).unwrap_or_default(),
             domains_are_listed: runtime.tools.options.core == CoreApi::Beta2,
-            key_holder: holder,
+            key_holder: holder(&seen.docker_clusters, object),
             engine: opened.map(|opened| opened.account().clone()),
             cluster,
             answers,
@@ -85,7 +81,7 @@ impl Kind<Capi> for DockerClusters {
                 write.patch_status::<DockerClusterFacts>(patch).await?;
                 let old = s.docker.status.as_ref().and_then(|old| old.deprecated.as_ref());
                 let troubles = troubles(old, status.deprecated.as_ref());
-                tell(runtime, &reference("DockerCluster", object), &troubles);
+                report_problems(runtime, &reference("DockerCluster", object), &troubles);
                 Ok(())
             }
             Action::SetEndpoint(endpoint) => {

@@ -30,9 +30,9 @@ use super::contract::{Capi, Runtime, World, Write};
 use super::docker_cluster::next_failures;
 use super::engine::{self, Start};
 use super::key::Key;
-use super::seen::{BY_KEY, Memory, Seen};
+use super::seen::{Memory, Seen, holder};
 use super::workload::{self, Completion};
-use super::{key_of, patch, reference, tell};
+use super::{key_of, patch, reference, report_problems};
 
 /// Path of the provider id.
 const PROVIDER_ID: [&str; 2] = ["spec", "providerID"];
@@ -63,10 +63,6 @@ impl Kind<Capi> for DockerMachines {
         let infrastructure = reference.and_then(|reference| reference.names("DockerCluster"));
         let infrastructure = infrastructure
             .and_then(|name| seen.docker_clusters.get(&ObjectKey::new(&object.namespace, name)));
-        let holder = object.recorded_key().and_then(|key| {
-            let others = seen.docker_machines.by_index(BY_KEY, key);
-            others.map(|(other, _)| other).find(|other| *other != id).map(ToString::to_string)
-        });
         let opened = engine::open(runtime).ok();
         let mut answers = seen.memory.answers.get(&object.uid).cloned().unwrap_or_default();
         answers.in_flight = world.asks.of(&object.uid);
@@ -78,7 +74,7 @@ impl Kind<Capi> for DockerMachines {
             recorded: machine
                 .provider_id()
                 .map_or(RecordedId::Unset, |recorded| docker.provider.parse_id(recorded)),
-            key_holder: holder,
+            key_holder: holder(&seen.docker_machines, object),
             engine: opened.map(|opened| opened.account().clone()),
             steps: seen.memory.steps.get(&object.uid).cloned().unwrap_or_default(),
             owner,
@@ -106,7 +102,7 @@ impl Kind<Capi> for DockerMachines {
                 let mut told =
                     troubles(old.and_then(|old| old.deprecated.as_ref()), status.deprecated.as_ref());
                 told.extend(skipped_parts(old, &status));
-                tell(runtime, &reference("DockerMachine", object), &told);
+                report_problems(runtime, &reference("DockerMachine", object), &told);
                 Ok(())
             }
             Action::RecordContainer(id) => {

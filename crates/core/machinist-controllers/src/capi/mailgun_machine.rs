@@ -14,7 +14,7 @@ use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::key::Key;
-use super::{key_of, mail, patch, reference, tell};
+use super::{key_of, mail, patch, reference, report_problems};
 
 /// MailgunMachines in the work loop.
 pub(crate) struct MailgunMachines;
@@ -55,7 +55,7 @@ impl Kind<Capi> for MailgunMachines {
                 write.patch_status::<MailgunMachineFacts>(patch).await?;
                 let old = request.status.as_ref().and_then(|old| old.deprecated.as_ref());
                 let troubles = troubles(old, status.deprecated.as_ref());
-                tell(runtime, &reference("MailgunMachine", &request.object), &troubles);
+                report_problems(runtime, &reference("MailgunMachine", &request.object), &troubles);
                 Ok(())
             }
         }

@@ -68,7 +68,7 @@ fn reference(kind: &str, object: &ObjectFacts) -> ObjectReference {
 
 /// Writes an Event and a line of the log for each problem that a written status is the first to
 /// report.
-fn tell(runtime: &contract::Runtime, about: &ObjectReference, troubles: &[Trouble<'_>]) {
+fn report_problems(runtime: &contract::Runtime, about: &ObjectReference, troubles: &[Trouble<'_>]) {
     for Trouble { reason, message } in troubles {
         tracing::warn!(
             kind = about.kind,

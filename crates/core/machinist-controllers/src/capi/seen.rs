@@ -8,7 +8,7 @@ use machinist_kube::{ObjectKey, Store};
 use machinist_plan::capi::docker_cluster::BalancerAnswers;
 use machinist_plan::capi::docker_machine::StepAnswers;
 use machinist_plan::facts::{
-    DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts, MailgunMachineFacts,
+    DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts, MailgunMachineFacts, ObjectFacts,
 };
 
 use super::core::CoreStores;
@@ -16,8 +16,8 @@ use super::workload::Connection;
 
 /// Index: objects by `namespace/cluster` of their label.
 pub(crate) const BY_CLUSTER: &str = "cluster";
-/// Index: objects by the key that they claimed.
-pub(crate) const BY_KEY: &str = "key";
+/// Index: objects by the key that they claimed, and by the container that they recorded.
+pub(crate) const BY_CLAIM: &str = "claim";
 
 /// The stores and the memory of a process.
 pub struct Seen {
@@ -63,17 +63,31 @@ pub(crate) fn cluster_index(namespace: &str, cluster: &str) -> String {
     format!("{namespace}/{cluster}")
 }
 
+/// Returns what only one object may have: its key, and the id of its container.
+fn claims(object: &ObjectFacts) -> impl Iterator<Item = &str> {
+    [object.recorded_key(), object.recorded_container()].into_iter().flatten()
+}
+
+/// Returns another object with the key or the container of this one, which is a copy or the
+/// original.
+pub(crate) fn holder<F>(store: &Store<F>, object: &ObjectFacts) -> Option<String> {
+    let is_other =
+        |key: &ObjectKey| (key.namespace.as_str(), key.name.as_str()) != (&object.namespace, &object.name);
+    let others = claims(object).flat_map(|claim| store.by_index(BY_CLAIM, claim));
+    others.map(|(other, _)| other).find(|other| is_other(other)).map(ToString::to_string)
+}
+
 impl Default for Seen {
     fn default() -> Self {
         Self {
             beta1: CoreStores::default(),
             beta2: CoreStores::default(),
-            docker_clusters: Store::new(&[(BY_KEY, |cluster: &DockerClusterFacts, keys| {
-                keys.extend(cluster.object.recorded_key().map(str::to_owned));
+            docker_clusters: Store::new(&[(BY_CLAIM, |cluster: &DockerClusterFacts, keys| {
+                keys.extend(claims(&cluster.object).map(str::to_owned));
             })]),
             docker_machines: Store::new(&[
-                (BY_KEY, |machine: &DockerMachineFacts, keys| {
-                    keys.extend(machine.object.recorded_key().map(str::to_owned));
+                (BY_CLAIM, |machine: &DockerMachineFacts, keys| {
+                    keys.extend(claims(&machine.object).map(str::to_owned));
                 }),
                 (BY_CLUSTER, |machine, keys| {
                     let object = &machine.object;

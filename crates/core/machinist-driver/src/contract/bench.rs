@@ -5,8 +5,8 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use machinist_instance::{
-    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName,
-    Promises, Sighting, UserData,
+    BalancerKey, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, NodeName, Promises,
+    Sighting, UserData,
 };
 
 use super::{Ending, Hook, Played, Subject, Trouble};

@@ -78,7 +78,7 @@ impl Report {
 }
 
 /// Cuts a message at a boundary of characters.
-fn bounded(mut message: String) -> String {
+pub(super) fn bounded(mut message: String) -> String {
     if LONGEST_MESSAGE < message.len() {
         let end = (0..=LONGEST_MESSAGE).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
         message.truncate(end);
@@ -192,30 +192,42 @@ pub struct Trouble<'c> {
     pub message: &'c str,
 }
 
-/// Returns the problems that a new status is the first to report. Only the contract v1beta1 tells a
-/// problem from a wait. A message that changes while the problem lasts is no news.
+/// Returns the problems that a new status is the first to report. Only the contract v1beta1
+/// separates problems from waits. A message that changes while the problem lasts is no news.
 pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Trouble<'c>> {
-    fn conditions(status: Option<&Deprecated>) -> &[ConditionV1] {
-        status.and_then(|it| it.v1_beta1.as_ref()).map_or(&[], |it| &it.conditions)
-    }
-    let is_trouble = |it: &&ConditionV1| match it.status {
-        ConditionStatus::False => matches!(it.severity.as_deref(), Some("Warning" | "Error")),
-        ConditionStatus::Unknown => true,
-        _ => false,
-    };
     let is_known = |it: &&ConditionV1| {
         let same = |known: &ConditionV1| {
             (&known.type_, &known.status, &known.reason) == (&it.type_, &it.status, &it.reason)
         };
-        conditions(old).iter().any(same)
+        v1_conditions(old).iter().any(same)
     };
-    let news = conditions(new).iter().filter(|it| it.type_ != READY).filter(is_trouble);
+    let news = v1_conditions(new).iter().filter(|it| it.type_ != READY).filter(|it| is_trouble(it));
     news.filter(|it| !is_known(it))
         .map(|it| {
             let reason = it.reason.as_deref().unwrap_or(&it.type_);
             Trouble { reason, message: it.message.as_deref().unwrap_or(reason) }
         })
         .collect()
+}
+
+/// Returns the condition of the contract v1beta1 with this type, if it shows a problem.
+///
+/// A planner keeps such a condition during the next attempt. Otherwise each failed attempt would
+/// count as a new problem.
+pub fn shown_trouble<'c>(shown: Option<&'c Deprecated>, type_: &str) -> Option<&'c ConditionV1> {
+    v1_conditions(shown).iter().find(|it| it.type_ == type_ && is_trouble(it))
+}
+
+fn v1_conditions(status: Option<&Deprecated>) -> &[ConditionV1] {
+    status.and_then(|it| it.v1_beta1.as_ref()).map_or(&[], |it| &it.conditions)
+}
+
+fn is_trouble(condition: &ConditionV1) -> bool {
+    match condition.status {
+        ConditionStatus::False => matches!(condition.severity.as_deref(), Some("Warning" | "Error")),
+        ConditionStatus::Unknown => true,
+        _ => false,
+    }
 }
 
 /// Returns the condition about the pause of an object.

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::capi::constants::conditions::{ENGINE_CLOSED, LOAD_BALANCER_AVAILABLE};
+use machinist_api::ConditionStatus;
+use machinist_api::capi::constants::conditions::{ENGINE_CLOSED, LOAD_BALANCER_AVAILABLE, PAUSED};
 use machinist_api::capi::{
     Condition, DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
 };
@@ -67,7 +68,7 @@ pub struct Snapshot {
     pub machines: Vec<Member>,
     /// Whether the core controllers read failure domains as a list, or only as a map.
     pub domains_are_listed: bool,
-    /// `namespace/name` of another live object with the same key.
+    /// `namespace/name` of another object with the same key or container.
     pub key_holder: Option<String>,
     /// Today's engine; absent while it cannot be opened.
     pub engine: Option<AccountId>,
@@ -180,9 +181,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         }
     };
     let Some(engine) = s.engine.clone() else { return no_engine() };
-    if let Some(object) = &s.key_holder {
-        let fix = format!("remove the annotation {} from the copied object", constants::KEY_ANNOTATION);
-        return Plan::idle(Why::new(CapiReason::KeyTaken { object: object.clone() }, Step::Fix(fix)));
+    if let Some(other) = &s.key_holder {
+        return Plan::idle(gates::key_taken(other));
     }
     if let Some(claim) = gates::claim(object, constants::DOCKER_CLUSTER_FINALIZER, &engine) {
         let why = Why::new(
@@ -257,7 +257,7 @@ fn ensure(s: &Snapshot, cluster: &ClusterFacts) -> Plan<Action> {
             }
             let reason = CapiReason::BalancerWorking { change: change.clone() };
             let plan = Plan::until(due, wait(reason, "the load balancer is ready").why);
-            unavailable(s, plan, NOT_AVAILABLE, change.clone())
+            creating(s, plan, change.clone())
         }
         Err(_) if *last != inputs => call(),
         Err(error) => {
@@ -268,7 +268,7 @@ fn ensure(s: &Snapshot, cluster: &ClusterFacts) -> Plan<Action> {
             }
             let plan = Plan::until(retry_at, failed(ENSURE_BALANCER, error, s.answers.failures, retry_at));
             let reason = if error.is_closed() { ENGINE_CLOSED } else { NOT_AVAILABLE };
-            unavailable(s, plan, reason, error.message.clone())
+            failing(s, plan, reason, error.message.clone())
         }
     }
 }
@@ -345,7 +345,7 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
         let reason = CapiReason::BalancerWithoutAddress;
         let message = reason.to_string();
         let plan = wait(reason, "the engine gives it an address");
-        return unavailable(s, plan, NOT_AVAILABLE, message);
+        return creating(s, plan, message);
     };
     let read = s.docker.spec.control_plane_endpoint.clone().unwrap_or_default();
     if !read.is_valid() {
@@ -357,7 +357,8 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
         );
         return Plan::act(Action::SetEndpoint(Endpoint { host, port }), why);
     }
-    let (report, plan) = match has_moved(s, &read.host, &addresses) {
+    let has_moved = has_moved(s, &read.host, &addresses);
+    let (report, plan) = match has_moved {
         false => {
             let mut report = Report::yes(LOAD_BALANCER_AVAILABLE, "Available");
             report.message = notes(ensured);
@@ -385,7 +386,8 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
     let backends = targets(&s.machines).into_iter().filter(is_there).map(|target| target.node).collect();
     let balancer = LoadBalancerStatus {
         container_name: Some(ensured.balancer.name.clone()),
-        ips: addresses,
+        // The lost address stays in the status: with it, a later call gives it back.
+        ips: if has_moved { shown_addresses(s) } else { addresses },
         host_port: read.port().and_then(|port| ensured.balancer.host_ports.get(&port).copied()),
         backends,
     };
@@ -413,11 +415,15 @@ fn has_moved(s: &Snapshot, endpoint: &str, addresses: &[String]) -> bool {
     had && !addresses.iter().any(|address| address == endpoint)
 }
 
+/// Returns the addresses in the status: those of the load balancer before it lost one.
+fn shown_addresses(s: &Snapshot) -> Vec<String> {
+    let shown = s.docker.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    shown.map(|shown| shown.ips.clone()).unwrap_or_default()
+}
+
 /// Whether the status shows that the load balancer has this address, or has lost it.
 fn had_address(status: &DockerClusterStatus, endpoint: &str) -> bool {
-    let shown = status.load_balancer.iter().flat_map(|shown| &shown.ips);
-    let lost = |it: &Condition| it.type_ == LOAD_BALANCER_AVAILABLE && it.reason == ADDRESS_CHANGED;
-    shown.into_iter().any(|ip| ip == endpoint) || status.conditions.iter().any(lost)
+    status.load_balancer.iter().flat_map(|shown| &shown.ips).any(|ip| ip == endpoint)
 }
 
 /// Whether a load balancer may get the address of the endpoint. If the status shows other addresses
@@ -434,13 +440,37 @@ fn address(ingress: &Ingress) -> String {
     }
 }
 
-fn unavailable(s: &Snapshot, plan: Plan<Action>, reason: &'static str, message: String) -> Plan<Action> {
+/// The load balancer is not available because of an error.
+fn failing(s: &Snapshot, plan: Plan<Action>, reason: &'static str, message: String) -> Plan<Action> {
     let report = Report::no(LOAD_BALANCER_AVAILABLE, reason, message).in_v1(
         LOAD_BALANCER_AVAILABLE,
         "LoadBalancerProvisioningFailed",
         "Warning",
     );
     with_summary(s, plan, report, |_| {})
+}
+
+/// The engine works on the load balancer. After an error, the status shows the error until the work
+/// has ended.
+fn creating(s: &Snapshot, plan: Plan<Action>, message: String) -> Plan<Action> {
+    if shows_trouble(s) {
+        return plan;
+    }
+    let report = Report::no(LOAD_BALANCER_AVAILABLE, NOT_AVAILABLE, message).in_v1(
+        LOAD_BALANCER_AVAILABLE,
+        "CreatingLoadBalancer",
+        "Info",
+    );
+    with_summary(s, plan, report, |_| {})
+}
+
+/// Whether the status shows a problem of the load balancer, and no pause, which must not stay in
+/// the status.
+fn shows_trouble(s: &Snapshot) -> bool {
+    let Some(status) = &s.docker.status else { return false };
+    let is_pause = |it: &Condition| it.type_ == PAUSED && it.status == ConditionStatus::True;
+    !status.conditions.iter().any(is_pause)
+        && conditions::shown_trouble(status.deprecated.as_ref(), LOAD_BALANCER_AVAILABLE).is_some()
 }
 
 fn delete(s: &Snapshot, since: Timestamp) -> Plan<Action> {
@@ -454,6 +484,9 @@ fn delete(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
     if gates::is_abandoned(object) {
         return release(GIVEN_UP, since);
+    }
+    if let Some(other) = &s.key_holder {
+        return Plan::idle(gates::deleted_with_key_taken(other).since(since));
     }
     let recorded = gates::recorded_engine(object);
     let Some(engine) = s.engine.clone() else { return no_engine() };
@@ -529,11 +562,12 @@ fn absence_counts_from(s: &Snapshot) -> Timestamp {
     let own = ended.max(unsure_until);
     let object = &s.docker.object;
     // A restored object is new, and its load balancer is not.
-    let is_new =
-        s.process.saw_the_birth_of(object.created) && object.recorded_key() == Some(object.uid.as_str());
+    let is_new = s.process.saw_the_birth_of(object.created) && !gates::has_another_birth(object);
     let is_known = own.is_some() || !s.answers.ever_ensured;
     let own = own.unwrap_or(Timestamp::MIN);
-    if is_new && is_known { own } else { plus(s.process.acting_since(), takes).max(own) }
+    // Before a move, a process of another management cluster acted.
+    let acting_since = s.process.acting_since().max(object.created);
+    if is_new && is_known { own } else { plus(acting_since, takes).max(own) }
 }
 
 fn release(what: &'static str, since: Timestamp) -> Plan<Action> {
@@ -547,12 +581,11 @@ fn deleting(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
     if plan.actions.iter().any(|action| matches!(action, Action::Release)) {
         return plan;
     }
-    let report = Report::no(LOAD_BALANCER_AVAILABLE, "Deleting", "").in_v1(
-        LOAD_BALANCER_AVAILABLE,
-        "Deleting",
-        "Info",
-    );
-    with_summary(s, plan, report, |_| {})
+    let error = s.answers.delete.as_ref().and_then(|answered| answered.answer.as_ref().err());
+    let (v1, severity) = if error.is_some() { ("DeletionFailed", "Warning") } else { ("Deleting", "Info") };
+    let message = error.map(|error| error.message.clone()).unwrap_or_default();
+    let report = Report::no(LOAD_BALANCER_AVAILABLE, "Deleting", message);
+    with_summary(s, plan, report.in_v1(LOAD_BALANCER_AVAILABLE, v1, severity), |_| {})
 }
 
 fn with_summary(

@@ -93,7 +93,7 @@ pub struct Snapshot {
     pub infrastructure: Option<Arc<DockerClusterFacts>>,
     /// The recorded provider id, parsed by the provider.
     pub recorded: RecordedId,
-    /// `namespace/name` of another live object with the same key.
+    /// `namespace/name` of another object with the same key or container.
     pub key_holder: Option<String>,
     /// Today's engine; absent while it cannot be opened.
     pub engine: Option<AccountId>,
@@ -268,9 +268,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     let Some(engine) = s.engine.clone() else {
         return Plan::idle(Why::new(Reason::Looking("the engine"), Step::Expect("the engine answers")));
     };
-    if let Some(object) = &s.key_holder {
-        let fix = format!("remove the annotation {} from the copied object", constants::KEY_ANNOTATION);
-        return Plan::idle(Why::new(CapiReason::KeyTaken { object: object.clone() }, Step::Fix(fix)));
+    if let Some(other) = &s.key_holder {
+        return Plan::idle(gates::key_taken(other));
     }
     if let Some(claim) = gates::claim(object, constants::DOCKER_MACHINE_FINALIZER, &engine) {
         let why = Why::new(
@@ -554,34 +553,17 @@ impl Work<'_> {
         let container = self.name();
         match instance.power {
             Power::Running => {}
-            Power::Pending | Power::Changing => {
-                let (missing, message, next) = match instance.power {
-                    Power::Changing => (
-                        "it restarts again and again, or is paused".to_owned(),
-                        format!("Container {container} restarts again and again, or is paused"),
-                        Step::Fix(format!(
-                            "read docker logs {container} if it restarts, or continue it with docker unpause \
-                             {container}"
-                        )),
-                    ),
-                    _ => (
-                        "the engine starts it".to_owned(),
-                        "The container is starting".to_owned(),
-                        Step::Expect("the container runs"),
-                    ),
-                };
-                let why = Why::new(CapiReason::ContainerStarting { missing }, next);
-                let look = Plan::act(Action::Find(s.which(Some(container))), why.clone());
-                let due = s.last_look().map_or(s.now, |look| plus(look.ended, OBSERVE_EVERY.1));
-                let plan = if due <= s.now { look } else { Plan::until(due, why) };
+            Power::Pending => {
+                let missing = "the engine starts it".to_owned();
+                let why =
+                    Why::new(CapiReason::ContainerStarting { missing }, Step::Expect("the container runs"));
                 // Another process may have created the container at any time.
                 let since = s.answers.ensure.as_ref().map_or(Timestamp::MIN, |made| made.ended);
-                let state = match instance.power {
-                    Power::Changing => Container::Failed("NotProvisioned", message),
-                    _ => Container::Waiting("NotProvisioned", CREATING, message),
-                };
-                return with_lasting_status(s, plan, since, state, Depth::Nothing);
+                let message = "The container is starting".to_owned();
+                let state = Container::Waiting("NotProvisioned", CREATING, message);
+                return with_lasting_status(s, self.look_soon(why), since, state, Depth::Nothing);
             }
+            Power::Changing => return self.changing(),
             Power::Stopped | Power::Deleting => {
                 let message = format!("Container {container} is not running anymore");
                 let fix = format!("start container {container} again, or delete the Machine");
@@ -597,6 +579,35 @@ impl Work<'_> {
             return plan;
         }
         after_provision(self, instance)
+    }
+
+    /// The container restarts or is paused. One restart is no failure.
+    fn changing(&self) -> Plan<Action> {
+        let (s, container) = (self.s, self.name());
+        let missing = "it restarts again and again, or is paused".to_owned();
+        let fix = format!(
+            "read docker logs {container} if it restarts, or continue it with docker unpause {container}"
+        );
+        let plan = self.look_soon(Why::new(CapiReason::ContainerStarting { missing }, Step::Fix(fix)));
+        let once = format!("Container {container} is restarting or paused");
+        let again = format!("Container {container} restarts again and again, or is paused");
+        match status::shown_since(s, &[&once, &again]).map(|since| plus(since, LASTING)) {
+            Some(due) if due <= s.now => {
+                with_status(s, plan, Container::Failed("NotProvisioned", again), Depth::Nothing)
+            }
+            due => {
+                let state = Container::Waiting("NotProvisioned", CREATING, once);
+                with_status(s, plan, state, Depth::Nothing).no_later_than(due.unwrap_or(plus(s.now, LASTING)))
+            }
+        }
+    }
+
+    /// Looks at the container again after a moment.
+    fn look_soon(&self, why: Why) -> Plan<Action> {
+        let s = self.s;
+        let look = Plan::act(Action::Find(s.which(Some(self.name()))), why.clone());
+        let due = s.last_look().map_or(s.now, |look| plus(look.ended, OBSERVE_EVERY.1));
+        if due <= s.now { look } else { Plan::until(due, why) }
     }
 
     /// Waits until the operating system and the images are there, and records the provider id.

@@ -5,8 +5,10 @@
 //! because these survive a move or a restore, after which the object has another UID.
 
 use machinist_api::capi::constants;
+use machinist_core::Step;
 use machinist_instance::AccountId;
 
+use super::{CapiReason, Why};
 use crate::facts::{ClusterFacts, ObjectFacts};
 
 /// The finalizer and the annotations that record that something of an object may exist outside.
@@ -35,6 +37,34 @@ pub(super) fn claim(object: &ObjectFacts, finalizer: &'static str, engine: &Acco
         key: key.unwrap_or_else(|| object.new_key()),
         engine: recorded.unwrap_or_else(|| engine.clone()).as_str().to_owned(),
     })
+}
+
+/// Whether the object was restored or moved after its claim. Then it is newer than what its key
+/// names.
+pub(super) fn has_another_birth(object: &ObjectFacts) -> bool {
+    object.recorded_key() != Some(object.uid.as_str())
+}
+
+/// Returns why nothing is created for one of two objects with the same key or container.
+pub(super) fn key_taken(other: &str) -> Why {
+    let fix = format!(
+        "remove the annotations {} and {} from the copied object",
+        constants::KEY_ANNOTATION,
+        constants::CONTAINER_ID_ANNOTATION
+    );
+    Why::new(CapiReason::KeyTaken { object: other.to_owned() }, Step::Fix(fix))
+}
+
+/// Returns why nothing is deleted for one of two objects with the same key or container. Only a
+/// user knows which of them is the copy.
+pub(super) fn deleted_with_key_taken(other: &str) -> Why {
+    let fix = format!(
+        "if this object is the copy, set annotation {}=true; otherwise remove the annotations {} and {} from {other}",
+        constants::ABANDON_ANNOTATION,
+        constants::KEY_ANNOTATION,
+        constants::CONTAINER_ID_ANNOTATION
+    );
+    Why::new(CapiReason::KeyTaken { object: other.to_owned() }, Step::Fix(fix))
 }
 
 /// Returns the engine on which a container of the object may exist.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::config::{self, Config, Server};
 use super::settings::{self, Settings};
 use crate::archive::{self, Entry};
-use crate::driver::{Account, bounded};
+use crate::driver::{Account, bounded, without_container};
 use crate::engine::call::{Call, Nature};
 use crate::engine::failure::Failure;
 use crate::engine::{Command, Stdin};
@@ -74,8 +74,10 @@ impl Account {
             }
             outdated => {
                 self.engine.confirm().await?;
-                if !self.images.ensure(&settings.image, self.options.pulls_images).await? {
-                    return Ok(Progress::Working(format!("pulling image {}", settings.image)));
+                let image = &settings.image;
+                let pulled = self.images.ensure(image, self.options.pulls_images).await;
+                if !pulled.map_err(|error| without_container(image, error))? {
+                    return Ok(Progress::Working(format!("pulling image {image}")));
                 }
                 if let Some(outdated) = outdated {
                     settings.keep(&outdated);
@@ -158,8 +160,20 @@ impl Account {
         Err(other_key(&seen, &spec.key))
     }
 
+    /// The container of a balancer: by the recorded id, by key, then by name. A container of
+    /// another object may have the name, if ours is gone.
     async fn found_by(&self, which: &BalancerRef) -> Result<Option<Container>, Error> {
-        let Some(name) = &which.id else { return self.by_balancer_key(&which.key).await };
+        if let Some(id) = &which.native_id {
+            let found: Option<Container> = self.engine.find(request::inspect(id.as_str())).await?;
+            let is_it = |it: &Container| it.id == id.as_str() && label::is_balancer(&it.config.labels);
+            if let Some(found) = found.filter(is_it) {
+                return Ok(Some(found));
+            }
+        }
+        if let Some(found) = self.by_balancer_key(&which.key).await? {
+            return Ok(Some(found));
+        }
+        let Some(name) = which.id.as_ref().filter(|_| which.native_id.is_none()) else { return Ok(None) };
         let named: Option<Container> = self.engine.find(request::inspect(name)).await?;
         Ok(named
             .filter(|it| it.name.trim_start_matches('/') == name && label::is_balancer(&it.config.labels)))
@@ -553,8 +567,8 @@ fn other_key(seen: &Seen, key: &BalancerKey) -> Error {
     let name = &seen.name;
     let text = match seen.key() {
         Some(other) => format!(
-            "container {name} belongs to the object with UID {other}, and not to {key}. Delete the container, \
-             or choose another name"
+            "container {name} belongs to the object with UID {other}, and not to {key}. It may be the load \
+             balancer of another cluster: choose another name, or delete the container if no object has that UID"
         ),
         // Its address is in certificates and kubeconfigs.
         None if label::get(&seen.labels, label::KIND_CLUSTER).is_some() => format!(

@@ -148,24 +148,83 @@ fn with_endpoint(host: &str, shown: Option<&str>) -> Snapshot {
     s
 }
 
+fn asked_address(s: &Snapshot) -> Option<String> {
+    wanted(s, &cluster()).options.get(ADDRESS_OPTION).cloned()
+}
+
 #[test]
 fn a_changed_endpoint_does_not_move_the_load_balancer() {
-    let asked = |host: &str, shown: Option<&str>, is_moved: bool| {
-        let mut s = with_endpoint(host, shown);
-        if is_moved {
-            let mut docker = DockerClusterFacts::clone(&s.docker);
-            let report = Report::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, "");
-            let conditions = conditions::merge(&[], &[report], None, at(0));
-            docker.status.as_mut().expect("a status").conditions = conditions;
-            s.docker = Arc::new(docker);
-        }
-        wanted(&s, &cluster()).options.get(ADDRESS_OPTION).cloned()
-    };
+    let asked = |host: &str, shown: Option<&str>| asked_address(&with_endpoint(host, shown));
     let address = || Some("172.18.0.2".to_owned());
-    assert_eq!(asked("172.18.0.2", Some("172.18.0.2"), false), address());
-    assert_eq!(asked("172.18.0.2", None, false), address(), "a new load balancer gets the wanted address");
-    assert_eq!(asked("172.18.0.2", Some("172.18.0.7"), true), address(), "it gets its old address back");
-    assert_eq!(asked("1.2.3.4", Some("172.18.0.2"), false), None, "a user changed the endpoint");
+    assert_eq!(asked("172.18.0.2", Some("172.18.0.2")), address());
+    assert_eq!(asked("172.18.0.2", None), address(), "a new load balancer gets the wanted address");
+    assert_eq!(asked("1.2.3.4", Some("172.18.0.2")), None, "a user changed the endpoint");
+}
+
+/// Carries out the write of the status in a plan, and returns the reason of the condition.
+fn written(s: &mut Snapshot, plan: Plan<Action>) -> Option<String> {
+    let status = plan.actions.into_iter().find_map(|action| match action {
+        Action::SetStatus(status) => Some(*status),
+        _ => None,
+    })?;
+    let mut docker = DockerClusterFacts::clone(&s.docker);
+    let shown = status.conditions.iter().find(|it| it.type_ == LOAD_BALANCER_AVAILABLE);
+    let reason = shown.map(|shown| shown.reason.clone());
+    docker.status = Some(status);
+    s.docker = Arc::new(docker);
+    reason
+}
+
+fn at_address(address: &str) -> Ensured {
+    let ingress = Ingress::Ip { address: address.parse().expect("an address"), is_proxy: false };
+    Ensured { balancer: balancer(ingress), notes: Vec::new() }
+}
+
+#[test]
+fn an_error_does_not_hide_a_lost_address() {
+    let mut s = with_endpoint("172.18.0.2", Some("172.18.0.2"));
+    let moved = at_address("172.18.0.7");
+    let plan = available(&s, &moved);
+    assert_eq!(written(&mut s, plan).as_deref(), Some(ADDRESS_CHANGED));
+    let plan = failing(&s, Plan::idle(Why::settled()), NOT_AVAILABLE, "no answer".to_owned());
+    assert_eq!(written(&mut s, plan).as_deref(), Some(NOT_AVAILABLE));
+    assert_eq!(asked_address(&s).as_deref(), Some("172.18.0.2"), "it gets its old address back");
+    let plan = available(&s, &moved);
+    assert_eq!(written(&mut s, plan).as_deref(), Some(ADDRESS_CHANGED), "it is not available");
+    let plan = available(&s, &at_address("172.18.0.2"));
+    assert_eq!(written(&mut s, plan).as_deref(), Some("Available"));
+}
+
+/// The problems that a plan would report, which become Events.
+fn problems(s: &mut Snapshot, plan: Plan<Action>) -> Vec<String> {
+    let old = s.docker.status.clone().and_then(|status| status.deprecated);
+    written(s, plan);
+    let new = s.docker.status.clone().and_then(|status| status.deprecated);
+    let troubles = conditions::troubles(old.as_ref(), new.as_ref());
+    troubles.iter().map(|it| it.message.to_owned()).collect()
+}
+
+#[test]
+fn a_pull_is_no_problem_and_a_failed_one_is_reported_once() {
+    let mut s = with_endpoint("172.18.0.2", None);
+    let idle = || Plan::idle(Why::settled());
+    let pulls = |s: &Snapshot| creating(s, idle(), "pulling image i".to_owned());
+    let fails = |s: &Snapshot| failing(s, idle(), NOT_AVAILABLE, "image i: not found".to_owned());
+    let none: &[&str] = &[];
+    for (attempt, plan, expected) in [
+        ("first pull", &pulls as &dyn Fn(&Snapshot) -> Plan<Action>, none),
+        ("it fails", &fails, &["image i: not found"]),
+        ("second pull", &pulls, none),
+        ("it fails again", &fails, none),
+    ] {
+        let plan = plan(&s);
+        assert_eq!(problems(&mut s, plan), expected, "{attempt}");
+    }
+}
+
+#[test]
+fn the_load_balancer_of_a_copied_object_is_not_deleted() {
+    assert_eq!(deleted(|s| s.key_holder = Some("default/b".to_owned())), "");
 }
 
 #[test]

@@ -14,10 +14,10 @@ use jiff::Timestamp;
 use machinist_api::capi::constants;
 use machinist_core::instance::{Departure, Next, Shared};
 use machinist_core::ownership::Ownership;
-use machinist_core::{Answers, Call, Evidence, Known, Step, plus};
+use machinist_core::{Answers, Call, Evidence, Known, Process, Step, plus};
 use machinist_instance::{Foreign, InstanceRef, Sighting};
 
-use super::status::{Container, Depth, with_status};
+use super::status::{Container, Depth, recorded_deletion_error, with_status};
 use super::{Action, Snapshot, USE_THE_ENGINE, container_name, failed, unusable_id};
 use crate::capi::{CapiReason, Plan, Reason, Why};
 use crate::capi::{gates, retry};
@@ -37,6 +37,9 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if gates::is_abandoned(object) {
         return release("a user has given up the container", since);
     }
+    if let Some(other) = &s.key_holder {
+        return Plan::idle(gates::deleted_with_key_taken(other).since(since));
+    }
     if let Some(why) = unusable_id(s) {
         return Plan::idle(why.since(since));
     }
@@ -51,16 +54,30 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
     let plan = drained(s, since).unwrap_or_else(|| remove_container(s, engine, recorded, since));
     let is_release = plan.actions.iter().any(|action| matches!(action, Action::Release));
-    if is_release { plan } else { with_status(s, plan, Container::Deleting(last_error(s)), Depth::Nothing) }
+    if is_release {
+        plan
+    } else {
+        with_status(s, plan, Container::Deleting(last_error(s, since)), Depth::Nothing)
+    }
 }
 
-/// Returns the error of the last call about the container. A new attempt keeps the text, so that
-/// the status changes only with an answer.
-fn last_error(s: &Snapshot) -> String {
-    let found = s.answers.find.as_ref().and_then(|found| found.answered.answer.as_ref().err());
-    let deleted = s.answers.delete.as_ref().and_then(|answered| answered.answer.as_ref().err());
-    let error = found.or(deleted).filter(|error| !error.is_in_progress());
-    error.map(|error| error.message.clone()).unwrap_or_default()
+/// Returns the error of the last call since the deletion began. Before the first answer, the
+/// recorded error stays. So the status changes only with an answer.
+fn last_error(s: &Snapshot, since: Timestamp) -> String {
+    let found = s.answers.find.as_ref().map(|found| {
+        // One failed look is no failed deletion.
+        let error = found.answered.answer.as_ref().err().filter(|_| 1 < s.answers.failures);
+        (found.answered.ended, error)
+    });
+    let deleted = s.answers.delete.as_ref().map(|it| (it.ended, it.answer.as_ref().err()));
+    let answers = [found, deleted].into_iter().flatten().filter(|(ended, _)| since < *ended);
+    match answers.max_by_key(|(ended, _)| *ended) {
+        None => recorded_deletion_error(s).unwrap_or_default(),
+        Some((_, error)) => {
+            let error = error.filter(|error| !error.is_in_progress());
+            error.map(|error| error.message.clone()).unwrap_or_default()
+        }
+    }
 }
 
 fn release(what: &'static str, since: Timestamp) -> Plan<Action> {
@@ -105,6 +122,7 @@ fn remove_container(
     };
     let shared = Shared::default();
     let answers = answers(s);
+    let process = process(s);
     let departure = Departure {
         which: which.clone(),
         owner: s.machine.object.key(),
@@ -117,7 +135,7 @@ fn remove_container(
         ownership: &ownership,
         shared: &shared,
         inputs: 0,
-        process: &s.process,
+        process: &process,
         now: s.now,
     };
     let why = |reason: Reason| Why::new(reason, Step::Expect("the finalizer is removed")).since(since);
@@ -194,10 +212,9 @@ fn unrecorded(s: &Snapshot, which: &InstanceRef) -> Option<Plan<Action>> {
 fn answers(s: &Snapshot) -> Answers {
     let mut answers = s.answers.clone();
     let object = &s.machine.object;
-    // A restored or moved object is newer than its container, so its age proves nothing.
-    let may_be_restored = object.recorded_key() != Some(object.uid.as_str())
-        || object.annotation(constants::CONTAINER_ID_ANNOTATION).is_some();
-    answers.ever_ensured |= may_be_restored;
+    // The container of a restored object is older than the object, so its age proves nothing.
+    let has_container = object.annotation(constants::CONTAINER_ID_ANNOTATION).is_some();
+    answers.ever_ensured |= has_container || gates::has_another_birth(object);
     let deleted = answers.delete.as_ref().and_then(|answered| answered.answer.as_ref().err());
     let found = answers.find.as_ref().and_then(|found| found.answered.answer.as_ref().err());
     if let Some(error) = found.or(deleted) {
@@ -212,6 +229,17 @@ fn answers(s: &Snapshot) -> Answers {
         found.answered.answer = Ok(Sighting::Absent);
     }
     answers
+}
+
+/// Returns the process with its meaning for this object. Before a move, a process of another
+/// management cluster acted, so this one counts only since the object exists here.
+fn process(s: &Snapshot) -> Process {
+    let object = &s.machine.object;
+    let started = match gates::has_another_birth(object) {
+        true => s.process.started.max(object.created),
+        false => s.process.started,
+    };
+    Process { started, ..s.process.clone() }
 }
 
 /// Returns the identity of the container, as far as it is known without owner and Cluster.

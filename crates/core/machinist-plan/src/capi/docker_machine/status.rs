@@ -1,22 +1,27 @@
 //! The status of a DockerMachine: conditions, addresses, and whether it is provisioned.
 
 use jiff::Timestamp;
-use machinist_api::ConditionStatus;
 use machinist_api::capi::constants::conditions::{
     BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED, ENGINE_CLOSED,
     NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
 };
 use machinist_api::capi::{Condition, DockerMachineStatus, Initialization, MachineAddress};
+use machinist_api::{ConditionStatus, WireTime};
 use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
-use super::{Action, LASTING, Snapshot};
+use super::{Action, CREATING, LASTING, Snapshot};
 use crate::capi::Plan;
 use crate::capi::conditions::{self, Report, Trouble};
 
 /// Number of conditions that the summary of the contract v1beta1 counts: ContainerProvisioned and
 /// BootstrapExecSucceeded.
 const V1_CONDITIONS: usize = 2;
+
+/// Reason in v1beta1 of a container that does not run because of an error.
+const CREATION_FAILED: &str = "ContainerProvisioningFailed";
+/// Reason in v1beta1 of a container whose deletion failed.
+const DELETION_FAILED: &str = "DeletionFailed";
 
 /// The state of the container, for the condition ContainerProvisioned.
 pub(super) enum Container {
@@ -55,10 +60,10 @@ fn container(container: Container) -> Report {
     };
     match container {
         Container::Waiting(reason, v1, message) => no(reason, v1, "Info", message),
-        Container::Failed(reason, message) => no(reason, "ContainerProvisioningFailed", "Warning", message),
+        Container::Failed(reason, message) => no(reason, CREATION_FAILED, "Warning", message),
         Container::Deleted(message) => no("NotProvisioned", "ContainerDeleted", "Error", message),
         Container::Deleting(error) if error.is_empty() => no("Deleting", "Deleting", "Info", error),
-        Container::Deleting(error) => no("Deleting", "DeletionFailed", "Warning", error),
+        Container::Deleting(error) => no("Deleting", DELETION_FAILED, "Warning", error),
         Container::Runs => Report::yes(CONTAINER_PROVISIONED, "Provisioned").in_v1(
             CONTAINER_PROVISIONED,
             "Provisioned",
@@ -119,7 +124,7 @@ pub(super) fn bootstrap_failed(reason: &'static str, message: String) -> Report 
 pub(super) fn bootstrapped(hint: String) -> Report {
     let done =
         Report::yes(BOOTSTRAP_COMPLETED, "Completed").in_v1(BOOTSTRAP_EXEC_SUCCEEDED, "Completed", "Info");
-    Report { message: hint, ..done }
+    Report { message: conditions::bounded(hint), ..done }
 }
 
 /// The reason of the Event about skipped parts of the user data.
@@ -152,8 +157,13 @@ pub(super) fn node_complete(s: &Snapshot) -> Option<Report> {
     had_a_problem.then(|| Report::yes(NODE_INITIALIZED, "Initialized"))
 }
 
-/// Puts the write of the status before the actions of a plan, if the status differs.
+/// Puts the write of the status before the actions of a plan, if the status differs. During the
+/// next attempt at a creation that failed, the status shows the failure.
 pub(super) fn with_status(s: &Snapshot, plan: Plan<Action>, state: Container, depth: Depth) -> Plan<Action> {
+    let is_attempt = matches!(state, Container::Waiting(_, CREATING, _));
+    if is_attempt && recorded_v1_reason(s) == Some(CREATION_FAILED) && !shows_pause(s) {
+        return plan;
+    }
     with_changed_status(s, plan, state, depth, |_| {})
 }
 
@@ -171,6 +181,27 @@ pub(super) fn with_lasting_status(
         return with_status(s, plan, state, depth);
     }
     plan.no_later_than(due)
+}
+
+/// Returns the reason of the recorded problem of the container, in the contract v1beta1.
+fn recorded_v1_reason(s: &Snapshot) -> Option<&str> {
+    let shown = s.machine.status.as_ref()?.deprecated.as_ref();
+    conditions::shown_trouble(shown, CONTAINER_PROVISIONED)?.reason.as_deref()
+}
+
+/// Returns the recorded error of a deletion.
+pub(super) fn recorded_deletion_error(s: &Snapshot) -> Option<String> {
+    let shown = s.machine.status.as_ref()?.deprecated.as_ref();
+    let shown = conditions::shown_trouble(shown, CONTAINER_PROVISIONED)?;
+    shown.message.clone().filter(|_| shown.reason.as_deref() == Some(DELETION_FAILED))
+}
+
+/// Returns since when the recorded status has shown that the container does not run, if it shows
+/// one of these messages.
+pub(super) fn shown_since(s: &Snapshot, messages: &[&str]) -> Option<Timestamp> {
+    let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
+    let is_it = |it: &&Condition| it.type_ == CONTAINER_PROVISIONED && messages.contains(&&*it.message);
+    conditions.find(is_it)?.last_transition_time.as_ref().map(WireTime::at)
 }
 
 /// Whether the recorded status says that the object is paused.

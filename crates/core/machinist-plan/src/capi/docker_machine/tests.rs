@@ -584,7 +584,7 @@ fn the_finalizer_is_removed_after_the_container() {
     assert_eq!(case.told().1, ["find docker:////c-w"]);
     case.snapshot = |s| {
         s.answers.delete = Some(answered(98, Ok(())));
-        let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
+        let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
     };
     assert_eq!(case.told().1, ["remove the finalizer"], "M43");
@@ -604,6 +604,87 @@ fn a_failed_deletion_is_a_problem_in_the_status() {
     assert_eq!(told[0].message, "container c-w was not created by this driver");
 }
 
+impl Case {
+    /// Carries out the write of the status, and returns the problems that become Events.
+    fn problems(&mut self) -> Vec<String> {
+        let snapshot = self.read();
+        let plan = plan(&snapshot);
+        let Some(Action::SetStatus(new)) = plan.actions.first() else { return Vec::new() };
+        let old = snapshot.machine.status.as_ref().and_then(|status| status.deprecated.as_ref());
+        let troubles = crate::capi::conditions::troubles(old, new.deprecated.as_ref());
+        let problems = troubles.iter().map(|it| it.reason.to_owned()).collect();
+        self.machine["status"] = serde_json::to_value(new).expect("a status");
+        problems
+    }
+}
+
+#[test]
+fn each_failed_attempt_is_the_same_problem() {
+    let mut case = Case::new();
+    let fails = |s: &mut Snapshot| {
+        s.answers.failures = 1;
+        s.answers.ensure = Some(answered(99, Err(Error::new(ErrorKind::Unavailable, "image i: no answer"))));
+    };
+    let pulls = |s: &mut Snapshot| {
+        s.answers.failures = 1;
+        s.answers.ensure = Some(answered(99, Err(Error::in_progress("the engine pulls image i"))));
+    };
+    let none: &[&str] = &[];
+    for (attempt, snapshot, expected) in [
+        ("first", pulls as fn(&mut Snapshot), none),
+        ("first", fails, &["ContainerProvisioningFailed"]),
+        ("second", pulls, none),
+        ("second", fails, none),
+    ] {
+        case.snapshot = snapshot;
+        assert_eq!(case.problems(), expected, "{attempt} attempt");
+    }
+}
+
+#[test]
+fn an_error_before_the_deletion_is_no_failed_deletion() {
+    fn look_failed(s: &mut Snapshot, second: i64) {
+        let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
+        let answer = Err(Error::new(ErrorKind::Unavailable, "the engine restarts"));
+        s.answers.take_found(Found { by, answered: answered(second, answer) });
+    }
+    let mut case = deleting();
+    case.snapshot = |s| look_failed(s, 50);
+    assert_eq!(case.problems(), [""; 0], "the machine was still wanted");
+    case.snapshot = |s| {
+        s.answers.delete = Some(answered(98, Ok(())));
+        s.answers.failures = 1;
+        look_failed(s, 99);
+    };
+    assert_eq!(case.problems(), [""; 0], "one failed look after the deletion");
+    case.snapshot = |s| {
+        s.answers.delete = Some(answered(99, Err(Error::new(ErrorKind::Denied, "not ours"))));
+        s.answers.failures = 1;
+    };
+    assert_eq!(case.problems(), ["DeletionFailed"]);
+    case.snapshot = |_| {};
+    assert_eq!(case.problems(), [""; 0]);
+    let status = case.machine["status"].to_string();
+    assert!(status.contains("DeletionFailed"), "a restarted process keeps it until an answer: {status}");
+}
+
+#[test]
+fn one_restart_of_a_container_is_no_failure() {
+    let mut case = recorded();
+    fn restarting(s: &mut Snapshot, now: i64) {
+        s.now = at(now);
+        let by = InstanceRef { native_id: s.native_id(), ..InstanceRef::default() };
+        let shown = Instance { power: Power::Changing, ..instance() };
+        s.answers.take_found(Found { by, answered: answered(now - 1, Ok(Sighting::Present(shown))) });
+    }
+    case.snapshot = |s| restarting(s, 100);
+    assert_eq!(case.problems(), [""; 0], "it may run a moment later");
+    case.snapshot = |s| restarting(s, 105);
+    assert_eq!(case.problems(), [""; 0]);
+    case.snapshot = |s| restarting(s, 111);
+    assert_eq!(case.problems(), ["ContainerProvisioningFailed"]);
+}
+
 #[test]
 fn a_deletion_needs_no_other_object() {
     let mut case = deleting();
@@ -620,6 +701,15 @@ fn a_deletion_on_another_engine_waits() {
     case.snapshot = |s| s.engine = Some(AccountId::of([b"b".as_slice()]));
     assert_eq!(case.told(), ("OtherEngine".to_owned(), Vec::new()));
     case.machine["metadata"]["annotations"]["machinist.dev/abandon-containers"] = json!("true");
+    assert_eq!(case.told().1, ["remove the finalizer"]);
+}
+
+#[test]
+fn the_container_of_a_copied_object_is_not_deleted() {
+    let mut case = deleting();
+    case.snapshot = |s| s.key_holder = Some("default/b".to_owned());
+    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()), "it may be of the other object");
+    case.annotations().insert("machinist.dev/abandon-containers".to_owned(), json!("true"));
     assert_eq!(case.told().1, ["remove the finalizer"]);
 }
 
