@@ -24,6 +24,11 @@ pub trait ContractReason: fmt::Display + fmt::Debug + Clone + PartialEq + Send +
 
     /// Returns the constant CamelCase name for conditions, Events and metrics.
     fn code(&self) -> &'static str;
+
+    /// Returns what answers a driver call of this contract, for users.
+    fn callee(_: Call) -> &'static str {
+        "the cloud"
+    }
 }
 
 /// The reason for an object's state: what it waits for, since when, the next step, and the
@@ -203,9 +208,10 @@ impl<R: ContractReason> fmt::Display for Reason<R> {
             Self::Settled => f.write_str("up to date"),
             Self::Writing(what) | Self::Awaiting(what) => f.write_str(what),
             Self::Looking(what) => write!(f, "reading {what} from the API server"),
-            Self::Calling(call) => write!(f, "waiting for the cloud to {}", call.task()),
+            Self::Calling(call) => write!(f, "waiting for {} to {}", R::callee(*call), call.task()),
             Self::CallFailed { call, kind, message, failures } => {
-                write!(f, "the cloud failed{} to {} ({kind}): {message}", times(*failures), call.task())
+                let (callee, task) = (R::callee(*call), call.task());
+                write!(f, "{callee} failed{} to {task} ({kind}): {message}", times(*failures))
             }
             Self::AccountPaused => f.write_str("the cloud throttles this account; its calls are paused"),
             Self::PredecessorCalls => f.write_str("waiting for the last calls of the previous leader to end"),

@@ -84,7 +84,13 @@ impl Mailgun {
         let answer =
             self.client.request(request.map(Full::from)).await.map_err(|error| match error.is_connect() {
                 true => {
-                    let text = "cannot connect to the mail service, or the time of the call has passed";
+                    let host = self.base.parse::<Uri>().ok();
+                    let host = host.as_ref().and_then(|uri| uri.authority()).map(|it| it.to_string());
+                    let host = host.unwrap_or_default();
+                    let host = host.rsplit('@').next().unwrap_or_default();
+                    let text = format!(
+                        "cannot connect to the mail service at {host}, or the time of the call has passed"
+                    );
                     Error::new(ErrorKind::Unavailable, text)
                 }
                 false => lost(),

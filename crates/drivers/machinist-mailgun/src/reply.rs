@@ -18,7 +18,7 @@ pub(crate) fn sent(answer: &Response<Bytes>) -> Result<(), Error> {
         status if status.is_server_error() => Err(error(ErrorKind::Ambiguous, answer)),
         StatusCode::REQUEST_TIMEOUT => Err(error(ErrorKind::Ambiguous, answer)),
         StatusCode::TOO_MANY_REQUESTS => Err(throttled(answer)),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(error(ErrorKind::Denied, answer)),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(denied("send mails", answer)),
         _ => Err(error(ErrorKind::InvalidSpec, answer)),
     }
 }
@@ -35,7 +35,7 @@ pub(crate) fn looked(answer: &Response<Bytes>) -> Result<bool, Error> {
         }
         StatusCode::TOO_MANY_REQUESTS => Err(throttled(answer)),
         status if status.is_server_error() => Err(error(ErrorKind::Unavailable, answer)),
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(error(ErrorKind::Denied, answer)),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(denied("read events", answer)),
         _ => Err(error(ErrorKind::Unsupported, answer)),
     }
 }
@@ -44,6 +44,13 @@ fn throttled(answer: &Response<Bytes>) -> Error {
     let seconds =
         answer.headers().get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
     error(ErrorKind::Throttled { retry_after: seconds.map(Duration::from_secs) }, answer)
+}
+
+/// The service rejects the key, or the key lacks a permission. Its own text is one word.
+fn denied(task: &str, answer: &Response<Bytes>) -> Error {
+    let Error { message, .. } = error(ErrorKind::Denied, answer);
+    let fix = format!("check MAILGUN_API_KEY, which must be allowed to {task} for the domain MAILGUN_DOMAIN");
+    Error::new(ErrorKind::Denied, format!("{message}; {fix}"))
 }
 
 fn error(kind: ErrorKind, answer: &Response<Bytes>) -> Error {
@@ -72,5 +79,15 @@ mod tests {
             let error = sent(&answer.expect("an answer")).expect_err("not accepted");
             assert_eq!(error.kind, expected, "{status}");
         }
+    }
+
+    #[test]
+    fn a_rejected_key_is_named() {
+        let answer =
+            |status| Response::builder().status(status).body(Bytes::from(r#"{"message":"Forbidden"}"#));
+        let sent = sent(&answer(401).expect("an answer")).expect_err("rejected");
+        assert!(sent.message.starts_with("401: Forbidden; check MAILGUN_API_KEY"), "{sent}");
+        let looked = looked(&answer(403).expect("an answer")).expect_err("rejected");
+        assert!(looked.message.contains("read events"), "{looked}");
     }
 }

@@ -34,7 +34,7 @@ pub(crate) struct CapiDockerArgs {
     #[command(flatten)]
     pub common: CapiArgs,
     /// Image of a machine without spec.customImage; {version} stands for the version of the Machine
-    #[arg(long, value_name = "IMAGE", default_value = "kindest/node:{version}", help_heading = MACHINES)]
+    #[arg(long, value_name = "IMAGE", value_parser = value::image_template, default_value = "kindest/node:{version}", help_heading = MACHINES)]
     pub node_image_template: String,
     /// How long a bootstrap may run if the DockerMachine does not say so
     #[arg(long, value_name = "DURATION", value_parser = value::some_duration, default_value = "5m", help_heading = MACHINES)]

@@ -117,7 +117,7 @@ pub(crate) struct DockerArgs {
     #[arg(long, value_name = "FOLDER", help_heading = DOCKER)]
     pub docker_mounts_below: Vec<String>,
     /// Subnet of the network, if this process creates it, for example 172.20.0.0/16
-    #[arg(long, value_name = "CIDR", help_heading = DOCKER)]
+    #[arg(long, value_name = "CIDR", value_parser = value::subnet, help_heading = DOCKER)]
     pub docker_subnet: Option<String>,
     /// Never pull an image: the engine must have it
     #[arg(long, help_heading = DOCKER)]

@@ -1,6 +1,6 @@
 //! Parsers of flag values. Each error says which value was expected.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -53,6 +53,31 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let with_host = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
     with_host.parse().map_err(|_| "expected :PORT or IP:PORT, such as :9440".to_owned())
+}
+
+/// Parses an IPv4 subnet.
+pub(crate) fn subnet(text: &str) -> Result<String, String> {
+    let is_subnet = text.split_once('/').is_some_and(|(address, bits)| {
+        address.parse::<Ipv4Addr>().is_ok() && bits.parse::<u8>().is_ok_and(|bits| bits <= 32)
+    });
+    if is_subnet {
+        Ok(text.to_owned())
+    } else {
+        Err("expected an IPv4 subnet, such as 172.20.0.0/16".to_owned())
+    }
+}
+
+/// Parses the name of an image, in which `{version}` stands for a version.
+pub(crate) fn image_template(text: &str) -> Result<String, String> {
+    let is_name = |name: &str| {
+        let mut letters = name.chars();
+        letters.next().is_some_and(|it| it.is_ascii_alphanumeric())
+            && letters.all(|it| it.is_ascii_alphanumeric() || "._-/:@".contains(it))
+    };
+    match is_name(&text.replace("{version}", "v1")) {
+        true => Ok(text.to_owned()),
+        false => Err("expected the name of an image, such as kindest/node:{version}".to_owned()),
+    }
 }
 
 /// Parses a loopback address and a port. The simulated cloud accepts no other address.
@@ -221,6 +246,24 @@ mod tests {
         let told = duration("20").expect_err("no unit");
         assert!(told.starts_with("not a duration such as \"20m\" or \"1h30m\": a unit is missing"), "{told}");
         assert!(some_duration("0s").expect_err("zero").contains("more than 0s"));
+    }
+
+    #[test]
+    fn a_subnet_has_an_address_and_a_length() {
+        assert_eq!(subnet("172.20.0.0/16"), Ok("172.20.0.0/16".to_owned()));
+        for text in ["foo", "172.20.0.0", "172.20.0.0/33", "fd00::/64", "/16"] {
+            assert!(subnet(text).expect_err(text).contains("172.20.0.0/16"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_image_template_is_the_name_of_an_image() {
+        for text in ["kindest/node:{version}", "localhost:5000/a_b@sha256:0f", "node"] {
+            assert_eq!(image_template(text), Ok(text.to_owned()));
+        }
+        for text in ["", "a b", "kindest/node:{v}", "-x"] {
+            assert!(image_template(text).expect_err(text).contains("{version}"), "{text}");
+        }
     }
 
     #[test]

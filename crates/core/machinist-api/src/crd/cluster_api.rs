@@ -37,6 +37,8 @@ const MOST_CONDITIONS: i64 = 32;
 const LONGEST_NAME: i64 = 256;
 const LONGEST_ID: i64 = 512;
 const LONGEST_MESSAGE: i64 = 32_768;
+/// A duration in Go's format that is not negative.
+const DURATION: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$";
 
 /// Returns the definitions of the Docker provider, in the order of their files.
 pub fn docker_crds() -> Vec<CustomResourceDefinition> {
@@ -251,10 +253,14 @@ fn docker_machine() -> JSONSchemaProps {
 
 fn docker_machine_spec() -> JSONSchemaProps {
     let mount = object([
-        ("containerPath", string().describe("Path in the container.")),
+        (
+            "containerPath",
+            JSONSchemaProps { min_length: Some(1), ..string() }.describe("Path in the container."),
+        ),
         ("hostPath", string().describe("Path on the host of the engine.")),
         ("readOnly", boolean().describe("Whether the container may only read.")),
-    ]);
+    ])
+    .required(&["containerPath"]);
     object([
         (
             "providerID",
@@ -269,7 +275,11 @@ fn docker_machine_spec() -> JSONSchemaProps {
             "extraMounts",
             array_of(mount).list_type("atomic").describe("Folders of the host in the container."),
         ),
-        ("bootstrapTimeout", string().describe("The longest duration of the bootstrap, such as 5m.")),
+        (
+            "bootstrapTimeout",
+            JSONSchemaProps { pattern: Some(DURATION.to_owned()), ..string() }
+                .describe("The longest duration of the bootstrap, such as 5m."),
+        ),
         ("bootstrapped", boolean().describe("Whether the bootstrap has ended (contract v1beta1).")),
     ])
 }

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use machinist_core::ContractReason;
+use machinist_core::{Call, ContractReason};
+
+use super::docker_machine::COMPLETE_NODE;
+use super::mail::{LOOK_UP, SEND};
 
 /// The reason for the state of an object of a provider, with the next step.
 pub type Why = machinist_core::Why<CapiReason>;
@@ -191,6 +194,14 @@ pub enum CapiReason {
 
 impl ContractReason for CapiReason {
     const PAGES: &'static str = "capi/stuck";
+
+    fn callee(call: Call) -> &'static str {
+        match call {
+            SEND | LOOK_UP => "the mail service",
+            COMPLETE_NODE => "the workload cluster",
+            _ => "the engine",
+        }
+    }
 
     fn code(&self) -> &'static str {
         match self {
