@@ -58,6 +58,9 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from
 const THROTTLED: &str = "Throttled";
 /// State of a mail that was not sent because the service cannot be reached.
 const UNAVAILABLE: &str = "Unavailable";
+/// State of a mail that may have been accepted.
+const UNSURE: &str = "Uncertain";
+const UNCERTAIN: &str = "It is unknown whether the mail was accepted";
 /// Longest Message-Id that is not shortened to a hash.
 const LONGEST_ID: usize = 200;
 
@@ -91,6 +94,8 @@ pub struct Intent {
 pub enum Outcome {
     /// The mail service did not accept the mail.
     Rejected,
+    /// The call certainly had no effect, and is repeated with a new intent.
+    NotSent,
     /// Unknown.
     Unknown,
 }
@@ -212,7 +217,11 @@ pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     if let Some((call, since)) = s.in_flight {
         let why = Why::new(Reason::Calling(call), Step::Expect("the mail service answers")).since(since);
         let decision = Decision { action: None, why, ..sending() };
-        return if 0 < s.failures { repeating(letter, decision) } else { decision };
+        return match call == LOOK_UP {
+            true => still_unsure(letter, decision),
+            false if 0 < s.failures => repeating(letter, decision),
+            false => decision,
+        };
     }
     let recorded = request.message_id.as_deref().filter(|id| !id.is_empty());
     match (recorded, intent_of(&request.object)) {
@@ -224,6 +233,7 @@ pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         (Some(id), Some(Ok(intent))) => match intent.outcome {
             None => attempt(s, letter, id, &intent),
             Some(Outcome::Rejected) => rejected(s, letter, &intent),
+            Some(Outcome::NotSent) => not_sent(s, letter, &intent),
             Some(Outcome::Unknown) => unknown(s, letter, id, &intent),
         },
     }
@@ -318,19 +328,16 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
         let why = writing("recording how the attempt ended");
         Decision { action: Some(Action::Conclude(concluded)), why, ..sending() }
     };
-    match s.sent.as_ref().filter(|_| is_own).map(|sent| (&sent.answer, sent.ended)) {
-        Some((Ok(()), _)) => {
+    match s.sent.as_ref().filter(|_| is_own).map(|sent| &sent.answer) {
+        Some(Ok(())) => {
             let why = writing("recording that the mail was accepted");
             Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() }
         }
-        Some((Err(error), ended)) => match error.kind {
-            // The call had no effect.
+        Some(Err(error)) => match error.kind {
+            // The call had no effect. Another process, or this one with another mail service, does
+            // not know that unless it is recorded.
             ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
-                let retry_at = plus(ended, retry_after(error.kind, s.failures, Duration::ZERO));
-                match retry_at <= s.now {
-                    true => repeating(letter, send(s, letter, id, intent)),
-                    false => without_effect(SEND, s.failures, error, retry_at),
-                }
+                repeating(letter, conclude(Outcome::NotSent, error))
             }
             ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
                 conclude(Outcome::Rejected, error)
@@ -344,6 +351,29 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
         // Another process, or an earlier one, may have made the call, or may still make it.
         None => unknown(s, letter, id, intent),
     }
+}
+
+/// The last call had no effect. It is repeated after a wait, or at once by a process that has not
+/// made it.
+fn not_sent(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
+    let failure = s.sent.as_ref().and_then(|sent| Some((sent.answer.as_ref().err()?, sent.ended)));
+    if let Some((error, ended)) = failure {
+        let retry_at = retry_of_send(s, error, ended);
+        if s.now < retry_at {
+            return without_effect(SEND, s.failures, error, retry_at);
+        }
+    }
+    let mut decision = repeating(letter, intend(s, letter, intent.attempt));
+    // The status shows this message. It stays until another answer, so that an attempt does not write
+    // the status twice.
+    if let Some(Action::Intend { intent: next, .. }) = &mut decision.action {
+        next.message.clone_from(&intent.message);
+    }
+    decision
+}
+
+fn retry_of_send(s: &Snapshot, error: &Error, ended: Timestamp) -> Timestamp {
+    plus(ended, retry_after(error.kind, s.failures, Duration::ZERO))
 }
 
 /// Waits before it repeats a call that had no effect.
@@ -432,7 +462,14 @@ fn unknown(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
     if is_elsewhere && !may_repeat(letter) {
         return hold(letter, intent.attempt, s, "another mail service or domain was used before");
     }
-    uncertain(s, letter, id, intent.at, intent.attempt)
+    let decision = uncertain(s, letter, id, intent.at, intent.attempt);
+    match &intent.message {
+        Some(message) if decision.report.message == UNCERTAIN => {
+            let message = format!("{UNCERTAIN}. The last answer of the mail service: {message}");
+            Decision { report: unsure_because(message), ..decision }
+        }
+        Some(_) | None => decision,
+    }
 }
 
 /// The time of the intent is lost. So the mail service may have forgotten the mail, and an absence
@@ -532,9 +569,20 @@ fn asking() -> Why {
 }
 
 fn unsure() -> Decision {
-    let report = Report::unknown(REQUEST_SENT, "Uncertain", "It is unknown whether the mail was accepted")
-        .in_v1(REQUEST_SENT, "Uncertain", "Warning");
-    Decision { report, state: "Uncertain", ..sending() }
+    Decision { report: unsure_because(UNCERTAIN.to_owned()), state: UNSURE, ..sending() }
+}
+
+fn unsure_because(message: String) -> Report {
+    Report::unknown(REQUEST_SENT, UNSURE, message).in_v1(REQUEST_SENT, UNSURE, "Warning")
+}
+
+/// A look-up is in flight. The status keeps the doubt until its answer.
+fn still_unsure(letter: &Letter<'_>, decision: Decision) -> Decision {
+    let mut conditions = letter.request.status.iter().flat_map(|status| &status.conditions);
+    match conditions.find(|shown| shown.type_ == REQUEST_SENT && shown.reason == UNSURE) {
+        Some(shown) => Decision { report: unsure_because(shown.message.clone()), state: UNSURE, ..decision },
+        None => decision,
+    }
 }
 
 /// A user must decide. The annotation that asks for another attempt wakes the object.
@@ -549,8 +597,9 @@ fn hold(letter: &Letter<'_>, attempts: u32, s: &Snapshot, because: &str) -> Deci
         "ask the recipient; if the mail did not arrive, set the annotation {} to send it again",
         constants::RESEND_ANNOTATION
     );
+    let report = unsure_because(format!("{UNCERTAIN}: {because}. To continue, {fix}"));
     let why = Why::new(CapiReason::MailOnHold { because: because.to_owned() }, Step::Fix(fix));
-    Decision { why, ..unsure() }
+    Decision { why, report, ..unsure() }
 }
 
 impl fmt::Display for Action {
@@ -562,6 +611,7 @@ impl fmt::Display for Action {
             Self::ConcludeSent { .. } => f.write_str("record: sent"),
             Self::Conclude(intent) => match intent.outcome {
                 Some(Outcome::Rejected) => f.write_str("record: rejected"),
+                Some(Outcome::NotSent) => f.write_str("record: not sent"),
                 Some(Outcome::Unknown) | None => f.write_str("record: unknown"),
             },
         }

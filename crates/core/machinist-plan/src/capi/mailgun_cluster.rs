@@ -77,7 +77,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     conclude(&s.mail, "MailgunCluster", request, mail::decide(&s.mail, &letter), is_filled_in, ENDPOINT)
 }
 
-const ENDPOINT: &str = "spec.controlPlaneEndpoint";
+const ENDPOINT: &str = "host and port of spec.controlPlaneEndpoint";
 
 /// Writes only the condition of the pause.
 pub(super) fn paused(
@@ -107,7 +107,10 @@ pub(super) fn conclude(
     let is_fulfilled = is_sent && is_filled_in;
     let fulfilled = match is_fulfilled {
         true => Report::yes(FULFILLED, "Fulfilled"),
-        false => Report::no(FULFILLED, "WaitingForFulfilment", format!("A person has to fill in {field}")),
+        false if is_sent => {
+            Report::no(FULFILLED, "WaitingForFulfilment", format!("A person has to fill in {field}"))
+        }
+        false => Report::no(FULFILLED, "WaitingForFulfilment", "The request has not been sent"),
     };
     let why = match (is_sent, is_fulfilled) {
         (true, false) => {

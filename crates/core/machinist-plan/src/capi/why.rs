@@ -323,7 +323,7 @@ impl fmt::Display for CapiReason {
             Self::AbsenceNotProven => {
                 f.write_str("no container was found, but an earlier call may still create it")
             }
-            Self::MailRejected { message } => write!(f, "the mail service rejected the mail: {message}"),
+            Self::MailRejected { message } => write!(f, "the mail was rejected: {message}"),
             Self::MailUncertain => {
                 f.write_str("it is unknown whether the mail was accepted; the mail service is asked")
             }

@@ -22,6 +22,10 @@ const NODE_AGAIN: Duration = Duration::from_secs(5);
 const NODE_CONFIRMED_EVERY: Duration = Duration::from_secs(600);
 /// After this many failures in a row the condition says that the workload cluster is unreachable.
 const UNREACHABLE_FROM: u32 = 3;
+/// Number of lines at the end of an output that the status shows.
+const SHOWN_LINES: usize = 12;
+/// Longest line of an output that explains a failure, in characters.
+const LONGEST_LINE: usize = 400;
 /// The longest wait before another attempt to reach a workload cluster.
 const UNREACHABLE_AGAIN: Duration = Duration::from_secs(30);
 
@@ -81,9 +85,7 @@ fn hint(work: &Work<'_>) -> String {
             parts => format!("These parts of the user data were skipped: {}", parts.join(", ")),
         };
     }
-    let mut conditions = work.s.machine.status.iter().flat_map(|status| &status.conditions);
-    let shown = conditions.find(|it| it.type_ == BOOTSTRAP_COMPLETED && it.status == ConditionStatus::True);
-    shown.map(|it| it.message.clone()).unwrap_or_default()
+    status::recorded_hint(work.s)
 }
 
 /// Records that the bootstrap has ended, then completes the Node. The field survives a move, and
@@ -147,7 +149,7 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
         BootstrapState::Succeeded => (status::bootstrapped(hint(work)), completed(work, instance)),
         BootstrapState::Failed(failure) => {
             let fix = "delete the Machine, or let a MachineHealthCheck replace it".to_owned();
-            let reason = CapiReason::BootstrapFailed { cause: failure.cause.to_string() };
+            let reason = CapiReason::BootstrapFailed { cause: cause(failure) };
             (failed(failure), Plan::idle(Why::new(reason, Step::Fix(fix))))
         }
     }
@@ -211,13 +213,32 @@ fn failed(failure: &BootstrapFailure) -> Report {
         BootstrapCause::SuccessFileMissing => "SentinelMissing",
         BootstrapCause::TimedOut { .. } => "TimedOut",
     };
-    let mut message = failure.cause.to_string();
-    for (name, text) in [("stderr", &failure.stderr), ("stdout", &failure.stdout)] {
-        if !text.is_empty() {
-            message.push_str(&format!("\n{name}: {text}"));
-        }
+    let mut message = cause(failure);
+    // Programs write their errors to stderr. Both outputs are in the container.
+    let (name, output) = match failure.stderr.trim().is_empty() {
+        true => ("stdout", &failure.stdout),
+        false => ("stderr", &failure.stderr),
+    };
+    let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
+    let shown = lines.get(lines.len().saturating_sub(SHOWN_LINES)..).unwrap_or_default();
+    if !shown.is_empty() {
+        message.push_str(&format!("\nend of {name}:\n{}", shown.join("\n")));
     }
     status::bootstrap_failed(reason, message)
+}
+
+/// Returns the cause with the line of the output that explains it best, so that a short message
+/// suffices. kubeadm marks such lines.
+fn cause(failure: &BootstrapFailure) -> String {
+    let lines = || failure.stderr.lines().map(str::trim).filter(|line| !line.is_empty());
+    let marked = lines().find(|line| line.contains("[ERROR ")).or_else(|| lines().next_back());
+    match marked {
+        Some(line) => {
+            let line: String = line.chars().take(LONGEST_LINE).collect();
+            format!("{}: {line}", failure.cause)
+        }
+        None => failure.cause.to_string(),
+    }
 }
 
 /// Returns the report that the status shows, so that a new process does not change it before it has

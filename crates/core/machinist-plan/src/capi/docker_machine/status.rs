@@ -74,10 +74,16 @@ fn container(container: Container) -> Report {
 
 /// Returns the reports in the order of the summary, and the report about the Node. The Node belongs
 /// to the workload cluster, so it is no part of the summary.
-fn parts(state: Container, depth: Depth) -> (Vec<Report>, Option<Report>) {
+fn parts(s: &Snapshot, state: Container, depth: Depth) -> (Vec<Report>, Option<Report>) {
     let waits = |type_, reason| Report::no(type_, reason, "");
     let mut of_node = None;
     let [cgroups, images, bootstrap] = match depth {
+        // A stopped container keeps its files, and is never bootstrapped again.
+        Depth::Nothing if s.machine.spec.bootstrapped == Some(true) => [
+            waits(CGROUPS_READY, "WaitingForContainer"),
+            Report::yes(PRELOADED_IMAGES_READY, "Ready"),
+            bootstrapped(recorded_hint(s)),
+        ],
         Depth::Nothing => [
             waits(CGROUPS_READY, "WaitingForContainer"),
             waits(PRELOADED_IMAGES_READY, "WaitingForContainer"),
@@ -143,6 +149,13 @@ pub fn skipped_parts<'c>(
     }
     let message = hint(new).filter(|message| old.and_then(hint) != Some(message))?;
     Some(Trouble { reason: PARTS_SKIPPED, message })
+}
+
+/// Returns the hint that the status shows about skipped parts of the user data.
+pub(super) fn recorded_hint(s: &Snapshot) -> String {
+    let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
+    let is_hint = |it: &&Condition| it.type_ == BOOTSTRAP_COMPLETED && it.status == ConditionStatus::True;
+    conditions.find(is_hint).map(|it| it.message.clone()).unwrap_or_default()
 }
 
 /// Returns the report about a Node that is not complete for a reason that users must know.
@@ -218,7 +231,7 @@ pub(super) fn with_changed_status(
     depth: Depth,
     change: impl FnOnce(&mut DockerMachineStatus),
 ) -> Plan<Action> {
-    let (mut reports, node) = parts(state, depth);
+    let (mut reports, node) = parts(s, state, depth);
     let mut ready = conditions::ready(&reports);
     if s.machine.provider_id().is_none() && s.machine.object.deleting_since.is_none() {
         ready = ready.with_steps_in_v1(&reports, V1_CONDITIONS);

@@ -110,13 +110,58 @@ fn an_old_intent_is_written_again_before_the_call() {
     let own = request(intent("me", 0), Some("id@x"));
     let mut s = snapshot(30);
     s.may_send = true;
-    s.sent = answered(1, Err(Error::new(ErrorKind::Unavailable, "refused")));
-    s.failures = 1;
     assert_eq!(told(&s, &own).0, "send id@x");
     s.now = at(31);
-    assert_eq!(told(&s, &own).0, "intend attempt 1");
-    s.sent = None;
     assert_eq!(told(&s, &own).0, "intend attempt 1", "the call waited for a slot");
+}
+
+/// Returns an intent whose call had no effect.
+fn intent_without_effect(holder: &str, service: &str) -> Arc<MailRequestFacts> {
+    let intent = json!({
+        "attempt": 1, "at": at(0).to_string(), "holder": holder, "service": service, "outcome": "NotSent",
+        "message": "cannot connect",
+    });
+    request(json!({constants::SEND_INTENT_ANNOTATION: intent.to_string()}), Some("id@x"))
+}
+
+#[test]
+fn a_mail_that_was_certainly_not_sent_is_no_doubt() {
+    let mut s = snapshot(500);
+    s.service = "service-b".to_owned();
+    let of_another = intent_without_effect("other", "service-a");
+    assert_eq!(told(&s, &of_another), ("intend attempt 1".to_owned(), "Sending"), "the address was wrong");
+    s.may_send = true;
+    s.failures = 1;
+    s.sent = answered(499, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
+    let own = intent_without_effect("me", "service-b");
+    assert_eq!(told(&s, &own), (String::new(), "Unavailable"), "it waits");
+}
+
+#[test]
+fn a_doubt_names_its_reason_and_the_way_out() {
+    let mut s = snapshot(430);
+    s.service = "service-b".to_owned();
+    let intent = json!({"attempt": 1, "at": at(0).to_string(), "holder": "other", "service": "service-a"});
+    let held = request(json!({constants::SEND_INTENT_ANNOTATION: intent.to_string()}), Some("id@x"));
+    let message = decided(&s, &held).report.message;
+    assert!(message.contains("another mail service or domain was used before"), "{message}");
+    assert!(message.contains(constants::RESEND_ANNOTATION), "{message}");
+
+    let intent = json!({
+        "attempt": 1, "at": at(0).to_string(), "holder": "other", "outcome": "Unknown", "message": "503: unavailable",
+    });
+    let unsure = request(json!({constants::SEND_INTENT_ANNOTATION: intent.to_string()}), Some("id@x"));
+    let mut s = snapshot(20);
+    let message = decided(&s, &unsure).report.message;
+    assert!(message.ends_with("503: unavailable"), "{message}");
+    let mut shown = Arc::unwrap_or_clone(unsure);
+    shown.status = serde_json::from_value(json!({"conditions": [{
+        "type": "RequestSent", "status": "Unknown", "reason": "Uncertain", "message": message,
+        "lastTransitionTime": "2027-01-15T08:00:00Z",
+    }]}))
+    .expect("a status");
+    s.in_flight = Some((LOOK_UP, at(20)));
+    assert_eq!(told(&s, &shown), (String::new(), "Uncertain"), "a look-up is no news");
 }
 
 #[test]
@@ -126,10 +171,10 @@ fn an_unavailable_service_is_tried_again() {
     s.may_send = true;
     s.failures = 1;
     s.sent = answered(1, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
-    assert_eq!(told(&s, &own), (String::new(), "Unavailable"));
+    assert_eq!(told(&s, &own), ("record: not sent".to_owned(), "Sending"));
     s.sent = answered(1, Err(Error::new(ErrorKind::Throttled { retry_after: None }, "429")));
-    assert_eq!(told(&s, &own), (String::new(), "Throttled"));
-    let mut shown = Arc::unwrap_or_clone(own);
+    assert_eq!(told(&s, &own), ("record: not sent".to_owned(), "Sending"));
+    let mut shown = Arc::unwrap_or_clone(intent_without_effect("me", "service-a"));
     shown.status = serde_json::from_value(json!({"conditions": [{
         "type": "RequestSent", "status": "False", "reason": "Unavailable", "message": "cannot connect",
         "lastTransitionTime": "2027-01-15T08:00:00Z",
@@ -137,7 +182,7 @@ fn an_unavailable_service_is_tried_again() {
     .expect("a status");
     s.sent = answered(1, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
     s.now = at(6);
-    assert_eq!(told(&s, &shown), ("send id@x".to_owned(), "Unavailable"), "until the next answer");
+    assert_eq!(told(&s, &shown), ("intend attempt 1".to_owned(), "Unavailable"), "until the next answer");
     s.in_flight = Some((SEND, at(6)));
     assert_eq!(told(&s, &shown), (String::new(), "Unavailable"));
 }
