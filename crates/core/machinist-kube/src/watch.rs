@@ -26,6 +26,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::AsyncBufRead;
 use kube::api::{Api, ListParams, WatchParams};
 use kube::core::Status;
 use kube::{Client, Resource};
@@ -85,7 +86,7 @@ pub enum WatchNote {
         /// Number of listed objects.
         objects: usize,
     },
-    /// A watch was opened.
+    /// A watch was opened and stayed open for a second.
     Opened,
     /// An object cannot be parsed.
     Undecodable {
@@ -100,6 +101,8 @@ pub enum WatchNote {
         after: Duration,
         /// The error of the failed attempt.
         error: String,
+        /// Whether the API server does not serve the kind in this version: it answered 404.
+        kind_is_missing: bool,
     },
 }
 
@@ -177,10 +180,20 @@ enum Ended {
     Expired,
     /// The server answered with an error.
     Refused(String),
+    /// The server answered that it does not serve the kind.
+    Missing(String),
     /// The server was unreachable, the connection broke, or the stream stalled.
     Broken(String),
     /// The request itself is invalid.
     Fatal(Box<kube::Error>),
+}
+
+/// An answered watch request.
+struct Open<S> {
+    /// The lines of the watch.
+    answer: S,
+    /// A watch that sends no data for this long counts as broken.
+    silence: Duration,
 }
 
 impl Watch {
@@ -222,6 +235,7 @@ impl Watch {
             }
             let progressed = matches!(position, Position::At(rv) if before < rv);
             let mut cap = BACKOFF.cap;
+            let kind_is_missing = matches!(ended, Ended::Missing(_));
             let reason = match ended {
                 Ended::Fatal(source) => return WatchFatal { url: self.request.url_path.clone(), source },
                 Ended::Closed if SHORT_STREAM <= lived => {
@@ -239,7 +253,7 @@ impl Watch {
                     }
                     "the resourceVersion is too old".to_owned()
                 }
-                Ended::Refused(reason) => {
+                Ended::Refused(reason) | Ended::Missing(reason) => {
                     refusals += 1;
                     if REFUSALS_BEFORE_RELIST <= refusals {
                         refusals = 0;
@@ -257,7 +271,7 @@ impl Watch {
             }
             let after = BACKOFF.delay(failures, &mut self.jitter).min(cap);
             failures = failures.saturating_add(1);
-            self.note(|| WatchNote::Retrying { after, error: reason });
+            self.note(|| WatchNote::Retrying { after, error: reason, kind_is_missing });
             tokio::time::sleep(after).await;
         }
     }
@@ -353,12 +367,35 @@ impl Watch {
             Ok(Err(error)) => return ended_by(error),
             Ok(Ok(answer)) => answer,
         };
+        let open = Open { answer, silence: server_timeout + IDLE_MARGIN };
+        let mut follow = std::pin::pin!(self.follow(open, rv, reader, sink));
+        // A server that closes each stream at once answers each request, but shows nothing. So only
+        // time proves that a watch is open. An event proves it too, but a kind may have none for
+        // hours, and not every server sends bookmarks.
+        if let Ok(ended) = timeout(SHORT_STREAM, &mut follow).await {
+            return ended;
+        }
         self.note(|| WatchNote::Opened);
-        let mut answer = std::pin::pin!(answer);
+        follow.await
+    }
+
+    /// Passes the events of an open watch to the sink until the stream ends.
+    async fn follow<K, F, P>(
+        &self,
+        open: Open<impl AsyncBufRead>,
+        rv: &mut u64,
+        reader: &Reader<K, P>,
+        sink: &mut (impl FnMut(Delta<F>) + Send),
+    ) -> Ended
+    where
+        K: Resource + DeserializeOwned,
+        P: Fn(K) -> F + Send,
+    {
+        let mut answer = std::pin::pin!(open.answer);
         let mut line = Vec::new();
         loop {
             line.clear();
-            match timeout(server_timeout + IDLE_MARGIN, read_line(&mut answer, &mut line)).await {
+            match timeout(open.silence, read_line(&mut answer, &mut line)).await {
                 Err(_) => {
                     return Ended::Broken(
                         "no data arrived, and the server did not end the watch in time".to_owned(),
@@ -442,6 +479,10 @@ fn ended_by(error: kube::Error) -> Ended {
     match error {
         kube::Error::Api(status) if is_expired(&status) => Ended::Expired,
         kube::Error::Api(status) if status.code == 400 => Ended::Fatal(Box::new(kube::Error::Api(status))),
+        // A status without a code may still have a reason.
+        kube::Error::Api(status) if status.code == 404 || status.is_not_found() => {
+            Ended::Missing(status.to_string())
+        }
         kube::Error::Api(status) => Ended::Refused(status.to_string()),
         error => Ended::Broken(error.to_string()),
     }

@@ -109,7 +109,7 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
     fn watch(&self, runtime: Arc<Runtime<C>>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (api, mut options) = F::watched(&runtime);
-            options.observer.get_or_insert_with(|| Arc::new(watch_log::of(F::RESOURCE)));
+            options.observer.get_or_insert_with(|| Arc::new(watch_log::of::<F::Object>(F::RESOURCE)));
             let sink = |delta: Delta<F>| take_in(&runtime, delta);
             let fatal = run_watch(api, options, |object: F::Object| F::parse(&object), sink).await;
             tracing::error!(

@@ -3,25 +3,36 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use kube::Resource;
 use machinist_kube::watch::WatchNote;
 
 /// A single failure is no news: API servers end watches, and restart.
 const NEWS: u32 = 2;
 
-/// Returns an observer of the watch of a kind.
-pub(crate) fn of(kind: &'static str) -> impl Fn(WatchNote) + Send + Sync {
+/// Returns an observer of the watch of a kind. The lines contain the API version, because kinds of
+/// several groups have the same name, and a server may have a kind only in another version.
+pub(crate) fn of<K: Resource<DynamicType = ()>>(kind: &'static str) -> impl Fn(WatchNote) + Send + Sync {
+    let api_version = K::api_version(&()).into_owned();
     let series = Mutex::new(Series::default());
     move |note| {
-        let news = series.lock().unwrap_or_else(PoisonError::into_inner).take(&note);
+        let news = series.lock().unwrap_or_else(PoisonError::into_inner).take(note);
         match news {
-            Some(News::KindIsMissing(error)) => {
-                let fix = "install its definition, which machinist crds prints";
-                tracing::warn!(kind, error, fix, "The API server does not have a kind; trying again");
+            Some(News::Fails(Cause::KindIsMissing, error)) => {
+                let fix = "install its definition with this version";
+                tracing::warn!(
+                    kind,
+                    api_version,
+                    error,
+                    fix,
+                    "The API server does not have a kind; trying again"
+                );
             }
-            Some(News::Fails(error)) => tracing::warn!(kind, error, "Cannot watch a kind; trying again"),
-            Some(News::Works) => tracing::info!(kind, "The watch of a kind works again"),
+            Some(News::Fails(Cause::Other, error)) => {
+                tracing::warn!(kind, api_version, error, "Cannot watch a kind; trying again");
+            }
+            Some(News::Works) => tracing::info!(kind, api_version, "The watch of a kind works now"),
             Some(News::Unreadable(object, error)) => {
-                tracing::warn!(kind, object, error, "Skipped an object that cannot be parsed");
+                tracing::warn!(kind, api_version, object, error, "Skipped an object that cannot be parsed");
             }
             None => {}
         }
@@ -30,38 +41,50 @@ pub(crate) fn of(kind: &'static str) -> impl Fn(WatchNote) + Send + Sync {
 
 #[derive(Debug, PartialEq, Eq)]
 enum News {
-    /// The API server does not have the kind: the error.
-    KindIsMissing(String),
-    /// The watch cannot be opened: the error.
-    Fails(String),
+    /// The watch cannot be opened: the cause and the error.
+    Fails(Cause, String),
     Works,
     /// The key of the object if it is known, and the error.
     Unreadable(Option<String>, String),
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cause {
+    /// The API server does not have the kind.
+    KindIsMissing,
+    Other,
+}
+
 /// The failures since the watch worked.
 #[derive(Default)]
 struct Series {
-    failures: u32,
+    /// The cause that the log named last.
+    reported: Option<Cause>,
+    /// Failures since then with another cause.
+    unreported: u32,
 }
 
 impl Series {
-    fn take(&mut self, note: &WatchNote) -> Option<News> {
+    fn take(&mut self, note: WatchNote) -> Option<News> {
         match note {
-            WatchNote::Retrying { error, .. } => {
-                self.failures = self.failures.saturating_add(1);
-                let news = match error.contains("404") {
-                    true => News::KindIsMissing(error.clone()),
-                    false => News::Fails(error.clone()),
-                };
-                Some(news).filter(|_| self.failures == NEWS)
+            WatchNote::Retrying { error, kind_is_missing, .. } => {
+                let cause = if kind_is_missing { Cause::KindIsMissing } else { Cause::Other };
+                if self.reported == Some(cause) {
+                    return None;
+                }
+                self.unreported += 1;
+                if self.unreported < NEWS {
+                    return None;
+                }
+                *self = Self { reported: Some(cause), unreported: 0 };
+                Some(News::Fails(cause, error))
             }
-            WatchNote::Listed { .. } | WatchNote::Opened => {
-                let failures = std::mem::take(&mut self.failures);
-                (NEWS <= failures).then_some(News::Works)
-            }
+            WatchNote::Opened => std::mem::take(self).reported.map(|_| News::Works),
+            // A client may be allowed to list a kind and not to watch it. Then lists succeed
+            // between the failures.
+            WatchNote::Listed { .. } => None,
             WatchNote::Undecodable { key, error } => {
-                Some(News::Unreadable(key.as_ref().map(ToString::to_string), error.clone()))
+                Some(News::Unreadable(key.map(|key| key.to_string()), error))
             }
         }
     }
@@ -73,19 +96,55 @@ mod tests {
 
     use super::*;
 
+    fn failed(cause: Cause) -> WatchNote {
+        let kind_is_missing = cause == Cause::KindIsMissing;
+        WatchNote::Retrying { after: Duration::ZERO, error: "error".to_owned(), kind_is_missing }
+    }
+
+    /// The news of each note, in order.
+    fn news_of(notes: impl IntoIterator<Item = WatchNote>) -> Vec<Option<News>> {
+        let mut series = Series::default();
+        notes.into_iter().map(|note| series.take(note)).collect()
+    }
+
+    fn fails(cause: Cause) -> Option<News> {
+        Some(News::Fails(cause, "error".to_owned()))
+    }
+
     #[test]
     fn a_watch_that_fails_is_told_once() {
-        let failed = |error: &str| WatchNote::Retrying { after: Duration::ZERO, error: error.to_owned() };
-        let mut series = Series::default();
-        let mut told = |note: WatchNote| series.take(&note);
-        assert_eq!(told(failed("ended")), None, "API servers end watches");
-        assert_eq!(told(WatchNote::Opened), None);
-        assert_eq!(told(failed("404 page not found")), None);
-        let missing = News::KindIsMissing("404 page not found".to_owned());
-        assert_eq!(told(failed("404 page not found")), Some(missing));
-        assert_eq!(told(failed("404 page not found")), None, "it was told");
-        assert_eq!(told(WatchNote::Listed { objects: 0 }), Some(News::Works));
-        assert_eq!(told(failed("refused")), None);
-        assert_eq!(told(failed("refused")), Some(News::Fails("refused".to_owned())));
+        let notes = [failed(Cause::Other), failed(Cause::Other), failed(Cause::Other), WatchNote::Opened];
+        assert_eq!(news_of(notes), [None, fails(Cause::Other), None, Some(News::Works)]);
+    }
+
+    #[test]
+    fn a_single_failure_is_not_told() {
+        let notes = [failed(Cause::Other), WatchNote::Opened, failed(Cause::Other), WatchNote::Opened];
+        assert_eq!(news_of(notes), [None, None, None, None]);
+    }
+
+    #[test]
+    fn a_missing_kind_is_told_after_an_outage() {
+        let refused = || failed(Cause::Other);
+        let missing = || failed(Cause::KindIsMissing);
+        let told = news_of([refused(), refused(), missing(), missing(), missing()]);
+        assert_eq!(told, [None, fails(Cause::Other), None, fails(Cause::KindIsMissing), None]);
+    }
+
+    #[test]
+    fn a_missing_kind_is_told_if_every_second_server_is_down() {
+        let causes = [Cause::KindIsMissing, Cause::Other].into_iter().cycle();
+        for first in [0, 1] {
+            let told = news_of(causes.clone().skip(first).take(5).map(failed));
+            assert!(told.contains(&fails(Cause::KindIsMissing)), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_does_not_end_the_failures_of_a_watch() {
+        let listed = || WatchNote::Listed { objects: 1 };
+        let refused = || failed(Cause::Other);
+        let told = news_of([listed(), refused(), refused(), listed(), refused(), refused(), listed()]);
+        assert_eq!(told, [None, None, fails(Cause::Other), None, None, None, None]);
     }
 }

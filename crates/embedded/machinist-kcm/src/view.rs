@@ -144,7 +144,7 @@ fn log_trouble(url: &str, note: &WatchNote) {
             let key = key.as_ref().map(ToString::to_string).unwrap_or_default();
             tracing::warn!(url, key, error, "Ignoring an object that cannot be parsed");
         }
-        WatchNote::Retrying { after, error } => {
+        WatchNote::Retrying { after, error, .. } => {
             tracing::debug!(url, ?after, error, "The watch was interrupted and is resumed");
         }
     }

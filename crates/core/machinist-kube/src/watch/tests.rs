@@ -200,6 +200,37 @@ async fn streams_that_close_at_once_are_resumed_slowly() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_a_watch_that_stays_open_is_noted_as_open() {
+    let server = FakeServer::new();
+    server.hook(|seen| if seen.is_watch() { Verdict::Stream("") } else { Verdict::Pass });
+    let watched = Watched::start(&server);
+    sleep(Duration::from_secs(60)).await;
+    let failures = watched.notes().iter().filter(|note| matches!(note, WatchNote::Retrying { .. })).count();
+    assert!(1 < failures, "{failures} failures in a minute");
+    assert!(!watched.notes().contains(&WatchNote::Opened));
+
+    server.hook(|_| Verdict::Pass);
+    sleep(Duration::from_secs(60)).await;
+    let opened = watched.notes().iter().filter(|note| **note == WatchNote::Opened).count();
+    assert_eq!((watched.notes().last(), opened), (Some(&WatchNote::Opened), 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_kind_is_known_by_the_code_of_the_answer() {
+    for (code, expected) in [(404, true), (403, false)] {
+        let server = FakeServer::new();
+        server.hook(move |_| Verdict::Answer(code));
+        let watched = Watched::start(&server);
+        sleep(SOON).await;
+        let notes = watched.notes();
+        let [WatchNote::Retrying { kind_is_missing, error, .. }] = &notes[..] else {
+            panic!("{notes:?}");
+        };
+        assert_eq!((*kind_is_missing, error.contains("404")), (expected, false));
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn streams_that_end_after_each_event_make_progress_slowly() {
     let server = FakeServer::new();
     server.put(&path("a"), map("0"));
