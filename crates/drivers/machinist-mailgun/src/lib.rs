@@ -10,6 +10,8 @@
 mod reply;
 mod request;
 
+pub use request::check_address;
+
 use std::fmt;
 use std::io;
 use std::time::Duration;

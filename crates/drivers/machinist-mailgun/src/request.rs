@@ -71,14 +71,20 @@ fn check_line(field: &str, text: &str) -> Result<(), Error> {
 }
 
 /// Rejects a text that is not one mail address.
-fn check_address(field: &str, text: &str) -> Result<(), Error> {
+///
+/// # Errors
+/// `InvalidSpec`, with the name of the field.
+pub fn check_address(field: &str, text: &str) -> Result<(), Error> {
     check_line(field, text)?;
     let is_address = text.split_once('@').is_some_and(|(user, host)| {
         !user.is_empty() && !host.is_empty() && !text.contains([',', ' ', '<', '>', ';'])
     });
     match is_address {
         true => Ok(()),
-        false => Err(Error::new(ErrorKind::InvalidSpec, format!("{field}: expected one mail address"))),
+        false => Err(Error::new(
+            ErrorKind::InvalidSpec,
+            format!("{field}: expected one mail address without a display name"),
+        )),
     }
 }
 

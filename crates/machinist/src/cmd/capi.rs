@@ -47,6 +47,7 @@ pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode
 pub(crate) async fn run_mailgun(args: &CapiMailgunArgs) -> anyhow::Result<ExitCode> {
     let (domain, key) = (required("MAILGUN_DOMAIN")?, required("MAILGUN_API_KEY")?);
     let recipient = required("MAIL_RECIPIENT")?;
+    machinist_mailgun::check_address("MAIL_RECIPIENT", &recipient)?;
     let base = variable("MAILGUN_API_BASE").unwrap_or_else(|| DEFAULT_BASE.to_owned());
     let service = AccountId::of([base.as_bytes(), domain.as_bytes()]);
     // The fingerprint does not reveal the key.

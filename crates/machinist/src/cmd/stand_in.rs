@@ -4,13 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use machinist_cloud_sim::Clock;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_standin_hcloud::http::Server;
 use machinist_standin_hcloud::{Access, Settings, Standin, Tokens};
 
-use crate::args::{StandInArgs, StandInName};
+use crate::args::{StandInArgs, StandInName, WrongFlags};
 use crate::output::Output;
 use crate::{cmd, stop, wiring};
 
@@ -30,6 +30,14 @@ pub(crate) async fn run(args: &StandInArgs, output: &Output) -> anyhow::Result<E
 const MAILS_VISIBLE_AFTER: Duration = Duration::from_secs(5);
 
 async fn mailgun(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode> {
+    let only_hcloud = [
+        ("--data-dir", args.data_dir.is_some()),
+        ("--target-server", args.target_server.is_some()),
+        ("--target-ca", args.target_ca.is_some()),
+    ];
+    if let Some((flag, _)) = only_hcloud.iter().find(|(_, is_set)| *is_set) {
+        bail!(WrongFlags::new(format!("{flag}: expected only with hcloud")));
+    }
     let stop = stop::requested().context("cannot listen for signals")?;
     let from_environment = || std::env::var("MAILGUN_API_KEY").ok().filter(|key| !key.is_empty());
     let key = args.token.clone().or_else(from_environment).unwrap_or_else(new_token);

@@ -28,7 +28,7 @@ use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, c
 use self::answer::{Answer, LastOperation, Reported};
 use self::ask::{Asked, Serves, Trust, ask, ask_what_it_serves};
 use self::explain::{Explained, explain, key_of};
-use crate::args::{ExplainedKind, Format, ObjectArg, WhyArgs};
+use crate::args::{ExplainedKind, Format, InfrastructureKind, ObjectArg, WhyArgs};
 use crate::embedded::kubeconfig;
 use crate::output::Output;
 use crate::{cmd, wiring};
@@ -54,6 +54,28 @@ pub(crate) async fn run(args: &WhyArgs, output: &Output) -> anyhow::Result<ExitC
         Format::Json => output.json(&answer)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Adds how to install a kind that the API server does not serve. Its answer to a list is then 404.
+fn with_advice(error: anyhow::Error, object: &ObjectArg) -> anyhow::Error {
+    let is_missing = |cause: &kube::Error| matches!(cause, kube::Error::Api(status) if status.code == 404);
+    let is_unserved = error.chain().filter_map(|cause| cause.downcast_ref::<kube::Error>()).any(is_missing);
+    let kinds = match object.kind {
+        ExplainedKind::Node | ExplainedKind::Service => return error,
+        ExplainedKind::Machine | ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => "machines",
+        ExplainedKind::Infrastructure(
+            InfrastructureKind::DockerCluster | InfrastructureKind::DockerMachine,
+        ) => "docker",
+        ExplainedKind::Infrastructure(
+            InfrastructureKind::MailgunCluster | InfrastructureKind::MailgunMachine,
+        ) => "mailgun",
+    };
+    match is_unserved {
+        true => error.context(format!(
+            "the API server does not serve this kind; install it: machinist crds --kinds {kinds} | kubectl apply -f -"
+        )),
+        false => error,
+    }
 }
 
 /// Clients and URLs for answering.
@@ -98,7 +120,7 @@ impl Asker {
                 Ok(explained) => explained,
                 // The requested object must exist. An object that it waits for may be deleted
                 // meanwhile.
-                Err(error) if links.is_empty() => return Err(error),
+                Err(error) if links.is_empty() => return Err(with_advice(error, &object)),
                 Err(_) => break,
             };
             next.clone_from(&explained.waits_for);

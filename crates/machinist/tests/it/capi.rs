@@ -41,5 +41,9 @@ fn a_provider_that_cannot_start_ends_with_an_error() {
         ("MAIL_RECIPIENT", "a@b.example"),
     ];
     fails("capi-mailgun --kubeconfig no/such/file", &variables, 1, "no/such/file");
+    let nobody = [&variables[..2], &[("MAIL_RECIPIENT", "nobody")]].concat();
+    fails("capi-mailgun", &nobody, 1, "MAIL_RECIPIENT: expected one mail address");
+    fails("capi-docker --docker-subnet 172.20.0.0", &[], 2, "expected an IPv4 subnet");
+    fails("stand-in mailgun --data-dir d", &[], 2, "--data-dir: expected only with hcloud");
     fails("capi-docker --kubeconfig no/such/file", &[("DOCKER_HOST", "ssh://a")], 2, "DOCKER_HOST");
 }

@@ -259,6 +259,22 @@ async fn the_answer_without_a_controller() {
           known     from the API server; no controller answers at URL, so calls in flight and the cloud's last answers are unknown
     "#]].assert_eq(&masked(&ended.stdout));
 
+    // The provider is known without its controller.
+    let class = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "engine"},
+        "provider": "docker", "providerSpec": {"image": "node"}
+    });
+    world.post(&format!("{MACHINES}/machineclasses"), class).await;
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "container"},
+        "spec": {"class": {"kind": "MachineClass", "name": "engine"}, "providerID": "docker:////container"}
+    });
+    world.post(&format!("{MACHINES}/machines"), machine).await;
+    let mut command = machinist("why machine/container --controller http://127.0.0.1:1");
+    let ended = Ended::of(command.env("KUBECONFIG", &world.up.kubeconfig));
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert!(!ended.stdout.contains("belongs to another provider"), "{}", ended.stdout);
+
     // The deepest allowed object. A parser of whole lists would fail on it.
     let deep = (0..125).fold(json!(1), |below, _| json!({"k": below}));
     let class = json!({

@@ -227,7 +227,7 @@ async fn a_lost_cluster_is_named_and_another_one_is_untouched() {
     lost.close().expect("removed");
 
     let ready = engine.until(kept.path(), "ready");
-    let (told, start) = (format!("3 containers of the cluster {lost_cluster}"), "To delete them: ");
+    let (told, start) = (format!("3 containers of the cluster {lost_cluster}"), "delete them: ");
     let remark = ready.notes().find(|note| note.contains(&told)).expect("the lost cluster is named");
     let (_, cleanup) = remark.split_once(start).expect("with a command");
     engine.until(kept.path(), "gone");

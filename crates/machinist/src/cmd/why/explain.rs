@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kube::Api;
+use machinist_api::{Machine, MachineClass};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::capi::{self, CapiOptions, DockerOptions, MailOptions, Serves};
 use machinist_controllers::ccm::{self, CcmOptions, Controllers};
 use machinist_controllers::{Clients, Key, MachineOptions, ProcessOptions, explain as explain_machine};
-use machinist_driver::Mailer;
+use machinist_driver::{Mailer, Provider};
 use machinist_driver_docker::DockerProvider;
 use machinist_driver_hcloud::{HcloudOptions, HcloudProvider, Http};
 use machinist_driver_sim::SimProvider;
@@ -57,9 +59,8 @@ pub(super) async fn explain(
     process.seed = wiring::seed();
     match deciding(object, namespace) {
         Deciding::Machines(key) => {
-            // Only the validation of a providerSpec is used; no cloud call is made.
-            let provider = SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()));
-            let machine = MachineOptions::new(Arc::new(provider), namespace);
+            let provider = machine_provider(&clients, &key).await;
+            let machine = MachineOptions::new(provider, namespace);
             let explained = explain_machine(clients, process, machine, &key).await?;
             Ok(Explained {
                 reported: Reported::of(&explained.why, explained.at, &explained.actions),
@@ -88,17 +89,46 @@ pub(super) async fn explain(
     }
 }
 
+/// Returns the provider of a Machine, as its class or its recorded id names it. Only its parsers and
+/// its validation are used; no cloud call is made.
+async fn machine_provider(clients: &Clients, key: &Key) -> Arc<dyn Provider> {
+    let named = match key {
+        Key::Machine(id) => provider_name(clients, id).await,
+        _ => None,
+    };
+    match named.as_deref().map(str::to_ascii_lowercase).as_deref() {
+        Some("docker") => Arc::new(docker().await),
+        Some("hcloud") => Arc::new(HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default())),
+        _ => Arc::new(SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()))),
+    }
+}
+
+/// Returns the name of a Machine's provider. If its class is missing or unreadable, the recorded id
+/// begins with that name.
+async fn provider_name(clients: &Clients, id: &ObjectKey) -> Option<String> {
+    let machines: Api<Machine> = Api::namespaced(clients.control.clone(), &id.namespace);
+    let machine = machines.get_opt(&id.name).await.ok()??;
+    let classes: Api<MachineClass> = Api::namespaced(clients.control.clone(), &id.namespace);
+    let class = classes.get_opt(machine.spec.class.name.as_deref().unwrap_or_default()).await;
+    let class = class.ok().flatten();
+    let of_id = || Some(machine.spec.provider_id.as_deref()?.split_once("://")?.0.to_owned());
+    class.and_then(|class| class.provider).filter(|name| !name.is_empty()).or_else(of_id)
+}
+
+/// Returns the engine of the environment. The one of the controller is not known here.
+async fn docker() -> DockerProvider {
+    let settings = machinist_driver_docker::DockerOptions::from_env(|name| std::env::var(name).ok());
+    let settings = settings.unwrap_or_default();
+    // Without an answer, the engine counts as another one.
+    let provider = DockerProvider::connect(settings.clone()).await;
+    provider.unwrap_or_else(|_| DockerProvider::new(settings))
+}
+
 /// Returns the provider of a kind, for its planner only. Nothing is changed, and no mail is sent.
 async fn serves(key: &capi::Key) -> Serves {
     match key {
         capi::Key::DockerCluster(_) | capi::Key::DockerMachine(_) => {
-            // The engine of the controller is not known here, so this one is compared with it.
-            let settings = machinist_driver_docker::DockerOptions::from_env(|name| std::env::var(name).ok());
-            let settings = settings.unwrap_or_default();
-            // Without an answer, the engine counts as another one.
-            let provider = DockerProvider::connect(settings.clone()).await;
-            let provider = provider.unwrap_or_else(|_| DockerProvider::new(settings));
-            Serves::Docker(DockerOptions::new(Arc::new(provider)))
+            Serves::Docker(DockerOptions::new(Arc::new(docker().await)))
         }
         capi::Key::MailgunCluster(_) | capi::Key::MailgunMachine(_) => Serves::Mailgun(MailOptions {
             mailer: Arc::new(NoMailer),

@@ -208,10 +208,13 @@ impl Identity {
     }
 }
 
-/// Returns whether the directory belongs to the cluster of that name.
+/// Returns whether the directory belongs to the cluster of that name. A directory that this user may
+/// not read may belong to it.
 pub(super) fn is_owner(folder: &Path, name: &str) -> bool {
-    let text = fs::read_to_string(folder.join(FILES[2])).unwrap_or_default();
-    serde_json::from_str::<Record>(&text).is_ok_and(|record| record.name == name)
+    match fs::read_to_string(folder.join(FILES[2])) {
+        Ok(text) => serde_json::from_str::<Record>(&text).is_ok_and(|record| record.name == name),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 /// Returns the shell command that deletes everything of a cluster.

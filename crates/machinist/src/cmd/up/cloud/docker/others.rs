@@ -65,11 +65,12 @@ impl Orphan {
             count => format!("{count} containers"),
         };
         let why = match &self.folder {
-            Some(folder) => format!("its directory {folder} no longer belongs to it"),
+            Some(folder) => format!("its directory {folder} does not belong to it on this computer"),
             None => "its control plane is lost".to_owned(),
         };
         format!(
-            "The engine has {containers} of the cluster {}, and {why}. `up` does not delete them. To delete them: {}",
+            "The engine has {containers} of the cluster {}, and {why}. `up` does not delete them. If the directory was \
+             not moved, and nobody runs the cluster from another computer, delete them: {}",
             self.name,
             cleanup(&self.name)
         )
