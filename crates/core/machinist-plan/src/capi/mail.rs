@@ -364,8 +364,8 @@ fn not_sent(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
         }
     }
     let mut decision = repeating(letter, intend(s, letter, intent.attempt));
-    // The status shows this message. It stays until another answer, so that an attempt does not write
-    // the status twice.
+    // The status shows this message. It stays until another answer, so that an attempt does not
+    // write the status twice.
     if let Some(Action::Intend { intent: next, .. }) = &mut decision.action {
         next.message.clone_from(&intent.message);
     }

@@ -89,8 +89,8 @@ pub(super) async fn explain(
     }
 }
 
-/// Returns the provider of a Machine, as its class or its recorded id names it. Only its parsers and
-/// its validation are used; no cloud call is made.
+/// Returns the provider of a Machine, as its class or its recorded id names it. Only its parsers
+/// and its validation are used; no cloud call is made.
 async fn machine_provider(clients: &Clients, key: &Key) -> Arc<dyn Provider> {
     let named = match key {
         Key::Machine(id) => provider_name(clients, id).await,

@@ -208,8 +208,8 @@ impl Identity {
     }
 }
 
-/// Returns whether the directory belongs to the cluster of that name. A directory that this user may
-/// not read may belong to it.
+/// Returns whether the directory belongs to the cluster of that name. A directory that this user
+/// may not read may belong to it.
 pub(super) fn is_owner(folder: &Path, name: &str) -> bool {
     match fs::read_to_string(folder.join(FILES[2])) {
         Ok(text) => serde_json::from_str::<Record>(&text).is_ok_and(|record| record.name == name),

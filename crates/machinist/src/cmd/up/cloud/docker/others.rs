@@ -70,7 +70,7 @@ impl Orphan {
         };
         format!(
             "The engine has {containers} of the cluster {}, and {why}. `up` does not delete them. If the directory was \
-             not moved, and nobody runs the cluster from another computer, delete them: {}",
+             not moved, and no user of another computer runs the cluster, delete them: {}",
             self.name,
             cleanup(&self.name)
         )
