@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, Promises, Sighting};
+use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, Power, Promises, Sighting};
 
 /// The result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
@@ -137,6 +137,8 @@ pub struct Answers {
     pub made_in: MadeIn,
     /// The current row of absences that an account has reported.
     pub absence: Option<Absence>,
+    /// Since when each `find` has shown the instance neither running nor stopped.
+    pub changing_since: Option<Timestamp>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<()>>,
     /// The last answer to `rekey`.
@@ -225,6 +227,11 @@ impl Answers {
     pub fn take_found(&mut self, found: Found) {
         let Answered { started, account, answer, .. } = &found.answered;
         let by_id = found.by.id.is_some();
+        if let Ok(sighting) = answer {
+            let is_changing =
+                matches!(sighting, Sighting::Present(instance) if instance.power == Power::Changing);
+            self.changing_since = is_changing.then(|| self.changing_since.unwrap_or(found.answered.ended));
+        }
         let is_shown = match answer {
             Err(_) => {
                 self.find = Some(found);

@@ -345,7 +345,7 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
         let reason = CapiReason::BalancerWithoutAddress;
         let message = reason.to_string();
         let plan = wait(reason, "the engine gives it an address");
-        return creating(s, plan, message);
+        return failing(s, plan, NOT_AVAILABLE, message);
     };
     let read = s.docker.spec.control_plane_endpoint.clone().unwrap_or_default();
     if !read.is_valid() {
@@ -469,7 +469,9 @@ fn creating(s: &Snapshot, plan: Plan<Action>, message: String) -> Plan<Action> {
 fn shows_trouble(s: &Snapshot) -> bool {
     let Some(status) = &s.docker.status else { return false };
     let is_pause = |it: &Condition| it.type_ == PAUSED && it.status == ConditionStatus::True;
-    !status.conditions.iter().any(is_pause)
+    // Each answer disproves that the engine is closed.
+    let is_closed = |it: &Condition| it.type_ == LOAD_BALANCER_AVAILABLE && it.reason == ENGINE_CLOSED;
+    !status.conditions.iter().any(|it| is_pause(it) || is_closed(it))
         && conditions::shown_trouble(status.deprecated.as_ref(), LOAD_BALANCER_AVAILABLE).is_some()
 }
 

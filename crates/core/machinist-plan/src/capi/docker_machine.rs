@@ -589,17 +589,10 @@ impl Work<'_> {
             "read docker logs {container} if it restarts, or continue it with docker unpause {container}"
         );
         let plan = self.look_soon(Why::new(CapiReason::ContainerStarting { missing }, Step::Fix(fix)));
-        let once = format!("Container {container} is restarting or paused");
-        let again = format!("Container {container} restarts again and again, or is paused");
-        match status::shown_since(s, &[&once, &again]).map(|since| plus(since, LASTING)) {
-            Some(due) if due <= s.now => {
-                with_status(s, plan, Container::Failed("NotProvisioned", again), Depth::Nothing)
-            }
-            due => {
-                let state = Container::Waiting("NotProvisioned", CREATING, once);
-                with_status(s, plan, state, Depth::Nothing).no_later_than(due.unwrap_or(plus(s.now, LASTING)))
-            }
-        }
+        let message = format!("Container {container} restarts again and again, or is paused");
+        let since = s.answers.changing_since.unwrap_or(s.now);
+        let state = Container::Failed("NotProvisioned", message);
+        with_lasting_status(s, plan, since, state, Depth::Nothing)
     }
 
     /// Looks at the container again after a moment.

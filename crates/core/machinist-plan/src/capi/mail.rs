@@ -218,7 +218,7 @@ pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         let why = Why::new(Reason::Calling(call), Step::Expect("the mail service answers")).since(since);
         let decision = Decision { action: None, why, ..sending() };
         return match call == LOOK_UP {
-            true => still_unsure(letter, decision),
+            true => still_unsure(s, letter, decision),
             false if 0 < s.failures => repeating(letter, decision),
             false => decision,
         };
@@ -233,7 +233,7 @@ pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         (Some(id), Some(Ok(intent))) => match intent.outcome {
             None => attempt(s, letter, id, &intent),
             Some(Outcome::Rejected) => rejected(s, letter, &intent),
-            Some(Outcome::NotSent) => not_sent(s, letter, &intent),
+            Some(Outcome::NotSent) => not_sent(s, letter, id, &intent),
             Some(Outcome::Unknown) => unknown(s, letter, id, &intent),
         },
     }
@@ -275,8 +275,14 @@ fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     if is_new || may_repeat(letter) {
         return intend(s, letter, 1);
     }
+    look_up_once(s, letter, message_id(s, letter), 1)
+}
+
+/// Looks a mail up once before it is sent, in case a restore of the store has lost that it was
+/// sent.
+fn look_up_once(s: &Snapshot, letter: &Letter<'_>, id: String, attempt: u32) -> Decision {
     let why = Why::new(Reason::Calling(LOOK_UP), Step::Expect("the mail is sent if it was not sent before"));
-    let look_up = Decision { action: Some(Action::LookUp(message_id(s, letter))), why, ..sending() };
+    let look_up = Decision { action: Some(Action::LookUp(id)), why, ..sending() };
     match s.looked.as_ref().map(|looked| (&looked.answer, looked.ended)) {
         None => look_up,
         // While the service cannot be reached, the mail cannot be sent either.
@@ -289,7 +295,7 @@ fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         }
         // An object without an intent is rarely a restored one, and a key that may only send
         // cannot look mails up.
-        Some(_) => intend(s, letter, 1),
+        Some(_) => intend(s, letter, attempt),
     }
 }
 
@@ -353,9 +359,19 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
     }
 }
 
-/// The last call had no effect. It is repeated after a wait, or at once by a process that has not
-/// made it.
-fn not_sent(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
+/// The last call had no effect. It is repeated after a wait. A process that has not made the call
+/// looks the mail up first: a restore of the store may have lost a later attempt. Another mail
+/// service shows nothing of this one.
+fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+    let was_accepted = s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok());
+    if was_accepted || s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true)) {
+        let why = writing("recording that the mail was accepted before the object was restored");
+        return Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() };
+    }
+    let is_same_service = intent.service.as_ref() == Some(&s.service);
+    if s.sent.is_none() && is_same_service && !may_repeat(letter) {
+        return look_up_once(s, letter, id.to_owned(), intent.attempt);
+    }
     let failure = s.sent.as_ref().and_then(|sent| Some((sent.answer.as_ref().err()?, sent.ended)));
     if let Some((error, ended)) = failure {
         let retry_at = retry_of_send(s, error, ended);
@@ -577,10 +593,11 @@ fn unsure_because(message: String) -> Report {
 }
 
 /// A look-up is in flight. The status keeps the doubt until its answer.
-fn still_unsure(letter: &Letter<'_>, decision: Decision) -> Decision {
+fn still_unsure(s: &Snapshot, letter: &Letter<'_>, decision: Decision) -> Decision {
     let mut conditions = letter.request.status.iter().flat_map(|status| &status.conditions);
     match conditions.find(|shown| shown.type_ == REQUEST_SENT && shown.reason == UNSURE) {
         Some(shown) => Decision { report: unsure_because(shown.message.clone()), state: UNSURE, ..decision },
+        None if 0 < s.failures => repeating(letter, decision),
         None => decision,
     }
 }

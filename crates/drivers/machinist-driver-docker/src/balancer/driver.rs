@@ -90,6 +90,11 @@ impl Account {
             "running" => container,
             _ => self.start_balancer(container, spec, &mut settings, &mut notes).await?,
         };
+        if container.state.status == "restarting" {
+            let text =
+                format!("load balancer {} ends again after each start; docker logs shows why", spec.name);
+            return Err(Error::new(ErrorKind::Unavailable, text));
+        }
         if container.state.status != "running" {
             let status = container.state.status;
             return Ok(Progress::Working(format!("starting the load balancer, which is {status}")));
@@ -173,10 +178,16 @@ impl Account {
         if let Some(found) = self.by_balancer_key(&which.key).await? {
             return Ok(Some(found));
         }
-        let Some(name) = which.id.as_ref().filter(|_| which.native_id.is_none()) else { return Ok(None) };
+        let Some(name) = &which.id else { return Ok(None) };
         let named: Option<Container> = self.engine.find(request::inspect(name)).await?;
-        Ok(named
-            .filter(|it| it.name.trim_start_matches('/') == name && label::is_balancer(&it.config.labels)))
+        // Without a recorded id, the caller learns whose container it is. With one, a container
+        // with the key of another object is not the recorded one; without a key, the id may be
+        // wrong.
+        let may_be_it =
+            |it: &Container| which.native_id.is_none() || label::get(&it.config.labels, OWNER).is_none();
+        Ok(named.filter(|it| {
+            it.name.trim_start_matches('/') == name && label::is_balancer(&it.config.labels) && may_be_it(it)
+        }))
     }
 
     async fn by_balancer_key(&self, key: &BalancerKey) -> Result<Option<Container>, Error> {
@@ -264,7 +275,10 @@ impl Account {
                 self.start_container(&again.id).await?;
                 again.id
             }
-            Err(failure) => return Err(self.cannot_start(failure, spec, settings).await),
+            Err(failure) => {
+                let address = settings.ip.or_else(|| requested_address(&container));
+                return Err(self.cannot_start(failure, spec, &settings.network, address).await);
+            }
             Ok(()) => container.id,
         };
         self.inspect(&id).await
@@ -272,10 +286,16 @@ impl Account {
 
     /// The reason why a load balancer cannot start. If another container has its address, the error
     /// names that container.
-    async fn cannot_start(&self, failure: Failure, spec: &BalancerSpec, settings: &Settings) -> Error {
+    async fn cannot_start(
+        &self,
+        failure: Failure,
+        spec: &BalancerSpec,
+        network: &str,
+        address: Option<IpAddr>,
+    ) -> Error {
         let is_taken = failure.error.message.contains("ddress already in use");
-        let Some(address) = settings.ip.filter(|_| is_taken) else { return failure.into() };
-        match network::holder(&self.engine, &settings.network, address).await {
+        let Some(address) = address.filter(|_| is_taken) else { return failure.into() };
+        match network::holder(&self.engine, network, address).await {
             Ok(Some(holder)) => {
                 let text = format!(
                     "load balancer {} cannot start: container {holder} has its address {address}. Stop that \

@@ -15,7 +15,7 @@ use machinist_api::capi::constants;
 use machinist_core::instance::{Departure, Next, Shared};
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Evidence, Known, Process, Step, plus};
-use machinist_instance::{Foreign, InstanceRef, Sighting};
+use machinist_instance::{Error, Foreign, InstanceRef, Sighting};
 
 use super::status::{Container, Depth, recorded_deletion_error, with_status};
 use super::{Action, Snapshot, USE_THE_ENGINE, container_name, failed, unusable_id};
@@ -61,22 +61,23 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
 }
 
-/// Returns the error of the last call since the deletion began. Before the first answer, the
-/// recorded error stays. So the status changes only with an answer.
+/// Returns the error of the deletion. It stays until a call to delete succeeds: the look that
+/// follows a refused call says only that the container is still there. Before the first answer,
+/// the recorded error stays.
 fn last_error(s: &Snapshot, since: Timestamp) -> String {
-    let found = s.answers.find.as_ref().map(|found| {
-        // One failed look is no failed deletion.
-        let error = found.answered.answer.as_ref().err().filter(|_| 1 < s.answers.failures);
-        (found.answered.ended, error)
-    });
-    let deleted = s.answers.delete.as_ref().map(|it| (it.ended, it.answer.as_ref().err()));
-    let answers = [found, deleted].into_iter().flatten().filter(|(ended, _)| since < *ended);
-    match answers.max_by_key(|(ended, _)| *ended) {
-        None => recorded_deletion_error(s).unwrap_or_default(),
-        Some((_, error)) => {
-            let error = error.filter(|error| !error.is_in_progress());
-            error.map(|error| error.message.clone()).unwrap_or_default()
-        }
+    let message = |error: &Error| match error.is_in_progress() {
+        true => String::new(),
+        false => error.message.clone(),
+    };
+    let deleted = s.answers.delete.as_ref().filter(|answered| since < answered.ended);
+    let found = s.answers.find.as_ref().map(|found| &found.answered);
+    let found = found.filter(|answered| since < answered.ended && 1 < s.answers.failures);
+    // One failed look is no failed deletion.
+    let look_error = found.and_then(|answered| answered.answer.as_ref().err());
+    match deleted.map(|answered| &answered.answer) {
+        Some(Err(error)) => message(error),
+        Some(Ok(())) => look_error.map(message).unwrap_or_default(),
+        None => look_error.map(message).or_else(|| recorded_deletion_error(s)).unwrap_or_default(),
     }
 }
 
@@ -182,10 +183,12 @@ fn remove_container(
 /// Leaves the decision to a user if nothing is recorded and another provider created a container of
 /// this name. Such a container has no key, so only a user knows whose it is.
 fn unrecorded(s: &Snapshot, which: &InstanceRef) -> Option<Plan<Action>> {
-    if which.id.is_some() || which.native_id.is_some() || s.answers.in_flight.is_some() {
+    if which.id.is_some() || s.answers.in_flight.is_some() {
         return None;
     }
-    let found = &s.answers.find.as_ref()?.answered;
+    // A recorded id may be incomplete. Then the container of that name may be the recorded one.
+    let found = s.answers.find.as_ref().filter(|found| found.by.native_id == which.native_id)?;
+    let found = &found.answered;
     let Ok(Sighting::Foreign(Foreign { id, key: None, .. })) = &found.answer else { return None };
     let look_at = plus(found.ended, LOOK_AT_UNRECORDED_EVERY);
     if look_at <= s.now {
@@ -193,7 +196,7 @@ fn unrecorded(s: &Snapshot, which: &InstanceRef) -> Option<Plan<Action>> {
         return Some(Plan::act(Action::Find(which.clone()), why));
     }
     let fix = format!(
-        "if the container is of this machine, set annotation {}={}/{}/ID with the id of the container, which is then \
+        "if the container is of this machine, set annotation {}={}/{}/ID with its complete id (64 digits), and it is \
          deleted; if not, set annotation {}=true",
         constants::CONTAINER_ID_ANNOTATION,
         s.machine.object.namespace,
@@ -224,7 +227,7 @@ fn answers(s: &Snapshot) -> Answers {
     answers.find = answers.find.filter(|found| found.by.native_id == s.native_id());
     if s.native_id().is_some()
         && let Some(found) = &mut answers.find
-        && matches!(found.answered.answer, Ok(Sighting::Foreign(_)))
+        && matches!(found.answered.answer, Ok(Sighting::Foreign(Foreign { key: Some(_), .. })))
     {
         found.answered.answer = Ok(Sighting::Absent);
     }

@@ -1,12 +1,12 @@
 //! The status of a DockerMachine: conditions, addresses, and whether it is provisioned.
 
 use jiff::Timestamp;
+use machinist_api::ConditionStatus;
 use machinist_api::capi::constants::conditions::{
     BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED, ENGINE_CLOSED,
     NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
 };
 use machinist_api::capi::{Condition, DockerMachineStatus, Initialization, MachineAddress};
-use machinist_api::{ConditionStatus, WireTime};
 use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
@@ -207,14 +207,6 @@ pub(super) fn recorded_deletion_error(s: &Snapshot) -> Option<String> {
     let shown = s.machine.status.as_ref()?.deprecated.as_ref();
     let shown = conditions::shown_trouble(shown, CONTAINER_PROVISIONED)?;
     shown.message.clone().filter(|_| shown.reason.as_deref() == Some(DELETION_FAILED))
-}
-
-/// Returns since when the recorded status has shown that the container does not run, if it shows
-/// one of these messages.
-pub(super) fn shown_since(s: &Snapshot, messages: &[&str]) -> Option<Timestamp> {
-    let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
-    let is_it = |it: &&Condition| it.type_ == CONTAINER_PROVISIONED && messages.contains(&&*it.message);
-    conditions.find(is_it)?.last_transition_time.as_ref().map(WireTime::at)
 }
 
 /// Whether the recorded status says that the object is paused.

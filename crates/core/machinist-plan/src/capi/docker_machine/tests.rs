@@ -662,6 +662,12 @@ fn an_error_before_the_deletion_is_no_failed_deletion() {
         s.answers.failures = 1;
     };
     assert_eq!(case.problems(), ["DeletionFailed"]);
+    case.snapshot = |s| {
+        s.answers.delete = Some(answered(98, Err(Error::new(ErrorKind::Denied, "not ours"))));
+        let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(instance()))) });
+    };
+    assert_eq!(case.problems(), [""; 0], "the look after a refused deletion is no news");
     case.snapshot = |_| {};
     assert_eq!(case.problems(), [""; 0]);
     let status = case.machine["status"].to_string();
@@ -671,18 +677,27 @@ fn an_error_before_the_deletion_is_no_failed_deletion() {
 #[test]
 fn one_restart_of_a_container_is_no_failure() {
     let mut case = recorded();
-    fn restarting(s: &mut Snapshot, now: i64) {
-        s.now = at(now);
-        let by = InstanceRef { native_id: s.native_id(), ..InstanceRef::default() };
-        let shown = Instance { power: Power::Changing, ..instance() };
-        s.answers.take_found(Found { by, answered: answered(now - 1, Ok(Sighting::Present(shown))) });
+    // The machine has waited for a long time before.
+    case.machine["status"] = json!({"conditions": [{
+        "type": "ContainerProvisioned", "status": "False", "reason": "WaitingForBootstrapData", "message": "",
+        "lastTransitionTime": "2027-01-15T08:00:00Z",
+    }]});
+    fn restarting(s: &mut Snapshot, looks: &[i64]) {
+        for look in looks {
+            let by = InstanceRef { native_id: s.native_id(), ..InstanceRef::default() };
+            let shown = Instance { power: Power::Changing, ..instance() };
+            s.answers.take_found(Found { by, answered: answered(*look, Ok(Sighting::Present(shown))) });
+            s.now = at(look + 1);
+        }
     }
-    case.snapshot = |s| restarting(s, 100);
+    case.snapshot = |s| restarting(s, &[99]);
     assert_eq!(case.problems(), [""; 0], "it may run a moment later");
-    case.snapshot = |s| restarting(s, 105);
+    case.snapshot = |s| restarting(s, &[99, 104]);
     assert_eq!(case.problems(), [""; 0]);
-    case.snapshot = |s| restarting(s, 111);
+    case.snapshot = |s| restarting(s, &[99, 104, 110]);
     assert_eq!(case.problems(), ["ContainerProvisioningFailed"]);
+    case.snapshot = |s| restarting(s, &[99, 104, 110, 112]);
+    assert_eq!(case.problems(), [""; 0], "the problem lasts");
 }
 
 #[test]

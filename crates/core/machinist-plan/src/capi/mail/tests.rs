@@ -135,6 +135,16 @@ fn a_mail_that_was_certainly_not_sent_is_no_doubt() {
     s.sent = answered(499, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
     let own = intent_without_effect("me", "service-b");
     assert_eq!(told(&s, &own), (String::new(), "Unavailable"), "it waits");
+
+    // A restore of the store may have lost a later attempt.
+    s.sent = answered(499, Ok(()));
+    assert_eq!(told(&s, &own).0, "record: sent", "this process knows the later attempt");
+    s.sent = None;
+    assert_eq!(told(&s, &own).0, "look id@x up", "another process does not");
+    s.looked = answered(499, Ok(true));
+    assert_eq!(told(&s, &own).0, "record: sent");
+    s.looked = answered(499, Ok(false));
+    assert_eq!(told(&s, &own).0, "intend attempt 1");
 }
 
 #[test]
