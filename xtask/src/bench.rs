@@ -107,7 +107,7 @@ enum Api {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Output {
+pub(crate) enum Output {
     Text,
     Json,
 }

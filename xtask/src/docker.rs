@@ -44,6 +44,10 @@ const REVISION: u32 = 2;
 /// Folder of links in the unpacked packages.
 const LINKS: &str = "links";
 
+/// Runs the daemon, and starts it again when it has ended, as systemd does. The pause is that of a
+/// service that has crashed.
+const SUPERVISOR: &str = r#"while :; do "$@"; echo "dockerd ended with code $?"; sleep 1; done"#;
+
 /// The daemon is up in less than a second on an idle computer.
 const READY_WITHIN: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -93,7 +97,17 @@ impl Tools {
 
     /// Returns a command that finds the other programs and the libraries of the packages.
     pub(crate) fn command(&self, file: &str) -> Result<Command> {
-        let mut command = Command::new(self.path(file));
+        self.with_libraries(Command::new(self.path(file)))
+    }
+
+    /// The same for a program that is started again when it has ended.
+    fn supervised(&self, file: &str) -> Result<Command> {
+        let mut command = Command::new("sh");
+        command.args(["-c", SUPERVISOR, "supervisor"]).arg(self.path(file));
+        self.with_libraries(command)
+    }
+
+    fn with_libraries(&self, mut command: Command) -> Result<Command> {
         command.env("PATH", self.search_path()?);
         let libraries = self.packages.libraries()?;
         let extensions: Vec<PathBuf> =
@@ -118,6 +132,7 @@ fn debian_version() -> Result<String> {
 /// A running daemon; it ends with the [`Processes`] that it was started with.
 pub(crate) struct Daemon {
     socket: PathBuf,
+    pid_file: PathBuf,
     client: Tools,
 }
 
@@ -133,12 +148,13 @@ impl Daemon {
         let socket = folder.join("docker.sock");
         let configuration = folder.join("daemon.json");
         fs::write(&configuration, "{}\n")?;
-        let mut command = tools.command("usr/sbin/dockerd")?;
+        let mut command = tools.supervised("usr/sbin/dockerd")?;
+        let pid_file = folder.join("pid");
         command
             .arg(flag("config-file", &configuration))
             .arg(flag("data-root", &folder.join("data")))
             .arg(flag("exec-root", &folder.join("exec")))
-            .arg(flag("pidfile", &folder.join("pid")))
+            .arg(flag("pidfile", &pid_file))
             .arg(format!("--host=unix://{}", socket.display()))
             // The nodes use a network of their own.
             .arg("--bridge=none")
@@ -146,9 +162,9 @@ impl Daemon {
             .arg(format!("--cgroup-parent=/{group}"));
         let log = folder.join("dockerd.log");
         processes.spawn("dockerd", command, log)?;
-        let daemon = Self { socket, client: tools.clone() };
+        let daemon = Self { socket, pid_file, client: tools.clone() };
         let started = Instant::now();
-        while output_of(daemon.docker()?.arg("version")).is_err() {
+        while !daemon.answers()? {
             if let Some(ended) = processes.ended()? {
                 bail!("{} ended ({}) before it was ready:\n{}", ended.name, ended.status, ended.log_tail);
             }
@@ -160,6 +176,29 @@ impl Daemon {
             pause(LOOK_EVERY);
         }
         Ok(daemon)
+    }
+
+    /// Returns the file with the process id of the daemon. It changes when the daemon starts again.
+    pub(crate) fn pid_file(&self) -> &Path {
+        &self.pid_file
+    }
+
+    fn answers(&self) -> Result<bool> {
+        Ok(output_of(self.docker()?.arg("version")).is_ok())
+    }
+
+    /// Ends the daemon with this signal, and waits until its successor answers.
+    pub(crate) fn restart(&self, signal: &str) -> Result<()> {
+        let read = || fs::read_to_string(&self.pid_file).map(|text| text.trim().to_owned());
+        let before = read().context("cannot read the process id of dockerd")?;
+        output_of(Command::new("kill").args(["-s", signal, &before]))?;
+        let started = Instant::now();
+        // The file may be absent for a moment.
+        while read().ok().is_none_or(|pid| pid.is_empty() || pid == before) || !self.answers()? {
+            ensure!(started.elapsed() < READY_WITHIN, "dockerd did not return within {READY_WITHIN:?}");
+            pause(LOOK_EVERY);
+        }
+        Ok(())
     }
 
     /// Returns the value for `DOCKER_HOST`.

@@ -7,6 +7,7 @@
 //! | `conformance` | compares the embedded API server with a real one, or with its recorded answers |
 //! | `node-image` | builds the images of the lanes with Docker, and prints their paths |
 //! | `real` | runs the test lanes that need real clusters |
+//! | `sim` | plays seeds of the simulator |
 //! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
 //! | `kill` | scales on real clusters while it kills the controllers |
 //! | `book` | checks the links of the book in `docs`, and builds it |
@@ -37,6 +38,7 @@ mod go_modules;
 mod go_programs;
 mod node_image;
 mod real;
+mod sim;
 mod tidy;
 mod types;
 mod workspace;
@@ -74,6 +76,8 @@ enum Task {
     /// Run the inner part of the lane `docker`, which `real` starts
     #[command(hide = true)]
     EngineInside(real::engine::InsideArgs),
+    /// Play seeds of the simulator: each is one run with its own scenario, workload and faults
+    Sim(sim::Args),
     /// Measure the controllers, or the embedded API server, in a build with the profile
     /// `dist`
     Bench(bench::BenchArgs),
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         Task::Real(args) => real::run(&args),
         Task::CapiInside(args) => real::capi::inside(&args),
         Task::EngineInside(args) => real::engine::inside(&args),
+        Task::Sim(args) => sim::run(&args),
         Task::Bench(args) => bench::bench(&args),
         Task::Kill(args) => bench::kill(&args),
         Task::Book => book::run(),

@@ -78,11 +78,17 @@ enum Form {
     TestTarget {
         package: &'static str,
         target: &'static str,
+        /// Arguments before those of the user.
+        arguments: &'static [&'static str],
     },
     /// A test target that needs a Docker engine, and no cluster.
     EngineTarget {
         package: &'static str,
         target: &'static str,
+        /// Number of restarts of the engine of each kind that a test plays.
+        restarts: u32,
+        /// Arguments before those of the user.
+        arguments: &'static [&'static str],
     },
     /// A check that needs no cluster.
     Alone(fn() -> Result<Ending>),
@@ -112,7 +118,7 @@ const LANES: &[Lane] = &[
         controller_managers: ControllerManagers::None,
         node_grace: SHORT_GRACE,
         needs: None,
-        form: Form::TestTarget { package: "machinist-conformance", target: "real" },
+        form: Form::TestTarget { package: "machinist-conformance", target: "real", arguments: &[] },
     },
     Lane {
         name: "kubectl",
@@ -142,7 +148,7 @@ const LANES: &[Lane] = &[
         controller_managers: ControllerManagers::Target,
         node_grace: SHORT_GRACE,
         needs: None,
-        form: Form::TestTarget { package: "machinist-kcm", target: "real" },
+        form: Form::TestTarget { package: "machinist-kcm", target: "real", arguments: &[] },
     },
     Lane {
         name: "scenarios",
@@ -152,7 +158,7 @@ const LANES: &[Lane] = &[
         controller_managers: ControllerManagers::All,
         node_grace: SHORT_GRACE,
         needs: None,
-        form: Form::TestTarget { package: "machinist-sim", target: "real" },
+        form: Form::TestTarget { package: "machinist-sim", target: "real", arguments: &[] },
     },
     Lane {
         name: "ccm",
@@ -162,8 +168,21 @@ const LANES: &[Lane] = &[
         controller_managers: ControllerManagers::All,
         node_grace: LONG_GRACE,
         needs: None,
-        form: Form::TestTarget { package: "machinist", target: "real" },
+        form: Form::TestTarget { package: "machinist", target: "real", arguments: &[] },
     },
+    outage(
+        "outage-cut-off",
+        When::EachChange,
+        "a drain and joins while the API server of the Nodes is away",
+        &["cut-off"],
+    ),
+    outage("outage", When::All, "the same, and deletions and restarts of the controllers", &[]),
+    outage(
+        "outage-long",
+        When::All,
+        "the same for ten minutes each: refused, hanging and suspended",
+        &["long"],
+    ),
     Lane {
         name: "clusterctl",
         about: "clusterctl installs the Docker provider, and generates every template",
@@ -178,19 +197,31 @@ const LANES: &[Lane] = &[
         "docker",
         When::All,
         "the Docker driver with a real engine, real nodes and a real HAProxy",
-        Form::EngineTarget { package: "machinist-driver-docker", target: "it" },
+        engine_target("machinist-driver-docker", "it", 1, &[]),
     ),
     alone(
         "up-docker",
         When::All,
         "machinist up --cloud docker makes, continues and deletes clusters of containers",
-        Form::EngineTarget { package: "machinist", target: "up_docker" },
+        engine_target("machinist", "up_docker", 1, &[]),
+    ),
+    alone(
+        "up-docker-restarts",
+        When::All,
+        "the engine of machinist up --cloud docker restarts five times in each way",
+        engine_target("machinist", "up_docker", FIVE_TIMES, &["restarts_of_the_engine"]),
     ),
     alone(
         "capi",
         When::EachChange,
         "the Docker provider under the controllers of Cluster API, on real nodes",
-        Form::Alone(capi::check),
+        Form::Alone(|| capi::check(capi::Plan::WholeLife)),
+    ),
+    alone(
+        "capi-restarts",
+        When::All,
+        "the engine under the controllers of Cluster API restarts five times in each way",
+        Form::Alone(|| capi::check(capi::Plan::Restarts)),
     ),
     alone(
         "hcloud-python",
@@ -212,6 +243,19 @@ const LANES: &[Lane] = &[
     ),
 ];
 
+/// Number of restarts of each kind in the lanes that play them often.
+const FIVE_TIMES: u32 = 5;
+
+/// Tests with an engine of their own.
+const fn engine_target(
+    package: &'static str,
+    target: &'static str,
+    restarts: u32,
+    arguments: &'static [&'static str],
+) -> Form {
+    Form::EngineTarget { package, target, restarts, arguments }
+}
+
 /// A lane that needs no cluster.
 const fn alone(name: &'static str, when: When, about: &'static str, form: Form) -> Lane {
     Lane {
@@ -223,6 +267,25 @@ const fn alone(name: &'static str, when: When, about: &'static str, form: Form) 
         node_grace: SHORT_GRACE,
         needs: None,
         form,
+    }
+}
+
+/// A lane with the controllers as processes on two clusters.
+const fn outage(
+    name: &'static str,
+    when: When,
+    about: &'static str,
+    arguments: &'static [&'static str],
+) -> Lane {
+    Lane {
+        name,
+        about,
+        when,
+        roles: Roles::OneClusterEach,
+        controller_managers: ControllerManagers::All,
+        node_grace: LONG_GRACE,
+        needs: None,
+        form: Form::TestTarget { package: "machinist", target: "outage", arguments },
     }
 }
 
@@ -292,7 +355,11 @@ fn run_alone(lane: &Lane, test_arguments: &[String]) -> Verdict {
     let started = Instant::now();
     let ending = match lane.form {
         Form::Alone(check) => check(),
-        Form::EngineTarget { package, target } => engine::check(package, target, test_arguments),
+        Form::EngineTarget { package, target, restarts, arguments } => {
+            let arguments = arguments.iter().map(|it| (*it).to_owned());
+            let arguments: Vec<String> = arguments.chain(test_arguments.iter().cloned()).collect();
+            engine::check(package, target, restarts, &arguments)
+        }
         Form::Check(_) | Form::TestTarget { .. } => return Verdict::Failed("needs clusters".to_owned()),
     };
     match ending {
@@ -304,7 +371,8 @@ fn run_alone(lane: &Lane, test_arguments: &[String]) -> Verdict {
 
 /// Returns why a lane cannot exist. A lane with a renamed target must fail, not be skipped.
 fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
-    let (Form::TestTarget { package, target } | Form::EngineTarget { package, target }) = lane.form else {
+    let (Form::TestTarget { package, target, .. } | Form::EngineTarget { package, target, .. }) = lane.form
+    else {
         return None;
     };
     let Some(found) = packages.iter().find(|candidate| candidate.name == package) else {
@@ -324,9 +392,12 @@ fn run_one(lane: &Lane, packages: &[Package], assets: &Assets, test_arguments: &
     }
     let compiled = match lane.form {
         Form::Check(_) | Form::Alone(_) | Form::EngineTarget { .. } => None,
-        Form::TestTarget { package, target } => {
+        Form::TestTarget { package, target, arguments } => {
             let package = packages.iter().find(|candidate| candidate.name == package);
-            Some(workspace::test_target(package.context("package not found in the workspace")?, target)?)
+            let package = package.context("package not found in the workspace")?;
+            let mut command = workspace::test_target(package, target)?;
+            command.args(arguments);
+            Some(command)
         }
     };
     let mut control_plane = ControlPlane::start(
@@ -417,7 +488,7 @@ mod tests {
             controller_managers: ControllerManagers::None,
             node_grace: SHORT_GRACE,
             needs: None,
-            form: Form::TestTarget { package: "xtask", target: "real" },
+            form: Form::TestTarget { package: "xtask", target: "real", arguments: &[] },
         };
         let packages = workspace::packages().expect("cargo describes this workspace");
         assert_eq!(what_is_missing(&lane, &packages).as_deref(), Some("xtask has no test target \"real\""));

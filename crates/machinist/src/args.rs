@@ -73,6 +73,13 @@ pub(crate) enum Command {
     /// use. It also asks the running controllers, which know more, such as the last answer of the
     /// cloud. The output names the source of the answer.
     Why(WhyArgs),
+    /// Create the machine objects of a dump again, after a loss of the cluster's state
+    ///
+    /// `kubectl apply` of a dump would lose the machines: the objects name owners by UIDs that no
+    /// longer exist, so the garbage collector deletes them. This command creates the owners first
+    /// and gives their children the new UIDs. Stop both controllers before, and start them
+    /// afterwards: they find the instances by the ids in the dump.
+    Restore(RestoreArgs),
     /// Run the controllers of MachineDeployments and MachineSets
     ///
     /// The manager creates and deletes Machine objects to match the replicas of deployments and
@@ -285,6 +292,32 @@ pub(crate) struct ApiServerArgs {
     /// Output format: text, or one JSON object per line
     #[arg(long, short, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     pub output: Format,
+
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// Flags of `machinist restore`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Dump: kubectl get secrets,machineclasses,machinedeployments,machinesets,machines -n NAMESPACE -o yaml\n\n\
+    Example:\n  machinist restore -f dump.yaml --dry-run\n\n\
+    Exit codes: 0 success; 1 an object was rejected or could not be created; 2 invalid command line."
+)]
+pub(crate) struct RestoreArgs {
+    /// File with Secrets, MachineClasses, MachineDeployments, MachineSets and Machines; can be
+    /// repeated
+    #[arg(long, short, value_name = "FILE", required = true)]
+    pub filename: Vec<PathBuf>,
+
+    /// Kubeconfig of the cluster with the machine objects [default: $KUBECONFIG, then
+    /// ~/.kube/config]
+    #[arg(long, visible_alias = "control-kubeconfig", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// Check the dump and print what would be created, without writing
+    #[arg(long)]
+    pub dry_run: bool,
 
     #[command(flatten)]
     pub log: LogArgs,

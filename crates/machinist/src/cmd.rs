@@ -7,6 +7,7 @@ pub(crate) mod completion;
 pub(crate) mod crds;
 pub(crate) mod machine_controller;
 pub(crate) mod machine_controller_manager;
+pub(crate) mod restore;
 pub(crate) mod sim_cloud;
 pub(crate) mod stand_in;
 pub(crate) mod up;

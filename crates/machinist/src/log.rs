@@ -33,6 +33,9 @@ const OURS: [&str; 10] = [
     "machinist_plan",
 ];
 
+/// Modules whose warnings a command reports in its own words.
+const TOLD_BY_COMMANDS: [&str; 2] = ["watch_log", "silent_servers"];
+
 /// Starts logging to stderr, above the live table. A second call has no effect.
 pub(crate) fn start(args: &LogArgs, voice: Voice, output: &Output) {
     let output = output.clone();
@@ -51,6 +54,10 @@ fn directives(args: &LogArgs, voice: Voice) -> String {
     // Errors of kube's client do not name the request. Its caller logs a better message.
     let mut directives = vec!["warn".to_owned(), "kube_client=off".to_owned()];
     directives.extend(ours);
+    if voice == Voice::Command {
+        // `up` reports an API server that does not answer itself, in one sentence with advice.
+        directives.extend(TOLD_BY_COMMANDS.map(|module| format!("machinist_runtime::{module}=off")));
+    }
     directives.extend(single);
     directives.join(",")
 }
@@ -75,6 +82,13 @@ mod tests {
         let all = directives(&LogArgs { v: 9, vmodule: Vec::new() }, Voice::Daemon);
         assert!(all.starts_with("warn,kube_client=off,machinist=trace,"));
         assert!(!all.contains("hyper"));
+    }
+
+    #[test]
+    fn a_command_reports_a_silent_api_server_itself() {
+        let all = |voice| directives(&LogArgs { v: 0, vmodule: Vec::new() }, voice);
+        assert!(all(Voice::Command).contains("machinist_runtime::watch_log=off"));
+        assert!(!all(Voice::Daemon).contains("watch_log"), "a controller has only its log");
     }
 
     #[test]

@@ -86,6 +86,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
             log::start(&args.log, Voice::Command, &output);
             block_on(cmd::why::run(&args, &output))
         }
+        Command::Restore(args) => {
+            log::start(&args.log, Voice::Command, &output);
+            block_on(cmd::restore::run(&args, &output))
+        }
         Command::CloudControllerManager(args) => {
             log::start(&args.log, Voice::Daemon, &output);
             block_on(cmd::cloud_controller_manager::run(&args))

@@ -20,6 +20,7 @@ mod election;
 pub(crate) mod hcloud;
 mod identity;
 mod ledger;
+mod namespace;
 mod permissions;
 mod request_metrics;
 mod secure;
@@ -129,6 +130,8 @@ impl Process<'_> {
             ready = self.prepare(&port, &sources, control_options, lease, at_most, metrics) => ready?,
         };
         let Ready { clients, options, mut election } = ready;
+        let mut watching =
+            std::pin::pin!(self.tell_of_namespace(clients.control.clone(), options.metrics.clone()));
         let mut running = start(found, clients, options, election.leadership.clone());
         let mut answering = std::pin::pin!(port.serve(running.inspector()));
         let ended = tokio::select! {
@@ -136,6 +139,7 @@ impl Process<'_> {
             ended = running.ended() => Err(anyhow::Error::new(ended)),
             reason = election.lost() => bail!("{}: {reason}", self.component),
             never = &mut answering => match never {},
+            never = &mut watching => match never {},
         };
         tracing::info!(component = self.component, "Stopping; no new work is started");
         election.begin_draining();
@@ -160,6 +164,14 @@ impl Process<'_> {
             election.abandon();
         }
         ended.map(|()| ExitCode::SUCCESS)
+    }
+
+    /// Reports the deletion of the namespace with the machine objects, if the process serves some.
+    async fn tell_of_namespace(&self, client: kube::Client, metrics: Metrics) -> Infallible {
+        match self.resources {
+            [] => std::future::pending().await,
+            [..] => namespace::tell_of_deletion(client, &self.clusters.namespace, metrics).await,
+        }
     }
 
     /// Returns how long after its start a call to the cloud may take effect; zero for a controller

@@ -111,6 +111,11 @@ impl Cluster {
         kubectl(&self.kubectl, &self.description.kubeconfig)
     }
 
+    /// Returns a kubectl command for another cluster.
+    pub(crate) fn kubectl_for(&self, kubeconfig: &Path) -> Command {
+        kubectl(&self.kubectl, kubeconfig)
+    }
+
     /// Returns a kubectl command that trusts this cluster and has no credentials.
     pub(crate) fn kubectl_as_nobody(&self) -> Command {
         let Description { server, ca_file, .. } = &self.description;

@@ -36,7 +36,7 @@ use super::hcloud_clients::Ending;
 pub(super) use clusterctl::check as check_clusterctl;
 
 /// Far longer than the lane takes on two cores, also while a compiler runs.
-const LANE_WITHIN: Duration = Duration::from_secs(30 * 60);
+const LANE_WITHIN: Duration = Duration::from_secs(60 * 60);
 
 /// Path of a program `machinist` to use, instead of compiling it.
 const PROGRAM_VARIABLE: &str = "MACHINIST_CAPI_PROGRAM";
@@ -56,10 +56,23 @@ pub(crate) struct InsideArgs {
     /// The program `machinist`
     #[arg(long)]
     program: PathBuf,
+
+    /// The part of the life of a Cluster
+    #[arg(long)]
+    plan: Plan,
+}
+
+/// The part of the life of a Cluster that a lane plays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Plan {
+    /// From its creation to its deletion, with one restart of the engine of each kind.
+    WholeLife,
+    /// Restarts of the engine, five of each kind.
+    Restarts,
 }
 
 /// Runs the lane.
-pub(super) fn check() -> Result<Ending> {
+pub(super) fn check(plan: Plan) -> Result<Ending> {
     if let Some(reason) = reason_it_cannot_run() {
         return Ok(Ending::Skipped(reason));
     }
@@ -77,7 +90,11 @@ pub(super) fn check() -> Result<Ending> {
         None => PathBuf::from(workspace::program()?.get_program()),
     };
 
-    let arguments = ["--program".as_ref(), program.as_os_str()];
+    let plan = match plan {
+        Plan::WholeLife => "whole-life",
+        Plan::Restarts => "restarts",
+    };
+    let arguments = ["--program".as_ref(), program.as_os_str(), "--plan".as_ref(), plan.as_ref()];
     let enclosed =
         Enclosed { prefix: PREFIX, command: "capi-inside", arguments: &arguments, within: LANE_WITHIN };
     enclosed.run(&tools)?;
@@ -152,10 +169,13 @@ impl Inner<'_> {
         let lane = |cluster| Lane { cluster, docker: self.docker, clusterctl: &clusterctl };
 
         self.start(&first, processes)?;
-        let outcome = lane(first.cluster).run().and_then(|()| {
-            self.start(&second, processes)?;
-            lane(first.cluster).move_to(&lane(second.cluster))
-        });
+        let outcome = match self.args.plan {
+            Plan::Restarts => lane(first.cluster).restart_often(),
+            Plan::WholeLife => lane(first.cluster).run().and_then(|()| {
+                self.start(&second, processes)?;
+                lane(first.cluster).move_to(&lane(second.cluster))
+            }),
+        };
         let ended = processes.ended()?;
         if outcome.is_err() {
             lane(first.cluster).print_state();

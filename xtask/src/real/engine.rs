@@ -21,6 +21,11 @@ use crate::workspace::{self, Package, output_of};
 
 /// Variables of the tests: the engine, and images that it has.
 const HOST_VARIABLE: &str = "MACHINIST_DOCKER_HOST";
+/// Variable with the file that has the process id of the engine. Without it, no test restarts the
+/// engine: it may be one that the tests did not start.
+const PID_FILE_VARIABLE: &str = "MACHINIST_DOCKER_PID_FILE";
+/// Variable with the number of restarts of each kind.
+const RESTARTS_VARIABLE: &str = "MACHINIST_DOCKER_RESTARTS";
 const NODE_IMAGE_VARIABLE: &str = "MACHINIST_DOCKER_NODE_IMAGE";
 const BALANCER_IMAGE_VARIABLE: &str = "MACHINIST_DOCKER_BALANCER_IMAGE";
 
@@ -28,7 +33,7 @@ const NODE_IMAGE: &str = "machinist.test/real-node:1";
 const BALANCER_IMAGE: &str = "machinist.test/real-haproxy:1";
 
 /// Far longer than the tests take on two cores, also while a compiler runs.
-const LANE_WITHIN: Duration = Duration::from_secs(15 * 60);
+const LANE_WITHIN: Duration = Duration::from_secs(30 * 60);
 
 /// Start of the names of folders and cgroups.
 const PREFIX: &str = "machinist-engine-";
@@ -47,13 +52,17 @@ pub(crate) struct InsideArgs {
     #[arg(long)]
     package: PathBuf,
 
+    /// Number of restarts of each kind that a test plays
+    #[arg(long)]
+    restarts: u32,
+
     /// Arguments for the test target
     #[arg(last = true)]
     test_arguments: Vec<String>,
 }
 
 /// Runs a test target with an engine.
-pub(super) fn check(package: &str, target: &str, test_arguments: &[String]) -> Result<Ending> {
+pub(super) fn check(package: &str, target: &str, restarts: u32, test_arguments: &[String]) -> Result<Ending> {
     if let Some(reason) = reason_it_cannot_run() {
         return Ok(Ending::Skipped(reason));
     }
@@ -72,7 +81,8 @@ pub(super) fn check(package: &str, target: &str, test_arguments: &[String]) -> R
 
     let mut arguments: Vec<&OsStr> =
         vec!["--program".as_ref(), tests.get_program(), "--package".as_ref(), folder.as_os_str()];
-    arguments.push("--".as_ref());
+    let restarts = restarts.to_string();
+    arguments.extend(["--restarts", &restarts, "--"].map(AsRef::<OsStr>::as_ref));
     arguments.extend(test_arguments.iter().map(AsRef::<OsStr>::as_ref));
     let enclosed =
         Enclosed { prefix: PREFIX, command: "engine-inside", arguments: &arguments, within: LANE_WITHIN };
@@ -117,7 +127,8 @@ fn tests(args: &InsideArgs, tools: &Tools, docker: &Daemon) -> Result<Command> {
     command.current_dir(&args.package).env("CARGO_MANIFEST_DIR", &args.package);
     // The tests run `docker`, and make images of `busybox`.
     command.env("PATH", tools.search_path()?);
-    command.env(HOST_VARIABLE, docker.host());
+    command.env(HOST_VARIABLE, docker.host()).env(PID_FILE_VARIABLE, docker.pid_file());
+    command.env(RESTARTS_VARIABLE, args.restarts.to_string());
     command.env(NODE_IMAGE_VARIABLE, NODE_IMAGE).env(BALANCER_IMAGE_VARIABLE, BALANCER_IMAGE);
     command.args(&args.test_arguments);
     Ok(command)

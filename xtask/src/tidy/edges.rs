@@ -69,6 +69,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "machinist-standin-hcloud",
             "machinist-kcm",
             "machinist-controllers",
+            "machinist-mailgun",
+            "machinist-standin-docker",
+            "machinist-standin-mailgun",
         ],
     ),
     // The product uses everything except the simulator, which has the faults and mutants.

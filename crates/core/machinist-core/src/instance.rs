@@ -41,7 +41,7 @@ use machinist_instance::{
 
 use crate::ownership::{List, Ownership, Standing, second_look_at};
 use crate::permit::{Evidence, Permit};
-use crate::snapshot::{Answered, Answers, Call, Found, Process, plus, retry_after, since};
+use crate::snapshot::{Answered, Answers, Call, Found, Process, READ_WITHIN, plus, retry_after, since};
 
 /// Lifetime of a permit: longer than a call takes to start, shorter than a lease.
 const PERMIT_VALID: Duration = Duration::from_secs(10);
@@ -68,6 +68,9 @@ pub struct Departure<'s> {
     pub key_holder: Option<&'s str>,
     /// When the machine was created.
     pub created: Timestamp,
+    /// Since when no process creates the instance, as the first process recorded that had to wait
+    /// for the calls of earlier ones.
+    pub no_creation_since: Option<Timestamp>,
     /// Evidence that the deletion loses no pod that must be evicted first, if known.
     pub evidence: Option<Evidence>,
     /// The driver's answers for this instance.
@@ -112,13 +115,13 @@ pub struct Listed {
 pub enum Next {
     /// The instance does not exist, and cannot appear later.
     Gone(Proof),
-    /// A call is in flight. Look again when it is answered, or when its bound has passed.
+    /// A call is in flight. Look again when it is answered.
     Wait {
         /// The call in flight.
         call: Call,
         /// When the call started.
         since: Timestamp,
-        /// When the bound of the call passes.
+        /// When to look again if no answer arrives.
         until: Timestamp,
     },
     /// Look up the instance.
@@ -213,12 +216,8 @@ pub enum Refused<'a> {
 impl Departure<'_> {
     /// Decides the next step.
     pub fn next(&self) -> Next {
-        if let Some((call, started)) = self.answers.in_flight {
-            return Next::Wait {
-                call,
-                since: started,
-                until: plus(started, self.process.promises.call_bound),
-            };
+        if let Some((call, since, until)) = self.answers.waiting(self.process, self.now) {
+            return Next::Wait { call, since, until };
         }
         if self.which.id.is_some() { self.seen() } else { self.never_seen() }
     }
@@ -403,13 +402,13 @@ impl Departure<'_> {
         {
             return Next::Record { instance: Box::new(instance.clone()), account: ensured.account.clone() };
         }
-        let nobody_asked = !self.answers.ever_ensured && self.process.saw_the_birth_of(self.created);
+        let may_exist = self.answers.may_have_created();
+        let nobody_asked = !may_exist && self.process.saw_the_birth_of(self.created);
         if nobody_asked {
             return Next::Gone(Proof::Sure);
         }
-        let last_possible_call =
-            self.answers.ensure.as_ref().map_or(self.process.acting_since(), |ensured| ensured.ended);
-        let last_possible_call = last_possible_call.max(self.process.acting_since());
+        let own = self.answers.ensure.as_ref().map_or(Timestamp::MIN, |ensured| ensured.ended);
+        let last_possible_call = own.max(self.earlier_calls_began_by());
         let counts_from = plus(last_possible_call, self.process.promises.absence_takes());
         let find = self.answers.find.as_ref().filter(|find| self.is_here(&find.answered));
         let Some(find) = find else {
@@ -431,6 +430,15 @@ impl Departure<'_> {
             Ok(_) => Next::NotProven { look_at: plus(counts_from, Duration::from_millis(1)) },
             Err(error) => self.find_failed(error, find.answered.ended),
         }
+    }
+
+    /// Returns when the last call of an earlier process began at the latest: before this process
+    /// began to act, and soon after the record on the object. So a process that restarts again and
+    /// again does not begin the wait again.
+    fn earlier_calls_began_by(&self) -> Timestamp {
+        let own = self.process.acting_since();
+        let recorded = self.no_creation_since.map(|since| plus(since, READ_WITHIN + self.process.skew));
+        recorded.map_or(own, |recorded| recorded.min(own))
     }
 
     /// Returns the proof that no instance with our key exists. Users must know about an instance
@@ -638,7 +646,7 @@ mod tests {
                 id,
                 key: Some(InstanceKey::new("uid")),
                 name: NodeName::new("m"),
-                native_id: None,
+                ..InstanceRef::default()
             };
             let mut process = process();
             process.promises.keys = self.keys;
@@ -648,6 +656,7 @@ mod tests {
                 cluster: "ours",
                 key_holder: self.key_holder,
                 created: at(self.created),
+                no_creation_since: None,
                 evidence: Some(Evidence::ForceDeletion),
                 answers: self.answers,
                 ownership: self.ownership,
@@ -669,11 +678,67 @@ mod tests {
         assert!(matches!(next(false, -60, 41, &late), Next::Gone(Proof::Sure)));
     }
 
+    /// A process that restarts every minute would otherwise never end the wait.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "the test checks its decision")]
+    fn the_lag_counts_from_the_record_of_an_earlier_process() {
+        let next = |recorded: i64, second: i64| {
+            let find = found(false, second, Ok(Sighting::Absent));
+            Departure {
+                which: InstanceRef { name: NodeName::new("m"), ..InstanceRef::default() },
+                owner: InstanceKey::new("uid"),
+                cluster: "ours",
+                key_holder: None,
+                created: at(-600),
+                no_creation_since: Some(at(recorded)),
+                evidence: Some(Evidence::ForceDeletion),
+                answers: &Answers { find, ..Answers::default() },
+                ownership: &Ownership {
+                    account: account("a"),
+                    recorded: account("a"),
+                    ..Ownership::default()
+                },
+                shared: &Shared::default(),
+                inputs: 1,
+                process: &process(),
+                now: at(second),
+            }
+            .next()
+        };
+        // 120 s until the last call begins, 40 s until lists show its effect.
+        assert!(matches!(next(-150, 5), Next::NotProven { .. }));
+        assert!(matches!(next(-150, 11), Next::Gone(Proof::Sure)));
+        assert!(matches!(next(-10, 39), Next::NotProven { .. }));
+        assert!(matches!(next(-10, 41), Next::Gone(Proof::Sure)), "this process was not restarted");
+    }
+
     #[test]
     fn an_instance_that_was_never_requested_is_absent_at_once() {
         assert!(matches!(next(false, 1, 2, &Answers::default()), Next::Gone(Proof::Sure)));
         let asked = Answers { ever_ensured: true, ..Answers::default() };
         assert!(matches!(next(false, 1, 2, &asked), Next::Find));
+    }
+
+    /// Lookups of such instances would use up the calls that creations need.
+    #[test]
+    fn an_instance_that_no_call_created_is_not_looked_up() {
+        let refused = |kind| {
+            let mut answers = Answers { ever_ensured: true, ..Answers::default() };
+            answers.take_ensure(answered(5, 6, Err(Error::new(kind, "no"))));
+            answers
+        };
+        let gone = |answers: &Answers| matches!(next(false, 1, 7, answers), Next::Gone(Proof::Sure));
+        assert!(gone(&refused(ErrorKind::Exhausted)));
+        assert!(gone(&refused(ErrorKind::Throttled { retry_after: None })));
+        assert!(!gone(&refused(ErrorKind::Ambiguous)), "it may have had an effect");
+        assert!(!gone(&refused(ErrorKind::Denied)), "an instance of another owner may have the name");
+        let mut earlier = refused(ErrorKind::Ambiguous);
+        earlier.take_ensure(answered(7, 8, Err(Error::new(ErrorKind::Exhausted, "no"))));
+        assert!(!gone(&earlier), "an earlier call may have had an effect");
+        let elsewhere = Answers { made_in: MadeIn::Several, ..refused(ErrorKind::Exhausted) };
+        assert!(!gone(&elsewhere));
+        let born_before = matches!(next(false, -60, 7, &refused(ErrorKind::Exhausted)), Next::Gone(_));
+        assert!(!born_before, "another process may have made a call");
     }
 
     #[test]
@@ -719,6 +784,7 @@ mod tests {
             cluster: "ours",
             key_holder: None,
             created: at(created),
+            no_creation_since: None,
             evidence: Some(Evidence::ForceDeletion),
             answers,
             ownership: &ownership,

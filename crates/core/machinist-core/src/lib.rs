@@ -4,6 +4,7 @@
 //! ```text
 //! plan, why          the result of a decision
 //! snapshot           known facts, driver answers, and the deciding process
+//! freshness, unseen  how recent facts are, and the time that deadlines leave out
 //! instance, ownership, permit   when an instance counts as deleted, and the permit to delete it
 //! ```
 //!
@@ -11,17 +12,21 @@
 //! logs. API types are deliberately absent. The rules of one contract, and the reasons that only
 //! its objects have, are in its planners.
 
+mod freshness;
 pub mod instance;
 pub mod ownership;
 mod permit;
 mod plan;
 mod snapshot;
+mod unseen;
 mod why;
 
+pub use freshness::{FreshRead, Freshness, Silence};
 pub use permit::{Evidence, Permit};
 pub use plan::{Plan, Wait};
 pub use snapshot::{
-    Absence, Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, MadeIn, Process,
-    SKEW_LIMIT, Version, is_past, just_before, just_past, plus, retry_after, since,
+    Absence, Answered, Answers, Attempts, Call, Found, Known, LONGEST_RETRY_AFTER, MadeIn, Process, Queued,
+    READ_WITHIN, SKEW_LIMIT, Version, is_past, just_before, just_past, plus, retry_after, since,
 };
+pub use unseen::{GAP_AFTER, GRACE_AFTER_UNKNOWN, Unseen};
 pub use why::{ContractReason, Deadline, Reason, Step, Why};

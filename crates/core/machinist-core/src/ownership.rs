@@ -25,7 +25,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_instance::AccountId;
+use machinist_instance::{AccountId, Instance, InstanceKey};
 
 use crate::snapshot::{Answers, MadeIn, Process, plus};
 
@@ -66,6 +66,28 @@ pub enum Others {
     Younger,
     /// At least one other object is as old as this one or older.
     AsOld,
+}
+
+impl Others {
+    /// Returns the age class after one more object, for an object of that creation time.
+    #[must_use]
+    pub fn and(self, other: Timestamp, created: Timestamp) -> Self {
+        match self {
+            Self::AsOld => Self::AsOld,
+            Self::None | Self::Younger if other <= created => Self::AsOld,
+            Self::None | Self::Younger => Self::Younger,
+        }
+    }
+}
+
+/// Whether an instance with the recorded id of an object shows the account of that object. A
+/// restored object has a new key, and its instance has the old key and the tag of our cluster.
+/// Other programs create instances without a key.
+pub fn shows_account(instance: &Instance, key: &InstanceKey, cluster: &str) -> bool {
+    match &instance.key {
+        None => true,
+        Some(of) => of == key || instance.cluster.as_deref() == Some(cluster),
+    }
 }
 
 /// State of the account's list, which all objects of the account share.

@@ -8,7 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, Power, Promises, Sighting};
+use machinist_instance::{
+    AccountId, Boot, Error, ErrorKind, Instance, InstanceRef, Power, Promises, Sighting,
+};
 
 /// The result of a lookup.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
@@ -55,6 +57,10 @@ impl Call {
     pub const REKEY: Self = Self::change("rekey");
     /// Lists the instances of the account.
     pub const LIST: Self = Self::look("list");
+    /// Observes an instance whose Node has not registered.
+    pub const BOOT: Self = Self::look("boot");
+    /// Looks one instance up during an outage of the cloud, only to notice its end.
+    pub const PROBE: Self = Self::look("probe");
 
     /// A call that changes something. In the queue of an account, such calls come before lookups.
     pub const fn change(name: &'static str) -> Self {
@@ -73,13 +79,15 @@ impl Call {
 
     /// The task of the cloud in this call, for a phrase such as "waiting for the cloud to create
     /// the instance".
-    pub(crate) fn task(self) -> &'static str {
+    pub fn task(self) -> &'static str {
         match self {
             Self::ENSURE => "create the instance",
             Self::FIND => "look up the instance",
             Self::DELETE => "delete the instance",
             Self::REKEY => "change the key of the instance",
             Self::LIST => "list the instances of the account",
+            Self::BOOT => "show how the instance boots",
+            Self::PROBE => "answer a test request",
             Self { name, .. } => name,
         }
     }
@@ -119,6 +127,13 @@ pub struct Found {
 pub struct Answers {
     /// The call in flight and its start. At most one call per instance is in flight.
     pub in_flight: Option<(Call, Timestamp)>,
+    /// The call that waits in the queue of the account, or has its slot.
+    pub queued: Option<Queued>,
+    /// How long calls to create this instance waited in the queue of the account.
+    pub waited: Duration,
+    /// When this process first wanted to create the instance, if no call of another process had
+    /// failed before. All time before was spent waiting.
+    pub wanted_since: Option<Timestamp>,
     /// Whether this process has ever started an `ensure` for this instance.
     pub ever_ensured: bool,
     /// The last answer to `ensure`.
@@ -143,11 +158,24 @@ pub struct Answers {
     pub delete: Option<Answered<()>>,
     /// The last answer to `rekey`.
     pub rekey: Option<Answered<()>>,
+    /// The last answer about an instance whose Node has not registered.
+    pub boot: Option<Answered<Boot>>,
     /// Consecutive failures of the last kind of call; 0 after a success.
     pub failures: u32,
     /// Fingerprint of the class and Secrets that the last call used. When they change, a failed
     /// call is repeated without waiting.
     pub inputs: Option<u64>,
+}
+
+/// A call that waits in the queue of its account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Queued {
+    /// The call.
+    pub call: Call,
+    /// Since when the call waits.
+    pub since: Timestamp,
+    /// Whether the call has a slot of its account and may be made now.
+    pub has_slot: bool,
 }
 
 /// The accounts in which a process may have created an instance: an `ensure` there had an effect,
@@ -196,6 +224,22 @@ impl Answers {
         let (call, since) = self.in_flight?;
         let bound = plus(since, process.promises.call_bound);
         Some((call, since, if now < bound { bound } else { plus(now, SLOT_AWAITED) }))
+    }
+
+    /// Whether a call of this process may have created the instance. It did not if the cloud was at
+    /// a limit in each call.
+    pub fn may_have_created(&self) -> bool {
+        let rejected = |ensured: &Answered<Instance>| {
+            let kind = ensured.answer.as_ref().err().map(|error| error.kind);
+            matches!(kind, Some(ErrorKind::Exhausted | ErrorKind::Throttled { .. }))
+        };
+        let was_rejected = self.ensure.as_ref().is_some_and(rejected) && self.unsure_since.is_none();
+        self.ever_ensured && !(was_rejected && self.made_in == MadeIn::Nowhere)
+    }
+
+    /// Returns the place of that call in the queue of its account.
+    pub fn queued_for(&self, call: Call) -> Option<&Queued> {
+        self.queued.as_ref().filter(|queued| queued.call == call)
     }
 
     /// Stores an answer. Counts consecutive failures and remembers the fingerprint of the inputs. A
@@ -294,6 +338,11 @@ pub struct Process {
     /// The promises of the driver for this object's account.
     pub promises: Promises,
 }
+
+/// A process reads an object at most this long before it begins to create something for it. So no
+/// process creates anything for an object later than this after one of them has recorded on the
+/// object that nothing is created any more.
+pub const READ_WITHIN: Duration = Duration::from_secs(120);
 
 /// Above this clock skew, no deadline may trigger a deletion.
 pub const SKEW_LIMIT: Duration = Duration::from_secs(30);

@@ -10,7 +10,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
-use machinist_instance::ErrorKind;
+use machinist_instance::{Error, ErrorKind};
 
 use crate::snapshot::Call;
 
@@ -54,6 +54,12 @@ impl<R> Why<R> {
     /// The object is up to date.
     pub fn settled() -> Self {
         Self::new(Reason::Settled, Step::Nothing)
+    }
+
+    /// A driver call has failed, and is repeated at that moment.
+    pub fn call_failed(call: Call, error: &Error, failures: u32, retry_at: Timestamp) -> Self {
+        let (kind, message) = (error.kind, error.message.clone());
+        Self::new(Reason::CallFailed { call, kind, message, failures }, Step::Repeat(call, retry_at))
     }
 
     /// Sets since when the reason applies.
@@ -139,6 +145,12 @@ pub enum Reason<R> {
         /// Upper bound of the difference, in seconds.
         seconds: u64,
     },
+    /// A deadline is due, and the facts that decide about it are not fresh: the watch delivered
+    /// nothing for too long.
+    ServerSilent {
+        /// The API server, for example `the API server of the target cluster`.
+        server: String,
+    },
     /// A reason that only objects of this contract have.
     Contract(R),
 }
@@ -179,6 +191,7 @@ impl<R: ContractReason> Reason<R> {
             Self::NoEffect { .. } => "NoEffect",
             Self::ProgramFailed { .. } => "ProgramFailed",
             Self::ClockSkew { .. } => "ClockSkew",
+            Self::ServerSilent { .. } => "ServerSilent",
             Self::Contract(reason) => reason.code(),
         }
     }
@@ -228,6 +241,9 @@ impl<R: ContractReason> fmt::Display for Reason<R> {
             }
             Self::ClockSkew { seconds } => {
                 write!(f, "clock skew: this process may differ from the API server by {seconds} s")
+            }
+            Self::ServerSilent { server } => {
+                write!(f, "{server} is silent; a deadline has passed and waits for its answer")
             }
             Self::Contract(reason) => fmt::Display::fmt(reason, f),
         }

@@ -15,12 +15,13 @@ mod fence;
 mod mail;
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_instance::{
-    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapData, BootstrapStatus,
+    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
     CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
     Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting,
 };
@@ -119,12 +120,26 @@ pub trait Provider: Send + Sync {
         a == b
     }
 
+    /// Returns a check whether the cloud answers now; `None` if such a request would cost
+    /// something. The caller limits the time.
+    fn check(&self) -> Option<Check> {
+        None
+    }
+
     /// Opens the account of a credential. Cheap, because it does not call the cloud.
     ///
     /// # Errors
     /// [`machinist_instance::ErrorKind::Denied`] if the credential lacks an entry. The message
     /// names the entry.
     fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error>;
+}
+
+/// A check whether a cloud answers. Nothing is sent before it is awaited.
+pub struct Check {
+    /// The cloud, for users, for example `the engine at unix:///var/run/docker.sock`.
+    pub cloud: String,
+    /// The answer to the request.
+    pub answer: Pin<Box<dyn Future<Output = Result<(), Error>> + Send>>,
 }
 
 /// One cloud account. The machine API, Cluster API and the cloud controller manager use the same
@@ -407,4 +422,8 @@ pub trait Bootstrap: Send + Sync {
     /// Observes the bootstrap. The answer comes from the instance, so it does not depend on the
     /// process that started the bootstrap.
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error>;
+
+    /// Observes an instance whose Node has not registered: whether it runs, and what became of its
+    /// user data. An absent instance, and one that cannot run its user data, is a final problem.
+    async fn boot(&self, which: &InstanceRef) -> Result<Boot, Error>;
 }

@@ -1,5 +1,7 @@
 //! The Mailer trait, through which a controller sends mails.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use machinist_instance::{Envelope, Error};
 
@@ -21,4 +23,8 @@ pub trait Mailer: Send + Sync {
     /// # Errors
     /// `Denied` or `Unsupported` if the credential does not permit look-ups.
     async fn look_up(&self, message_id: &str) -> Result<bool, Error>;
+
+    /// The service promises that look-ups show an accepted mail after this time. Before that, an
+    /// absence proves nothing.
+    fn shown_within(&self) -> Duration;
 }

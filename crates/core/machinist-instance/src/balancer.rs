@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NativeId, ProviderId};
+use crate::{Address, NativeId, ProviderId};
 
 /// The key of a balancer, which the cloud stores as a label. A key is never reused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,10 +48,38 @@ pub struct BalancerSpec {
     /// The ports of the balancer, each once.
     pub listeners: Vec<Listener>,
     /// The instances behind the balancer. If the cloud has none of that id, or cannot reach one,
-    /// the driver skips it and returns a [`BalancerNote`].
+    /// the driver skips it and returns a [`SkippedTarget`].
     pub targets: Vec<BalancerTarget>,
     /// Options in the words of the cloud, by name, for example `algorithm-type`.
     pub options: BTreeMap<String, String>,
+    /// The right to the name that the options choose.
+    pub claim: NameClaim,
+}
+
+/// The right of a caller to the name that the options of a balancer choose. A driver without such
+/// an option ignores the claim.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NameClaim {
+    /// The object that holds the name, if another one does. An existing balancer then keeps the
+    /// name that it has, and no balancer is created.
+    pub held_by: Option<String>,
+    /// Whether the caller may adopt a balancer that has the name and no key.
+    pub adopts: bool,
+    /// The name of the caller by which a user lets it adopt a balancer with another key, as the
+    /// value of the label [`Self::INVITATION`].
+    pub invited_as: Option<String>,
+}
+
+impl NameClaim {
+    /// The label of a balancer with the name of the object that may adopt it.
+    pub const INVITATION: &str = "machinist.dev/adopt";
+}
+
+impl Default for NameClaim {
+    /// The name is free, and a balancer that has it may be adopted.
+    fn default() -> Self {
+        Self { held_by: None, adopts: true, invited_as: None }
+    }
 }
 
 /// One port of a balancer.
@@ -126,6 +154,8 @@ pub struct Balancer {
     pub host_ports: BTreeMap<u16, u16>,
     /// The instances behind the balancer.
     pub targets: Vec<ProviderId>,
+    /// Number of further targets that the balancer accepts; absent if the cloud has no limit.
+    pub room: Option<usize>,
     /// Whether the cloud refuses to delete the balancer until a user removes its protection.
     pub is_protected: bool,
 }
@@ -204,6 +234,40 @@ pub struct Ensured {
     pub balancer: Balancer,
     /// What the driver skipped, for users.
     pub notes: Vec<BalancerNote>,
+    /// The wanted targets that the balancer lacks.
+    pub skipped: Vec<SkippedTarget>,
+}
+
+impl Ensured {
+    /// A balancer that is exactly as requested.
+    pub fn complete(balancer: Balancer) -> Self {
+        Self { balancer, notes: Vec::new(), skipped: Vec::new() }
+    }
+}
+
+/// A wanted target that the balancer lacks. The driver also returns a [`BalancerNote`] about it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct SkippedTarget {
+    /// The name of the Node.
+    pub node: String,
+    /// The instance.
+    pub instance: ProviderId,
+    /// When another try may succeed.
+    pub cause: SkipCause,
+    /// Why the balancer lacks the target, for people.
+    pub message: String,
+}
+
+/// Why a balancer lacks a target. The cause decides when the caller tries again.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum SkipCause {
+    /// The cloud shows the instance with these addresses, with which the instance cannot be a
+    /// target. `None`: the cloud does not show the instance.
+    Shown(Option<Vec<Address>>),
+    /// The balancer has no room for the target; see [`Balancer::room`].
+    Full,
+    /// The cloud rejected the target, and its data do not show why.
+    Refused,
 }
 
 /// A part of a spec that the driver skipped, or a hint about it. It becomes an Event.
@@ -213,6 +277,12 @@ pub struct BalancerNote {
     pub reason: &'static str,
     /// The message of the Event.
     pub message: String,
+}
+
+impl BalancerNote {
+    /// The reason of the note about a balancer that another program created and that now has the
+    /// key of the spec. Unlike other notes, it is no warning.
+    pub const ADOPTED: &str = "AdoptedLoadBalancer";
 }
 
 /// How the deletion of a balancer ended.

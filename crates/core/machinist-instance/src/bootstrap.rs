@@ -117,6 +117,67 @@ impl fmt::Display for BootstrapState {
     }
 }
 
+/// An instance on its way to a Node, as its cloud shows it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Boot {
+    /// The instance boots, runs its user data, or has run the user data without an error.
+    Working,
+    /// The instance has a problem.
+    Trouble(BootTrouble),
+}
+
+/// A problem of an instance on its way to a Node. Tokens, keys and certificates in the output are
+/// replaced.
+///
+/// ```
+/// use machinist_instance::BootTrouble;
+///
+/// let trouble = BootTrouble {
+///     cause: "step 1 of 1 of the user data exited with code 3".to_owned(),
+///     output: vec!["no space".to_owned(), "giving up".to_owned()],
+///     see: "docker logs a".to_owned(),
+///     is_final: false,
+/// };
+/// let told = "step 1 of 1 of the user data exited with code 3. The end of the output: no space | giving up. See \
+///             all of it: docker logs a";
+/// assert_eq!(trouble.to_string(), told);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct BootTrouble {
+    /// The problem, as a phrase.
+    pub cause: String,
+    /// The last lines of the output.
+    pub output: Vec<String>,
+    /// The command that shows the whole output.
+    pub see: String,
+    /// Whether the instance can never join.
+    pub is_final: bool,
+}
+
+impl BootTrouble {
+    /// Number of lines that are kept.
+    pub const LINES: usize = 5;
+    /// Longest line that is kept, in characters.
+    pub const LINE_CHARS: usize = 200;
+
+    /// Returns the last lines of an output without secrets.
+    pub fn last_lines(output: &str) -> Vec<String> {
+        let shown = |line: &str| line.trim().chars().take(Self::LINE_CHARS).collect::<String>();
+        let mut lines: Vec<String> = output.lines().map(shown).filter(|line| !line.is_empty()).collect();
+        lines.split_off(lines.len().saturating_sub(Self::LINES))
+    }
+}
+
+impl fmt::Display for BootTrouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.cause)?;
+        if !self.output.is_empty() {
+            write!(f, ". The end of the output: {}", self.output.join(" | "))?;
+        }
+        write!(f, ". See all of it: {}", self.see)
+    }
+}
+
 /// Why a bootstrap failed, and the end of its output. Tokens, keys and certificates in the output
 /// are replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

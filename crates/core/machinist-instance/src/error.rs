@@ -38,6 +38,8 @@ pub enum Circumstance {
     InProgress,
     /// Nothing listens at the address of the cloud's API.
     Closed,
+    /// The driver rejected the input. The cloud rejected nothing.
+    ByDriver,
 }
 
 impl Circumstance {
@@ -67,6 +69,23 @@ impl Error {
     /// Creates the error of a call that nothing has accepted.
     pub fn closed(message: impl Into<String>) -> Self {
         Self { circumstance: Circumstance::Closed, ..Self::new(ErrorKind::Unavailable, message) }
+    }
+
+    /// Creates the error of a driver that rejects its input without the cloud.
+    ///
+    /// ```
+    /// use machinist_instance::{Error, ErrorKind};
+    ///
+    /// let error = Error::by_driver("protocol: expected tcp, http or https");
+    /// assert!(error.is_by_driver() && error.kind == ErrorKind::InvalidSpec);
+    /// ```
+    pub fn by_driver(message: impl Into<String>) -> Self {
+        Self { circumstance: Circumstance::ByDriver, ..Self::new(ErrorKind::InvalidSpec, message) }
+    }
+
+    /// Whether the driver rejected its input, and not the cloud.
+    pub fn is_by_driver(&self) -> bool {
+        self.circumstance == Circumstance::ByDriver
     }
 
     /// Whether the call only waits for work of the cloud.

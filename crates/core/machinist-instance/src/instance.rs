@@ -108,6 +108,11 @@ pub struct InstanceRef {
     /// belongs to the caller nevertheless. Only drivers with [`crate::KeyTag::Fixed`] use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native_id: Option<NativeId>,
+    /// The Kubernetes cluster of the caller's object. If it is present, the recorded native id
+    /// counts only for an instance whose own labels name this cluster: users can write the recorded
+    /// id, and not the labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<String>,
 }
 
 impl fmt::Display for InstanceRef {

@@ -20,11 +20,12 @@ mod spec;
 
 pub use balancer::{
     Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget,
-    BalancerTrace, Ensured, Ingress, Listener, Progress, TransportProtocol,
+    BalancerTrace, Ensured, Ingress, Listener, NameClaim, Progress, SkipCause, SkippedTarget,
+    TransportProtocol,
 };
 pub use bootstrap::{
-    BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState, BootstrapStatus,
-    Readiness,
+    Boot, BootTrouble, BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState,
+    BootstrapStatus, Readiness,
 };
 pub use error::{Circumstance, Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NativeId, NodeName, ProviderId, RecordedId};

@@ -1,5 +1,6 @@
 //! Routes: which instance receives the traffic to the pods of a Node.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::ProviderId;
@@ -34,4 +35,7 @@ pub struct RouteTable {
     pub routes: Vec<Route>,
     /// The largest number of routes that the cloud accepts, if it has a limit.
     pub limit: Option<usize>,
+    /// The gateway of a new route to each instance. The cloud accepts no route to an instance that
+    /// has no entry.
+    pub gateways: BTreeMap<ProviderId, IpAddr>,
 }

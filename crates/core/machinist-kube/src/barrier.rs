@@ -350,6 +350,12 @@ impl<Q: Ord + Clone> Barrier<Q> {
         })
     }
 
+    /// The open charges of a key: their writes, and the times at which they were opened.
+    pub fn open_writes(&self, queue_key: &Q) -> impl Iterator<Item = (&Expect, Instant)> {
+        let charges = self.by_queue_key.get(queue_key).into_iter().flatten();
+        charges.filter_map(|charge| self.expected(*charge))
+    }
+
     /// The write of an open charge, and the time at which the charge was opened.
     pub fn expected(&self, charge: Charge) -> Option<(&Expect, Instant)> {
         self.charges.get(&charge).map(|open| (&open.expect, open.since))

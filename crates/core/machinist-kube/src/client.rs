@@ -11,12 +11,16 @@
 //! | DELETE | never | `delete_timeout`, body included |
 //! | GET, LIST | at most 3 times in 10 s, on 429, 5xx, transport errors | `request_timeout` each |
 //! | WATCH | never (the watch loop repeats it) | none (the watch loop has one) |
+//!
+//! A connection that is not made within half of `request_timeout` fails. So a write whose deadline
+//! passes was sent, and a write without a connection certainly was not.
 
 use std::error::Error as StdError;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 use http::{Request, Response};
+use hyper_util::client::legacy::Error;
 use kube::client::{Body, ClientBuilder};
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use tower::{BoxError, Layer, Service};
@@ -107,6 +111,7 @@ pub async fn connect(
         config.cluster_url = parsed.map_err(|_| ConnectError::Server { server: server.clone() })?;
     }
     config.default_retry = false;
+    config.connect_timeout = Some(options.request_timeout.min(options.delete_timeout) / 2);
     let server = config.cluster_url.to_string();
     let builder = ClientBuilder::try_from(config)
         .map_err(|source| ConnectError::Client { server, source: Box::new(source) })?;
@@ -135,9 +140,16 @@ where
     kube::Client::new(PolicyLayer::new(options).layer(service), "default")
 }
 
-/// True if the error or one of its sources is a refused connection. The request was then never
-/// sent.
-pub(crate) fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
+/// Whether an API server answered a request and is neither busy nor failing: the answer may say
+/// that the object does not exist, or that the request is not permitted.
+pub fn is_answer(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code != 429 && status.code < 500)
+}
+
+/// True if the error or one of its sources says that there was no connection for the request: it
+/// was refused, its address or its host was not found, it timed out, or its TLS handshake failed.
+/// The request was then never sent. After a reset of an existing connection, this is false.
+pub(crate) fn was_never_sent(error: &(dyn StdError + 'static)) -> bool {
     let mut next = Some(error);
     // Transports nest a handful of errors; the limit ends the loop if the sources form a cycle.
     for _ in 0..16 {
@@ -145,7 +157,8 @@ pub(crate) fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
         let refused = error
             .downcast_ref::<std::io::Error>()
             .is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
-        if refused {
+        let unconnected = error.downcast_ref::<Error>().is_some_and(Error::is_connect);
+        if refused || unconnected {
             return true;
         }
         next = error.source();
@@ -155,7 +168,10 @@ pub(crate) fn is_connection_refused(error: &(dyn StdError + 'static)) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::Secret;
+
     use super::*;
+    use crate::outcome::WriteOutcome;
 
     /// The error and its sources, as a log prints them.
     fn chain(error: &dyn StdError) -> String {
@@ -166,6 +182,37 @@ mod tests {
             next = cause.source();
         }
         text
+    }
+
+    /// The outcome of a POST to that address.
+    async fn outcome_of_a_write_to(address: std::net::SocketAddr) -> WriteOutcome {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("kubeconfig");
+        let text = format!(
+            "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
+             clusters: [{{name: c, cluster: {{server: 'http://{address}'}}}}], users: [{{name: u, user: {{}}}}]}}"
+        );
+        std::fs::write(&path, text).expect("written");
+        let client = connect(&KubeconfigSource::File(path), &ClientOptions::new("test")).await;
+        let secrets: kube::Api<Secret> = kube::Api::default_namespaced(client.expect("a client"));
+        let secret = Secret::default();
+        WriteOutcome::of(&secrets.create(&kube::api::PostParams::default(), &secret).await)
+    }
+
+    #[tokio::test]
+    async fn a_write_without_a_connection_was_never_sent() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let reset = async {
+            let (mut stream, _) = listener.accept().await.expect("a connection");
+            // The request arrives before the connection ends.
+            tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 16]).await.expect("a request");
+        };
+        let (outcome, ()) = tokio::join!(outcome_of_a_write_to(address), reset);
+        assert!(matches!(outcome, WriteOutcome::Unknown { .. }), "{outcome:?}");
+        drop(listener);
+        let outcome = outcome_of_a_write_to(address).await;
+        assert_eq!(outcome, WriteOutcome::Throttled { retry_after: None });
     }
 
     #[tokio::test]

@@ -73,6 +73,34 @@ impl Clock for TokioClock {
     }
 }
 
+/// A time on both clocks of this machine.
+///
+/// The monotonic clock stands still while the machine is suspended, and the wall clock does not. So
+/// a span counts as long as either clock shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Time on the monotonic clock.
+    pub at: Instant,
+    /// Time on the wall clock; absent without a clock.
+    pub wall: Option<Timestamp>,
+}
+
+impl Moment {
+    /// The present.
+    pub fn now(clock: Option<&SharedClock>) -> Self {
+        Self { at: Instant::now(), wall: clock.map(|clock| clock.now()) }
+    }
+
+    /// The time from `earlier` to this moment: the larger of what both clocks show.
+    pub fn since(&self, earlier: &Self) -> Duration {
+        let shown = match (earlier.wall, self.wall) {
+            (Some(then), Some(now)) => Duration::try_from(now.duration_since(then)).unwrap_or_default(),
+            _ => Duration::ZERO,
+        };
+        shown.max(self.at.saturating_duration_since(earlier.at))
+    }
+}
+
 /// Bounds of the difference between the local clock and the clock of a server, from the `Date`
 /// headers of its answers.
 ///

@@ -31,6 +31,8 @@ pub(crate) enum Verdict {
     Pass,
     /// The server answers with this code, without any effect.
     Answer(u16),
+    /// The server answers as for a creation in a namespace that is being deleted.
+    NamespaceEnds,
     /// The server answers 429 with a plain text and this `Retry-After` header, without any effect.
     Throttle { retry_after: &'static str },
     /// The server processes the request, and then answers with this code.
@@ -203,6 +205,15 @@ impl FakeServer {
         match verdict {
             Verdict::Pass => Ok(self.lock().answer(&seen, &bytes)),
             Verdict::Answer(code) => Ok(failure(code, "")),
+            Verdict::NamespaceEnds => {
+                let causes = json!([{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]);
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403,
+                    "message": "unable to create new content in namespace ns because it is being terminated",
+                    "details": {"causes": causes},
+                });
+                Ok(whole(403, status.to_string().into()))
+            }
             Verdict::Throttle { retry_after } => {
                 let mut answer = whole(429, "Too many requests, please try again later.\n".into());
                 answer.headers_mut().insert("retry-after", retry_after.parse()?);

@@ -29,13 +29,17 @@
 //!   renews the Lease until the calls in flight have ended, and then releases the Lease. So no
 //!   other process leads while one of our calls may still take effect.
 //!
+//! While the namespace of the Lease is being deleted, no process can create a Lease there. If the
+//! Lease is deleted with its namespace, the process that led last continues: each rejected attempt
+//! to create the Lease again proves that no other process leads. No process begins to lead.
+//!
 //! If a process dies or cannot renew, these rules do not protect its calls in flight. Only the
 //! instance key does.
 
 use std::fmt;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -138,6 +142,27 @@ const LOOK_SPREAD: f64 = 0.2;
 /// so it cannot take the Lease from another process.
 pub const GIVE_BACK_WITHIN: Duration = Duration::from_secs(5);
 
+/// Annotation of a Lease: the time in which no process acted, which deadlines leave out. The leader
+/// writes it in a renewal that is written anyway. Go's leader election keeps it.
+pub const UNSEEN: &str = "machinist.dev/unseen";
+
+/// What the previous leader left in the Lease.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    /// The last renewal, by the clock of the previous leader; absent if there was no Lease.
+    pub renewed: Option<Timestamp>,
+    /// The annotation [`UNSEEN`].
+    pub unseen: Option<String>,
+}
+
+/// The annotation of the Lease: as the previous leader left it, and as we write it.
+#[derive(Debug, Default)]
+struct Annotation {
+    inherited: Option<Inherited>,
+    /// Absent before this process knows the value.
+    next: Option<String>,
+}
+
 /// State of the leadership of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeaseState {
@@ -220,6 +245,7 @@ pub struct Leadership {
     clock: SharedClock,
     /// Whether the last attempt showed another holder.
     is_theirs: Arc<AtomicBool>,
+    annotation: Arc<Mutex<Annotation>>,
     /// Keeps the channel open if there is no election.
     _permanent: Option<Arc<watch::Sender<LeaseState>>>,
 }
@@ -246,7 +272,23 @@ impl Leadership {
             ran_out: false,
             renewed,
         }));
-        Self { state, clock, is_theirs: Arc::default(), _permanent: Some(Arc::new(sender)) }
+        Self {
+            state,
+            clock,
+            is_theirs: Arc::default(),
+            annotation: Arc::default(),
+            _permanent: Some(Arc::new(sender)),
+        }
+    }
+
+    /// What the previous leader left in the Lease; absent without an election, or before we lead.
+    pub fn inherited(&self) -> Option<Inherited> {
+        lock(&self.annotation).inherited.clone()
+    }
+
+    /// Sets the annotation [`UNSEEN`] for all further renewals. Sends no request.
+    pub fn write_unseen(&self, unseen: String) {
+        lock(&self.annotation).next = Some(unseen);
     }
 
     /// Whether this process waits because another process holds the Lease. False before the first
@@ -338,6 +380,10 @@ impl Leadership {
     }
 }
 
+fn lock(annotation: &Mutex<Annotation>) -> std::sync::MutexGuard<'_, Annotation> {
+    annotation.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[expect(clippy::disallowed_methods, reason = "the tasks that wait for a Lease may wake in any order")]
 fn channel(state: LeaseState) -> (watch::Sender<LeaseState>, watch::Receiver<LeaseState>) {
     watch::channel(state)
@@ -379,6 +425,7 @@ pub struct Elector {
     clock: SharedClock,
     state: watch::Sender<LeaseState>,
     is_theirs: Arc<AtomicBool>,
+    annotation: Arc<Mutex<Annotation>>,
     jitter: Jitter,
     /// The Lease after our last write; `None` if that is not certain.
     mine: Option<Lease>,
@@ -388,6 +435,8 @@ pub struct Elector {
     ran_out: bool,
     /// Whether we took the Lease. From then on we take it from no other process again.
     has_led: bool,
+    /// Whether this process leads although the Lease was deleted with its namespace.
+    namespace_ends: bool,
 }
 
 /// Name, in a message, of a holder that has released the Lease again.
@@ -407,9 +456,10 @@ impl Elector {
     /// Creates an elector, and the leadership that it updates.
     pub fn new(client: Client, options: LeaseOptions, clock: SharedClock) -> (Self, Leadership) {
         let (sender, state) = channel(LeaseState::Waiting);
-        let is_theirs = Arc::<AtomicBool>::default();
+        let (is_theirs, annotation) = <(Arc<AtomicBool>, Arc<Mutex<Annotation>>)>::default();
         let elector = Self {
             is_theirs: is_theirs.clone(),
+            annotation: annotation.clone(),
             clock: clock.clone(),
             leases: Api::namespaced(client, &options.namespace),
             jitter: Jitter::new(options.seed),
@@ -418,9 +468,10 @@ impl Elector {
             seen: None,
             ran_out: false,
             has_led: false,
+            namespace_ends: false,
             options,
         };
-        (elector, Leadership { state, clock, is_theirs, _permanent: None })
+        (elector, Leadership { state, clock, is_theirs, annotation, _permanent: None })
     }
 
     /// Takes part until leadership is lost or `stop` completes. Then releases the Lease at once, so
@@ -494,7 +545,7 @@ impl Elector {
         tracing::info!(lease = %self.options.name, identity = %self.options.identity, "Leading");
         if self.ran_out {
             let lease = &self.options.name;
-            tracing::info!(%lease, "The previous leader did not release the Lease; destructive actions wait a minute");
+            tracing::info!(%lease, "The previous leader did not release the Lease; deletions that depend on a count of objects wait a minute");
         }
         loop {
             tokio::time::sleep(self.options.retry_period).await;
@@ -567,7 +618,9 @@ impl Elector {
                 // The object has changed: another client wrote it, or we did in a renewal whose
                 // answer was lost.
                 Err(Refusal::Changed) => {}
-                Err(Refusal::Other(reason)) => return Attempt::Failed(reason),
+                Err(Refusal::NamespaceEnds(_, reason) | Refusal::Other(reason)) => {
+                    return Attempt::Failed(reason);
+                }
                 Ok(sent) => return Attempt::Ours(sent),
             }
         }
@@ -586,6 +639,14 @@ impl Elector {
         };
         match written {
             Ok(sent) => Attempt::Ours(sent),
+            Err(Refusal::NamespaceEnds(sent, _)) if self.has_led => {
+                if !std::mem::replace(&mut self.namespace_ends, true) {
+                    let namespace = &self.options.namespace;
+                    tracing::warn!(%namespace, "The namespace is being deleted; leading without a Lease until it is gone");
+                }
+                Attempt::Ours(sent)
+            }
+            Err(Refusal::NamespaceEnds(_, reason)) => Attempt::Failed(reason),
             Err(Refusal::Changed) => {
                 Attempt::Failed("another client changed the Lease at the same time".to_owned())
             }
@@ -621,7 +682,33 @@ impl Elector {
         seconds.map_or(self.options.lease_duration, |seconds| Duration::from_secs(seconds.max(1)))
     }
 
+    /// Remembers what the holder before us left. A Lease with our identity shows our own write: its
+    /// answer was lost.
+    fn inherit(&self, lease: &Lease) {
+        let spec = lease.spec.as_ref();
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+        let mut annotation = lock(&self.annotation);
+        if annotation.inherited.is_some() && holder == Some(self.options.identity.as_str()) {
+            return;
+        }
+        let unseen = lease.metadata.annotations.as_ref().and_then(|all| all.get(UNSEEN)).cloned();
+        let renewed = spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0);
+        annotation.inherited = Some(Inherited { renewed, unseen });
+    }
+
+    /// Sets the annotation of a Lease that is about to be written.
+    fn annotate(&self, lease: &mut Lease) {
+        let Some(next) = lock(&self.annotation).next.clone() else { return };
+        let annotations = lease.metadata.annotations.get_or_insert_default();
+        if next.is_empty() {
+            annotations.remove(UNSEEN);
+        } else {
+            annotations.insert(UNSEEN.to_owned(), next);
+        }
+    }
+
     async fn create(&mut self) -> Result<Sent, Refusal> {
+        lock(&self.annotation).inherited = Some(Inherited::default());
         let metadata = ObjectMeta {
             name: Some(self.options.name.clone()),
             namespace: Some(self.options.namespace.clone()),
@@ -635,7 +722,11 @@ impl Elector {
 
     /// Writes our identity into the Lease, if no client has changed the Lease since it was read.
     async fn write(&mut self, mut lease: Lease) -> Result<Sent, Refusal> {
+        if !self.has_led {
+            self.inherit(&lease);
+        }
         lease.spec = Some(self.next_spec(lease.spec.as_ref()));
+        self.annotate(&mut lease);
         let sent = Sent::now(&self.clock);
         let result = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
         self.settle(result, sent)
@@ -649,6 +740,9 @@ impl Elector {
             }
             (WriteOutcome::Stale | WriteOutcome::AlreadyExists | WriteOutcome::NotFound, Err(_)) => {
                 Err(Refusal::Changed)
+            }
+            (_, Err(error)) if is_namespace_ending(&error) => {
+                Err(Refusal::NamespaceEnds(sent, error.to_string()))
             }
             (_, Err(error)) => Err(Refusal::Other(error.to_string())),
         }
@@ -707,7 +801,8 @@ impl Elector {
                 renew_time: Some(now),
                 ..spec
             };
-            let lease = Lease { spec: Some(spec), ..lease };
+            let mut lease = Lease { spec: Some(spec), ..lease };
+            self.annotate(&mut lease);
             match self.leases.replace(&self.options.name, &PostParams::default(), &lease).await {
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 result => return result.map(|_| ()),
@@ -720,8 +815,18 @@ impl Elector {
 enum Refusal {
     /// The Lease has changed since we read it.
     Changed,
+    /// The namespace is being deleted, so no process can create the Lease. Contains the time before
+    /// we sent the write.
+    NamespaceEnds(Sent, String),
     /// Another error. The write may have taken effect.
     Other(String),
+}
+
+/// Whether the API server rejected a creation because the namespace is being deleted.
+fn is_namespace_ending(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
 }
 
 impl fmt::Debug for Elector {

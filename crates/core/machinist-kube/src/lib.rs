@@ -55,8 +55,8 @@ mod barrier_tests;
 mod queue_tests;
 
 pub use barrier::Barrier;
-pub use client::{KubeconfigSource, connect, layer_client};
-pub use clock::{Clock, SharedClock, Skew, SystemClock, TokioClock};
+pub use client::{KubeconfigSource, connect, is_answer, layer_client};
+pub use clock::{Clock, Moment, SharedClock, Skew, SystemClock, TokioClock};
 pub use cluster::Cluster;
 pub use lease::{Elector, Leadership, LeaseOptions};
 pub use outcome::WriteOutcome;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use kube::core::Status;
 use kube::core::response::StatusDetails;
 
-use crate::client::is_connection_refused;
+use crate::client::was_never_sent;
 
 /// The meaning of the answer to a create, update, patch or delete.
 ///
@@ -93,7 +93,7 @@ impl WriteOutcome {
                 Self::Invalid { message: error.to_string(), causes: Vec::new() }
             }
             kube::Error::Auth(_) => Self::Denied { message: error.to_string() },
-            error if is_connection_refused(error) => Self::Throttled { retry_after: None },
+            error if was_never_sent(error) => Self::Throttled { retry_after: None },
             // Also a success that cannot be parsed: the write is committed, but the committed
             // object is unknown.
             error => Self::Unknown { message: error.to_string() },
@@ -110,6 +110,7 @@ impl WriteOutcome {
             // causes.
             422 if causes(status).is_empty() => Self::Stale,
             401 | 403 => Self::Denied { message: message() },
+            429 if is_of_a_webhook(status) => Self::Denied { message: message() },
             429 => Self::Throttled { retry_after: retry_after(status) },
             400..=499 => Self::Invalid { message: message(), causes: causes(status) },
             _ => Self::Unknown { message: message() },
@@ -191,6 +192,12 @@ fn effective_code(status: &Status) -> u16 {
         (0, "BadRequest") => 400,
         (code, _) => code,
     }
+}
+
+/// Whether an admission webhook rejected the request. It may choose any code, 429 included, and the
+/// API server keeps it. kube-apiserver writes this text before the message of the webhook.
+fn is_of_a_webhook(status: &Status) -> bool {
+    status.message.starts_with("admission webhook ") && status.message.contains(" denied the request")
 }
 
 fn causes(status: &Status) -> Vec<Cause> {
@@ -280,6 +287,16 @@ mod tests {
 
         let throttled = EvictionOutcome::of(&api(serde_json::json!({ "code": 429 })));
         assert_eq!(throttled, EvictionOutcome::Failed(WriteOutcome::Throttled { retry_after: None }));
+    }
+
+    #[test]
+    fn a_webhook_that_answers_429_rejects_the_eviction() {
+        let message = "admission webhook \"pods.example.com\" denied the request: too many";
+        let denied = api(serde_json::json!({
+            "code": 429, "reason": "TooManyRequests", "message": message,
+        }));
+        let outcome = WriteOutcome::Denied { message: message.to_owned() };
+        assert_eq!(EvictionOutcome::of(&denied), EvictionOutcome::Failed(outcome));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use crate::clock::SharedClock;
 use crate::hash_of_parts::hash_of_parts;
+use crate::lease::Leadership;
 use crate::limiter::Limiter;
 use crate::outcome::WriteOutcome;
 
@@ -173,8 +174,10 @@ impl Recorder {
         self.shared.changed.notify_one();
     }
 
-    /// Sends the recorded Events. Runs until the future is dropped or aborted.
-    pub async fn run(self, client: Client) {
+    /// Sends the recorded Events. Runs until the future is dropped or aborted. With a `leadership`,
+    /// each request passes the same check as other changes of the process. So a process that was
+    /// suspended and has lost its Lease sends no Event.
+    pub async fn run(self, client: Client, leadership: Option<Leadership>) {
         let limiter =
             Limiter::new(EVENTS_PER_SECOND, EVENT_BURST).expect("the rate of events is a positive number");
         loop {
@@ -182,7 +185,8 @@ impl Recorder {
             match self.take_due() {
                 Next::Send(occurrence, event) => {
                     limiter.acquire().await;
-                    let outcome = deliver(&client, occurrence, &event).await;
+                    let fence = Fence { client: &client, leadership: leadership.as_ref() };
+                    let outcome = fence.deliver(occurrence, &event).await;
                     self.lock().settle(&event, &outcome);
                 }
                 Next::WaitUntil(at) => tokio::select! {
@@ -358,37 +362,57 @@ impl State {
     }
 }
 
-/// POSTs the first occurrence and PATCHes later ones. If the Event already exists, a POST is
-/// replaced by a PATCH. If the Event does not exist, a PATCH is replaced by a POST.
-async fn deliver(client: &Client, occurrence: Occurrence, event: &Event) -> WriteOutcome {
-    let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
-    let events: Api<Event> = Api::namespaced(client.clone(), namespace);
-    match occurrence {
-        Occurrence::First => match post(&events, event).await {
-            WriteOutcome::AlreadyExists => patch(&events, event).await,
-            outcome => outcome,
-        },
-        // The API server deletes Events after some time.
-        Occurrence::Later => match patch(&events, event).await {
-            WriteOutcome::NotFound => post(&events, event).await,
-            outcome => outcome,
-        },
+/// Sends Events while the process leads.
+struct Fence<'a> {
+    client: &'a Client,
+    leadership: Option<&'a Leadership>,
+}
+
+/// The pause before the next check of a Lease that was not renewed in time.
+const LEASE_AGAIN: Duration = Duration::from_secs(1);
+
+impl Fence<'_> {
+    /// POSTs the first occurrence and PATCHes later ones. If the Event already exists, a POST is
+    /// replaced by a PATCH. If the Event does not exist, a PATCH is replaced by a POST.
+    async fn deliver(&self, occurrence: Occurrence, event: &Event) -> WriteOutcome {
+        let namespace = event.metadata.namespace.as_deref().unwrap_or("default");
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        match occurrence {
+            Occurrence::First => match self.post(&events, event).await {
+                WriteOutcome::AlreadyExists => self.patch(&events, event).await,
+                outcome => outcome,
+            },
+            // The API server deletes Events after some time.
+            Occurrence::Later => match self.patch(&events, event).await {
+                WriteOutcome::NotFound => self.post(&events, event).await,
+                outcome => outcome,
+            },
+        }
     }
-}
 
-async fn post(events: &Api<Event>, event: &Event) -> WriteOutcome {
-    WriteOutcome::of(&events.create(&PostParams::default(), event).await)
-}
+    async fn post(&self, events: &Api<Event>, event: &Event) -> WriteOutcome {
+        self.pass().await;
+        WriteOutcome::of(&events.create(&PostParams::default(), event).await)
+    }
 
-async fn patch(events: &Api<Event>, event: &Event) -> WriteOutcome {
-    let change = serde_json::json!({
-        "count": event.count,
-        "type": event.type_,
-        "message": event.message,
-        "lastTimestamp": event.last_timestamp,
-    });
-    let name = event.metadata.name.as_deref().unwrap_or_default();
-    WriteOutcome::of(&events.patch(name, &PatchParams::default(), &Patch::Merge(change)).await)
+    async fn patch(&self, events: &Api<Event>, event: &Event) -> WriteOutcome {
+        let change = serde_json::json!({
+            "count": event.count,
+            "type": event.type_,
+            "message": event.message,
+            "lastTimestamp": event.last_timestamp,
+        });
+        let name = event.metadata.name.as_deref().unwrap_or_default();
+        self.pass().await;
+        WriteOutcome::of(&events.patch(name, &PatchParams::default(), &Patch::Merge(change)).await)
+    }
+
+    /// Waits until the Lease was renewed in time. If it was lost, the process ends.
+    async fn pass(&self) {
+        while !self.leadership.is_none_or(Leadership::may_continue) {
+            tokio::time::sleep(LEASE_AGAIN).await;
+        }
+    }
 }
 
 /// The longest prefix of `text` with at most `max` bytes.

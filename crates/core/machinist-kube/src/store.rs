@@ -16,6 +16,11 @@
 //! then drops its content and keeps only the list. Otherwise the list can be older than some reads,
 //! and the results of these reads stay.
 //!
+//! A list of the whole kind that the watch did not make is a read. The watch delivers events while
+//! the list is under way, so a resourceVersion below that of the watch shows no restore: the store
+//! drops the list. If the list is newer, the store shows it until the watch has caught up. A relist
+//! that was sent later and has a lower resourceVersion shows a restore, too.
+//!
 //! # Guarantees
 //! * No object goes back to an older resourceVersion, and no deleted object reappears. The only
 //!   exception is a restore of etcd.
@@ -25,11 +30,22 @@
 //! * If another object takes the same name, the store reports two changes: the old object is
 //!   deleted, the new one is added.
 //! * An object that exists but cannot be parsed does not count as deleted: its last readable facts
-//!   stay, and [`Store::is_unreadable`] is true for its key.
+//!   stay, and [`Store::is_unreadable`] is true for its key. Its metadata are known from
+//!   [`Store::unreadable`]. If the store has no readable facts of it, a change without old and new
+//!   facts reports that it appeared or was deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The content of a store is fresh for this long after the watch delivered something. API servers
+/// send a bookmark about every minute.
+pub const FRESH_FOR: Duration = Duration::from_secs(120);
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The name of an object within its kind.
 ///
@@ -92,6 +108,30 @@ impl<F> Clone for Entry<F> {
     }
 }
 
+/// An object that cannot be parsed, by its metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// UID of the object.
+    pub uid: String,
+    /// UID of its controlling owner, if it has one.
+    pub controller: Option<String>,
+    /// Whether a deletionTimestamp is set.
+    pub deleting: bool,
+}
+
+impl Unreadable {
+    /// Reads the metadata of an object.
+    pub fn of(metadata: &ObjectMeta) -> Self {
+        let mut owners = metadata.owner_references.iter().flatten();
+        let controller = owners.find(|owner| owner.controller == Some(true));
+        Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            controller: controller.map(|owner| owner.uid.clone()),
+            deleting: metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
 /// News for a store, from the watch or from a separate read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta<F> {
@@ -112,11 +152,15 @@ pub enum Delta<F> {
         key: ObjectKey,
         /// The resourceVersion of the object.
         resource_version: u64,
+        /// The parts of its metadata that were read.
+        object: Unreadable,
     },
     /// The watch: there are no further events up to this resourceVersion.
     Bookmark(u64),
-    /// A list of the whole kind. Objects that are missing in the list were deleted.
+    /// The watch: a list of the whole kind. Objects that are missing in the list were deleted.
     Relist(Relist<F>),
+    /// A quorum list of the whole kind that the watch did not make.
+    ListedOnce(Relist<F>),
     /// A quorum list of a part of the kind, made while the watch lags.
     RelistPart(RelistPart<F>),
     /// A quorum read of one object, made while the watch lags. Unlike an upsert, this delta does
@@ -132,15 +176,33 @@ pub enum Delta<F> {
     },
 }
 
+impl<F> Delta<F> {
+    /// Whether the watch delivered this news, which shows that the store has the present state of
+    /// the kind. A read of one object or of a part only shows that the API server answers.
+    fn is_of_the_watch(&self) -> bool {
+        match self {
+            Self::Upsert(..)
+            | Self::Delete { .. }
+            | Self::Unreadable { .. }
+            | Self::Bookmark(_)
+            | Self::Relist(_) => true,
+            Self::ListedOnce(_) | Self::RelistPart(_) | Self::Fetched(..) | Self::Absent { .. } => false,
+        }
+    }
+}
+
 /// A complete list of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relist<F> {
     /// All objects that can be parsed.
     pub items: Vec<(ObjectKey, Entry<F>)>,
-    /// Keys of the objects that exist but cannot be parsed.
-    pub unreadable: Vec<ObjectKey>,
+    /// The objects that exist but cannot be parsed.
+    pub unreadable: Vec<(ObjectKey, Unreadable)>,
     /// The resourceVersion of the list.
     pub resource_version: u64,
+    /// When the list was sent. It shows the state of the kind at this time or later: the answer may
+    /// have waited in a buffer.
+    pub sent: Instant,
 }
 
 /// A quorum list of the objects that an index holds under one value.
@@ -182,6 +244,7 @@ pub type IndexFn<F> = fn(&F, &mut Vec<String>);
 /// use std::sync::Arc;
 /// use machinist_kube::store::{IndexFn, Relist};
 /// use machinist_kube::{Delta, Entry, ObjectKey, Store};
+/// use tokio::time::Instant;
 ///
 /// // The facts are the name of the Node on which a pod runs.
 /// let by_node: IndexFn<String> = |node, found| found.push(node.clone());
@@ -194,7 +257,10 @@ pub type IndexFn<F> = fn(&F, &mut Vec<String>);
 ///     facts: Arc::new(node.to_owned()),
 /// };
 /// let items = vec![(key.clone(), on("a", 5))];
-/// pods.apply(Delta::Relist(Relist { items, unreadable: Vec::new(), resource_version: 7 }));
+/// let list = |items, resource_version| {
+///     Delta::Relist(Relist { items, unreadable: Vec::new(), resource_version, sent: Instant::now() })
+/// };
+/// pods.apply(list(items, 7));
 /// assert!(pods.synced());
 /// assert_eq!(pods.by_index("by node", "a").count(), 1);
 ///
@@ -203,18 +269,27 @@ pub type IndexFn<F> = fn(&F, &mut Vec<String>);
 /// assert_eq!(pods.by_index("by node", "a").count(), 0);
 ///
 /// // What is not in the next list is gone, although no event said so.
-/// let nothing = Relist { items: Vec::new(), unreadable: Vec::new(), resource_version: 9 };
-/// let changes = pods.apply(Delta::Relist(nothing));
+/// let changes = pods.apply(list(Vec::new(), 9));
 /// assert_eq!((changes.len(), pods.get(&key)), (1, None));
 /// assert_eq!(changes[0].new, None);
 /// ```
 pub struct Store<F> {
     entries: BTreeMap<ObjectKey, Entry<F>>,
     indexes: BTreeMap<&'static str, Index<F>>,
-    unreadable: BTreeSet<ObjectKey>,
+    unreadable: BTreeMap<ObjectKey, Unreadable>,
     ahead: BTreeMap<ObjectKey, Ahead<F>>,
+    /// The resourceVersion that the watch has reached.
     observed_rv: u64,
+    /// The resourceVersion of the newest whole list that the watch did not make and has not passed;
+    /// otherwise 0.
+    listed_rv: u64,
+    /// When that list was applied.
+    listed_at: Option<Instant>,
     synced: bool,
+    heard: Option<Instant>,
+    /// When the process was found to have been suspended, so that the monotonic clock may have
+    /// stood still; absent if fresh news has arrived since.
+    doubted: Option<Instant>,
 }
 
 struct Index<F> {
@@ -240,7 +315,7 @@ struct Ahead<F> {
 /// The state of a key according to the watch.
 struct Watched<F> {
     entry: Option<Entry<F>>,
-    is_unreadable: bool,
+    unreadable: Option<Unreadable>,
 }
 
 impl<F> Ahead<F> {
@@ -262,32 +337,44 @@ impl<F> Store<F> {
         Self {
             entries: BTreeMap::new(),
             indexes: indexes.iter().map(index).collect(),
-            unreadable: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
             ahead: BTreeMap::new(),
             observed_rv: 0,
+            listed_rv: 0,
+            listed_at: None,
             synced: false,
+            heard: None,
+            doubted: None,
         }
     }
 
     /// Applies a delta and returns the resulting changes.
     pub fn apply(&mut self, delta: Delta<F>) -> Vec<Change<F>> {
         let mut changes = Vec::new();
+        if delta.is_of_the_watch() {
+            self.heard = Some(Instant::now());
+            self.doubted = None;
+        }
         match delta {
             Delta::Upsert(key, entry) => {
                 let seen = entry.resource_version;
+                self.keep_the_list(&key, seen);
                 self.watch_upsert(key, entry, &mut changes);
                 self.advance(seen, &mut changes);
             }
             Delta::Delete { key, uid, resource_version } => {
+                self.keep_the_list(&key, resource_version);
                 self.watch_delete(&key, &uid, resource_version, &mut changes);
                 self.advance(resource_version, &mut changes);
             }
-            Delta::Unreadable { key, resource_version } => {
-                self.watch_unreadable(key);
+            Delta::Unreadable { key, resource_version, object } => {
+                self.keep_the_list(&key, resource_version);
+                self.watch_unreadable(key, object, resource_version, &mut changes);
                 self.advance(resource_version, &mut changes);
             }
             Delta::Bookmark(resource_version) => self.advance(resource_version, &mut changes),
             Delta::Relist(list) => self.relist(list, &mut changes),
+            Delta::ListedOnce(list) => self.list_once(list, &mut changes),
             Delta::RelistPart(list) => self.read_part(list, &mut changes),
             Delta::Fetched(key, entry) => {
                 let as_of = entry.resource_version;
@@ -333,7 +420,25 @@ impl<F> Store<F> {
         self.synced
     }
 
-    /// The resourceVersion up to which the store has seen all events. The value decreases only
+    /// When the watch last delivered an event or a bookmark, or a list of the whole kind was sent
+    /// that the store shows.
+    pub fn heard_at(&self) -> Option<Instant> {
+        self.heard
+    }
+
+    /// Whether the content is fresh: the watch delivered something at most [`FRESH_FOR`] ago. A
+    /// watch that is connected and silent is not fresh.
+    pub fn is_fresh(&self) -> bool {
+        self.doubted.is_none() && self.heard.is_some_and(|heard| heard.elapsed() <= FRESH_FOR)
+    }
+
+    /// From now on, the content is not fresh until the watch delivers something, or the kind is
+    /// listed: the process was suspended.
+    pub fn doubt(&mut self) {
+        self.doubted = Some(Instant::now());
+    }
+
+    /// The resourceVersion up to which the watch has reported all events. The value decreases only
     /// after a restore of etcd.
     pub fn observed_rv(&self) -> u64 {
         self.observed_rv
@@ -342,11 +447,11 @@ impl<F> Store<F> {
     /// Whether the object exists but cannot be parsed. `get` then returns an older version or
     /// `None`.
     pub fn is_unreadable(&self, key: &ObjectKey) -> bool {
-        self.unreadable.contains(key)
+        self.unreadable.contains_key(key)
     }
 
-    /// The keys of all objects that cannot be parsed.
-    pub fn unreadable(&self) -> impl Iterator<Item = &ObjectKey> {
+    /// All objects that cannot be parsed.
+    pub fn unreadable(&self) -> impl Iterator<Item = (&ObjectKey, &Unreadable)> {
         self.unreadable.iter()
     }
 
@@ -361,7 +466,7 @@ impl<F> Store<F> {
             return;
         }
         match self.ahead.get_mut(&key) {
-            Some(ahead) => ahead.watched = Watched { entry: Some(entry), is_unreadable: false },
+            Some(ahead) => ahead.watched = Watched { entry: Some(entry), unreadable: None },
             None => self.put(key, entry, changes),
         }
     }
@@ -369,25 +474,43 @@ impl<F> Store<F> {
     fn watch_delete(&mut self, key: &ObjectKey, uid: &str, rv: u64, changes: &mut Vec<Change<F>>) {
         if let Some(Ahead { watched, .. }) = self.ahead.get_mut(key) {
             if watched.entry.as_ref().is_none_or(|known| known.uid == uid) {
-                *watched = Watched { entry: None, is_unreadable: false };
+                *watched = Watched { entry: None, unreadable: None };
             }
             return;
         }
         match self.entries.get(key) {
             Some(known) if known.uid == uid => self.take(key, rv, changes),
             Some(_) => {}
-            None => {
-                self.unreadable.remove(key);
-            }
+            None => self.forget_unreadable(key, rv, changes),
         }
     }
 
-    fn watch_unreadable(&mut self, key: ObjectKey) {
+    fn watch_unreadable(
+        &mut self,
+        key: ObjectKey,
+        object: Unreadable,
+        rv: u64,
+        changes: &mut Vec<Change<F>>,
+    ) {
         match self.ahead.get_mut(&key) {
-            Some(ahead) => ahead.watched.is_unreadable = true,
-            None => {
-                self.unreadable.insert(key);
-            }
+            Some(ahead) => ahead.watched.unreadable = Some(object),
+            None => self.note_unreadable(key, object, rv, changes),
+        }
+    }
+
+    /// Marks an object as unreadable.
+    fn note_unreadable(&mut self, key: ObjectKey, object: Unreadable, rv: u64, changes: &mut Vec<Change<F>>) {
+        if !self.entries.contains_key(&key) && self.unreadable.get(&key) != Some(&object) {
+            changes.push(change_of_unreadable(key.clone(), &object, rv, object.deleting));
+        }
+        self.unreadable.insert(key, object);
+    }
+
+    /// Removes an object that was unreadable and is deleted.
+    fn forget_unreadable(&mut self, key: &ObjectKey, rv: u64, changes: &mut Vec<Change<F>>) {
+        let Some(object) = self.unreadable.remove(key) else { return };
+        if !self.entries.contains_key(key) {
+            changes.push(change_of_unreadable(key.clone(), &object, rv, true));
         }
     }
 
@@ -399,8 +522,8 @@ impl<F> Store<F> {
         });
         let is_shown =
             self.entries.get(&key).is_some_and(|known| entry.resource_version <= known.resource_version);
-        let is_behind_the_watch = as_of <= self.observed_rv;
-        if is_behind_the_watch || is_older_read || is_shown {
+        let is_known = as_of <= self.known_rv();
+        if is_known || is_older_read || is_shown {
             return;
         }
         self.go_ahead(&key, as_of, None);
@@ -416,8 +539,9 @@ impl<F> Store<F> {
 
     fn read_part(&mut self, list: RelistPart<F>, changes: &mut Vec<Change<F>>) {
         let RelistPart { index, value, items, resource_version } = list;
-        // If the watch has already passed this list, the watch is newer, also for missing objects.
-        if resource_version <= self.observed_rv {
+        // If the watch or a whole list has already passed this list, they are newer, also for
+        // missing objects.
+        if resource_version <= self.known_rv() {
             return;
         }
         let listed: BTreeSet<&ObjectKey> = items.iter().map(|(key, _)| key).collect();
@@ -442,43 +566,144 @@ impl<F> Store<F> {
         changes.sort_by(|a, b| a.key.cmp(&b.key));
     }
 
+    /// Applies a list of the whole kind that the watch did not make.
+    ///
+    /// A list that the watch has overtaken is dropped, and does not make the store fresh: the watch
+    /// may be silent since it overtook the list.
+    fn list_once(&mut self, list: Relist<F>, changes: &mut Vec<Change<F>>) {
+        let Relist { items, unreadable, resource_version: listed, sent } = list;
+        if self.synced && listed < self.known_rv() {
+            return;
+        }
+        self.heard = self.heard.max(Some(sent));
+        self.doubted = self.doubted.filter(|doubted| sent < *doubted);
+        if self.synced && listed == self.known_rv() {
+            return;
+        }
+        self.synced = true;
+        self.listed_rv = listed;
+        self.listed_at = Some(Instant::now());
+        let exists: BTreeSet<&ObjectKey> =
+            items.iter().map(|(key, _)| key).chain(unreadable.iter().map(|(key, _)| key)).collect();
+        let knows_less = |key: &ObjectKey, uid: &str| {
+            self.ahead.get(key).is_none_or(|ahead| ahead.until < listed && !ahead.is_gone(uid))
+        };
+        let known = self.entries.keys().chain(self.unreadable.keys());
+        let is_missing = |key: &&ObjectKey| !exists.contains(*key) && knows_less(key, "");
+        let missing: BTreeSet<ObjectKey> = known.filter(is_missing).cloned().collect();
+        let is_newer = |(key, entry): &(ObjectKey, Entry<F>)| {
+            let is_shown = |known: &Entry<F>| entry.resource_version <= known.resource_version;
+            knows_less(key, &entry.uid) && !self.entries.get(key).is_some_and(is_shown)
+        };
+        let newer: Vec<_> = items.into_iter().filter(is_newer).collect();
+        let is_news = |(key, object): &(ObjectKey, Unreadable)| {
+            knows_less(key, &object.uid) && self.unreadable.get(key) != Some(object)
+        };
+        let unreadable: Vec<_> = unreadable.into_iter().filter(is_news).collect();
+        for key in missing {
+            self.hold(&key, listed);
+            self.forget_unreadable(&key, listed, changes);
+            self.take(&key, listed, changes);
+        }
+        for (key, entry) in newer {
+            self.hold(&key, listed);
+            self.put(key, entry, changes);
+        }
+        for (key, object) in unreadable {
+            self.hold(&key, listed);
+            self.note_unreadable(key, object, listed, changes);
+        }
+        // The list is also newer than the other reads, which it confirms.
+        for ahead in self.ahead.values_mut() {
+            ahead.until = ahead.until.max(listed);
+        }
+        changes.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+
+    /// The resourceVersion up to which the watch or a whole list has shown everything.
+    fn known_rv(&self) -> u64 {
+        self.observed_rv.max(self.listed_rv)
+    }
+
+    /// If a whole list was newer than this event of the watch, the store goes on showing the list.
+    fn keep_the_list(&mut self, key: &ObjectKey, rv: u64) {
+        if rv <= self.listed_rv && !self.ahead.contains_key(key) {
+            self.hold(key, self.listed_rv);
+        }
+    }
+
+    /// From now on, the store shows what it shows now for this key, until the watch has reached
+    /// that resourceVersion.
+    fn hold(&mut self, key: &ObjectKey, until: u64) {
+        let unreadable = self.unreadable.get(key).cloned();
+        self.go_ahead(key, until, None);
+        if let Some(object) = unreadable {
+            self.unreadable.insert(key.clone(), object);
+        }
+    }
+
     /// From now on, the store shows the result of a read for this key instead of the state of the
     /// watch.
     fn go_ahead(&mut self, key: &ObjectKey, until: u64, gone: Option<String>) {
         let watched = match self.ahead.remove(key) {
             Some(ahead) => ahead.watched,
             None => {
-                Watched { entry: self.entries.get(key).cloned(), is_unreadable: self.unreadable.remove(key) }
+                Watched { entry: self.entries.get(key).cloned(), unreadable: self.unreadable.remove(key) }
             }
         };
         self.ahead.insert(key.clone(), Ahead { watched, until, gone, was_listed: false });
     }
 
     fn relist(&mut self, list: Relist<F>, changes: &mut Vec<Change<F>>) {
-        let Relist { items, unreadable, resource_version } = list;
-        let is_restored = self.synced && resource_version < self.observed_rv;
+        let Relist { items, unreadable, resource_version, sent } = list;
+        let after_the_other = self.listed_at.is_some_and(|listed| listed < sent);
+        let known = if after_the_other { self.known_rv() } else { self.observed_rv };
+        let is_restored = self.synced && resource_version < known;
         if is_restored {
             self.ahead.clear();
+            (self.listed_rv, self.listed_at) = (0, None);
         }
         let mut items: BTreeMap<ObjectKey, Entry<F>> = items.into_iter().collect();
-        let mut unreadable: BTreeSet<ObjectKey> = unreadable.into_iter().collect();
+        let mut unreadable: BTreeMap<ObjectKey, Unreadable> = unreadable.into_iter().collect();
+        if resource_version < self.listed_rv {
+            let known = self.entries.keys().chain(self.unreadable.keys());
+            let listed = items.keys().chain(unreadable.keys());
+            let all: BTreeSet<ObjectKey> = known.chain(listed).cloned().collect();
+            let version = |entry: &Entry<F>| (entry.uid.clone(), entry.resource_version);
+            let is_same = |key: &ObjectKey| {
+                items.get(key).map(version) == self.entries.get(key).map(version)
+                    && unreadable.get(key) == self.unreadable.get(key)
+            };
+            let others: Vec<ObjectKey> = all.into_iter().filter(|key| !is_same(key)).collect();
+            others.iter().for_each(|key| self.keep_the_list(key, resource_version));
+        }
         for (key, ahead) in &mut self.ahead {
-            let is_unreadable = unreadable.remove(key);
+            let unreadable = unreadable.remove(key);
             let entry = items.remove(key);
-            let last_readable = ahead.watched.entry.take().filter(|_| is_unreadable);
-            ahead.watched = Watched { entry: entry.or(last_readable), is_unreadable };
+            let last_readable = ahead.watched.entry.take().filter(|_| unreadable.is_some());
+            ahead.watched = Watched { entry: entry.or(last_readable), unreadable };
             if ahead.was_listed {
                 ahead.gone = None;
             }
             ahead.was_listed = true;
         }
         let is_gone = |key: &&ObjectKey| {
-            !items.contains_key(*key) && !unreadable.contains(*key) && !self.ahead.contains_key(*key)
+            !items.contains_key(*key) && !unreadable.contains_key(*key) && !self.ahead.contains_key(*key)
         };
         let gone: Vec<ObjectKey> = self.entries.keys().filter(is_gone).cloned().collect();
-        self.unreadable = unreadable;
         for key in gone {
             self.take(&key, resource_version, changes);
+        }
+        let readable = |key: &&ObjectKey| !unreadable.contains_key(*key) && !self.ahead.contains_key(*key);
+        let former: Vec<ObjectKey> = self.unreadable.keys().filter(readable).cloned().collect();
+        for key in former {
+            match items.contains_key(&key) {
+                true => drop(self.unreadable.remove(&key)),
+                false => self.forget_unreadable(&key, resource_version, changes),
+            }
+        }
+        for (key, object) in unreadable {
+            self.note_unreadable(key, object, resource_version, changes);
         }
         for (key, entry) in items {
             let same =
@@ -502,6 +727,9 @@ impl<F> Store<F> {
     /// Shows the state of the watch again for each key whose read the watch has passed.
     fn believe_the_watch(&mut self, changes: &mut Vec<Change<F>>) {
         let observed = self.observed_rv;
+        if self.listed_rv <= observed {
+            (self.listed_rv, self.listed_at) = (0, None);
+        }
         let passed = self.ahead.extract_if(.., |_, ahead| ahead.is_passed(observed));
         for (key, Ahead { watched, .. }) in passed.collect::<Vec<_>>() {
             self.show(key, watched, observed, changes);
@@ -509,21 +737,20 @@ impl<F> Store<F> {
     }
 
     fn show(&mut self, key: ObjectKey, watched: Watched<F>, rv: u64, changes: &mut Vec<Change<F>>) {
-        let Watched { entry, is_unreadable } = watched;
+        let Watched { entry, unreadable } = watched;
         let known = self.entries.get(&key);
         match (known, entry) {
             // The last readable facts stay. A read may have returned newer facts than the watch.
-            (Some(_), _) if is_unreadable => {}
+            (Some(_), _) if unreadable.is_some() => {}
             (Some(known), Some(entry))
                 if known.uid == entry.uid && known.resource_version == entry.resource_version => {}
             (_, Some(entry)) => self.put(key.clone(), entry, changes),
             (Some(_), None) => self.take(&key, rv, changes),
             (None, None) => {}
         }
-        if is_unreadable {
-            self.unreadable.insert(key);
-        } else {
-            self.unreadable.remove(&key);
+        match unreadable {
+            Some(object) => self.note_unreadable(key, object, rv, changes),
+            None => self.forget_unreadable(&key, rv, changes),
         }
     }
 
@@ -586,6 +813,10 @@ impl<F> Store<F> {
             }
         }
     }
+}
+
+fn change_of_unreadable<F>(key: ObjectKey, object: &Unreadable, rv: u64, deleting: bool) -> Change<F> {
+    Change { key, uid: object.uid.clone(), resource_version: rv, deleting, old: None, new: None }
 }
 
 impl<F> fmt::Debug for Store<F> {

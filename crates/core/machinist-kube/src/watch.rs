@@ -11,6 +11,7 @@
 //! | the stream ends after a second or more | resumes at once from the last resourceVersion |
 //! | the stream ends within a second | resumes after a backoff |
 //! | no data arrives past the watch timeout | closes the watch and resumes after a backoff |
+//! | data arrives after two silent minutes | ignores the data, which may be old, and resumes |
 //! | 410, as the answer or within the stream | lists the kind again |
 //! | other errors | resumes after a backoff; lists again after three error answers in a row |
 //! | an object cannot be parsed | reports the object, emits [`Delta::Unreadable`] and continues |
@@ -37,8 +38,9 @@ use tokio::time::{Instant, timeout};
 pub use self::once::list_once;
 use self::wire::{Event, Line, Page, Reader, identity, metadata_of, parse_rv, read_line, without_quotes};
 use crate::backoff::{Backoff, Jitter};
+use crate::clock::{Moment, SharedClock};
 use crate::hash_of_parts::hash_of_parts;
-use crate::store::{Delta, ObjectKey, Relist};
+use crate::store::{Delta, FRESH_FOR, ObjectKey, Relist};
 
 /// Number of objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -103,6 +105,12 @@ pub enum WatchNote {
         error: String,
         /// Whether the API server does not serve the kind in this version: it answered 404.
         kind_is_missing: bool,
+        /// Whether the API server did what was asked as far as it could: it ended the stream, or no
+        /// longer has the events.
+        server_works: bool,
+        /// Whether the API server answered, be it with an error. A status of 500 or more may come
+        /// from a load balancer in front of it.
+        server_answers: bool,
     },
 }
 
@@ -115,6 +123,8 @@ pub struct WatchOptions {
     pub field_selector: Option<String>,
     /// Seed of the jitter. Watches of several kinds may share one seed.
     pub seed: u64,
+    /// The wall clock, which shows that the machine was suspended.
+    pub clock: Option<SharedClock>,
     /// Receives a note of each list, reconnect and unreadable object.
     pub observer: Option<Arc<dyn Fn(WatchNote) + Send + Sync>>,
 }
@@ -180,6 +190,8 @@ enum Ended {
     Expired,
     /// The server answered with an error.
     Refused(String),
+    /// The server answered that the client may not do this, or not now: a status of 4xx.
+    Denied(String),
     /// The server answered that it does not serve the kind.
     Missing(String),
     /// The server was unreachable, the connection broke, or the stream stalled.
@@ -236,6 +248,8 @@ impl Watch {
             let progressed = matches!(position, Position::At(rv) if before < rv);
             let mut cap = BACKOFF.cap;
             let kind_is_missing = matches!(ended, Ended::Missing(_));
+            let server_works = matches!(ended, Ended::Closed | Ended::Expired);
+            let server_answers = server_works || matches!(ended, Ended::Denied(_) | Ended::Missing(_));
             let reason = match ended {
                 Ended::Fatal(source) => return WatchFatal { url: self.request.url_path.clone(), source },
                 Ended::Closed if SHORT_STREAM <= lived => {
@@ -253,7 +267,7 @@ impl Watch {
                     }
                     "the resourceVersion is too old".to_owned()
                 }
-                Ended::Refused(reason) | Ended::Missing(reason) => {
+                Ended::Refused(reason) | Ended::Denied(reason) | Ended::Missing(reason) => {
                     refusals += 1;
                     if REFUSALS_BEFORE_RELIST <= refusals {
                         refusals = 0;
@@ -271,7 +285,13 @@ impl Watch {
             }
             let after = BACKOFF.delay(failures, &mut self.jitter).min(cap);
             failures = failures.saturating_add(1);
-            self.note(|| WatchNote::Retrying { after, error: reason, kind_is_missing });
+            self.note(|| WatchNote::Retrying {
+                after,
+                error: reason,
+                kind_is_missing,
+                server_works,
+                server_answers,
+            });
             tokio::time::sleep(after).await;
         }
     }
@@ -300,6 +320,7 @@ impl Watch {
         P: Fn(K) -> F + Send,
     {
         let mut whole: Option<Relist<F>> = None;
+        let sent = Instant::now();
         let mut params = ListParams {
             label_selector: self.options.label_selector.clone(),
             field_selector: self.options.field_selector.clone(),
@@ -315,17 +336,22 @@ impl Watch {
             })?;
             let resource_version = parse_rv(page.metadata.resource_version.as_deref())
                 .ok_or_else(|| Ended::Refused("the list has no numeric resourceVersion".to_owned()))?;
-            let list =
-                whole.get_or_insert(Relist { items: Vec::new(), unreadable: Vec::new(), resource_version });
+            let list = whole.get_or_insert(Relist {
+                items: Vec::new(),
+                unreadable: Vec::new(),
+                resource_version,
+                sent,
+            });
             // All pages have one resourceVersion. If a server returns different ones, the oldest
             // version misses no event.
             list.resource_version = list.resource_version.min(resource_version);
             for raw in page.items.iter().flatten() {
                 match reader.read(raw) {
                     Ok((key, entry)) => list.items.push((key, entry)),
-                    Err(unreadable) => {
-                        list.unreadable.extend(unreadable.place.clone().map(|(key, _)| key));
-                        self.note(|| unreadable.into_note());
+                    Err(unparsed) => {
+                        let place = unparsed.place.clone();
+                        list.unreadable.extend(place.map(|(key, _, object)| (key, object)));
+                        self.note(|| unparsed.into_note());
                     }
                 }
             }
@@ -393,6 +419,7 @@ impl Watch {
     {
         let mut answer = std::pin::pin!(open.answer);
         let mut line = Vec::new();
+        let mut heard = Moment::now(self.options.clock.as_ref());
         loop {
             line.clear();
             match timeout(open.silence, read_line(&mut answer, &mut line)).await {
@@ -405,6 +432,13 @@ impl Watch {
                 Ok(Ok(Line::End)) => return Ended::Closed,
                 Ok(Ok(Line::Whole)) => {}
             }
+            // While the process was suspended, or the connection was stuck, the line may have
+            // waited in a buffer. A new request shows the present state.
+            let now = Moment::now(self.options.clock.as_ref());
+            if FRESH_FOR < now.since(&heard) {
+                return Ended::Broken("data arrived after a long silence".to_owned());
+            }
+            heard = now;
             match self.event(&line, reader) {
                 Ok(Some(delta)) => {
                     *rv = delta_rv(&delta).unwrap_or(*rv);
@@ -434,10 +468,14 @@ impl Watch {
         let delta = match event.kind {
             "ADDED" | "MODIFIED" => match reader.read(event.object) {
                 Ok((key, entry)) => Some(Delta::Upsert(key, entry)),
-                Err(unreadable) => {
-                    let delta = unreadable.place.clone();
-                    self.note(|| unreadable.into_note());
-                    delta.map(|(key, resource_version)| Delta::Unreadable { key, resource_version })
+                Err(unparsed) => {
+                    let delta = unparsed.place.clone();
+                    self.note(|| unparsed.into_note());
+                    delta.map(|(key, resource_version, object)| Delta::Unreadable {
+                        key,
+                        resource_version,
+                        object,
+                    })
                 }
             },
             // The metadata identifies the deleted object, so the rest need not be readable.
@@ -467,7 +505,11 @@ fn delta_rv<F>(delta: &Delta<F>) -> Option<u64> {
             Some(*resource_version)
         }
         Delta::Bookmark(resource_version) => Some(*resource_version),
-        Delta::Relist(_) | Delta::RelistPart(_) | Delta::Fetched(..) | Delta::Absent { .. } => None,
+        Delta::Relist(_)
+        | Delta::ListedOnce(_)
+        | Delta::RelistPart(_)
+        | Delta::Fetched(..)
+        | Delta::Absent { .. } => None,
     }
 }
 
@@ -483,6 +525,7 @@ fn ended_by(error: kube::Error) -> Ended {
         kube::Error::Api(status) if status.code == 404 || status.is_not_found() => {
             Ended::Missing(status.to_string())
         }
+        kube::Error::Api(status) if (400..500).contains(&status.code) => Ended::Denied(status.to_string()),
         kube::Error::Api(status) => Ended::Refused(status.to_string()),
         error => Ended::Broken(error.to_string()),
     }

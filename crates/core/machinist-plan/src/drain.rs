@@ -6,6 +6,10 @@
 //!
 //! The cordon and the volumes are deliberately absent: the caller handles them before and after the
 //! drain.
+//!
+//! A drain ends by force only with answers. After the force began, the API server must have
+//! accepted or rejected the deletion of each pod that is left. No answer, a throttled request and
+//! an error of the server are no answer.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +18,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::facts::{BudgetFacts, PodFacts};
-use crate::why::BlockedPod;
+use crate::why::{BlockedPod, Rejection};
 use machinist_core::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
 
 /// Wait between two eviction attempts for one pod.
@@ -29,7 +33,9 @@ const QUICK_ATTEMPTS: u32 = 6;
 /// deletion.
 const FORCED_POD_BUFFER: Duration = Duration::from_secs(30);
 /// Wait before the next look if a deadline has passed but clock skew forbids its enforcement.
-pub(crate) const CLOCKS_AGAIN_AFTER: Duration = Duration::from_secs(60);
+const CLOCKS_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Time after which a drain that a user forces does not wait for an answer about a pod any more.
+pub(crate) const UNANSWERED_FOR: Duration = Duration::from_secs(20);
 /// Maximum number of calls per pass. The next calls follow after these are answered.
 const CALLS_PER_PASS: usize = 20;
 
@@ -48,6 +54,12 @@ pub struct Drain<'s> {
     pub deadline: Timestamp,
     /// Whether pods are evicted or deleted without grace.
     pub manner: Manner,
+    /// Whether a user gives up the pods. Then the drain waits for an answer about each pod only for
+    /// a while.
+    pub gives_up: bool,
+    /// Whether the API server did not answer the last request. Then single calls find out when it
+    /// answers again.
+    pub is_silent: bool,
     /// Number of rejected evictions after which a pod is deleted instead.
     pub max_evictions: u32,
 }
@@ -58,28 +70,59 @@ pub enum Manner {
     /// By eviction, which respects budgets.
     Polite,
     /// By deletion without grace: the Node is dead, the drain timed out, or a user requested it.
-    Forced,
+    Forced {
+        /// When the force began. Only later requests count.
+        since: Timestamp,
+    },
 }
 
 /// Memory of the eviction attempts for one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Eviction {
-    /// Number of attempts, and the time of the last one.
+    /// `namespace/name` of the pod.
+    pub pod: String,
+    /// Number of attempts with an answer, and the time of the last attempt.
     pub attempts: Attempts,
-    /// Time of the first attempt.
+    /// Time of the first attempt with an answer.
     pub first: Timestamp,
+    /// When the last request began.
+    pub asked: Timestamp,
+    /// When the first of the last requests without a decision about the pod began.
+    pub undecided_since: Option<Timestamp>,
+    /// Whether the last request was a deletion without grace, not an eviction.
+    pub is_deletion: bool,
     /// Outcome of the last attempt.
     pub outcome: EvictionOutcome,
 }
 
 impl Eviction {
-    /// Returns the memory after one more attempt.
-    pub fn after(before: Option<&Self>, outcome: EvictionOutcome, now: Timestamp) -> Self {
-        // A throttled request says nothing about the pod, so it does not count.
-        let counts = !matches!(outcome, EvictionOutcome::Throttled { .. });
-        let count = before.map_or(0, |before| before.attempts.count).saturating_add(u32::from(counts));
-        let first = before.map_or(now, |before| before.first);
-        Self { attempts: Attempts { count, last: now }, first, outcome }
+    /// Returns the memory after one more call, whose request began at `asked`.
+    pub fn after(
+        before: Option<&Self>,
+        call: &Call,
+        outcome: EvictionOutcome,
+        asked: Timestamp,
+        now: Timestamp,
+    ) -> Self {
+        let count = before.map_or(0, |before| before.attempts.count);
+        let first = before.filter(|_| 0 < count).map_or(now, |before| before.first);
+        let (pod, is_deletion) = match call {
+            Call::Evict(pod) => (pod, false),
+            Call::Delete(pod) => (pod, true),
+        };
+        let undecided_since = before.and_then(|before| before.undecided_since).unwrap_or(asked);
+        Self {
+            pod: format!("{}/{}", pod.namespace, pod.name),
+            attempts: Attempts {
+                count: count.saturating_add(u32::from(outcome.is_about_the_pod())),
+                last: now,
+            },
+            first,
+            asked,
+            is_deletion,
+            undecided_since: (!outcome.decides()).then_some(undecided_since),
+            outcome,
+        }
     }
 }
 
@@ -97,8 +140,32 @@ pub enum EvictionOutcome {
         /// The requested wait.
         retry_after: Duration,
     },
-    /// Rejected for another reason.
+    /// Rejected for another reason, with the API server's message.
     Refused(String),
+    /// The API server had an internal error: a webhook or its storage did not answer. A pod whose
+    /// eviction failed is shown to users. A pod whose deletion failed still needs an answer.
+    Failed(String),
+    /// No answer arrived, so nothing is known about the pod. This attempt does not count.
+    Unanswered(String),
+}
+
+impl EvictionOutcome {
+    /// Whether the request was accepted or rejected.
+    fn decides(&self) -> bool {
+        match self {
+            Self::Accepted | Self::Deleted | Self::Held(_) | Self::Refused(_) => true,
+            Self::Failed(_) | Self::Throttled { .. } | Self::Unanswered(_) => false,
+        }
+    }
+
+    /// Whether the API server decided about the pod. A throttled request or a lost one says
+    /// nothing.
+    pub fn is_about_the_pod(&self) -> bool {
+        match self {
+            Self::Accepted | Self::Deleted | Self::Held(_) | Self::Refused(_) | Self::Failed(_) => true,
+            Self::Throttled { .. } | Self::Unanswered(_) => false,
+        }
+    }
 }
 
 /// One call of a drain.
@@ -126,7 +193,8 @@ pub struct PodRef {
 pub enum Progress {
     /// Every pod that a drain evicts has left.
     Done,
-    /// Pods were deleted by force, and the drain does not wait for them.
+    /// The API server has answered the deletion of each pod that is left, after the force began.
+    /// The drain does not wait for these pods.
     GivenUp {
         /// Number of pods left.
         left: usize,
@@ -153,7 +221,7 @@ impl Drain<'_> {
         }
         match self.manner {
             Manner::Polite => self.politely(&leaving),
-            Manner::Forced => self.by_force(&leaving),
+            Manner::Forced { since } => self.by_force(&leaving, since),
         }
     }
 
@@ -161,7 +229,8 @@ impl Drain<'_> {
         let mut calls = Vec::new();
         let mut blocked = None;
         let ends = just_past(self.deadline);
-        let mut look_at = if self.now < ends { ends } else { plus(self.now, CLOCKS_AGAIN_AFTER) };
+        let mut look_at = end_or_later(self.now, ends);
+        let pause = self.pause();
         for pod in leaving {
             if pod.deleting_since.is_some() {
                 continue;
@@ -171,19 +240,29 @@ impl Drain<'_> {
             let seems_to_allow = budget.is_some_and(|tightest| 0 < tightest.disruptions_allowed);
             let attempt = self.attempts.get(&pod.uid);
             let due = attempt.map_or(self.now, |attempt| self.next_attempt(attempt, seems_to_allow));
-            if due <= self.now && calls.len() < CALLS_PER_PASS {
+            if due <= self.now && pause.is_none() && calls.len() < self.calls_per_pass() {
                 calls.push(self.call_for(pod, attempt));
             } else {
-                look_at = look_at.min(due);
+                look_at = look_at.min(pause.map_or(due, |pause| due.max(pause)));
             }
-            let held = matches!(attempt.map(|a| &a.outcome), Some(EvictionOutcome::Held(_)));
-            if held && blocked.is_none() {
-                blocked = Some(BlockedPod {
+            let rejection = match attempt.map(|attempt| &attempt.outcome) {
+                Some(EvictionOutcome::Held(_)) => None,
+                Some(EvictionOutcome::Refused(message) | EvictionOutcome::Failed(message)) => {
+                    let is_deletion = attempt.is_some_and(|attempt| attempt.is_deletion);
+                    let kind = if is_deletion { Rejection::Deletion } else { Rejection::Eviction };
+                    Some(kind(message.clone()))
+                }
+                _ => continue,
+            };
+            blocked.get_or_insert_with(|| {
+                let budget = budget.filter(|_| rejection.is_none());
+                BlockedPod {
                     pod: pod.full_name(),
                     budget: budget.map(|budget| budget.full_name()),
                     never: budget.is_some_and(|budget| budget.never_allows),
-                });
-            }
+                    rejection,
+                }
+            });
         }
         Progress::Leaving { calls, left: leaving.len(), blocked, look_at }
     }
@@ -207,37 +286,96 @@ impl Drain<'_> {
             EvictionOutcome::Accepted
             | EvictionOutcome::Deleted
             | EvictionOutcome::Held(_)
-            | EvictionOutcome::Refused(_) => EVICT_AGAIN_AFTER,
+            | EvictionOutcome::Refused(_)
+            | EvictionOutcome::Failed(_) => EVICT_AGAIN_AFTER,
+            EvictionOutcome::Unanswered(_) => EVICT_AGAIN_SOONEST,
         };
         plus(eviction.attempts.last, wait)
     }
 
-    fn by_force(&self, leaving: &[&Arc<PodFacts>]) -> Progress {
-        // One deletion per pod is enough: the drain does not wait for pods of an abandoned Node.
-        let unasked: Vec<_> = leaving.iter().filter(|pod| !self.is_settled(pod)).collect();
-        if unasked.is_empty() {
+    fn by_force(&self, leaving: &[&Arc<PodFacts>], since: Timestamp) -> Progress {
+        // One answered deletion per pod is enough: the drain does not wait for pods of an abandoned
+        // Node.
+        let unsettled: Vec<_> = leaving.iter().filter(|pod| !self.is_settled(pod, since)).collect();
+        if unsettled.is_empty() {
             return Progress::GivenUp { left: leaving.len() };
         }
+        let last = |pod: &PodFacts| self.deleted(pod, since);
         let tried_just_now = |pod: &PodFacts| {
-            self.attempts.get(&pod.uid).is_some_and(|attempt| {
-                matches!(attempt.outcome, EvictionOutcome::Refused(_) | EvictionOutcome::Throttled { .. })
-                    && since(self.now, attempt.attempts.last) < EVICT_AGAIN_SOONEST
+            last(pod).is_some_and(|attempt| {
+                let wait = match &attempt.outcome {
+                    EvictionOutcome::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
+                    EvictionOutcome::Refused(_)
+                    | EvictionOutcome::Failed(_)
+                    | EvictionOutcome::Unanswered(_) => EVICT_AGAIN_SOONEST,
+                    EvictionOutcome::Accepted | EvictionOutcome::Deleted | EvictionOutcome::Held(_) => {
+                        return false;
+                    }
+                };
+                machinist_core::since(self.now, attempt.attempts.last) < wait
             })
         };
-        let due = unasked.into_iter().filter(|pod| !tried_just_now(pod)).take(CALLS_PER_PASS);
+        let blocked = unsettled.iter().find_map(|pod| match &last(pod)?.outcome {
+            EvictionOutcome::Refused(message) | EvictionOutcome::Failed(message) => Some(BlockedPod {
+                pod: pod.full_name(),
+                budget: None,
+                never: false,
+                rejection: Some(Rejection::Deletion(message.clone())),
+            }),
+            _ => None,
+        });
+        let pause = self.pause();
+        let at_once = if pause.is_some() { 0 } else { self.calls_per_pass() };
+        let due = unsettled.into_iter().filter(|pod| !tried_just_now(pod)).take(at_once);
         let calls = due.map(|pod| Call::Delete(pod_ref(pod))).collect();
-        let look_at = plus(self.now, EVICT_AGAIN_SOONEST);
-        Progress::Leaving { calls, left: leaving.len(), blocked: None, look_at }
+        let look_at = pause.unwrap_or_else(|| plus(self.now, EVICT_AGAIN_SOONEST));
+        Progress::Leaving { calls, left: leaving.len(), blocked, look_at }
     }
 
-    /// Whether a pod of an abandoned Node needs no more calls. Either the pod was deleted, or the
-    /// API server has rejected the deletion for so long that the instance is deleted anyway.
-    fn is_settled(&self, pod: &PodFacts) -> bool {
-        self.attempts.get(&pod.uid).is_some_and(|attempt| {
-            attempt.outcome == EvictionOutcome::Deleted
-                || is_past(self.now, plus(self.deadline, FORCED_POD_BUFFER + pod.grace))
+    /// Whether a pod of an abandoned Node needs no more calls: after the force began, the API
+    /// server has accepted the deletion, or has rejected it for so long that the instance is
+    /// deleted anyway.
+    fn is_settled(&self, pod: &PodFacts, since: Timestamp) -> bool {
+        self.deleted(pod, since).is_some_and(|attempt| match attempt.outcome {
+            EvictionOutcome::Deleted => true,
+            EvictionOutcome::Refused(_) => {
+                self.gives_up || is_past(self.now, plus(self.deadline, FORCED_POD_BUFFER + pod.grace))
+            }
+            EvictionOutcome::Throttled { .. }
+            | EvictionOutcome::Failed(_)
+            | EvictionOutcome::Unanswered(_) => {
+                let waited = attempt.undecided_since.map(|since| machinist_core::since(self.now, since));
+                self.gives_up && waited.is_some_and(|waited| UNANSWERED_FOR <= waited)
+            }
+            EvictionOutcome::Accepted | EvictionOutcome::Held(_) => false,
         })
     }
+
+    /// Returns the last attempt to remove a pod, if it was a deletion that began at `since` or
+    /// later.
+    fn deleted(&self, pod: &PodFacts, since: Timestamp) -> Option<&Eviction> {
+        self.attempts.get(&pod.uid).filter(|attempt| attempt.is_deletion && since <= attempt.asked)
+    }
+
+    fn calls_per_pass(&self) -> usize {
+        if self.is_silent { 1 } else { CALLS_PER_PASS }
+    }
+
+    /// Returns the end of the pause after a call that the API server did not answer.
+    fn pause(&self) -> Option<Timestamp> {
+        let lost = self
+            .attempts
+            .values()
+            .filter(|attempt| self.is_silent && matches!(attempt.outcome, EvictionOutcome::Unanswered(_)));
+        let last = lost.map(|attempt| attempt.attempts.last).max()?;
+        Some(plus(last, EVICT_AGAIN_SOONEST)).filter(|pause| self.now < *pause)
+    }
+}
+
+/// Returns when to look at a deadline that ends at `ends`. After its end, something forbids its
+/// enforcement.
+pub(crate) fn end_or_later(now: Timestamp, ends: Timestamp) -> Timestamp {
+    if now < ends { ends } else { plus(now, CLOCKS_AGAIN_AFTER) }
 }
 
 fn pod_ref(pod: &PodFacts) -> PodRef {

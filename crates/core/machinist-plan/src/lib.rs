@@ -32,7 +32,7 @@ mod pages;
 mod why;
 
 pub use event::{EventText, Severity, Told};
-pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal};
+pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, Unanswered};
 pub use why::{Deadline, McmReason, Reason, Step, TokenUse, Why};
 
 /// The result of one decision about one object of the machine API.

@@ -5,6 +5,7 @@
 //! began. The answers may be lost at any moment; then the read is repeated.
 
 use std::collections::BTreeMap;
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -27,6 +28,43 @@ pub struct Looks {
     pub pods: Option<PodList>,
     /// The last GET of the Node's Lease.
     pub lease: Option<LeaseLook>,
+    /// Since when the API server of the target cluster has not answered requests about this
+    /// Machine.
+    pub silence: Option<Unanswered>,
+}
+
+/// A request without an answer says nothing about the API server after this time. While requests
+/// are needed, they are repeated more often than that.
+const SILENCE_LASTS: Duration = Duration::from_secs(60);
+
+/// The API server of the target cluster does not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unanswered {
+    /// When the first request without an answer began, after the last answer.
+    pub since: Timestamp,
+    /// When the last of these requests ended. A silence is known for a minute after it.
+    pub last: Timestamp,
+    /// The error of the last request.
+    pub error: String,
+    /// Whether this process has never listed the objects of that cluster, so that its stores show
+    /// nothing.
+    pub is_blind: bool,
+}
+
+impl Hash for Unanswered {
+    /// Leaves out what differs after each request without an answer. Otherwise no pass would
+    /// recognize that it repeats such a request, and passes would repeat it without a pause.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { since, last: _, error: _, is_blind } = self;
+        (since, is_blind).hash(state);
+    }
+}
+
+impl Unanswered {
+    /// Whether the silence is known to go on: the last request without an answer is not old.
+    pub fn is_known_at(&self, now: Timestamp) -> bool {
+        since(now, self.last) <= SILENCE_LASTS
+    }
 }
 
 /// A GET of a Node.
@@ -127,16 +165,24 @@ impl NodeSeen {
 }
 
 impl Looks {
+    /// Takes the end of one request to the API server of the target cluster. `unanswered` is the
+    /// error if no answer arrived.
+    pub fn heard(&mut self, asked: Timestamp, ended: Timestamp, unanswered: Option<String>) {
+        let goes_on = self.silence.as_ref().filter(|silence| silence.is_known_at(asked));
+        let since = goes_on.map_or(asked, |silence| silence.since);
+        self.silence = unanswered.map(|error| Unanswered { since, last: ended, error, is_blind: false });
+    }
+
     /// Returns the GET of the Node with that name, if it is young enough to be evidence.
     pub(crate) fn node_now(&self, name: &str, now: Timestamp) -> Option<&NodeLook> {
         self.node.as_ref().filter(|look| look.name == name && is_evidence(look.started, now))
     }
 
-    /// Returns the list of the pods on that Node, if it began after the cordon was observed and is
-    /// young enough to be evidence.
-    pub(crate) fn pods_since(&self, node_uid: &str, cordoned: Timestamp, now: Timestamp) -> Option<&PodList> {
+    /// Returns the list of the pods on that Node, if it began at `earliest` or later and is young
+    /// enough to be evidence.
+    pub(crate) fn pods_since(&self, node_uid: &str, earliest: Timestamp, now: Timestamp) -> Option<&PodList> {
         let counts = |list: &&PodList| {
-            list.node_uid == node_uid && cordoned <= list.started && is_evidence(list.started, now)
+            list.node_uid == node_uid && earliest <= list.started && is_evidence(list.started, now)
         };
         self.pods.as_ref().filter(counts)
     }
@@ -191,6 +237,26 @@ mod tests {
         let seen = seen.after(&node(false, ready()), Version::Next, at(10));
         assert!(seen.is_empty(), "{seen:?}");
         assert_eq!(closed(seen, Version::Next, 11).cordoned, Some(at(11)));
+    }
+
+    /// Otherwise a pass would not recognize that it repeats a request, and would repeat it without
+    /// a pause while the API server does not answer.
+    #[test]
+    fn another_request_without_an_answer_is_no_news() {
+        let hash = |looks: &Looks| {
+            let mut hasher = fnv::FnvHasher::default();
+            looks.hash(&mut hasher);
+            hasher.finish()
+        };
+        let mut looks = Looks::default();
+        let before = hash(&looks);
+        looks.heard(at(0), at(1), Some("connection refused".to_owned()));
+        let silent = hash(&looks);
+        assert_ne!(silent, before);
+        looks.heard(at(2), at(3), Some("connection reset".to_owned()));
+        assert_eq!(hash(&looks), silent);
+        looks.heard(at(4), at(5), None);
+        assert_eq!(hash(&looks), before);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::fmt;
 use jiff::Timestamp;
 use machinist_api::Phase;
 use machinist_api::constants::{annotations, labels};
-use machinist_core::{ContractReason, just_past};
+use machinist_core::{Call, ContractReason, just_past};
 pub use machinist_core::{Deadline, Step};
 
 use crate::facts::{MachineFacts, Preserved, PreservedBy};
@@ -80,6 +80,17 @@ pub enum McmReason {
         /// Whether the kubelet has used the bootstrap token.
         token: TokenUse,
     },
+    /// The instance exists, has a problem, and the Node has not registered.
+    BootFailed {
+        /// The problem, as the status describes it.
+        description: String,
+    },
+    /// The Node was not looked up: the cluster of the Nodes is not known. Only `machinist why`
+    /// without `--target-kubeconfig` has this reason.
+    NodeNotAsked {
+        /// Name of the Node.
+        node: String,
+    },
     /// A Node with the expected name exists and does not belong to this Machine.
     NodeNotOurs {
         /// Name of the Node.
@@ -103,6 +114,8 @@ pub enum McmReason {
     },
     /// Other Secrets use every id that the Machine's bootstrap token may have.
     TokenIdsTaken,
+    /// The call waits in the queue of the cloud account for its turn.
+    Queued(Call),
     /// An instance with the Machine's name belongs to another owner. It is left alone.
     NamesakeInstance {
         /// The instance.
@@ -138,6 +151,14 @@ pub enum McmReason {
         /// A frozen set of the deployment, if any.
         frozen: Option<String>,
     },
+    /// The Machine is unhealthy for too long, but the replacement could not be created: the
+    /// creation of another Machine of the set failed.
+    ReplacementImpossible {
+        /// The Machine without an instance.
+        machine: String,
+        /// Description of the last operation of that Machine.
+        description: String,
+    },
     /// The Machine has failed, and its set will replace it.
     Failed {
         /// Description of the Machine's last operation.
@@ -158,6 +179,15 @@ pub enum McmReason {
         left: usize,
         /// The first pod that cannot be evicted.
         blocked: Option<BlockedPod>,
+    },
+    /// The API server of the target cluster does not answer, and the next step needs its answer.
+    NodesUnanswered {
+        /// When the first request without an answer began.
+        since: Timestamp,
+        /// The error of the last request.
+        error: String,
+        /// The step that needs the answer, as a phrase.
+        waiting: String,
     },
     /// The watch shows no pods on the Node. A list from the API server must confirm this before the
     /// instance is deleted.
@@ -334,6 +364,12 @@ pub(crate) fn why_finalizers_of_others(deleting_since: Option<Timestamp>) -> Why
     Why::new(reason, Step::Expect("each client removes its finalizer")).since(deleting_since)
 }
 
+/// Returns why an object that is deleted without its children still exists.
+pub(crate) fn why_orphaning(deleting_since: Option<Timestamp>) -> Why {
+    let reason = Reason::Awaiting("waiting for the garbage collector to release the children");
+    Why::new(reason, Step::Expect("the garbage collector removes its finalizer")).since(deleting_since)
+}
+
 /// Returns why a failed Machine is preserved, and how that ends.
 pub(crate) fn why_preserved(machine: &MachineFacts, preserved: Preserved) -> Why {
     let node = (preserved.by == PreservedBy::Node).then(|| machine.node_name().to_owned());
@@ -363,6 +399,17 @@ pub struct BlockedPod {
     pub budget: Option<String>,
     /// Whether the budget can never allow the eviction.
     pub never: bool,
+    /// Why the API server rejects the request, if no budget is the reason.
+    pub rejection: Option<Rejection>,
+}
+
+/// A rejected request to remove a pod, with the API server's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Rejection {
+    /// The eviction was rejected.
+    Eviction(String),
+    /// The deletion without grace was rejected.
+    Deletion(String),
 }
 
 /// Whether a bootstrap token was used.
@@ -399,18 +446,23 @@ impl ContractReason for McmReason {
             Self::SecretElsewhere { .. } => "SecretElsewhere",
             Self::SecretIncomplete { .. } => "SecretIncomplete",
             Self::Joining { .. } => "Joining",
+            Self::BootFailed { .. } => "BootFailed",
+            Self::NodeNotAsked { .. } => "NodeNotAsked",
             Self::NodeNotOurs { .. } => "NodeNotOurs",
             Self::ProviderIdNotOurs { .. } => "ProviderIdNotOurs",
             Self::ProviderIdMalformed { .. } => "ProviderIdMalformed",
             Self::TokenIdsTaken => "TokenIdsTaken",
+            Self::Queued(_) => "Queued",
             Self::NamesakeInstance { .. } => "NamesakeInstance",
             Self::Unhealthy { .. } => "Unhealthy",
             Self::CriticalComponents { .. } => "CriticalComponents",
             Self::ReplacementLimit { .. } => "ReplacementLimit",
             Self::ReplacementGap { .. } => "ReplacementGap",
+            Self::ReplacementImpossible { .. } => "ReplacementImpossible",
             Self::Failed { .. } => "Failed",
             Self::Preserved { .. } => "Preserved",
             Self::Draining { .. } => "Draining",
+            Self::NodesUnanswered { .. } => "NodesUnanswered",
             Self::ConfirmingDrain { .. } => "ConfirmingDrain",
             Self::VolumesAttached { .. } => "VolumesAttached",
             Self::ConfirmingNoNode { .. } => "ConfirmingNoNode",
@@ -474,6 +526,11 @@ impl fmt::Display for McmReason {
                     TokenUse::Used => f.write_str(" (its bootstrap token was used to request a certificate)"),
                 }
             }
+            Self::BootFailed { description } => f.write_str(description),
+            Self::NodeNotAsked { node } => write!(
+                f,
+                "Node {node} was not looked up: it is not in the cluster of the Machine, and no other cluster is known"
+            ),
             Self::NodeNotOurs { node, evidence } => {
                 write!(
                     f,
@@ -489,6 +546,7 @@ impl fmt::Display for McmReason {
             Self::TokenIdsTaken => f.write_str(
                 "no free bootstrap token id: other Secrets use every id that this machine may take",
             ),
+            Self::Queued(call) => write!(f, "waiting in the queue of the cloud account to {}", call.task()),
             Self::NamesakeInstance { instance, evidence } => write!(
                 f,
                 "checking that this machine has no instance: {instance} has its name but another owner ({evidence})"
@@ -500,6 +558,10 @@ impl fmt::Display for McmReason {
             Self::ReplacementLimit { other } => {
                 write!(f, "replacement waits: Machine {other} of the same deployment is being replaced")
             }
+            Self::ReplacementImpossible { machine, description } => write!(
+                f,
+                "replacement waits: instances cannot be created, as Machine {machine} of the same set shows: {description}"
+            ),
             Self::ReplacementGap { live, wanted, frozen } => {
                 write!(f, "replacement waits: the deployment wants {} and has {live}", machines(*wanted))?;
                 frozen.as_ref().map_or(Ok(()), |set| write!(f, "; MachineSet {set} is frozen"))
@@ -524,15 +586,25 @@ impl fmt::Display for McmReason {
                 write!(f, "waiting for {} to leave the Node", pods(*left))?;
                 match blocked {
                     None => Ok(()),
+                    Some(BlockedPod { pod, rejection: Some(Rejection::Eviction(message)), .. }) => {
+                        write!(f, "; the API server rejects the eviction of pod {pod}: {message}")
+                    }
+                    Some(BlockedPod { pod, rejection: Some(Rejection::Deletion(message)), .. }) => {
+                        write!(f, "; the API server rejects the deletion of pod {pod}: {message}")
+                    }
                     Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; pod {pod} cannot be evicted"),
-                    Some(BlockedPod { pod, budget: Some(budget), never: false }) => {
+                    Some(BlockedPod { pod, budget: Some(budget), never: false, .. }) => {
                         write!(f, "; PodDisruptionBudget {budget} blocks the eviction of pod {pod}")
                     }
-                    Some(BlockedPod { pod, budget: Some(budget), never: true }) => {
+                    Some(BlockedPod { pod, budget: Some(budget), never: true, .. }) => {
                         write!(f, "; PodDisruptionBudget {budget} never allows the eviction of pod {pod}")
                     }
                 }
             }
+            Self::NodesUnanswered { since, error, waiting } => write!(
+                f,
+                "the API server of the target cluster has not answered since {since:.0} ({error}); {waiting}"
+            ),
             Self::ConfirmingDrain { node, left } => {
                 write!(f, "confirming with the API server that no pod is left on Node {node}")?;
                 if *left == 0 { Ok(()) } else { write!(f, "; the last list showed {}", pods(*left)) }

@@ -7,18 +7,19 @@
 //!
 //! Deliberately absent: the choice of calls, and the meaning of answers ([`crate::asks`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::Call;
 use machinist_driver::{Driver, Provider};
 use machinist_instance::{
     AccountId, CallRate, Credential, Error, ErrorKind, Instance, NodeName, Promises, ProviderId,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
+
+use crate::line::{Lane, Line};
 
 /// If no call has used an account for this long, the runtime drops its driver, its connections and
 /// its limits.
@@ -29,6 +30,10 @@ const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause, even if `Retry-After` is longer. A wrong `Retry-After` must not stop an
 /// installation for days.
 const LONGEST_PAUSE: Duration = machinist_core::LONGEST_RETRY_AFTER;
+
+/// The number of pauses whose times an account remembers. A Machine that waits for longer than this
+/// many pauses counts the earlier ones as its own time.
+const MOST_PAUSES: usize = 256;
 
 /// The open accounts of a process.
 #[derive(Default)]
@@ -83,16 +88,8 @@ pub struct Account {
     id: AccountId,
     /// Limits the number of concurrent calls.
     slots: Arc<Semaphore>,
-    /// Locked by the next call. Calls begin in the order of their asks.
-    turn: tokio::sync::Mutex<()>,
-    /// Locked by the one read that waits for `turn`. All other reads wait for this lock. So a call
-    /// that changes something waits for at most one read. Behind hundreds of reads, a permit to
-    /// delete would expire.
-    look: tokio::sync::Mutex<()>,
-    /// Locked by the one change that waits for `turn`, if the account has no rate. Without a rate
-    /// only slots are scarce, and a change holds its slot longer than a read. So both take turns:
-    /// otherwise the looks at started work would wait behind hundreds of creations.
-    change: tokio::sync::Mutex<()>,
+    /// The calls that wait for a slot and a token.
+    line: Arc<Line>,
     pace: Mutex<Pace>,
     sightings: Mutex<Option<Arc<Sightings>>>,
 }
@@ -152,6 +149,10 @@ impl Sightings {
 struct Pace {
     bucket: Option<Bucket>,
     paused_until: Option<Instant>,
+    /// The end of the longest pause that the cloud asked for.
+    stated_until: Option<Instant>,
+    /// The beginning and the end of the last pauses, which do not overlap.
+    pauses: VecDeque<(Instant, Instant)>,
     /// The number of consecutive throttled answers.
     throttled: u32,
     last_used: Instant,
@@ -234,12 +235,13 @@ impl Account {
         let pace = Pace {
             bucket: rate.map(Bucket::full),
             paused_until: None,
+            stated_until: None,
+            pauses: VecDeque::new(),
             throttled: 0,
             last_used: Instant::now(),
         };
         let slots = Arc::new(Semaphore::new(calls_at_once));
-        let (turn, look, change) = Default::default();
-        Self { id, slots, turn, look, change, pace: Mutex::new(pace), sightings: Mutex::default() }
+        Self { id, slots, line: Arc::default(), pace: Mutex::new(pace), sightings: Mutex::default() }
     }
 
     /// The name of the account: a hash that does not reveal the credential.
@@ -267,39 +269,72 @@ impl Account {
         self.pace().paused_until.filter(|until| Instant::now() < *until)
     }
 
-    /// Waits for a slot and a token. If the account has a rate, calls that change something have
-    /// priority: at most one read waits before them. Without a rate, reads and changes take turns.
-    /// The function calls `may_begin` when the call is next, and again when its
-    /// token is available. A call that may not begin takes no token, so calls with an expired
-    /// permit do not use up the rate of the calls behind them.
+    /// Whether the cloud did not say how long the pause lasts. A call `probe` may begin in such
+    /// a pause, and its success ends the pause.
+    pub fn is_pause_assumed(&self) -> bool {
+        self.pace().stated_until.is_none_or(|until| until <= Instant::now())
+    }
+
+    /// Lets a probe begin without a slot: during an outage, the calls that hang have all slots.
+    pub(crate) fn admit_probe<E>(&self, may_begin: impl Fn() -> Result<(), E>) -> Result<(), E> {
+        may_begin()?;
+        self.take_token();
+        Ok(())
+    }
+
+    /// Ends a pause of an assumed length, after a probe.
+    pub(crate) fn end_assumed_pause(&self) {
+        let mut pace = self.pace();
+        pace.paused_until = pace.stated_until;
+        let ended = pace.paused_until.max(Some(Instant::now()));
+        if let (Some(ended), Some(last)) = (ended, pace.pauses.back_mut()) {
+            last.1 = last.1.min(ended);
+        }
+    }
+
+    /// How long the account was paused since that time.
+    pub fn paused_since(&self, since: Instant) -> Duration {
+        let now = Instant::now();
+        let within = |(from, until): &(Instant, Instant)| {
+            (*until).min(now).saturating_duration_since((*from).max(since))
+        };
+        self.pace().pauses.iter().map(within).sum()
+    }
+
+    /// Waits for a slot and a token, in the order of the lanes. The function calls `may_begin` when
+    /// the call is next, and again when its token is available. A call that may not begin takes no
+    /// token, so calls with an expired permit do not use up the rate of the calls behind them.
     ///
     /// # Errors
     /// The error of `may_begin`.
     pub(crate) async fn admit<E>(
         &self,
-        call: Call,
+        lane: Lane,
         may_begin: impl Fn() -> Result<(), E>,
     ) -> Result<OwnedSemaphorePermit, E> {
-        let line = match call.changes() {
-            false => Some(&self.look),
-            true => Some(&self.change).filter(|_| !self.has_rate()),
-        };
-        let _first_in_line = match line {
-            Some(line) => Some(line.lock().await),
-            None => None,
-        };
-        let _turn = self.turn.lock().await;
-        let slot =
-            self.slots.clone().acquire_owned().await.expect("the slots of an account are never closed");
-        may_begin()?;
-        tokio::time::sleep_until(self.next_token()).await;
-        may_begin()?;
-        self.take_token();
-        Ok(slot)
+        let mut first = self.line.enter(lane).await;
+        loop {
+            let slot = self.slots.clone().acquire_owned().await;
+            let slot = slot.expect("the slots of an account are never closed");
+            may_begin()?;
+            tokio::time::sleep_until(self.next_token()).await;
+            if first.is_overtaken() {
+                drop(slot);
+                first = first.step_back().await;
+                continue;
+            }
+            may_begin()?;
+            self.take_token();
+            first.begin();
+            return Ok(slot);
+        }
     }
 
-    fn has_rate(&self) -> bool {
-        self.pace().bucket.is_some()
+    /// Returns the token of a call that was admitted and not made.
+    pub(crate) fn give_back(&self) {
+        if let Some(bucket) = &mut self.pace().bucket {
+            bucket.give_back();
+        }
     }
 
     fn next_token(&self) -> Instant {
@@ -330,6 +365,10 @@ impl Account {
                     pace.throttled = pace.throttled.saturating_add(1);
                 }
                 pace.paused_until = pace.paused_until.max(Some(now + pause));
+                if retry_after.is_some() {
+                    pace.stated_until = pace.stated_until.max(Some(now + pause));
+                }
+                pace.note_pause(now, now + pause);
             }
             None => pace.throttled = 0,
             Some(_) => {}
@@ -348,6 +387,19 @@ impl Account {
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
         self.pace.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pace {
+    fn note_pause(&mut self, from: Instant, until: Instant) {
+        if let Some((_, last)) = self.pauses.back_mut().filter(|(_, last)| from <= *last) {
+            *last = (*last).max(until);
+            return;
+        }
+        if MOST_PAUSES <= self.pauses.len() {
+            self.pauses.pop_front();
+        }
+        self.pauses.push_back((from, until));
     }
 }
 
@@ -376,6 +428,10 @@ impl Bucket {
     fn take(&mut self, now: Instant) {
         self.full_at = self.full_at.max(now) + self.every;
     }
+
+    fn give_back(&mut self) {
+        self.full_at = self.full_at.checked_sub(self.every).unwrap_or(self.full_at);
+    }
 }
 
 #[cfg(test)]
@@ -393,7 +449,7 @@ mod tests {
             let start = Instant::now();
             let mut waits = Vec::new();
             for _ in 0..count {
-                drop(account.admit(Call::FIND, || Ok::<(), ()>(())).await);
+                drop(account.admit(Lane::Look, || Ok::<(), ()>(())).await);
                 waits.push(start.elapsed().as_secs());
             }
             waits
@@ -403,42 +459,81 @@ mod tests {
         assert_eq!(begun(4).await, [0, 0, 0, 1]);
     }
 
-    /// Returns the order in which three looks and three changes begin that arrive together.
-    async fn order(account: Account) -> Vec<&'static str> {
+    /// Returns the order in which three looks and three other calls begin that arrive together.
+    async fn order(account: Account, others: Lane) -> Vec<&'static str> {
         let begun = Mutex::new(Vec::new());
-        let call = async |name: &'static str, call: Call| {
-            let slot = account.admit(call, || Ok::<(), ()>(())).await;
+        let call = async |name: &'static str, lane: Lane| {
+            let slot = account.admit(lane, || Ok::<(), ()>(())).await;
             begun.lock().expect("no test panics while it has the lock").push(name);
             tokio::time::sleep(Duration::from_secs(1)).await;
             drop(slot);
         };
-        let looks = || call("look", Call::FIND);
-        let changes = || call("change", Call::DELETE);
-        tokio::join!(looks(), looks(), looks(), changes(), changes(), changes());
+        let looks = || call("look", Lane::Look);
+        let others = || call("other", others);
+        tokio::join!(looks(), looks(), looks(), others(), others(), others());
         begun.into_inner().expect("no test panics while it has the lock")
     }
 
     #[tokio::test(start_paused = true)]
-    async fn without_a_rate_looks_and_changes_take_turns() {
-        let begun = order(account(None)).await;
-        assert_eq!(begun, ["look", "look", "change", "look", "change", "change"]);
+    async fn looks_and_changes_take_turns() {
+        for rate in [None, Some(CallRate { per_hour: 3600, burst: 1 })] {
+            // The second look was already next when the first change arrived.
+            let begun = order(account(rate), Lane::Change).await;
+            assert_eq!(begun, ["look", "look", "other", "look", "other", "other"]);
+        }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changing_calls_go_first_without_starving_reads() {
-        let begun = order(account(Some(CallRate { per_hour: 3600, burst: 1 }))).await;
-        // The second read was already next when the first change arrived.
-        assert_eq!(begun, ["look", "look", "change", "change", "change", "look"]);
+    async fn deletions_go_before_all_other_calls() {
+        for rate in [None, Some(CallRate { per_hour: 3600, burst: 1 })] {
+            let begun = order(account(rate), Lane::Deletion).await;
+            assert_eq!(begun, ["look", "other", "other", "other", "look", "look"]);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lookups_that_nothing_waits_for_come_last_but_come() {
+        let account = account(Some(CallRate { per_hour: 3600, burst: 1 }));
+        let begun = Mutex::new(Vec::new());
+        let call = async |lane: Lane| {
+            drop(account.admit(lane, || Ok::<(), ()>(())).await);
+            begun.lock().expect("no test panics while it has the lock").push(lane);
+        };
+        let idle = async || futures::future::join_all((0..3).map(|_| call(Lane::Idle))).await;
+        let changes = async || futures::future::join_all((0..20).map(|_| call(Lane::Change))).await;
+        tokio::join!(changes(), idle());
+        let begun = begun.into_inner().expect("no test panics while it has the lock");
+        let first_idle = begun.iter().position(|lane| *lane == Lane::Idle);
+        assert_eq!((begun.len(), first_idle), (23, Some(8)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_are_measured_once() {
+        let account = account(None);
+        let throttled = |seconds| {
+            let retry_after = Some(Duration::from_secs(seconds));
+            account.note_end(Some(&Error::new(ErrorKind::Throttled { retry_after }, "slow down")));
+        };
+        let start = Instant::now();
+        throttled(30);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        throttled(30);
+        assert_eq!(account.paused_since(start).as_secs(), 10, "the rest is in the future");
+        tokio::time::advance(Duration::from_secs(100)).await;
+        throttled(5);
+        tokio::time::advance(Duration::from_secs(100)).await;
+        assert_eq!(account.paused_since(start).as_secs(), 45);
+        assert_eq!(account.paused_since(start + Duration::from_secs(20)).as_secs(), 25);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_call_that_may_not_begin_takes_no_token() {
         let account = account(Some(CallRate { per_hour: 3600, burst: 1 }));
         for _ in 0..100 {
-            assert_eq!(account.admit(Call::DELETE, || Err("expired")).await.err(), Some("expired"));
+            assert_eq!(account.admit(Lane::Deletion, || Err("expired")).await.err(), Some("expired"));
         }
         let start = Instant::now();
-        assert!(account.admit(Call::FIND, || Ok::<(), ()>(())).await.is_ok());
+        assert!(account.admit(Lane::Look, || Ok::<(), ()>(())).await.is_ok());
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 

@@ -19,15 +19,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Call};
+use machinist_core::{Answered, Call, READ_WITHIN};
 use machinist_instance::{Error, ErrorKind};
 use machinist_kube::Leadership;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::accounts::Account;
-use crate::begun::Begun;
+use crate::begun::{Begun, Moment};
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
+use crate::line::Lane;
 use crate::metrics::REQUEST_SECONDS;
 use crate::panics;
 use crate::pass::program_failed;
@@ -56,6 +58,14 @@ pub struct Ask<C: Contract, T> {
     pub still_wanted: StillWanted<C>,
     /// Stores the answer.
     pub remember: Remember<C, T>,
+}
+
+/// How a call gets its slot.
+pub(crate) enum Admission {
+    /// The call waits in a lane of the line of its account.
+    InLine(Lane),
+    /// The call has waited before, and has this slot.
+    Slot(OwnedSemaphorePermit),
 }
 
 /// Checks in memory whether an object still needs a call.
@@ -94,6 +104,19 @@ impl<C: Contract> Runtime<C> {
         self.ask_confirmed(ask, std::future::ready(Ok(())), made)
     }
 
+    /// Starts a call like [`Runtime::ask`]. It waits in that lane of the line of its account.
+    ///
+    /// # Errors
+    /// If the call may not start now.
+    pub fn ask_in<T: Send + 'static>(
+        self: &Arc<Self>,
+        lane: Lane,
+        ask: Ask<C, T>,
+        made: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<(), Stop> {
+        self.begin_ask(ask, Admission::InLine(lane), std::future::ready(Ok(())), made)
+    }
+
     /// Starts a call like [`Runtime::ask`]. When the ask has its slot, `confirm` reads the object
     /// of the call from the API server and stores it ([`crate::refresh`]). Then `still_wanted`
     /// decides from that, and not from a store whose watch may lag behind. If the read fails, the
@@ -104,6 +127,17 @@ impl<C: Contract> Runtime<C> {
     pub fn ask_confirmed<T: Send + 'static>(
         self: &Arc<Self>,
         ask: Ask<C, T>,
+        confirm: impl Future<Output = Result<(), kube::Error>> + Send + 'static,
+        made: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<(), Stop> {
+        let lane = Lane::of(ask.call);
+        self.begin_ask(ask, Admission::InLine(lane), confirm, made)
+    }
+
+    pub(crate) fn begin_ask<T: Send + 'static>(
+        self: &Arc<Self>,
+        ask: Ask<C, T>,
+        admission: Admission,
         confirm: impl Future<Output = Result<(), kube::Error>> + Send + 'static,
         made: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<(), Stop> {
@@ -118,13 +152,14 @@ impl<C: Contract> Runtime<C> {
         }
         let steps = self.clock_steps.count();
         let runtime = self.clone();
-        self.spawn(async move { runtime.carry_out(ask, confirm, made, steps).await });
+        self.spawn(async move { runtime.carry_out(ask, admission, confirm, made, steps).await });
         Ok(())
     }
 
     async fn carry_out<T, F>(
         self: Arc<Self>,
         ask: Ask<C, T>,
+        admission: Admission,
         confirm: impl Future<Output = Result<(), kube::Error>>,
         made: F,
         steps: u64,
@@ -132,8 +167,13 @@ impl<C: Contract> Runtime<C> {
         F: Future<Output = Result<T, Error>> + Send + 'static,
     {
         let Ask { subject, key, call, account, bound, begins_by, still_wanted, remember } = ask;
-        let may_begin = || self.may_begin_now(&account, begins_by, steps);
-        let _slot = match account.admit(call, may_begin).await {
+        let may_begin = || self.may_begin_now(&account, call, begins_by, steps);
+        let admitted = match admission {
+            _ if call == Call::PROBE => account.admit_probe(may_begin).map(|()| None),
+            Admission::InLine(lane) => account.admit(lane, may_begin).await.map(Some),
+            Admission::Slot(slot) => may_begin().map(|()| Some(slot)),
+        };
+        let _slot = match admitted {
             Ok(slot) => slot,
             Err(reason) => {
                 tracing::info!(
@@ -145,6 +185,7 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, account.paused_until());
             }
         };
+        let read = Moment::now(&self.options.clock);
         match panics::catch_async(tokio::time::timeout(CONFIRMED_WITHIN, confirm)).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => {
@@ -163,7 +204,9 @@ impl<C: Contract> Runtime<C> {
         }
         // The call is counted before the check, so that a stopping process waits for it.
         let begun = self.in_flight.begin(Work::Call);
-        if begun.is_none() || self.may_begin(begins_by).is_err() {
+        // The process may have been suspended since the read, which the Lease need not show.
+        let is_old = read.is_older_than(READ_WITHIN, &self.options.clock);
+        if begun.is_none() || is_old || self.may_begin(begins_by).is_err() {
             return self.forgo(&subject, key, None);
         }
         match panics::catch(|| still_wanted(&mut self.world.lock().seen)) {
@@ -179,8 +222,11 @@ impl<C: Contract> Runtime<C> {
             }
         }
         let (began, sent) = (self.now(), Instant::now());
-        let answer = self.answer(&key, call, bound, made).await;
+        let answer = self.answer(&key, call, bound, read, made).await;
         account.note_end(answer.as_ref().err());
+        if call == Call::PROBE && answer.is_ok() {
+            account.end_assumed_pause();
+        }
         self.measure(call, sent.elapsed(), answer.as_ref().err());
         let answered =
             Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
@@ -215,9 +261,10 @@ impl<C: Contract> Runtime<C> {
         key: &C::Key,
         call: Call,
         bound: Duration,
+        read: Moment,
         made: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, Error> {
-        let begun = Begun::now(self.leadership.clone(), self.options.clock.clone(), bound);
+        let begun = Begun::now(self.leadership.clone(), self.options.clock.clone(), bound).after_read(read);
         let made = begun.fence().around(made);
         match panics::catch_async(tokio::time::timeout(bound, made)).await {
             Ok(Ok(answer)) => answer,
@@ -237,16 +284,18 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    fn may_begin_now(
+    pub(crate) fn may_begin_now(
         &self,
         account: &Account,
+        call: Call,
         begins_by: Option<Timestamp>,
         steps: u64,
     ) -> Result<(), &'static str> {
         if self.clock_steps.count() != steps {
             return Err("the system clock has stepped");
         }
-        if account.paused_until().is_some() {
+        let ignores_pause = call == Call::PROBE && account.is_pause_assumed();
+        if account.paused_until().is_some() && !ignores_pause {
             return Err("the cloud throttles this account");
         }
         self.may_begin(begins_by)
@@ -254,7 +303,7 @@ impl<C: Contract> Runtime<C> {
 
     /// Checks whether a call may begin now. A call may last longer than the lease: the process
     /// keeps renewing the lease, and waits for its calls before it releases the lease.
-    fn may_begin(&self, begins_by: Option<Timestamp>) -> Result<(), &'static str> {
+    pub(crate) fn may_begin(&self, begins_by: Option<Timestamp>) -> Result<(), &'static str> {
         if self.in_flight.is_draining() {
             return Err("the process is stopping");
         }

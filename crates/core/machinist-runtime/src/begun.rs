@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use machinist_core::READ_WITHIN;
 use machinist_driver::Fence;
 use machinist_kube::{Leadership, SharedClock};
 use tokio::time::Instant;
@@ -16,15 +17,42 @@ use tokio::time::Instant;
 pub(crate) struct Begun {
     leadership: Option<Leadership>,
     clock: SharedClock,
+    at: Moment,
+    bound: Duration,
+    /// When the object of the call was last read, if the call depends on that.
+    read: Option<Moment>,
+}
+
+/// A moment on two clocks. The monotonic clock stands still while a machine sleeps, and the wall
+/// clock may be corrected.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
     at: Instant,
     wall: Timestamp,
-    bound: Duration,
+}
+
+impl Moment {
+    /// The present moment.
+    pub(crate) fn now(clock: &SharedClock) -> Self {
+        Self { at: Instant::now(), wall: clock.now() }
+    }
+
+    /// Whether at least this time has passed on one of the clocks.
+    pub(crate) fn is_older_than(self, age: Duration, clock: &SharedClock) -> bool {
+        let shown = clock.now().duration_since(self.wall);
+        age <= self.at.elapsed() || SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX) <= shown
+    }
 }
 
 impl Begun {
     /// A call that begins now.
     pub(crate) fn now(leadership: Option<Leadership>, clock: SharedClock, bound: Duration) -> Self {
-        Self { leadership, at: Instant::now(), wall: clock.now(), clock, bound }
+        Self { leadership, at: Moment::now(&clock), clock, bound, read: None }
+    }
+
+    /// A call whose object was read at that moment.
+    pub(crate) fn after_read(self, read: Moment) -> Self {
+        Self { read: Some(read), ..self }
     }
 
     pub(crate) fn fence(self) -> Fence {
@@ -32,12 +60,13 @@ impl Begun {
     }
 
     fn may_change(&self) -> Result<(), &'static str> {
-        // The monotonic clock stands still while a virtual machine is paused, and the wall clock
-        // is corrected afterwards.
-        let shown = self.clock.now().duration_since(self.wall);
-        let bound = SignedDuration::try_from(self.bound).unwrap_or(SignedDuration::MAX);
-        if self.bound <= self.at.elapsed() || bound <= shown {
+        if self.at.is_older_than(self.bound, &self.clock) {
             return Err("the time of the call has passed");
+        }
+        // The process may have been suspended between the read and the start of the call.
+        let last = READ_WITHIN.saturating_add(self.bound);
+        if self.read.is_some_and(|read| read.is_older_than(last, &self.clock)) {
+            return Err("the object of the call was read too long ago");
         }
         if !self.leadership.as_ref().is_none_or(Leadership::may_continue) {
             return Err("the lease was not renewed within its renew deadline");
@@ -96,5 +125,17 @@ mod tests {
         assert_eq!(begun.may_change(), Err("the time of the call has passed"));
         *clock.0.lock().expect("no panic") = epoch() - BOUND;
         assert_eq!(begun.may_change(), Ok(()), "a correction backwards is no pause");
+    }
+
+    /// The process was suspended after it had read the object, and another one decided meanwhile.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_for_an_old_reading_changes_nothing() {
+        let clock: SharedClock = Arc::new(TokioClock::starting_at(epoch()));
+        let read = Moment::now(&clock);
+        advance(READ_WITHIN + BOUND).await;
+        let begun = Begun::now(None, clock.clone(), BOUND);
+        assert_eq!(begun.may_change(), Ok(()), "a call that needs no reading");
+        let begun = begun.after_read(read);
+        assert_eq!(begun.may_change(), Err("the object of the call was read too long ago"));
     }
 }

@@ -9,6 +9,8 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{ContractReason, Plan, Why};
+use machinist_driver::Check;
+use machinist_kube::Cluster;
 
 use crate::feed::Feed;
 use crate::passes::{Count, WhyRecord};
@@ -40,11 +42,23 @@ pub trait Contract: Sized + Send + Sync + 'static {
         true
     }
 
+    /// Whether a decision about the key does not wait for the target cluster: a user gives up what
+    /// that cluster has. What its API server has not answered within 20 s is not waited for.
+    fn goes_on_without_target(_seen: &Self::Seen, _key: &Self::Key) -> bool {
+        false
+    }
+
     /// Performs one pass over a key: calls [`crate::pass`] with the kind of the key.
     fn pass<'a>(runtime: &'a Arc<Runtime<Self>>, key: &'a Self::Key) -> BoxFuture<'a, ()>;
 
     /// Forgets all remembered times after a step of the wall clock. `now` is the new time.
     fn forget_moments(seen: &mut Self::Seen, now: jiff::Timestamp);
+
+    /// The longest timeout after which this contract destroys something. Unseen time is remembered
+    /// as far back.
+    fn longest_timeout(_seen: &Self::Seen, _tools: &Self::Tools) -> Duration {
+        Duration::from_secs(24 * 3600)
+    }
 
     /// Gauges of the contract's memory beside its stores, by name.
     fn gauges(_seen: &Self::Seen, _now: jiff::Timestamp) -> Vec<(&'static str, usize)> {
@@ -53,7 +67,25 @@ pub trait Contract: Sized + Send + Sync + 'static {
 
     /// Returns why the process is not ready although its stores are complete. `/readyz` shows the
     /// text.
-    fn unready(_seen: &Self::Seen) -> Option<String> {
+    fn unready(_seen: &Self::Seen, _tools: &Self::Tools) -> Option<String> {
+        None
+    }
+
+    /// Returns what a user should know about a process that is ready. `/readyz` shows the text
+    /// after
+    /// `OK`.
+    fn remark(_seen: &Self::Seen) -> Option<String> {
+        None
+    }
+
+    /// Whether decisions about a key depend on the objects of that cluster.
+    fn depends_on(_key: &Self::Key, _cluster: &Cluster) -> bool {
+        true
+    }
+
+    /// Returns a check whether the cloud of a key answers; `None` if it cannot be checked without
+    /// cost. `why` shows the silence of the cloud first.
+    fn check_cloud(_tools: &Self::Tools, _key: &Self::Key) -> Option<Check> {
         None
     }
 
@@ -105,8 +137,13 @@ pub trait Kind<C: Contract>: 'static {
     /// calls.
     fn observe(runtime: &Runtime<C>, world: &World<C>, id: &Self::Id) -> Observed<Self::Snapshot>;
 
-    /// Decides, as a pure function of the snapshot.
-    fn plan(runtime: &Runtime<C>, snapshot: &Self::Snapshot) -> Plan<Self::Action, C::Reason>;
+    /// Decides, as a pure function of the snapshot and of the contract's options. The signature has
+    /// no runtime, so a decision can neither read memory nor write it.
+    fn plan(tools: &C::Tools, snapshot: &Self::Snapshot) -> Plan<Self::Action, C::Reason>;
+
+    /// Stores what other keys read of a decision, and wakes those keys. The function decides
+    /// nothing. `machinist why` without a controller does not call it.
+    fn publish(_runtime: &Runtime<C>, _snapshot: &Self::Snapshot, _why: &Why<C::Reason>) {}
 
     /// Performs one action.
     fn act(

@@ -104,7 +104,7 @@ pub fn decide<C: Contract, K: Kind<C>>(
         }
     };
     let decided = panics::catch(|| {
-        let plan = K::plan(runtime, &snapshot);
+        let plan = K::plan(&runtime.tools, &snapshot);
         (plan.why, plan.actions.iter().map(ToString::to_string).collect())
     });
     let (why, actions) = decided.unwrap_or_else(|panicked| (planner_failed(panicked), Vec::new()));

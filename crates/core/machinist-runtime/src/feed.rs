@@ -10,10 +10,11 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use machinist_core::Version;
+use machinist_core::{GAP_AFTER, Version};
 use machinist_kube::barrier::{Expect, Settled};
 use machinist_kube::watch::{WatchOptions, run_watch};
 use machinist_kube::{Change, Cluster, Delta, Entry, ObjectKey, Store, list_once};
+use tokio::time::Instant;
 
 use crate::contract::Contract;
 use crate::runtime::Runtime;
@@ -34,6 +35,9 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
         + 'static;
     /// The plural name of the kind, which names its store in barriers and metrics.
     const RESOURCE: &'static str;
+    /// Whether deadlines leave out a long silence of this watch: they end a state that the watch
+    /// shows.
+    const IS_WITNESS: bool = false;
 
     /// The cluster that has the objects.
     fn cluster() -> Cluster {
@@ -55,6 +59,9 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
     fn route(seen: &C::Seen, change: &Change<Self>, wake: &mut Vec<C::Key>);
     /// Stores facts that the object itself does not contain, such as the time of its last change.
     fn learn(_: &mut C::Seen, _: &Change<Self>, _: Version, _now: Timestamp) {}
+    /// Reports a change that concerns no later decision, because the object is gone. Called before
+    /// [`Fed::forget`], while this process may act, and under the world's lock.
+    fn report(_: &Runtime<C>, _: &C::Seen, _: &Change<Self>) {}
     /// Forgets the learned facts of a deleted object.
     fn forget(_: &mut C::Seen, _uid: &str) {}
 }
@@ -69,6 +76,24 @@ pub trait Feed<C: Contract>: Send + Sync {
     fn is_synced(&self, seen: &C::Seen) -> bool;
     /// Whether the object exists but cannot be parsed.
     fn is_unreadable(&self, seen: &C::Seen, key: &ObjectKey) -> bool;
+    /// The cluster that has the objects; absent if the feed reads no cluster.
+    fn cluster(&self) -> Option<Cluster> {
+        None
+    }
+    /// Whether deadlines leave out a long silence of this watch.
+    fn is_witness(&self) -> bool {
+        false
+    }
+    /// Whether the watch delivered something within two minutes.
+    fn is_fresh(&self, _seen: &C::Seen) -> bool {
+        true
+    }
+    /// When the watch last delivered something.
+    fn heard_at(&self, _seen: &C::Seen) -> Option<Instant> {
+        None
+    }
+    /// From now on, the kind is not fresh until its watch delivers something.
+    fn doubt(&self, _seen: &mut C::Seen) {}
     /// Watches the kind until an error that the watch cannot recover from.
     fn watch(&self, runtime: Arc<Runtime<C>>) -> BoxFuture<'static, ()>;
     /// Lists the kind once.
@@ -106,10 +131,38 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
         F::store(seen).is_unreadable(key)
     }
 
+    fn cluster(&self) -> Option<Cluster> {
+        Some(F::cluster())
+    }
+
+    fn is_witness(&self) -> bool {
+        F::IS_WITNESS
+    }
+
+    fn is_fresh(&self, seen: &C::Seen) -> bool {
+        F::store(seen).is_fresh()
+    }
+
+    fn heard_at(&self, seen: &C::Seen) -> Option<Instant> {
+        F::store(seen).heard_at()
+    }
+
+    fn doubt(&self, seen: &mut C::Seen) {
+        F::store_mut(seen).doubt();
+    }
+
     fn watch(&self, runtime: Arc<Runtime<C>>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             let (api, mut options) = F::watched(&runtime);
-            options.observer.get_or_insert_with(|| Arc::new(watch_log::of::<F::Object>(F::RESOURCE)));
+            let log = watch_log::of::<F::Object>(F::RESOURCE);
+            let noted = runtime.clone();
+            options.observer.get_or_insert_with(|| {
+                Arc::new(move |note| {
+                    noted.note_watch(F::RESOURCE, &note);
+                    log(note);
+                })
+            });
+            options.clock.get_or_insert_with(|| runtime.options.clock.clone());
             let sink = |delta: Delta<F>| take_in(&runtime, delta);
             let fatal = run_watch(api, options, |object: F::Object| F::parse(&object), sink).await;
             tracing::error!(
@@ -122,15 +175,7 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
     }
 
     fn read_once<'a>(&'a self, runtime: &'a Runtime<C>) -> BoxFuture<'a, Result<(), kube::Error>> {
-        Box::pin(async move {
-            let (api, options) = F::watched(runtime);
-            let WatchOptions { field_selector, label_selector, .. } = options;
-            let params = ListParams { field_selector, label_selector, ..ListParams::default() };
-            // The list is parsed item by item, because an invalid object must not hide the others.
-            let relist = list_once(api, &params, |object: F::Object| F::parse(&object)).await?;
-            take_in::<C, F>(runtime, Delta::Relist(relist));
-            Ok(())
-        })
+        Box::pin(read_kind::<C, F>(runtime))
     }
 
     fn ask_about<'a>(
@@ -143,6 +188,17 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
     }
 }
 
+/// Lists a kind once. The store drops the list if the watch has overtaken it.
+pub(crate) async fn read_kind<C: Contract, F: Fed<C>>(runtime: &Runtime<C>) -> Result<(), kube::Error> {
+    let (api, options) = F::watched(runtime);
+    let WatchOptions { field_selector, label_selector, .. } = options;
+    let params = ListParams { field_selector, label_selector, ..ListParams::default() };
+    // The list is parsed item by item, because an invalid object must not hide the others.
+    let list = list_once(api, &params, |object: F::Object| F::parse(&object)).await?;
+    take_in::<C, F>(runtime, Delta::ListedOnce(list));
+    Ok(())
+}
+
 /// Applies a delta to the store, closes the writes that it shows, and wakes the keys that decide
 /// from it.
 pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
@@ -153,14 +209,25 @@ pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
         let mut world = runtime.world.lock();
         let world = &mut *world;
         let was_synced = F::store(&world.seen).synced();
+        let (was_fresh, heard_before) = (F::store(&world.seen).is_fresh(), F::store(&world.seen).heard_at());
         let changes = F::store_mut(&mut world.seen).apply(delta);
         let observed = F::store(&world.seen).observed_rv();
         wake.extend(world.barrier.observe(F::cluster(), F::RESOURCE, observed, &changes));
         for change in &changes {
             F::route(&world.seen, change, &mut wake);
             F::learn(&mut world.seen, change, version, runtime.now());
+            if runtime.may_report() {
+                F::report(runtime, &world.seen, change);
+            }
             if change.new.is_none() {
                 F::forget(&mut world.seen, &change.uid);
+            }
+        }
+        if !was_fresh && F::store(&world.seen).is_fresh() {
+            wake.extend(world.fresh_reads.heard(F::RESOURCE));
+            let silent_since = heard_before.filter(|heard| F::IS_WITNESS && GAP_AFTER < heard.elapsed());
+            if let Some(since) = silent_since {
+                runtime.gaps.add(runtime.past(since), runtime.now());
             }
         }
         if !was_synced && F::store(&world.seen).synced() {

@@ -4,6 +4,8 @@
 //! feed       watches fill the World (the contract's stores, barrier, passes) and wake keys
 //! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
 //! asks       driver calls that a pass starts and does not await; calls share accounts
+//! fresh_reads  how fresh a kind is, and the read that a due deadline asks for; gaps are unseen time
+//! silent_servers  API servers that do not answer
 //! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
 //! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
@@ -26,18 +28,28 @@ mod contract;
 mod explain;
 mod feed;
 mod fingerprint;
+mod fresh_reads;
+mod gaps;
 mod in_flight;
+mod line;
 mod metrics;
 mod options;
+mod outages;
 mod owners;
 mod panics;
 mod pass;
 mod passes;
 mod process;
+mod queued;
 mod runtime;
 mod serve;
 mod settle;
+mod silent_servers;
 mod sweep;
+#[cfg(test)]
+mod test_contract;
+#[cfg(test)]
+mod test_key;
 mod watch_log;
 mod world;
 mod write;
@@ -49,17 +61,20 @@ pub use explain::{ExplainError, Explanation, decide, is_unreadable, read_all, ru
 pub use feed::{Fed, Feed, entry_of, feed, refresh, take_in};
 pub use fingerprint::fingerprint;
 pub use in_flight::Drained;
+pub use line::Lane;
 pub use metrics::{CHANGE_SECONDS, Histogram, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS, with_labels};
-pub use options::{Clients, Options};
-pub use owners::{controlled_by, stays};
+pub use options::{Clients, Options, Task, Wrap};
+pub use owners::{controlled_by, stays, version_if_owned};
 pub use pass::pass;
 pub use passes::{Passes, WhyRecord};
 pub use process::{Ended, Inspector, Running};
-pub use runtime::Runtime;
+pub use queued::{Entry as QueuedCall, NoteWait, Queued, StillInNeed};
+pub use runtime::{LAST_WRITES, Runtime};
 pub use serve::{
     Door, OpenDoor, Rejection, answer_all, answer_behind, answer_with_metrics, listen, render_why, serve,
     serve_behind, serve_metrics,
 };
 pub use settle::Question;
+pub use silent_servers::SilentServer;
 pub use world::World;
 pub use write::{Created, Write};

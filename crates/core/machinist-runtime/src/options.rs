@@ -1,6 +1,7 @@
 //! Options and clients of a process.
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,27 @@ pub struct Clients {
     pub control: kube::Client,
     /// Client of the cluster that has the Nodes.
     pub target: kube::Client,
+}
+
+/// One task of a process.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Wraps each task of a process; by default, tasks run as they are.
+#[derive(Clone, Default)]
+pub struct Wrap(Option<Arc<dyn Fn(Task) -> Task + Send + Sync>>);
+
+impl Wrap {
+    /// Wraps each task with that function.
+    pub fn with(wrap: impl Fn(Task) -> Task + Send + Sync + 'static) -> Self {
+        Self(Some(Arc::new(wrap)))
+    }
+
+    pub(crate) fn around(&self, task: impl Future<Output = ()> + Send + 'static) -> Task {
+        match &self.0 {
+            Some(wrap) => wrap(Box::pin(task)),
+            None => Box::pin(task),
+        }
+    }
 }
 
 /// Options of a process, independent of the contract.
@@ -41,6 +63,8 @@ pub struct Options {
     pub accounts: Arc<Accounts>,
     /// The measured values of the process.
     pub metrics: Metrics,
+    /// Wraps each task of the process. A simulation suspends a process with it.
+    pub wrap: Wrap,
     /// The component name in Events.
     pub component: &'static str,
     /// The instance name of this process in Events; usually the host name.
@@ -60,6 +84,7 @@ impl Options {
             seed: 0,
             accounts: Arc::default(),
             metrics: Metrics::default(),
+            wrap: Wrap::default(),
             component,
             instance: String::new(),
         }

@@ -26,6 +26,31 @@ pub async fn stays<C: Contract, F: Fed<C>>(
     }
 }
 
+/// Reads the metadata of a child from the API server, and returns its resourceVersion if the child
+/// with that UID still has that controller. A child that is gone or was released returns `None`.
+///
+/// The store may be older than a deletion with orphaned children. A DELETE with this
+/// resourceVersion as its precondition cannot reach a child that was released since.
+pub async fn version_if_owned<C: Contract, F: Fed<C>>(
+    runtime: &Runtime<C>,
+    key: &ObjectKey,
+    uid: &str,
+    owner_uid: &str,
+) -> Result<Option<String>, Stop> {
+    let api = F::api(runtime, &key.namespace);
+    let read = api.get_metadata_opt(&key.name).await.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let metadata = read.map(|object| object.metadata);
+    let Some(metadata) = metadata.filter(|metadata| metadata.uid.as_deref() == Some(uid)) else {
+        return Ok(None);
+    };
+    let controls = |owner: &OwnerReference| owner.controller == Some(true) && owner.uid == owner_uid;
+    if !metadata.owner_references.iter().flatten().any(controls) {
+        tracing::info!(object = %key, "Kept an object that its deleted owner has released");
+        return Ok(None);
+    }
+    metadata.resource_version.map(Some).ok_or(Stop::Stale)
+}
+
 /// Creates the patch that makes `controller` the controller of the object, or removes the
 /// controller if it is `None`. `read` contains all owner references, as they were read.
 ///

@@ -6,6 +6,10 @@
 //! - A pass ends at its first failed call.
 //! - If a pass plans the same actions from the same facts as the last pass, it performs them only
 //!   after a pause. The pause doubles for as long as nothing changes.
+//! - Actions that the API server rejected or did not answer are performed again only after a pause,
+//!   even if the facts change meanwhile: the failure may have changed them.
+//! - If one action is performed again and again although the facts change in between, it is paused
+//!   in the same way. Otherwise a planner that undoes its own action would load the API server.
 //! - An action that the process only rehearses is logged once and never performed.
 //! - A panic ends its pass and appears in the object's `why`. The next pass over the key follows
 //!   after a pause. Other keys are not affected.
@@ -22,7 +26,7 @@ use tokio::time::Instant;
 use crate::contract::{Contract, Kind, Observed, QueueKey, Stop};
 use crate::fingerprint::fingerprint;
 use crate::panics::{self, Panicked};
-use crate::passes::{Count, Repetition};
+use crate::passes::Repetition;
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
 
 /// The longest pause before a retry, if an API server does not answer.
@@ -32,17 +36,25 @@ const CALLS_AT_ONCE: usize = 16;
 
 /// Performs one pass over a key.
 pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::Key, id: &K::Id) {
+    let goes_on_from = runtime.goes_on_from(&runtime.world.lock(), key);
+    let goes_on = goes_on_from.is_some_and(|from| from <= Instant::now());
+    if let Some(from) = goes_on_from.filter(|_| !goes_on) {
+        runtime.queue.wake_at(key.clone(), from);
+    }
     match runtime.unknown_writes(key) {
         Unknown::None => {}
+        _ if goes_on => {}
         Unknown::Waiting => return,
         Unknown::Some(writes) => return runtime.settle_unknown(key, writes),
     }
     runtime.heed_clock();
+    runtime.notice_suspension();
     let observed = panics::catch(|| {
         let world = runtime.world.lock();
         // Checked again under this lock: another worker may have opened a charge on the key since
         // the first check.
-        let may_decide = runtime.is_synced(&world.seen) && world.barrier.blocked(key).is_none();
+        let may_decide = (runtime.is_synced(&world.seen) && world.barrier.blocked(key).is_none())
+            || runtime.goes_on_from(&world, key).is_some_and(|from| from <= Instant::now());
         if may_decide { K::observe(runtime, &world, id) } else { Observed::NotYet }
     });
     let snapshot = match observed {
@@ -58,7 +70,9 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         }
     };
     let decided = panics::catch(|| {
-        let plan = hold_back::<C, K>(runtime, K::plan(runtime, &snapshot));
+        let plan = K::plan(&runtime.tools, &snapshot);
+        K::publish(runtime, &snapshot, &plan.why);
+        let plan = hold_back::<C, K>(runtime, plan);
         let planned: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
         (plan, planned)
     });
@@ -75,14 +89,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         return runtime.queue.wake_at(key.clone(), until);
     }
     if repetition == Repetition::WithoutEffect {
-        let action = rendered.join("; ");
-        tracing::warn!(%key, %action, "Repeated action had no effect; pausing");
-        runtime.world.lock().passes.count(Count::NoEffect, key.kind());
-        runtime.note(
-            key,
-            Why::new(Reason::NoEffect { action }, Step::Expect("the controller tries again after a pause")),
-            Vec::new(),
-        );
+        runtime.note_no_effect(key, &rendered);
         let pause = runtime.queue.retry(key.clone());
         runtime.world.lock().passes.pause(key, Instant::now() + pause);
         return;
@@ -102,6 +109,11 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     };
     match performed {
         Ok(()) => {
+            // In the condition, the lock would be held until the end of the block.
+            let pause = runtime.world.lock().passes.circle(key, &rendered);
+            if let Some(pause) = pause {
+                return runtime.note_circle(key, &rendered, pause);
+            }
             // A repeated action does not count as a success before something changes, so the pauses
             // keep growing.
             if repetition == Repetition::New {
@@ -118,7 +130,10 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
                     // The end of the rejected write wakes the key at once. Without a pause, the API
                     // server would reject the same write again.
                     let pause = runtime.queue.retry(key.clone());
-                    runtime.world.lock().passes.pause(key, Instant::now() + pause);
+                    let now = Instant::now();
+                    let passes = &mut runtime.world.lock().passes;
+                    passes.hold(key, now + pause.min(UNANSWERED_AGAIN));
+                    passes.pause(key, now + pause);
                     pause
                 }
                 Stop::Unanswered(_) => {
@@ -126,7 +141,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
                     // still unavailable.
                     let pause = runtime.queue.retry(key.clone()).min(UNANSWERED_AGAIN);
                     let until = Instant::now() + pause;
-                    runtime.world.lock().passes.pause(key, until);
+                    runtime.world.lock().passes.hold(key, until);
                     runtime.queue.wake_at(key.clone(), until);
                     pause
                 }
@@ -199,14 +214,8 @@ async fn perform<C: Contract, K: Kind<C>>(
 ) -> Result<(), Stop> {
     let mut actions = actions.into_iter().peekable();
     while let Some(action) = actions.next() {
-        if runtime.in_flight.is_draining() {
-            return Err(Stop::NotNow("the process is stopping"));
-        }
-        // If the process was suspended, its Lease may expire in the middle of a pass.
-        if !runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
-            return Err(Stop::NotNow("the lease was lost"));
-        }
         if !K::is_independent(&action) {
+            may_act(runtime)?;
             K::act(runtime, snapshot, action).await?;
             continue;
         }
@@ -214,11 +223,26 @@ async fn perform<C: Contract, K: Kind<C>>(
         while let Some(action) = actions.next_if(K::is_independent) {
             together.push(action);
         }
-        let calls = together.into_iter().map(|action| K::act(runtime, snapshot, action));
+        let calls = together.into_iter().map(async |action| {
+            may_act(runtime)?;
+            K::act(runtime, snapshot, action).await
+        });
         let results: Vec<_> = futures::stream::iter(calls).buffered(CALLS_AT_ONCE).collect().await;
         results.into_iter().collect::<Result<(), Stop>>()?;
     }
     Ok(())
+}
+
+/// Checks before each action that this process may still act. A process that was suspended in the
+/// middle of a pass may have lost its Lease.
+fn may_act<C: Contract>(runtime: &Runtime<C>) -> Result<(), Stop> {
+    if runtime.in_flight.is_draining() {
+        return Err(Stop::NotNow("the process is stopping"));
+    }
+    match runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
+        true => Ok(()),
+        false => Err(Stop::NotNow("the lease was lost")),
+    }
 }
 
 /// Writes of this process that block decisions about a key.

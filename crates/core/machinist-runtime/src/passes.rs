@@ -2,6 +2,7 @@
 //! calls and informs users.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_core::Why;
@@ -16,6 +17,8 @@ pub struct Passes<K: QueueKey, R> {
     pub whys: BTreeMap<K, WhyRecord<R>>,
     /// The last actions for each key, used to detect actions without effect.
     last: BTreeMap<K, LastPass>,
+    /// The actions that were performed recently, by key, used to detect circles of actions.
+    circles: BTreeMap<K, Circle>,
     /// The actions that were logged instead of performed, rendered.
     rehearsed: BTreeMap<K, BTreeSet<String>>,
     /// The number of failed passes, by cause and kind.
@@ -29,6 +32,7 @@ impl<K: QueueKey, R> Default for Passes<K, R> {
         Self {
             whys: BTreeMap::new(),
             last: BTreeMap::new(),
+            circles: BTreeMap::new(),
             rehearsed: BTreeMap::new(),
             counts: BTreeMap::new(),
             keys_found: 0,
@@ -89,6 +93,9 @@ pub(crate) struct LastPass {
     pub actions: Vec<String>,
     /// Whether the actions were tried once, are paused, or were tried again.
     pub attempt: Attempt,
+    /// Until when the actions are not tried again even if the facts change: the API server rejected
+    /// them or did not answer, and each failure may itself change the facts.
+    pub held_until: Option<Instant>,
 }
 
 /// The attempts of actions that possibly have no effect.
@@ -101,6 +108,73 @@ pub(crate) enum Attempt {
     /// The actions were tried again after a pause. If they have no effect again, the next pause is
     /// longer.
     Again,
+}
+
+/// The actions that were performed recently for a key. Each of them may differ from the one before
+/// and change the facts, and yet lead nowhere: an object that is created, deleted and created
+/// again.
+#[derive(Debug, Default)]
+struct Circle {
+    /// By rendered action: the time until which its repetitions count.
+    performed: BTreeMap<String, Instant>,
+    /// The actions of the last pass that repeated too often, and the end of their pause.
+    pausing: Option<(Vec<String>, Instant)>,
+    /// The number of consecutive pauses.
+    pauses: u32,
+}
+
+/// One repetition of an action counts for this long. So an action may be performed once in this
+/// time for ever.
+const REPETITION_COUNTS_FOR: Duration = Duration::from_secs(1);
+/// An action may be performed this often in a row, for example because other clients undo it.
+const MOST_REPETITIONS: u32 = 8;
+/// The first pause of a circle. Each further pause doubles.
+const FIRST_CIRCLE_PAUSE: Duration = Duration::from_secs(2);
+/// The longest pause of a circle.
+const LONGEST_CIRCLE_PAUSE: Duration = Duration::from_secs(300);
+/// If a circle does not begin again within this time after its pause, the pauses start again.
+const CIRCLE_ENDS_AFTER: Duration = Duration::from_secs(60);
+/// The number of actions of a key beyond which those whose repetitions no longer count are dropped.
+const PRUNE_ABOVE: usize = 64;
+
+impl Circle {
+    /// Counts performed actions. Returns the pause if one of them repeats too often.
+    fn count(&mut self, actions: &[String], now: Instant) -> Option<Duration> {
+        if PRUNE_ABOVE < self.performed.len() {
+            self.performed.retain(|_, until| now < *until);
+        }
+        let mut is_circle = false;
+        for action in actions {
+            let until = self.performed.entry(action.clone()).or_insert(now);
+            *until = (*until).max(now) + REPETITION_COUNTS_FOR;
+            is_circle |= now + REPETITION_COUNTS_FOR * MOST_REPETITIONS < *until;
+        }
+        if !is_circle {
+            return None;
+        }
+        let goes_on = self.pausing.as_ref().is_some_and(|(_, ended)| now < *ended + CIRCLE_ENDS_AFTER);
+        self.pauses = if goes_on { self.pauses.saturating_add(1) } else { 1 };
+        let pause = FIRST_CIRCLE_PAUSE * 2u32.pow((self.pauses - 1).min(10));
+        let pause = pause.min(LONGEST_CIRCLE_PAUSE);
+        // The next repetition after the pause must begin the next pause at once.
+        self.performed.retain(|_, until| now < *until);
+        let counted = self.performed.keys().cloned().collect();
+        self.performed.values_mut().for_each(|until| *until = (*until).max(now) + pause);
+        self.pausing = Some((counted, now + pause));
+        Some(pause)
+    }
+
+    /// Whether no earlier action counts any more.
+    fn is_over(&self, now: Instant) -> bool {
+        let is_pausing = self.pausing.as_ref().is_some_and(|(_, until)| now < *until + CIRCLE_ENDS_AFTER);
+        !is_pausing && self.performed.values().all(|until| *until <= now)
+    }
+
+    /// Returns the end of the pause, if one of the actions is part of a circle.
+    fn pausing(&self, actions: &[String], now: Instant) -> Option<Instant> {
+        let (circle, until) = self.pausing.as_ref()?;
+        (now < *until && actions.iter().any(|action| circle.contains(action))).then_some(*until)
+    }
 }
 
 /// How a pass must handle its planned actions.
@@ -124,11 +198,23 @@ impl<K: QueueKey, R> Passes<K, R> {
     pub(crate) fn repetition(&mut self, key: &K, version: u64, actions: &[String]) -> Repetition {
         if actions.is_empty() {
             self.last.remove(key);
+            if self.circles.get(key).is_some_and(|circle| circle.is_over(Instant::now())) {
+                self.circles.remove(key);
+            }
             return Repetition::New;
+        }
+        if let Some(until) = self.circles.get(key).and_then(|circle| circle.pausing(actions, Instant::now()))
+        {
+            return Repetition::Pausing(until);
+        }
+        let held = self.last.get(key).filter(|last| last.actions == actions).and_then(|last| last.held_until);
+        if let Some(until) = held.filter(|until| Instant::now() < *until) {
+            return Repetition::Pausing(until);
         }
         let same = |last: &&mut LastPass| last.version == version && last.actions == actions;
         let Some(last) = self.last.get_mut(key).filter(same) else {
-            let pass = LastPass { version, actions: actions.to_vec(), attempt: Attempt::First };
+            let attempt = Attempt::First;
+            let pass = LastPass { version, actions: actions.to_vec(), attempt, held_until: None };
             self.last.insert(key.clone(), pass);
             return Repetition::New;
         };
@@ -142,10 +228,27 @@ impl<K: QueueKey, R> Passes<K, R> {
         }
     }
 
+    /// Counts the performed actions of a pass. Returns the pause if they repeat too often, although
+    /// the facts change in between.
+    pub(crate) fn circle(&mut self, key: &K, actions: &[String]) -> Option<Duration> {
+        if actions.is_empty() {
+            return None;
+        }
+        self.circles.entry(key.clone()).or_default().count(actions, Instant::now())
+    }
+
     /// Pauses the last actions for a key until this time.
     pub(crate) fn pause(&mut self, key: &K, until: Instant) {
         if let Some(last) = self.last.get_mut(key) {
             last.attempt = Attempt::Pausing(until);
+        }
+    }
+
+    /// Pauses the last actions for a key until this time, even if the facts change meanwhile.
+    pub(crate) fn hold(&mut self, key: &K, until: Instant) {
+        self.pause(key, until);
+        if let Some(last) = self.last.get_mut(key) {
+            last.held_until = Some(until);
         }
     }
 
@@ -177,6 +280,7 @@ impl<K: QueueKey, R> Passes<K, R> {
     pub(crate) fn forget_key(&mut self, key: &K) {
         self.whys.remove(key);
         self.last.remove(key);
+        self.circles.remove(key);
         self.rehearsed.remove(key);
     }
 
@@ -188,37 +292,66 @@ impl<K: QueueKey, R> Passes<K, R> {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt;
-
     use super::*;
+    use crate::test_key::TestKey;
 
-    #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-    struct Named(&'static str);
-
-    impl QueueKey for Named {
-        fn kind(&self) -> &'static str {
-            "named"
+    #[tokio::test(start_paused = true)]
+    async fn a_circle_of_different_actions_is_paused() {
+        let mut passes = Passes::<TestKey<&str>, ()>::default();
+        let circle = ["create".to_owned(), "delete".to_owned()];
+        let mut performed = Vec::new();
+        let begun = Instant::now();
+        for version in 0..100_000 {
+            let action = &circle[version % 2..][..1];
+            if passes.repetition(&TestKey("a"), version as u64, action) == Repetition::New {
+                performed.push(begun.elapsed().as_secs());
+                passes.circle(&TestKey("a"), action);
+            }
+            tokio::time::advance(Duration::from_millis(20)).await;
         }
+        let within = |seconds: u64| performed.iter().filter(|at| **at < seconds).count();
+        assert!(within(60) <= 30, "{} in a minute", within(60));
+        assert!(within(2000) - within(1000) <= 10, "the pauses grow");
     }
 
-    impl fmt::Display for Named {
-        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str(self.0)
+    /// A failure may change the facts, for example the time of the last one.
+    #[tokio::test(start_paused = true)]
+    async fn held_actions_wait_whatever_the_facts_are() {
+        let mut passes = Passes::<TestKey<&str>, ()>::default();
+        let (key, post, other) = (TestKey("a"), ["post".to_owned()], ["delete".to_owned()]);
+        assert_eq!(passes.repetition(&key, 1, &post), Repetition::New);
+        let until = Instant::now() + Duration::from_secs(5);
+        passes.hold(&key, until);
+        assert_eq!(passes.repetition(&key, 2, &post), Repetition::Pausing(until));
+        tokio::time::advance(Duration::from_secs(5)).await;
+        assert_eq!(passes.repetition(&key, 3, &post), Repetition::New);
+        passes.hold(&key, Instant::now() + Duration::from_secs(5));
+        assert_eq!(passes.repetition(&key, 3, &other), Repetition::New, "another action does not wait");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_action_that_is_due_each_second_is_no_circle() {
+        let mut passes = Passes::<TestKey<&str>, ()>::default();
+        for version in 0..1000 {
+            let action = ["list".to_owned()];
+            assert_eq!(passes.repetition(&TestKey("a"), version, &action), Repetition::New);
+            assert_eq!(passes.circle(&TestKey("a"), &action), None);
+            tokio::time::advance(Duration::from_secs(1)).await;
         }
     }
 
     #[test]
     fn a_rehearsed_action_is_new_once() {
-        let mut passes = Passes::<Named, ()>::default();
+        let mut passes = Passes::<TestKey<&str>, ()>::default();
         let mut new = |key, actions: &[&str]| {
-            passes.newly_rehearsed(&Named(key), actions.iter().map(|&action| action.to_owned()))
+            passes.newly_rehearsed(&TestKey(key), actions.iter().map(|&action| action.to_owned()))
         };
         assert_eq!(new("a", &["patch", "delete"]), ["patch", "delete"]);
         assert_eq!(new("a", &["patch", "other"]), ["other"]);
         assert_eq!(new("a", &[]), Vec::<String>::new());
         assert_eq!(new("a", &["patch"]), Vec::<String>::new(), "also after a pass without actions");
         assert_eq!(new("b", &["patch"]), ["patch"]);
-        passes.forget_key(&Named("a"));
-        assert_eq!(passes.newly_rehearsed(&Named("a"), ["patch".to_owned()].into_iter()), ["patch"]);
+        passes.forget_key(&TestKey("a"));
+        assert_eq!(passes.newly_rehearsed(&TestKey("a"), ["patch".to_owned()].into_iter()), ["patch"]);
     }
 }

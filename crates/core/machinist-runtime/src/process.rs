@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use machinist_core::{Reason, Why};
+use machinist_driver::Check;
 use machinist_kube::lease::Leadership;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -16,6 +17,12 @@ use crate::options::{Clients, Options};
 use crate::panics;
 use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
+use crate::silent_servers::SilentServer;
+use crate::world::World;
+
+/// A cloud that is asked for `why` must answer within this time. `machinist why` waits 2 s for the
+/// whole answer.
+const CLOUD_ANSWERS_WITHIN: Duration = Duration::from_millis(700);
 
 /// The watches and workers of a process. They run until this value is dropped.
 pub struct Running<C: Contract> {
@@ -43,17 +50,21 @@ impl<C: Contract> Running<C> {
     ) -> Self {
         panics::note_places();
         let runtime = Arc::new(Runtime::<C>::new(clients, options, tools, leadership));
-        let mut tasks = JoinSet::new();
+        runtime.gaps.act();
+        let (mut tasks, wrap) = (JoinSet::new(), runtime.options.wrap.clone());
         for feed in &runtime.feeds {
-            tasks.spawn(feed.watch(runtime.clone()));
+            tasks.spawn(wrap.around(feed.watch(runtime.clone())));
         }
         for _ in 0..runtime.options.concurrency {
-            tasks.spawn(work(runtime.clone()));
+            tasks.spawn(wrap.around(work(runtime.clone())));
         }
-        tasks.spawn(runtime.clone().tend_barrier());
-        tasks.spawn(runtime.clone().sweep());
+        tasks.spawn(wrap.around(runtime.clone().tend_barrier()));
+        tasks.spawn(wrap.around(runtime.clone().sweep()));
+        tasks.spawn(wrap.around(runtime.clone().notice_gaps()));
+        tasks.spawn(wrap.around(runtime.clone().tend_outages()));
         let (recorder, client) = (runtime.recorder.clone(), runtime.clients.control.clone());
-        tasks.spawn(async move { recorder.run(client).await });
+        let leadership = runtime.leadership.clone();
+        tasks.spawn(wrap.around(async move { recorder.run(client, leadership).await }));
         Self { runtime, tasks }
     }
 
@@ -135,15 +146,30 @@ impl<C: Contract> Clone for Inspector<C> {
     }
 }
 
+/// The last decision about a key, with the reason of the key that explains more.
+fn shown<C: Contract>(
+    world: &World<C>,
+    key: &C::Key,
+    record: &WhyRecord<C::Reason>,
+    now: jiff::Timestamp,
+) -> WhyRecord<C::Reason> {
+    WhyRecord { why: C::why(world, key, record, now).clone(), ..record.clone() }
+}
+
 impl<C: Contract> Inspector<C> {
     /// The last decision about a key, and its reason.
     pub fn why(&self, key: &C::Key) -> Option<WhyRecord<C::Reason>> {
-        self.runtime.lock().passes.whys.get(key).cloned()
+        let now = self.runtime.now();
+        let world = self.runtime.lock();
+        world.passes.whys.get(key).map(|record| shown(&world, key, record, now))
     }
 
     /// The last decisions about all keys.
     pub fn whys(&self) -> Vec<(C::Key, WhyRecord<C::Reason>)> {
-        self.runtime.lock().passes.whys.iter().map(|(key, why)| (key.clone(), why.clone())).collect()
+        let now = self.runtime.now();
+        let world = self.runtime.lock();
+        let whys = world.passes.whys.iter();
+        whys.map(|(key, record)| (key.clone(), shown(&world, key, record, now))).collect()
     }
 
     /// The reasons of all objects that are not up to date.
@@ -169,11 +195,39 @@ impl<C: Contract> Inspector<C> {
     pub fn not_ready(&self) -> Option<String> {
         let world = self.runtime.lock();
         if self.runtime.started().is_some() {
-            return C::unready(&world.seen);
+            return C::unready(&world.seen, &self.runtime.tools);
         }
         let feeds = self.runtime.feeds.iter().filter(|feed| !feed.is_synced(&world.seen));
         let missing: Vec<&str> = feeds.map(|feed| feed.resource()).collect();
         Some(format!("not all watched kinds have been listed yet: {} missing", missing.join(", ")))
+    }
+
+    /// The silent API servers.
+    pub fn silent_servers(&self) -> Vec<SilentServer> {
+        self.runtime.silent_servers(&self.runtime.lock())
+    }
+
+    /// The silent API servers on which decisions about a key depend.
+    pub(crate) fn silent_servers_of(&self, key: &C::Key) -> Vec<SilentServer> {
+        let mut silent = self.silent_servers();
+        silent.retain(|server| C::depends_on(key, &server.cluster));
+        silent
+    }
+
+    /// Asks the cloud of a key for an answer. Returns the sentence that it does not answer.
+    pub(crate) async fn silent_cloud_of(&self, key: &C::Key) -> Option<String> {
+        let Check { cloud, answer } = C::check_cloud(&self.runtime.tools, key)?;
+        let why = match tokio::time::timeout(CLOUD_ANSWERS_WITHIN, answer).await {
+            Ok(Ok(())) => return None,
+            Ok(Err(error)) => error.message,
+            Err(_) => format!("no answer within {} ms", CLOUD_ANSWERS_WITHIN.as_millis()),
+        };
+        Some(format!("{cloud} does not answer: {why}"))
+    }
+
+    /// What a user should know about a process that is ready.
+    pub fn remark(&self) -> Option<String> {
+        C::remark(&self.runtime.lock().seen)
     }
 
     /// The component name, as in Events.
@@ -207,7 +261,7 @@ impl<C: Contract> Inspector<C> {
             ("machinist_queue_keys_found_total", number(world.passes.keys_found)),
             ("machinist_cloud_accounts", count(accounts)),
             ("machinist_cloud_drivers", count(drivers)),
-            ("machinist_cloud_calls_in_flight", count(world.asks.count())),
+            ("machinist_cloud_calls_in_flight", count(world.asks.count() + world.queued.count())),
         ];
         let gauges =
             C::gauges(&world.seen, self.runtime.now()).into_iter().map(|(name, value)| (name, count(value)));

@@ -9,26 +9,30 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Reason, Step, Wait, Why};
 use machinist_kube::lease::Leadership;
 use machinist_kube::recorder::{EventType, Recorder};
-use machinist_kube::{KeyQueue, Skew};
+use machinist_kube::{Cluster, KeyQueue, Skew};
 use tokio::sync::Notify;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::accounts::Accounts;
 use crate::clock_steps::ClockSteps;
 use crate::contract::{Contract, QueueKey};
 use crate::feed::Feed;
+use crate::gaps::Gaps;
 use crate::in_flight::InFlight;
 use crate::options::{Clients, Options};
 use crate::pass::Unknown;
 use crate::passes::{Count, WhyRecord};
+use crate::silent_servers::Told;
 use crate::world::{SharedWorld, World};
 
 /// The delay before the retry of a call that may not start now.
 pub(crate) const NOT_NOW_AGAIN: Duration = Duration::from_secs(1);
 /// The longest time between the sending of a write and its effect. API servers end a request after
 /// a minute, including its webhooks.
-pub(crate) const LAST_WRITES: Duration = Duration::from_secs(60);
+pub const LAST_WRITES: Duration = Duration::from_secs(60);
+/// Time after which a key that its contract lets go on does not wait for the target cluster.
+const TARGET_ANSWERS_WITHIN: Duration = Duration::from_secs(20);
 /// Reason of the Event for a change that the API server rejected.
 const CHANGE_REFUSED: &str = "ChangeRefused";
 
@@ -51,12 +55,19 @@ pub struct Runtime<C: Contract> {
     pub(crate) world: SharedWorld<C>,
     pub(crate) feeds: Vec<Box<dyn Feed<C>>>,
     pub(crate) leadership: Option<Leadership>,
+    /// The time at which this value was created.
+    pub(crate) began: Instant,
     /// Driver calls and other tasks that outlive a pass. The runtime aborts them at its end.
     pub(crate) tasks: Mutex<JoinSet<()>>,
     /// The time at which all stores were first complete. A step of the clock resets the time,
     /// because the runtime treats the step like a restart.
     pub(crate) started: Mutex<Option<Timestamp>>,
+    /// The time at which the stores of the control cluster were first complete.
+    control_listed: Mutex<Option<(Instant, Timestamp)>>,
     pub(crate) clock_steps: ClockSteps,
+    /// The time that deadlines leave out.
+    pub(crate) gaps: Gaps,
+    pub(crate) told_silences: Told,
     /// Notified when a decision differs from the previous one.
     pub(crate) decided: Notify,
 }
@@ -77,9 +88,13 @@ impl<C: Contract> Runtime<C> {
             world: SharedWorld::new(),
             feeds: C::feeds(&tools),
             leadership,
+            began: Instant::now(),
             tasks: Mutex::new(JoinSet::new()),
             started: Mutex::default(),
+            control_listed: Mutex::default(),
             clock_steps: ClockSteps::default(),
+            gaps: Gaps::default(),
+            told_silences: Told::default(),
             decided: Notify::default(),
             clients,
             options,
@@ -106,6 +121,37 @@ impl<C: Contract> Runtime<C> {
         self.feeds.iter().all(|feed| feed.is_synced(seen))
     }
 
+    /// The time at which the stores of the control cluster were first complete.
+    pub fn control_listed_at(&self) -> Option<Timestamp> {
+        self.control_listed().map(|(_, at)| at)
+    }
+
+    fn control_listed(&self) -> Option<(Instant, Timestamp)> {
+        *self.control_listed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time from which a pass may decide about the key without the target cluster; `None` if
+    /// the key waits for that cluster, or for the control cluster.
+    ///
+    /// The pass does not wait for stores of the target cluster that were never filled, nor for
+    /// writes to it whose outcome is not known.
+    pub(crate) fn goes_on_from(&self, world: &World<C>, key: &C::Key) -> Option<Instant> {
+        if !C::goes_on_without_target(&world.seen, key) {
+            return None;
+        }
+        let (listed, _) = self.control_listed()?;
+        let unfilled = (!self.is_synced(&world.seen)).then_some(listed);
+        let mut writes = Vec::new();
+        for (expect, sent) in world.barrier.open_writes(key) {
+            if expect.cluster == Cluster::Control {
+                return None;
+            }
+            writes.push(sent);
+        }
+        let last = writes.into_iter().chain(unfilled).max();
+        Some(last.map_or_else(Instant::now, |last| last + TARGET_ANSWERS_WITHIN))
+    }
+
     /// The start of this process's leadership, in wall-clock time.
     pub fn leading_since(&self) -> Option<Timestamp> {
         let held = self.leadership.as_ref()?.held_since()?;
@@ -114,9 +160,14 @@ impl<C: Contract> Runtime<C> {
 
     /// If the previous leader did not release the Lease: the end of the time in which its writes
     /// may take effect. By then, API servers have ended each of its requests.
-    pub(crate) fn alone_from(&self) -> Option<Instant> {
+    pub fn alone_from(&self) -> Option<Instant> {
         let taken_over = self.leadership.as_ref()?.taken_over_since()?;
         Some(taken_over + LAST_WRITES).filter(|alone_from| Instant::now() < *alone_from)
+    }
+
+    /// Whether this process is the only one whose writes the watches show.
+    pub(crate) fn may_report(&self) -> bool {
+        self.leadership.as_ref().is_none_or(Leadership::is_held) && self.alone_from().is_none()
     }
 
     /// The current time, for API timestamps and deadlines.
@@ -158,6 +209,17 @@ impl<C: Contract> Runtime<C> {
 
     /// Checks whether all stores are complete. If they are, records the time and wakes all keys.
     pub fn note_synced(&self, world: &World<C>) {
+        let mut control = self.feeds.iter().filter(|feed| feed.cluster() == Some(Cluster::Control));
+        if control.all(|feed| feed.is_synced(&world.seen)) {
+            let mut listed = self.control_listed.lock().unwrap_or_else(PoisonError::into_inner);
+            if listed.is_none() {
+                *listed = Some((Instant::now(), self.now()));
+                C::keys(&world.seen, &self.tools)
+                    .into_iter()
+                    .filter(|key| C::goes_on_without_target(&world.seen, key))
+                    .for_each(|key| self.wake(key));
+            }
+        }
         if !self.is_synced(&world.seen) {
             return;
         }
@@ -196,6 +258,22 @@ impl<C: Contract> Runtime<C> {
         );
     }
 
+    /// Records that actions were repeated without effect, and counts them.
+    pub(crate) fn note_no_effect(&self, key: &C::Key, actions: &[String]) {
+        let action = actions.join("; ");
+        tracing::warn!(%key, %action, "Repeated action had no effect; pausing");
+        self.world.lock().passes.count(Count::NoEffect, key.kind());
+        let reason = Reason::NoEffect { action };
+        let again = Step::Expect("the controller tries again after a pause");
+        self.note(key, Why::new(reason, again), Vec::new());
+    }
+
+    /// Records that actions were performed in a circle, and decides again after the pause.
+    pub(crate) fn note_circle(&self, key: &C::Key, actions: &[String], pause: Duration) {
+        self.note_no_effect(key, actions);
+        self.queue.wake_at(key.clone(), Instant::now() + pause);
+    }
+
     /// Records the panic of a pass, counts it, and retries after a pause.
     pub(crate) fn note_panic(&self, key: &C::Key, why: Why<C::Reason>) {
         tracing::error!(%key, reason = %why.reason, "Pass panicked; retrying after a pause");
@@ -229,9 +307,9 @@ impl<C: Contract> Runtime<C> {
     }
 
     /// Starts a task that ends with the process.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
         let mut tasks = self.tasks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         while tasks.try_join_next().is_some() {}
-        tasks.spawn(task);
+        tasks.spawn(self.options.wrap.around(task))
     }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use machinist_core::{Reason, Step, Why};
-use machinist_kube::WriteOutcome;
 use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
+use machinist_kube::{Cluster, WriteOutcome};
 use tokio::time::Instant;
 
 use crate::contract::Contract;
@@ -54,11 +54,14 @@ impl<C: Contract> Runtime<C> {
         };
         let Some((_, first, _)) = mine.first() else { return };
         let write = format!("{} of {} {}", verb(first.kind), first.resource, first.key);
+        let sent = mine.iter().map(|(_, _, sent)| *sent).min().unwrap_or_else(Instant::now);
+        let since = self.now().checked_sub(sent.elapsed()).ok();
         let why = Why::new(
             Reason::WriteUnsettled { write },
             Step::Expect("the controller reads the outcome from the API server"),
         );
-        self.note(key, why.since(self.now()), Vec::new());
+        let why = why.since(since);
+        self.note(key, why.clone(), Vec::new());
         let (runtime, key) = (self.clone(), key.clone());
         let asking = self.in_flight.ask();
         self.spawn(async move {
@@ -67,8 +70,16 @@ impl<C: Contract> Runtime<C> {
             let settled = panics::catch_async(runtime.settle(mine)).await;
             runtime.world.lock().settling.retain(|charge| !charges.contains(charge));
             match settled {
-                Ok(true) => runtime.queue.wake(key),
-                Ok(false) => drop(runtime.queue.retry(key)),
+                Ok(None) => runtime.queue.wake(key),
+                Ok(Some(silent)) => {
+                    // The first answer of that server wakes the key earlier.
+                    let delay = runtime.queue.retry(key.clone());
+                    let again_at = runtime.wall(Instant::now() + delay);
+                    let again =
+                        Step::Expect("the controller tries again, or earlier if the API server answers");
+                    runtime.note(&key, why.deadline(again_at, again), Vec::new());
+                    runtime.world.lock().outages.await_answer(silent, key);
+                }
                 Err(panicked) => {
                     runtime.note_panic(&key, program_failed("reading a write's outcome failed", panicked));
                 }
@@ -98,14 +109,14 @@ impl<C: Contract> Runtime<C> {
         woken.into_iter().for_each(|key| self.queue.wake(key));
     }
 
-    /// Settles the writes, and returns whether all outcomes are known.
-    async fn settle(&self, charges: Vec<(Charge, Expect, Instant)>) -> bool {
+    /// Settles the writes. Returns the cluster whose server did not show an outcome.
+    async fn settle(&self, charges: Vec<(Charge, Expect, Instant)>) -> Option<Cluster> {
         for (charge, expect, sent) in charges {
             if !self.settle_one(charge, &expect, sent).await {
-                return false;
+                return Some(expect.cluster);
             }
         }
-        true
+        None
     }
 
     async fn settle_one(&self, charge: Charge, expect: &Expect, sent: Instant) -> bool {

@@ -98,7 +98,13 @@ mod tests {
 
     fn failed(cause: Cause) -> WatchNote {
         let kind_is_missing = cause == Cause::KindIsMissing;
-        WatchNote::Retrying { after: Duration::ZERO, error: "error".to_owned(), kind_is_missing }
+        WatchNote::Retrying {
+            after: Duration::ZERO,
+            error: "error".to_owned(),
+            kind_is_missing,
+            server_works: false,
+            server_answers: kind_is_missing,
+        }
     }
 
     /// The news of each note, in order.

@@ -2,7 +2,7 @@
 //!
 //! One lock guards the memory. A caller must not await while it holds the lock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use machinist_kube::Barrier;
@@ -10,7 +10,11 @@ use machinist_kube::barrier::Charge;
 
 use crate::asks::Pending;
 use crate::contract::Contract;
+use crate::fresh_reads::FreshReads;
+use crate::outages::Outages;
 use crate::passes::Passes;
+use crate::queued::Queued;
+use crate::silent_servers::Failure;
 
 /// The memory of a process.
 pub struct World<C: Contract> {
@@ -20,9 +24,16 @@ pub struct World<C: Contract> {
     pub passes: Passes<C::Key, C::Reason>,
     /// Driver calls without an answer yet.
     pub asks: Pending,
+    /// Driver calls that wait in the queue of their account.
+    pub queued: Queued,
     pub(crate) barrier: Barrier<C::Key>,
+    pub(crate) fresh_reads: FreshReads<C::Key>,
+    /// The last failure of each watch that fails, by kind.
+    pub(crate) failing: BTreeMap<&'static str, Failure>,
     /// Unanswered writes whose outcome a task is reading.
     pub(crate) settling: BTreeSet<Charge>,
+    /// Keys that wait for an answer of an API server.
+    pub(crate) outages: Outages<C::Key>,
 }
 
 impl<C: Contract> World<C> {
@@ -31,14 +42,23 @@ impl<C: Contract> World<C> {
             seen: C::Seen::default(),
             passes: Passes::default(),
             asks: Pending::default(),
+            queued: Queued::default(),
             barrier: Barrier::new(),
+            fresh_reads: FreshReads::default(),
+            failing: BTreeMap::new(),
             settling: BTreeSet::new(),
+            outages: Outages::default(),
         }
     }
 
     /// Whether the key has a charged write that its store does not show yet.
     pub fn is_charged(&self, key: &C::Key) -> bool {
         self.barrier.blocked(key).is_some()
+    }
+
+    /// Whether the key has a charged write with an unknown outcome.
+    pub fn is_unsure(&self, key: &C::Key) -> bool {
+        self.barrier.blocked(key).is_some_and(|blocked| !blocked.unknown.is_empty())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
+use machinist_driver::{Balancers, Bootstrap, Check, Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
     InstanceSpec, KeyTag, NativeId, NodeName, Promises, ProviderId, RecordedId, Scope, Sighting,
@@ -20,7 +20,7 @@ use crate::image::Images;
 use crate::model::{Container, Created, Info, Summary};
 use crate::reply::{self, Seen};
 use crate::request::Cgroups;
-use crate::{DockerOptions, Privileges, ProviderSpec, id, label, network, request};
+use crate::{DockerOptions, Privileges, ProviderSpec, addresses, id, label, network, request};
 
 /// Time limit of one call, which consists of several requests.
 const CALL_WITHIN: Duration = Duration::from_secs(60);
@@ -130,6 +130,19 @@ impl Provider for DockerProvider {
         id::parse(text)
     }
 
+    fn check(&self) -> Option<Check> {
+        let engine = self.engine.clone();
+        let cloud = format!("the engine at {}", engine.address());
+        let answer = async move {
+            match engine.call(Call::ping()).await {
+                // A refusal is an answer.
+                Err(failure) if !failure.is_answered() => Err(failure.error),
+                Ok(_) | Err(_) => Ok(()),
+            }
+        };
+        Some(Check { cloud, answer: Box::pin(answer) })
+    }
+
     fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(Account {
             engine: self.engine.clone(),
@@ -169,9 +182,8 @@ impl Account {
     /// An absence counts only if the engine is still the same one.
     pub(crate) async fn lookup(&self, which: &InstanceRef) -> Result<Option<Seen>, Error> {
         let found = self.lookup_here(which).await?;
-        let is_own = |seen: &Seen| {
-            which.key.as_ref().is_none_or(|key| seen.is_owned_by(key.as_str(), which.native_id.as_ref()))
-        };
+        let is_own =
+            |seen: &Seen| which.key.as_ref().is_none_or(|key| seen.is_owned_by(key.as_str(), which.into()));
         if !found.as_ref().is_some_and(is_own) {
             self.engine.confirm().await?;
             if let Some(id) = &which.native_id {
@@ -182,11 +194,25 @@ impl Account {
     }
 
     async fn lookup_here(&self, which: &InstanceRef) -> Result<Option<Seen>, Error> {
-        if let Some(native_id) = &which.native_id
-            && let Some(seen) = self.by_native_id(native_id).await?
-        {
-            return Ok(Some(seen));
+        let recorded = match &which.native_id {
+            Some(native_id) => self.by_native_id(native_id).await?,
+            None => None,
+        };
+        let Some(recorded) = recorded else { return self.lookup_by_name_or_key(which).await };
+        let is_own = match &which.key {
+            Some(key) => recorded.is_owned_by(key.as_str(), which.into()),
+            None => true,
+        };
+        if is_own {
+            return Ok(Some(recorded));
         }
+        // A user may have recorded the container of another cluster. It does not hide our own.
+        let own = self.lookup_by_name_or_key(which).await?;
+        let has_key = |seen: &Seen| which.key.as_ref().is_some_and(|key| seen.key() == Some(key.as_str()));
+        Ok(own.filter(has_key).or(Some(recorded)))
+    }
+
+    async fn lookup_by_name_or_key(&self, which: &InstanceRef) -> Result<Option<Seen>, Error> {
         // A user may rename a container, so a container of that name may be another one.
         let named = match &which.id {
             Some(id) => self.by_name(id::container(id)?).await?,
@@ -249,7 +275,7 @@ impl Account {
         let provider_spec = ProviderSpec::parse(&spec.provider_spec)?;
         id::check_name(&spec.name)?;
         let cgroups = self.cgroups(&provider_spec).await?;
-        let body = request::container(spec, &provider_spec, &self.options, cgroups)?;
+        let mut body = request::container(spec, &provider_spec, &self.options, cgroups)?;
         let bundle = bundle(spec, &provider_spec)?;
         if let Some(seen) = self.by_key(&spec.key).await? {
             return self.complete(seen, bundle.as_deref()).await;
@@ -265,8 +291,11 @@ impl Account {
         let network = request::network(&provider_spec, &self.options);
         let subnet = self.options.subnet_of(network);
         network::ensure(&self.engine, network, provider_spec.ip_family, subnet).await?;
+        let reservation = addresses::choose(&self.engine, network, spec.name.as_str()).await?;
+        reservation.fixed.write(&mut body, network);
         let created: Result<Created, Failure> =
             self.engine.json(request::create(spec.name.as_str(), body)).await;
+        drop(reservation);
         let seen = match created {
             Ok(Created { id }) => Seen::from(self.inspect(&id).await?),
             Err(failure) if failure.is_conflict() => self.of_that_name(&spec.name, &spec.key).await?,
@@ -330,7 +359,7 @@ impl Account {
         if seen.key() == Some(key.as_str()) && !label::is_balancer(&seen.labels) {
             return Ok(seen);
         }
-        Err(wrong_key(&seen, key))
+        Err(wrong_key(&seen))
     }
 }
 
@@ -349,13 +378,15 @@ fn kind_of_failed_start(kind: ErrorKind) -> ErrorKind {
     }
 }
 
-/// The container belongs to another object.
-pub(crate) fn wrong_key(seen: &Seen, key: &InstanceKey) -> Error {
+/// The container belongs to another object. The text has no key: a user who knows the key of
+/// another object can copy it.
+pub(crate) fn wrong_key(seen: &Seen) -> Error {
     let owner = match seen.key() {
-        Some(other) => format!("has the key {other}"),
-        None => "was not created by this driver".to_owned(),
+        Some(_) => "has the key of another object",
+        None => "was not created by this driver",
     };
-    Error::new(ErrorKind::Denied, format!("container {} {owner}: expected the key {key}", seen.name))
+    let text = format!("container {} {owner}: expected the key of this object", seen.name);
+    Error::new(ErrorKind::Denied, text)
 }
 
 #[async_trait]
@@ -414,8 +445,8 @@ impl Instances for Account {
 impl Account {
     async fn delete_unlimited(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
         let Some(seen) = self.lookup(which).await? else { return Ok(()) };
-        if !seen.is_owned_by(owner.as_str(), which.native_id.as_ref()) {
-            return Err(wrong_key(&seen, owner));
+        if !seen.is_owned_by(owner.as_str(), which.into()) {
+            return Err(wrong_key(&seen));
         }
         if seen.is_deleting() {
             return Ok(());
@@ -431,20 +462,25 @@ impl Account {
 
     async fn console_tail_unlimited(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
         let seen = self.existing(id).await?;
-        let call = Call::get("/containers/-/logs", &seen.id)
+        let console = self.console(&seen.id, lines).await?;
+        let mut tail: Vec<String> = console.lines().map(|line| line.trim_end().to_owned()).collect();
+        if seen.is_running() {
+            tail.extend(self.bootstrap_output(&seen.id).await);
+        }
+        Ok(tail.split_off(tail.len().saturating_sub(lines)))
+    }
+}
+
+impl Account {
+    /// The end of the console of a container, without secrets.
+    pub(crate) async fn console(&self, id: &str, lines: usize) -> Result<String, Error> {
+        let call = Call::get("/containers/-/logs", id)
             .with("stdout", "true")
             .with("stderr", "true")
             .with("tail", &lines.to_string());
         let answer = self.engine.call(call).await?;
         let text = String::from_utf8_lossy(answer.body()).into_owned();
-        let mut tail: Vec<String> = redact(&text, text.len(), crate::bootstrap::Cut::No)
-            .lines()
-            .map(|line| line.trim_end().to_owned())
-            .collect();
-        if seen.is_running() {
-            tail.extend(self.bootstrap_output(&seen.id).await);
-        }
-        Ok(tail.split_off(tail.len().saturating_sub(lines)))
+        Ok(redact(&text, text.len(), crate::bootstrap::Cut::No))
     }
 }
 

@@ -10,6 +10,8 @@ pub(crate) const CLUSTER: &str = "machinist.dev/cluster";
 pub(crate) const IMAGE_MODE: &str = "machinist.dev/image-mode";
 /// The label that stores the ports of a balancer.
 pub(crate) const PORTS: &str = "machinist.dev/ports";
+/// The label that stores the fixed addresses of a container.
+pub(crate) const ADDRESSES: &str = "machinist.dev/addresses";
 /// The label of a balancer whose network has no static addresses.
 pub(crate) const ADDRESS: &str = "machinist.dev/address";
 /// The value of [`ADDRESS`].
@@ -18,6 +20,9 @@ pub(crate) const DYNAMIC: &str = "dynamic";
 pub(crate) const CREATED_BY: &str = "machinist.dev/created-by";
 /// The value of [`CREATED_BY`].
 pub(crate) const US: &str = "machinist-driver-docker";
+
+/// The label of a network that only shows a free subnet.
+pub(crate) const SUBNET_PROBE: &str = "machinist.dev/subnet-probe";
 
 /// The label for the name of the Kubernetes cluster, as kind and Cluster API's provider set it.
 pub(crate) const KIND_CLUSTER: &str = "io.x-k8s.kind.cluster";

@@ -34,6 +34,7 @@
 //! Deliberately absent: retries, caches of containers, TLS to a remote engine, and a pool of
 //! connections. Access to the engine is access to the whole host: see the chapter on security.
 
+mod addresses;
 mod archive;
 mod balancer;
 mod bootstrap;
@@ -48,9 +49,11 @@ mod options;
 mod own_cluster;
 mod reply;
 mod request;
+mod restarts;
 mod spec;
 
 pub use driver::{DockerProvider, PROMISES};
 pub use engine::{Connector, EngineAddress, EngineAddressError, Wire};
 pub use options::{DockerOptions, OptionsError, Privileges};
+pub use restarts::EngineNews;
 pub use spec::{ImageMode, IpFamily, Mount, ProviderSpec, Resources, Role};

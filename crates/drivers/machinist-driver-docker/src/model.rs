@@ -15,6 +15,9 @@ pub(crate) struct Container {
     /// RFC 3339.
     #[serde(default)]
     pub(crate) created: String,
+    /// How often the engine has started the container again since a user started it.
+    #[serde(default)]
+    pub(crate) restart_count: u32,
     #[serde(default)]
     pub(crate) state: State,
     #[serde(default)]

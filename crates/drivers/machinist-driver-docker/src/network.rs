@@ -1,14 +1,16 @@
 //! The network of containers, which the driver creates if it does not exist.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machinist_instance::ErrorKind;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
+use crate::addresses::{Range, hash};
 use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::failure::Failure;
@@ -18,8 +20,13 @@ use crate::{IpFamily, label};
 /// Networks that every engine has. They are never created.
 const BUILT_IN: &[&str] = &["bridge", "host", "none", "default"];
 
+/// The end of the name of a network that shows a free subnet. It exists for a moment.
+const PROBE: &str = "-subnet";
+
 /// Number of times that a refused creation waits for the network of another creation.
 const LOOKS_AFTER_OVERLAP: u32 = 4;
+/// Number of times that the engine chooses a subnet, if other networks take its choice.
+const CHOICES_OF_A_SUBNET: u32 = 5;
 /// Wait between two of these looks.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
@@ -54,8 +61,26 @@ pub(crate) async fn ensure(
     if exists(engine, name).await? {
         return Ok(());
     }
-    match engine.call(Call::create("/networks/create", body(name, family, subnet))).await {
-        Ok(_) => {}
+    let mut choices = CHOICES_OF_A_SUBNET;
+    let created = loop {
+        let wanted = match subnet.and_then(Range::parse) {
+            Some(subnet) => Some(subnet),
+            None => free_subnet(engine, name).await?,
+        };
+        let mut created = create(engine, body(name, family, wanted, Addresses::Fixed)).await;
+        if created.as_ref().is_err_and(is_invalid) {
+            // The engine does not support ranges.
+            created = create(engine, body(name, family, subnet.and(wanted), Addresses::Dynamic)).await;
+        }
+        choices -= 1;
+        // Another network may have got the subnet since the engine chose it.
+        let is_taken = subnet.is_none() && created.as_ref().is_err_and(is_overlap);
+        if choices == 0 || !is_taken || appears(engine, name).await? {
+            break created;
+        }
+    };
+    match created {
+        Ok(()) => {}
         Err(failure) if failure.is_conflict() => return Ok(()),
         // Another creation of the same subnet was faster.
         Err(failure) if is_overlap(&failure) && appears(engine, name).await? => return Ok(()),
@@ -74,6 +99,80 @@ pub(crate) async fn ensure(
     Ok(())
 }
 
+/// Which addresses the containers of a network have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Addresses {
+    /// The engine deals out a part of each subnet; containers ask for the others.
+    Fixed,
+    /// The engine deals out every address.
+    Dynamic,
+}
+
+async fn create(engine: &Engine, body: Value) -> Result<(), Failure> {
+    engine.call(Call::create("/networks/create", body)).await.map(drop)
+}
+
+/// The name of the network that shows a free subnet for another network.
+pub(crate) fn probe_of(name: &str) -> String {
+    format!("{name}{PROBE}")
+}
+
+/// Whether the engine refuses the settings of the network, and not its name or its subnet.
+fn is_invalid(failure: &Failure) -> bool {
+    is_refused(failure) && !failure.is_conflict() && !is_overlap(failure)
+}
+
+/// Whether the engine will refuse the same request again.
+fn is_refused(failure: &Failure) -> bool {
+    failure.status.is_some_and(|status| status.is_client_error())
+}
+
+/// Returns a subnet that nothing on the host uses, as the engine chooses it: only a network with a
+/// subnet of its own has fixed addresses. The engine shows its choice in a network that is deleted
+/// again. `None` if the engine refuses that network; then the addresses are dynamic.
+async fn free_subnet(engine: &Engine, name: &str) -> Result<Option<Range>, Failure> {
+    let probe = probe_of(name);
+    let mut body = body(&probe, IpFamily::Ipv4, None, Addresses::Dynamic);
+    body["Labels"][label::SUBNET_PROBE] = json!("true");
+    match create(engine, body).await {
+        Ok(()) => {}
+        // An earlier process may have ended before it deleted the network. A network of a user with
+        // that name stays.
+        Err(failure) if failure.is_conflict() => match is_probe(engine, &probe).await? {
+            Some(true) => {}
+            Some(false) => return Ok(None),
+            None => return Err(another_chooses()),
+        },
+        Err(failure) if is_refused(&failure) => return Ok(None),
+        Err(failure) => return Err(failure),
+    }
+    let chosen = subnets(engine, &probe).await?;
+    if chosen.is_empty() && is_probe(engine, &probe).await?.is_none() {
+        return Err(another_chooses());
+    }
+    match engine.call(Call::delete("/networks/-", &probe)).await {
+        Ok(_) => {}
+        Err(failure) if failure.is_absence() => {}
+        Err(failure) => return Err(failure),
+    }
+    Ok(chosen.into_iter().map(|subnet| subnet.subnet).find(|subnet| subnet.start.is_ipv4()))
+}
+
+/// Whether this driver created the network of that name only to see a subnet. Absent if there is no
+/// such network.
+pub(crate) async fn is_probe(engine: &Engine, name: &str) -> Result<Option<bool>, Failure> {
+    let found: Option<Network> = engine.find(Call::get("/networks/-", name)).await?;
+    let is_ours = |network: Network| {
+        network.labels.is_some_and(|labels| label::get(&labels, label::SUBNET_PROBE).is_some())
+    };
+    Ok(found.map(is_ours))
+}
+
+/// The error while another process chooses the subnet of the same network. The next try succeeds.
+fn another_chooses() -> Failure {
+    Failure::new(ErrorKind::Unavailable, "another process chooses the subnet of the network".to_owned())
+}
+
 /// The name of the running container that has an address of the network.
 pub(crate) async fn holder(engine: &Engine, name: &str, address: IpAddr) -> Result<Option<String>, Failure> {
     let found: Option<Members> = engine.find(Call::get("/networks/-", name)).await?;
@@ -84,9 +183,34 @@ pub(crate) async fn holder(engine: &Engine, name: &str, address: IpAddr) -> Resu
 
 /// Whether a subnet of the network has the address. An engine that shows no subnet does not know.
 pub(crate) async fn covers(engine: &Engine, name: &str, address: IpAddr) -> Result<bool, Failure> {
+    let subnets = subnets(engine, name).await?;
+    Ok(subnets.is_empty() || subnets.iter().any(|subnet| subnet.subnet.has(address)))
+}
+
+/// The subnets of a network; none if the engine shows none.
+pub(crate) async fn subnets(engine: &Engine, name: &str) -> Result<Vec<Subnet>, Failure> {
+    if BUILT_IN.contains(&name) {
+        return Ok(Vec::new());
+    }
     let found: Option<Subnets> = engine.find(Call::get("/networks/-", name)).await?;
-    let subnets = found.and_then(|network| network.ipam?.config).unwrap_or_default();
-    Ok(subnets.is_empty() || subnets.iter().any(|subnet| subnet.has(address)))
+    let shown = found.and_then(|network| network.ipam?.config).unwrap_or_default();
+    Ok(shown.iter().filter_map(Subnet::parse).collect())
+}
+
+/// A subnet of a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Subnet {
+    pub(crate) subnet: Range,
+    /// The part that the engine deals out; absent if it may deal out every address.
+    pub(crate) ip_range: Option<Range>,
+    pub(crate) gateway: Option<IpAddr>,
+}
+
+impl Subnet {
+    fn parse(shown: &ShownSubnet) -> Option<Self> {
+        let gateway = shown.gateway.split('/').next().and_then(|text| text.parse().ok());
+        Some(Self { subnet: Range::parse(&shown.subnet)?, ip_range: Range::parse(&shown.ip_range), gateway })
+    }
 }
 
 /// The subnets of a network, as the engine shows it.
@@ -100,29 +224,18 @@ struct Subnets {
 #[serde(rename_all = "PascalCase")]
 struct Ipam {
     #[serde(default)]
-    config: Option<Vec<Subnet>>,
+    config: Option<Vec<ShownSubnet>>,
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct Subnet {
+#[serde(rename_all = "PascalCase", default)]
+#[derive(Default)]
+struct ShownSubnet {
     /// For example `172.18.0.0/16`.
-    #[serde(default)]
     subnet: String,
-}
-
-impl Subnet {
-    fn has(&self, address: IpAddr) -> bool {
-        let Some((start, bits)) = self.subnet.split_once('/') else { return false };
-        let (Ok(start), Ok(bits)) = (start.parse::<IpAddr>(), bits.parse::<u32>()) else { return false };
-        let same =
-            |a: u128, b: u128, length: u32| bits <= length && (bits == 0 || (a ^ b) >> (length - bits) == 0);
-        match (start, address) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => same(u32::from(a).into(), u32::from(b).into(), 32),
-            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.into(), b.into(), 128),
-            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-        }
-    }
+    #[serde(rename = "IPRange")]
+    ip_range: String,
+    gateway: String,
 }
 
 /// The running containers of a network, as the engine shows it.
@@ -187,7 +300,7 @@ fn duplicates(found: Vec<Network>, name: &str) -> Vec<String> {
     named.into_iter().skip(1).filter(is_ours).map(|network| network.id).collect()
 }
 
-fn body(name: &str, family: IpFamily, subnet: Option<&str>) -> Value {
+fn body(name: &str, family: IpFamily, subnet: Option<Range>, addresses: Addresses) -> Value {
     let mut body = json!({
         "Name": name,
         // Without this, an old engine creates two networks of one name.
@@ -197,10 +310,15 @@ fn body(name: &str, family: IpFamily, subnet: Option<&str>) -> Value {
         "Options": {"com.docker.network.bridge.enable_ip_masquerade": "true"},
         "Labels": {label::CREATED_BY: label::US},
     });
-    let mut subnets: Vec<Value> = subnet.map(|subnet| json!({ "Subnet": subnet })).into_iter().collect();
-    if family.has_ipv6() {
-        subnets.push(json!({ "Subnet": private_ipv6_subnet(name) }));
-    }
+    let ipv6 = family.has_ipv6().then(|| private_ipv6_subnet(name));
+    let subnets = subnet.into_iter().chain(ipv6).map(|subnet| {
+        let range = subnet.dealt_out().filter(|_| addresses == Addresses::Fixed);
+        match range {
+            Some(range) => json!({ "Subnet": subnet.to_string(), "IPRange": range.to_string() }),
+            None => json!({ "Subnet": subnet.to_string() }),
+        }
+    });
+    let subnets: Vec<Value> = subnets.collect();
     if !subnets.is_empty() {
         body["IPAM"] = json!({ "Driver": "default", "Config": subnets });
     }
@@ -209,13 +327,10 @@ fn body(name: &str, family: IpFamily, subnet: Option<&str>) -> Value {
 
 /// A private IPv6 subnet that depends only on the name of the network, because old engines choose
 /// none.
-fn private_ipv6_subnet(name: &str) -> String {
-    // FNV-1a: the same number in every process and release.
-    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let [a, b, c, d, e, f, g, _] = hash.to_be_bytes();
-    format!("fd{a:02x}:{b:02x}{c:02x}:{d:02x}{e:02x}:{f:02x}{g:02x}::/64")
+fn private_ipv6_subnet(name: &str) -> Range {
+    let [a, b, c, d, e, f, g, _] = hash(name).to_be_bytes();
+    let start = Ipv6Addr::from([0xfd, a, b, c, d, e, f, g, 0, 0, 0, 0, 0, 0, 0, 0]);
+    Range { start: start.into(), bits: 64 }
 }
 
 #[cfg(test)]
@@ -255,32 +370,20 @@ mod tests {
     }
 
     #[test]
-    fn a_subnet_has_its_addresses() {
-        for (subnet, address, expected) in [
-            ("172.18.0.0/16", "172.18.9.9", true),
-            ("172.18.0.0/16", "172.19.0.1", false),
-            ("172.18.0.0/16", "fd00::1", false),
-            ("0.0.0.0/0", "1.2.3.4", true),
-            ("10.0.0.4/32", "10.0.0.5", false),
-            ("fd00::/64", "fd00::2", true),
-            ("::/0", "fd00::2", true),
-            ("10.0.0.0/99", "10.0.0.1", false),
-            ("", "10.0.0.1", false),
-        ] {
-            let network = Subnet { subnet: subnet.to_owned() };
-            assert_eq!(network.has(address.parse().expect("an address")), expected, "{subnet} {address}");
-        }
-    }
-
-    #[test]
-    fn a_subnet_is_requested_only_if_needed() {
-        assert_eq!(body("kind", IpFamily::Ipv4, None).get("IPAM"), None);
-        let with_subnet = body("kind", IpFamily::Ipv4, Some("172.20.0.0/16"));
-        assert_eq!(with_subnet["IPAM"]["Config"], json!([{"Subnet": "172.20.0.0/16"}]));
-        let dual = body("kind", IpFamily::Dual, None);
+    fn a_subnet_and_its_range_are_requested() {
+        let subnet = Range::parse("172.20.0.0/16");
+        let requested =
+            |family, subnet, addresses| body("kind", family, subnet, addresses)["IPAM"]["Config"].clone();
+        assert_eq!(body("kind", IpFamily::Ipv4, None, Addresses::Fixed).get("IPAM"), None);
+        let range = json!([{"Subnet": "172.20.0.0/16", "IPRange": "172.20.0.0/17"}]);
+        assert_eq!(requested(IpFamily::Ipv4, subnet, Addresses::Fixed), range);
+        let dynamic = json!([{"Subnet": "172.20.0.0/16"}]);
+        assert_eq!(requested(IpFamily::Ipv4, subnet, Addresses::Dynamic), dynamic);
+        let dual = body("kind", IpFamily::Dual, None, Addresses::Fixed);
         assert_eq!(dual["EnableIPv6"], true);
-        let subnet = dual["IPAM"]["Config"][0]["Subnet"].as_str().unwrap_or_default().to_owned();
-        assert!(subnet.starts_with("fd") && subnet.ends_with("::/64"), "{subnet}");
+        let shown = |field: &str| dual["IPAM"]["Config"][0][field].as_str().unwrap_or_default().to_owned();
+        assert!(shown("Subnet").starts_with("fd") && shown("Subnet").ends_with("::/64"), "{dual}");
+        assert!(shown("IPRange").ends_with("::/112"), "{dual}");
         assert_ne!(private_ipv6_subnet("a"), private_ipv6_subnet("b"));
     }
 }

@@ -4,10 +4,14 @@
 use machinist_instance::{Error, NativeId};
 use tokio::time::Instant;
 
-use crate::engine::call::Call;
+use crate::engine::call::{Call, Nature};
+use crate::engine::{Command, Stdin};
 use crate::model::Container;
 use crate::request::API_SERVER;
-use crate::{DockerProvider, EngineAddress, request};
+use crate::{DockerProvider, EngineAddress, network, request};
+
+/// The manifest of the API server in a container of the control plane.
+const MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 
 impl DockerProvider {
     /// The id of the engine; absent unless the provider was made by [`DockerProvider::connect`] or
@@ -48,6 +52,21 @@ impl DockerProvider {
         Ok(bindings.into_iter().flatten().find_map(|binding| binding.host_port.parse().ok()))
     }
 
+    /// Returns the address for which kubeadm configured the API server in a container of the
+    /// control plane. `None` if there is no such configuration.
+    ///
+    /// # Errors
+    /// As every call of the engine.
+    pub async fn configured_address(&self, container: &NativeId) -> Result<Option<String>, Error> {
+        let find = Command {
+            container: container.as_str(),
+            argv: vec!["sed", "-n", "s/.*--advertise-address=//p", MANIFEST],
+            nature: Nature::Reads,
+        };
+        let output = self.engine.run(find, Stdin::Empty).await?;
+        Ok(output.text().lines().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned))
+    }
+
     /// Returns the last moment at which the engine may still create a container or a network for an
     /// earlier call of this provider: the call was dropped, or its answer was lost. `None` if there
     /// is no such call. A list that begins later shows every container of earlier calls.
@@ -60,6 +79,15 @@ impl DockerProvider {
     /// # Errors
     /// `Unavailable` while a container uses the network.
     pub async fn remove_network(&self) -> Result<(), Error> {
+        // A process that ended during its creation may have left it.
+        let probe = network::probe_of(self.network());
+        if network::is_probe(&self.engine, &probe).await? == Some(true) {
+            match self.engine.call(Call::delete("/networks/-", &probe)).await {
+                Ok(_) => {}
+                Err(failure) if failure.is_absence() => {}
+                Err(failure) => return Err(failure.into()),
+            }
+        }
         match self.engine.call(Call::delete("/networks/-", self.network())).await {
             Ok(_) => Ok(()),
             Err(failure) if failure.is_absence() => Ok(()),

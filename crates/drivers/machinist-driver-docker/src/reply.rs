@@ -13,6 +13,20 @@ use crate::label::{self, Labels};
 use crate::model::{Container, Endpoint, Summary};
 use crate::{id, model};
 
+/// The id that the caller recorded for its container, and the Kubernetes cluster of its object.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Recorded<'a> {
+    pub(crate) id: Option<&'a NativeId>,
+    /// If present, the id counts only for a container whose labels name this cluster.
+    pub(crate) cluster: Option<&'a str>,
+}
+
+impl<'a> From<&'a InstanceRef> for Recorded<'a> {
+    fn from(which: &'a InstanceRef) -> Self {
+        Self { id: which.native_id.as_ref(), cluster: which.cluster.as_deref() }
+    }
+}
+
 /// A container, from the list or from its details.
 #[derive(Debug, Clone)]
 pub(crate) struct Seen {
@@ -69,9 +83,20 @@ impl Seen {
     }
 
     /// Whether the container belongs to the caller: by its key, or because the caller recorded its
-    /// id.
-    pub(crate) fn is_owned_by(&self, key: &str, native_id: Option<&NativeId>) -> bool {
-        self.key() == Some(key) || native_id.is_some_and(|id| id.as_str() == self.id)
+    /// id and the labels of the container do not contradict that.
+    pub(crate) fn is_owned_by(&self, key: &str, recorded: Recorded<'_>) -> bool {
+        self.key() == Some(key) || self.is_recorded(recorded)
+    }
+
+    fn is_recorded(&self, recorded: Recorded<'_>) -> bool {
+        recorded.id.is_some_and(|id| id.as_str() == self.id) && self.may_be_of(recorded.cluster)
+    }
+
+    /// Whether the container may belong to an object of that cluster. Users write the objects, and
+    /// only programs with access to the engine write labels.
+    fn may_be_of(&self, cluster: Option<&str>) -> bool {
+        let names = |label: &str, cluster: &str| label::get(&self.labels, label) == Some(cluster);
+        cluster.is_none_or(|cluster| names(label::KIND_CLUSTER, cluster) || names(label::CLUSTER, cluster))
     }
 
     /// Whether the engine is removing the container.
@@ -130,8 +155,9 @@ pub(crate) fn instance(seen: Seen) -> Result<Instance, Error> {
 }
 
 /// Converts a search result. A container with another key is foreign, unless the caller recorded
-/// its id. A container without a key counts for a caller with a key only if the caller recorded its
-/// engine id, or without one its provider id. The driver creates no container without a key and
+/// its id and the container's labels name the caller's cluster. A container without a key counts
+/// for a caller with a key only if the caller recorded its engine id, or without one its provider
+/// id, again with labels of the caller's cluster. The driver creates no container without a key and
 /// cannot add one later, so a container that only has the name belongs to another program. It is
 /// foreign if that program created it for a cluster with such names, and otherwise absent. The
 /// driver would never delete it either.
@@ -147,7 +173,7 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sight
         created: seen.created,
     };
     match (&which.key, seen.key()) {
-        (Some(asked), Some(_)) if !seen.is_owned_by(asked.as_str(), which.native_id.as_ref()) => {
+        (Some(asked), Some(_)) if !seen.is_owned_by(asked.as_str(), which.into()) => {
             Ok(Sighting::Foreign(foreign()))
         }
         (_, None) if !counts_without_key(which, &seen) => match is_named_by_its_cluster(&seen) {
@@ -160,9 +186,9 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sight
 
 fn counts_without_key(which: &InstanceRef, seen: &Seen) -> bool {
     match &which.native_id {
-        Some(id) => id.as_str() == seen.id,
+        Some(_) => seen.is_recorded(which.into()),
         // A caller without a key asks for any container of the name.
-        None => which.id.is_some() || which.key.is_none(),
+        None => (which.id.is_some() || which.key.is_none()) && seen.may_be_of(which.cluster.as_deref()),
     }
 }
 
@@ -274,6 +300,7 @@ mod tests {
                 id: id.map(id::of),
                 native_id: NativeId::new(native),
                 name: NodeName::new("c1-w-1"),
+                cluster: None,
             };
             sighting(&which, Some(plain)).expect("a name")
         };
@@ -284,6 +311,33 @@ mod tests {
         let by_name = InstanceRef { name: NodeName::new("c1-w-1"), ..InstanceRef::default() };
         let plain = seen(&[("/Config/Labels", json!({}))]);
         assert!(matches!(sighting(&by_name, Some(plain)), Ok(Sighting::Present(_))), "the caller has no key");
+    }
+
+    #[test]
+    fn a_recorded_id_counts_only_for_a_container_of_the_cluster() {
+        let found = |labels: Value, id: Option<&str>, native: &str, cluster: &str| {
+            let which = InstanceRef {
+                key: Some(InstanceKey::new("uid-2")),
+                id: id.map(id::of),
+                native_id: NativeId::new(native),
+                cluster: Some(cluster.to_owned()),
+                ..InstanceRef::default()
+            };
+            sighting(&which, Some(seen(&[("/Config/Labels", labels)]))).expect("a name")
+        };
+        let ours = || json!({"machinist.dev/owner-uid": "uid-1", "machinist.dev/cluster": "c1"});
+        let upstream = || json!({"io.x-k8s.kind.cluster": "c1"});
+        for labels in [ours(), upstream()] {
+            assert!(matches!(found(labels.clone(), None, "4f53cda18c2b", "c1"), Sighting::Present(_)));
+            for cluster in ["c2", ""] {
+                let found = found(labels.clone(), None, "4f53cda18c2b", cluster);
+                assert!(!matches!(found, Sighting::Present(_)), "{labels} of {cluster:?}: {found:?}");
+            }
+        }
+        assert!(matches!(found(upstream(), Some("c1-w-1"), "", "c1"), Sighting::Present(_)));
+        // A database of the host, whose name a user wrote into `spec.providerID`.
+        assert_eq!(found(json!({}), Some("c1-w-1"), "", "c1"), Sighting::Absent);
+        assert_eq!(found(json!({}), Some("c1-w-1"), "4f53cda18c2b", "c1"), Sighting::Absent);
     }
 
     #[test]

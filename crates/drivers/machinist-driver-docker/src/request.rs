@@ -190,7 +190,8 @@ fn host_config(spec: &ProviderSpec, options: &DockerOptions, network: &str, cgro
         set("Sysctls", json!(sysctls(spec.ip_family)));
     }
     if spec.role == Role::ControlPlane {
-        set("PortBindings", json!({API_SERVER: [{"HostIp": loopback(spec.ip_family), "HostPort": ""}]}));
+        let port = spec.api_server_port.map(|port| port.to_string()).unwrap_or_default();
+        set("PortBindings", json!({API_SERVER: [{"HostIp": loopback(spec.ip_family), "HostPort": port}]}));
     }
     Value::Object(config)
 }

@@ -21,6 +21,7 @@ use crate::Privileges;
 /// | `extraMounts` | optional | list of `containerPath`, `hostPath`, `readOnly` |
 /// | `preLoadImages` | optional | images that are loaded into the container's runtime |
 /// | `privileges` | optional | `full`, `caps` or `none`; if absent, the driver's |
+/// | `apiServerPort` | optional | port of the host for the API server of a control plane; if absent, the engine chooses |
 /// | `resources` | optional | limits: `cpus` (number), `memory` (bytes) |
 /// | `env` | optional | environment variables by name |
 /// | `labels` | optional | labels of the container by name |
@@ -46,6 +47,8 @@ pub struct ProviderSpec {
     pub pre_load_images: Vec<String>,
     /// How much of the host the container may use.
     pub privileges: Option<Privileges>,
+    /// Port of the host at which a control plane publishes its API server.
+    pub api_server_port: Option<u16>,
     /// Limits of the container.
     pub resources: Resources,
     /// Environment variables.
@@ -134,6 +137,7 @@ const KNOWN_FIELDS: &[&str] = &[
     "extraMounts",
     "preLoadImages",
     "privileges",
+    "apiServerPort",
     "resources",
     "env",
     "labels",
@@ -181,10 +185,23 @@ impl ProviderSpec {
             extra_mounts: mounts(fields.get("extraMounts"))?,
             pre_load_images: texts(fields, "preLoadImages")?,
             privileges: word(fields, "privileges", "full, caps or none", |text| text.parse().ok())?,
+            api_server_port: port(fields.get("apiServerPort"))?,
             resources: resources(fields.get("resources"))?,
             env: map(fields, "env")?,
             labels: map(fields, "labels")?,
         })
+    }
+}
+
+fn port(value: Option<&Value>) -> Result<Option<u16>, Error> {
+    let parse =
+        |value: &Value| value.as_u64().and_then(|port| u16::try_from(port).ok()).filter(|port| 0 < *port);
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => match parse(value) {
+            Some(port) => Ok(Some(port)),
+            None => Err(invalid("providerSpec.apiServerPort", "a port, for example 26443")),
+        },
     }
 }
 

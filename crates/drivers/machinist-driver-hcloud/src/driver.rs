@@ -10,12 +10,15 @@ use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
 use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes};
 use machinist_instance::{
-    AccountId, CallBudget, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey,
-    InstanceRef, InstanceSpec, KeyTag, NodeName, Promises, ProviderId, RecordedId, Scope, Sighting,
+    AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
+    ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, NodeName, Promises, ProviderId,
+    RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
+use crate::balancer::{Reach, Turned};
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Traffic, Transport};
@@ -136,6 +139,9 @@ impl Provider for HcloudProvider {
             network: OnceCell::new(),
             has_network: OnceCell::new(),
             missing_network: Mutex::default(),
+            adopted: Mutex::default(),
+            shown: Mutex::default(),
+            turned: Mutex::default(),
         }))
     }
 }
@@ -156,6 +162,13 @@ pub(crate) struct Account {
     has_network: OnceCell<()>,
     /// Why the configured network cannot be used.
     missing_network: Mutex<Option<String>>,
+    /// Notes about adopted balancers that no answer has contained yet.
+    pub(crate) adopted: Mutex<BTreeMap<BalancerKey, BalancerNote>>,
+    /// What the last list of all servers has shown, and when. It saves calls that the cloud would
+    /// reject.
+    pub(crate) shown: Mutex<Option<(Instant, Reach)>>,
+    /// The target of each balancer that got another sort of address last, by the balancer's id.
+    pub(crate) turned: Mutex<BTreeMap<i64, Turned>>,
 }
 
 impl Driver for Account {
@@ -226,7 +239,7 @@ impl Account {
         *self.missing_network.lock().unwrap_or_else(PoisonError::into_inner) = missing;
     }
 
-    async fn view(&self) -> Result<View, Error> {
+    pub(crate) async fn view(&self) -> Result<View, Error> {
         let network = self.network().await?;
         Ok(View { family: self.options.address_family, has_zone: self.options.zone_label, network })
     }
@@ -342,6 +355,7 @@ impl Instances for Account {
         let servers = self.servers(call).await?;
         if matches!(scope, Scope::Visible) {
             self.check_network(&servers).await;
+            self.remember(Reach::of(view, &servers));
         }
         servers.into_iter().map(|server| reply::instance(view, server)).collect()
     }

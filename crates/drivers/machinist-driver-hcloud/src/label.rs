@@ -13,7 +13,7 @@ pub(crate) const CLUSTER: &str = "machinist.dev/cluster";
 const RESERVED: &str = "machinist.dev/";
 
 /// Longest name and longest value of a label.
-const LONGEST: usize = 63;
+pub(crate) const LONGEST: usize = 63;
 /// Longest prefix of a label's name.
 const LONGEST_PREFIX: usize = 253;
 

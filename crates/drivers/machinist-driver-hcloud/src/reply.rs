@@ -92,7 +92,7 @@ pub(crate) fn is_deleting(server: &Server) -> bool {
 }
 
 /// The addresses in the order of HZ-26.
-fn addresses(view: View, server: &Server) -> Vec<Address> {
+pub(crate) fn addresses(view: View, server: &Server) -> Vec<Address> {
     let (has_v4, has_v6) = match view.family {
         AddressFamily::Ipv4 => (true, false),
         AddressFamily::Ipv6 => (false, true),

@@ -14,6 +14,7 @@ pub use request::check_address;
 
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,6 +33,9 @@ use tower::{Service, ServiceExt};
 
 /// The API of the region US.
 pub const DEFAULT_BASE: &str = "https://api.mailgun.net";
+/// Mailgun documents that an event may appear half an hour after it happened. The rest is a
+/// reserve.
+pub const SHOWN_WITHIN: Duration = Duration::from_secs(35 * 60);
 /// A larger answer is a mistake of the server.
 const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 /// Timeout for a connection attempt.
@@ -42,13 +46,35 @@ type Fenced = std::future::Ready<Result<Stream, Box<dyn std::error::Error + Send
 /// Connects, and then checks the fence of the call.
 type Connector = AndThen<HttpsConnector<HttpConnector>, fn(Stream) -> Fenced>;
 
+/// Sends one HTTP request to the mail service and receives the whole answer.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    /// Makes one attempt, without a time limit.
+    ///
+    /// # Errors
+    /// [`NoAnswer::NotSent`] only when the request cannot have reached the mail service.
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer>;
+}
+
+/// The reason why a request has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The request was not sent.
+    NotSent,
+    /// The mail service may have the request.
+    Lost,
+}
+
 /// A domain of Mailgun, with the key to its API.
 pub struct Mailgun {
     base: String,
     domain: String,
     key: String,
-    client: Client<Connector, Full<Bytes>>,
+    transport: Arc<dyn Transport>,
 }
+
+/// A new connection for each request.
+struct Http(Client<Connector, Full<Bytes>>);
 
 impl Mailgun {
     /// Uses the API at `base`, for example [`DEFAULT_BASE`]. Nothing is sent.
@@ -77,28 +103,47 @@ impl Mailgun {
             .retry_canceled_requests(false)
             .pool_max_idle_per_host(0)
             .build(connector);
-        let base = base.trim_end_matches('/').to_owned();
-        Ok(Self { base, domain: domain.into(), key: key.into(), client })
+        Ok(Self::over(Arc::new(Http(client)), base, domain, key))
     }
 
-    /// Sends one request, and receives the whole answer.
+    /// Uses any transport, and URLs that begin with `base`.
+    pub fn over(
+        transport: Arc<dyn Transport>,
+        base: &str,
+        domain: impl Into<String>,
+        key: impl Into<String>,
+    ) -> Self {
+        let base = base.trim_end_matches('/').to_owned();
+        Self { base, domain: domain.into(), key: key.into(), transport }
+    }
+
     async fn call(&self, request: Request<Bytes>) -> Result<Response<Bytes>, Error> {
-        let answer =
-            self.client.request(request.map(Full::from)).await.map_err(|error| match error.is_connect() {
-                true => {
-                    let host = self.base.parse::<Uri>().ok();
-                    let host = host.as_ref().and_then(|uri| uri.authority()).map(|it| it.to_string());
-                    let host = host.unwrap_or_default();
-                    let host = host.rsplit('@').next().unwrap_or_default();
-                    let text = format!(
-                        "cannot connect to the mail service at {host}, or the time of the call has passed"
-                    );
-                    Error::new(ErrorKind::Unavailable, text)
-                }
-                false => lost(),
-            })?;
+        self.transport.send(request).await.map_err(|failure| match failure {
+            NoAnswer::NotSent => {
+                let host = self.base.parse::<Uri>().ok();
+                let host = host.as_ref().and_then(|uri| uri.authority()).map(|it| it.to_string());
+                let host = host.unwrap_or_default();
+                let host = host.rsplit('@').next().unwrap_or_default();
+                let text = format!(
+                    "cannot connect to the mail service at {host}, or the time of the call has passed"
+                );
+                Error::new(ErrorKind::Unavailable, text)
+            }
+            NoAnswer::Lost => Error::new(ErrorKind::Ambiguous, "the connection to the mail service broke"),
+        })
+    }
+}
+
+#[async_trait]
+impl Transport for Http {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
+        let answer = self
+            .0
+            .request(request.map(Full::from))
+            .await
+            .map_err(|error| if error.is_connect() { NoAnswer::NotSent } else { NoAnswer::Lost })?;
         let (parts, body) = answer.into_parts();
-        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|_| lost())?;
+        let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await.map_err(|_| NoAnswer::Lost)?;
         Ok(Response::from_parts(parts, body.to_bytes()))
     }
 }
@@ -108,11 +153,6 @@ impl Mailgun {
 fn fenced(stream: Stream) -> Fenced {
     let checked = machinist_driver::may_change().map_err(Into::into);
     std::future::ready(checked.map(|()| stream))
-}
-
-/// The error for a request that may have taken effect.
-fn lost() -> Error {
-    Error::new(ErrorKind::Ambiguous, "the connection to the mail service broke")
 }
 
 #[async_trait]
@@ -125,6 +165,10 @@ impl Mailer for Mailgun {
     async fn look_up(&self, message_id: &str) -> Result<bool, Error> {
         let request = request::look_up(&self.base, &self.domain, &self.key, message_id)?;
         reply::looked(&self.call(request).await?)
+    }
+
+    fn shown_within(&self) -> Duration {
+        SHOWN_WITHIN
     }
 }
 

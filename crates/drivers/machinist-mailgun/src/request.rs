@@ -15,7 +15,8 @@ const FORM: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.')
 /// The sender is an address of the domain, and replies reach the person who asks: receivers reject
 /// a mail whose sender is of another domain.
 pub(crate) fn send(base: &str, domain: &str, key: &str, mail: &Envelope) -> Result<Request<Bytes>, Error> {
-    for (field, text) in [("requester", &mail.requester), ("subject", &mail.subject)] {
+    let lines = [("requester", &mail.requester), ("subject", &mail.subject), ("messageID", &mail.message_id)];
+    for (field, text) in lines {
         check_line(field, text)?;
     }
     for recipient in &mail.recipients {
@@ -123,5 +124,8 @@ mod tests {
             let error = send("https://api", "d", "key", &mail).expect_err("rejected");
             assert_eq!(error.kind, ErrorKind::InvalidSpec);
         }
+        let mail = Envelope { message_id: "a@b>\r\nBcc: x@y".to_owned(), ..mail() };
+        let error = send("https://api", "d", "key", &mail).expect_err("rejected");
+        assert_eq!(error.message, "messageID: expected one line");
     }
 }

@@ -75,6 +75,7 @@ async fn answer(api: Api<CertificateSigningRequest>, name: &str) -> Result<Answe
             Delta::Delete { .. }
             | Delta::Unreadable { .. }
             | Delta::Bookmark(_)
+            | Delta::ListedOnce(_)
             | Delta::RelistPart(_)
             | Delta::Fetched(..)
             | Delta::Absent { .. } => Vec::new(),

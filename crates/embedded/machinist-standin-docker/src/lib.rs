@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
+use machinist_driver::{Balancers, Bootstrap, Check, Driver, Instances, Provider};
 use machinist_instance::{
-    AccountId, Address, AddressKind, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapCause,
-    BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState, BootstrapStatus, CreateGuarantee,
-    Credential, Ensured, Error, ErrorKind, Foreign, Ingress, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, NativeId, Power, Progress, Promises, ProviderId, Readiness, RecordedId, Scope,
-    Sighting,
+    AccountId, Address, AddressKind, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot,
+    BootTrouble, BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState,
+    BootstrapStatus, CreateGuarantee, Credential, Ensured, Error, ErrorKind, Foreign, Ingress, Instance,
+    InstanceKey, InstanceRef, InstanceSpec, KeyTag, NativeId, Power, Progress, Promises, ProviderId,
+    Readiness, RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
 
@@ -54,8 +54,14 @@ pub struct State {
     pub fails_to_delete: bool,
     /// Whether each bootstrap fails.
     pub bootstrap_fails: bool,
+    /// Whether the engine accepts requests and answers none of those that only check that.
+    pub hangs: bool,
+    /// The problem of each container on its way to a Node.
+    pub trouble_of_all: Option<BootTrouble>,
     /// Parts of the user data that each bootstrap skips.
     pub skips: Vec<String>,
+    /// Whether the network has dynamic addresses, which a restart deals out in another order.
+    pub deals_out_addresses: bool,
     /// How often the address of the balancers has changed.
     pub moves: u8,
     /// Number of calls of any kind.
@@ -130,6 +136,16 @@ impl Provider for Engine {
             Ok(_) => RecordedId::NotOurs { expected: "docker:////CONTAINER".to_owned() },
         }
     }
+    fn check(&self) -> Option<Check> {
+        let hangs = self.state().hangs;
+        let answer = async move {
+            match hangs {
+                true => std::future::pending().await,
+                false => Ok(()),
+            }
+        };
+        Some(Check { cloud: format!("the engine at {}", self.address), answer: Box::pin(answer) })
+    }
     fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
         Ok(Arc::new(self.clone()))
     }
@@ -158,7 +174,36 @@ impl Driver for Engine {
 }
 
 impl State {
+    /// Restarts the engine, and its containers with it. The first container gets its address first:
+    /// if the network has dynamic addresses, all addresses move on by one container.
+    pub fn restart(&mut self) {
+        if !self.deals_out_addresses {
+            return;
+        }
+        let mut addresses: Vec<Vec<Address>> =
+            self.containers.values().map(|it| it.instance.addresses.clone()).collect();
+        if !addresses.is_empty() {
+            addresses.rotate_left(1);
+        }
+        for (container, addresses) in self.containers.values_mut().zip(addresses) {
+            container.instance.addresses = addresses;
+        }
+    }
+
+    /// As the driver: by the recorded id, unless the container contradicts it and there is one with
+    /// the key.
     fn find(&self, which: &InstanceRef) -> Option<&Container> {
+        let is_recorded =
+            |it: &&Container| which.native_id.is_some() && it.instance.native_id == which.native_id;
+        let Some(recorded) = self.containers.values().find(is_recorded) else {
+            return self.find_by_name_or_key(which);
+        };
+        let has_key = |it: &&Container| which.key.is_some() && it.instance.key == which.key;
+        let own = self.find_by_name_or_key(which).filter(has_key);
+        own.filter(|_| !is_owned(&recorded.instance, which)).or(Some(recorded))
+    }
+
+    fn find_by_name_or_key(&self, which: &InstanceRef) -> Option<&Container> {
         let name = which.id.as_ref().and_then(|id| id.as_str().strip_prefix("docker:////"));
         match name {
             Some(name) => self.containers.get(name),
@@ -172,7 +217,13 @@ impl State {
     fn owned(&mut self, which: &InstanceRef) -> Result<&mut Container, Error> {
         let name = self.find(which).map(|it| it.instance.name.as_str().to_owned());
         let found = name.and_then(|name| self.containers.get_mut(&name));
-        found.ok_or_else(|| Error::new(ErrorKind::Unavailable, "no such container"))
+        match found {
+            Some(found) if which.key.is_some() && !is_owned(&found.instance, which) => {
+                Err(Error::new(ErrorKind::Denied, "the container has another key or none"))
+            }
+            Some(found) => Ok(found),
+            None => Err(Error::new(ErrorKind::Unavailable, "no such container")),
+        }
     }
 }
 
@@ -183,8 +234,23 @@ fn address(number: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(172, 18, 0, 0).to_bits() | offset)
 }
 
+/// As the driver: a recorded id counts only for a container whose labels name the cluster.
 fn is_owned(instance: &Instance, which: &InstanceRef) -> bool {
-    instance.key == which.key || (which.native_id.is_some() && instance.native_id == which.native_id)
+    let is_recorded = which.native_id.is_some() && instance.native_id == which.native_id;
+    instance.key == which.key || (is_recorded && may_be_of(instance, which.cluster.as_deref()))
+}
+
+fn may_be_of(instance: &Instance, cluster: Option<&str>) -> bool {
+    let of_upstream = instance.tags.get("io.x-k8s.kind.cluster").map(String::as_str);
+    cluster.is_none() || instance.cluster.as_deref() == cluster || of_upstream == cluster
+}
+
+/// As the driver: bootstrap data runs as root, so a recorded id does not suffice.
+fn created_by_us<'c>(container: &'c mut Container, which: &InstanceRef) -> Result<&'c mut Container, Error> {
+    match container.instance.key.is_some() && container.instance.key == which.key {
+        true => Ok(container),
+        false => Err(Error::new(ErrorKind::Denied, "the container has another key or none")),
+    }
 }
 
 #[async_trait]
@@ -247,6 +313,7 @@ impl Instances for Engine {
                 // As the driver answers: no program can add the key later, so the name alone proves
                 // nothing.
                 None if which.id.is_none() || which.native_id.is_some() => Sighting::Absent,
+                None if !may_be_of(instance, which.cluster.as_deref()) => Sighting::Absent,
                 None => Sighting::Present(instance.clone()),
             },
         })
@@ -278,7 +345,7 @@ impl Balancers for Engine {
         let mut state = self.called(Work::Exec).await;
         let targets = spec.targets.iter().map(|it| (it.node.clone(), it.weight)).collect();
         state.balancers.insert(spec.name.clone(), (spec.clone(), targets));
-        Ok(Progress::Done(Ensured { balancer: shown(spec, state.moves), notes: Vec::new() }))
+        Ok(Progress::Done(Ensured::complete(shown(spec, state.moves))))
     }
     async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
         let state = self.called(Work::Request).await;
@@ -308,6 +375,7 @@ fn shown(spec: &BalancerSpec, moves: u8) -> Balancer {
         ports: spec.listeners.iter().map(|it| it.port).collect(),
         host_ports: [(6443, 32770)].into(),
         targets: spec.targets.iter().map(|it| it.instance.clone()).collect(),
+        room: None,
         is_protected: false,
     }
 }
@@ -323,15 +391,19 @@ impl Bootstrap for Engine {
             _ => Readiness::Ready,
         })
     }
-    async fn load_images(&self, _: &InstanceRef, _: &[String]) -> Result<Progress<()>, Error> {
-        drop(self.called(Work::Exec).await);
+    async fn load_images(&self, which: &InstanceRef, _: &[String]) -> Result<Progress<()>, Error> {
+        let mut state = self.called(Work::Exec).await;
+        created_by_us(state.owned(which)?, which)?;
         Ok(Progress::Done(()))
     }
     async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
         let mut state = self.called(Work::Exec).await;
-        let container = state.owned(which)?;
-        container.bootstraps += 1;
-        container.format = Some(data.format);
+        let container = created_by_us(state.owned(which)?, which)?;
+        // As the driver: a bootstrap that was started before is not started again.
+        if container.bootstraps == 0 {
+            container.bootstraps = 1;
+            container.format = Some(data.format);
+        }
         Ok(())
     }
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
@@ -352,5 +424,17 @@ impl Bootstrap for Engine {
             (true, _) => BootstrapState::Succeeded,
         };
         Ok(BootstrapStatus { state, ignored })
+    }
+    async fn boot(&self, which: &InstanceRef) -> Result<Boot, Error> {
+        let state = self.called(Work::Exec).await;
+        if state.find(which).is_none() {
+            return Ok(Boot::Trouble(BootTrouble {
+                cause: "the container does not exist any more".to_owned(),
+                output: Vec::new(),
+                see: "docker ps --all".to_owned(),
+                is_final: true,
+            }));
+        }
+        Ok(state.trouble_of_all.clone().map_or(Boot::Working, Boot::Trouble))
     }
 }

@@ -61,6 +61,19 @@ struct Mail {
     accepted_at: Instant,
 }
 
+/// The identity of an accepted mail.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Accepted {
+    /// UID of the object that requested the mail.
+    pub uid: String,
+    /// Purpose of the mail.
+    pub purpose: String,
+    /// The Message-Id, in angle brackets.
+    pub message_id: String,
+    /// The last recipient.
+    pub recipient: String,
+}
+
 /// The answer to mails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fault {
@@ -110,6 +123,20 @@ impl Standin {
         self.lock().mails.len()
     }
 
+    /// The accepted mails, in the order of their arrival.
+    pub fn mails(&self) -> Vec<Accepted> {
+        let identity = |mail: &Mail| {
+            let field = |name: &str| mail.fields.get(name).cloned().unwrap_or_default();
+            Accepted {
+                uid: field("v:machinist-uid"),
+                purpose: field("v:machinist-purpose"),
+                message_id: field("h:Message-Id"),
+                recipient: field("to"),
+            }
+        };
+        self.lock().mails.iter().map(identity).collect()
+    }
+
     /// The number of mails that were accepted although one of the same object and purpose was
     /// accepted before.
     pub fn duplicates(&self) -> usize {
@@ -126,8 +153,8 @@ impl Standin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers one request.
-    fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
+    /// Answers one request, as [`Server::serve`] does. A simulation calls it without a connection.
+    pub fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
         match (request.method(), path.as_slice()) {
             (&Method::GET, ["_control"]) => json_answer(

@@ -52,6 +52,10 @@ pub(crate) struct CapiDockerArgs {
 pub(crate) struct CapiMailgunArgs {
     #[command(flatten)]
     pub common: CapiArgs,
+    /// Domains of the recipients that spec.recipients may name, separated by commas [default: all
+    /// domains]
+    #[arg(long, value_name = "DOMAIN,...", value_delimiter = ',', value_parser = value::domain, help_heading = WORK)]
+    pub recipient_domains: Vec<String>,
     /// Name of the Lease
     #[arg(long, value_name = "NAME", default_value = "machinist-capi-mailgun", help_heading = LEADER)]
     pub leader_elect_resource_name: String,

@@ -1,6 +1,7 @@
 //! Flags of the cloud controller manager, with the names that Kubernetes' cloud controller managers
 //! have. Settings of a cloud come from the environment, as in hcloud-cloud-controller-manager.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -39,6 +40,10 @@ pub(crate) struct CloudControllerManagerArgs {
     /// Name of the cluster, for messages
     #[arg(long, value_name = "NAME", default_value = "kubernetes", help_heading = CLOUD)]
     pub cluster_name: String,
+    /// Namespaces whose Services may adopt an existing load balancer by its name, separated by
+    /// commas; `*` for all, and an empty value for none
+    #[arg(long, value_name = "NAMESPACES", default_value = "*", value_delimiter = ',', help_heading = CLOUD)]
+    pub adopt_load_balancers_in: Vec<String>,
     /// Namespace of Machines that may own Nodes: their controller gets two minutes to replace a
     /// Node before it is deleted here [default: no Machines]
     #[arg(long, value_name = "NAME", help_heading = CLOUD)]
@@ -128,6 +133,15 @@ pub(crate) struct CloudControllerManagerArgs {
     pub log: LogArgs,
     #[command(flatten)]
     pub unused: UnusedArgs,
+}
+
+impl CloudControllerManagerArgs {
+    /// The namespaces whose Services may adopt load balancers; `None` for all.
+    pub(crate) fn adopts_in(&self) -> Option<BTreeSet<String>> {
+        let all = self.adopt_load_balancers_in.iter().map(|name| name.trim().to_owned());
+        let named: BTreeSet<String> = all.filter(|name| !name.is_empty()).collect();
+        (!named.contains("*")).then_some(named)
+    }
 }
 
 /// Clouds with a cloud controller manager.
@@ -306,6 +320,22 @@ mod tests {
         assert_eq!(runs("service-lb-controller,-cloud-node-lifecycle,*"), [true, false, true, true]);
         assert_eq!(runs("-service,service"), [false; 4], "the first entry decides");
         assert!("nodes".parse::<ControllerChoice>().expect_err("unknown").contains("cloud-node"));
+    }
+
+    #[test]
+    fn namespaces_with_adoptions_are_all_some_or_none() {
+        use clap::Parser as _;
+        let adopts_in = |flags: &[&str]| {
+            let line = ["machinist", "cloud-controller-manager", "--cloud-provider", "hcloud"];
+            let cli = crate::args::Cli::try_parse_from(line.iter().chain(flags)).expect("accepted");
+            let crate::args::Command::CloudControllerManager(args) = cli.command else { panic!("{flags:?}") };
+            args.adopts_in().map(|all| all.into_iter().collect::<Vec<_>>())
+        };
+        assert_eq!(adopts_in(&[]), None);
+        assert_eq!(adopts_in(&["--adopt-load-balancers-in=edge,*"]), None);
+        let some = Some(vec!["edge".to_owned(), "infra".to_owned()]);
+        assert_eq!(adopts_in(&["--adopt-load-balancers-in", "infra, edge"]), some);
+        assert_eq!(adopts_in(&["--adopt-load-balancers-in="]), Some(Vec::new()));
     }
 
     /// Section 6.1: every flag of other cloud controller managers is accepted.

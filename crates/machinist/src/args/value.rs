@@ -67,6 +67,15 @@ pub(crate) fn subnet(text: &str) -> Result<String, String> {
     }
 }
 
+/// Parses a domain of mail addresses. Users may put a space after each comma of a list.
+pub(crate) fn domain(text: &str) -> Result<String, String> {
+    let domain = text.trim();
+    match domain.is_empty() || domain.contains('@') || domain.contains(char::is_whitespace) {
+        false => Ok(domain.to_owned()),
+        true => Err("expected a domain, such as example.com".to_owned()),
+    }
+}
+
 /// Parses the name of an image, in which `{version}` stands for a version.
 pub(crate) fn image_template(text: &str) -> Result<String, String> {
     let is_name = |name: &str| {
@@ -253,6 +262,14 @@ mod tests {
         assert_eq!(subnet("172.20.0.0/16"), Ok("172.20.0.0/16".to_owned()));
         for text in ["foo", "172.20.0.0", "172.20.0.0/33", "fd00::/64", "/16"] {
             assert!(subnet(text).expect_err(text).contains("172.20.0.0/16"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_domain_has_no_spaces_around_it() {
+        assert_eq!(domain(" example.com "), Ok("example.com".to_owned()));
+        for text in ["", " ", "a b", "ops@example.com"] {
+            assert!(domain(text).expect_err(text).contains("example.com"), "{text}");
         }
     }
 

@@ -58,6 +58,7 @@ pub(crate) async fn run_mailgun(args: &CapiMailgunArgs) -> anyhow::Result<ExitCo
         domain,
         service: service.as_str().to_owned(),
         recipient,
+        recipient_domains: args.recipient_domains.clone(),
         credential: credential.as_str().to_owned(),
         process: format!("{}-{:016x}", wiring::host_name(), wiring::seed()),
     };
@@ -127,7 +128,10 @@ async fn run(
             let serves = serves.found.await?;
             let core = wiring::core_api_of(&clusters).await?;
             tracing::info!(component = provider.component, ?core, "Serving a Cluster API provider");
-            anyhow::Ok(CapiOptions { serves, core, watch_filter: args.watch_filter.clone() })
+            anyhow::Ok(CapiOptions {
+                watch_filter: args.watch_filter.clone(),
+                ..CapiOptions::new(serves, core)
+            })
         },
     };
     let sync_period = args.sync_period;

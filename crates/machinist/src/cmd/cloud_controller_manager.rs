@@ -84,8 +84,10 @@ fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<(CcmOptions, Tra
         period: args.route_reconciliation_period,
         follows_addresses: true,
     };
-    let services =
-        service::Options { class: BALANCER_CLASS.to_owned(), prefix: ANNOTATION_PREFIX.to_owned() };
+    let services = service::Options {
+        adopts_in: args.adopts_in(),
+        ..service::Options::new(BALANCER_CLASS, ANNOTATION_PREFIX)
+    };
     let provider = Arc::new(hcloud::provider(cloud)?);
     let calls = provider.traffic().clone();
     let mut options = CcmOptions::new(provider, credential::follow(token)?, services, routes);

@@ -20,19 +20,21 @@ mod view;
 mod writes;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::pin::Pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow};
 use machinist_apiserver::{AuditRecord, Commit, Folder, Subscription};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use self::cloud::{Choice, Counts, Docker, DockerIdentity, NODE_IMAGE};
+use self::cloud::{Choice, Counts, Docker, DockerIdentity, NODE_IMAGE, PortMoved};
 use self::cluster::Cluster;
 use self::earlier_run::Note;
 use self::manifest::{Applied, Kinds, Manifest};
@@ -46,7 +48,7 @@ use crate::embedded::data_folder::Command;
 use crate::output::{Output, one_line};
 use crate::progress::Progress;
 use crate::stop;
-use crate::wiring::in_shell;
+use crate::wiring::{in_shell, set_aside};
 
 /// Default of `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);
@@ -74,10 +76,27 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     }
     let stop = stop::requested().context("cannot listen for signals")?;
     tokio::pin!(stop);
-    let place = Place::of(Command::Up, args.data_dir.as_deref())?;
+    let mut place = Place::of(Command::Up, args.data_dir.as_deref())?;
     let choice = Choice::open(args, docker, place.path()).await?;
     let progress = Progress::new(output.clone(), progress::form_of(args));
-    let ended = run_in(args, output, &manifest, place, &choice, &progress, stop.as_mut()).await;
+    let ended = loop {
+        match run_in(args, output.clone(), &manifest, place, &choice, &progress, stop.as_mut()).await {
+            Err(error) if error.is::<PortMoved>() && args.data_dir.is_some() => {
+                progress.note(
+                    "The engine publishes the API server of the Nodes at another port; starts again with it",
+                )?;
+                place = Place::of(Command::Up, args.data_dir.as_deref())?;
+            }
+            ended => break ended,
+        }
+    };
+    let ended = match (choice.docker(), &args.data_dir) {
+        (Some(docker), Some(path)) if args.until == Some(Until::Gone) => {
+            delete_broken(docker, ended, path, &progress).await
+        }
+        _ => ended,
+    };
+    let ended = ended.map(|end| exit_code(args, end));
     // Without a directory, nothing of the cluster is left for a next run.
     let removed = match (choice.docker(), &args.data_dir) {
         (Some(docker), None) => docker.remove(&progress).await,
@@ -112,12 +131,15 @@ async fn run_in(
     choice: &Choice,
     progress: &Progress,
     mut stop: Pin<&mut impl Future<Output = ()>>,
-) -> anyhow::Result<ExitCode> {
+) -> anyhow::Result<End> {
     let deadline = args.until.map(|_| Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT));
     let mut cluster = tokio::select! {
-        () = &mut stop => return Ok(exit_code(args, End::Interrupted)),
+        () = &mut stop => return Ok(End::Interrupted),
         // Only a control plane in a container takes long.
-        () = reached(deadline) => bail!("--timeout: the API servers did not start in time"),
+        () = reached(deadline) => {
+            let error = anyhow!("--timeout: the API servers did not start in time");
+            return Err(if args.until == Some(Until::Gone) { error.context(BrokenControlPlane) } else { error });
+        }
         cluster = Cluster::start(args, manifest, place, choice, progress) => cluster?,
     };
     let screen =
@@ -141,8 +163,10 @@ async fn run_in(
             Some((path, lost)) => State::Lost(path, args.cloud, lost),
             None => State::NeverKept,
         };
+        let Counts { alive, stopped, ever: _ } = cloud.counts().await?;
         story.progress.stopped(&Stopped {
-            instances_alive: cloud.counts().await?.alive,
+            instances_alive: alive,
+            instances_stopped: stopped,
             cloud: args.cloud,
             state,
             // Only a kubeconfig in --data-dir or --kubeconfig-out still exists.
@@ -152,7 +176,46 @@ async fn run_in(
     if let Some(summary) = summary {
         story.progress.ended(&summary)?;
     }
-    result.map(|end| exit_code(args, end))
+    result
+}
+
+/// Deletes a cluster of containers that could not be deleted in order: its control plane does not
+/// work, or its machines do not end in time. Only the containers and the network with the name that
+/// the directory records are deleted.
+async fn delete_broken(
+    docker: &Docker,
+    ended: anyhow::Result<End>,
+    data_dir: &Path,
+    progress: &Progress,
+) -> anyhow::Result<End> {
+    let why = match &ended {
+        Ok(End::Timeout) => "its machines were not deleted within --timeout".to_owned(),
+        Err(error) if error.is::<BrokenControlPlane>() => one_line(error),
+        Ok(End::Ready | End::Gone | End::Interrupted) | Err(_) => return ended,
+    };
+    progress.note(&format!(
+        "Cluster {} cannot be deleted in order: {why}. Deletes its containers without a drain, and its network",
+        docker.name()
+    ))?;
+    docker.remove(progress).await?;
+    progress.note(&format!(
+        "Deleted all containers of cluster {}. The objects in {} remain; to start again without them, move the \
+         directory away: {}",
+        docker.name(),
+        data_dir.display(),
+        set_aside(data_dir)
+    ))?;
+    Ok(End::Gone)
+}
+
+/// The control plane of a cluster of containers does not work.
+#[derive(Debug)]
+struct BrokenControlPlane;
+
+impl fmt::Display for BrokenControlPlane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the control plane of the cluster does not work")
+    }
 }
 
 /// Returns 0 if the state of `--until` was reached, or if the run without `--until` was stopped.
@@ -240,9 +303,14 @@ impl Story {
         };
         let timed_out = reached(deadline);
         tokio::pin!(timed_out);
+        // A cluster of an earlier run is deleted in any state.
+        let is_only_deleted = until == Until::Gone && found.is_some() && cluster.target.is_some();
         tokio::select! {
             () = &mut timed_out => return Ok(End::Timeout),
             ready = self.follow(cluster, |view, cluster| {
+                if is_only_deleted {
+                    return true;
+                }
                 // The control plane of the target cluster is a Node without a Machine.
                 view.is_ready(&awaited) && (cluster.target.is_none() || view.is_every_node_ready())
             }) => ready?,
@@ -257,6 +325,7 @@ impl Story {
             return Ok(End::Ready);
         }
         self.progress.note(match awaited.is_empty() {
+            _ if is_only_deleted => "Deletes the objects of an earlier run",
             false => "Everything runs; deleting the objects of the manifest",
             true => "No machine is expected to run; deleting the remaining objects",
         })?;
@@ -437,7 +506,7 @@ impl Story {
                 self.progress.note(&format!("{object} is not deleted yet"))?;
             }
         }
-        let Counts { alive, ever } = cluster.cloud.counts().await?;
+        let Counts { alive, stopped, ever } = cluster.cloud.counts().await?;
         Ok(Summary {
             result: end,
             wanted: self.view.wanted(),
@@ -445,6 +514,7 @@ impl Story {
             running: self.view.running(),
             nodes_ready: self.view.nodes_ready(),
             instances_alive: alive,
+            instances_stopped: stopped,
             instances_ever: ever,
             seconds: self.progress.seconds(),
             writes_per_machine: self.writes.per_machine(self.view.machines_ever()),

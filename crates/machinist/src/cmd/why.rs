@@ -9,6 +9,9 @@
 //! A controller knows facts that the API does not store: calls in flight, answers of the cloud,
 //! refused evictions. So its answer comes first, and the output names the source. If an object
 //! waits for another object, the output explains that object too.
+//!
+//! If an API server does not answer, only the controllers are asked: what was not read is not
+//! absent.
 
 mod answer;
 mod ask;
@@ -16,8 +19,9 @@ mod explain;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use jiff::Timestamp;
 use kube::Api;
 use kube::config::Kubeconfig;
@@ -30,7 +34,7 @@ use self::ask::{Asked, Serves, Trust, ask, ask_what_it_serves};
 use self::explain::{Explained, explain, key_of};
 use crate::args::{ExplainedKind, Format, InfrastructureKind, ObjectArg, WhyArgs};
 use crate::embedded::kubeconfig;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::{cmd, wiring};
 
 /// Default URLs of the machine controllers, with their default ports.
@@ -41,6 +45,10 @@ const CLOUD_CONTROLLER: &str = "https://127.0.0.1:10258";
 
 /// Default URL of a Cluster API provider, with its default port.
 const CAPI_PROVIDER: &str = "http://127.0.0.1:9440";
+
+/// Timeout of the check whether an API server answers. A read of the facts takes longer than that
+/// only on a server that is overloaded.
+const CLUSTER_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum length of a chain of objects that wait for each other: deployment, set, machine, and the
 /// machine that it waits for.
@@ -84,6 +92,10 @@ struct Asker {
     clients: Clients,
     controllers: Vec<String>,
     trust: Trust,
+    /// Whether the cluster of the Nodes was named.
+    names_target: bool,
+    /// The API servers that did not answer, with the error.
+    silent: Vec<anyhow::Error>,
 }
 
 impl Asker {
@@ -99,16 +111,39 @@ impl Asker {
         let options = ClientOptions::new(format!("machinist-why/{}", cmd::version::VERSION));
         let client = async |file: &PathBuf| connect(&KubeconfigSource::File(file.clone()), &options).await;
         let clients = Clients { control: client(&control).await?, target: client(target).await? };
-        for (client, file) in [(&clients.control, &control), (&clients.target, target)] {
-            client.apiserver_version().await.with_context(|| {
+        let check = async |client: &kube::Client, file: &PathBuf| {
+            let answer = tokio::time::timeout(CLUSTER_ANSWERS_WITHIN, client.apiserver_version()).await;
+            let answer = match answer {
+                Ok(answer) => answer.map(|_| ()).map_err(anyhow::Error::new),
+                Err(_) => Err(anyhow!("no answer within {} s", CLUSTER_ANSWERS_WITHIN.as_secs())),
+            };
+            answer.with_context(|| {
                 format!("{}: the API server did not answer", wiring::describe_kubeconfig(file))
-            })?;
-        }
-        Ok(Self { namespace: args.namespace.clone(), clients, controllers, trust })
+            })
+        };
+        let target_check =
+            async { if target == &control { Ok(()) } else { check(&clients.target, target).await } };
+        let (of_control, of_target) = tokio::join!(check(&clients.control, &control), target_check);
+        let silent = [of_control, of_target].into_iter().filter_map(Result::err).collect();
+        Ok(Self {
+            namespace: args.namespace.clone(),
+            names_target: args.target_kubeconfig.is_some(),
+            clients,
+            controllers,
+            trust,
+            silent,
+        })
     }
 
     /// Explains an object and the objects that it waits for.
     async fn answer(&self, object: ObjectArg) -> anyhow::Result<Answer> {
+        if let Some(error) = self.silent.first() {
+            let told = self.silent.iter().map(output::one_line).collect();
+            return self.ask_controllers_after(&object, told).await.ok_or_else(|| {
+                let key = key_of(&object, &self.namespace);
+                anyhow!("{}; no controller answers for {key} either", output::one_line(error))
+            });
+        }
         let mut links = Vec::new();
         let mut next = Some(object);
         while let Some(object) = next.take().filter(|_| links.len() < LINKS) {
@@ -116,11 +151,20 @@ impl Asker {
             if links.iter().any(known) {
                 break;
             }
-            let explained = match explain(self.clients.clone(), &self.namespace, &object).await {
+            let explain = explain(self.clients.clone(), &self.namespace, &object, self.names_target);
+            let explained = match explain.await {
                 Ok(explained) => explained,
                 // The requested object must exist. An object that it waits for may be deleted
                 // meanwhile.
-                Err(error) if links.is_empty() => return Err(with_advice(error, &object)),
+                Err(error) if links.is_empty() => {
+                    let told = vec![output::one_line(&error)];
+                    let is_unanswered = explain::is_unanswered(&error);
+                    let answer = match is_unanswered {
+                        true => self.ask_controllers_after(&object, told).await,
+                        false => None,
+                    };
+                    return answer.ok_or_else(|| with_advice(error, &object));
+                }
                 Err(_) => break,
             };
             next.clone_from(&explained.waits_for);
@@ -133,6 +177,32 @@ impl Asker {
         because.map(|answer| *answer).context("internal error (please report it): no object was explained")
     }
 
+    /// Returns the answer of a controller alone, because an API server does not answer.
+    async fn ask_controllers_after(&self, object: &ObjectArg, silent: Vec<String>) -> Option<Answer> {
+        let (reported, asked) = self.ask_controllers(object).await;
+        let (url, report) = reported?;
+        let key = key_of(object, &self.namespace);
+        Some(Answer::of_controller(key, url, report, asked, silent))
+    }
+
+    /// Asks the controllers, one after another, until one of them knows the object.
+    async fn ask_controllers(&self, object: &ObjectArg) -> (Option<(String, Reported)>, Vec<Asked>) {
+        let (key, path) = (key_of(object, &self.namespace), self.path(object));
+        let mut asked = Vec::new();
+        for url in &self.controllers {
+            match ask(url, &path, &self.trust).await {
+                // A controller of another namespace may know an object with the same name.
+                Ok(Some(report)) if report.object == key => {
+                    asked.push(Asked::answered(url));
+                    return (Some((url.clone(), report)), asked);
+                }
+                Ok(_) => asked.push(Asked::knows_nothing(url, ask_what_it_serves(url, &self.trust).await)),
+                Err(error) => asked.push(Asked::failed(url, &error)),
+            }
+        }
+        (None, asked)
+    }
+
     /// Combines the answers of the API servers and the controllers.
     async fn combine(
         &self,
@@ -141,21 +211,7 @@ impl Asker {
         because: Option<Box<Answer>>,
     ) -> Answer {
         let key = key_of(object, &self.namespace);
-        let path = self.path(object);
-        let mut asked = Vec::new();
-        let mut reported = None;
-        for url in &self.controllers {
-            match ask(url, &path, &self.trust).await {
-                // A controller of another namespace may know an object with the same name.
-                Ok(Some(report)) if report.object == key => {
-                    reported = Some((url.clone(), report));
-                    asked.push(Asked::answered(url));
-                    break;
-                }
-                Ok(_) => asked.push(Asked::knows_nothing(url, ask_what_it_serves(url, &self.trust).await)),
-                Err(error) => asked.push(Asked::failed(url, &error)),
-            }
-        }
+        let (reported, asked) = self.ask_controllers(object).await;
         let unserved = match object.kind {
             ExplainedKind::Machine | ExplainedKind::MachineSet | ExplainedKind::MachineDeployment => {
                 unserved(&self.namespace, &asked, explained.at)
@@ -163,7 +219,12 @@ impl Asker {
             // These controllers serve all namespaces.
             ExplainedKind::Node | ExplainedKind::Service | ExplainedKind::Infrastructure(_) => None,
         };
-        let explained = unserved.unwrap_or(explained.reported);
+        // Only without the answer of a controller: its engine may be another one.
+        let silent = explained.silent_cloud.filter(|_| reported.is_none());
+        let mut explained = unserved.unwrap_or(explained.reported);
+        if silent.is_some() {
+            explained.waits_for = not_known(&explained);
+        }
         let last_operation = match object.kind {
             ExplainedKind::Machine => self.last_operation(&object.name).await,
             ExplainedKind::MachineSet
@@ -172,7 +233,8 @@ impl Asker {
             | ExplainedKind::Service
             | ExplainedKind::Infrastructure(_) => None,
         };
-        Answer::new(key, explained, reported, asked, last_operation, because)
+        let silent = silent.into_iter().collect();
+        Answer::new(key, explained, reported, asked, last_operation, because).below(silent)
     }
 
     /// Returns the path of an object below the URL of a controller.
@@ -197,6 +259,15 @@ impl Asker {
     }
 }
 
+/// Returns the reason for an object whose cloud does not answer. What the API server shows may be
+/// wrong by now.
+fn not_known(explained: &Reported) -> String {
+    match explained.reason.as_str() {
+        "Settled" => "its present state is not known".to_owned(),
+        _ => format!("last known: {}", explained.waits_for),
+    }
+}
+
 /// Returns the reason for an object in a namespace that no answering controller serves.
 fn unserved(namespace: &str, asked: &[Asked], at: Timestamp) -> Option<Reported> {
     let serving: Vec<&Serves> = asked.iter().filter_map(|asked| asked.serves.as_ref()).collect();
@@ -216,7 +287,7 @@ struct Link {
 }
 
 /// Returns the kubeconfig that kubectl would use. Several files in KUBECONFIG are not merged.
-fn default_kubeconfig() -> anyhow::Result<PathBuf> {
+pub(crate) fn default_kubeconfig() -> anyhow::Result<PathBuf> {
     if let Some(list) = std::env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
         // kubectl merges all files. The first existing file has the current context.
         let files: Vec<PathBuf> =
@@ -251,5 +322,29 @@ fn controllers(args: &WhyArgs, kubeconfig: &PathBuf) -> Vec<String> {
         }
         ExplainedKind::Node | ExplainedKind::Service => vec![CLOUD_CONTROLLER.to_owned()],
         ExplainedKind::Infrastructure(_) => vec![CAPI_PROVIDER.to_owned()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// R37: without a controller, what the API server shows is not today's state.
+    #[test]
+    fn a_silent_engine_comes_first_and_nothing_is_up_to_date() {
+        for (reason, waits_for, expected) in [
+            ("Settled", "up to date", "its present state is not known"),
+            ("Joining", "waiting for Node a", "last known: waiting for Node a"),
+        ] {
+            let mut reported = Reported::unserved("team", "", Timestamp::UNIX_EPOCH);
+            (reported.reason, reported.waits_for) = (reason.to_owned(), waits_for.to_owned());
+            reported.waits_for = not_known(&reported);
+            let answer = Answer::new("machine team/a".to_owned(), reported, None, Vec::new(), None, None);
+            let text = answer.below(vec!["the engine at a does not answer: no".to_owned()]);
+            let text = text.render(Timestamp::UNIX_EPOCH);
+            let lines: Vec<&str> = text.lines().collect();
+            assert_eq!(lines[0], "the engine at a does not answer: no");
+            assert_eq!(lines[1], format!("machine team/a: {expected}"));
+        }
     }
 }

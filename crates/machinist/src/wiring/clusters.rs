@@ -9,7 +9,8 @@ use kube::config::Kubeconfig;
 use machinist_api::mcm::API_VERSION;
 use machinist_controllers::{Clients, Metrics};
 use machinist_kube::clock::Skew;
-use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client};
+use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client, is_answer};
+use tokio::time::timeout;
 
 use super::SecureOptions;
 use crate::args::{ClusterArgs, ClusterFlag, WrongFlags};
@@ -165,6 +166,9 @@ fn titles(sources: &Sources) -> (&'static str, &'static str) {
 }
 
 /// Waits until both clusters answer, then checks that the control cluster serves the machine kinds.
+///
+/// A target cluster that does not answer holds nothing up: a Machine with the label
+/// `force-deletion` is deleted without it, and `/readyz` and `why` name it.
 pub(super) async fn wait_until_served(
     clients: &Clients,
     sources: &Sources,
@@ -174,7 +178,14 @@ pub(super) async fn wait_until_served(
     let control = describe(control_title, &sources.control);
     let target = describe(target_title, &sources.target);
     wait_for_answer(&clients.control, &control).await?;
-    wait_for_answer(&clients.target, &target).await?;
+    if sources.control != sources.target
+        && let Err(error) = wait_for_answer(&clients.target, &target).await
+    {
+        if error.downcast_ref().is_some_and(is_answer) {
+            return Err(error);
+        }
+        tracing::warn!(error = output::one_line(&error), "Starting without the target cluster");
+    }
     if resources.is_empty() {
         return Ok(());
     }
@@ -201,18 +212,16 @@ pub(super) async fn wait_for_answer(client: &kube::Client, cluster: &str) -> any
     let mut ask = tokio::time::interval(ASK_EVERY);
     loop {
         ask.tick().await;
-        match client.apiserver_version().await {
-            Ok(_) => return Ok(()),
-            Err(error) if ANSWERS_WITHIN <= began.elapsed() => {
-                return Err(
-                    anyhow::Error::new(error).context(format!("{cluster}: the API server did not answer"))
-                );
-            }
-            Err(error) => {
-                let reason = output::one_line(&anyhow::Error::new(error));
-                tracing::info!(cluster, reason, "Waiting for the API server");
-            }
+        let error = match timeout(ANSWERS_WITHIN, client.apiserver_version()).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => anyhow::Error::new(error),
+            Err(_) => anyhow::anyhow!("no answer within {} s", ANSWERS_WITHIN.as_secs()),
+        };
+        if ANSWERS_WITHIN <= began.elapsed() {
+            return Err(error.context(format!("{cluster}: the API server did not answer")));
         }
+        let reason = output::one_line(&error);
+        tracing::info!(cluster, reason, "Waiting for the API server");
     }
 }
 

@@ -1,10 +1,11 @@
 //! Settings of Docker: the environment variables of Docker's own programs, and the flags.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::bail;
-use machinist_driver_docker::{DockerOptions, DockerProvider};
-use machinist_instance::ErrorKind;
+use machinist_driver_docker::{DockerOptions, DockerProvider, EngineNews};
+use machinist_instance::{ErrorKind, Scope};
 
 use crate::args::{DockerArgs, WrongFlags};
 
@@ -20,12 +21,36 @@ const CONNECT_AGAIN: Duration = Duration::from_secs(5);
 pub(crate) async fn provider(options: DockerOptions) -> anyhow::Result<DockerProvider> {
     loop {
         match DockerProvider::connect(options.clone()).await {
-            Ok(provider) => return Ok(provider),
+            Ok(provider) => {
+                follow(provider.clone());
+                return Ok(provider);
+            }
             Err(error) if error.kind == ErrorKind::Unavailable => {
                 tracing::warn!(%error, "The engine does not answer; trying again in 5 s");
                 tokio::time::sleep(CONNECT_AGAIN).await;
             }
             Err(error) => bail!("cannot use the engine: {error}"),
+        }
+    }
+}
+
+/// Starts containers again that end with the engine, as long as this process runs.
+fn follow(provider: DockerProvider) {
+    tokio::spawn(async move { provider.follow(&Scope::Visible, BTreeMap::new(), log).await });
+}
+
+fn log(news: EngineNews) {
+    match news {
+        EngineNews::Silent(error) => tracing::warn!(error, "The engine does not answer"),
+        EngineNews::Back { started } if started.is_empty() => tracing::info!("The engine answers again"),
+        EngineNews::Back { started } => {
+            let started = started.join(", ");
+            tracing::info!(started, "The engine answers again; started the containers that ended with it");
+        }
+        EngineNews::Running(_) => {}
+        EngineNews::Ended { container } => tracing::info!(container, "A container ended"),
+        EngineNews::NotStarted { container, message } => {
+            tracing::warn!(container, error = message, "Cannot start a container that ended with the engine");
         }
     }
 }

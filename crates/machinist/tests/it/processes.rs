@@ -303,6 +303,47 @@ async fn a_second_signal_stops_a_process_and_its_lease_expires() {
     assert!(holder(Some(&lease)).is_some(), "the Lease was released");
 }
 
+/// Without the cluster of the Nodes, a Machine can still be deleted with `force-deletion`.
+#[tokio::test]
+async fn both_programs_start_without_the_target_cluster() {
+    let up = Up::start(Some("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: nothing-to-do}\n"));
+    quick_start(&up.client().await).await;
+    let control = std::fs::read_to_string(&up.kubeconfig).expect("a kubeconfig");
+    let target = up.folder.path().join("target.kubeconfig");
+    let nowhere = control.replace(&up.api_server, &format!("https://127.0.0.1:{}", free_port()));
+    assert_ne!(nowhere, control);
+    std::fs::write(&target, nowhere).expect("written");
+    let cloud = Fleet::start(&up);
+    // The manager watches nothing in the target cluster.
+    for (program, expected) in [
+        ("machine-controller-manager".to_owned(), "OK"),
+        (format!("machine-controller --provider sim --sim-endpoint {}", cloud.cloud_url), "target cluster"),
+    ] {
+        let port = free_port();
+        let process = Process::start(&mut machinist(&format!(
+            "{program} --control-kubeconfig {} --target-kubeconfig {} --namespace {NAMESPACE} --address 127.0.0.1 \
+             --port {port} {LEASES}",
+            cloud.kubeconfig,
+            target.display()
+        )));
+        let address = format!("127.0.0.1:{port}");
+        let named = async {
+            let mut again = tokio::time::interval(Duration::from_millis(100));
+            loop {
+                again.tick().await;
+                let listens = tokio::net::TcpStream::connect(&address).await.is_ok();
+                if listens && answer(&format!("http://{address}"), "/readyz").1.contains(expected) {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, named)
+            .await
+            .unwrap_or_else(|_| panic!("/readyz of {program} does not say {expected:?}"));
+        process.terminate().cleanly();
+    }
+}
+
 /// Before the engine answers, its id is not known, and nothing can be decided.
 #[tokio::test]
 async fn a_process_without_its_engine_is_alive_and_can_be_stopped() {

@@ -17,10 +17,13 @@ const REFILLED_WITHIN: Duration = Duration::from_secs(100);
 pub(crate) async fn a_silent_cloud_at_the_start_is_waited_for(world: &mut World) -> Result<()> {
     world.server("early")?;
     world.join("early", None).await?;
-    world.until("the process tries to list servers", async |w| Ok(w.requests(|_| true) >= 2)).await?;
+    world
+        .until("`why` says that the cloud did not answer", async |w| {
+            let (status, why) = w.program.get("/why/node/early", Some(&w.reader)).await?;
+            Ok(status == 200 && why.contains("CallFailed"))
+        })
+        .await?;
     ensure!(has_taint(&world.node("early").await?, UNINITIALIZED));
-    let (status, why) = world.program.get("/why/node/early", Some(&world.reader)).await?;
-    ensure!(status == 200 && why.contains("CallFailed"), "{status}: {why}");
     world.standin.clear_faults();
     world
         .until("the Node is initialised", async |w| Ok(!has_taint(&w.node("early").await?, UNINITIALIZED)))

@@ -19,6 +19,8 @@
 #![expect(clippy::print_stdout, reason = "this program prints a report")]
 
 mod balancer;
+#[path = "../clusters/mod.rs"]
+mod clusters;
 mod doubts;
 mod leadership;
 mod nodes;

@@ -5,21 +5,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use machinist_cloud_sim::Clock;
 use machinist_standin_hcloud::http::Server;
 use machinist_standin_hcloud::{Access, Fault, FaultRule, Network, NewServer, Settings, Standin, Subnet};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::Instant;
 
+use crate::clusters::{self, Cluster, client, described};
 use crate::program::{Program, Surroundings};
 
-/// The variable that describes the clusters, with the output of `cargo xtask control-plane`.
-const CLUSTERS: &str = "MACHINIST_REAL_CLUSTERS";
 /// What a user applies: the program with a network and beside a machine controller.
 const MANIFESTS: &str = "deploy/ccm/overlays/network-machines";
 const SERVICE_ACCOUNT: &str = "machinist-cloud-controller-manager";
@@ -35,22 +32,19 @@ pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uniniti
 
 /// How long a state may take to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Described {
-    target: Cluster,
+    target: Audited,
     kubectl: PathBuf,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Cluster {
-    server: String,
-    version: String,
-    kubeconfig: PathBuf,
-    ca_file: PathBuf,
+struct Audited {
+    #[serde(flatten)]
+    cluster: Cluster,
     audit_log: Option<PathBuf>,
 }
 
@@ -68,12 +62,10 @@ pub(crate) struct World {
 impl World {
     /// Applies the manifests, starts the cloud and the program. The cloud does not answer yet.
     pub(crate) async fn new() -> Result<Self> {
-        let text = std::env::var(CLUSTERS)
-            .with_context(|| format!("{CLUSTERS} is not set. Run `cargo xtask real --lane ccm`"))?;
-        let Described { target, kubectl } = serde_json::from_str(&text)
-            .with_context(|| format!("{CLUSTERS}: expected the output of `cargo xtask control-plane`"))?;
+        let Described { target, kubectl } = described("ccm")?;
+        let Audited { cluster: target, audit_log } = target;
         println!("kube-apiserver {}", target.version);
-        let audit_log = target.audit_log.clone().context("the cluster writes no audit log")?;
+        let audit_log = audit_log.context("the cluster writes no audit log")?;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let kubectl = |arguments: &[&str]| run_kubectl(&kubectl, &target.kubeconfig, &root, arguments);
         kubectl(&["apply", "-f", "deploy/crds"])?;
@@ -104,7 +96,7 @@ impl World {
         std::fs::write(&surroundings.token_file, TOKEN)?;
         standin.add_fault(FaultRule::everywhere(Fault::Reset));
         let program = Program::start(&surroundings, folder.path(), "first")?;
-        let user = admin(&target.kubeconfig).await?;
+        let user = client(&target.kubeconfig).await?;
         Ok(Self { standin, user, program, audit_log, reader, surroundings, folder })
     }
 
@@ -226,15 +218,7 @@ impl World {
         what: &str,
         is_so: impl AsyncFn(&Self) -> Result<bool>,
     ) -> Result<()> {
-        let started = Instant::now();
-        while started.elapsed() < limit {
-            if is_so(self).await? {
-                return Ok(());
-            }
-            self.program.ensure_alive()?;
-            tokio::time::sleep(LOOK_EVERY).await;
-        }
-        bail!("{limit:?} passed before this was true: {what}")
+        clusters::until_within(self, limit, what, is_so, |world| world.program.ensure_alive()).await
     }
 }
 
@@ -267,12 +251,6 @@ fn kubeconfig(cluster: &Cluster, token: &str) -> Value {
         "users": [{"name": SERVICE_ACCOUNT, "user": {"token": token}}],
         "contexts": [{"name": "pod", "context": {"cluster": "cluster", "user": SERVICE_ACCOUNT}}],
     })
-}
-
-async fn admin(kubeconfig: &Path) -> Result<kube::Client> {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    Ok(kube::Client::try_from(config)?)
 }
 
 fn standin() -> Result<Standin> {

@@ -9,18 +9,32 @@ use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Lines};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, Config};
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
 /// Variables that name the engine and an image of Nodes, which the engine has.
 const HOST_VARIABLE: &str = "MACHINIST_DOCKER_HOST";
 const IMAGE_VARIABLE: &str = "MACHINIST_DOCKER_NODE_IMAGE";
+
+/// Variable with the file that has the process id of the engine: only an engine that the tests
+/// started is restarted.
+const PID_FILE_VARIABLE: &str = "MACHINIST_DOCKER_PID_FILE";
+/// Variable with the number of restarts of each kind.
+const RESTARTS_VARIABLE: &str = "MACHINIST_DOCKER_RESTARTS";
+/// Row R34 promises a minute. The rest is for a computer that also compiles.
+const SERVES_AGAIN_WITHIN: Duration = Duration::from_secs(120);
+/// Time between two looks at an engine or a cluster that is away.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Workers of the quick start, and all its containers.
 const WORKERS: usize = 2;
@@ -84,6 +98,25 @@ impl Engine {
         self.docker(&["ps", "--all", "--quiet", "--no-trunc", "--filter", &filter])
     }
 
+    fn answers(&self) -> bool {
+        let status = Command::new("docker").args(["--host", &self.host, "version"]).output();
+        status.is_ok_and(|output| output.status.success())
+    }
+
+    /// Ends the engine with this signal, and waits until its successor answers.
+    async fn restart(&self, pid_file: &str, signal: &str) {
+        let read =
+            || std::fs::read_to_string(pid_file).map(|text| text.trim().to_owned()).unwrap_or_default();
+        let before = read();
+        let status = Command::new("kill").args(["-s", signal, &before]).status();
+        assert!(status.expect("the program kill").success(), "process {before}");
+        let began = Instant::now();
+        while [String::new(), before.clone()].contains(&read()) || !self.answers() {
+            assert!(began.elapsed() < SERVES_AGAIN_WITHIN, "the engine did not return");
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
     fn has_network(&self, cluster: &str) -> bool {
         self.docker(&["network", "ls", "--format", "{{.Name}}"]).contains(cluster)
     }
@@ -117,20 +150,26 @@ impl Ended {
 /// A run whose events a test reads. The process is killed when the value is dropped.
 struct Running {
     child: Child,
-    stdout: Lines<BufReader<ChildStdout>>,
+    stdout: Option<Lines<BufReader<ChildStdout>>>,
 }
 
 impl Running {
     fn start(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it runs");
         let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe")).lines();
-        Self { child, stdout }
+        Self { child, stdout: Some(stdout) }
     }
 
     /// Reads up to the event that contains the text.
     fn event_with(&mut self, part: &str) -> Value {
-        let line = self.stdout.by_ref().map_while(Result::ok).find(|line| line.contains(part));
+        let stdout = self.stdout.as_mut().expect("no thread reads the events");
+        let line = stdout.map_while(Result::ok).find(|line| line.contains(part));
         serde_json::from_str(&line.unwrap_or_else(|| panic!("no event with {part:?}"))).expect("JSON")
+    }
+
+    /// Gives the further events to another reader.
+    fn stdout_reader(&mut self) -> Lines<BufReader<ChildStdout>> {
+        self.stdout.take().expect("no other thread reads the events")
     }
 
     /// Kills the process with SIGKILL.
@@ -255,4 +294,106 @@ async fn without_a_directory_nothing_is_left() {
     assert_eq!(engine.docker(&["ps", "--all", "--quiet"]), before);
     let networks = engine.docker(&["network", "ls", "--format", "{{.Name}}"]);
     assert!(!networks.iter().any(|name| name.starts_with("machinist-")), "{networks:?}");
+}
+
+/// Returns the number of Nodes that are Ready, and have renewed their Lease since that moment.
+async fn nodes_ready_since(client: &Client, moment: Timestamp) -> usize {
+    let params = ListParams::default();
+    let within = Duration::from_secs(3);
+    let nodes = tokio::time::timeout(within, Api::<Node>::all(client.clone()).list(&params)).await;
+    let leases = Api::<Lease>::namespaced(client.clone(), "kube-node-lease");
+    let leases = tokio::time::timeout(within, leases.list(&params)).await;
+    let (Ok(Ok(nodes)), Ok(Ok(leases))) = (nodes, leases) else { return 0 };
+    let has_renewed = |name: &Option<String>| {
+        let lease = leases.items.iter().find(|lease| lease.metadata.name == *name);
+        let renewed = lease.and_then(|lease| lease.spec.as_ref()?.renew_time.as_ref());
+        renewed.is_some_and(|renewed| moment < renewed.0)
+    };
+    let is_ready = |node: &&Node| {
+        let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.any(|it| it.type_ == "Ready" && it.status == "True") && has_renewed(&node.metadata.name)
+    };
+    nodes.items.iter().filter(is_ready).count()
+}
+
+/// Returns the UIDs of the Machines.
+async fn machines(control: &Client) -> BTreeSet<String> {
+    let kind = GroupVersionKind::gvk("machine.sapcloud.io", "v1alpha1", "Machine");
+    let (resource, _) = kube::discovery::pinned_kind(control, &kind).await.expect("served");
+    let machines: Api<DynamicObject> = Api::namespaced_with(control.clone(), "default", &resource);
+    let listed = machines.list(&ListParams::default()).await.expect("listed");
+    listed.items.into_iter().filter_map(|machine| machine.metadata.uid).collect()
+}
+
+/// R34: the containers keep their addresses, and every cluster serves again without help.
+#[tokio::test]
+async fn restarts_of_the_engine() {
+    let Some(engine) = Engine::open("restarts_of_the_engine") else { return };
+    let Ok(pid_file) = std::env::var(PID_FILE_VARIABLE) else {
+        println!("SKIPPED restarts_of_the_engine: the engine was not started by these tests");
+        return;
+    };
+    let times: u32 = std::env::var(RESTARTS_VARIABLE).ok().and_then(|it| it.parse().ok()).unwrap_or(1);
+    let folder = tempfile::tempdir().expect("a folder");
+    let ready = engine.until(folder.path(), "ready");
+    let cluster = cluster_of(folder.path());
+    let containers = engine.containers(&cluster);
+    let target = client(&ready.nodes_kubeconfig()).await;
+    let mut running = Running::start(engine.up(folder.path(), ""));
+    let started = running.event_with("\"started\"");
+    // Reads the events, which the process waits for otherwise.
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let (reader, kept) = (running.stdout_reader(), lines.clone());
+    std::thread::spawn(move || {
+        for line in reader.map_while(Result::ok) {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+        }
+    });
+    let control = client(started["kubeconfig"].as_str().expect("a path")).await;
+    let before = machines(&control).await;
+    assert_eq!(before.len(), WORKERS);
+    for round in 1..=times {
+        for signal in ["TERM", "KILL"] {
+            let (began, moment) = (Instant::now(), now());
+            engine.restart(&pid_file, signal).await;
+            let answered = began.elapsed();
+            until_ready(&target, moment, began, &lines).await;
+            println!(
+                "restart {round} with SIG{signal}: the engine answered after {:.1} s, {CONTAINERS} Nodes were Ready after {:.1} s; \
+                 {} containers before and after",
+                answered.as_secs_f64(),
+                began.elapsed().as_secs_f64(),
+                containers.len()
+            );
+            assert_eq!(engine.containers(&cluster), containers, "SIG{signal}");
+            assert_eq!(machines(&control).await, before, "no Machine is replaced");
+        }
+    }
+    // A reboot ends both.
+    running.kill();
+    let (began, moment) = (Instant::now(), now());
+    engine.restart(&pid_file, "KILL").await;
+    let again = engine.until(folder.path(), "ready");
+    until_ready(&client(&again.nodes_kubeconfig()).await, moment, began, &lines).await;
+    println!("restart without `up`: Ready after {:.1} s", began.elapsed().as_secs_f64());
+    assert_eq!(engine.containers(&cluster), containers);
+    engine.until(folder.path(), "gone");
+    engine.assert_without_a_trace(&cluster);
+}
+
+async fn until_ready(target: &Client, moment: Timestamp, began: Instant, lines: &Mutex<Vec<String>>) {
+    loop {
+        let ready = nodes_ready_since(target, moment).await;
+        if ready == CONTAINERS {
+            return;
+        }
+        let told = lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+        assert!(began.elapsed() < SERVES_AGAIN_WITHIN, "{ready} of {CONTAINERS} Nodes are Ready: {told}");
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the real engine and its Nodes have a real clock")]
+fn now() -> Timestamp {
+    Timestamp::try_from(SystemTime::now()).expect("a moment of this century")
 }

@@ -192,7 +192,7 @@ impl Kind<Mails> for Letters {
         Observed::Ready(Letter(mail.facts.clone(), snapshot))
     }
 
-    fn plan(_: &Runtime<Mails>, Letter(_, snapshot): &Letter) -> Plan<Action, MailReason> {
+    fn plan(_: &Post, Letter(_, snapshot): &Letter) -> Plan<Action, MailReason> {
         plan::plan(snapshot)
     }
 

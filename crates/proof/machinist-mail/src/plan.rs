@@ -88,9 +88,7 @@ fn failed(s: &Snapshot, error: &Error, ended: Timestamp) -> Plan<Action, MailRea
     match error.kind {
         ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
             let again = plus(ended, retry_after(error.kind, 1, Duration::ZERO));
-            let message = error.message.clone();
-            let reason = Reason::CallFailed { call: SEND, kind: error.kind, message, failures: 1 };
-            let why = Why::new(reason, Step::Repeat(SEND, again));
+            let why = Why::call_failed(SEND, error, 1, again);
             if again <= s.now { Plan::act(Action::Send, why) } else { Plan::until(again, why) }
         }
         ErrorKind::Ambiguous | ErrorKind::Bug | ErrorKind::Throttled { .. } | ErrorKind::Unavailable => {

@@ -30,13 +30,16 @@ pub enum Process {
     /// The cloud-controller-manager, which initialises and deletes Nodes, and programs load
     /// balancers.
     CloudController,
+    /// A provider of Cluster API, for containers or for requests by mail.
+    Provider,
 }
 
 impl Process {
     /// Both processes of the machine API, in the order of their start.
     pub const ALL: [Self; 2] = [Self::Manager, Self::MachineController];
     /// The processes of all contracts.
-    const OF_ALL_CONTRACTS: [Self; 3] = [Self::Manager, Self::MachineController, Self::CloudController];
+    const OF_ALL_CONTRACTS: [Self; 4] =
+        [Self::Manager, Self::MachineController, Self::CloudController, Self::Provider];
 
     /// The User-Agent of the process's requests.
     pub fn user_agent(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Process {
             Self::Manager => "machine-controller-manager",
             Self::MachineController => "machine-controller",
             Self::CloudController => "cloud-controller-manager",
+            Self::Provider => "capi-provider",
         }
     }
 
@@ -60,6 +64,7 @@ impl fmt::Display for Process {
             Self::Manager => "manager",
             Self::MachineController => "controller",
             Self::CloudController => "ccm",
+            Self::Provider => "provider",
         })
     }
 }

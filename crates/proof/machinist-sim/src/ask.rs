@@ -112,6 +112,11 @@ impl Ask {
         !matches!(self.parts.method, Method::GET | Method::HEAD)
     }
 
+    /// Whether the request evicts a pod.
+    pub fn is_eviction(&self) -> bool {
+        self.parts.method == Method::POST && self.about.subresource == "eviction"
+    }
+
     /// Whether the request opens a watch.
     pub fn is_watch(&self) -> bool {
         let query = self.parts.uri.query().unwrap_or_default();

@@ -5,34 +5,44 @@
 //! rollout/17/calm                  without faults
 //! rollout/1/calm/crash=after:9:both     with both processes killed at that point
 //! rollout/17/mutant=uid-check      with that mutant of the program
+//! rollout/17/long                  with the workload and the long faults that seed 17 draws
+//! rollout/17/long=down:60:1800:0+no-stock:0:600:0     with these long faults
+//! ccm/ip-reuse/17                  a scenario of the cloud-controller-manager
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::faults::{Crash, Fault, Profile};
-use crate::mutants::Mutant;
-use crate::run::{Depth, Report, run};
-use crate::scenarios::{self, Scenario};
+use tokio::runtime::Runtime;
+
+use crate::contract::{Contract, Named};
+use crate::faults::{Crash, Fault, LongFault, Profile, Victims};
+use crate::mcm::Mcm;
+use crate::run::{Depth, Report};
 use crate::seed::Seed;
-use crate::world::simulated::Setup;
+use crate::sweep::{Played, Sweepable};
 
 /// The variable that names a run to repeat.
 pub const REPLAY: &str = "MACHINIST_REPLAY";
 
+/// The full description of one run of the machine API.
+pub type Case = CaseOf<Mcm>;
+
 /// The full description of one run.
 #[derive(Debug, Clone)]
-pub struct Case {
+pub struct CaseOf<C: Contract> {
     /// The scenario.
-    pub scenario: Scenario,
+    pub scenario: C::Scenario,
     /// The seed of all draws.
     pub seed: Seed,
     /// The faults.
     pub weather: Weather,
+    /// The long faults.
+    pub long: Long,
     /// The planned crash.
     pub crash: Option<Crash>,
     /// The mutant of the program.
-    pub mutant: Option<Mutant>,
+    pub mutant: Option<C::Mutant>,
 }
 
 /// The faults of a run.
@@ -46,30 +56,59 @@ pub enum Weather {
     Faults(Vec<(Fault, u32)>),
 }
 
-impl Case {
+/// The long faults of a run, and its workload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Long {
+    /// No long faults, and the usual workload.
+    None,
+    /// Long faults and a workload drawn from the seed.
+    Drawn,
+    /// These long faults, and a workload drawn from the seed.
+    These(Vec<LongFault>),
+}
+
+impl<C: Contract> CaseOf<C> {
     /// A scenario in a world without faults.
-    pub fn calm(scenario: Scenario, seed: u64) -> Self {
-        Self { scenario, seed: Seed(seed), weather: Weather::Calm, crash: None, mutant: None }
+    pub fn calm(scenario: C::Scenario, seed: u64) -> Self {
+        let (seed, weather, long) = (Seed(seed), Weather::Calm, Long::None);
+        Self { scenario, seed, weather, long, crash: None, mutant: None }
     }
 
     /// A scenario in the world that a seed draws.
-    pub fn swarm(scenario: Scenario, seed: u64) -> Self {
+    pub fn swarm(scenario: C::Scenario, seed: u64) -> Self {
         Self { weather: Weather::Swarm, ..Self::calm(scenario, seed) }
     }
 
-    /// The setup of the run's world.
-    pub fn setup(&self) -> Setup {
-        let setup = match &self.weather {
-            Weather::Calm => Setup::calm(self.seed),
-            Weather::Swarm => Setup::swarm(self.seed, Profile::swarm(self.seed)),
-            Weather::Faults(rates) => Setup::swarm(self.seed, Profile::of(rates)),
+    /// The case that a seed draws: its scenario, its workload, and the faults of its world.
+    pub fn drawn(seed: u64) -> Self {
+        let drawn = Seed(seed).stream("scenario").pick(C::scenarios());
+        let scenario = drawn.expect("a contract has scenarios");
+        Self { long: Long::Drawn, ..Self::swarm(scenario, seed) }
+    }
+
+    /// The faults of the run.
+    pub fn profile(&self) -> Profile {
+        let profile = match &self.weather {
+            Weather::Calm => Profile::calm(),
+            Weather::Swarm if self.long == Long::None => Profile::drawn(self.seed, C::FAULTS),
+            Weather::Swarm => Profile::drawn(self.seed, C::FAULTS).with_drawn(self.seed, C::FURTHER_FAULTS),
+            Weather::Faults(rates) => Profile::of(rates),
         };
-        Setup { crash: self.crash, mutant: self.mutant, ..setup }
+        let long = match &self.long {
+            Long::None => Vec::new(),
+            Long::Drawn => {
+                let mut drawn = LongFault::draw(self.seed, C::LONG_FAULTS);
+                drawn.retain(|fault| self.scenario.endures(fault.kind));
+                drawn
+            }
+            Long::These(faults) => faults.clone(),
+        };
+        Profile { long, ..profile }
     }
 
     /// Plays the case in a new runtime.
-    pub fn play(&self, runtime: impl Fn() -> tokio::runtime::Runtime, depth: Depth) -> Report {
-        runtime().block_on(run(self.scenario, &self.setup(), depth))
+    pub fn play(&self, runtime: impl Fn() -> Runtime, depth: Depth) -> Report {
+        runtime().block_on(C::run(self, depth))
     }
 
     /// The command that repeats the run.
@@ -78,15 +117,47 @@ impl Case {
     }
 }
 
-impl fmt::Display for Case {
+impl<C: Contract> Sweepable for CaseOf<C> {
+    fn name(&self) -> &str {
+        self.scenario.name()
+    }
+
+    fn victims(&self) -> &'static [Victims] {
+        C::VICTIMS
+    }
+
+    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> Played {
+        let report = Self { crash, ..self.clone() }.play(runtime, Depth::EndState);
+        Played {
+            complaint: (!report.is_fine()).then(|| report.to_string()),
+            points: report.points,
+            crashed: report.crashed,
+            made: report.made,
+        }
+    }
+
+    fn command(&self, crash: Crash) -> String {
+        Self { crash: Some(crash), ..self.clone() }.command()
+    }
+}
+
+impl<C: Contract> fmt::Display for CaseOf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.scenario.name, self.seed)?;
+        write!(f, "{}{}/{}", C::PREFIX, self.scenario.name(), self.seed)?;
         match &self.weather {
             Weather::Swarm => {}
             Weather::Calm => f.write_str("/calm")?,
             Weather::Faults(rates) => {
                 let rates: Vec<_> = rates.iter().map(|(fault, rate)| format!("{fault}:{rate}")).collect();
                 write!(f, "/faults={}", rates.join(","))?;
+            }
+        }
+        match &self.long {
+            Long::None => {}
+            Long::Drawn => f.write_str("/long")?,
+            Long::These(faults) => {
+                let faults: Vec<_> = faults.iter().map(ToString::to_string).collect();
+                write!(f, "/long={}", faults.join("+"))?;
             }
         }
         if let Some(crash) = self.crash {
@@ -99,33 +170,39 @@ impl fmt::Display for Case {
     }
 }
 
-impl FromStr for Case {
+impl<C: Contract> FromStr for CaseOf<C> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split('/');
+        let expected = || format!("{text:?}: expected {}SCENARIO/SEED", C::PREFIX);
+        let mut parts = text.strip_prefix(C::PREFIX).ok_or_else(expected)?.split('/');
         let name = parts.next().unwrap_or_default();
-        let scenario = scenarios::by_name(name).ok_or(format!("{name:?} is not a scenario"))?;
+        let scenario = C::by_name(name).ok_or(format!("{name:?} is not a scenario"))?;
         let seed = parts.next().unwrap_or_default();
         let seed = seed.parse().map_err(|_| format!("seed {seed:?}: expected a number"))?;
         let mut case = Self::swarm(scenario, seed);
         for part in parts {
             match part.split_once('=') {
                 None if part == "calm" => case.weather = Weather::Calm,
+                None if part == "long" => case.long = Long::Drawn,
+                Some(("long", faults)) => {
+                    let faults = faults.split('+').filter(|fault| !fault.is_empty()).map(str::parse);
+                    case.long = Long::These(faults.collect::<Result<_, String>>()?);
+                }
                 Some(("faults", rates)) => {
                     let rates: Result<_, String> = rates.split(',').map(parse_rate).collect();
                     case.weather = Weather::Faults(rates?);
                 }
                 Some(("crash", crash)) => case.crash = Some(crash.parse()?),
                 Some(("mutant", mutant)) => case.mutant = Some(mutant.parse()?),
-                _ => return Err(format!("{part:?}: expected calm, faults=, crash= or mutant=")),
+                _ => return Err(format!("{part:?}: expected calm, faults=, long, long=, crash= or mutant=")),
             }
         }
         Ok(case)
     }
 }
 
-pub(crate) fn parse_rate(text: &str) -> Result<(Fault, u32), String> {
+fn parse_rate(text: &str) -> Result<(Fault, u32), String> {
     let expected = || format!("{text:?}: expected FAULT:RATE, for example P8:100");
     let (fault, rate) = text.split_once(':').ok_or_else(expected)?;
     let fault = Fault::ALL.into_iter().find(|known| known.to_string() == fault).ok_or_else(expected)?;
@@ -135,15 +212,27 @@ pub(crate) fn parse_rate(text: &str) -> Result<(Fault, u32), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ccm;
 
     #[test]
     fn a_printed_case_parses_to_the_same_case() {
         for text in [
             "rollout/17",
             "create-one/1/calm/crash=after:9:both",
+            "create-one/1/long",
+            "create-one/1/calm/long=",
+            "create-one/1/long=down:60:1800:0+no-stock:0:600:0",
             "heal/3/faults=P8:100,D4:300/mutant=uid-check",
         ] {
             let case: Case = text.parse().expect(text);
+            assert_eq!(case.to_string(), text);
+        }
+        for text in [
+            "ccm/ip-reuse/17",
+            "ccm/node-init/1/calm/crash=after:9:ccm",
+            "ccm/renamed-server/3/faults=P8:100,D10:300/mutant=absent-by-name",
+        ] {
+            let case: ccm::Case = text.parse().expect(text);
             assert_eq!(case.to_string(), text);
         }
         assert!("nothing/1".parse::<Case>().is_err());
@@ -152,5 +241,13 @@ mod tests {
                 .parse::<Case>()
                 .is_err_and(|error| error.contains("expected FAULT:RATE"))
         );
+        assert!("ip-reuse/1".parse::<ccm::Case>().is_err_and(|error| error.contains("expected ccm/")));
+    }
+
+    #[test]
+    fn every_scenario_is_drawn_by_one_of_a_few_seeds() {
+        let drawn: std::collections::BTreeSet<_> =
+            (0..400).map(|seed| Case::drawn(seed).scenario.name()).collect();
+        assert_eq!(drawn.len(), Mcm::scenarios().len());
     }
 }

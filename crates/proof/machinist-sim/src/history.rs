@@ -15,9 +15,10 @@ use machinist_kube::SharedClock;
 
 use crate::actor::{Process, Side};
 use crate::ask::{Ask, Sent};
+use crate::capi::outside::{self, By, Outside};
 use crate::ccm::project::{self, Lookup, Project};
 use crate::invariants::{Id, Invariant, Violation, Violations};
-use crate::sight::Seen;
+use crate::sight::{PODS, Seen};
 use crate::trace::{Line, LineKind, Trace};
 
 /// The state after all events so far, as the invariants see it.
@@ -28,7 +29,18 @@ pub struct State {
     tables: BTreeMap<Side, BTreeMap<Arc<str>, BTreeMap<String, Track>>>,
     instances: BTreeMap<String, InstanceTrack>,
     project: Project,
+    outside: Outside,
     in_flight: BTreeMap<u64, Arc<Sent>>,
+    pods: BTreeMap<String, PodAnswers>,
+}
+
+/// The answers about one pod that a process received.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PodAnswers {
+    /// Whether an eviction of the pod was answered.
+    pub eviction: bool,
+    /// Whether a deletion of the pod was accepted or rejected. An answer 429 is neither.
+    pub deletion: bool,
 }
 
 /// All versions of one object, oldest first; `None` where the object did not exist.
@@ -110,6 +122,8 @@ pub enum Event<'e> {
     Called(cloud::Operation),
     /// The stand-in of Hetzner Cloud changed an object.
     Hcloud(&'e project::Change),
+    /// The container engine or the mail service changed.
+    Outside(&'e outside::Change, By),
 }
 
 impl State {
@@ -119,8 +133,15 @@ impl State {
             tables: BTreeMap::new(),
             instances: BTreeMap::new(),
             project: Project::default(),
+            outside: Outside::default(),
             in_flight: BTreeMap::new(),
+            pods: BTreeMap::new(),
         }
+    }
+
+    /// The answers about a pod that a process received; `key` is `namespace/name`.
+    pub fn answers_about(&self, key: &str) -> PodAnswers {
+        self.pods.get(key).copied().unwrap_or_default()
     }
 
     /// All tracks of a table, by key.
@@ -157,6 +178,11 @@ impl State {
     /// The objects of the stand-in of Hetzner Cloud.
     pub fn project(&self) -> &Project {
         &self.project
+    }
+
+    /// The containers, load balancers and mails of Cluster API.
+    pub fn outside(&self) -> &Outside {
+        &self.outside
     }
 
     fn commit(&mut self, side: Side, commit: &Commit) {
@@ -239,6 +265,8 @@ struct Inner {
     next_write: u64,
 }
 
+/// The status of an answer that neither accepts nor rejects a request.
+const TOO_MANY_REQUESTS: u16 = 429;
 /// Maximum number of stored violations. More would mostly be consequences of these.
 const MOST_VIOLATIONS: usize = 8;
 
@@ -288,6 +316,17 @@ impl History {
         }
     }
 
+    /// Records the changes of the container engine or the mail service. `take` finds them.
+    pub fn outside(&self, by: By, take: impl FnOnce(&mut Outside, Timestamp) -> Vec<outside::Change>) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        let now = inner.clock.now();
+        for change in take(&mut inner.state.outside, now) {
+            inner.line(LineKind::Commit, format!("{change} by {by}"), String::new());
+            inner.judge(&Event::Outside(&change, by));
+        }
+    }
+
     /// Records that the stand-in of Hetzner Cloud answered a lookup of a server by id.
     pub fn looked_up(&self, lookup: Lookup) {
         let mut inner = self.lock();
@@ -296,7 +335,7 @@ impl History {
         inner.state.project.looked_up(lookup);
     }
 
-    /// Records a request of a process to the stand-in of Hetzner Cloud.
+    /// Records a request of a process to a stand-in.
     pub fn requested(&self, process: Process, request: &str) {
         let mut inner = self.lock();
         inner.catch_up();
@@ -350,6 +389,20 @@ impl History {
         );
     }
 
+    /// Records that a process received an answer to a request about a pod.
+    pub fn heard(&self, ask: &Ask, code: u16) {
+        if ask.about.table != PODS || !ask.is_write() {
+            return;
+        }
+        let mut inner = self.lock();
+        let answers = inner.state.pods.entry(ask.about.key()).or_default();
+        if ask.is_eviction() {
+            answers.eviction = true;
+        } else if ask.parts.method == Method::DELETE && code != TOO_MANY_REQUESTS {
+            answers.deletion = true;
+        }
+    }
+
     /// Records a call of the cloud by a process.
     pub fn called(&self, process: Process, operation: cloud::Operation, which: &str) {
         let mut inner = self.lock();
@@ -400,6 +453,13 @@ impl History {
         let mut inner = self.lock();
         inner.catch_up();
         look(&inner.trace)
+    }
+
+    /// Takes the trace out of the history, at the end of the run.
+    pub fn take_trace(&self) -> Trace {
+        let mut inner = self.lock();
+        inner.catch_up();
+        std::mem::take(&mut inner.trace)
     }
 
     /// Duration of the run so far, in simulated milliseconds.
@@ -499,5 +559,6 @@ fn describe_event(event: &Event<'_>) -> String {
         }
         Event::Called(operation) => format!("driver call {operation}"),
         Event::Hcloud(change) => format!("change of the stand-in: {change}"),
+        Event::Outside(change, _) => format!("change of the stand-in: {change}"),
     }
 }

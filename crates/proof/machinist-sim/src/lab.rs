@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::actor::{Process, Side};
 use crate::ask::Ask;
-use crate::faults::{CrashPoints, FaultPlan, Fuse};
+use crate::faults::{CrashPoints, FaultPlan, Fuse, LongFault};
 use crate::history::History;
 use crate::mutants::Tamper;
 
@@ -96,6 +96,22 @@ impl Lab {
         tamper: Option<Arc<dyn Tamper>>,
     ) -> Self {
         Self { clock, history, plan, points, fuse: Arc::default(), tamper, answers: Mutex::default() }
+    }
+
+    /// Waits for a long fault, and records its begin and its end. `during` lets it happen until the
+    /// given time.
+    pub async fn endure<F: Future<Output = ()>>(
+        &self,
+        fault: LongFault,
+        detail: &str,
+        during: impl FnOnce(Instant) -> F,
+    ) {
+        let began = self.plan.beginning().await;
+        tokio::time::sleep_until(began + fault.begins).await;
+        self.plan.strike_long(fault.kind);
+        self.history.note(format!("long fault {fault} begins{detail}"));
+        during(began + fault.ends()).await;
+        self.history.note(format!("long fault {fault} ends"));
     }
 
     /// The clock in the form that product code takes.

@@ -1,5 +1,5 @@
-//! The program, broken on purpose in ten ways. A named invariant must catch each mutant, on seeds
-//! that the correct program passes. An invariant that no mutant violates proves nothing.
+//! The program, broken on purpose in many ways. A named invariant must catch each mutant, on
+//! seeds that the correct program passes. An invariant that no mutant violates proves nothing.
 //!
 //! | mutant | what is broken | caught by |
 //! |---|---|---|
@@ -12,30 +12,40 @@
 //! | unbounded requeue | an object is reconciled again at once, for ever | L4 |
 //! | replacement limit | each unhealthy Machine is replaced without regard to the others | S13 |
 //! | unseen cordon | a Node is taken as cordoned and empty as soon as the store shows no pod | S6 |
+//! | orphaned children | the children of an object that is being orphaned are deleted | S18 |
+//! | two raises | a second set grows beside a write without an answer | S4 |
 //! | ownership proof | every account is taken as the account of the instance | S3 |
+//! | attempts as answers | an attempt to delete a pod counts as an answer about it | S14 |
+//! | stale deadlines | deadlines of health and join end with stale Nodes, and count unseen time | S15 |
+//! | queue as failure | a Machine that waits for its first call is given up | S20 |
+//! | replacement without stock | a Machine is replaced although its set can create none | S16 |
+//! | first pass by force | a drain whose timeout passed unseen begins with force | S14 |
+//! | unasked failure | a Machine is given up before the cloud is asked for its instance | S19 |
+//! | failed call ends drain | a call that failed writes that the drain has ended | S6 |
+//! | unavailable first | a rollout counts as if each set deleted unavailable Machines first | S5 |
+//! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
 //! ([`Tamper`]), or it calls a planner with altered facts and alters the plan (`Planners`).
 
+mod evidence;
+mod planners;
+mod tampers;
+
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use async_trait::async_trait;
-use bytes::Bytes;
-use http::{Method, Response};
-use http_body_util::BodyExt;
 use machinist_controllers::Planners;
-use machinist_core::{Known, Wait};
-use machinist_plan::facts::NodeFacts;
-use machinist_plan::mcm::{machine, replacement};
-use machinist_plan::{Plan, PodList};
-use serde_json::{Value, json};
 
+use self::planners::{
+    absence_without_lag, early_finalizer, no_ownership_proof, no_replacement_limit, node_by_name,
+    orphaned_machines, orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
+};
+use self::tampers::{FreshNames, OldRevisions, WithoutUids};
 use crate::ask::Ask;
-use crate::faults::answer::{Answer, full};
+use crate::faults::answer::Answer;
 use crate::invariants::Id;
-use crate::sight::MACHINES;
 
 /// Rewrites the requests of a process and their answers.
 #[async_trait]
@@ -77,11 +87,33 @@ pub enum Mutant {
     UnseenCordon,
     /// Every account is taken as the account of the instance.
     OwnershipProof,
+    /// The children of an object that is being orphaned are deleted.
+    OrphanedChildren,
+    /// A second set grows beside a write without an answer.
+    TwoRaises,
+    /// An attempt to delete a pod counts as an answer about it.
+    AttemptsAsAnswers,
+    /// Deadlines of health and join end with stale Nodes, and count unseen time.
+    StaleDeadlines,
+    /// A Machine that waits for its first call is given up.
+    QueueAsFailure,
+    /// A Machine is replaced although its set can create none.
+    ReplacementWithoutStock,
+    /// A drain whose timeout passed unseen begins with force.
+    FirstPassByForce,
+    /// A Machine is given up before the cloud is asked for its instance.
+    UnaskedFailure,
+    /// A call that failed writes that the drain has ended.
+    FailedCallEndsDrain,
+    /// A rollout counts as if each set deleted unavailable Machines first.
+    UnavailableFirst,
+    /// A Node that is being deleted keeps the finalizer although its Machine is gone.
+    KeptNode,
 }
 
 impl Mutant {
-    /// All ten mutants.
-    pub const ALL: [Self; 10] = [
+    /// All mutants.
+    pub const ALL: [Self; 21] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -92,6 +124,17 @@ impl Mutant {
         Self::ReplacementLimit,
         Self::UnseenCordon,
         Self::OwnershipProof,
+        Self::OrphanedChildren,
+        Self::TwoRaises,
+        Self::AttemptsAsAnswers,
+        Self::StaleDeadlines,
+        Self::QueueAsFailure,
+        Self::ReplacementWithoutStock,
+        Self::FirstPassByForce,
+        Self::UnaskedFailure,
+        Self::FailedCallEndsDrain,
+        Self::UnavailableFirst,
+        Self::KeptNode,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -107,6 +150,17 @@ impl Mutant {
             Self::ReplacementLimit => "replacement-limit",
             Self::UnseenCordon => "unseen-cordon",
             Self::OwnershipProof => "ownership-proof",
+            Self::OrphanedChildren => "orphaned-children",
+            Self::TwoRaises => "two-raises",
+            Self::AttemptsAsAnswers => "attempts-as-answers",
+            Self::StaleDeadlines => "stale-deadlines",
+            Self::QueueAsFailure => "queue-as-failure",
+            Self::ReplacementWithoutStock => "replacement-without-stock",
+            Self::FirstPassByForce => "first-pass-by-force",
+            Self::UnaskedFailure => "unasked-failure",
+            Self::FailedCallEndsDrain => "failed-call-ends-drain",
+            Self::UnavailableFirst => "unavailable-first",
+            Self::KeptNode => "kept-node",
         }
     }
 
@@ -114,11 +168,43 @@ impl Mutant {
     pub fn caught_by(self) -> Id {
         match self {
             Self::UidCheck | Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof => Id::S3,
-            Self::OwnWritesBarrier | Self::FreshName => Id::S4,
+            Self::OwnWritesBarrier | Self::FreshName | Self::TwoRaises => Id::S4,
+            Self::OrphanedChildren => Id::S18,
             Self::NodeByName => Id::S7,
             Self::UnboundedRequeue => Id::L4,
             Self::ReplacementLimit => Id::S13,
-            Self::UnseenCordon => Id::S6,
+            Self::UnseenCordon | Self::FailedCallEndsDrain => Id::S6,
+            Self::AttemptsAsAnswers | Self::FirstPassByForce => Id::S14,
+            Self::StaleDeadlines => Id::S15,
+            Self::ReplacementWithoutStock => Id::S16,
+            Self::UnaskedFailure => Id::S19,
+            Self::QueueAsFailure => Id::S20,
+            Self::UnavailableFirst => Id::S5,
+            Self::KeptNode => Id::L2,
+        }
+    }
+
+    /// A seed of `cargo xtask sim` that catches the mutant.
+    pub fn recorded(self) -> Option<u64> {
+        match self {
+            Self::EarlyFinalizer => Some(2),
+            Self::UnboundedRequeue => Some(0),
+            Self::ReplacementLimit => Some(5),
+            Self::OrphanedChildren => Some(8),
+            Self::NodeByName => Some(20),
+            Self::AbsenceWithoutLag | Self::KeptNode => Some(38),
+            Self::UnseenCordon => Some(44),
+            Self::OwnWritesBarrier => Some(52),
+            Self::OwnershipProof => Some(65),
+            Self::ReplacementWithoutStock => Some(9),
+            Self::StaleDeadlines => Some(29),
+            Self::QueueAsFailure => Some(77),
+            Self::UnavailableFirst => Some(280),
+            Self::FailedCallEndsDrain => Some(370),
+            Self::FirstPassByForce => Some(429),
+            Self::UnaskedFailure => Some(454),
+            Self::AttemptsAsAnswers => Some(648),
+            Self::UidCheck | Self::FreshName | Self::TwoRaises => None,
         }
     }
 
@@ -128,13 +214,8 @@ impl Mutant {
             Self::UidCheck => Some(Arc::new(WithoutUids)),
             Self::OwnWritesBarrier => Some(Arc::new(OldRevisions)),
             Self::FreshName => Some(Arc::new(FreshNames)),
-            Self::EarlyFinalizer
-            | Self::AbsenceWithoutLag
-            | Self::NodeByName
-            | Self::UnboundedRequeue
-            | Self::ReplacementLimit
-            | Self::UnseenCordon
-            | Self::OwnershipProof => None,
+            // They have other planners.
+            _ => None,
         }
     }
 
@@ -149,6 +230,19 @@ impl Mutant {
             Self::OwnershipProof => Planners { machine: no_ownership_proof, ..sound },
             Self::ReplacementLimit => Planners { replacement: no_replacement_limit, ..sound },
             Self::UnseenCordon => Planners { machine: unseen_cordon, ..sound },
+            Self::OrphanedChildren => {
+                Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
+            }
+            Self::TwoRaises => Planners { machine_deployment: two_raises, ..sound },
+            Self::AttemptsAsAnswers => Planners { machine: evidence::attempts_as_answers, ..sound },
+            Self::StaleDeadlines => Planners { replacement: evidence::stale_deadlines, ..sound },
+            Self::QueueAsFailure => Planners { machine: evidence::queue_as_failure, ..sound },
+            Self::ReplacementWithoutStock => Planners { replacement: evidence::without_stock, ..sound },
+            Self::FirstPassByForce => Planners { machine: evidence::first_pass_by_force, ..sound },
+            Self::UnaskedFailure => Planners { machine: evidence::unasked_failure, ..sound },
+            Self::FailedCallEndsDrain => Planners { machine: evidence::failed_call_ends_drain, ..sound },
+            Self::UnavailableFirst => Planners { machine_deployment: evidence::unavailable_first, ..sound },
+            Self::KeptNode => Planners { orphaned_node: evidence::kept_node, ..sound },
             Self::UidCheck | Self::OwnWritesBarrier | Self::FreshName => sound,
         }
     }
@@ -166,153 +260,4 @@ impl std::str::FromStr for Mutant {
     fn from_str(text: &str) -> Result<Self, String> {
         Self::ALL.into_iter().find(|mutant| mutant.name() == text).ok_or(format!("{text:?} is not a mutant"))
     }
-}
-
-/// Removes the `test` of the uid from patches, and the preconditions from deletions.
-struct WithoutUids;
-
-impl Tamper for WithoutUids {
-    fn request(&self, ask: &mut Ask) {
-        let Some(mut body) = ask.json() else { return };
-        match (&ask.parts.method, &mut body) {
-            (&Method::PATCH, Value::Array(operations)) => {
-                operations.retain(|operation| operation["path"] != "/metadata/uid");
-            }
-            (&Method::PATCH, patch) => {
-                if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
-                    metadata.remove("uid");
-                }
-            }
-            (&Method::DELETE, options) => {
-                if let Some(options) = options.as_object_mut() {
-                    options.remove("preconditions");
-                }
-            }
-            _ => return,
-        }
-        ask.body = Bytes::from(body.to_string());
-    }
-}
-
-/// Gives every answer to a write an old revision, so that the store takes the write as already
-/// seen.
-struct OldRevisions;
-
-#[async_trait]
-impl Tamper for OldRevisions {
-    async fn answer(&self, ask: &Ask, answer: Answer) -> Answer {
-        if !ask.is_write() {
-            return answer;
-        }
-        let (parts, body) = answer?.into_parts();
-        let bytes = body.collect().await?.to_bytes();
-        let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
-            return Ok(Response::from_parts(parts, full(bytes)));
-        };
-        if let Some(revision) = value.pointer_mut("/metadata/resourceVersion") {
-            *revision = json!("1");
-        }
-        Ok(Response::from_parts(parts, full(Bytes::from(value.to_string()))))
-    }
-}
-
-/// Repeats a POST of a Machine under a new name, like a client that retries `generateName`.
-struct FreshNames;
-
-/// Maximum number of attempts.
-const ATTEMPTS: usize = 3;
-/// Suffix that each attempt adds to the name.
-const FRESH: &str = "-x";
-
-impl Tamper for FreshNames {
-    fn again(&self, ask: &Ask, answer: &Answer) -> Option<Ask> {
-        let is_unknown = match answer {
-            Ok(response) => response.status().is_server_error(),
-            Err(_) => true,
-        };
-        let is_birth = ask.parts.method == Method::POST && ask.about.table == MACHINES;
-        if !is_unknown || !is_birth || ATTEMPTS <= ask.about.name.matches(FRESH).count() {
-            return None;
-        }
-        let mut body = ask.json()?;
-        let name = format!("{}{FRESH}", ask.about.name);
-        body["metadata"]["name"] = json!(name);
-        let mut about = ask.about.clone();
-        about.name = name;
-        let parts = ask.again().into_parts().0;
-        Some(Ask { parts, body: Bytes::from(body.to_string()), about })
-    }
-}
-
-fn early_finalizer(s: &machine::Snapshot) -> Plan<machine::Action> {
-    let mut plan = machine::plan(s);
-    if let Some(delete) = plan.actions.iter().position(|action| matches!(action, machine::Action::Delete(_)))
-    {
-        plan.actions.truncate(delete);
-        plan.actions.push(machine::Action::RemoveFinalizer);
-    }
-    plan
-}
-
-fn absence_without_lag(s: &machine::Snapshot) -> Plan<machine::Action> {
-    let mut s = s.clone();
-    s.process.promises.visible_within = Duration::ZERO;
-    s.process.promises.call_bound = Duration::ZERO;
-    machine::plan(&s)
-}
-
-fn no_ownership_proof(s: &machine::Snapshot) -> Plan<machine::Action> {
-    let mut s = s.clone();
-    s.ownership.recorded = s.ownership.account.clone();
-    machine::plan(&s)
-}
-
-fn node_by_name(s: &machine::Snapshot) -> Plan<machine::Action> {
-    let mut s = s.clone();
-    if let Known::Present(node) = &mut s.node {
-        let node = Arc::make_mut(node);
-        node.provider_id = s.machine.provider_id.as_ref().map(|id| id.as_str().to_owned());
-        node.created = node.created.max(s.machine.created);
-        s.identity.same_instance = true;
-        s.identity.claimed_by = None;
-    }
-    machine::plan(&s)
-}
-
-fn unbounded_requeue(s: &machine::Snapshot) -> Plan<machine::Action> {
-    let mut plan = machine::plan(s);
-    plan.wait = Wait::Until(s.now);
-    plan
-}
-
-/// Cordons the Node, and in the same pass takes it as cordoned, and as empty if the store shows no
-/// pod.
-fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
-    let Known::Present(node) = &s.node else { return machine::plan(s) };
-    let mut hasty = s.clone();
-    let closed = NodeFacts { unschedulable: Some(true), ..(**node).clone() };
-    hasty.node_seen.cordoned = Some(s.now);
-    hasty.looks.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0 });
-    hasty.node = Known::Present(Arc::new(closed));
-    let mut plan = machine::plan(&hasty);
-    // The correct plan also writes the Terminating condition directly before it cordons the Node.
-    let is_open = node.unschedulable != Some(true);
-    let told =
-        plan.actions.iter().position(|action| matches!(action, machine::Action::SetTerminating { .. }));
-    if let Some(told) = told.filter(|_| is_open) {
-        plan.actions.insert(told + 1, machine::Action::Cordon(node.clone()));
-    }
-    plan
-}
-
-fn no_replacement_limit(s: &replacement::Snapshot) -> Plan<replacement::Action> {
-    let alone = s.machines.iter().map(|machine| {
-        // Without its set, no Machine counts as missing. Otherwise each single Machine would leave
-        // a gap in its set.
-        let alone = replacement::Snapshot { machines: vec![machine.clone()], sets: Vec::new(), ..s.clone() };
-        replacement::plan(&alone)
-    });
-    let mut whole = replacement::plan(s);
-    whole.actions = alone.flat_map(|plan| plan.actions).collect();
-    whole
 }

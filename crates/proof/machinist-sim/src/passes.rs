@@ -30,6 +30,8 @@ pub fn counted(planners: Planners, fuse: Arc<Fuse>) -> Planners {
         class: |s| pass("machineclass", |p| p.class, s),
         secret: |s| pass("secret", |p| p.secret, s),
         replacement: |s| pass("replacement", |p| p.replacement, s),
+        lost_owner: |s| pass("lost owner", |p| p.lost_owner, s),
+        orphaned_node: |s| pass("orphaned node", |p| p.orphaned_node, s),
         machine_set: |s| pass("machineset", |p| p.machine_set, s),
         machine_deployment: |s| pass("machinedeployment", |p| p.machine_deployment, s),
     }
@@ -47,7 +49,7 @@ fn pass<S, A>(kind: &'static str, of: fn(&Planners) -> Planner<S, A>, snapshot: 
     let planner = COUNTING.with_borrow_mut(|counting| {
         let counting = counting.as_mut()?;
         *counting.passes.entry(kind).or_default() += 1;
-        counting.fuse.holds(kind).then(|| of(&counting.planners))
+        counting.fuse.holds(format_args!("a pass for {kind}")).then(|| of(&counting.planners))
     });
     match planner {
         Some(planner) => planner(snapshot),

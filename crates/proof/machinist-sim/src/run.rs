@@ -2,17 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::actor::{Process, Side};
 use crate::faults::Points;
-use crate::invariants::{Disturbed, Id, Quiet, Settled, Spent, Violation, Violations};
-use crate::passes;
-use crate::scenarios::Scenario;
-use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS};
-use crate::world::processes::RESYNC;
-use crate::world::simulated::{Setup, Simulated};
-use crate::world::{Trouble, World};
+use crate::invariants::{Id, Violation, Violations};
+use crate::lab::Lab;
+use crate::trace::Trace;
+use crate::world::{Outcome, Trouble};
 
 /// How a run ended.
 #[derive(Debug, Clone)]
@@ -21,33 +18,18 @@ pub struct Report {
     pub trouble: Option<Trouble>,
     /// The violated invariants.
     pub violations: Vec<Violation>,
-    /// Hash of the trace, to compare runs of one seed.
-    pub hash: u64,
     /// The trace.
-    pub trace: String,
-    /// The part of the trace for people.
-    pub story: String,
+    pub trace: Trace,
     /// The number of crash points that were passed.
     pub points: Points,
     /// Whether a planned crash happened.
     pub crashed: bool,
-    /// Number of injected faults.
-    pub faults: usize,
-    /// Counts of created objects, to compare with a run without crashes.
-    pub made: Made,
+    /// Number of injected faults, by kind.
+    pub faults: BTreeMap<String, usize>,
+    /// The objects that the run created and left, to compare with a run without crashes.
+    pub made: String,
     /// Duration in simulated time.
     pub took: Duration,
-}
-
-/// The objects that a run created and left.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
-    /// Machines that ever existed, by name.
-    pub machines_ever: Vec<String>,
-    /// Number of instances that ever existed.
-    pub instances_ever: usize,
-    /// Number of instances that exist.
-    pub instances_alive: usize,
 }
 
 impl Report {
@@ -60,6 +42,29 @@ impl Report {
     pub fn violates(&self, id: Id) -> bool {
         self.violations.iter().any(|violation| violation.id == id)
     }
+
+    /// Hash of the trace, to compare runs of one seed.
+    pub fn hash(&self) -> u64 {
+        self.trace.hash()
+    }
+
+    /// Number of injected faults.
+    pub fn injected(&self) -> usize {
+        self.faults.values().sum()
+    }
+
+    fn without_a_world(trouble: Trouble) -> Self {
+        Self {
+            trouble: Some(trouble),
+            violations: Vec::new(),
+            trace: Trace::default(),
+            points: Points::default(),
+            crashed: false,
+            faults: BTreeMap::new(),
+            made: String::new(),
+            took: Duration::ZERO,
+        }
+    }
 }
 
 impl fmt::Display for Report {
@@ -67,10 +72,7 @@ impl fmt::Display for Report {
         if let Some(trouble) = &self.trouble {
             writeln!(f, "{trouble}")?;
         }
-        for violation in &self.violations {
-            writeln!(f, "{violation}")?;
-        }
-        Ok(())
+        self.violations.iter().try_for_each(|violation| writeln!(f, "{violation}"))
     }
 }
 
@@ -83,17 +85,56 @@ pub enum Depth {
     Quiescence,
 }
 
+/// A world in which a run is judged.
+pub(crate) trait Court {
+    /// The shared parts of the run.
+    fn lab(&self) -> &Arc<Lab>;
+
+    /// An error after which waiting is useless.
+    fn trouble(&self) -> Option<Trouble>;
+
+    /// Returns when the objects may have changed.
+    fn changed(&self) -> impl Future<Output = ()>;
+
+    /// The time within which the end state must be reached after the last fault.
+    fn patience(&self) -> Duration;
+
+    /// The parts of the end state that are missing.
+    fn missing(&self) -> Violations;
+
+    /// All objects as text, for the report of a failure.
+    fn show(&self) -> String;
+
+    /// How long each run is observed after its end state, even without a quiet window.
+    fn aftermath(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Observes the processes for a while in which they must do nothing.
+    fn quiet(&self) -> impl Future<Output = Violations>;
+
+    /// Checks the whole run, after its end.
+    fn sum_up(&self) -> Violations;
+
+    /// The objects that the run created and left.
+    fn made(&self) -> String;
+}
+
 /// Time after the end state in which late effects of the chaos may still arrive (the slowest
 /// commit, the last event).
 const ECHOES: Duration = Duration::from_secs(90);
 
 /// Plays a scenario in a world, and checks its end state.
-pub async fn run(scenario: Scenario, setup: &Setup, depth: Depth) -> Report {
-    let world = match Simulated::new(setup).await {
+pub(crate) async fn run<W: Court>(
+    world: Result<W, Trouble>,
+    play: impl AsyncFnOnce(&W) -> Outcome,
+    depth: Depth,
+) -> Report {
+    let world = match world {
         Ok(world) => world,
         Err(trouble) => return Report::without_a_world(trouble),
     };
-    let mut trouble = play(&world, scenario).await.err();
+    let mut trouble = play(&world).await.err();
     world.lab().points.end();
     if trouble.is_none() {
         trouble = judge(&world, depth).await.err();
@@ -104,155 +145,55 @@ pub async fn run(scenario: Scenario, setup: &Setup, depth: Depth) -> Report {
     report(&world, trouble, violations)
 }
 
-async fn play(world: &Simulated, scenario: Scenario) -> Result<(), Trouble> {
-    (scenario.play)(world).await
-}
-
-async fn judge(world: &Simulated, depth: Depth) -> Result<(), Trouble> {
-    let lab = world.lab();
-    tokio::time::sleep(lab.plan.calm_in()).await;
+async fn judge(world: &impl Court, depth: Depth) -> Outcome {
+    tokio::time::sleep(world.lab().plan.calm_in()).await;
     settle(world).await?;
+    tokio::time::sleep(if depth == Depth::Quiescence { ECHOES } else { world.aftermath() }).await;
     if depth == Depth::Quiescence {
-        tokio::time::sleep(ECHOES).await;
-        quiet(world).await;
-        note_all(world, lab.history.look(Settled::judge));
+        let found = world.quiet().await;
+        note_all(world, found);
+        note_all(world, world.missing());
     }
-    budget(world);
+    note_all(world, world.sum_up());
     Ok(())
 }
 
 /// Waits for the end state. When the patience of the world ends, the missing parts become
 /// violations.
-async fn settle(world: &Simulated) -> Result<(), Trouble> {
-    let history = &world.lab().history;
+async fn settle(world: &impl Court) -> Outcome {
     let began = tokio::time::Instant::now();
     loop {
         if let Some(trouble) = world.trouble() {
             return Err(trouble);
         }
-        let found = history.look(Settled::judge);
+        let found = world.missing();
         if found.is_empty() {
             return Ok(());
         }
-        if world.pace().patience <= began.elapsed() {
+        if world.patience() <= began.elapsed() {
             note_all(world, found);
-            let view = world.look().await?;
-            return Err(Trouble(format!("the end state was never reached\n{view}")));
+            return Err(Trouble(format!("the end state was never reached\n{}", world.show())));
         }
         world.changed().await;
     }
 }
 
-/// Observes both processes for a while in which they must do nothing.
-async fn quiet(world: &Simulated) {
-    let window = world.pace().watch_for;
-    let (answers, calls, passes) = (world.answers().len(), calls(world), passes::counts());
-    tokio::time::sleep(window).await;
-    let mut quiet = Quiet { window, ..Quiet::default() };
-    for answer in &world.answers()[answers..] {
-        let is_read = matches!(answer.verb, "get" | "list" | "watch");
-        // A series of Events ends minutes after its last Event, with one write that marks the end.
-        let is_event = answer.about.table.starts_with("events");
-        if !is_read && !is_event {
-            *quiet
-                .writes
-                .entry(format!("{} {} {}", answer.process, answer.verb, answer.about))
-                .or_default() += 1;
-        }
-    }
-    quiet.calls = u32::try_from(self::calls(world) - calls).unwrap_or(u32::MAX);
-    quiet.passes = passes::counts();
-    for (kind, before) in passes {
-        quiet.passes.entry(kind).and_modify(|after| *after -= before);
-    }
-    note_all(world, quiet.judge(&objects(world), RESYNC));
-}
-
-fn calls(world: &Simulated) -> u64 {
-    world.cloud().call_counts().values().sum()
-}
-
-fn objects(world: &Simulated) -> BTreeMap<&'static str, u64> {
-    let count = |table| {
-        let count = world.server(Side::Control).snapshot(table).len();
-        u64::try_from(count).unwrap_or(u64::MAX)
-    };
-    BTreeMap::from([
-        ("machine", count(MACHINES)),
-        ("machineset", count(MACHINE_SETS)),
-        ("machinedeployment", count(MACHINE_DEPLOYMENTS)),
-        ("machineclass", count("machineclasses.machine.sapcloud.io")),
-        ("secret", count("secrets")),
-        ("replacement", count(MACHINE_DEPLOYMENTS) + count(MACHINES)),
-    ])
-}
-
-fn budget(world: &Simulated) {
-    let lab = world.lab();
-    let is_budgeted = |answer: &&crate::lab::Answered| {
-        let is_read = matches!(answer.verb, "get" | "list" | "watch");
-        // Only Machines, Nodes and tokens have a budget. Classes and their Secrets are marked once,
-        // independent of the number of Machines. Events and evictions are counted separately.
-        let is_machines = match answer.side {
-            Side::Control => answer.about.table == MACHINES,
-            Side::Target => answer.about.table == NODES || answer.about.table == SECRETS,
-        };
-        answer.process == Process::MachineController && !is_read && is_machines
-    };
-    let writes = world.answers().iter().filter(is_budgeted).count();
-    let spent = lab.history.look(|state| Spent::of(state, writes));
-    let disturbances = lab.plan.injected() + usize::from(lab.points.happened()) * PER_CRASH;
-    let disturbed = if disturbances == 0 { Disturbed::Never } else { Disturbed::Times(disturbances) };
-    note_all(world, spent.judge(disturbed));
-}
-
-/// A restarted process repeats a few writes, because it never saw their answers.
-const PER_CRASH: usize = 8;
-
-fn note_all(world: &Simulated, found: Violations) {
+fn note_all(world: &impl Court, found: Violations) {
     for (id, what) in found.into_inner() {
         world.lab().history.violate(id, what);
     }
 }
 
-fn report(world: &Simulated, trouble: Option<Trouble>, violations: Vec<Violation>) -> Report {
+fn report(world: &impl Court, trouble: Option<Trouble>, violations: Vec<Violation>) -> Report {
     let lab = world.lab();
-    let machines_ever = lab.history.look(|state| {
-        let ever = state.table(Side::Control, MACHINES);
-        ever.flat_map(|(key, track)| vec![key.to_owned(); track.births()]).collect()
-    });
-    let (hash, trace, story) = lab.history.trace(|trace| (trace.hash(), trace.text(), trace.story()));
     Report {
         trouble,
         violations,
-        hash,
-        trace,
-        story,
         points: lab.points.passed(),
         crashed: lab.points.happened(),
-        faults: lab.plan.injected(),
-        made: Made {
-            machines_ever,
-            instances_ever: world.cloud().ledger().ever().len(),
-            instances_alive: world.cloud().alive(),
-        },
+        faults: lab.plan.injected_by_kind(),
+        made: world.made(),
         took: Duration::from_millis(lab.history.elapsed_ms()),
-    }
-}
-
-impl Report {
-    fn without_a_world(trouble: Trouble) -> Self {
-        Self {
-            trouble: Some(trouble),
-            violations: Vec::new(),
-            hash: 0,
-            trace: String::new(),
-            story: String::new(),
-            points: Points::default(),
-            crashed: false,
-            faults: 0,
-            made: Made { machines_ever: Vec::new(), instances_ever: 0, instances_alive: 0 },
-            took: Duration::ZERO,
-        }
+        trace: lab.history.take_trace(),
     }
 }

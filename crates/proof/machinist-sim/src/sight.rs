@@ -47,14 +47,25 @@ impl Item {
 pub struct Seen<'a>(pub &'a Value);
 
 impl<'a> Seen<'a> {
+    /// The value at a JSON pointer without escapes. For these, `Value::pointer` copies each part
+    /// twice.
+    fn at(self, pointer: &str) -> Option<&'a Value> {
+        let parts = pointer.strip_prefix('/')?.split('/');
+        parts.into_iter().try_fold(self.0, |value, part| match value {
+            Value::Object(fields) => fields.get(part),
+            Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        })
+    }
+
     /// The text at a JSON pointer.
     pub fn text(self, pointer: &str) -> &'a str {
-        self.0.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+        self.at(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
     /// The number at a JSON pointer.
     pub fn number(self, pointer: &str) -> Option<i64> {
-        self.0.pointer(pointer).and_then(Value::as_i64)
+        self.at(pointer).and_then(Value::as_i64)
     }
 
     /// The time at a JSON pointer.
@@ -64,7 +75,7 @@ impl<'a> Seen<'a> {
 
     /// The list at a JSON pointer.
     pub fn list(self, pointer: &str) -> &'a [Value] {
-        self.0.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+        self.at(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
     /// `metadata.name`
@@ -94,7 +105,7 @@ impl<'a> Seen<'a> {
 
     /// Whether the object is being deleted.
     pub fn is_deleting(self) -> bool {
-        self.0.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
+        self.at("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
     }
 
     /// One label; empty when absent.
@@ -179,7 +190,7 @@ impl<'a> Seen<'a> {
 
     fn part_of_replicas(self, pointer: &str, rounding: Rounding) -> u32 {
         const DEFAULT: u32 = 1;
-        match self.0.pointer(pointer) {
+        match self.at(pointer) {
             None | Some(Value::Null) => DEFAULT,
             Some(Value::String(text)) => {
                 let percent: u32 = text.trim_end_matches('%').parse().unwrap_or(0);
@@ -211,7 +222,7 @@ impl<'a> Seen<'a> {
 
     /// Whether a Node is cordoned.
     pub fn is_cordoned(self) -> bool {
-        self.0.pointer("/spec/unschedulable") == Some(&Value::Bool(true))
+        self.at("/spec/unschedulable") == Some(&Value::Bool(true))
     }
 }
 

@@ -15,9 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::Runtime;
 
-use crate::case::Case;
 use crate::faults::{Crash, Moment, Points, Victims};
-use crate::run::{Depth, Made};
 
 /// A scenario that can be played with a crash.
 pub trait Sweepable: Sync {
@@ -45,34 +43,6 @@ pub struct Played {
     pub crashed: bool,
     /// The objects that the run created and left. They are the same in each run of a sweep.
     pub made: String,
-}
-
-impl Sweepable for Case {
-    fn name(&self) -> &str {
-        self.scenario.name
-    }
-
-    fn victims(&self) -> &'static [Victims] {
-        &Victims::ALL
-    }
-
-    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> Played {
-        let report = Self { crash, ..self.clone() }.play(runtime, Depth::EndState);
-        let Made { machines_ever, instances_ever, instances_alive } = &report.made;
-        Played {
-            complaint: (!report.is_fine()).then(|| report.to_string()),
-            points: report.points,
-            crashed: report.crashed,
-            made: format!(
-                "{} Machines ever, {instances_ever} instances ever, {instances_alive} instances",
-                machines_ever.len()
-            ),
-        }
-    }
-
-    fn command(&self, crash: Crash) -> String {
-        Self { crash: Some(crash), ..self.clone() }.command()
-    }
 }
 
 /// The result of a sweep.

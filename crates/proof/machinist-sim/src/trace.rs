@@ -39,7 +39,7 @@ pub enum LineKind {
 }
 
 /// The lines of one run.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Trace {
     lines: Vec<Line>,
     hash: u64,

@@ -1,6 +1,8 @@
 //! The life of a Cluster on real nodes: created, scaled, rolled out, repaired, deleted.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -20,6 +22,11 @@ const AVAILABLE_WITHIN: Duration = Duration::from_secs(6 * 60);
 /// Replacing three control plane machines one after the other.
 const ROLLED_OUT_WITHIN: Duration = Duration::from_secs(12 * 60);
 const DELETED_WITHIN: Duration = Duration::from_secs(5 * 60);
+/// Row R34 promises a minute. The rest is for a computer that also compiles.
+const SERVES_AGAIN_WITHIN: Duration = Duration::from_secs(2 * 60);
+/// The ways in which the engine ends.
+const TERM: &str = "TERM";
+const KILL: &str = "KILL";
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Time after which a worker with a silent kubelet is replaced. The node controller of the workload
@@ -36,11 +43,84 @@ impl Lane<'_> {
     pub(super) fn run(&self) -> Result<()> {
         self.templates_are_accepted()?;
         self.create(NAME, "", Size { control_plane: 1, workers: 2 })?;
+        self.restart_engine(1, &[TERM])?;
         self.scale()?;
+        self.restart_engine(1, &[KILL])?;
         self.a_template_is_protected()?;
         self.roll_out()?;
         self.repair()?;
         self.delete(NAME)
+    }
+
+    /// Restarts the engine five times in each way, with one and with three machines of the control
+    /// plane.
+    pub(super) fn restart_often(&self) -> Result<()> {
+        self.create(NAME, "", Size { control_plane: 1, workers: 2 })?;
+        self.restart_engine(5, &[TERM, KILL])?;
+        self.set_replicas("kubeadmcontrolplane", "first-control-plane", 3)?;
+        self.wait_for_machines(NAME, Size { control_plane: 3, workers: 2 })?;
+        self.restart_engine(5, &[TERM, KILL])?;
+        self.delete(NAME)
+    }
+
+    /// Restarts the engine with these signals. All Nodes must be Ready again without help, in the
+    /// same containers, and no Machine may be replaced.
+    fn restart_engine(&self, times: u32, signals: &[&str]) -> Result<()> {
+        let (containers, machines) = (self.containers()?, self.machine_names()?);
+        for round in 1..=times {
+            for signal in signals {
+                let started = Instant::now();
+                let ended_at = output_of(Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.000000Z"]))?;
+                let ended_at = ended_at.trim();
+                self.docker.restart(signal)?;
+                let what = format!("Ready Nodes after restart {round} of the engine with SIG{signal}");
+                self.wait(&what, SERVES_AGAIN_WITHIN, || {
+                    let ready = self.nodes_ready_since(ended_at).unwrap_or_default();
+                    Ok((ready < machines.len()).then(|| format!("{ready} of {} Nodes", machines.len())))
+                })?;
+                println!(
+                    "restart {round} with SIG{signal}: {} Nodes were Ready after {:.0?}; {} containers before and after",
+                    machines.len(),
+                    started.elapsed(),
+                    containers.len()
+                );
+                let (after, left) = (self.containers()?, self.machine_names()?);
+                ensure!(
+                    after == containers,
+                    "the restart changed the containers {containers:?} to {after:?}"
+                );
+                ensure!(left == machines, "the restart changed the machines {machines:?} to {left:?}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of Nodes of the workload cluster that are Ready, and have renewed their
+    /// Lease since that time.
+    fn nodes_ready_since(&self, moment: &str) -> Result<usize> {
+        let mut command = self.clusterctl.command(&["get", "kubeconfig", NAME, "--namespace", NAMESPACE]);
+        let text = output_of(command.arg("--kubeconfig").arg(self.cluster.kubeconfig()))?;
+        let kubeconfig = tempfile::NamedTempFile::new()?;
+        fs::write(kubeconfig.path(), text)?;
+        let read = |arguments: &[&str]| -> Result<Value> {
+            let mut command = self.cluster.kubectl_for(kubeconfig.path());
+            command.args(["--request-timeout=3s", "get", "--output=json"]).args(arguments);
+            serde_json::from_str(&output_of(&mut command)?).context("kubectl printed no JSON")
+        };
+        let leases = read(&["leases", "--namespace=kube-node-lease"])?;
+        let has_renewed = |name: &str| {
+            let mut items = leases["items"].as_array().into_iter().flatten();
+            let lease = items.find(|lease| lease.pointer("/metadata/name").is_some_and(|it| it == name));
+            let renewed = lease.and_then(|lease| lease.pointer("/spec/renewTime")?.as_str());
+            renewed.is_some_and(|renewed| moment < renewed)
+        };
+        let nodes = read(&["nodes"])?;
+        let nodes = nodes["items"].as_array().into_iter().flatten();
+        let is_ready = |node: &&Value| {
+            let name = node.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+            has_condition(node, "Ready") && has_renewed(name)
+        };
+        Ok(nodes.filter(is_ready).count())
     }
 
     /// Creates a Cluster of the class `quick-start`, moves it to another management cluster, and

@@ -73,6 +73,8 @@ pub mod conditions {
     pub const NODE_INITIALIZED: &str = "NodeInitialized";
     /// Reason of a condition: nothing listens at the address of the engine.
     pub const ENGINE_CLOSED: &str = "EngineClosed";
+    /// Reason of a condition: another object has the same key or container.
+    pub const KEY_TAKEN: &str = "KeyTaken";
     /// Name of the condition about the bootstrap in the contract v1beta1.
     pub const BOOTSTRAP_EXEC_SUCCEEDED: &str = "BootstrapExecSucceeded";
     /// Whether the mail with the request was accepted.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use machinist_api::capi::{Beta1, Beta2};
+use machinist_driver::Check;
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::CapiReason;
 use machinist_plan::facts::{
@@ -90,6 +91,10 @@ impl Contract for Capi {
 
     fn gauges(seen: &Seen, _: Timestamp) -> Vec<(&'static str, usize)> {
         vec![("machinist_capi_workload_clients", seen.memory.workloads.len())]
+    }
+
+    fn check_cloud(tools: &Tools, _: &Key) -> Option<Check> {
+        tools.docker()?.provider.check()
     }
 
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Key> {

@@ -13,7 +13,7 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
 use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::docker_cluster::{
-    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot, plan,
+    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot,
 };
 use machinist_plan::facts::{DockerClusterFacts, DockerMachineFacts};
 use machinist_runtime::{Kind, Observed, Stop};
@@ -22,8 +22,8 @@ use serde_json::Value;
 use super::contract::{Capi, Runtime, World, Write};
 use super::engine::{self, Start};
 use super::key::Key;
-use super::options::CoreApi;
-use super::seen::{BY_CLUSTER, Seen, cluster_index, holder};
+use super::options::{CoreApi, Tools};
+use super::seen::{BY_CLUSTER, Seen, cluster_index, container_holder, key_holder};
 use super::{key_of, patch, reference, report_problems};
 
 /// Path of the address of the API servers.
@@ -58,7 +58,8 @@ impl Kind<Capi> for DockerClusters {
             process: engine::process(runtime, opened.as_ref()),
             machines: name.map(|name| members(runtime, seen, &object.namespace, name)).unwrap_or_default(),
             domains_are_listed: runtime.tools.options.core == CoreApi::Beta2,
-            key_holder: holder(&seen.docker_clusters, object),
+            key_holder: key_holder(&seen.docker_clusters, object),
+            container_holder: container_holder(&seen.docker_clusters, object, |it| &it.object),
             engine: opened.map(|opened| opened.account().clone()),
             cluster,
             answers,
@@ -66,8 +67,8 @@ impl Kind<Capi> for DockerClusters {
         })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.options.planners.docker_cluster)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -116,7 +117,7 @@ impl Kind<Capi> for DockerClusters {
                 let is_wanted = |docker: &DockerClusterFacts| docker.object.deleting_since.is_some();
                 let remember = |answers: &mut BalancerAnswers, answered: Answered<Progress<_>>| {
                     answers.failures = next_failures(answers.failures, &answered.answer);
-                    answers.delete = Some(answered);
+                    answers.take_delete(answered);
                 };
                 start(runtime, s, DELETE_BALANCER, is_wanted, remember, |driver| async move {
                     match driver.balancers() {
@@ -124,6 +125,9 @@ impl Kind<Capi> for DockerClusters {
                         None => Err(Error::unsupported("load balancers")),
                     }
                 })
+            }
+            Action::RecordWait(since) => {
+                write.patch::<DockerClusterFacts>(patch::wait_recorded(object, since)).await
             }
             Action::Release => {
                 let finalizers = object.finalizers.as_deref();
@@ -197,6 +201,10 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
 ) -> Result<(), Stop> {
     let object = &s.docker.object;
     let (id, uid) = (key_of(object), object.uid.clone());
+    if call == ENSURE_BALANCER {
+        let key = Key::DockerCluster(id.clone());
+        runtime.require_fresh::<DockerClusterFacts>(&key, "the watch of DockerClusters is silent")?;
+    }
     let wanted = {
         let (id, uid) = (id.clone(), uid.clone());
         Box::new(move |seen: &mut Seen| {

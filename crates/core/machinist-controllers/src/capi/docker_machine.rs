@@ -19,7 +19,7 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
 use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::docker_machine::{
-    Action, COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP, Snapshot, StepAnswers, plan,
+    Action, COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP, Snapshot, StepAnswers,
     skipped_parts,
 };
 use machinist_plan::facts::DockerMachineFacts;
@@ -30,7 +30,8 @@ use super::contract::{Capi, Runtime, World, Write};
 use super::docker_cluster::next_failures;
 use super::engine::{self, Start};
 use super::key::Key;
-use super::seen::{Memory, Seen, holder};
+use super::options::Tools;
+use super::seen::{Memory, Seen, container_holder, key_holder};
 use super::workload::{self, Completion};
 use super::{key_of, patch, reference, report_problems};
 
@@ -69,12 +70,14 @@ impl Kind<Capi> for DockerMachines {
         Observed::Ready(Snapshot {
             now: runtime.now(),
             process: engine::process(runtime, opened.as_ref()),
+            gaps: runtime.unseen(),
             options: docker.machines.clone(),
             infrastructure: infrastructure.map(|entry| entry.facts.clone()),
             recorded: machine
                 .provider_id()
                 .map_or(RecordedId::Unset, |recorded| docker.provider.parse_id(recorded)),
-            key_holder: holder(&seen.docker_machines, object),
+            key_holder: key_holder(&seen.docker_machines, object),
+            container_holder: container_holder(&seen.docker_machines, object, |it| &it.object),
             engine: opened.map(|opened| opened.account().clone()),
             steps: seen.memory.steps.get(&object.uid).cloned().unwrap_or_default(),
             owner,
@@ -84,8 +87,8 @@ impl Kind<Capi> for DockerMachines {
         })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.options.planners.docker_machine)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -124,6 +127,9 @@ impl Kind<Capi> for DockerMachines {
                 let read = s.machine.spec.bootstrapped.map(Value::from);
                 let patch = GuardedPatch::new(&object.uid).test(&BOOTSTRAPPED, read.as_ref());
                 write.patch::<DockerMachineFacts>(patch.add(&BOOTSTRAPPED, Value::from(true))).await
+            }
+            Action::RecordWait(since) => {
+                write.patch::<DockerMachineFacts>(patch::wait_recorded(object, since)).await
             }
             Action::Release => {
                 let finalizers = object.finalizers.as_deref();
@@ -192,6 +198,15 @@ impl Kind<Capi> for DockerMachines {
                     }
                 };
                 asking.step(PROGRESS, made, StepAnswers::take_progress)
+            }
+            Action::ObserveBoot(which) => {
+                let made = |driver: Arc<dyn Driver>| async move {
+                    match driver.bootstrap() {
+                        Some(bootstrap) => bootstrap.boot(&which).await,
+                        None => Err(Error::unsupported("the bootstrap of containers")),
+                    }
+                };
+                asking.step(Call::BOOT, made, |steps, answered| steps.boot = Some(answered))
             }
             Action::CompleteNode { cluster, node, id, addresses } => {
                 let completion =
@@ -301,6 +316,11 @@ impl Asking<'_> {
     ) -> Result<(), Stop> {
         let object = &self.s.machine.object;
         let (id, uid) = (key_of(object), object.uid.clone());
+        if call == Call::ENSURE {
+            let key = Key::DockerMachine(id.clone());
+            self.runtime
+                .require_fresh::<DockerMachineFacts>(&key, "the watch of DockerMachines is silent")?;
+        }
         let wanted = {
             let (id, uid) = (id.clone(), uid.clone());
             Box::new(move |seen: &mut Seen| {

@@ -16,7 +16,7 @@ use machinist_runtime::Fed;
 use super::contract::{Capi, Runtime};
 use super::core::{Core, Stored};
 use super::key::Key;
-use super::seen::{BY_CLUSTER, Seen, cluster_index};
+use super::seen::{BY_CLAIM, BY_CLUSTER, Seen, claims, cluster_index};
 
 /// Returns the client of a namespace, or of all namespaces for the empty name.
 fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
@@ -147,6 +147,11 @@ impl Fed<Capi> for DockerClusterFacts {
         wake.push(Key::DockerCluster(change.key.clone()));
         for docker in [&change.old, &change.new].into_iter().flatten() {
             let object = &docker.object;
+            // A copy waits for the end of the claim of another object.
+            for claim in claims(object) {
+                let others = seen.docker_clusters.by_index(BY_CLAIM, &claim);
+                wake.extend(others.map(|(key, _)| Key::DockerCluster(key.clone())));
+            }
             let cluster = object.cluster_label().or(object.owner("Cluster"));
             let cluster = cluster.and_then(|name| seen.cluster(&ObjectKey::new(&object.namespace, name)));
             if let Some(cluster) = cluster {
@@ -182,6 +187,11 @@ impl Fed<Capi> for DockerMachineFacts {
         wake.push(Key::DockerMachine(change.key.clone()));
         for machine in [&change.old, &change.new].into_iter().flatten() {
             let object = &machine.object;
+            // A copy waits for the end of the claim of another object.
+            for claim in claims(object) {
+                let others = seen.docker_machines.by_index(BY_CLAIM, &claim);
+                wake.extend(others.map(|(key, _)| Key::DockerMachine(key.clone())));
+            }
             wake.extend(infrastructure_of(seen, &object.namespace, object.cluster_label()));
         }
     }

@@ -38,6 +38,8 @@ pub(super) fn observe(runtime: &Runtime, world: &World, uid: &str, options: &Mai
         domain: options.domain.clone(),
         service: options.service.clone(),
         recipient: options.recipient.clone(),
+        recipient_domains: options.recipient_domains.clone(),
+        shown_within: options.mailer.shown_within(),
         credential: options.credential.clone(),
         in_flight: world.asks.of(uid),
         may_send: answers.may_send,

@@ -8,12 +8,13 @@ use machinist_core::Known;
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::Plan;
 use machinist_plan::capi::conditions::troubles;
-use machinist_plan::capi::mailgun_cluster::{Action, Snapshot, plan};
+use machinist_plan::capi::mailgun_cluster::{Action, Snapshot};
 use machinist_plan::facts::MailgunClusterFacts;
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::key::Key;
+use super::options::Tools;
 use super::{key_of, mail, patch, reference, report_problems};
 
 /// MailgunClusters in the work loop.
@@ -39,8 +40,8 @@ impl Kind<Capi> for MailgunClusters {
         Observed::Ready(Snapshot { request, cluster, mail })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.options.planners.mailgun_cluster)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {

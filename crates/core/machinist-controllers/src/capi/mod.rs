@@ -37,7 +37,7 @@ use machinist_plan::facts::ObjectFacts;
 pub use contract::Capi;
 pub use explain::{ExplainError, Explanation, explain};
 pub use key::Key;
-pub use options::{CapiOptions, CoreApi, DockerOptions, MailOptions, Serves};
+pub use options::{CapiOptions, CoreApi, DockerOptions, MailOptions, Planners, Serves};
 pub use process::{CapiProvider, Inspector, Running};
 pub use workload::{KubeWorkloads, WorkloadClusters};
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use machinist_driver::{Mailer, Provider};
-use machinist_plan::capi::docker_machine;
+use machinist_plan::capi::{Plan, docker_cluster, docker_machine, mailgun_cluster, mailgun_machine};
 
 use super::workload::{KubeWorkloads, WorkloadClusters};
 
@@ -57,6 +57,8 @@ pub struct MailOptions {
     pub service: String,
     /// Recipient of requests without their own.
     pub recipient: String,
+    /// Domains of the recipients that a request may name; empty for all domains.
+    pub recipient_domains: Vec<String>,
     /// Fingerprint of the credential: a rejected mail is sent again with another one.
     pub credential: String,
     /// Identity of this process, unique among all processes that ever run.
@@ -72,6 +74,40 @@ pub struct CapiOptions {
     pub core: CoreApi,
     /// Value of the label that selects the objects of this process; absent for all objects.
     pub watch_filter: Option<String>,
+    /// Functions that decide.
+    pub planners: Planners,
+}
+
+impl CapiOptions {
+    /// Returns the default options: all objects, and the planners of the product.
+    pub fn new(serves: Serves, core: CoreApi) -> Self {
+        Self { serves, core, watch_filter: None, planners: Planners::default() }
+    }
+}
+
+/// Functions that decide about each kind. A simulation replaces them with faulty ones to check that
+/// it finds the faults.
+#[derive(Clone, Copy)]
+pub struct Planners {
+    /// Decides about a DockerCluster.
+    pub docker_cluster: fn(&docker_cluster::Snapshot) -> Plan<docker_cluster::Action>,
+    /// Decides about a DockerMachine.
+    pub docker_machine: fn(&docker_machine::Snapshot) -> Plan<docker_machine::Action>,
+    /// Decides about a MailgunCluster.
+    pub mailgun_cluster: fn(&mailgun_cluster::Snapshot) -> Plan<mailgun_cluster::Action>,
+    /// Decides about a MailgunMachine.
+    pub mailgun_machine: fn(&mailgun_machine::Snapshot) -> Plan<mailgun_machine::Action>,
+}
+
+impl Default for Planners {
+    fn default() -> Self {
+        Self {
+            docker_cluster: docker_cluster::plan,
+            docker_machine: docker_machine::plan,
+            mailgun_cluster: mailgun_cluster::plan,
+            mailgun_machine: mailgun_machine::plan,
+        }
+    }
 }
 
 /// Inputs of the kinds beyond the runtime's options.

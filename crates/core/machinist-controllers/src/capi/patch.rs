@@ -1,9 +1,10 @@
 //! Patches of our objects.
 
+use jiff::Timestamp;
 use machinist_api::capi::constants;
 use machinist_kube::GuardedPatch;
 use machinist_plan::capi::Claim;
-use machinist_plan::facts::ObjectFacts;
+use machinist_plan::facts::{EARLIER_CALLS_SINCE, ObjectFacts};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -14,6 +15,12 @@ pub(super) fn claim(object: &ObjectFacts, claim: &Claim) -> GuardedPatch {
         .add_finalizer(object.finalizers.as_deref(), claim.finalizer)
         .set_annotation(annotations, constants::KEY_ANNOTATION, &claim.key)
         .set_annotation(annotations, constants::ENGINE_ANNOTATION, &claim.engine)
+}
+
+/// Returns the patch that records since when nothing is created for an object.
+pub(super) fn wait_recorded(object: &ObjectFacts, since: Timestamp) -> GuardedPatch {
+    let since = object.bound(&since.to_string());
+    GuardedPatch::new(&object.uid).set_annotation(object.annotations.as_ref(), EARLIER_CALLS_SINCE, &since)
 }
 
 /// Returns the patch of the fields of a status that differ.

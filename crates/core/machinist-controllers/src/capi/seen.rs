@@ -63,18 +63,55 @@ pub(crate) fn cluster_index(namespace: &str, cluster: &str) -> String {
     format!("{namespace}/{cluster}")
 }
 
-/// Returns what only one object may have: its key, and the id of its container.
-fn claims(object: &ObjectFacts) -> impl Iterator<Item = &str> {
-    [object.recorded_key(), object.recorded_container()].into_iter().flatten()
+/// Returns what only one object may have, as values of the index [`BY_CLAIM`]: its key, and the id
+/// of its container.
+pub(crate) fn claims(object: &ObjectFacts) -> impl Iterator<Item = String> {
+    let key = object.recorded_key().map(|key| format!("key {key}"));
+    let container = object.recorded_container().map(|container| format!("container {container}"));
+    [key, container].into_iter().flatten()
 }
 
-/// Returns another object with the key or the container of this one, which is a copy or the
-/// original.
-pub(crate) fn holder<F>(store: &Store<F>, object: &ObjectFacts) -> Option<String> {
+/// Returns another object with the key of this one. The object whose UID is the key is the
+/// original, so no other object counts for it.
+pub(crate) fn key_holder<F>(store: &Store<F>, object: &ObjectFacts) -> Option<String> {
+    let key = object.recorded_key().filter(|key| *key != object.uid)?;
+    let claim = format!("key {key}");
+    let mut others = others(store, object, &claim);
+    others.next().map(|(other, _)| other.to_string())
+}
+
+/// Returns another object that recorded the container of this one. An object of a Cluster with
+/// another name does not count, because the labels of the container contradict one of them.
+pub(crate) fn container_holder<F>(
+    store: &Store<F>,
+    object: &ObjectFacts,
+    of: fn(&F) -> &ObjectFacts,
+) -> Option<String> {
+    fn cluster(object: &ObjectFacts) -> Option<&str> {
+        object.owner("Cluster").or(object.cluster_label())
+    }
+    let container = object.recorded_container()?;
+    let is_elsewhere = |other: &ObjectFacts| match (cluster(object), cluster(other)) {
+        (Some(own), Some(other)) => own != other,
+        (None, _) | (_, None) => false,
+    };
+    let claim = format!("container {container}");
+    let mut others = others(store, object, &claim);
+    others.find(|(_, facts)| !is_elsewhere(of(facts))).map(|(other, _)| other.to_string())
+}
+
+/// Returns the other objects with a claim.
+fn others<'s, F>(
+    store: &'s Store<F>,
+    object: &'s ObjectFacts,
+    claim: &'s str,
+) -> impl Iterator<Item = (&'s ObjectKey, &'s F)> {
     let is_other =
         |key: &ObjectKey| (key.namespace.as_str(), key.name.as_str()) != (&object.namespace, &object.name);
-    let others = claims(object).flat_map(|claim| store.by_index(BY_CLAIM, claim));
-    others.map(|(other, _)| other).find(|other| is_other(other)).map(ToString::to_string)
+    store
+        .by_index(BY_CLAIM, claim)
+        .filter(move |(key, _)| is_other(key))
+        .map(|(key, entry)| (key, &*entry.facts))
 }
 
 impl Default for Seen {
@@ -83,11 +120,11 @@ impl Default for Seen {
             beta1: CoreStores::default(),
             beta2: CoreStores::default(),
             docker_clusters: Store::new(&[(BY_CLAIM, |cluster: &DockerClusterFacts, keys| {
-                keys.extend(claims(&cluster.object).map(str::to_owned));
+                keys.extend(claims(&cluster.object));
             })]),
             docker_machines: Store::new(&[
                 (BY_CLAIM, |machine: &DockerMachineFacts, keys| {
-                    keys.extend(claims(&machine.object).map(str::to_owned));
+                    keys.extend(claims(&machine.object));
                 }),
                 (BY_CLUSTER, |machine, keys| {
                     let object = &machine.object;

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
 use machinist_instance::{Error, Instance, RecordedId};
-use machinist_plan::ccm::Plan;
-use machinist_plan::ccm::account::{Action, Proof, Snapshot, plan};
+use machinist_plan::ccm::account::{Action, Snapshot, plan};
+use machinist_plan::ccm::{Plan, Why};
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Account, Kind, Observed, Sightings, Stop};
 
 use super::contract::{Ccm, Runtime, World};
 use super::key::Key;
 use super::memory::{self, next_failure};
-use super::seen::{BY_ID, Seen};
+use super::options::Tools;
+use super::seen::{BALANCED, BY_ID, Seen, YES};
 use super::{cloud, evidence, reference_of_program, tell};
 
 /// The list of the account in the work loop.
@@ -47,18 +48,24 @@ impl Kind<Ccm> for AccountLists {
         })
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        wake_proven(runtime, snapshot.account.proof);
+    fn plan(_: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    /// Stores the state of the account for `/readyz`, and wakes the keys that waited for its proof.
+    fn publish(runtime: &Runtime, snapshot: &Snapshot, _: &Why) {
+        wake_proven(runtime, snapshot.account.is_proven());
         let memory = &mut runtime.lock().seen.memory.account;
         // No call can be made, so no answer of the cloud shows it.
         memory.opens_none = snapshot.account.id.is_none();
+        memory.note_proof(&snapshot.account);
         memory.misconfigured.clone_from(&snapshot.misconfigured);
-        plan(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
         match action {
             Action::List => cloud::list(runtime, Key::Account),
+            Action::Probe => cloud::probe(runtime),
             Action::Tell(event) => {
                 tell(runtime, &reference_of_program(runtime), memory::ACCOUNT, &event);
                 Ok(())
@@ -69,7 +76,7 @@ impl Kind<Ccm> for AccountLists {
     fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
         runtime.tools.options.dry_run
             && match action {
-                Action::List => false,
+                Action::List | Action::Probe => false,
                 Action::Tell(_) => true,
             }
     }
@@ -82,9 +89,8 @@ impl Kind<Ccm> for AccountLists {
 
 /// Wakes the keys that wait for the proof of the account, if there is one now. Not only a list
 /// proves an account: a lookup by id does, and so does the deletion of the last Node with an
-/// instance.
-fn wake_proven(runtime: &Runtime, proof: Proof) {
-    let is_proven = proof == Proof::Given;
+/// instance, or the load balancer of a Service.
+fn wake_proven(runtime: &Runtime, is_proven: bool) {
     let waiting = {
         let seen = &mut runtime.lock().seen;
         let was_proven = std::mem::replace(&mut seen.memory.account.was_proven, is_proven);
@@ -154,8 +160,14 @@ impl Witness {
         waiting.for_each(|(key, _)| self.runtime.wake(Key::Node(key.name.clone())));
     }
 
-    /// Wakes the Nodes that wait for the list, and those whose instance differs from the last list.
+    /// Wakes the Services whose load balancer lacks targets, the Nodes that wait for the list, and
+    /// those whose instance differs from the last list.
     fn wake_changed(&self, seen: &Seen, before: Option<&Sightings>, now: &Sightings) {
+        for (key, service) in seen.services.by_index(BALANCED, YES) {
+            if seen.memory.balancers.get(&service.uid).is_some_and(|answers| !answers.skipped().is_empty()) {
+                self.runtime.wake(Key::Service(key.clone()));
+            }
+        }
         let provider = &self.runtime.tools.options.provider;
         for (key, node) in seen.nodes.iter() {
             let waits = node.facts.is_uninitialized() || !node.facts.is_ready();

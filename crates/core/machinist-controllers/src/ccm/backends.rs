@@ -1,39 +1,88 @@
-//! Computes the Nodes behind load balancers. The rules are in `machinist_plan::ccm::backends`.
+//! Connects the Nodes behind load balancers with the work loop. The rules are in
+//! `machinist_plan::ccm::backends`.
 //!
 //! All Services share one set. The queue limits how often it is computed, so that a hundred Nodes
 //! that join together change each load balancer a few times and not a hundred times.
 
 use std::sync::Arc;
 
-use machinist_plan::ccm::backends::Backends;
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_plan::ccm::Plan;
+use machinist_plan::ccm::backends::{Action, Snapshot, plan};
+use machinist_runtime::{Kind, Observed, Stop};
 
-use super::contract::Runtime;
+use super::contract::{Ccm, Runtime, World};
 use super::key::Key;
+use super::options::Tools;
 use super::seen::{BALANCED, YES};
 
-/// Computes the set again if a Node has changed, and wakes the Services if the set differs.
-pub(super) fn compute(runtime: &Arc<Runtime>) {
-    let mut world = runtime.lock();
-    let seen = &mut world.seen;
-    if !seen.nodes.synced() || !seen.memory.are_backends_stale {
-        return;
+/// The set of Nodes in the work loop.
+pub(crate) struct BackendSets;
+
+impl Kind<Ccm> for BackendSets {
+    type Id = ();
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
+        let seen = &world.seen;
+        if !seen.nodes.synced() {
+            return Observed::NotYet;
+        }
+        let memory = &seen.memory;
+        let provider = &runtime.tools.options.provider;
+        let all = seen.nodes.iter().filter(|_| memory.are_backends_stale());
+        let nodes = all.map(|(_, node)| {
+            let recorded = provider.parse_id(node.facts.provider_id().unwrap_or_default());
+            (node.facts.clone(), recorded)
+        });
+        Observed::Ready(Snapshot {
+            nodes: nodes.collect(),
+            revision: memory.node_changes,
+            computed: memory.backends_computed,
+        })
     }
-    let provider = &runtime.tools.options.provider;
-    let nodes = seen.nodes.iter().map(|(_, node)| {
-        let recorded = provider.parse_id(node.facts.provider_id().unwrap_or_default());
-        (&*node.facts, recorded)
-    });
-    let backends = Backends::of(nodes);
-    seen.memory.are_backends_stale = false;
-    if seen.memory.backends.as_deref() == Some(&backends) {
-        return;
+
+    fn plan(_: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
     }
-    // Before the first computation, the Services without a load balancer wait too.
-    let is_first = seen.memory.backends.replace(Arc::new(backends)).is_none();
-    let services: Vec<Key> = match is_first {
-        true => seen.services.iter().map(|(key, _)| Key::Service(key.clone())).collect(),
-        false => seen.services.by_index(BALANCED, YES).map(|(key, _)| Key::Service(key.clone())).collect(),
+
+    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
+        share(runtime, action);
+        Ok(())
+    }
+
+    /// The key stands for all Nodes.
+    fn reference(_: &Snapshot) -> Option<ObjectReference> {
+        None
+    }
+}
+
+/// Computes the set at once, for a process without workers.
+pub(super) fn compute(runtime: &Runtime) {
+    let observed = BackendSets::observe(runtime, &runtime.lock(), &());
+    if let Observed::Ready(snapshot) = observed {
+        plan(&snapshot).actions.into_iter().for_each(|action| share(runtime, action));
+    }
+}
+
+/// Stores the set, and wakes the Services whose load balancers it may change.
+fn share(runtime: &Runtime, Action::Share { backends, revision }: Action) {
+    let services: Vec<Key> = {
+        let seen = &mut runtime.lock().seen;
+        seen.memory.backends_computed = Some(revision);
+        if seen.memory.backends.as_ref() == Some(&backends) {
+            return;
+        }
+        // Before the first computation, the Services without a load balancer wait too.
+        let is_first = seen.memory.backends.replace(backends).is_none();
+        match is_first {
+            true => seen.services.iter().map(|(key, _)| Key::Service(key.clone())).collect(),
+            false => {
+                let balanced = seen.services.by_index(BALANCED, YES);
+                balanced.map(|(key, _)| Key::Service(key.clone())).collect()
+            }
+        }
     };
-    drop(world);
     services.into_iter().for_each(|key| runtime.wake(key));
 }

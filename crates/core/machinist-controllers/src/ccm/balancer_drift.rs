@@ -7,14 +7,15 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
 use machinist_instance::{Balancer, Error};
 use machinist_plan::ccm::Plan;
-use machinist_plan::ccm::balancer_drift::{Action, ListedBalancers, Snapshot, plan};
-use machinist_plan::ccm::service::LIST_BALANCERS;
+use machinist_plan::ccm::balancer_drift::{Action, Snapshot, plan};
+use machinist_plan::ccm::listed_balancers::{LIST_BALANCERS, ListedBalancers};
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World};
 use super::key::Key;
 use super::memory::{self, next_failure};
+use super::options::Tools;
 use super::seen::{BALANCED, Seen, YES};
 use super::{reference_of_program, tell};
 
@@ -45,7 +46,7 @@ impl Kind<Ccm> for BalancerDrifts {
         })
     }
 
-    fn plan(_: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
+    fn plan(_: &Tools, snapshot: &Snapshot) -> Plan<Action> {
         plan(snapshot)
     }
 
@@ -78,16 +79,28 @@ fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
     let services = runtime.lock().seen.memory.service_keys.clone().unwrap_or_default();
     let remember = Box::new(move |seen: &mut Seen, answered: Answered<Vec<Balancer>>| {
         let Answered { started, ended, answer, account } = answered;
+        let wake_services = |seen: &Seen| {
+            let services = seen.services.by_index(BALANCED, YES);
+            services.for_each(|(key, _)| waker.wake(Key::Service(key.clone())));
+        };
+        // The list may prove the account, or fail to.
+        waker.wake(Key::Account);
         match answer {
             Ok(balancers) => {
                 seen.memory.drift.failed = None;
                 seen.memory.drift.listed =
                     Some(Arc::new(ListedBalancers { started, ended, account, services, balancers }));
-                let services = seen.services.by_index(BALANCED, YES);
-                services.for_each(|(key, _)| waker.wake(Key::Service(key.clone())));
+                // The check also covers the set of Nodes, so it is computed from the store.
+                seen.memory.node_changes += 1;
+                waker.wake(Key::Backends);
+                wake_services(seen);
             }
             Err(error) => {
                 let last = seen.memory.drift.failed.take();
+                if last.is_none() {
+                    // They may wait for the list, and now they have a reason.
+                    wake_services(seen);
+                }
                 seen.memory.drift.failed = Some(next_failure(last.as_ref(), error, ended));
             }
         }

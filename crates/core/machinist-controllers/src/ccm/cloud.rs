@@ -10,8 +10,11 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call, Process};
 use machinist_driver::Driver;
-use machinist_instance::{AccountId, CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
-use machinist_plan::ccm::account::{Account, Proof};
+use machinist_instance::{
+    AccountId, CreateGuarantee, Error, ErrorKind, InstanceRef, KeyTag, NodeName, Promises, Sighting,
+};
+use machinist_plan::ccm::account::{Account, BalancerProof, Proof};
+use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
 use super::account::Witness;
@@ -22,6 +25,10 @@ use super::seen::{BALANCED, NOT_READY, Seen, UNINITIALIZED, YES};
 
 /// Subject of the list of all instances.
 pub(super) const LIST_SUBJECT: &str = "list";
+/// Subject of the test request during an outage.
+const PROBE_SUBJECT: &str = "probe";
+/// A test request that takes longer has failed, so that the next one can follow.
+const PROBED_WITHIN: Duration = Duration::from_millis(3500);
 /// Name under which the accounts remember the driver.
 const CREDENTIAL: &str = "cloud-controller-manager";
 /// The cloud returns at most this many instances per page.
@@ -59,17 +66,19 @@ pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>)
     let listed = opened.and_then(|opened| opened.account.sightings());
     let pages = listed.as_ref().map_or(1, |listed| listed.len().div_ceil(PAGE).max(1));
     let provider = &*runtime.tools.options.provider;
+    let facts =
+        opened.map(|opened| evidence::proof_facts(&world.seen, opened.account(), provider, listed.is_some()));
+    let balancers = opened.filter(|_| facts.is_some_and(|facts| facts.decides_nothing()));
     Account {
         id: opened.map(|opened| opened.account().clone()),
-        proof: match opened {
-            Some(opened) if !evidence::is_proven(&world.seen, opened.account(), provider) => {
-                if listed.is_some() { Proof::Missing } else { Proof::Unlisted }
-            }
-            Some(_) | None => Proof::Given,
-        },
+        proof: Proof::of(facts),
+        balancers: balancers
+            .map_or(BalancerProof::Given, |opened| evidence::balancers(&world.seen, opened.account())),
         paused_until: opened.and_then(Opened::paused_until).map(|until| runtime.wall(until)),
+        is_pause_assumed: opened.is_some_and(|opened| opened.account.is_pause_assumed()),
         list_since: world.asks.of(LIST_SUBJECT).map(|(_, since)| since),
         list_failed: memory.list_failed.clone(),
+        outage: memory.outage,
         works_since: memory.works_since,
         list_cost: u32::try_from(pages).unwrap_or(u32::MAX),
         budget: opened.and_then(|opened| opened.driver.budget()),
@@ -139,6 +148,9 @@ where
         if has_recovered {
             // Calls that failed during an outage are repeated at once.
             waiting(seen).into_iter().for_each(|key| waker.wake(key));
+        } else if seen.memory.account.outage.is_some() {
+            // The list of the account decides about test requests.
+            waker.wake(Key::Account);
         }
     });
     let opened = match opened {
@@ -172,6 +184,44 @@ pub(super) fn waiting(seen: &Seen) -> Vec<Key> {
     let services = services.map(|(key, _)| Key::Service(key.clone()));
     let shared = [Key::Account, Key::NodeRemoval, Key::Routes, Key::BalancerDrift];
     node(UNINITIALIZED).chain(node(NOT_READY)).chain(services).chain(shared).collect()
+}
+
+/// Starts a lookup whose answer only shows whether the cloud answers again.
+pub(super) fn probe(runtime: &Arc<Runtime>) -> Result<(), Stop> {
+    let which = {
+        let mut world = runtime.lock();
+        let (now, provider) = (runtime.now(), &runtime.tools.options.provider);
+        if let Some(outage) = &mut world.seen.memory.account.outage {
+            outage.probed = Some(now);
+        }
+        let id = |node: &CloudNodeFacts| provider.parse_id(node.provider_id()?).ours().cloned();
+        let known = world.seen.nodes.iter().find_map(|(_, node)| id(&node.facts));
+        // Without a known instance, the name of any Node serves as well.
+        let name = || world.seen.nodes.iter().find_map(|(key, _)| NodeName::new(&key.name));
+        match known {
+            Some(id) => Some(InstanceRef { id: Some(id), ..InstanceRef::default() }),
+            None => name().map(|name| InstanceRef { name: Some(name), ..InstanceRef::default() }),
+        }
+    };
+    let Some(which) = which else { return list(runtime, Key::Account) };
+    let start_probe = Start {
+        subject: PROBE_SUBJECT.to_owned(),
+        key: Key::Account,
+        call: Call::PROBE,
+        decided_for: None,
+        bound: Duration::ZERO,
+        begins_by: None,
+        confirm: None,
+        still_wanted: Box::new(|_: &Seen| true),
+        // Only that there is an answer counts.
+        remember: Box::new(|_: &mut Seen, _: Answered<Sighting>| {}),
+    };
+    start(runtime, start_probe, |driver| async move {
+        match tokio::time::timeout(PROBED_WITHIN, driver.instances().find(&which)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::new(ErrorKind::Unavailable, "the cloud does not answer a test request")),
+        }
+    })
 }
 
 /// Starts a list of all instances, unless one is in flight. All Nodes share its result.

@@ -12,9 +12,9 @@ use machinist_runtime::{Contract, Feed, feed, pass};
 
 use super::credential::CredentialFeed;
 use super::key::Key;
+use super::kinds;
 use super::options::Tools;
 use super::seen::{Seen, Settings};
-use super::{backends, kinds};
 
 /// The cloud-controller-manager.
 pub struct Ccm;
@@ -51,7 +51,7 @@ impl Contract for Ccm {
     fn keys(seen: &Seen, tools: &Tools) -> Vec<Key> {
         let mut keys = vec![Key::Account, Key::NodeRemoval, Key::Backends, Key::BalancerDrift, Key::Routes];
         // The set of Nodes is computed only after a change, so its key is usually in no queue.
-        let is_due = |key: &Key| *key != Key::Backends || seen.memory.are_backends_stale;
+        let is_due = |key: &Key| *key != Key::Backends || seen.memory.are_backends_stale();
         keys.retain(|key| Self::decides_about(tools, key) && is_due(key));
         keys.extend(seen.nodes.iter().map(|(key, _)| Key::Node(key.name.clone())));
         keys.extend(seen.services.iter().map(|(key, _)| Key::Service(key.clone())));
@@ -78,7 +78,7 @@ impl Contract for Ccm {
             Key::Service(id) => Box::pin(pass::<Self, kinds::Services>(runtime, key, id)),
             Key::BalancerDrift => Box::pin(pass::<Self, kinds::BalancerDrifts>(runtime, key, &())),
             Key::Routes => Box::pin(pass::<Self, kinds::RouteTables>(runtime, key, &())),
-            Key::Backends => Box::pin(async { backends::compute(runtime) }),
+            Key::Backends => Box::pin(pass::<Self, kinds::BackendSets>(runtime, key, &())),
         }
     }
 
@@ -90,7 +90,7 @@ impl Contract for Ccm {
         seen.gauges(now)
     }
 
-    fn unready(seen: &Seen) -> Option<String> {
+    fn unready(seen: &Seen, tools: &Tools) -> Option<String> {
         let account = &seen.memory.account;
         if account.opens_none {
             return Some(CcmReason::NoAccount.to_string());
@@ -101,8 +101,14 @@ impl Contract for Ccm {
         // A list has no spec of a user, so the settings of the program are wrong.
         let lists = [&account.list_failed, &seen.memory.routes.list_failed].into_iter().flatten();
         let failed = lists.map(|failure| &failure.error).find(|error| error.kind == ErrorKind::InvalidSpec);
-        let wrong = failed.map(|error| &error.message).or(account.misconfigured.as_ref())?;
-        Some(format!("the settings of the program are wrong: {wrong}"))
+        if let Some(wrong) = failed.map(|error| &error.message).or(account.misconfigured.as_ref()) {
+            return Some(format!("the settings of the program are wrong: {wrong}"));
+        }
+        account.unproven().filter(|_| tools.options.controllers.any())
+    }
+
+    fn remark(seen: &Seen) -> Option<String> {
+        seen.memory.account.remark()
     }
 
     fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Key> {

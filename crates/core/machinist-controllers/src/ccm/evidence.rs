@@ -9,24 +9,46 @@ use machinist_core::ownership::{Others, Ownership};
 use machinist_core::{Answers, MadeIn};
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, Power, Sighting};
+use machinist_plan::ccm::account::{BalancerProof, ProofFacts};
 use machinist_plan::ccm::node::take_listed;
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::Sightings;
 
-use super::seen::{BY_ACCOUNT, Seen};
+use super::seen::{BALANCED, BY_ACCOUNT, Seen, YES};
 
 /// The evidence of all accounts. One credential opens them all.
 pub(crate) type Evidence = crate::evidence::Evidence<()>;
 
-/// Whether an account is known to be that of the cluster: a Node records it, or it has shown the
-/// instance of a Node, or no Node has an instance of this cloud.
-pub(crate) fn is_proven(seen: &Seen, account: &AccountId, provider: &dyn Provider) -> bool {
-    let is_recorded = || seen.nodes.by_index(BY_ACCOUNT, account.as_str()).next().is_some();
+/// Collects what is known about an account. The rule is
+/// [`machinist_plan::ccm::account::Proof::of`].
+pub(crate) fn proof_facts(
+    seen: &Seen,
+    account: &AccountId,
+    provider: &dyn Provider,
+    is_listed: bool,
+) -> ProofFacts {
     let has_instance =
         |node: &CloudNodeFacts| node.provider_id().is_some_and(|id| provider.parse_id(id).ours().is_some());
-    is_recorded()
-        || seen.memory.evidence.shows_any(account)
-        || !seen.nodes.iter().any(|(_, node)| has_instance(&node.facts))
+    let is_recorded = seen.nodes.by_index(BY_ACCOUNT, account.as_str()).next().is_some();
+    let has_shown = seen.memory.evidence.shows_any(account);
+    ProofFacts {
+        is_recorded,
+        has_shown,
+        // Looking at all Nodes takes time, and the other facts are usually enough.
+        has_instances: is_recorded
+            || has_shown
+            || seen.nodes.iter().any(|(_, node)| has_instance(&node.facts)),
+        is_listed,
+    }
+}
+
+/// Returns what the Services and the last list of an account show about the load balancers. Without
+/// the service controller there are no Services here, and nothing changes a load balancer.
+pub(crate) fn balancers(seen: &Seen, account: &AccountId) -> BalancerProof {
+    let services = seen.services.by_index(BALANCED, YES).map(|(_, service)| &*service.facts);
+    let listed = seen.memory.drift.listed.as_deref();
+    let listed = listed.filter(|listed| listed.account.as_ref() == Some(account));
+    BalancerProof::of(services, account, listed, seen.memory.drift.failed.as_ref())
 }
 
 /// Collects the evidence about the account of one Node.
@@ -57,10 +79,10 @@ fn others(seen: &Seen, node: &CloudNodeFacts) -> Others {
         if other.uid == node.uid || other.facts.provider_id().is_none() {
             continue;
         }
-        if other.facts.created <= node.created {
-            return Others::AsOld;
+        others = others.and(other.facts.created, node.created);
+        if others == Others::AsOld {
+            break;
         }
-        others = Others::Younger;
     }
     others
 }

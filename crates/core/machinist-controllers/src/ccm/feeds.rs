@@ -47,12 +47,12 @@ impl Fed<Ccm> for CloudNodeFacts {
         if node.is_ready() {
             memory.stopped.remove(&change.uid);
         }
-        memory.are_backends_stale |=
-            change.old.as_ref().is_none_or(|old| backends::is_affected_by(old, node));
+        let is_affected = change.old.as_ref().is_none_or(|old| backends::is_affected_by(old, node));
+        memory.node_changes += u64::from(is_affected);
     }
     fn forget(seen: &mut Seen, uid: &str) {
         seen.memory.forget_node(uid);
-        seen.memory.are_backends_stale = true;
+        seen.memory.node_changes += 1;
     }
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
@@ -115,11 +115,18 @@ impl Fed<Ccm> for ServiceFacts {
         seen.memory.forget_service(uid);
     }
 
-    fn route(_: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Service(change.key.clone()));
+        for service in [&change.old, &change.new].into_iter().flatten() {
+            wake.extend(service::rival_keys(seen, service));
+        }
         let has_balancer = |service: &Self| service.is_load_balancer || service.has_finalizer;
         if [&change.old, &change.new].into_iter().flatten().any(|service| has_balancer(service)) {
             wake.push(Key::BalancerDrift);
+        }
+        let recorded = |service: &Option<std::sync::Arc<Self>>| service.as_ref()?.balancer_record.clone();
+        if recorded(&change.old) != recorded(&change.new) {
+            wake.push(Key::Account);
         }
     }
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_core::{Answered, Answers};
 use machinist_instance::{AccountId, BalancerKey, Error, ErrorKind, Power};
-use machinist_plan::ccm::Why;
-use machinist_plan::ccm::account::Failure;
+use machinist_plan::ccm::account::{Account, BalancerProof, Failure, Outage, Proof, is_outage};
 use machinist_plan::ccm::backends::Backends;
-use machinist_plan::ccm::balancer_drift::ListedBalancers;
+use machinist_plan::ccm::listed_balancers::ListedBalancers;
 use machinist_plan::ccm::node;
 use machinist_plan::ccm::node_removal::{self, Refusal};
 use machinist_plan::ccm::route::RouteMemory;
 use machinist_plan::ccm::service::BalancerAnswers;
+use machinist_plan::ccm::{CcmReason, Why};
 use machinist_plan::facts::ServiceFacts;
 use machinist_plan::{EventText, Told};
 
@@ -29,6 +29,7 @@ pub(crate) const ROUTES: &str = "routes";
 /// Subject of Events about load balancers without a Service.
 pub(crate) const DRIFT: &str = "drift";
 
+#[derive(Default)]
 pub(crate) struct Memory {
     /// Answers about instances, by Node UID.
     pub answers: BTreeMap<String, Answers>,
@@ -63,38 +64,14 @@ pub(crate) struct Memory {
     pub unrouted: BTreeMap<String, Why>,
     /// The Nodes behind load balancers; absent until they were computed for the first time.
     pub backends: Option<Arc<Backends>>,
-    /// Whether a Node has changed since the Nodes behind load balancers were computed.
-    pub are_backends_stale: bool,
+    /// Number of changes that may change the Nodes behind load balancers.
+    pub node_changes: u64,
+    /// The number of changes when these Nodes were computed; absent before that.
+    pub backends_computed: Option<u64>,
     /// The keys of all Services; absent if they must be collected again.
     pub service_keys: Option<Arc<Vec<BalancerKey>>>,
     /// When the first of the Nodes that wait for a lookup appeared.
     pub first_uninitialized: Option<Timestamp>,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            answers: BTreeMap::new(),
-            balancers: BTreeMap::new(),
-            classes: BTreeMap::new(),
-            routes: RouteMemory::default(),
-            drift: Drift::default(),
-            account: AccountMemory::default(),
-            evidence: Evidence::default(),
-            told: BTreeMap::new(),
-            suspects: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            stopped: BTreeMap::new(),
-            removed: Vec::new(),
-            removed_in_all: 0,
-            brake: None,
-            unrouted: BTreeMap::new(),
-            backends: None,
-            are_backends_stale: true,
-            service_keys: None,
-            first_uninitialized: None,
-        }
-    }
 }
 
 /// The list of the account's instances, and whether its calls work.
@@ -106,7 +83,9 @@ pub(crate) struct AccountMemory {
     pub listed: Option<Timestamp>,
     /// The account of the last successful list, and its end.
     pub checked: Option<(AccountId, Timestamp)>,
-    /// Start of the first successful call after the last failed one.
+    /// The outage of the cloud, if calls fail now.
+    pub outage: Option<Outage>,
+    /// End of the answer that ended the last outage.
     pub works_since: Option<Timestamp>,
     /// The message of the cloud, if it rejected the credential in the last call.
     pub denied: Option<String>,
@@ -116,6 +95,12 @@ pub(crate) struct AccountMemory {
     pub misconfigured: Option<String>,
     /// Whether the account was known to be that of the Nodes at the last decision about it.
     pub was_proven: bool,
+    /// Whether an account was ever known to be that of the Nodes.
+    pub was_ever_proven: bool,
+    /// The proof of the account at the last decision about it.
+    pub proof: Option<Proof>,
+    /// The proof by load balancers at the last decision about it.
+    pub balancers: BalancerProof,
 }
 
 /// The list of the account's load balancers.
@@ -133,19 +118,84 @@ pub(crate) fn next_failure(last: Option<&Failure>, error: Error, ended: Timestam
 }
 
 impl AccountMemory {
+    /// Stores the proof of the account.
+    pub(crate) fn note_proof(&mut self, account: &Account) {
+        self.proof = account.id.as_ref().map(|_| account.proof);
+        self.balancers = account.balancers.clone();
+        self.was_ever_proven |= account.id.is_some() && account.is_proven();
+    }
+
+    /// Whether the account shows no server of any Node, or, without such Nodes, no load balancer of
+    /// any Service.
+    pub(crate) fn is_unproven(&self) -> bool {
+        self.doubt().is_some()
+    }
+
+    /// Returns why the account is not proven, as far as answers of the cloud show it.
+    fn doubt(&self) -> Option<String> {
+        match (self.proof, &self.balancers) {
+            (Some(Proof::Missing), _) => Some(CcmReason::AccountUnproven.to_string()),
+            (_, BalancerProof::Missing(missing)) => Some(missing.unseen().reason.to_string()),
+            (_, BalancerProof::Given | BalancerProof::Unlisted(_)) => None,
+        }
+    }
+
+    /// Returns why nothing can be done in the account, for a process that could never do anything.
+    /// A rollout with a wrong credential must not go on. A cloud that does not answer proves
+    /// nothing.
+    pub(crate) fn unproven(&self) -> Option<String> {
+        if self.was_ever_proven {
+            return None;
+        }
+        if let Some(doubt) = self.doubt() {
+            return Some(doubt);
+        }
+        match (self.proof, &self.balancers) {
+            (Some(Proof::Given), BalancerProof::Unlisted(None)) => {
+                Some("the load balancers of the account were not listed yet".to_owned())
+            }
+            (Some(Proof::Given), _) => None,
+            (Some(Proof::Unlisted | Proof::Missing) | None, _) => self
+                .list_failed
+                .is_none()
+                .then(|| "the servers of the account were not listed yet".to_owned()),
+        }
+    }
+
+    /// Returns what a user should know although the process is ready.
+    pub(crate) fn remark(&self) -> Option<String> {
+        if let Some(doubt) = self.doubt() {
+            return Some(doubt);
+        }
+        if let (None, BalancerProof::Unlisted(Some(failure))) = (self.outage, &self.balancers) {
+            return Some(format!("the cloud failed to list the load balancers: {}", failure.error.message));
+        }
+        let failed = self.list_failed.as_ref().map(|failure| &failure.error.message);
+        match (self.outage, failed) {
+            (Some(outage), _) => Some(format!("the cloud does not answer since {:.0}", outage.since)),
+            (None, Some(message)) => Some(format!("the cloud failed to list the servers: {message}")),
+            (None, None) => None,
+        }
+    }
+
     /// Records whether a call worked. Returns whether an outage has just ended.
     pub(crate) fn note<T>(&mut self, answered: &Answered<T>) -> bool {
         match &answered.answer {
             Ok(_) => {
                 self.denied = None;
-                let has_ended = self.works_since.is_none();
-                self.works_since.get_or_insert(answered.started);
+                let has_ended = self.outage.take().is_some_and(|outage| outage.wakes_at(answered.ended));
+                if has_ended {
+                    self.works_since = Some(answered.ended);
+                }
                 has_ended
             }
             Err(error) => {
                 self.denied = (error.kind == ErrorKind::Denied).then(|| error.message.clone());
                 if is_outage(error.kind) {
-                    self.works_since = None;
+                    self.outage.get_or_insert(Outage { since: answered.ended, probed: None });
+                } else if error.kind == ErrorKind::Denied && answered.account.is_some() {
+                    // The cloud answers again, and rejects the credential.
+                    self.outage = None;
                 }
                 false
             }
@@ -153,18 +203,12 @@ impl AccountMemory {
     }
 }
 
-/// Whether a failure of this kind says something about all calls of the account, and not only about
-/// one of them.
-fn is_outage(kind: ErrorKind) -> bool {
-    match kind {
-        ErrorKind::Denied | ErrorKind::Throttled { .. } | ErrorKind::Unavailable | ErrorKind::Ambiguous => {
-            true
-        }
-        ErrorKind::InvalidSpec | ErrorKind::Exhausted | ErrorKind::Unsupported | ErrorKind::Bug => false,
-    }
-}
-
 impl Memory {
+    /// Whether a Node has changed since the Nodes behind load balancers were computed.
+    pub(crate) fn are_backends_stale(&self) -> bool {
+        self.backends_computed != Some(self.node_changes)
+    }
+
     /// Returns the Events that were emitted about a subject.
     pub(crate) fn told(&self, subject: &str) -> Arc<Told> {
         self.told.get(subject).cloned().unwrap_or_default()
@@ -240,7 +284,8 @@ impl Memory {
         self.balancers.clear();
         self.routes = RouteMemory::default();
         self.drift = Drift::default();
-        self.account = AccountMemory::default();
+        let was_ever_proven = self.account.was_ever_proven;
+        self.account = AccountMemory { was_ever_proven, ..AccountMemory::default() };
         self.refused.clear();
         self.stopped.clear();
         self.removed.clear();

@@ -46,6 +46,7 @@ pub use process::{CloudControllerManager, Inspector, Running};
 /// The kinds in the work loop.
 pub(crate) mod kinds {
     pub(crate) use super::account::AccountLists;
+    pub(crate) use super::backends::BackendSets;
     pub(crate) use super::balancer_drift::BalancerDrifts;
     pub(crate) use super::node::Nodes;
     pub(crate) use super::node_removal::NodeRemovals;

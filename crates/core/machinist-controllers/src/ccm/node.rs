@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Answered, Call, Found};
 use machinist_instance::{Instance, InstanceRef, NodeName, Power, RecordedId, Sighting};
 use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::names::SYNCED;
-use machinist_plan::ccm::node::{Action, Crowd, Listed, NO_ROUTES, NodePatch, Owner, Snapshot};
-use machinist_plan::ccm::{CcmReason, Plan, Reason};
+use machinist_plan::ccm::node::{Action, Crowd, Listed, NodePatch, Owner, SharedReasons, Snapshot};
 use machinist_plan::facts::{ACCOUNT, CloudNodeFacts};
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 use serde_json::Value;
@@ -17,6 +17,7 @@ use super::account::claimed_by;
 use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World, Write};
 use super::key::Key;
+use super::options::Tools;
 use super::seen::{BY_NODE, NOT_READY, Seen, UNINITIALIZED, YES};
 use super::{evidence, measure, reference, tell};
 
@@ -39,22 +40,8 @@ impl Kind<Ccm> for Nodes {
         Observed::Ready(snapshot(runtime, world, node.facts.clone()))
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        let mut plan = (runtime.tools.options.planners.node)(snapshot);
-        let memory = &runtime.lock().seen.memory;
-        // Decisions about all Nodes explain more than that about this one.
-        let is_removable = matches!(plan.why.reason, Reason::Contract(CcmReason::NodeRemovable { .. }));
-        let is_unrouted =
-            plan.why.reason == Reason::Settled || plan.why.reason == Reason::Awaiting(NO_ROUTES);
-        let shared = if is_unrouted {
-            memory.unrouted.get(&snapshot.node.name)
-        } else {
-            memory.brake.as_ref().filter(|_| is_removable)
-        };
-        if let Some(shared) = shared {
-            plan.why = shared.clone();
-        }
-        plan
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.options.planners.node)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -135,6 +122,10 @@ fn snapshot(runtime: &Runtime, world: &World, node: Arc<CloudNodeFacts>) -> Snap
         ownership: evidence::ownership(seen, &node, account, &answers),
         owner: owner(seen, &node),
         told: seen.memory.told(&node.uid),
+        shared: SharedReasons {
+            unrouted: seen.memory.unrouted.get(&node.name).cloned(),
+            brake: seen.memory.brake.clone(),
+        },
         recorded,
         listed,
         answers,

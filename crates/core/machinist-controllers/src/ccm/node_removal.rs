@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_core::{Attempts, Reason};
+use machinist_core::Attempts;
 use machinist_instance::RecordedId;
 use machinist_kube::ObjectKey;
-use machinist_plan::ccm::node_removal::{Action, NodeRemoval, Refusal, Snapshot, Suspect};
-use machinist_plan::ccm::{CcmReason, Plan, names};
+use machinist_plan::ccm::node_removal::{Action, NodeRemoval, Refusal, Snapshot, Suspect, suspension};
+use machinist_plan::ccm::{Plan, Why, names};
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 
@@ -16,7 +16,7 @@ use super::contract::{Ccm, Runtime, World, Write};
 use super::key::Key;
 use super::memory::{self, REMOVAL};
 use super::node::{listed, owner, recorded, reference_of};
-use super::options::SETTINGS_NAMESPACE;
+use super::options::{SETTINGS_NAMESPACE, Tools};
 use super::{cloud, evidence, reference_of_program, tell};
 
 /// The removal of Nodes in the work loop.
@@ -57,18 +57,19 @@ impl Kind<Ccm> for NodeRemovals {
         })
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        let plan = (runtime.tools.options.planners.node_removal)(snapshot);
-        let reason = &plan.why.reason;
-        let is_braked = matches!(reason, Reason::Contract(CcmReason::NodeDeletionSuspended { .. }));
-        let brake = is_braked.then(|| plan.why.clone());
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.options.planners.node_removal)(snapshot)
+    }
+
+    /// Stores why the deletion of Nodes is suspended. A user asks about the Node, and not about the
+    /// brake, so the suspects explain themselves with this reason.
+    fn publish(runtime: &Runtime, snapshot: &Snapshot, why: &Why) {
+        let brake = suspension(why).cloned();
         let before = std::mem::replace(&mut runtime.lock().seen.memory.brake, brake.clone());
         if before != brake {
-            // A user asks about the Node, and not about the brake.
             let suspects = snapshot.suspects.iter();
             suspects.for_each(|suspect| runtime.wake(Key::Node(suspect.node.name.clone())));
         }
-        plan
     }
 
     async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {

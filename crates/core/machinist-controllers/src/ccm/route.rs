@@ -11,7 +11,7 @@ use machinist_kube::ObjectKey;
 use machinist_plan::ccm::names::NETWORK_UNAVAILABLE;
 use machinist_plan::ccm::route::{
     Action, CREATE_ROUTE, DELETE_ROUTE, LIST_ROUTES, NetworkCondition, RouteMemory, RoutedNode, Snapshot,
-    nodes_without_route, plan,
+    abandoned, nodes_without_route, plan,
 };
 use machinist_plan::ccm::{Plan, Why};
 use machinist_plan::facts::CloudNodeFacts;
@@ -23,6 +23,7 @@ use super::contract::{Ccm, Runtime, World, Write};
 use super::key::Key;
 use super::memory;
 use super::node::{recorded, reference_of};
+use super::options::Tools;
 use super::seen::Seen;
 use super::{measure, reference_of_program, tell};
 
@@ -56,10 +57,15 @@ impl Kind<Ccm> for RouteTables {
         })
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        let plan = plan(snapshot);
-        note_nodes(runtime, nodes_without_route(snapshot, &plan.why));
-        plan
+    fn plan(_: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        plan(snapshot)
+    }
+
+    /// Stores why Nodes lack a route, because a user asks about the Node, and since when routes
+    /// have had no Node.
+    fn publish(runtime: &Runtime, snapshot: &Snapshot, why: &Why) {
+        runtime.lock().seen.memory.routes.abandoned = abandoned(snapshot);
+        note_nodes(runtime, nodes_without_route(snapshot, why));
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {

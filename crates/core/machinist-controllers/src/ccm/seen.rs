@@ -20,8 +20,12 @@ pub(crate) const UNINITIALIZED: &str = "uninitialized";
 pub(crate) const NOT_READY: &str = "notready";
 /// Index: Services that have or want a load balancer, under [`YES`].
 pub(crate) const BALANCED: &str = "balanced";
+/// Index: Services by each annotation that may be the name of a load balancer, as `KEY=NAME`.
+pub(crate) const BY_BALANCER_NAME: &str = "balancername";
 /// Index: Machines by the name of their Node.
 pub(crate) const BY_NODE: &str = "node";
+/// The end of the key of such an annotation.
+pub(crate) const NAME_SUFFIX: &str = "/name";
 /// The single value of indexes with a yes-or-no answer.
 pub(crate) const YES: &str = "yes";
 
@@ -64,9 +68,16 @@ impl Default for Seen {
                 (UNINITIALIZED, |n, keys| keys.extend(yes(n.is_uninitialized()))),
                 (NOT_READY, |n, keys| keys.extend(yes(!n.is_uninitialized() && !n.is_ready()))),
             ]),
-            services: Store::new(&[(BALANCED, |s: &ServiceFacts, keys| {
-                keys.extend(yes(s.is_load_balancer || s.has_finalizer));
-            })]),
+            services: Store::new(&[
+                (BALANCED, |s: &ServiceFacts, keys| {
+                    keys.extend(yes(s.is_load_balancer || s.has_finalizer));
+                }),
+                (BY_BALANCER_NAME, |s, keys| {
+                    // The prefix of the cloud is an option of the process.
+                    let names = s.annotations.iter().filter(|(key, _)| key.ends_with(NAME_SUFFIX));
+                    keys.extend(names.map(|(key, name)| format!("{key}={}", name.trim())));
+                }),
+            ]),
             settings: Store::new(&[]),
             machines: Store::new(&[(BY_NODE, |m: &MachineFacts, keys| {
                 keys.push(m.node_name().to_owned());
@@ -82,7 +93,12 @@ impl Seen {
         let age = |listed: Timestamp| usize::try_from(since(now, listed).as_secs()).unwrap_or(usize::MAX);
         let age =
             self.memory.account.listed.map(|listed| ("machinist_ccm_snapshot_age_seconds", age(listed)));
+        let services = self.memory.service_keys.as_deref().map(Vec::as_slice).unwrap_or_default();
+        let orphans = self.memory.drift.listed.as_deref().filter(|_| self.memory.account.was_proven);
+        let orphans = orphans.map_or(0, |listed| listed.orphans(services).count());
         let counts = [
+            ("machinist_ccm_account_unproven", usize::from(self.memory.account.is_unproven())),
+            ("machinist_ccm_orphaned_balancers", orphans),
             ("machinist_ccm_tainted_nodes", self.nodes.by_index(UNINITIALIZED, YES).count()),
             ("machinist_ccm_nodes_not_ready", self.nodes.by_index(NOT_READY, YES).count()),
             ("machinist_ccm_nodes_missing", self.memory.suspects.len()),

@@ -2,20 +2,22 @@
 
 mod rehearsal;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Answered, Call};
 use machinist_driver::Driver;
 use machinist_instance::{
-    BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, Ensured, Error, Progress,
+    BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, Ensured, Error, Progress, SkippedTarget,
 };
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::ccm::Plan;
-use machinist_plan::ccm::names::BALANCER_FINALIZER;
+use machinist_plan::ccm::names::{BALANCER_FINALIZER, BALANCER_NAME, BALANCER_RECORD, EARLIER_CALLS_SINCE};
 use machinist_plan::ccm::service::{
-    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, Served, Snapshot, ingress_entry,
-    may_be_deleted, shape, wants_balancer,
+    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, ListedTargets, Rehearsal, Rival,
+    Served, Snapshot, balancer_name, has_begun, ingress_entry, lacks_finalizer, may_be_deleted,
+    may_hold_a_name, selector, shape, wants_balancer,
 };
 use machinist_plan::facts::ServiceFacts;
 use machinist_runtime::{Kind, Observed, Opened, Stop, refresh};
@@ -24,7 +26,8 @@ use serde_json::Value;
 use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World, Write};
 use super::key::Key;
-use super::seen::Seen;
+use super::options::Tools;
+use super::seen::{BY_BALANCER_NAME, NAME_SUFFIX, Seen};
 use super::{measure, reference, tell};
 
 /// Path of the status that a Service shows to its clients.
@@ -43,7 +46,7 @@ impl Kind<Ccm> for Services {
         let Some(service) = seen.services.get(id) else { return Observed::Gone };
         // The computation of the Nodes wakes this key.
         let Some(backends) = seen.memory.backends.clone() else { return Observed::NotYet };
-        let service = assumed(runtime, &service.facts);
+        let (service, rehearsal) = assumed(runtime, &service.facts);
         let opened = cloud::open(runtime, seen).ok();
         let mut answers = seen.memory.balancers.get(&service.uid).cloned().unwrap_or_default();
         answers.in_flight = world.asks.of(&subject(&service.uid));
@@ -56,16 +59,18 @@ impl Kind<Ccm> for Services {
             backends,
             account: cloud::account(runtime, world, opened.as_ref()),
             listed: listed.map(|listed| listed.of(&service.key())),
+            targets: opened.as_ref().and_then(|opened| listed_targets(opened, &answers)),
             served: served(runtime, seen, &service.uid),
+            rivals: rivals(runtime, world, &service),
             told: seen.memory.told(&service.uid),
+            rehearsal,
             answers,
             service,
         })
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        let plan = (runtime.tools.options.planners.service)(snapshot);
-        if runtime.tools.options.dry_run { rehearsal::plan(runtime, snapshot, plan) } else { plan }
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.options.planners.service)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -75,6 +80,11 @@ impl Kind<Ccm> for Services {
         let write = Write { runtime, charged: &own_key, key };
         let patch = || GuardedPatch::new(&service.uid);
         let finalizers = service.finalizers.as_deref();
+        let released = || {
+            patch()
+                .remove_finalizer(finalizers, BALANCER_FINALIZER)
+                .remove_annotation(noted(service).as_ref(), EARLIER_CALLS_SINCE)
+        };
         match action {
             Action::Tell(event) => {
                 tell(runtime, &reference_of(service), &service.uid, &event);
@@ -95,12 +105,22 @@ impl Kind<Ccm> for Services {
                 let patch = patch().test(&INGRESS, read(service).as_ref());
                 write.patch_status::<ServiceFacts>(patch.add(&INGRESS, ingress)).await
             }
-            Action::HandOver => {
-                let patch = patch().remove_finalizer(finalizers, BALANCER_FINALIZER);
+            Action::Record(record) => {
+                let patch = patch().set_annotation(noted(service).as_ref(), BALANCER_RECORD, &record);
                 write.patch_status::<ServiceFacts>(patch).await
             }
+            Action::RecordWait(since) => {
+                let patch =
+                    patch().set_annotation(noted(service).as_ref(), EARLIER_CALLS_SINCE, &since.to_string());
+                write.patch_status::<ServiceFacts>(patch).await
+            }
+            Action::ForgetWait => {
+                let patch = patch().remove_annotation(noted(service).as_ref(), EARLIER_CALLS_SINCE);
+                write.patch_status::<ServiceFacts>(patch).await
+            }
+            Action::HandOver => write.patch_status::<ServiceFacts>(released()).await,
             Action::Release => {
-                let mut patch = patch().remove_finalizer(finalizers, BALANCER_FINALIZER);
+                let mut patch = released().remove_annotation(noted(service).as_ref(), BALANCER_RECORD);
                 if let Some(read) = read(service) {
                     patch = patch.test(&INGRESS, Some(&read)).remove(&INGRESS);
                 }
@@ -118,6 +138,9 @@ impl Kind<Ccm> for Services {
                 | Action::Foreseen(_)
                 | Action::Delete(_)
                 | Action::SetStatus(_)
+                | Action::Record(_)
+                | Action::RecordWait(_)
+                | Action::ForgetWait
                 | Action::Release
                 | Action::HandOver
                 | Action::Tell(_) => true,
@@ -129,17 +152,33 @@ impl Kind<Ccm> for Services {
     }
 }
 
-/// Returns the Service of a decision. A dry run writes no finalizer, so it decides as if the
-/// Service had one.
-fn assumed(runtime: &Runtime, service: &Arc<ServiceFacts>) -> Arc<ServiceFacts> {
-    match runtime.tools.options.dry_run && rehearsal::lacks_finalizer(runtime, service) {
+/// Returns the Service of a decision, and the facts of a dry run. A dry run writes no finalizer, so
+/// it decides as if the Service had one.
+fn assumed(runtime: &Runtime, service: &Arc<ServiceFacts>) -> (Arc<ServiceFacts>, Option<Rehearsal>) {
+    let options = &runtime.tools.options;
+    if !options.dry_run {
+        return (service.clone(), None);
+    }
+    let lacks_finalizer = lacks_finalizer(service, &options.services);
+    let assumed = match lacks_finalizer {
         true => Arc::new(ServiceFacts { has_finalizer: true, ..(**service).clone() }),
         false => service.clone(),
-    }
+    };
+    (assumed, Some(Rehearsal { lacks_finalizer }))
 }
 
 fn reference_of(service: &ServiceFacts) -> ObjectReference {
     reference("Service", Some(&service.namespace), &service.name, &service.uid)
+}
+
+/// Returns the skipped targets of a load balancer, as the last list of instances shows them.
+fn listed_targets(opened: &Opened, answers: &BalancerAnswers) -> Option<ListedTargets> {
+    let skipped = answers.skipped();
+    let listed = opened.account.sightings().filter(|_| !skipped.is_empty())?;
+    let shown = |skipped: &SkippedTarget| {
+        Some((skipped.instance.clone(), listed.of(&skipped.instance)?.addresses.clone()))
+    };
+    Some(ListedTargets { started: listed.started, addresses: skipped.iter().filter_map(shown).collect() })
 }
 
 /// Returns the program that served a Service when its type was LoadBalancer.
@@ -149,9 +188,63 @@ fn served(runtime: &Runtime, seen: &Seen, uid: &str) -> Served {
     class.map_or(Served::Unseen, |class| Served::of_class(class.as_deref(), options))
 }
 
+/// Returns the other Services whose load balancer has, or should have, the name of this one.
+fn rivals(runtime: &Runtime, world: &World, service: &ServiceFacts) -> Vec<Rival> {
+    let seen = &world.seen;
+    let options = &runtime.tools.options.services;
+    let Some(name) = balancer_name(service, options) else { return Vec::new() };
+    let name = format!("{}{BALANCER_NAME}={name}", options.prefix);
+    let others = seen.services.by_index(BY_BALANCER_NAME, &name);
+    let others = others.map(|(_, other)| &other.facts);
+    others
+        .filter(|other| other.uid != service.uid && may_hold_a_name(other, options))
+        .map(|other| Rival {
+            service: other.full_name(),
+            uid: other.uid.clone(),
+            created: other.created,
+            balancer_name: name_of_balancer(seen, other),
+            has_begun: world.asks.of(&subject(&other.uid)).is_some_and(|(call, _)| call == ENSURE_BALANCER)
+                || seen.memory.balancers.get(&other.uid).is_some_and(has_begun),
+        })
+        .collect()
+}
+
+/// Returns the name of the load balancer of a Service, as this process has seen it last.
+fn name_of_balancer(seen: &Seen, service: &ServiceFacts) -> Option<String> {
+    let ensured = seen.memory.balancers.get(&service.uid).and_then(|answers| answers.ensure.as_ref());
+    match ensured.map(|(_, last)| &last.answer) {
+        Some(Ok(Progress::Done(ensured))) => Some(ensured.balancer.name.clone()),
+        Some(Ok(Progress::Working(_)) | Err(_)) | None => {
+            let listed = seen.memory.drift.listed.as_ref()?.of(&service.key());
+            listed.balancer.map(|balancer| balancer.name)
+        }
+    }
+}
+
+/// Returns the keys of the Services whose claim to a name may depend on this one.
+pub(super) fn rival_keys(seen: &Seen, service: &ServiceFacts) -> Vec<Key> {
+    let names = service.annotations.iter().filter(|(key, _)| key.ends_with(NAME_SUFFIX));
+    let names = names.map(|(key, name)| format!("{key}={}", name.trim()));
+    names
+        .flat_map(|name| {
+            seen.services.by_index(BY_BALANCER_NAME, &name).map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        })
+        .filter(|key| key.name != service.name || key.namespace != service.namespace)
+        .map(Key::Service)
+        .collect()
+}
+
 /// Returns the ingress as it was read; absent if the Service has none.
 fn read(service: &ServiceFacts) -> Option<Value> {
     service.ingress.as_ref().and_then(|ingress| serde_json::to_value(ingress).ok())
+}
+
+/// Returns the annotations of a Service as its guards need them; absent if the Service has none.
+fn noted(service: &ServiceFacts) -> Option<BTreeMap<String, String>> {
+    let all =
+        [(EARLIER_CALLS_SINCE, &service.earlier_calls_since), (BALANCER_RECORD, &service.balancer_record)];
+    let set = all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
+    service.has_annotations.then(|| set.collect())
 }
 
 /// Returns the name of the calls for one Service.
@@ -165,10 +258,11 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, spec: BalancerSpec, inputs: Inpu
     let is_wanted = move |service: &ServiceFacts| {
         service.has_finalizer && service.deleting_since.is_none() && wants_balancer(service, &options)
     };
-    let metrics = runtime.options.metrics.clone();
+    let (metrics, selector) = (runtime.options.metrics.clone(), selector(s));
     let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<Ensured>>| {
         measure::balancer_updated(&metrics, answers, inputs, &answered);
         answers.take_ensure(inputs, answered);
+        answers.selector = selector.or(answers.selector.take());
     };
     start(runtime, s, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
         match driver.balancers() {

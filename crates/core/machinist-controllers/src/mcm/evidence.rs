@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_core::ownership::{Others, Ownership};
+use machinist_core::ownership::{Others, Ownership, shows_account};
 use machinist_core::{Answers, Process};
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId, Sighting};
@@ -83,11 +83,7 @@ fn compare(
                 continue;
             }
             let is_as_old = other.created <= machine.created;
-            others = match others {
-                Others::AsOld => Others::AsOld,
-                Others::None | Others::Younger if is_as_old => Others::AsOld,
-                Others::None | Others::Younger => Others::Younger,
-            };
+            others = others.and(other.created, machine.created);
             if other.account().as_ref() == Some(account) {
                 oldest = [oldest, Some(other.created)].into_iter().flatten().min();
                 if is_as_old {
@@ -113,13 +109,9 @@ impl Recognition<'_> {
         self.provider.parse_id(machine.spec.provider_id()?).ours().cloned()
     }
 
-    /// Returns whether the instance with the recorded id belongs to the Machine. The instance has
-    /// another key if the Machine was restored.
+    /// Returns whether the instance with the recorded id shows the account of the Machine.
     fn is_of(&self, machine: &MachineFacts, instance: &Instance) -> bool {
-        match &instance.key {
-            None => true,
-            Some(key) => *key == machine.key() || instance.cluster.as_deref() == Some(self.cluster),
-        }
+        shows_account(instance, &machine.key(), self.cluster)
     }
 }
 
@@ -184,6 +176,6 @@ pub(crate) fn key_holder(seen: &Seen, answers: &Answers) -> Option<String> {
     let Ok(Sighting::Foreign(foreign)) = &found.answered.answer else { return None };
     let key = foreign.key.as_ref()?;
     let holder = seen.machines.by_index(super::seen::BY_UID, key.as_str()).next();
-    let unreadable = || seen.machines.unreadable().next();
+    let unreadable = || seen.machines.unreadable().next().map(|(key, _)| key);
     holder.map(|(key, _)| key).or_else(unreadable).map(|key| key.name.clone())
 }

@@ -19,6 +19,7 @@ use machinist_runtime::{Clients, Fed, decide, is_unreadable, read_all, runtime_w
 use super::contract::{Mcm, Runtime, is_about_turns, may_await_turn};
 use super::key::Key;
 use super::kinds;
+use super::lost_owner;
 use super::machine::token as token_of;
 use super::options::{MachineOptions, Options, Tools};
 use crate::{ExplainError, Explanation, ProcessOptions};
@@ -45,6 +46,9 @@ pub async fn explain(
             let mut explanation = decide::<Mcm, kinds::Machines>(&runtime, key, id)?;
             recall_failure(&runtime, id, &mut explanation);
             await_turn(&runtime, id, &mut explanation);
+            if let Some(lost) = lost_owner::snapshot(&runtime.lock().seen, id) {
+                explanation.why = machinist_plan::mcm::lost_owner::why(lost.set);
+            }
             if let Reason::Contract(McmReason::Joining { token, .. }) = &mut explanation.why.reason {
                 *token = token_use(&runtime, id).await;
             }
@@ -52,7 +56,9 @@ pub async fn explain(
         }
         Key::Set(id) => decide::<Mcm, kinds::Sets>(&runtime, key, id),
         Key::Deployment(id) => decide::<Mcm, kinds::Deployments>(&runtime, key, id),
-        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => Err(ExplainError::NotDecided(key.clone())),
+        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) | Key::Owner(_) | Key::Node(_) => {
+            Err(ExplainError::NotDecided(key.clone()))
+        }
     }
 }
 
@@ -61,7 +67,7 @@ fn has_unreadable_form(runtime: &Runtime, key: &Key) -> bool {
         Key::Machine(id) => is_unreadable(runtime, <MachineFacts as Fed<Mcm>>::RESOURCE, id),
         Key::Set(id) => is_unreadable(runtime, <MachineSetFacts as Fed<Mcm>>::RESOURCE, id),
         Key::Deployment(id) => is_unreadable(runtime, <MachineDeploymentFacts as Fed<Mcm>>::RESOURCE, id),
-        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) => false,
+        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) | Key::Owner(_) | Key::Node(_) => false,
     }
 }
 

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::Api;
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use machinist_core::Version;
+use machinist_kube::recorder::EventType;
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Change, Cluster, ObjectKey, Store};
 use machinist_plan::facts::{
@@ -19,14 +20,19 @@ use machinist_runtime::Fed;
 
 use super::contract::{Mcm, Runtime};
 use super::key::Key;
+use super::machine::reference as machine_reference;
 use super::seen::{
-    BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DELETING, SecretEntry, Seen, TokenEntry, YES,
+    BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DELETING, HELD, SecretEntry, Seen, TokenEntry, YES,
     machines_without_owner,
 };
+
+/// Reason of the Event about a Machine whose finalizer another client removed.
+const FINALIZER_LOST: &str = "FinalizerLost";
 
 impl Fed<Mcm> for MachineFacts {
     type Object = Machine;
     const RESOURCE: &'static str = "machines";
+    const IS_WITNESS: bool = true;
 
     fn parse(object: &Machine) -> Self {
         Self::parse(object)
@@ -41,6 +47,12 @@ impl Fed<Mcm> for MachineFacts {
         &mut seen.machines
     }
 
+    fn report(runtime: &Runtime, seen: &Seen, change: &Change<Self>) {
+        if runtime.tools.machine.is_some() {
+            report_lost_finalizer(runtime, seen, change);
+        }
+    }
+
     fn forget(seen: &mut Seen, uid: &str) {
         seen.memory.forget_machine(uid);
     }
@@ -53,10 +65,27 @@ impl Fed<Mcm> for MachineFacts {
             // removes the key.
             wake.push(Key::Replacement(change.uid.clone()));
         }
+        if change.old.is_none() && change.new.is_none() {
+            // A Machine that cannot be parsed has appeared or is gone. Its set counts it.
+            for key in sets_of(seen, &change.key.namespace) {
+                if let Key::Set(set) = &key
+                    && let Some(deployment) = seen.sets.get(set).and_then(|set| set.facts.owner.as_ref())
+                {
+                    wake.push(Key::Deployment(ObjectKey::new(&set.namespace, &deployment.name)));
+                }
+                wake.push(key);
+            }
+        }
         if let (Some(gone), None) = (&change.old, &change.new) {
+            // Nothing else releases its Node if the Node is being deleted.
+            let left = seen.nodes.by_index(HELD, YES);
+            wake.extend(left.map(|(key, _)| Key::Node(key.clone())));
             // Copies of the Machine may own the instance now.
             let copies = gone.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
             wake.extend(copies.map(|(key, _)| Key::Machine(key.clone())));
+        }
+        if [&change.old, &change.new].into_iter().flatten().any(|facts| seen.unknown_owner(facts).is_some()) {
+            wake.push(Key::Owner(change.key.clone()));
         }
         for facts in [&change.old, &change.new].into_iter().flatten() {
             let namespace = &facts.namespace;
@@ -68,6 +97,29 @@ impl Fed<Mcm> for MachineFacts {
             }
         }
     }
+}
+
+/// Reports a Machine whose deletion ended without this process, so that its instance may be left.
+/// Another client has removed the finalizer, or the cluster was restored from a backup.
+fn report_lost_finalizer(runtime: &Runtime, seen: &Seen, change: &Change<MachineFacts>) {
+    let Some(old) = change.old.as_ref().filter(|old| old.has_finalizer) else { return };
+    let is_free = change.new.as_ref().is_none_or(|new| !new.has_finalizer && new.deleting_since.is_some());
+    let asked_for = seen.memory.answers.get(&change.uid).is_some_and(|answers| answers.ever_ensured);
+    let instance = match old.spec.provider_id() {
+        Some(id) => format!("instance {id}"),
+        None if asked_for => "an instance that was being created".to_owned(),
+        None => return,
+    };
+    if !is_free || seen.memory.released.contains(&change.uid) {
+        return;
+    }
+    let message = format!(
+        "Machine {} was removed, but this controller did not remove its finalizer. Its {instance} may still run. \
+         Delete the instance in the cloud if it does.",
+        old.name
+    );
+    tracing::warn!(machine = old.name, instance, "A Machine was removed without its finalizer");
+    runtime.recorder.record(&machine_reference(old), EventType::Warning, FINALIZER_LOST, &message);
 }
 
 /// Returns the keys of the MachineSet that owns a Machine, and of that set's MachineDeployment:
@@ -123,6 +175,11 @@ impl Fed<Mcm> for MachineSetFacts {
             }
             // The set's own key, too: no decisions are made under it once the set has a deployment.
             wake.push(Key::Replacement(facts.uid.clone()));
+        }
+        // The set of these Machines is known now, or does not exist any more.
+        if change.old.is_none() || change.new.is_none() {
+            let owned = seen.machines.by_index(BY_OWNER, &change.uid);
+            wake.extend(owned.map(|(key, _)| Key::Owner(key.clone())));
         }
         let selection = |facts: &Arc<Self>| {
             (facts.owner.clone(), facts.spec.selector.clone(), facts.deleting_since, facts.invalid.is_some())
@@ -266,6 +323,7 @@ impl Fed<Mcm> for TokenEntry {
 impl Fed<Mcm> for NodeFacts {
     type Object = Node;
     const RESOURCE: &'static str = "nodes";
+    const IS_WITNESS: bool = true;
 
     fn cluster() -> Cluster {
         Cluster::Target
@@ -293,16 +351,26 @@ impl Fed<Mcm> for NodeFacts {
     }
     fn forget(seen: &mut Seen, uid: &str) {
         seen.memory.nodes.remove(uid);
+        seen.memory.machine_looks.remove(uid);
     }
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.extend(seen.machines_of_node(&change.key.name).cloned().map(Key::Machine));
+        // The label of a Machine may be missing or name another Node.
+        let ids = [&change.old, &change.new].into_iter().flatten().filter_map(|node| node.provider_id());
+        let by_id = ids.flat_map(|id| seen.machines.by_index(BY_ID, id));
+        let others = by_id.filter(|(_, machine)| machine.facts.node_name() != change.key.name);
+        wake.extend(others.map(|(key, _)| Key::Machine(key.clone())));
+        if [&change.old, &change.new].into_iter().flatten().any(|node| node.is_held()) {
+            wake.push(Key::Node(change.key.clone()));
+        }
     }
 }
 
 impl Fed<Mcm> for PodFacts {
     type Object = Pod;
     const RESOURCE: &'static str = "pods";
+    const IS_WITNESS: bool = true;
 
     fn cluster() -> Cluster {
         Cluster::Target

@@ -18,6 +18,10 @@ pub enum Key {
     /// The replacements among the Machines of one MachineDeployment, by its UID. For a MachineSet
     /// without a MachineDeployment, this is the UID of the set.
     Replacement(String),
+    /// A Machine whose MachineSet is unknown.
+    Owner(ObjectKey),
+    /// A Node that is being deleted and that no Machine has.
+    Node(ObjectKey),
     /// A MachineSet.
     Set(ObjectKey),
     /// A MachineDeployment.
@@ -31,6 +35,8 @@ impl QueueKey for Key {
             Self::Class(_) => "machineclass",
             Self::Secret(_) => "secret",
             Self::Replacement(_) => "replacement",
+            Self::Owner(_) => "owner",
+            Self::Node(_) => "node",
             Self::Set(_) => "machineset",
             Self::Deployment(_) => "machinedeployment",
         }
@@ -39,9 +45,12 @@ impl QueueKey for Key {
     fn min_interval(&self) -> Duration {
         match self {
             Key::Machine(_) | Key::Secret(_) => Duration::ZERO,
-            Key::Class(_) | Key::Replacement(_) | Key::Set(_) | Key::Deployment(_) => {
-                Duration::from_millis(100)
-            }
+            Key::Class(_)
+            | Key::Replacement(_)
+            | Key::Owner(_)
+            | Key::Node(_)
+            | Key::Set(_)
+            | Key::Deployment(_) => Duration::from_millis(100),
         }
     }
 }
@@ -53,6 +62,8 @@ impl fmt::Display for Key {
             Self::Machine(key)
             | Self::Class(key)
             | Self::Secret(key)
+            | Self::Owner(key)
+            | Self::Node(key)
             | Self::Set(key)
             | Self::Deployment(key) => {
                 write!(f, "{}/{key}", self.kind())

@@ -15,16 +15,18 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_instance::Boot;
 use machinist_kube::ObjectKey;
-use machinist_plan::Plan;
 use machinist_plan::facts::MachineFacts;
 use machinist_plan::mcm::machine::{Action, Snapshot};
+use machinist_plan::{Plan, Why};
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Mcm, Runtime, World};
 use super::key::Key;
 use super::memory::Memory;
 use super::object_key;
+use super::options::Tools;
 
 mod act;
 mod drain;
@@ -36,7 +38,8 @@ mod token;
 mod user_data;
 mod witness;
 
-pub(super) use observe::identity;
+pub(super) use node::look_for;
+pub(super) use observe::{identity, node_of};
 pub(super) use status::{deadline_patch, status_patch};
 pub(super) use token::token;
 
@@ -55,8 +58,17 @@ impl Kind<Mcm> for Machines {
         }
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        (runtime.tools.planners.machine)(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.planners.machine)(snapshot)
+    }
+
+    /// The decision about replacements reads that an instance can never join.
+    fn publish(runtime: &Runtime, s: &Snapshot, _: &Why) {
+        let boot = s.answers.boot.as_ref().and_then(|answered| answered.answer.as_ref().ok());
+        if matches!(boot, Some(Boot::Trouble(trouble)) if trouble.is_final) {
+            let key = runtime.lock().seen.replacement_key(&s.machine);
+            runtime.queue.wake(key);
+        }
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {

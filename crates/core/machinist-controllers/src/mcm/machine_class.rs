@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
+use super::options::Tools;
 use super::reference;
 use super::seen::{BY_CLASS, BY_SECRET, SecretEntry};
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -37,8 +38,8 @@ impl Kind<Mcm> for Classes {
         Observed::Ready(ClassSnapshot { class: class.facts.clone(), users })
     }
 
-    fn plan(runtime: &Runtime, snapshot: &ClassSnapshot) -> Plan<Action> {
-        (runtime.tools.planners.class)(snapshot)
+    fn plan(tools: &Tools, snapshot: &ClassSnapshot) -> Plan<Action> {
+        (tools.planners.class)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &ClassSnapshot, action: Action) -> Result<(), Stop> {
@@ -77,8 +78,8 @@ impl Kind<Mcm> for Secrets {
         Observed::Ready(snapshot)
     }
 
-    fn plan(runtime: &Runtime, snapshot: &SecretSnapshot) -> Plan<Action> {
-        (runtime.tools.planners.secret)(snapshot)
+    fn plan(tools: &Tools, snapshot: &SecretSnapshot) -> Plan<Action> {
+        (tools.planners.secret)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &SecretSnapshot, action: Action) -> Result<(), Stop> {

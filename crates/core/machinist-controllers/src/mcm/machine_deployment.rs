@@ -1,14 +1,18 @@
 //! MachineDeployment: collects its facts, and performs its actions. The rules are in
 //! `machinist_plan::mcm::machine_deployment` and `rollout`.
 
+use std::future::Future;
 use std::sync::Arc;
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
-use super::machine_set::remember_status_written;
+use super::machine_set::{remember_status_written, with_changes};
+use super::memory::Raise;
 use super::object_key;
+use super::options::Tools;
 use super::seen::machines_owned_by;
+use super::seen::unreadable_machines_owned_by;
 use super::seen::{BY_OWNER, NO_OWNER};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers, reasons};
@@ -17,9 +21,14 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::Plan;
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
-use machinist_plan::mcm::machine_deployment::{Action, Owned, SetPatch, Snapshot, owner_reference};
-use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, stays};
+use machinist_plan::mcm::machine_deployment::{
+    Action, OpenRaise, Owned, SetPatch, Snapshot, owner_reference, synced_changes,
+};
+use machinist_runtime::{
+    Created, Kind, LAST_WRITES, Observed, Stop, controlled_by, refresh, stays, version_if_owned,
+};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// The kind MachineDeployment in the work loop.
 pub(crate) struct Deployments;
@@ -33,7 +42,12 @@ impl Kind<Mcm> for Deployments {
         let Some(deployment) = world.seen.deployments.get(id) else { return Observed::Gone };
         let mut sets: Vec<Owned> = Vec::new();
         for (_, set) in world.seen.sets.by_index(BY_OWNER, &deployment.uid) {
-            sets.push(Owned { set: set.facts.clone(), machines: machines_owned_by(&world.seen, &set.uid) });
+            sets.push(Owned {
+                set: set.facts.clone(),
+                machines: machines_owned_by(&world.seen, &set.uid),
+                unreadable: u32::try_from(unreadable_machines_owned_by(&world.seen, &set.uid).len())
+                    .unwrap_or(u32::MAX),
+            });
         }
         sets.sort_by(|a, b| (a.set.created, &a.set.name).cmp(&(b.set.created, &b.set.name)));
         let here = |key: &ObjectKey| key.namespace == id.namespace;
@@ -51,13 +65,15 @@ impl Kind<Mcm> for Deployments {
             taken_names,
             looked_for: world.seen.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&deployment.uid).copied(),
+            open_raises: open_raises(runtime, world, &deployment.uid),
+            predecessor_until: runtime.alone_from().map(|at| runtime.wall(at)),
             deployment: deployment.facts.clone(),
         };
         Observed::Ready(snapshot)
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        (runtime.tools.planners.machine_deployment)(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.planners.machine_deployment)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -67,7 +83,7 @@ impl Kind<Mcm> for Deployments {
     fn takes_away(action: &Action) -> bool {
         match action {
             Action::PatchSet(change) => change.is_lower(),
-            Action::DeleteSet(_) => true,
+            Action::DeleteSet(_) | Action::DeleteOwnedSet(_) => true,
             _ => false,
         }
     }
@@ -138,6 +154,18 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         Action::DeleteSet(set) => {
             set_write(runtime, &set, &charged(s, &set)).delete::<MachineSetFacts>(&set.uid).await
         }
+        Action::DeleteOwnedSet(set) => {
+            let key = object_key(&set.namespace, &set.name);
+            let owner = &deployment.uid;
+            match version_if_owned::<Mcm, MachineSetFacts>(runtime, &key, &set.uid, owner).await? {
+                Some(version) => {
+                    let charged = charged(s, &set);
+                    let write = set_write(runtime, &set, &charged);
+                    write.delete_unchanged::<MachineSetFacts>(&set.uid, &version).await
+                }
+                None => Ok(()),
+            }
+        }
         Action::Release(set) => {
             let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), None);
             set_write(runtime, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
@@ -150,6 +178,50 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             set_write(runtime, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
         }
     }
+}
+
+/// Returns the writes of a MachineDeployment that may still raise the size of a set.
+fn open_raises(runtime: &Runtime, world: &World, deployment_uid: &str) -> Vec<OpenRaise> {
+    let raises = world.seen.memory.open_raises.get(deployment_uid).into_iter().flatten();
+    let open = raises.filter(|(_, raise)| Instant::now() < raise.sent + LAST_WRITES);
+    open.map(|(set, raise)| OpenRaise {
+        set: set.clone(),
+        patched: raise.patched.clone(),
+        until: runtime.wall(raise.sent + LAST_WRITES),
+    })
+    .collect()
+}
+
+/// Sends a write that raises the size of a set. If the write gets no answer, the planner must know
+/// that it may take effect later.
+async fn raise<T>(
+    runtime: &Runtime,
+    s: &Snapshot,
+    (set, patched): (&str, Option<(String, Option<i64>)>),
+    write: impl Future<Output = Result<T, Stop>>,
+) -> Result<T, Stop> {
+    let raise = Raise { patched, sent: Instant::now() };
+    let key = Key::Set(object_key(&s.deployment.namespace, set));
+    let before = {
+        let mut world = runtime.lock();
+        let raises = world.seen.memory.open_raises.entry(s.deployment.uid.clone()).or_default();
+        raises.retain(|_, raise| Instant::now() < raise.sent + LAST_WRITES);
+        raises.insert(set.to_owned(), raise)
+    };
+    let result = write.await;
+    let mut world = runtime.lock();
+    let is_unsure = matches!(result, Err(Stop::Unanswered(_))) && world.is_unsure(&key);
+    let Some(raises) = world.seen.memory.open_raises.get_mut(&s.deployment.uid) else { return result };
+    match (&result, before) {
+        _ if is_unsure => {}
+        // A rejection says nothing about an earlier write to the same set.
+        (Err(_), Some(before)) => drop(raises.insert(set.to_owned(), before)),
+        (Ok(_), _) | (Err(_), None) => drop(raises.remove(set)),
+    }
+    if raises.is_empty() {
+        world.seen.memory.open_raises.remove(&s.deployment.uid);
+    }
+    result
 }
 
 /// Returns the keys of the decisions that count a MachineSet's replicas: the MachineDeployment's,
@@ -213,7 +285,12 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
     let charged =
         [Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name)), Key::Set(key.clone())];
     let write = Write { runtime, charged: &charged, key };
-    match write.create::<MachineSetFacts>(&set).await {
+    let creation = write.create::<MachineSetFacts>(&set);
+    let created = match 0 < set.spec.replicas() {
+        true => raise(runtime, s, (&name, None), creation).await,
+        false => creation.await,
+    };
+    match created {
         Ok(Created::Made) => {
             if set.spec.replicas() > 0 {
                 let message = format!("Scaled up MachineSet {name} to {}", set.spec.replicas());
@@ -245,8 +322,8 @@ async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Re
         patch = patch.add(&["spec", "replicas"], Value::from(replicas));
     }
     if let Some(template) = &change.template {
-        let spec = serde_json::to_value(&template.spec).unwrap_or(Value::Null);
-        patch = patch.add(&["spec", "template", "spec"], spec);
+        let changes = synced_changes(&template.spec, &set.spec.template.spec);
+        patch = with_changes(patch, &["spec", "template", "spec"], changes);
         patch = match template.min_ready_seconds {
             Some(seconds) => patch.add(&["spec", "minReadySeconds"], Value::from(seconds)),
             None => patch,
@@ -254,9 +331,13 @@ async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Re
     }
     let charged = charged(s, set);
     let write = set_write(runtime, set, &charged);
-    match change.is_lower() {
-        true => write.patch_that_takes_away::<MachineSetFacts>(patch).await?,
-        false => write.patch::<MachineSetFacts>(patch).await?,
+    if change.is_lower() {
+        write.patch_that_takes_away::<MachineSetFacts>(patch).await?;
+    } else if change.is_higher() {
+        let patched = Some((set.uid.clone(), set.generation));
+        raise(runtime, s, (&set.name, patched), write.patch::<MachineSetFacts>(patch)).await?;
+    } else {
+        write.patch::<MachineSetFacts>(patch).await?;
     }
     if let Some(replicas) = change.replicas {
         let direction = if set.replicas() < replicas { "up" } else { "down" };

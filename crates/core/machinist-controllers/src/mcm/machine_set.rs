@@ -1,30 +1,34 @@
 //! MachineSet: collects its facts, and performs its actions. The rules are in
 //! `machinist_plan::mcm::machine_set`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::MachineSetStatus;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Entry, GuardedPatch, ObjectKey};
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use machinist_plan::mcm::machine_deployment::{FieldChange, synced_changes};
 use machinist_plan::mcm::machine_set::{
     Action, ChildFailure, RESERVED_NUMBERS, Snapshot, child, owner_reference,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
-use super::memory;
 use super::object_key;
+use super::options::Tools;
 use super::seen::BY_UID;
 use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
+use super::seen::unreadable_machines_owned_by;
 use machinist_core::Attempts;
 use machinist_plan::Plan;
-use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, stays};
+use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, stays, version_if_owned};
 
 /// The kind MachineSet in the work loop.
 pub(crate) struct Sets;
@@ -39,27 +43,30 @@ impl Kind<Mcm> for Sets {
         // Only the end of a freeze depends on the deployment. For all other rules a new version of
         // it changes nothing.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
-        let failure = world.seen.memory.child_failures.get(&set.uid);
+        let machines = machines_owned_by(&world.seen, &set.uid);
+        let kept = |machine: &Arc<MachineFacts>| {
+            Some((machine.uid.clone(), world.seen.memory.kept.get(&machine.uid)?.clone()))
+        };
         let snapshot = Snapshot {
             now: runtime.now(),
             skew: runtime.skew(),
-            machines: machines_owned_by(&world.seen, &set.uid),
+            machines_freshness: runtime.freshness::<MachineFacts>(world),
+            rejected: machines.iter().filter_map(kept).collect(),
+            machines,
+            unreadable: unreadable_machines_owned_by(&world.seen, &set.uid),
             adoptable: machines_without_owner(&world.seen, &id.namespace),
             deployment: deployment.map(|deployment| deployment.facts.clone()),
             margins: runtime.tools.safety_margins,
             settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),
-            failure: failure.map(|failure| ChildFailure {
-                message: failure.message.clone(),
-                attempts: Attempts { count: failure.count, last: failure.last },
-            }),
+            failure: world.seen.memory.child_failures.get(&set.uid).cloned(),
             set: set.facts.clone(),
         };
         Observed::Ready(snapshot)
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        (runtime.tools.planners.machine_set)(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.planners.machine_set)(snapshot)
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -67,11 +74,14 @@ impl Kind<Mcm> for Sets {
     }
 
     fn takes_away(action: &Action) -> bool {
-        matches!(action, Action::Delete(_))
+        matches!(action, Action::Delete(_) | Action::DeleteOwned(_))
     }
 
     fn is_independent(action: &Action) -> bool {
-        matches!(action, Action::Create { .. } | Action::Delete(_) | Action::SyncMachine(_))
+        matches!(
+            action,
+            Action::Create { .. } | Action::Delete(_) | Action::DeleteOwned(_) | Action::SyncMachine(_)
+        )
     }
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
@@ -142,7 +152,18 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             Ok(())
         }
         Action::Create { number, name } => create(runtime, s, number, &name).await,
-        Action::Delete(machine) => delete(runtime, s, &machine).await,
+        Action::ReadMachines => {
+            runtime.read_soon::<MachineFacts>(&own[0]);
+            Ok(())
+        }
+        Action::Delete(machine) => delete(runtime, s, &machine, None).await,
+        Action::DeleteOwned(machine) => {
+            let key = object_key(&set.namespace, &machine.name);
+            match version_if_owned::<Mcm, MachineFacts>(runtime, &key, &machine.uid, &set.uid).await? {
+                Some(version) => delete(runtime, s, &machine, Some(&version)).await,
+                None => Ok(()),
+            }
+        }
         Action::Adopt(machine) => {
             stays::<Mcm, MachineSetFacts>(runtime, &object_key(&set.namespace, &set.name), &set.uid).await?;
             let ours = owner_reference(set);
@@ -199,7 +220,11 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
         }
         Err(Stop::Refused { message, .. }) => {
             runtime.recorder.record(&reference(set), EventType::Warning, reasons::FAILED_CREATE, &message);
-            remember_failure(runtime, &set.uid, &message);
+            let (now, mut world) = (runtime.now(), runtime.lock());
+            if world.seen.has_owner(&set.uid) {
+                remember_failure(&mut world.seen.memory.child_failures, &set.uid, &message, now);
+            }
+            drop(world);
             return Err(Stop::Refused { message, is_told: true });
         }
         Err(stop) => return Err(stop),
@@ -212,9 +237,19 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
     Ok(())
 }
 
-async fn delete(runtime: &Arc<Runtime>, s: &Snapshot, machine: &MachineFacts) -> Result<(), Stop> {
+/// Deletes a Machine; if `version` is given, only that version of it.
+async fn delete(
+    runtime: &Arc<Runtime>,
+    s: &Snapshot,
+    machine: &MachineFacts,
+    version: Option<&str>,
+) -> Result<(), Stop> {
     let charged = counting(s);
-    let result = child_write(runtime, s, machine, &charged).delete::<MachineFacts>(&machine.uid).await;
+    let write = child_write(runtime, s, machine, &charged);
+    let result = match version {
+        Some(version) => write.delete_unchanged::<MachineFacts>(&machine.uid, version).await,
+        None => write.delete::<MachineFacts>(&machine.uid).await,
+    };
     match result {
         Ok(()) => {
             let message = format!("Deleted Machine {}", machine.name);
@@ -224,12 +259,18 @@ async fn delete(runtime: &Arc<Runtime>, s: &Snapshot, machine: &MachineFacts) ->
                 reasons::SUCCESSFUL_DELETE,
                 &message,
             );
-            runtime.lock().seen.memory.child_failures.remove(&s.set.uid);
+            let memory = &mut runtime.lock().seen.memory;
+            memory.child_failures.remove(&s.set.uid);
+            memory.kept.remove(&machine.uid);
             Ok(())
         }
         Err(Stop::Refused { message, .. }) => {
             runtime.recorder.record(&reference(&s.set), EventType::Warning, reasons::FAILED_DELETE, &message);
-            remember_failure(runtime, &s.set.uid, &message);
+            let (now, mut world) = (runtime.now(), runtime.lock());
+            if world.seen.has_machine(&machine.uid) {
+                remember_failure(&mut world.seen.memory.kept, &machine.uid, &message, now);
+            }
+            drop(world);
             Err(Stop::Refused { message, is_told: true })
         }
         Err(stop) => Err(stop),
@@ -246,27 +287,22 @@ pub(super) fn remember_status_written(runtime: &Runtime, uid: &str) {
     }
 }
 
-/// Remembers that creating or deleting a child failed, so that the planner waits before the next
+/// Remembers that creating or deleting a Machine failed, so that the planner waits before the next
 /// attempt.
-fn remember_failure(runtime: &Runtime, owner_uid: &str, message: &str) {
-    let last = runtime.now();
-    let mut world = runtime.lock();
-    if !world.seen.has_owner(owner_uid) {
-        return;
+fn remember_failure(
+    failures: &mut BTreeMap<String, ChildFailure>,
+    uid: &str,
+    message: &str,
+    last: Timestamp,
+) {
+    let first = || ChildFailure { message: String::new(), attempts: Attempts { count: 0, last } };
+    let ChildFailure { message: known, attempts } = failures.entry(uid.to_owned()).or_insert_with(first);
+    message.clone_into(known);
+    // Several creations of one batch that fail at the same time count as one failure.
+    if attempts.last != last || attempts.count == 0 {
+        attempts.count = attempts.count.saturating_add(1);
     }
-    let failure = world
-        .seen
-        .memory
-        .child_failures
-        .entry(owner_uid.to_owned())
-        .or_insert_with(|| memory::ChildFailure { message: String::new(), count: 0, last });
-    failure.message.clear();
-    failure.message.push_str(message);
-    // Several children of one batch that fail at the same time count as one failure.
-    if failure.last != last || failure.count == 0 {
-        failure.count = failure.count.saturating_add(1);
-    }
-    failure.last = last;
+    attempts.last = last;
 }
 
 fn status_patch(set: &MachineSetFacts, status: &MachineSetStatus) -> GuardedPatch {
@@ -275,14 +311,19 @@ fn status_patch(set: &MachineSetFacts, status: &MachineSetStatus) -> GuardedPatc
 }
 
 fn template_patch(s: &Snapshot, machine: &MachineFacts) -> GuardedPatch {
-    let mut spec = s.set.spec.template.spec.clone();
-    // Fields that the template does not control stay: the class reference (changing it is a
-    // rollout) and the recorded provider id.
-    spec.class.name.clone_from(&machine.spec.class.name);
-    spec.class.api_group.clone_from(&machine.spec.class.api_group);
-    spec.provider_id.clone_from(&machine.spec.provider_id);
-    let spec = serde_json::to_value(&spec).unwrap_or(Value::Null);
-    GuardedPatch::new(&machine.uid).test_generation(machine.generation).add(&["spec"], spec)
+    let patch = GuardedPatch::new(&machine.uid).test_generation(machine.generation);
+    with_changes(patch, &["spec"], synced_changes(&s.set.spec.template.spec, &machine.spec))
+}
+
+/// Adds changes of fields below a spec to a patch.
+pub(super) fn with_changes(patch: GuardedPatch, spec: &[&str], changes: Vec<FieldChange>) -> GuardedPatch {
+    changes.into_iter().fold(patch, |patch, (field, value)| {
+        let path = [spec, field].concat();
+        match value {
+            Some(value) => patch.add(&path, value),
+            None => patch.remove(&path),
+        }
+    })
 }
 
 fn reference(set: &MachineSetFacts) -> ObjectReference {

@@ -7,7 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_core::Answers;
 use machinist_plan::drain::Eviction;
+use machinist_plan::mcm::lost_owner::OwnerLook;
+use machinist_plan::mcm::machine_set::ChildFailure;
+use machinist_plan::mcm::orphaned_node::MachineLook;
 use machinist_plan::{Looks, NodeSeen};
+use tokio::time::Instant;
 
 use super::evidence::Evidence;
 
@@ -15,11 +19,17 @@ use super::evidence::Evidence;
 pub(crate) struct Memory {
     /// Results of driver calls, by Machine UID.
     pub answers: BTreeMap<String, Answers>,
+    /// UIDs of Machines whose finalizer this process removes.
+    pub released: BTreeSet<String>,
     /// Results of direct reads from the API server, by Machine UID.
     pub looks: BTreeMap<String, Looks>,
     /// Times since when Nodes have their observed state, by Node UID; only for Nodes with something
     /// to remember.
     pub nodes: BTreeMap<String, NodeSeen>,
+    /// The last look for the MachineSet of a Machine whose set is unknown, by Machine UID.
+    pub owner_looks: BTreeMap<String, OwnerLook>,
+    /// The last list of Machines for a Node that no Machine seems to have, by Node UID.
+    pub machine_looks: BTreeMap<String, MachineLook>,
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
@@ -30,27 +40,44 @@ pub(crate) struct Memory {
     pub status_written: BTreeMap<String, Timestamp>,
     /// Names of Machines that were read from the API server for a MachineDeployment, by its UID.
     pub looked_for: BTreeMap<String, BTreeSet<String>>,
-    /// The last failure to create or delete a child, by owner UID.
+    /// Writes that raise the size of a MachineSet and had no answer, by the UID of the
+    /// MachineDeployment and the name of the set.
+    pub open_raises: BTreeMap<String, BTreeMap<String, Raise>>,
+    /// Machines that were marked in a row because they could never join, by UID of their set.
+    pub never_joined: BTreeMap<String, NeverJoined>,
+    /// The last failure to create a Machine, by UID of its set.
     pub child_failures: BTreeMap<String, ChildFailure>,
+    /// The last failure of a set to delete a Machine, by Machine UID.
+    pub kept: BTreeMap<String, ChildFailure>,
 }
 
-/// A failure to create or delete a child.
+/// Machines of a set that were marked in a row because they could never join.
 #[derive(Debug, Clone)]
-pub(crate) struct ChildFailure {
-    /// Message of the API server.
-    pub message: String,
-    /// Number of consecutive failures.
+pub(crate) struct NeverJoined {
+    /// Number of Machines.
     pub count: u32,
-    /// Time of the last failure.
+    /// When the last one was marked.
     pub last: Timestamp,
+}
+
+/// A write that raises the size of a MachineSet.
+#[derive(Debug, Clone)]
+pub(crate) struct Raise {
+    /// For a patch, the UID of the set and the generation that the patch tests.
+    pub patched: Option<(String, Option<i64>)>,
+    /// When the write was sent.
+    pub sent: Instant,
 }
 
 impl Memory {
     /// Forgets a deleted Machine.
     pub(crate) fn forget_machine(&mut self, uid: &str) {
         self.answers.remove(uid);
+        self.released.remove(uid);
+        self.owner_looks.remove(uid);
         self.looks.remove(uid);
         self.evictions.remove(uid);
+        self.kept.remove(uid);
     }
 
     /// Forgets a deleted owner of children.
@@ -58,7 +85,9 @@ impl Memory {
         self.settled_numbers.remove(uid);
         self.status_written.remove(uid);
         self.child_failures.remove(uid);
+        self.never_joined.remove(uid);
         self.looked_for.remove(uid);
+        self.open_raises.remove(uid);
     }
 
     /// Forgets the facts that depend on the time at which they were learned. The facts that an
@@ -67,9 +96,11 @@ impl Memory {
     pub(crate) fn forget_moments(&mut self, now: Timestamp) {
         self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
         self.looks.clear();
+        self.machine_looks.clear();
         for answers in self.answers.values_mut() {
             *answers = Answers {
                 ever_ensured: answers.ever_ensured,
+                waited: answers.waited,
                 made_in: std::mem::take(&mut answers.made_in),
                 shown_in: answers.shown_in.take(),
                 ..Answers::default()
@@ -79,15 +110,18 @@ impl Memory {
         self.evictions.clear();
         self.status_written.clear();
         self.child_failures.clear();
+        self.kept.clear();
     }
 
     /// Returns the number of remembered Machines, and of remembered MachineSets and
     /// MachineDeployments.
     pub(crate) fn remembered(&self) -> (usize, usize) {
-        let machines = self.answers.keys().chain(self.evictions.keys()).chain(self.looks.keys());
+        let machines =
+            self.answers.keys().chain(self.evictions.keys()).chain(self.looks.keys()).chain(self.kept.keys());
         let machines: BTreeSet<&String> = machines.collect();
         let owners = self.settled_numbers.keys().chain(self.status_written.keys());
         let owners = owners.chain(self.child_failures.keys()).chain(self.looked_for.keys());
+        let owners = owners.chain(self.open_raises.keys());
         let owners: BTreeSet<&String> = owners.collect();
         (machines.len(), owners.len())
     }

@@ -13,12 +13,14 @@ mod explain;
 mod feeds;
 mod freeze;
 mod key;
+mod lost_owner;
 mod machine;
 mod machine_class;
 mod machine_deployment;
 mod machine_set;
 mod memory;
 mod options;
+mod orphaned_node;
 mod process;
 mod replacement;
 mod seen;
@@ -34,10 +36,12 @@ pub use process::{Inspector, MachineController, Manager, Running};
 
 /// The kinds in the work loop.
 pub(crate) mod kinds {
+    pub(crate) use super::lost_owner::LostOwners;
     pub(crate) use super::machine::Machines;
     pub(crate) use super::machine_class::{Classes, Secrets};
     pub(crate) use super::machine_deployment::Deployments;
     pub(crate) use super::machine_set::Sets;
+    pub(crate) use super::orphaned_node::OrphanedNodes;
     pub(crate) use super::replacement::Replacements;
 }
 

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use machinist_driver::Provider;
 use machinist_plan::Plan;
 use machinist_plan::mcm::machine_set::SafetyMargins;
-use machinist_plan::mcm::{machine, machine_class, machine_deployment, machine_set, replacement};
+use machinist_plan::mcm::{
+    lost_owner, machine, machine_class, machine_deployment, machine_set, orphaned_node, replacement,
+};
 
 use crate::ProcessOptions;
 
@@ -44,6 +46,9 @@ pub struct MachineOptions {
     pub token_groups: String,
     /// Random source for the secret part of tokens.
     pub entropy: Entropy,
+    /// Whether the Nodes may be in a cluster that was not named. Then a Node that is not found was
+    /// not looked up.
+    pub nodes_may_be_elsewhere: bool,
 }
 
 /// Fills a buffer with secret random bytes. No decision uses them.
@@ -61,6 +66,10 @@ pub struct Planners {
     pub secret: fn(&machine_class::SecretSnapshot) -> Plan<machine_class::Action>,
     /// Decides which Machine is marked as Failed.
     pub replacement: fn(&replacement::Snapshot) -> Plan<replacement::Action>,
+    /// Decides about a Machine whose MachineSet is unknown.
+    pub lost_owner: fn(&lost_owner::Snapshot) -> Plan<lost_owner::Action>,
+    /// Decides about a Node that is being deleted and that no Machine has.
+    pub orphaned_node: fn(&orphaned_node::Snapshot) -> Plan<orphaned_node::Action>,
     /// Decides about a MachineSet.
     pub machine_set: fn(&machine_set::Snapshot) -> Plan<machine_set::Action>,
     /// Decides about a MachineDeployment.
@@ -80,6 +89,8 @@ impl Default for Planners {
             class: machine_class::plan,
             secret: machine_class::plan_secret,
             replacement: replacement::plan,
+            lost_owner: lost_owner::plan,
+            orphaned_node: orphaned_node::plan,
             machine_set: machine_set::plan,
             machine_deployment: machine_deployment::plan,
         }
@@ -115,6 +126,7 @@ impl MachineOptions {
             defaults: Arc::default(),
             calls_per_account: 50,
             token_groups: String::new(),
+            nodes_may_be_elsewhere: false,
             entropy: Arc::new(|bytes| {
                 getrandom::fill(bytes).expect("the operating system has a source of randomness");
             }),

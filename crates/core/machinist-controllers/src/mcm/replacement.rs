@@ -1,20 +1,24 @@
 //! Connects the decision about replacements with the work loop: which unhealthy Machine of a
 //! MachineDeployment is marked as Failed. The rules are in `machinist_plan::mcm::replacement`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_kube::ObjectKey;
+use machinist_api::Phase;
+use machinist_core::{Answered, Known};
+use machinist_instance::Boot;
 use machinist_kube::recorder::EventType;
-use machinist_plan::facts::{MachineFacts, MachineSetFacts};
-use machinist_plan::mcm::machine::NODE_UNHEALTHY;
-use machinist_plan::mcm::replacement::{Action, Snapshot};
+use machinist_plan::facts::{MachineFacts, MachineSetFacts, NodeFacts};
+use machinist_plan::mcm::replacement::{Action, NodeOf, Snapshot};
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
-use super::machine::{deadline_patch, identity, reference};
+use super::machine::{deadline_patch, identity, look_for, node_of, reference};
+use super::memory::NeverJoined;
 use super::object_key;
-use super::seen::{BY_OWNER, BY_UID, NO_OWNER};
+use super::options::Tools;
+use super::seen::{BY_OWNER, BY_UID, NO_OWNER, Seen};
 use machinist_plan::Plan;
 use machinist_runtime::{Kind, Observed, Stop};
 
@@ -54,25 +58,49 @@ impl Kind<Mcm> for Replacements {
         let unseen = machines.iter().find(is_unseen).map(|machine| machine.name.clone());
         let is_unheard = |machine: &&Arc<MachineFacts>| is_unheard(runtime, world, machine);
         let unheard = machines.iter().filter(is_unheard).map(|it| it.uid.clone()).collect();
+        let waits = |machine: &&Arc<MachineFacts>| {
+            matches!(machine.status.phase, Phase::Unknown | Phase::Pending)
+                && machine.deleting_since.is_none()
+        };
+        let nodes = machines.iter().filter(waits);
+        let nodes = nodes.map(|machine| (machine.uid.clone(), node_facts(runtime, world, machine))).collect();
         let snapshot = Snapshot {
             now: runtime.now(),
             skew: runtime.skew(),
+            gaps: runtime.unseen(),
+            nodes_freshness: runtime.freshness::<NodeFacts>(world),
+            nodes,
+            boots: boots(&world.seen, &machines),
+            never_joined: never_joined(&world.seen, &machines),
             machines,
             unheard,
             sets,
             unknown_owner,
             unseen,
-            health_timeout: runtime.tools.machine().defaults.health_timeout,
+            defaults: runtime.tools.machine().defaults.clone(),
         };
         Observed::Ready(snapshot)
     }
 
-    fn plan(runtime: &Runtime, snapshot: &Snapshot) -> Plan<Action> {
-        (runtime.tools.planners.replacement)(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.planners.replacement)(snapshot)
     }
 
-    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
-        let Action::MarkFailed { machine, write } = action;
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        let (machine, write, event) = match action {
+            Action::MarkFailed { machine, write, event } => (machine, write, event),
+            Action::ReadNodes => {
+                let key = s.machines.first().map(|machine| runtime.lock().seen.replacement_key(machine));
+                key.iter().for_each(|key| runtime.read_soon::<NodeFacts>(key));
+                return Ok(());
+            }
+            Action::LookForNode(machine) => {
+                look_for(runtime, &machine, machine.node_name()).await?;
+                let key = runtime.lock().seen.replacement_key(&machine);
+                runtime.queue.wake(key);
+                return Ok(());
+            }
+        };
         let key = object_key(&machine.namespace, &machine.name);
         let replacement = runtime.lock().seen.replacement_key(&machine);
         let charged = [Key::Machine(key.clone()), replacement, given_up(&machine)];
@@ -82,18 +110,61 @@ impl Kind<Mcm> for Replacements {
             .test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref());
         let failed = Write { runtime, charged: &charged, key };
         failed.patch_status_that_takes_away::<MachineFacts>(patch).await?;
+        if let (Some(_), Some(set)) = (s.never_joins(&machine), &machine.owner) {
+            let rows = &mut runtime.lock().seen.memory.never_joined;
+            let before = rows.get(&set.uid).map_or(0, |row| row.count);
+            rows.insert(set.uid.clone(), NeverJoined { count: before.saturating_add(1), last: s.now });
+        }
         let said = write.operation.as_ref().map_or("", |operation| operation.description.as_str());
-        runtime.recorder.record(&reference(&machine), EventType::Warning, NODE_UNHEALTHY, said);
+        runtime.recorder.record(&reference(&machine), EventType::Warning, event, said);
         Ok(())
     }
 
-    fn takes_away(Action::MarkFailed { .. }: &Action) -> bool {
-        true
+    fn takes_away(action: &Action) -> bool {
+        match action {
+            Action::MarkFailed { .. } => true,
+            Action::ReadNodes | Action::LookForNode(_) => false,
+        }
     }
 
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None
     }
+}
+
+/// Returns the last answers about instances that have not joined.
+fn boots(seen: &Seen, machines: &[Arc<MachineFacts>]) -> BTreeMap<String, Answered<Boot>> {
+    let boot = |machine: &Arc<MachineFacts>| {
+        let answered = seen.memory.answers.get(&machine.uid)?.boot.clone()?;
+        Some((machine.uid.clone(), answered))
+    };
+    machines.iter().filter_map(boot).collect()
+}
+
+/// Returns how many Machines of each set could never join since a Machine of the set joined.
+fn never_joined(seen: &Seen, machines: &[Arc<MachineFacts>]) -> BTreeMap<String, u32> {
+    let mut rows = BTreeMap::new();
+    for set in machines.iter().filter_map(|machine| machine.owner.as_ref()) {
+        if let Some(row) = seen.memory.never_joined.get(&set.uid) {
+            rows.insert(set.uid.clone(), row);
+        }
+    }
+    for machine in machines.iter().filter(|machine| machine.status.phase == Phase::Running) {
+        if let (Some(set), Some(joined)) = (&machine.owner, machine.status.phase_since)
+            && rows.get(&set.uid).is_some_and(|row| row.last < joined)
+        {
+            rows.remove(&set.uid);
+        }
+    }
+    rows.into_iter().map(|(set, row)| (set, row.count)).collect()
+}
+
+/// Returns the facts about the Node of a Machine.
+fn node_facts(runtime: &Runtime, world: &World, machine: &MachineFacts) -> NodeOf {
+    let node = node_of(runtime, &world.seen, machine).map(|node| node.facts.clone());
+    let identity = identity(runtime, &world.seen, machine, node.as_deref());
+    let looks = world.seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
+    NodeOf { node: Known::from_store(node), identity, looks }
 }
 
 /// Returns whether the replacements of a Machine are counted under the key with that UID.
@@ -110,8 +181,7 @@ fn given_up(machine: &MachineFacts) -> Key {
 /// Returns whether the Node of a Machine has a preservation annotation that was not copied to the
 /// Machine yet.
 fn is_unheard(runtime: &Runtime, world: &World, machine: &MachineFacts) -> bool {
-    let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
-    node.is_some_and(|node| {
+    node_of(runtime, &world.seen, machine).is_some_and(|node| {
         machine.preserve_news(&node.facts).is_some()
             && identity(runtime, &world.seen, machine, Some(&node.facts)).same_instance
     })

@@ -29,6 +29,8 @@ pub(crate) const BY_MACHINE: &str = "machine";
 pub(crate) const BY_CLASS: &str = "class";
 /// Index: Machines that are being deleted, under [`YES`].
 pub(crate) const DELETING: &str = "deleting";
+/// Index: Nodes that are being deleted and have our finalizer, under [`YES`].
+pub(crate) const HELD: &str = "held";
 /// Index: classes by the Secrets they refer to, `namespace/name`.
 pub(crate) const BY_SECRET: &str = "secret";
 /// Index: budgets by namespace.
@@ -130,6 +132,7 @@ impl Default for Seen {
             nodes: Store::new(&[
                 (BY_ID, |n: &NodeFacts, keys| keys.extend(n.provider_id().map(str::to_owned))),
                 (BY_MACHINE, |n, keys| keys.extend(n.machine_name().map(str::to_owned))),
+                (HELD, |n, keys| keys.extend(n.is_held().then(|| YES.to_owned()))),
             ]),
             pods: Store::new(&[(BY_NODE, |p: &PodFacts, keys| keys.push(p.node.clone()))]),
             budgets: Store::new(&[(BY_NAMESPACE, |b: &BudgetFacts, keys| keys.push(b.namespace.clone()))]),
@@ -196,6 +199,15 @@ impl Seen {
 /// Returns the Machines of an owner, in order.
 pub(crate) fn machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<Arc<MachineFacts>> {
     seen.machines.by_index(BY_OWNER, owner_uid).map(|(_, entry)| entry.facts.clone()).collect()
+}
+
+/// Returns the names of the Machines of an owner that cannot be parsed, and of which no older
+/// version is known.
+pub(crate) fn unreadable_machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<String> {
+    let unreadable = seen.machines.unreadable().filter(|(key, object)| {
+        object.controller.as_deref() == Some(owner_uid) && seen.machines.get(key).is_none()
+    });
+    unreadable.map(|(key, _)| key.name.clone()).collect()
 }
 
 /// Returns the Machines of a namespace without a controlling owner, in order.

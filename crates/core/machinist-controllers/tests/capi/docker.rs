@@ -126,7 +126,8 @@ async fn the_node_gets_its_provider_id() {
     let docker = Docker::new().await;
     let _running = docker.start();
     docker.with_machines().await;
-    let kubeconfig = "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: https://172.18.0.2:6443\n";
+    let kubeconfig = "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster:\n    server: https://172.18.0.2:6443\n\
+                      contexts:\n- name: c\n  context: {cluster: c, user: c}\ncurrent-context: c\n";
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c-kubeconfig"},
         "stringData": {"value": kubeconfig},

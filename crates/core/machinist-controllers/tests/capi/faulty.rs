@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
 use machinist_instance::{
-    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, BootstrapData, BootstrapStatus,
+    AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
     Credential, Ensured, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
     Promises, ProviderId, Readiness, RecordedId, Scope, Sighting,
 };
@@ -72,8 +72,6 @@ enum Nature {
     /// The creation of a container.
     Creates,
     Changes,
-    /// A change that the fake does not make idempotent, and the real driver does.
-    Starts,
 }
 
 impl Faulty {
@@ -137,7 +135,7 @@ impl Faulty {
                 let _ = work.await;
                 std::future::pending().await
             }
-            (Trouble::FailsAfterwards, Nature::Creates | Nature::Changes | Nature::Starts) => {
+            (Trouble::FailsAfterwards, Nature::Creates | Nature::Changes) => {
                 let _ = work.await;
                 Err(Error::new(ErrorKind::Ambiguous, "POST /containers/create: boom (status 500)"))
             }
@@ -165,7 +163,7 @@ impl Faulty {
             requests.store(0, Ordering::Relaxed);
         }
         match (self.effect, nature) {
-            (Effect::Never, _) | (Effect::Late, Nature::Starts) => {}
+            (Effect::Never, _) => {}
             (Effect::Done, _) => {
                 let _ = work.await;
             }
@@ -272,10 +270,14 @@ impl Bootstrap for Faulty {
     async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
         let (which, data) = (which.clone(), data.clone());
         let start = |engine: Engine| async move { Bootstrap::start(&engine, &which, &data).await };
-        self.call(Nature::Starts, start).await
+        self.call(Nature::Changes, start).await
     }
     async fn progress(&self, which: &InstanceRef) -> Result<BootstrapStatus, Error> {
         let which = which.clone();
         self.call(Nature::Reads, |engine| async move { engine.progress(&which).await }).await
+    }
+    async fn boot(&self, which: &InstanceRef) -> Result<Boot, Error> {
+        let which = which.clone();
+        self.call(Nature::Reads, |engine| async move { engine.boot(&which).await }).await
     }
 }

@@ -13,6 +13,9 @@ use serde_json::{Value, json};
 
 use super::{World, burns, condition, pass};
 
+/// The promise of the mail service.
+pub(super) const SHOWN_WITHIN: Duration = Duration::from_secs(1800);
+
 /// A mail service in memory. It outlives the provider.
 #[derive(Clone, Default)]
 pub(super) struct Post {
@@ -65,7 +68,7 @@ impl Post {
     }
 
     /// Accepts a mail of an earlier provider.
-    fn has(&self, message_id: &str) {
+    pub(super) fn has(&self, message_id: &str) {
         self.accept(&Envelope {
             message_id: message_id.to_owned(),
             requester: "dev@example.com".to_owned(),
@@ -131,6 +134,10 @@ impl Mailer for Client {
             !matches!(self.post.fault(), Fault::FailsAfterwardsAndHides | Fault::AcceptsAndHidesInAStep);
         Ok(is_shown && self.post.accepted.lock().expect("no panic").contains_key(message_id))
     }
+
+    fn shown_within(&self) -> Duration {
+        SHOWN_WITHIN
+    }
 }
 
 impl World {
@@ -146,6 +153,7 @@ impl World {
             domain: "mail.example.com".to_owned(),
             service: "a".to_owned(),
             recipient: "ops@example.com".to_owned(),
+            recipient_domains: vec!["example.com".to_owned(), "example.org".to_owned()],
             credential: "a".to_owned(),
             process: process.to_owned(),
         };
@@ -240,7 +248,7 @@ async fn an_unknown_outcome_is_looked_up() {
         world.request("hello").await;
         world.settle(5).await;
         post.fails_with(Fault::None);
-        world.settle(900).await;
+        world.settle(2400).await;
         assert_eq!(post.times(), [1]);
         assert_eq!(post.calls.load(Ordering::Relaxed), calls);
         assert_eq!(condition(&world.mail_of("hello").await, "RequestSent").1, "Sent");
@@ -301,7 +309,7 @@ async fn a_restored_request_is_not_sent_again() {
         }
         world.create_with("MailgunCluster", metadata, old["spec"].clone()).await;
         let running = world.mailgun(&post, "two");
-        world.settle(900).await;
+        world.settle(3000).await;
         drop(running);
         assert_eq!(post.times(), [1]);
         let object = world.mail_of("hello").await;
@@ -370,7 +378,7 @@ async fn no_mail_is_sent_twice_after_a_crash_at_any_point() {
             let is_complete = 0 < world.left.load(Ordering::Relaxed);
             world.left.store(usize::MAX, Ordering::Relaxed);
             let _second = world.mailgun(&post, "second");
-            pass(900).await;
+            pass(3000).await;
             assert_eq!(post.times(), [1], "crash at {point}, after the effect: {after}");
             let object = world.mail_of("m").await;
             assert_eq!(condition(&object, "RequestSent").1, "Sent", "crash at {point}: {object}");

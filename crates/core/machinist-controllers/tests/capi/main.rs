@@ -152,7 +152,7 @@ impl World {
 
     /// Starts a provider.
     fn start(&self, serves: Serves, core: CoreApi) -> Running {
-        self.start_in("", CapiOptions { serves, core, watch_filter: None })
+        self.start_in("", CapiOptions::new(serves, core))
     }
 
     /// Starts a provider for one namespace; the empty name stands for all.

@@ -291,7 +291,9 @@ async fn a_process_serves_its_namespace_and_label_only() {
     let start = |namespace: &str, filter: Option<&str>| {
         let serves = Serves::Docker(docker.options(&docker.engine));
         let watch_filter = filter.map(str::to_owned);
-        docker.world.start_in(namespace, CapiOptions { serves, core: CoreApi::Beta2, watch_filter })
+        docker
+            .world
+            .start_in(namespace, CapiOptions { watch_filter, ..CapiOptions::new(serves, CoreApi::Beta2) })
     };
     let elsewhere = start("elsewhere", None);
     let filtered = start("", Some("ours"));

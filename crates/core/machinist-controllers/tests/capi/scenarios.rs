@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use machinist_controllers::capi::{CoreApi, Serves};
-use machinist_instance::{Address, AddressKind, InstanceKey, Power};
+use machinist_controllers::capi::{CoreApi, Key, Serves};
+use machinist_instance::{Address, AddressKind, InstanceKey, NativeId, NodeName, Power, ProviderId};
 use serde_json::json;
 
 use super::docker::Docker;
@@ -177,6 +177,7 @@ async fn a_container_of_upstream_is_taken_over() {
         let mut theirs = first.engine.state().containers["c-w"].clone();
         theirs.instance.key = None;
         theirs.instance.cluster = None;
+        theirs.instance.tags.insert("io.x-k8s.kind.cluster".to_owned(), "c".to_owned());
         theirs.bootstraps = 0;
         docker.engine.state().containers.insert("c-w".to_owned(), theirs);
     }
@@ -200,6 +201,140 @@ async fn a_container_of_upstream_is_taken_over() {
     docker.world.settle(60).await;
     assert!(docker.machine("c-w").await.is_null());
     assert_eq!(docker.engine.state().deleted, ["c-w"]);
+}
+
+/// A restart of the engine deals out dynamic addresses in another order. A control plane that lost
+/// its address says so, and what to do. With fixed addresses, a restart changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_control_plane_that_moved_in_a_restart_is_reported() {
+    for is_dynamic in [false, true] {
+        let docker = Docker::new().await;
+        let running = docker.start();
+        docker.with_machines().await;
+        docker.engine.state().deals_out_addresses = is_dynamic;
+        docker.engine.state().restart();
+        docker.world.settle(120).await;
+        let machine = docker.machine("c-cp").await;
+        let worker = docker.machine("c-w").await;
+        assert_eq!(condition(&worker, "Ready").0, "True", "a kubelet reports its new address: {worker}");
+        let reported = condition(&machine, "ContainerProvisioned");
+        let key = Key::DockerMachine(machinist_kube::ObjectKey::new("default", "c-cp"));
+        let why = running.inspector().why(&key).expect("it is explained").why.reason.to_string();
+        match is_dynamic {
+            false => assert_eq!(reported.0, "True", "{machine}"),
+            true => {
+                assert_eq!(reported, ("False".to_owned(), "AddressChanged".to_owned()), "{machine}");
+                assert!(why.contains("its control plane is configured for 172.18.0."), "{why}");
+            }
+        }
+        docker.engine.state().restart();
+        docker.world.settle(120).await;
+        let machine = docker.machine("c-cp").await;
+        assert_eq!(condition(&machine, "Ready").0, "True", "two containers: it has its address again");
+    }
+}
+
+/// A user copies the key of a machine, and the id of its container. The machine goes on, and the
+/// copy waits. No text that others can read contains the key.
+#[tokio::test(start_paused = true)]
+async fn a_copied_key_does_not_stop_the_original() {
+    let docker = Docker::new().await;
+    let running = docker.start();
+    docker.with_machines().await;
+    let original = docker.machine("c-w").await;
+    let uid = original["metadata"]["uid"].as_str().expect("a uid").to_owned();
+    let annotations = &original["metadata"]["annotations"];
+    let id = annotations["machinist.dev/container-id"].as_str().and_then(|it| it.rsplit('/').next());
+    let id = id.expect("a recorded container").to_owned();
+    for (name, annotation, value) in
+        [("c-key", "machinist.dev/key", &uid), ("c-id", "machinist.dev/container-id", &id)]
+    {
+        let mut metadata = machine_metadata("c", name, false);
+        metadata["annotations"] = json!({annotation: format!("default/{name}/{value}")});
+        docker.world.create_with("DockerMachine", metadata, json!({})).await;
+        docker
+            .world
+            .create_with("Machine", machine_metadata("c", name, false), machine_spec("c", name))
+            .await;
+    }
+    docker.world.settle(120).await;
+    for name in ["c-key", "c-id"] {
+        let copy = docker.machine(name).await;
+        assert_eq!(
+            condition(&copy, "ContainerProvisioned"),
+            ("False".to_owned(), "KeyTaken".to_owned()),
+            "{copy}"
+        );
+        let status = copy["status"].to_string();
+        assert!(!status.contains(&uid), "{status}");
+        assert!(!docker.engine.state().containers.contains_key(name), "{name} has no container of its own");
+    }
+    let whys = format!("{:?}", running.inspector().whys());
+    assert!(!whys.contains(&uid), "{whys}");
+    // A new container address is a change that the original has to follow.
+    docker.engine.state().containers.get_mut("c-w").expect("a container").instance.addresses =
+        vec![Address { kind: AddressKind::InternalIP, address: "172.18.0.99".to_owned() }];
+    docker.world.settle(120).await;
+    let original = docker.machine("c-w").await;
+    assert_eq!(condition(&original, "Ready").0, "True", "{original}");
+    assert!(original["status"]["addresses"].to_string().contains("172.18.0.99"), "it goes on: {original}");
+    docker.world.delete("DockerMachine", "c-key").await;
+    docker.world.delete("DockerMachine", "c-id").await;
+    docker.world.settle(120).await;
+    assert_eq!(docker.engine.state().deleted, [""; 0], "the container of the original stays");
+    docker.world.delete("DockerMachine", "c-w").await;
+    docker.world.settle(120).await;
+    assert!(docker.machine("c-w").await.is_null(), "the original is deleted");
+    assert_eq!(docker.engine.state().deleted, ["c-w"]);
+}
+
+/// A user writes the name or the id of a container of another program or Cluster into an object.
+/// Its bootstrap data would run there as root, and its deletion would delete that container.
+#[tokio::test(start_paused = true)]
+async fn a_written_id_gives_no_container_of_others() {
+    for (label, is_recorded) in [
+        (None, false),
+        (None, true),
+        (Some("other"), false),
+        (Some("other"), true),
+        (Some("c"), false),
+        (Some("c"), true),
+    ] {
+        let docker = Docker::new().await;
+        let _running = docker.start();
+        docker.with_machines().await;
+        let id = {
+            let mut state = docker.engine.state();
+            let mut theirs = state.containers["c-w"].clone();
+            theirs.instance.name = NodeName::new("database").expect("a name");
+            theirs.instance.id = ProviderId::parse("docker:////database").expect("an id");
+            theirs.instance.native_id = NativeId::new("id-of-database");
+            (theirs.instance.key, theirs.instance.cluster) = (None, None);
+            let label = label.map(|label| ("io.x-k8s.kind.cluster".to_owned(), label.to_owned()));
+            theirs.instance.tags = label.into_iter().collect();
+            theirs.bootstraps = 0;
+            state.containers.insert("database".to_owned(), theirs);
+            "id-of-database"
+        };
+        let mut metadata = machine_metadata("c", "c-x", false);
+        if is_recorded {
+            metadata["annotations"] = json!({"machinist.dev/container-id": format!("default/c-x/{id}")});
+        }
+        let spec = json!({"providerID": "docker:////database", "preLoadImages": ["image:1"]});
+        docker.world.create_with("DockerMachine", metadata, spec).await;
+        docker
+            .world
+            .create_with("Machine", machine_metadata("c", "c-x", false), machine_spec("c", "c-x"))
+            .await;
+        docker.world.settle(200).await;
+        let case = format!("label {label:?}, recorded: {is_recorded}");
+        assert_eq!(docker.engine.state().containers["database"].bootstraps, 0, "{case}");
+        docker.world.delete("DockerMachine", "c-x").await;
+        docker.world.settle(600).await;
+        let is_of_the_cluster = label == Some("c") && is_recorded;
+        let is_left = docker.engine.state().containers.contains_key("database");
+        assert_eq!(is_left, !is_of_the_cluster, "{case}");
+    }
 }
 
 /// K13: the API servers of the workload cluster do not exist any more.

@@ -74,7 +74,8 @@ impl Case {
     /// Writes the Secret with the kubeconfig.
     async fn kubeconfig(&self, server: &str, user: &str) {
         let text = format!(
-            "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster: {{server: '{server}'}}\nusers:\n- name: c\n  user: {user}\n"
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: c\n  cluster: {{server: '{server}'}}\nusers:\n- name: c\n  user: {user}\n\
+             contexts:\n- name: c\n  context: {{cluster: c, user: c}}\ncurrent-context: c\n"
         );
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "c-kubeconfig"},

@@ -18,7 +18,7 @@ async fn one_running(world: &World) -> ((Running, Running), String) {
     (processes, name)
 }
 
-fn why(inspector: &Inspector, machine: &str) -> String {
+pub(super) fn why(inspector: &Inspector, machine: &str) -> String {
     let key = Key::Machine(ObjectKey::new(NAMESPACE, machine));
     inspector.why(&key).map(|record| record.why.to_string()).unwrap_or_default()
 }
@@ -52,7 +52,7 @@ impl World {
         assert!(deleted.is_ok() || attachments.get_opt(name).await.expect("an answer").is_none());
     }
 
-    async fn bind_pod(&self, name: &str, node: &str) {
+    pub(super) async fn bind_pod(&self, name: &str, node: &str) {
         let pods: Api<Pod> = Api::namespaced(self.user.clone(), NAMESPACE);
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
@@ -68,7 +68,7 @@ impl World {
         patched.expect("the status is accepted");
     }
 
-    async fn says(&self, marker: &str) -> bool {
+    pub(super) async fn says(&self, marker: &str) -> bool {
         let machines = self.machines().await;
         let operations = machines.iter().filter_map(|it| it.status.as_ref()?.last_operation.as_ref());
         operations.into_iter().any(|operation| operation.description().contains(marker))
@@ -81,13 +81,28 @@ async fn a_normal_drain_waits_for_volumes_to_be_detached() {
     let ((controller, _manager), name) = one_running(&world).await;
     world.attach("va-1", &name).await;
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
-    tokio::time::sleep(Duration::from_secs(600)).await;
+    tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(world.cloud.alive(), 1, "the instance stays while the volume is attached");
     let told = why(&controller.inspector(), &name);
     assert!(told.contains("VolumeAttachment va-1"), "{told}");
     world.detach("va-1").await;
     world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
     assert!(!world.says("Delete Volume Attachments").await, "no attachment was deleted");
+}
+
+/// A volume may belong to a pod of a DaemonSet, which a drain does not evict.
+#[tokio::test(start_paused = true)]
+async fn a_normal_drain_waits_for_volumes_only_for_a_while() {
+    let world = World::new().await;
+    let (_processes, name) = one_running(&world).await;
+    world.attach("va-1", &name).await;
+    world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_secs(110)).await;
+    assert_eq!(world.cloud.alive(), 1, "the drain waits for the volume");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.cloud.alive(), 0, "the wait is limited");
+    let [event] = world.events("VolumesLeft").await.try_into().expect("one Event");
+    assert!(event.message.unwrap_or_default().contains("VolumeAttachment va-1"));
 }
 
 #[tokio::test(start_paused = true)]

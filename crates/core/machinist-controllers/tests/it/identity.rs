@@ -235,15 +235,14 @@ async fn a_copy_is_deleted_after_its_original() {
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
 }
 
-/// The cloud chooses Node names, and tools and restores may remove labels.
-#[tokio::test(start_paused = true)]
-async fn a_node_without_a_label_is_found_by_its_id() {
+/// Deletes a Machine whose label `node` has this value, and which has the Node "ip-1".
+async fn delete_with_label(label: Value) {
     let world = World::new().await;
     world.apply(0).await;
     let instance = world.leave_instance("ip-1", None, 0).id;
     world.leave_machine("m", instance.as_str()).await;
-    let unlabelled = Patch::Merge(json!({"metadata": {"labels": {"node": null}}}));
-    world.machines_api().patch("m", &PatchParams::default(), &unlabelled).await.expect("patched");
+    let labelled = Patch::Merge(json!({"metadata": {"labels": {"node": label}}}));
+    world.machines_api().patch("m", &PatchParams::default(), &labelled).await.expect("patched");
     let nodes: Api<Node> = Api::all(world.user.clone());
     world.join().await;
     let _processes = world.start();
@@ -259,4 +258,146 @@ async fn a_node_without_a_label_is_found_by_its_id() {
         request.user_agent == "machine-controller" && request.resource == "pods" && request.verb == "list"
     });
     assert!(listed, "the Node was drained");
+}
+
+/// The cloud chooses Node names, and tools and restores may remove labels.
+#[tokio::test(start_paused = true)]
+async fn a_node_without_a_label_is_found_by_its_id() {
+    delete_with_label(Value::Null).await;
+}
+
+/// A user may overwrite labels, and a kubelet may register under another name.
+#[tokio::test(start_paused = true)]
+async fn a_node_with_a_wrong_label_is_found_by_its_id() {
+    delete_with_label(json!("wrong")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_finalizer_removed_by_hand_is_reported() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(2).await;
+    world.until_running(2).await;
+    let [first, second] = world.machines().await.try_into().expect("two Machines");
+    let name = first.metadata.name.expect("a name");
+    world.delete_machine(&name).await;
+    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.machines_api().patch(&name, &PatchParams::default(), &without).await.expect("patched");
+    world.until("the loss is reported", async |w| w.events("FinalizerLost").await.len() == 1).await;
+    let id = first.spec.provider_id.expect("an instance");
+    let message = world.events("FinalizerLost").await.remove(0).message.unwrap_or_default();
+    assert!(message.contains(&name) && message.contains(&id), "{message}");
+
+    let other = second.metadata.name.expect("a name");
+    world.delete_machine(&other).await;
+    let api = world.machines_api();
+    let is_gone = async |_: &World| api.get_opt(&other).await.expect("an answer").is_none();
+    world.until("the other Machine is gone", is_gone).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(world.events("FinalizerLost").await.len(), 1, "the controller removed this finalizer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unreadable_machine_counts_after_a_restart() {
+    let world = World::new().await;
+    let (_machine_controller, manager) = world.start();
+    world.apply(3).await;
+    world.until_running(3).await;
+    drop(manager);
+    let name = world.machines().await.remove(0).metadata.name.expect("a name");
+    let resource = kube::api::ApiResource::erase::<Machine>(&());
+    let raw: Api<kube::api::DynamicObject> = Api::namespaced_with(world.user.clone(), NAMESPACE, &resource);
+    let odd =
+        |labels: Value| Patch::Merge(json!({"spec": {"nodeTemplate": {"metadata": {"labels": labels}}}}));
+    let params = PatchParams::default();
+    raw.patch(&name, &params, &odd(json!({"pool": 5}))).await.expect("the API server accepts it");
+    let clients = Clients { control: world.client("manager"), target: world.client("manager") };
+    let _manager = Manager::start(clients, world.options("manager"), None);
+    let count = async || raw.list_metadata(&ListParams::default()).await.expect("a list").items.len();
+    for _ in 0..120 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(count().await, 3, "the Machine is there, and no other is made in its place");
+    }
+    // Its deletion is noticed, too.
+    raw.delete(&name, &DeleteParams::default()).await.expect("deleted");
+    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    raw.patch(&name, &params, &without).await.expect("patched");
+    world.until("another Machine is made", async |w| w.machines().await.len() == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_whose_machine_is_gone_can_be_deleted() {
+    let world = World::new().await;
+    let (machine_controller, _manager) = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let name = world.machines().await.remove(0).metadata.name.expect("a name");
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let has_finalizer = async |_: &World| {
+        let node = nodes.get(&name).await.expect("the Node exists");
+        node.metadata.finalizers.is_some_and(|all| !all.is_empty())
+    };
+    world.until("the Node has the finalizer", has_finalizer).await;
+    // The Machine goes while no controller runs.
+    drop(machine_controller);
+    let scale = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.machines_api().patch(&name, &PatchParams::default(), &without).await.expect("patched");
+    world.until("the Machine is gone", async |w| w.machines().await.is_empty()).await;
+
+    let provider = Arc::new(SimProvider::in_process(world.cloud.clone()));
+    let clients = Clients { control: world.client("mc"), target: world.client("mc") };
+    let options = MachineOptions::new(provider, "test");
+    let _successor = MachineController::start(clients, world.options("mc"), options, None);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    nodes.delete(&name, &DeleteParams::default()).await.expect("deleted");
+    let is_gone = async |_: &World| nodes.get_opt(&name).await.expect("an answer").is_none();
+    world.until("the Node is gone", is_gone).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_of_another_installation_keeps_its_finalizer() {
+    let world = World::new().await;
+    let _processes = world.start();
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {
+            "name": "n", "finalizers": ["node.machine.sapcloud.io/machine-controller"],
+            "annotations": {"machinist.dev/machine": "another/default/7ece3c7f"},
+        },
+    });
+    nodes.create(&PostParams::default(), &parse(node)).await.expect("created");
+    nodes.delete("n", &DeleteParams::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    nodes.get("n").await.expect("it stays until that installation releases it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_machine_whose_owner_does_not_exist_is_reported() {
+    let world = World::new().await;
+    let (machine_controller, _manager) = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+        "metadata": {
+            "name": "restored", "finalizers": [FINALIZER],
+            "ownerReferences": [{
+                "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "w-1", "uid": "old",
+                "controller": true,
+            }],
+        },
+        "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+    });
+    world.machines_api().create(&PostParams::default(), &parse(machine)).await.expect("accepted");
+    world.until("the Event is there", async |w| !w.events("OwnerMissing").await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let [event] =
+        world.events("OwnerMissing").await.try_into().expect("one Event, and none of other Machines");
+    assert_eq!(event.involved_object.name.as_deref(), Some("restored"));
+    let key = Key::Machine(ObjectKey::new(NAMESPACE, "restored"));
+    let why = machine_controller.inspector().waits().remove(&key).expect("a reason");
+    assert_eq!(why.reason.to_string(), "owner MachineSet w-1 not found");
 }

@@ -12,7 +12,7 @@ use super::*;
 const LATENCY: Duration = Duration::from_secs(40);
 const CALL_BOUND: Duration = Duration::from_secs(60);
 
-fn elector(world: &World) -> (Elector, Leadership) {
+pub(crate) fn elector(world: &World) -> (Elector, Leadership) {
     let lease = LeaseOptions::new(NAMESPACE, "machine-controller", "one");
     Elector::new(world.client("elector"), lease, world.clock.clone())
 }

@@ -7,15 +7,23 @@
 
 mod accounts;
 mod asks;
+mod boot;
 mod ccm;
 mod chosen;
 mod drain;
 mod freeze;
+mod gate;
 mod identity;
 mod late;
 mod leadership;
+mod orphans;
+mod outage;
+mod queue;
 mod replacement;
+mod silent;
 mod slow_webhook;
+mod stale_nodes;
+mod timeouts;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -340,8 +348,8 @@ async fn a_machine_that_waits_for_replacement_gives_the_reason() {
     let inspector = machine_controller.inspector();
     // The controller gives the same reason once it has decided about all Machines, and notifies
     // listeners.
-    while inspector.waits().get(&key) != Some(&explained.why) {
-        tokio::time::timeout(Duration::from_secs(60), inspector.decided())
+    while inspector.waits().get(&key).map(|why| &why.reason) != Some(&explained.why.reason) {
+        tokio::time::timeout(Duration::from_secs(300), inspector.decided())
             .await
             .expect("the controller decides");
     }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use http::{Method, Request, Response};
 use kube::client::Body;
 use machinist_apiserver::Identity;
+use machinist_kube::lease::Leadership;
 use tokio::time::Instant;
 use tower::{BoxError, Service};
 
@@ -83,14 +84,8 @@ impl Hanging {
         let clients = Clients { control: world.client("mc"), target: world.client("mc") };
         let options = MachineOptions::new(provider, "test");
         let controller = MachineController::start(clients, world.options("mc"), options, None);
-        let (held, is_on) = (Arc::new(OnceLock::new()), Arc::new(AtomicBool::new(false)));
-        let mut client = ClientOptions::new("manager");
-        client.clock = world.clock.clone();
-        let inner = world.server.service_as(Identity::admin());
-        let service = Holds { inner, method, path, is_on: is_on.clone(), until: held.clone() };
-        let client = layer_client(service, &client);
-        let clients = Clients { control: client.clone(), target: client };
-        let manager = Manager::start(clients, world.options("manager"), None);
+        let is_on = Arc::new(AtomicBool::new(false));
+        let (held, manager) = world.start_manager_with(method, path, is_on.clone());
         world.apply(3).await;
         world.until_running(3).await;
         is_on.store(true, Ordering::Relaxed);
@@ -99,6 +94,35 @@ impl Hanging {
         world.until("the write hangs", async |_| held.get().is_some()).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Self { world, manager, _controller: controller }
+    }
+}
+
+impl World {
+    /// Starts a manager whose matching writes hang while `is_on`. Returns the end of the first one.
+    fn start_manager_with(
+        &self,
+        method: Method,
+        path: &'static str,
+        is_on: Arc<AtomicBool>,
+    ) -> (Arc<OnceLock<Instant>>, Running) {
+        self.start_leader_with(method, path, is_on, None)
+    }
+
+    fn start_leader_with(
+        &self,
+        method: Method,
+        path: &'static str,
+        is_on: Arc<AtomicBool>,
+        leadership: Option<Leadership>,
+    ) -> (Arc<OnceLock<Instant>>, Running) {
+        let held = Arc::new(OnceLock::new());
+        let mut client = ClientOptions::new("manager");
+        client.clock = self.clock.clone();
+        let inner = self.server.service_as(Identity::admin());
+        let service = Holds { inner, method, path, is_on, until: held.clone() };
+        let client = layer_client(service, &client);
+        let clients = Clients { control: client.clone(), target: client };
+        (held, Manager::start(clients, self.options("manager"), leadership))
     }
 }
 
@@ -144,6 +168,29 @@ async fn a_delayed_delete_counts_until_its_outcome_is_known() {
     assert!(named, "`why` names the wait");
 }
 
+/// The process loses its Lease while the first DELETEs of a large scale-down hang.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_lost_its_lease_does_not_finish_its_batch() {
+    let world = World::new().await;
+    let (elector, leadership) = leadership::elector(&world);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    tokio::spawn(elector.run(async move { drop(stopped.await) }));
+    leadership.acquired().await.expect("the Lease is free");
+    let is_on = Arc::new(AtomicBool::new(true));
+    let (held, _manager) = world.start_leader_with(Method::DELETE, "/machines/", is_on, Some(leadership));
+    world.apply(60).await;
+    world.until("all exist", async |w| w.machines().await.len() == 60).await;
+    let mut requests = world.server.audit();
+    let scale = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    world.until("a DELETE hangs", async |_| held.get().is_some()).await;
+    stop.send(()).expect("the elector receives the signal");
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let deletes = requests.drain().into_iter().filter(|it| it.user_agent == "manager" && it.verb == "delete");
+    let names: std::collections::BTreeSet<String> = deletes.map(|it| it.name.clone()).collect();
+    assert!((1..=16).contains(&names.len()), "{} Machines", names.len());
+}
+
 /// The set deletes Machines as soon as this PATCH takes effect, so the PATCH counts as pending as
 /// long as it may still arrive.
 #[tokio::test(start_paused = true)]
@@ -156,4 +203,47 @@ async fn a_delayed_patch_counts_until_it_can_no_longer_apply() {
     let left = manager.drain(Duration::from_secs(5)).await;
     assert_eq!(left.deletes, 1, "the next process must not lead at once");
     drop(world);
+}
+
+/// Changes the template while a write that lets a set grow hangs, and returns the highest number of
+/// Machines that the sets are told to have until three minutes later.
+async fn most_after_a_change(world: &World) -> i32 {
+    // The read of the outcome, after the timeout of the client, does not show the write.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let template = json!({"metadata": {"labels": {"name": "w", "version": "2"}}});
+    let change = Patch::Merge(json!({"spec": {"template": template}}));
+    world.deployments().patch("w", &PatchParams::default(), &change).await.expect("changed");
+    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let mut most = 0;
+    for _ in 0..180 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        world.join().await;
+        let all = sets.list(&ListParams::default()).await.expect("a list").items;
+        most = most.max(all.iter().map(|set| set.spec.replicas()).sum());
+    }
+    let all = sets.list(&ListParams::default()).await.expect("a list").items;
+    assert_eq!(all.len(), 2, "the deployment goes on");
+    most
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_delayed_post_of_a_set_leads_to_no_second_set_of_full_size() {
+    let world = World::new().await;
+    let is_on = Arc::new(AtomicBool::new(true));
+    let (held, _manager) = world.start_manager_with(Method::POST, "/machinesets", is_on);
+    let clients = Clients { control: world.client("mc"), target: world.client("mc") };
+    let provider = Arc::new(SimProvider::in_process(world.cloud.clone()));
+    let options = MachineOptions::new(provider, "test");
+    let _controller = MachineController::start(clients, world.options("mc"), options, None);
+    world.apply(3).await;
+    world.until("the write hangs", async |_| held.get().is_some()).await;
+    assert_eq!(most_after_a_change(&world).await, 4, "three, and one more for the rollout");
+    world.until("three of the new template run", async |w| running(w).await == 3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_a_delayed_patch_of_a_set_no_other_set_grows() {
+    let Hanging { world, manager, _controller } = Hanging::start(Method::PATCH, "/machinesets/", 6).await;
+    assert_eq!(most_after_a_change(&world).await, 7, "six, and one more for the rollout");
+    drop(manager);
 }

@@ -158,6 +158,7 @@ fn balancers<'a>(bench: &'a Bench<'_>) -> Played<&'a dyn Balancers> {
 fn spec(bench: &Bench<'_>, which: &str, ports: &[u16], instances: &[&Instance]) -> BalancerSpec {
     BalancerSpec {
         key: bench.balancer_key(which),
+        claim: Default::default(),
         native_id: None,
         name: bench.name(which).as_str().to_owned(),
         listeners: listeners(ports),

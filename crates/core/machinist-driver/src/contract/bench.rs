@@ -100,7 +100,7 @@ impl<'a> Bench<'a> {
             name,
             cluster: self.cluster(),
             provider_spec: self.subject.provider_spec(),
-            user_data: UserData::new(CANARY),
+            user_data: UserData::new(format!("#!/bin/sh\n# {CANARY}\n")),
             tags: BTreeMap::from([("purpose".to_owned(), "contract".to_owned())]),
             adopt_made_since: None,
         }

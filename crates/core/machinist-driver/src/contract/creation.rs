@@ -43,7 +43,9 @@ async fn ensure_twice_returns_the_same_instance(bench: &Bench<'_>) -> Played {
 async fn ensure_with_other_user_data_returns_the_same_instance(bench: &Bench<'_>) -> Played {
     let spec = bench.spec("a");
     let first = bench.ensure(&spec).await?;
-    let second = bench.ensure(&InstanceSpec { user_data: UserData::new("other"), ..spec.clone() }).await?;
+    let second = bench
+        .ensure(&InstanceSpec { user_data: UserData::new("#!/bin/sh\n# other\n"), ..spec.clone() })
+        .await?;
     check(first.id == second.id, || format!("two instances for one key: {} and {}", first.id, second.id))?;
     bench.check_alive(&spec.key, 1).await
 }

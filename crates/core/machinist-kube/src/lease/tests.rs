@@ -296,7 +296,8 @@ async fn no_call_starts_after_the_renew_deadline() {
     let term = Term { since: now, start_until, until, ran_out: false, renewed };
     // No elector runs, as in a process that has just continued after a SIGSTOP.
     let (_elector, state) = channel(LeaseState::Held(term));
-    let leadership = Leadership { state, clock, is_theirs: Arc::default(), _permanent: None };
+    let leadership =
+        Leadership { state, clock, is_theirs: Arc::default(), annotation: Arc::default(), _permanent: None };
     advance(SECOND * 10 - Duration::from_millis(1)).await;
     assert!(leadership.may_start() && leadership.may_continue());
     advance(Duration::from_millis(1)).await;
@@ -510,4 +511,60 @@ fn the_error_names_the_invalid_option() {
     let too_rare = LeaseOptions { retry_period: SECOND * 9, ..options() };
     assert!(wrong(too_rare).contains("retry period"));
     assert!(wrong(LeaseOptions { identity: String::new(), ..options() }).contains("identity"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn in_a_deleted_namespace_only_the_last_leader_leads() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND * 3).await;
+    let two = Candidate::start(&server, "two");
+    sleep(SECOND * 3).await;
+    server.hook(|seen| if seen.method == "POST" { Verdict::NamespaceEnds } else { Verdict::Pass });
+    server.delete(PATH);
+    for _ in 0..600 {
+        sleep(SECOND).await;
+        assert!(one.leads() && !two.leads());
+    }
+    // No process begins to lead after the last leader has died.
+    one.kill();
+    sleep(SECOND * 120).await;
+    assert!(!two.leads());
+    let three = Candidate::start(&server, "three");
+    sleep(SECOND * 120).await;
+    assert!(!three.leads() && server.get(PATH).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_leader_learns_of_unseen_time() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    assert_eq!(one.leadership.inherited(), None, "unknown before it leads");
+    sleep(SECOND).await;
+    assert_eq!(one.leadership.inherited(), Some(Inherited::default()), "there was no Lease");
+    server.forget_seen();
+    one.leadership.write_unseen("a/b".to_owned());
+    assert_eq!(server.count(is_write), 0, "the annotation costs no request");
+    sleep(SECOND * 3).await;
+    assert_eq!(server.get(PATH).expect("the Lease")["metadata"]["annotations"][UNSEEN], "a/b");
+    let renewed: Timestamp = spec(&server)["renewTime"].as_str().expect("a time").parse().expect("a time");
+    // A process that dies leaves its last renewal.
+    let unseen = Some("a/b".to_owned());
+    one.task.abort();
+    let mut two = Candidate::start(&server, "two");
+    two.leadership.acquired().await.expect("the Lease expired");
+    let inherited = Inherited { renewed: Some(renewed), unseen: unseen.clone() };
+    assert_eq!(two.leadership.inherited(), Some(inherited));
+    sleep(SECOND * 10).await;
+    two.ask_to_stop();
+    assert_eq!((&mut two.task).await.expect("no panic"), ElectionEnd::Released);
+    let mut three = Candidate::start(&server, "three");
+    three.leadership.acquired().await.expect("the Lease is free");
+    let inherited = three.leadership.inherited().expect("it leads");
+    assert_eq!(inherited.unseen, unseen, "a leader that knows nothing keeps the annotation");
+    assert!(inherited.renewed.is_some_and(|at| renewed < at), "the release is the last renewal");
+    three.leadership.write_unseen(String::new());
+    sleep(SECOND * 3).await;
+    assert_eq!(server.get(PATH).expect("the Lease")["metadata"]["annotations"], json!({}));
+    three.ask_to_stop();
 }

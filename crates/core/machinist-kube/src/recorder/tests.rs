@@ -7,6 +7,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::clock::TokioClock;
 use crate::fake_server::{FakeServer, Seen, Verdict};
+use crate::lease::{Elector, LeaseOptions};
 
 struct Recording {
     recorder: Recorder,
@@ -15,9 +16,12 @@ struct Recording {
 
 impl Recording {
     fn start(server: &FakeServer) -> Self {
-        let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
-        let recorder = Recorder::new("machinist", "pod-1", Arc::new(TokioClock::starting_at(epoch)));
-        let task = tokio::spawn(recorder.clone().run(server.client()));
+        Self::start_with(server, None)
+    }
+
+    fn start_with(server: &FakeServer, leadership: Option<Leadership>) -> Self {
+        let recorder = Recorder::new("machinist", "pod-1", clock());
+        let task = tokio::spawn(recorder.clone().run(server.client(), leadership));
         Self { recorder, task }
     }
 
@@ -30,6 +34,10 @@ impl Drop for Recording {
     fn drop(&mut self) {
         self.task.abort();
     }
+}
+
+fn clock() -> SharedClock {
+    Arc::new(TokioClock::starting_at("2026-01-01T00:00:00Z".parse().expect("a time")))
 }
 
 fn machine(uid: &str) -> ObjectReference {
@@ -182,4 +190,25 @@ async fn long_messages_are_cut_between_characters() {
     sleep(Duration::from_secs(1)).await;
     let message = server.objects()[0]["message"].as_str().expect("a message").len();
     assert_eq!(message, MAX_MESSAGE_BYTES);
+}
+
+/// As with a process that was suspended, and wakes up when another process leads.
+#[tokio::test(start_paused = true)]
+async fn a_process_without_its_lease_sends_no_event() {
+    let (server, leases) = (FakeServer::new(), FakeServer::new());
+    let options = LeaseOptions::new("ns", "lease", "one");
+    let (elector, leadership) = Elector::new(leases.client(), options, clock());
+    let election = tokio::spawn(elector.run(std::future::pending()));
+    leadership.acquired().await.expect("the Lease is free");
+    let recording = Recording::start_with(&server, Some(leadership));
+    recording.warn("u1", "FailedDrain", "pods are left");
+    sleep(Duration::from_secs(1)).await;
+    assert_eq!(events(&server), ["FailedDrain x1 pods are left"]);
+    // The Lease is not renewed any more.
+    election.abort();
+    recording.warn("u1", "FailedDrain", "pods are left");
+    recording.warn("u2", "FailedDrain", "pods are left");
+    tokio::time::advance(Duration::from_secs(20)).await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(events(&server), ["FailedDrain x1 pods are left"]);
 }

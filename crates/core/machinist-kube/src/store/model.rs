@@ -68,6 +68,10 @@ impl Server {
     }
 }
 
+fn relist(items: Vec<(ObjectKey, Entry<String>)>, resource_version: u64, sent: Instant) -> Relist<String> {
+    Relist { items, unreadable: Vec::new(), resource_version, sent }
+}
+
 fn named(name: &str) -> ObjectKey {
     ObjectKey::new("ns", name)
 }
@@ -88,6 +92,7 @@ enum Answer {
     Get(ObjectKey, Entry<String>),
     NotFound(ObjectKey, String),
     Part(&'static str, Vec<(ObjectKey, Entry<String>)>, u64),
+    Whole(Relist<String>),
 }
 
 struct Run {
@@ -96,9 +101,9 @@ struct Run {
     draw: Draw,
     /// The resourceVersion up to which the watch has reported.
     watched: u64,
-    /// The resourceVersion of a list that was sent but not answered yet. The watch waits for this
-    /// list.
-    list: Option<u64>,
+    /// The resourceVersion of a list that was sent but not answered yet, and when it was sent. The
+    /// watch waits for this list.
+    list: Option<(u64, Instant)>,
     answers: Vec<Answer>,
     /// For each key, the oldest resourceVersion that is still possible.
     floor: BTreeMap<ObjectKey, u64>,
@@ -115,7 +120,7 @@ impl Run {
             store: Store::new(&[("colour", |colour, values| values.push(colour.clone()))]),
             draw: Draw(Jitter::new(seed)),
             watched: 0,
-            list: Some(0),
+            list: Some((0, Instant::now())),
             answers: Vec::new(),
             floor: BTreeMap::new(),
             left_part: BTreeMap::new(),
@@ -128,7 +133,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        match self.draw.below(10) {
+        match self.draw.below(11) {
             0..=2 => {
                 let key = self.name();
                 self.server.change(key, &mut self.draw);
@@ -157,15 +162,20 @@ impl Run {
                     self.arrive(answer);
                 }
             }
-            _ => self.list = self.list.or(Some(self.server.resource_version)),
+            9 => self.list = self.list.or(Some((self.server.resource_version, Instant::now()))),
+            _ => {
+                let resource_version = self.server.resource_version;
+                let items = self.server.list(resource_version);
+                self.answers.push(Answer::Whole(relist(items, resource_version, Instant::now())));
+            }
         }
     }
 
     /// Delivers the list that the watch waits for, or else the next event of the watch.
     fn watch(&mut self) {
-        if let Some(resource_version) = self.list.take() {
+        if let Some((resource_version, sent)) = self.list.take() {
             let items = self.server.list(resource_version);
-            self.apply(Delta::Relist(Relist { items, unreadable: Vec::new(), resource_version }));
+            self.apply(Delta::Relist(relist(items, resource_version, sent)));
             return self.watched_until(resource_version);
         }
         let next = self.server.history.iter().find(|(rv, _, _)| self.watched < *rv).cloned();
@@ -216,6 +226,13 @@ impl Run {
                 }
                 let part = RelistPart { index: "colour", value: colour.to_owned(), items, resource_version };
                 self.apply(Delta::RelistPart(part));
+            }
+            Answer::Whole(list) => {
+                let resource_version = list.resource_version;
+                self.apply(Delta::ListedOnce(list));
+                for key in NAMES.map(named) {
+                    self.raise(key, resource_version);
+                }
             }
         }
     }
@@ -302,9 +319,9 @@ fn after_a_restore_the_store_ends_equal_to_the_server() {
             let key = run.name();
             run.server.change(key, &mut run.draw);
         }
-        let is_told = run.server.resource_version < run.store.observed_rv();
+        let is_told = run.server.resource_version < run.store.known_rv();
         *(if is_told { &mut told } else { &mut untold }) += 1;
-        run.list = Some(run.server.resource_version);
+        run.list = Some((run.server.resource_version, Instant::now()));
         run.watch();
         if !is_told {
             // The server passes the lost resourceVersions, and the watch lists once more.
@@ -312,7 +329,7 @@ fn after_a_restore_the_store_ends_equal_to_the_server() {
                 let key = run.name();
                 run.server.change(key, &mut run.draw);
             }
-            run.list = Some(run.server.resource_version);
+            run.list = Some((run.server.resource_version, Instant::now()));
             run.watch();
         }
         run.settles();

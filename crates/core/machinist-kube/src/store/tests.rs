@@ -28,7 +28,19 @@ fn delete(name: &str, uid: &str, rv: u64) -> Delta<String> {
 }
 
 fn relist(items: Vec<(ObjectKey, Entry<String>)>, rv: u64) -> Delta<String> {
-    Delta::Relist(Relist { items, unreadable: Vec::new(), resource_version: rv })
+    Delta::Relist(listed(items, rv))
+}
+
+fn listed(items: Vec<(ObjectKey, Entry<String>)>, resource_version: u64) -> Relist<String> {
+    Relist { items, unreadable: Vec::new(), resource_version, sent: Instant::now() }
+}
+
+fn object(uid: &str) -> Unreadable {
+    Unreadable { uid: uid.to_owned(), controller: None, deleting: false }
+}
+
+fn unreadable(name: &str, resource_version: u64) -> Delta<String> {
+    Delta::Unreadable { key: key(name), resource_version, object: object("u1") }
 }
 
 fn part(colour: &str, items: Vec<(ObjectKey, Entry<String>)>, rv: u64) -> Delta<String> {
@@ -105,14 +117,20 @@ fn another_object_of_the_same_name_is_two_changes() {
 fn an_unreadable_object_is_not_deleted() {
     let mut store = colours();
     store.apply(upsert("a", "u1", 5, "red"));
-    store.apply(Delta::Unreadable { key: key("a"), resource_version: 6 });
-    let list = Relist { items: Vec::new(), unreadable: vec![key("a"), key("b")], resource_version: 9 };
+    store.apply(unreadable("a", 6));
+    let both = vec![(key("a"), object("u1")), (key("b"), object("u2"))];
+    let list = Relist { unreadable: both, ..listed(Vec::new(), 9) };
+    let changes = store.apply(Delta::Relist(list.clone()));
+    assert_eq!(told(&changes), ["b:u2 ->-"], "the store has facts of a");
     assert_eq!(told(&store.apply(Delta::Relist(list))), Vec::<String>::new());
     assert!(
         store.get(&key("a")).is_some() && store.is_unreadable(&key("a")) && store.is_unreadable(&key("b"))
     );
     store.apply(upsert("a", "u1", 10, "red"));
-    store.apply(delete("b", "u2", 11));
+    assert_eq!(told(&store.apply(delete("b", "u2", 11))), ["b:u2 ->-"]);
+    assert_eq!(store.unreadable().count(), 0);
+    store.apply(unreadable("c", 12));
+    assert_eq!(told(&store.apply(relist(vec![item("a", "u1", 10, "red")], 13))), ["c:u1 ->-"]);
     assert_eq!(store.unreadable().count(), 0);
 }
 
@@ -265,8 +283,166 @@ fn a_newer_event_makes_a_read_object_unreadable_again() {
     let mut store = colours();
     store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
     store.apply(fetched("a", "u1", 20, "blue"));
-    store.apply(Delta::Unreadable { key: key("a"), resource_version: 12 });
+    store.apply(unreadable("a", 12));
     assert!(!store.is_unreadable(&key("a")), "the read is newer");
-    store.apply(Delta::Unreadable { key: key("a"), resource_version: 25 });
+    store.apply(unreadable("a", 25));
     assert!(store.is_unreadable(&key("a")) && store.get(&key("a")).is_some());
+}
+
+fn listed_once(items: Vec<(ObjectKey, Entry<String>)>, rv: u64) -> Delta<String> {
+    Delta::ListedOnce(listed(items, rv))
+}
+
+#[test]
+fn a_list_that_the_watch_overtook_is_no_restore() {
+    let mut store = colours();
+    store.apply(relist(Vec::new(), 10));
+    store.apply(upsert("a", "u1", 12, "red"));
+    store.apply(fetched("b", "u2", 14, "blue"));
+    assert_eq!(told(&store.apply(listed_once(Vec::new(), 11))), Vec::<String>::new());
+    assert_eq!(store.observed_rv(), 12, "only a list of the watch may go back");
+    assert_eq!((in_index(&store, "red"), in_index(&store, "blue")), (vec!["a".into()], vec!["b".into()]));
+}
+
+#[test]
+fn events_older_than_a_list_bring_nothing_back() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red"), item("d", "u4", 6, "red")], 9));
+    let list = vec![item("c", "u3", 17, "blue"), item("d", "u4", 6, "red")];
+    assert_eq!(told(&store.apply(listed_once(list, 20))), ["a:u1 red>-", "c:u3 ->blue"]);
+    assert_eq!(store.observed_rv(), 9, "the watch itself is not ahead");
+    let older = [
+        upsert("a", "u1", 12, "green"),
+        upsert("b", "u2", 15, "red"),
+        upsert("c", "u3", 16, "red"),
+        fetched("b", "u2", 15, "red"),
+        part("red", vec![item("b", "u2", 15, "red"), item("d", "u4", 6, "red")], 16),
+        delete("a", "u1", 18),
+        delete("b", "u2", 19),
+    ];
+    for news in older {
+        let shown = format!("{news:?}");
+        assert_eq!(told(&store.apply(news)), Vec::<String>::new(), "{shown}");
+    }
+    assert_eq!(told(&store.apply(upsert("c", "u3", 17, "blue"))), Vec::<String>::new());
+    assert_eq!(told(&store.apply(upsert("b", "u5", 21, "red"))), ["b:u5 ->red"]);
+    assert!(store.ahead.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relist_older_than_another_list_brings_nothing_back() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(listed_once(vec![item("c", "u3", 17, "blue")], 20));
+    let older = vec![item("a", "u1", 5, "red"), item("b", "u2", 14, "red")];
+    assert_eq!(told(&store.apply(relist(older, 15))), Vec::<String>::new());
+    assert_eq!(told(&store.apply(listed_once(Vec::new(), 16))), Vec::<String>::new());
+    store.apply(delete("a", "u1", 16));
+    store.apply(upsert("c", "u3", 17, "blue"));
+    store.apply(delete("b", "u2", 18));
+    assert_eq!(told(&store.apply(Delta::Bookmark(20))), Vec::<String>::new());
+    assert!(store.ahead.is_empty());
+    store.apply(listed_once(Vec::new(), 30));
+    tokio::time::advance(Duration::from_millis(1)).await;
+    let restored = vec![item("a", "u1", 5, "red")];
+    assert_eq!(told(&store.apply(relist(restored, 25))), ["a:u1 ->red"], "sent later: a restore");
+    assert!(store.ahead.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_before_the_first_relist_fills_the_store() {
+    let mut store = colours();
+    store.apply(listed_once(vec![item("a", "u1", 15, "red")], 20));
+    assert!(store.synced() && store.is_fresh());
+    let older = vec![item("a", "u1", 5, "blue"), item("b", "u2", 6, "blue")];
+    assert_eq!(told(&store.apply(relist(older, 10))), Vec::<String>::new());
+    store.apply(upsert("a", "u1", 15, "red"));
+    store.apply(delete("b", "u2", 16));
+    assert_eq!(told(&store.apply(Delta::Bookmark(20))), Vec::<String>::new());
+    assert_eq!(in_index(&store, "red"), ["a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_knows_unreadable_objects() {
+    let mut store = colours();
+    store.apply(relist(vec![item("a", "u1", 5, "red")], 9));
+    store.apply(unreadable("d", 9));
+    let both = vec![(key("a"), object("u1")), (key("b"), object("u2"))];
+    let list = Relist { unreadable: both, ..listed(Vec::new(), 20) };
+    let changes = store.apply(Delta::ListedOnce(list));
+    assert_eq!(told(&changes), ["b:u2 ->-", "d:u1 ->-"], "b appeared, d is gone, and a keeps its facts");
+    store.apply(upsert("a", "u1", 12, "blue"));
+    store.apply(relist(vec![item("a", "u1", 12, "blue")], 14));
+    let marked: Vec<_> = store.unreadable().map(|(key, _)| key.name.as_str()).collect();
+    assert_eq!((marked, in_index(&store, "red")), (vec!["a", "b"], vec!["a".to_owned()]));
+    store.apply(unreadable("a", 15));
+    // The watch shows a deletion of b after the list.
+    assert_eq!(told(&store.apply(delete("b", "u2", 21))), ["b:u2 ->-"]);
+    assert!(store.is_unreadable(&key("a")) && store.ahead.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_proves_freshness_as_of_its_request() {
+    use tokio::time::advance;
+
+    let second = Duration::from_secs(1);
+    let mut store = colours();
+    store.apply(relist(Vec::new(), 9));
+    store.apply(upsert("a", "u1", 12, "red"));
+    advance(FRESH_FOR + second).await;
+    store.apply(listed_once(Vec::new(), 11));
+    assert!(!store.is_fresh(), "the watch may be silent since it overtook the list");
+    let late = listed_once(vec![item("a", "u1", 12, "red")], 12);
+    advance(second).await;
+    store.apply(late);
+    assert!(store.is_fresh(), "the next list shows the content of the store");
+    advance(FRESH_FOR).await;
+    assert!(!store.is_fresh(), "the list was sent a second before it was applied");
+    let late = listed_once(vec![item("a", "u1", 12, "red")], 13);
+    advance(second).await;
+    store.doubt();
+    store.apply(late);
+    assert!(!store.is_fresh(), "the answer waited in a buffer while the process was suspended");
+    store.apply(listed_once(vec![item("a", "u1", 12, "red")], 13));
+    assert!(store.is_fresh());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_watch_and_whole_lists_make_a_store_fresh() {
+    use tokio::time::advance;
+
+    let second = Duration::from_secs(1);
+    let mut store = colours();
+    assert!(!store.is_fresh(), "nothing was listed");
+    store.apply(relist(vec![item("a", "u1", 4, "red")], 9));
+    assert!(store.is_fresh());
+    advance(FRESH_FOR).await;
+    assert!(store.is_fresh());
+    advance(second).await;
+    assert!(!store.is_fresh(), "a connected watch that is silent shows nothing");
+    let (read, entry) = item("a", "u1", 10, "blue");
+    store.apply(Delta::Fetched(read.clone(), entry));
+    store.apply(part("blue", vec![item("b", "u2", 11, "blue")], 12));
+    store.apply(Delta::Absent { key: read, uid: "u1".to_owned() });
+    assert!(!store.is_fresh(), "a read of one object or of a part is not the whole kind");
+    let news = [
+        Delta::Bookmark(20),
+        upsert("a", "u3", 21, "red"),
+        upsert("a", "u3", 21, "red"),
+        unreadable("c", 22),
+        delete("a", "u3", 23),
+        relist(Vec::new(), 24),
+    ];
+    for news in news {
+        let shown = format!("{news:?}");
+        store.apply(news);
+        assert!(store.is_fresh(), "{shown}");
+        advance(FRESH_FOR + second).await;
+        assert!(!store.is_fresh(), "{shown}");
+    }
+    store.apply(Delta::Bookmark(30));
+    store.doubt();
+    assert!(!store.is_fresh(), "the process was suspended");
+    store.apply(Delta::Bookmark(31));
+    assert!(store.is_fresh());
 }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use kube::Resource;
 use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 
 use super::wire::{Page, Reader, parse_rv};
 use crate::store::Relist;
@@ -26,22 +27,23 @@ where
     let reader = Reader { parse, kind: PhantomData };
     let request =
         kube::core::Request::new(api.resource_url()).list(params).map_err(kube::Error::BuildRequest)?;
+    let sent = Instant::now();
     let text = api.into_client().request_text(request).await?;
     let page: Page<'_> = serde_json::from_str(&text).map_err(kube::Error::SerdeError)?;
     let resource_version = parse_rv(page.metadata.resource_version.as_deref()).unwrap_or_default();
-    let mut list = Relist { items: Vec::new(), unreadable: Vec::new(), resource_version };
+    let mut list = Relist { items: Vec::new(), unreadable: Vec::new(), resource_version, sent };
     for raw in page.items.iter().flatten() {
         match reader.read(raw) {
             Ok(item) => list.items.push(item),
-            Err(unreadable) => {
-                let key = unreadable.place.map(|(key, _)| key);
-                let shown = key.as_ref().map(ToString::to_string).unwrap_or_default();
+            Err(unparsed) => {
+                let place = unparsed.place.map(|(key, _, object)| (key, object));
+                let shown = place.as_ref().map(|(key, _)| key.to_string()).unwrap_or_default();
                 tracing::warn!(
                     object = shown,
-                    error = unreadable.error,
+                    error = unparsed.error,
                     "Skipped an object that cannot be parsed"
                 );
-                list.unreadable.extend(key);
+                list.unreadable.extend(place);
             }
         }
     }

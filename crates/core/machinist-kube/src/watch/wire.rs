@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::WatchNote;
-use crate::store::{Entry, ObjectKey};
+use crate::store::{Entry, ObjectKey, Unreadable};
 
 /// Longest line of a watch. An object has at most 1.5 MiB in etcd, so a longer line is not from an
 /// API server.
@@ -24,15 +24,15 @@ pub(super) struct Reader<K, P> {
 }
 
 impl<K: Resource + DeserializeOwned, P> Reader<K, P> {
-    pub(super) fn read<F>(&self, raw: &RawValue) -> Result<(ObjectKey, Entry<F>), Unreadable>
+    pub(super) fn read<F>(&self, raw: &RawValue) -> Result<(ObjectKey, Entry<F>), Box<Unparsed>>
     where
         P: Fn(K) -> F,
     {
         let object: K =
-            serde_json::from_str(raw.get()).map_err(|error| Unreadable::of(raw, &error.to_string()))?;
+            serde_json::from_str(raw.get()).map_err(|error| Unparsed::of(raw, &error.to_string()))?;
         let metadata = object.meta();
         let (key, uid, resource_version) = identity(metadata).ok_or_else(|| {
-            Unreadable::of(raw, "the metadata lacks a name, a UID or a numeric resourceVersion")
+            Unparsed::of(raw, "the metadata lacks a name, a UID or a numeric resourceVersion")
         })?;
         let deleting = metadata.deletion_timestamp.is_some();
         Ok((key, Entry { uid, resource_version, deleting, facts: Arc::new((self.parse)(object)) }))
@@ -40,20 +40,22 @@ impl<K: Resource + DeserializeOwned, P> Reader<K, P> {
 }
 
 /// An object that cannot be parsed, with its key and resourceVersion if its metadata can be parsed.
-pub(super) struct Unreadable {
-    pub(super) place: Option<(ObjectKey, u64)>,
+pub(super) struct Unparsed {
+    pub(super) place: Option<(ObjectKey, u64, Unreadable)>,
     pub(super) error: String,
 }
 
-impl Unreadable {
-    fn of(raw: &RawValue, error: &str) -> Self {
-        let identity = metadata_of(raw).and_then(|metadata| identity(&metadata));
-        let place = identity.map(|(key, _, resource_version)| (key, resource_version));
-        Self { place, error: without_quotes(error) }
+impl Unparsed {
+    fn of(raw: &RawValue, error: &str) -> Box<Self> {
+        let place = metadata_of(raw).and_then(|metadata| {
+            let (key, _, resource_version) = identity(&metadata)?;
+            Some((key, resource_version, Unreadable::of(&metadata)))
+        });
+        Box::new(Self { place, error: without_quotes(error) })
     }
 
     pub(super) fn into_note(self) -> WatchNote {
-        WatchNote::Undecodable { key: self.place.map(|(key, _)| key), error: self.error }
+        WatchNote::Undecodable { key: self.place.map(|(key, ..)| key), error: self.error }
     }
 }
 

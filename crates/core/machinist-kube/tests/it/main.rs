@@ -305,7 +305,7 @@ async fn repeated_events_are_counted() {
     let made = create(&maps(&server), "a", "1").await;
     let epoch = "2026-01-01T00:00:00Z".parse().expect("a time");
     let recorder = Recorder::new("machinist", "it", Arc::new(TokioClock::starting_at(epoch)));
-    let task = tokio::spawn(recorder.clone().run(client(&server)));
+    let task = tokio::spawn(recorder.clone().run(client(&server), None));
     let object = ObjectReference {
         api_version: Some("v1".into()),
         kind: Some("ConfigMap".into()),

@@ -16,14 +16,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::ConditionStatus;
-use machinist_api::capi::constants::conditions::{ENGINE_CLOSED, LOAD_BALANCER_AVAILABLE, PAUSED};
+use machinist_api::capi::constants::conditions::{ENGINE_CLOSED, KEY_TAKEN, LOAD_BALANCER_AVAILABLE, PAUSED};
 use machinist_api::capi::{
     Condition, DockerClusterStatus, Endpoint, FailureDomain, Initialization, LoadBalancerStatus, constants,
 };
-use machinist_core::{Answered, Call, Known, Process, Step, plus};
+use machinist_core::{Answered, Call, Known, Process, READ_WITHIN, Step, plus};
 use machinist_instance::{
-    AccountId, BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, Error,
-    Ingress, Listener, NativeId, Progress, ProviderId, TransportProtocol,
+    AccountId, BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, Ensured, Ingress,
+    Listener, NativeId, Progress, ProviderId, TransportProtocol,
 };
 
 use super::conditions::{self, Report};
@@ -68,8 +68,10 @@ pub struct Snapshot {
     pub machines: Vec<Member>,
     /// Whether the core controllers read failure domains as a list, or only as a map.
     pub domains_are_listed: bool,
-    /// `namespace/name` of another object with the same key or container.
+    /// `namespace/name` of another object with the same key; absent if this one is the original.
     pub key_holder: Option<String>,
+    /// `namespace/name` of another object that recorded the same container.
+    pub container_holder: Option<String>,
     /// Today's engine; absent while it cannot be opened.
     pub engine: Option<AccountId>,
     /// The driver's answers about the load balancer.
@@ -81,8 +83,8 @@ impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { now: _, process: _, docker, cluster, machines, .. } = self;
         (docker, cluster, machines).hash(state);
-        let Self { domains_are_listed, key_holder, engine, answers, .. } = self;
-        (domains_are_listed, key_holder, engine, answers).hash(state);
+        let Self { domains_are_listed, key_holder, container_holder, engine, answers, .. } = self;
+        (domains_are_listed, key_holder, container_holder, engine, answers).hash(state);
     }
 }
 
@@ -115,6 +117,8 @@ pub struct BalancerAnswers {
     pub unsure_at: Option<Timestamp>,
     /// The last answer to `delete`.
     pub delete: Option<Answered<Progress<BalancerDeletion>>>,
+    /// Whether an answer to `delete` has shown the load balancer.
+    pub was_deleted: bool,
     /// Consecutive failures.
     pub failures: u32,
 }
@@ -126,6 +130,17 @@ impl BalancerAnswers {
             self.unsure_at = Some(answered.ended);
         }
         self.ensure = Some((inputs, answered));
+    }
+
+    /// Stores an answer to `delete`.
+    pub fn take_delete(&mut self, answered: Answered<Progress<BalancerDeletion>>) {
+        self.was_deleted |= match &answered.answer {
+            Ok(
+                Progress::Working(_) | Progress::Done(BalancerDeletion::Gone | BalancerDeletion::Retained),
+            ) => true,
+            Ok(Progress::Done(BalancerDeletion::Absent)) | Err(_) => false,
+        };
+        self.delete = Some(answered);
     }
 }
 
@@ -147,6 +162,8 @@ pub enum Action {
     SetStatus(Box<DockerClusterStatus>),
     /// Asks the driver to delete the load balancer.
     Delete(BalancerRef),
+    /// Records since when no process creates the load balancer of this deleted object.
+    RecordWait(Timestamp),
     /// Removes the finalizer.
     Release,
 }
@@ -181,8 +198,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         }
     };
     let Some(engine) = s.engine.clone() else { return no_engine() };
-    if let Some(other) = &s.key_holder {
-        return Plan::idle(gates::key_taken(other));
+    if let Some(other) = original(s) {
+        return taken(s, gates::key_taken(other));
     }
     if let Some(claim) = gates::claim(object, constants::DOCKER_CLUSTER_FINALIZER, &engine) {
         let why = Why::new(
@@ -216,6 +233,19 @@ fn managed_externally(s: &Snapshot) -> Plan<Action> {
         constants::ABANDON_ANNOTATION
     );
     Plan::idle(Why::new(CapiReason::ManagedExternally, Step::Fix(fix)).since(since))
+}
+
+/// Returns the object of which this one is a copy: the other one has the same key, or recorded the
+/// same load balancer while the key of this one is the UID of a third object.
+fn original(s: &Snapshot) -> Option<&str> {
+    let recorded = s.container_holder.as_deref().filter(|_| gates::has_another_birth(&s.docker.object));
+    s.key_holder.as_deref().or(recorded)
+}
+
+/// Another object has the key or the load balancer. Its own controller goes on.
+fn taken(s: &Snapshot, why: Why) -> Plan<Action> {
+    let message = why.reason.to_string();
+    failing(s, Plan::idle(why), KEY_TAKEN, message)
 }
 
 fn wait(reason: CapiReason, next: &'static str) -> Plan<Action> {
@@ -266,16 +296,12 @@ fn ensure(s: &Snapshot, cluster: &ClusterFacts) -> Plan<Action> {
             if retry_at <= s.now {
                 return call();
             }
-            let plan = Plan::until(retry_at, failed(ENSURE_BALANCER, error, s.answers.failures, retry_at));
+            let plan =
+                Plan::until(retry_at, Why::call_failed(ENSURE_BALANCER, error, s.answers.failures, retry_at));
             let reason = if error.is_closed() { ENGINE_CLOSED } else { NOT_AVAILABLE };
             failing(s, plan, reason, error.message.clone())
         }
     }
-}
-
-fn failed(call: Call, error: &Error, failures: u32, retry_at: Timestamp) -> Why {
-    let (kind, message) = (error.kind, error.message.clone());
-    Why::new(Reason::CallFailed { call, kind, message, failures }, Step::Repeat(call, retry_at))
 }
 
 /// Returns the load balancer that the cluster needs.
@@ -292,6 +318,7 @@ fn wanted(s: &Snapshot, cluster: &ClusterFacts) -> BalancerSpec {
     }
     BalancerSpec {
         key: key(s),
+        claim: Default::default(),
         native_id: recorded_balancer(s),
         name: balancer_name(&cluster.object.name),
         listeners,
@@ -322,9 +349,10 @@ fn balancer_name(cluster: &str) -> String {
 }
 
 /// Returns the id of a load balancer that a user has recorded, because another Docker provider
-/// created it.
+/// created it. If two objects record it, only a key proves to which of them it belongs.
 fn recorded_balancer(s: &Snapshot) -> Option<NativeId> {
-    NativeId::new(s.docker.object.recorded_container()?)
+    let recorded = s.docker.object.recorded_container().filter(|_| s.container_holder.is_none());
+    NativeId::new(recorded?)
 }
 
 fn key(s: &Snapshot) -> BalancerKey {
@@ -487,8 +515,8 @@ fn delete(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if gates::is_abandoned(object) {
         return release(GIVEN_UP, since);
     }
-    if let Some(other) = &s.key_holder {
-        return Plan::idle(gates::deleted_with_key_taken(other).since(since));
+    if let Some(other) = original(s) {
+        return taken(s, gates::deleted_with_key_taken(other).since(since));
     }
     let recorded = gates::recorded_engine(object);
     let Some(engine) = s.engine.clone() else { return no_engine() };
@@ -518,6 +546,12 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     let which = BalancerRef { id: cluster.map(balancer_name), key: key(s), native_id, trace: None };
     let call = || Plan::act(Action::Delete(which.clone()), calling(DELETE_BALANCER).since(since));
     let Some(last) = &s.answers.delete else { return call() };
+    if let (Some(other), Ok(Progress::Done(BalancerDeletion::Absent)), false) =
+        (&s.container_holder, &last.answer, s.answers.was_deleted)
+    {
+        // The recorded load balancer may exist without a key.
+        return Plan::idle(gates::deleted_with_key_taken(other).since(since));
+    }
     match &last.answer {
         Ok(Progress::Done(
             BalancerDeletion::Gone | BalancerDeletion::Absent | BalancerDeletion::Retained,
@@ -526,10 +560,16 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
             match counts_from <= last.started {
                 true => release("removing the finalizer", since),
                 false if counts_from <= s.now => call(),
-                false => Plan::until(
-                    counts_from,
-                    wait(CapiReason::AbsenceNotProven, "the finalizer is removed").why.since(since),
-                ),
+                false => {
+                    let why = wait(CapiReason::AbsenceNotProven, "the finalizer is removed").why.since(since);
+                    let mut plan = Plan::until(counts_from, why);
+                    // Later processes count from this time, so that restarts do not begin the wait
+                    // again.
+                    if !knows_all_calls(s) && object.no_creation_since().is_none() {
+                        plan.actions.push(Action::RecordWait(s.now));
+                    }
+                    plan
+                }
             }
         }
         Ok(Progress::Working(change)) => {
@@ -547,7 +587,7 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
             match retry_at <= s.now {
                 true => call(),
                 false => {
-                    let why = failed(DELETE_BALANCER, error, s.answers.failures, retry_at);
+                    let why = Why::call_failed(DELETE_BALANCER, error, s.answers.failures, retry_at);
                     Plan::until(retry_at, why.since(since))
                 }
             }
@@ -563,13 +603,21 @@ fn absence_counts_from(s: &Snapshot) -> Timestamp {
     let unsure_until = s.answers.unsure_at.map(|ended| plus(ended, takes));
     let own = ended.max(unsure_until);
     let object = &s.docker.object;
-    // A restored object is new, and its load balancer is not.
-    let is_new = s.process.saw_the_birth_of(object.created) && !gates::has_another_birth(object);
-    let is_known = own.is_some() || !s.answers.ever_ensured;
     let own = own.unwrap_or(Timestamp::MIN);
     // Before a move, a process of another management cluster acted.
     let acting_since = s.process.acting_since().max(object.created);
-    if is_new && is_known { own } else { plus(acting_since, takes).max(own) }
+    // No process creates anything long after one of them has recorded that nothing is wanted.
+    let recorded = object.no_creation_since().map(|since| plus(since, READ_WITHIN + s.process.skew));
+    let others = recorded.map_or(acting_since, |recorded| recorded.min(acting_since));
+    if knows_all_calls(s) { own } else { plus(others, takes).max(own) }
+}
+
+/// Whether this process made every call for the object, and remembers those calls.
+fn knows_all_calls(s: &Snapshot) -> bool {
+    let object = &s.docker.object;
+    // A restored object is new, and its load balancer is not.
+    let is_new = s.process.saw_the_birth_of(object.created) && !gates::has_another_birth(object);
+    is_new && (s.answers.ensure.is_some() || s.answers.unsure_at.is_some() || !s.answers.ever_ensured)
 }
 
 fn release(what: &'static str, since: Timestamp) -> Plan<Action> {
@@ -620,7 +668,8 @@ fn with_reports(
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claim(claim) => write!(f, "claim: key {}, engine {}", claim.key, claim.engine),
+            // Everyone may read the planned actions, and a user who knows a key can copy it.
+            Self::Claim(claim) => write!(f, "claim on engine {}", claim.engine),
             Self::Ensure { spec, .. } => {
                 write!(f, "ensure load balancer {}:", spec.name)?;
                 spec.targets.iter().try_for_each(|target| write!(f, " {}={}", target.node, target.weight))
@@ -632,7 +681,8 @@ impl fmt::Display for Action {
                 let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
                 write!(f, "status: {}", ready.map_or("", |it| it.reason.as_str()))
             }
-            Self::Delete(which) => write!(f, "delete load balancer {}", which.key),
+            Self::Delete(_) => f.write_str("delete the load balancer"),
+            Self::RecordWait(_) => f.write_str("record the wait for earlier calls"),
             Self::Release => f.write_str("remove the finalizer"),
         }
     }

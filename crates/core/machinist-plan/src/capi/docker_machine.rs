@@ -29,9 +29,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::capi::constants::conditions::ENGINE_CLOSED;
 use machinist_api::capi::{DockerMachineStatus, constants};
-use machinist_core::{Answered, Answers, Call, Known, Permit, Process, Step, plus};
+use machinist_core::{Answered, Answers, Call, Known, Permit, Process, Step, Unseen, plus};
 use machinist_instance::{
-    AccountId, BootstrapStatus, Error, Instance, InstanceRef, InstanceSpec, NativeId, NodeName, Power,
+    AccountId, Boot, BootstrapStatus, Error, Instance, InstanceRef, InstanceSpec, NativeId, NodeName, Power,
     Progress, ProviderId, Readiness, RecordedId, Sighting, UserData,
 };
 use serde_json::{Value, json};
@@ -60,6 +60,8 @@ pub const COMPLETE_NODE: Call = Call::change("complete the Node");
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// Time between two looks at a container that runs and has no address.
 const ADDRESS_AGAIN: Duration = Duration::from_secs(5);
+/// Time between two looks at a container that does not run.
+const STOPPED_AGAIN: Duration = Duration::from_secs(10);
 /// Shortest and longest time between two observations of work in the container. Work that has just
 /// changed is observed more often.
 const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(2));
@@ -81,6 +83,8 @@ pub struct Snapshot {
     pub now: Timestamp,
     /// The deciding process.
     pub process: Process,
+    /// The time that no process saw, which deadlines leave out.
+    pub gaps: Unseen,
     /// The flags of the provider.
     pub options: Arc<Options>,
     /// The DockerMachine to decide about.
@@ -93,8 +97,10 @@ pub struct Snapshot {
     pub infrastructure: Option<Arc<DockerClusterFacts>>,
     /// The recorded provider id, parsed by the provider.
     pub recorded: RecordedId,
-    /// `namespace/name` of another object with the same key or container.
+    /// `namespace/name` of another object with the same key; absent if this one is the original.
     pub key_holder: Option<String>,
+    /// `namespace/name` of another object that recorded the same container.
+    pub container_holder: Option<String>,
     /// Today's engine; absent while it cannot be opened.
     pub engine: Option<AccountId>,
     /// The driver's answers about the container.
@@ -104,12 +110,13 @@ pub struct Snapshot {
 }
 
 impl Hash for Snapshot {
-    /// The process is excluded like the moment.
+    /// The process and its gaps are excluded like the moment.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, process: _, options: _, machine, owner, cluster, infrastructure, .. } = self;
+        let Self { now: _, process: _, gaps: _, options: _, machine, owner, cluster, infrastructure, .. } =
+            self;
         (machine, owner, cluster, infrastructure).hash(state);
-        let Self { recorded, key_holder, engine, answers, steps, .. } = self;
-        (recorded, key_holder, engine, answers, steps).hash(state);
+        let Self { recorded, key_holder, container_holder, engine, answers, steps, .. } = self;
+        (recorded, key_holder, container_holder, engine, answers, steps).hash(state);
     }
 }
 
@@ -124,6 +131,8 @@ pub struct StepAnswers {
     pub start: Option<Answered<()>>,
     /// The progress of the bootstrap.
     pub progress: Option<Answered<BootstrapStatus>>,
+    /// Why the container does not run.
+    pub boot: Option<Answered<Boot>>,
     /// The Node.
     pub node: Option<Answered<NodeSeen>>,
     /// The last observed work in the container, and the first observation that showed it.
@@ -221,6 +230,8 @@ pub enum Action {
     },
     /// Observes the bootstrap.
     ObserveBootstrap(InstanceRef),
+    /// Asks the driver why a container does not run.
+    ObserveBoot(InstanceRef),
     /// Writes that the bootstrap has ended.
     RecordBootstrapped,
     /// Completes the Node in the workload cluster.
@@ -236,6 +247,8 @@ pub enum Action {
     },
     /// Asks the driver to delete the container.
     Delete(Permit),
+    /// Records since when no process creates the container of this deleted object.
+    RecordWait(Timestamp),
     /// Removes the finalizer.
     Release,
 }
@@ -269,7 +282,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(Why::new(Reason::Looking("the engine"), Step::Expect("the engine answers")));
     };
     if let Some(other) = &s.key_holder {
-        return Plan::idle(gates::key_taken(other));
+        return waiting_copy(s, other);
     }
     if let Some(claim) = gates::claim(object, constants::DOCKER_MACHINE_FINALIZER, &engine) {
         let why = Why::new(
@@ -282,6 +295,11 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(Why::new(CapiReason::OtherEngine, Step::Fix(USE_THE_ENGINE.to_owned())));
     }
     Work { s, owner: &owner, cluster: &cluster, infrastructure: &infrastructure }.plan()
+}
+
+/// Another object has the key or the container. Its own controller goes on.
+fn waiting_copy(s: &Snapshot, other: &str) -> Plan<Action> {
+    status::with_taken_key(s, Plan::idle(gates::key_taken(other)))
 }
 
 const USE_THE_ENGINE: &str = "start the provider with the engine that has the container";
@@ -430,7 +448,7 @@ impl Work<'_> {
                         wait(CapiReason::ContainerStarting { missing }, "the engine creates the container")
                             .why
                     }
-                    false => failed(Call::ENSURE, error, s.answers.failures, retry_at),
+                    false => Why::call_failed(Call::ENSURE, error, s.answers.failures, retry_at),
                 };
                 let reason = if error.is_closed() { ENGINE_CLOSED } else { "NotProvisioned" };
                 let container = match error.is_in_progress() {
@@ -512,13 +530,18 @@ impl Work<'_> {
             Ok(Some(shown)) if shown.power == Power::Running && status::ips(shown).is_empty() => {
                 ADDRESS_AGAIN
             }
+            // The driver starts containers again that ended with their engine.
+            Ok(Some(shown)) if shown.power == Power::Stopped => STOPPED_AGAIN,
             Ok(_) | Err(_) => LOOK_EVERY,
         };
         let is_due = plus(seen.ended, every) <= s.now;
         match seen.shown {
             Ok(Some(_)) if is_due => look(),
             Ok(Some(instance)) => {
-                let plan = self.started(instance);
+                let plan = match s.other_claim_on(instance) {
+                    Some(other) => waiting_copy(s, other),
+                    None => self.started(instance),
+                };
                 plan.no_later_than(plus(seen.ended, every))
             }
             Ok(None) if is_due => look(),
@@ -536,7 +559,10 @@ impl Work<'_> {
                 let retry_at = plus(seen.ended, retry::again_after(error, s.answers.failures));
                 let plan = match retry_at <= s.now {
                     true => look(),
-                    false => Plan::until(retry_at, failed(Call::FIND, error, s.answers.failures, retry_at)),
+                    false => Plan::until(
+                        retry_at,
+                        Why::call_failed(Call::FIND, error, s.answers.failures, retry_at),
+                    ),
                 };
                 // A restart of the engine takes a moment, and its containers may run on.
                 match error.is_closed() && RESTARTS_WITHIN <= s.answers.failures {
@@ -563,12 +589,12 @@ impl Work<'_> {
                 let state = Container::Waiting("NotProvisioned", CREATING, message);
                 return with_lasting_status(s, self.look_soon(why), since, state, Depth::Nothing);
             }
-            Power::Changing => return self.changing(),
+            Power::Changing => return self.changing(instance),
             Power::Stopped | Power::Deleting => {
                 let message = format!("Container {container} is not running anymore");
                 let fix = format!("start container {container} again, or delete the Machine");
                 let why = Why::new(CapiReason::ContainerStopped { container }, Step::Fix(fix));
-                let until = s.last_look().map_or(s.now, |look| plus(look.ended, LOOK_EVERY));
+                let until = s.last_look().map_or(s.now, |look| plus(look.ended, STOPPED_AGAIN));
                 let plan = Plan::until(until, why);
                 return with_status(s, plan, Container::Failed("ContainerStopped", message), Depth::Nothing);
             }
@@ -582,13 +608,30 @@ impl Work<'_> {
     }
 
     /// The container restarts or is paused. One restart is no failure.
-    fn changing(&self) -> Plan<Action> {
+    fn changing(&self, instance: &Instance) -> Plan<Action> {
         let (s, container) = (self.s, self.name());
+        let boot = s.steps.boot.as_ref();
+        let is_due = boot.is_none_or(|last| plus(last.ended, STOPPED_AGAIN) <= s.now);
+        let look = |why| match is_due {
+            true => Plan::act(Action::ObserveBoot(s.which_is(instance)), why),
+            false => self.look_soon(why),
+        };
+        if let Some(Ok(Boot::Trouble(trouble))) = boot.map(|last| &last.answer) {
+            let missing = status::recorded_container_problem(s, &trouble.cause);
+            let missing = missing.unwrap_or_else(|| trouble.to_string());
+            let fix =
+                "correct the image of the machine, and delete the Machine; or let a MachineHealthCheck \
+                       replace it"
+                    .to_owned();
+            let reason = CapiReason::ContainerStarting { missing: missing.clone() };
+            let plan = look(Why::new(reason, Step::Fix(fix)));
+            return with_status(s, plan, Container::Failed("NotProvisioned", missing), Depth::Nothing);
+        }
         let missing = "it restarts again and again, or is paused".to_owned();
         let fix = format!(
             "read docker logs {container} if it restarts, or continue it with docker unpause {container}"
         );
-        let plan = self.look_soon(Why::new(CapiReason::ContainerStarting { missing }, Step::Fix(fix)));
+        let plan = look(Why::new(CapiReason::ContainerStarting { missing }, Step::Fix(fix)));
         let message = format!("Container {container} restarts again and again, or is paused");
         let since = s.answers.changing_since.unwrap_or(s.now);
         let state = Container::Failed("NotProvisioned", message);
@@ -664,7 +707,7 @@ impl Work<'_> {
         let retry_at = plus(ended, retry::again_after(error, s.steps.failures));
         match retry_at <= s.now {
             true => Plan::act(again(), Why::new(Reason::Calling(call), Step::Expect("the engine answers"))),
-            false => Plan::until(retry_at, failed(call, error, s.steps.failures, retry_at)),
+            false => Plan::until(retry_at, Why::call_failed(call, error, s.steps.failures, retry_at)),
         }
     }
 
@@ -687,11 +730,6 @@ fn observe(
     let (least, most) = OBSERVE_EVERY;
     let due = plus(ended, (unchanged / OBSERVE_FRACTION).clamp(least, most));
     if due <= s.now { Plan::act(action(), why) } else { Plan::until(due, why) }
-}
-
-fn failed(call: Call, error: &Error, failures: u32, retry_at: Timestamp) -> Why {
-    let (kind, message) = (error.kind, error.message.clone());
-    Why::new(Reason::CallFailed { call, kind, message, failures }, Step::Repeat(call, retry_at))
 }
 
 /// Returns the name of the container of a Machine. Machines that core controllers create have the
@@ -747,28 +785,47 @@ impl Snapshot {
         matches!(answer, Some(Ok(Sighting::Foreign(_))))
     }
 
+    /// Returns the other object that recorded this container. A container with the key of this
+    /// object is its own, even if other objects record it.
+    fn other_claim_on(&self, instance: &Instance) -> Option<&str> {
+        let is_own = instance.key.as_ref() == Some(&self.machine.object.key());
+        self.container_holder.as_deref().filter(|_| !is_own)
+    }
+
     /// Returns the recorded id of the container.
     fn native_id(&self) -> Option<NativeId> {
         NativeId::new(self.machine.object.recorded_container()?)
     }
 
-    /// Returns all that is known about the identity of the container.
+    /// Returns all that is known about the identity of the container. A user can write the recorded
+    /// ids, so they count only for a container of the same Cluster.
     fn which(&self, name: Option<String>) -> InstanceRef {
         InstanceRef {
             id: self.recorded.ours().cloned(),
             key: Some(self.machine.object.key()),
             name: name.and_then(NodeName::new),
             native_id: self.native_id(),
+            cluster: Some(self.cluster_name().to_owned()),
         }
     }
 
-    /// Returns the identity of a container that the engine has shown.
+    /// Returns the name of the Cluster; empty if it is not known.
+    fn cluster_name(&self) -> &str {
+        let known = self.cluster.as_ref().map(|cluster| cluster.object.name.as_str());
+        known.or(self.machine.object.cluster_label()).unwrap_or_default()
+    }
+
+    /// Returns the identity of a container that the engine has shown. The id in the answer is no
+    /// proof of ownership, unless the container has the key of this object.
     fn which_is(&self, instance: &Instance) -> InstanceRef {
+        let key = self.machine.object.key();
+        let of_answer = instance.native_id.as_ref().filter(|_| instance.key.as_ref() == Some(&key));
         InstanceRef {
             id: Some(instance.id.clone()),
-            key: Some(self.machine.object.key()),
             name: Some(instance.name.clone()),
-            native_id: self.native_id().or_else(|| instance.native_id.clone()),
+            native_id: self.native_id().or_else(|| of_answer.cloned()),
+            key: Some(key),
+            cluster: Some(self.cluster_name().to_owned()),
         }
     }
 }
@@ -776,7 +833,8 @@ impl Snapshot {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Claim(claim) => write!(f, "claim: key {}, engine {}", claim.key, claim.engine),
+            // Everyone may read the planned actions, and a user who knows a key can copy it.
+            Self::Claim(claim) => write!(f, "claim on engine {}", claim.engine),
             Self::SetStatus(status) => {
                 let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
                 write!(f, "status: {}", ready.map_or("", |it| it.reason.as_str()))
@@ -789,11 +847,13 @@ impl fmt::Display for Action {
             Self::LoadImages(which, images) => write!(f, "load {} images into {which}", images.len()),
             Self::StartBootstrap { which, secret, .. } => write!(f, "bootstrap {which} from Secret {secret}"),
             Self::ObserveBootstrap(which) => write!(f, "observe the bootstrap of {which}"),
+            Self::ObserveBoot(which) => write!(f, "observe why {which} does not run"),
             Self::RecordBootstrapped => f.write_str("record: bootstrapped"),
             Self::CompleteNode { cluster, node, id, .. } => {
                 write!(f, "complete Node {node} of Cluster {cluster}: {id}")
             }
             Self::Delete(permit) => write!(f, "delete {}: {permit}", permit.which()),
+            Self::RecordWait(_) => f.write_str("record the wait for earlier calls"),
             Self::Release => f.write_str("remove the finalizer"),
         }
     }

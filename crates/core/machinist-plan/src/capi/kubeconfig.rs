@@ -30,11 +30,26 @@ pub fn check(kubeconfig: &Value) -> Result<(), String> {
             }
         }
     }
-    let server = kubeconfig["clusters"][0]["cluster"]["server"].as_str().unwrap_or_default();
-    if !server.starts_with("https://") {
-        return Err("clusters[0].cluster.server: expected a URL with https".to_owned());
+    // The context decides which cluster a client uses, so each of them is checked.
+    for (index, item) in kubeconfig["clusters"].as_array().into_iter().flatten().enumerate() {
+        let server = item["cluster"]["server"].as_str().unwrap_or_default();
+        if !server.starts_with("https://") {
+            return Err(format!("clusters[{index}].cluster.server: expected a URL with https"));
+        }
     }
+    let current = named(kubeconfig, "contexts", &kubeconfig["current-context"], "current-context")?;
+    named(kubeconfig, "clusters", &current["context"]["cluster"], "the cluster of current-context")?;
     Ok(())
+}
+
+/// Returns the only entry of a list with that name.
+fn named<'k>(kubeconfig: &'k Value, list: &str, name: &Value, what: &str) -> Result<&'k Value, String> {
+    let all = kubeconfig[list].as_array().into_iter().flatten();
+    let mut found = all.filter(|item| name.is_string() && item["name"] == *name);
+    match (found.next(), found.next()) {
+        (Some(only), None) => Ok(only),
+        _ => Err(format!("{what}: expected the name of exactly one entry of {list}")),
+    }
 }
 
 #[cfg(test)]
@@ -44,7 +59,41 @@ mod tests {
     use super::*;
 
     fn config(user: Value, cluster: Value) -> Value {
-        json!({"users": [{"name": "u", "user": user}], "clusters": [{"name": "c", "cluster": cluster}]})
+        json!({
+            "users": [{"name": "u", "user": user}], "clusters": [{"name": "c", "cluster": cluster}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}], "current-context": "x",
+        })
+    }
+
+    #[test]
+    fn the_used_cluster_is_the_checked_one() {
+        let server = json!({"server": "https://10.0.0.2:6443"});
+        let good = config(json!({}), server.clone());
+        assert_eq!(check(&good), Ok(()));
+        let told = |change: fn(&mut Value)| {
+            let mut changed = good.clone();
+            change(&mut changed);
+            check(&changed).expect_err("rejected")
+        };
+        let other = json!({"name": "d", "cluster": {"server": "http://10.0.0.3"}});
+        let mut two = good.clone();
+        two["clusters"].as_array_mut().expect("a list").push(other);
+        two["contexts"][0]["context"]["cluster"] = json!("d");
+        assert_eq!(
+            check(&two).expect_err("rejected"),
+            "clusters[1].cluster.server: expected a URL with https"
+        );
+        for change in [
+            (|it| it["current-context"] = json!("y")) as fn(&mut Value),
+            |it| it["current-context"] = Value::Null,
+            |it| it["contexts"][0]["context"]["cluster"] = json!("d"),
+            |it| {
+                let twice = it["clusters"][0].clone();
+                it["clusters"].as_array_mut().expect("a list").push(twice);
+            },
+        ] {
+            assert!(told(change).contains("exactly one entry"), "{}", told(change));
+        }
     }
 
     #[test]

@@ -15,11 +15,11 @@
 //! intent loses both, but the Message-Id of an object is always the same. So a process looks it up
 //! before the first intent, unless it saw the creation of the object.
 //!
-//! An absence counts only while the mail service certainly still shows the mail: after
-//! `VISIBLE_WITHIN`, and before `REMEMBERED_FOR`. Later, a user decides. `VISIBLE_WITHIN` begins
-//! when no call can run any more: some time after the intent, by the clock that wrote the intent,
-//! and some time after this process began to act, by its own clock. The second rule holds also if a
-//! clock steps, and if the clock of a successor is far ahead.
+//! An absence counts only while the mail service certainly still shows the mail: after the time
+//! that the service promises (`shown_within`), and before `REMEMBERED_FOR`. Later, a user decides.
+//! `shown_within` begins when no call can run any more: some time after the intent, by the clock
+//! that wrote the intent, and some time after this process began to act, by its own clock. The
+//! second rule holds also if a clock steps, and if the clock of a successor is far ahead.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -44,8 +44,6 @@ pub const LOOK_UP: Call = Call::look("look the mail up");
 /// The longest duration of a call that sends a mail. The call also begins within this time after
 /// its intent; later, the intent is written again.
 pub const SEND_BOUND: Duration = Duration::from_secs(30);
-/// The mail service shows an accepted mail within this time.
-const VISIBLE_WITHIN: Duration = Duration::from_secs(300);
 /// How far clocks of two processes may differ.
 const SKEW: Duration = Duration::from_secs(60);
 /// After this time the mail service may have forgotten the mail, so an absence proves nothing.
@@ -115,6 +113,10 @@ pub struct Snapshot {
     pub service: String,
     /// Recipient of requests without their own.
     pub recipient: String,
+    /// Domains of permitted recipients; empty for all domains.
+    pub recipient_domains: Vec<String>,
+    /// The mail service shows an accepted mail within this time, as it promises.
+    pub shown_within: Duration,
     /// Fingerprint of the credential.
     pub credential: String,
     /// The call in flight, and its start.
@@ -132,9 +134,9 @@ pub struct Snapshot {
 impl Hash for Snapshot {
     /// The process is excluded like the moment.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, process: _, identity: _, domain: _, recipient: _, .. } = self;
-        let Self { service, credential, .. } = self;
-        (service, credential).hash(state);
+        let Self { now: _, process: _, identity: _, domain: _, recipient: _, shown_within: _, .. } = self;
+        let Self { service, recipient_domains, credential, .. } = self;
+        (service, recipient_domains, credential).hash(state);
         self.in_flight.hash(state);
         let Self { may_send, sent, looked, failures, .. } = self;
         (may_send, sent, looked, failures).hash(state);
@@ -203,6 +205,43 @@ pub struct Letter<'a> {
 
 /// Decides about the mail of one object.
 pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
+    let decision = decide_for_any_recipient(s, letter);
+    let sends = matches!(decision.action, Some(Action::Intend { .. } | Action::Send { .. }));
+    match problem(s, letter.request).filter(|_| sends) {
+        Some((message, fix)) => refused(message, fix),
+        None => decision,
+    }
+}
+
+/// Returns the field because of which the mail must not be sent, and what to do.
+fn problem(s: &Snapshot, request: &MailRequestFacts) -> Option<(String, String)> {
+    let is_header_safe = |id: &str| id.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>".contains(&byte));
+    if !is_header_safe(request.message_id.as_deref().unwrap_or_default()) {
+        let message = "spec.messageID: expected printable ASCII without spaces, < and >".to_owned();
+        return Some((message, "delete the object and create another one without spec.messageID".to_owned()));
+    }
+    let domains = &s.recipient_domains;
+    let is_permitted = |recipient: &String| {
+        let domain = recipient.rsplit_once('@').map(|(_, domain)| domain);
+        domain.is_some_and(|domain| domains.iter().any(|it| it.eq_ignore_ascii_case(domain)))
+    };
+    let index = request.recipients.iter().position(|recipient| !is_permitted(recipient));
+    let index = index.filter(|_| !domains.is_empty())?;
+    let expected = domains.join(", ");
+    let message = format!("spec.recipients[{index}]: expected an address of one of the domains {expected}");
+    let fix = "correct spec.recipients, or start the provider with another --recipient-domains".to_owned();
+    Some((message, fix))
+}
+
+/// The mail must not be sent.
+fn refused(message: String, fix: String) -> Decision {
+    let report =
+        Report::no(REQUEST_SENT, "Rejected", message.clone()).in_v1(REQUEST_SENT, "Rejected", "Error");
+    let why = Why::new(CapiReason::MailRejected { message }, Step::Fix(fix));
+    Decision { why, report, state: "Rejected", ..sending() }
+}
+
+fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     let request = letter.request;
     if request.object.annotation(constants::SENT_AT_ANNOTATION).is_some() {
         return Decision {
@@ -271,37 +310,63 @@ fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         let why = writing("recording that the mail was accepted before the object was restored");
         return Decision { action: Some(action), why, ..sending() };
     }
-    let is_new = s.process.saw_the_birth_of(letter.request.object.created) && s.sent.is_none();
+    // Creation timestamps are truncated. A restore does not end in the second in which a process
+    // begins to act.
+    let created = plus(letter.request.object.created, Duration::from_secs(1));
+    let is_new = s.process.saw_the_birth_of(created) && s.sent.is_none();
     if is_new || may_repeat(letter) {
         return intend(s, letter, 1);
     }
-    look_up_once(s, letter, message_id(s, letter), 1)
+    look_up_before(s, letter, message_id(s, letter), (letter.request.object.created, 1))
 }
 
-/// Looks a mail up once before it is sent, in case a restore of the store has lost that it was
-/// sent.
-fn look_up_once(s: &Snapshot, letter: &Letter<'_>, id: String, attempt: u32) -> Decision {
+/// Looks a mail up before it is sent, in case a restore of the store has lost that it was sent. It
+/// may have been sent since `since`, and until a call of an earlier process ended after this
+/// process began to act. The look counts once the mail service certainly shows such a mail, and as
+/// long as it remembers it. That moment is not recorded on the object: a restore could bring the
+/// record back, and then the mail would be sent twice. So a process that restarts more often than
+/// that never sends such a mail.
+fn look_up_before(
+    s: &Snapshot,
+    letter: &Letter<'_>,
+    id: String,
+    (since, attempt): (Timestamp, u32),
+) -> Decision {
+    let counts_from = plus(plus(s.process.acting_since(), SEND_BOUND), s.shown_within);
     let why = Why::new(Reason::Calling(LOOK_UP), Step::Expect("the mail is sent if it was not sent before"));
     let look_up = Decision { action: Some(Action::LookUp(id)), why, ..sending() };
-    match s.looked.as_ref().map(|looked| (&looked.answer, looked.ended)) {
-        None => look_up,
-        // While the service cannot be reached, the mail cannot be sent either.
-        Some((Err(error), ended)) if is_unreachable(error.kind) => {
-            let retry_at = plus(ended, retry_after(error.kind, s.failures, Duration::ZERO));
+    let Some(looked) = &s.looked else { return look_up };
+    match &looked.answer {
+        Ok(_) if looked.started <= counts_from => {
+            if counts_from < s.now {
+                return look_up;
+            }
+            let reason = Reason::Awaiting(
+                "waiting until the mail service certainly shows a mail that was sent before this process began",
+            );
+            let why = Why::new(reason, Step::Expect("the mail is sent if the mail service does not show it"));
+            let due = plus(counts_from, Duration::from_secs(1));
+            repeating(letter, Decision { why, until: Some(due), ..sending() })
+        }
+        Ok(_) if looked.ended < plus(since, REMEMBERED_FOR) => intend(s, letter, attempt),
+        Ok(_) => hold(letter, attempt, s, "the mail service may have forgotten a mail that was sent before"),
+        // An object without an intent is rarely a restored one, and a key that may only send cannot
+        // look mails up.
+        Err(error) if is_forbidden(error.kind) => intend(s, letter, attempt),
+        // No answer is not an absence.
+        Err(error) => {
+            let retry_at = plus(looked.ended, retry_after(error.kind, s.failures, LOOK_AGAIN.1));
             match retry_at <= s.now {
                 true => repeating(letter, look_up),
                 false => without_effect(LOOK_UP, s.failures, error, retry_at),
             }
         }
-        // An object without an intent is rarely a restored one, and a key that may only send
-        // cannot look mails up.
-        Some(_) => intend(s, letter, attempt),
     }
 }
 
-/// Whether the mail service asked for silence, or cannot be reached.
-fn is_unreachable(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Throttled { .. } | ErrorKind::Unavailable)
+/// Whether the mail service will never let this credential look a mail up.
+fn is_forbidden(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Denied | ErrorKind::Unsupported)
 }
 
 fn intend(s: &Snapshot, letter: &Letter<'_>, attempt: u32) -> Decision {
@@ -370,7 +435,7 @@ fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Dec
     }
     let is_same_service = intent.service.as_ref() == Some(&s.service);
     if s.sent.is_none() && is_same_service && !may_repeat(letter) {
-        return look_up_once(s, letter, id.to_owned(), intent.attempt);
+        return look_up_before(s, letter, id.to_owned(), (intent.at, intent.attempt));
     }
     let failure = s.sent.as_ref().and_then(|sent| Some((sent.answer.as_ref().err()?, sent.ended)));
     if let Some((error, ended)) = failure {
@@ -394,10 +459,8 @@ fn retry_of_send(s: &Snapshot, error: &Error, ended: Timestamp) -> Timestamp {
 
 /// Waits before it repeats a call that had no effect.
 fn without_effect(call: Call, failures: u32, error: &Error, retry_at: Timestamp) -> Decision {
-    let (kind, message) = (error.kind, error.message.clone());
-    let reason = Reason::CallFailed { call, kind, message, failures };
-    let why = Why::new(reason, Step::Repeat(call, retry_at));
-    let is_throttled = matches!(kind, ErrorKind::Throttled { .. });
+    let why = Why::call_failed(call, error, failures, retry_at);
+    let is_throttled = matches!(error.kind, ErrorKind::Throttled { .. });
     let state = if is_throttled { THROTTLED } else { UNAVAILABLE };
     let report = no_effect(state, error.message.clone());
     Decision { why, until: Some(retry_at), report, state, ..sending() }
@@ -455,12 +518,8 @@ fn rejected(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
     if intent.inputs.as_deref() != Some(fingerprint(s, letter).as_str()) {
         return intend(s, letter, intent.attempt.saturating_add(1));
     }
-    let message = intent.message.clone().unwrap_or_default();
-    let report =
-        Report::no(REQUEST_SENT, "Rejected", message.clone()).in_v1(REQUEST_SENT, "Rejected", "Error");
     let fix = "correct the spec, or start the provider with another credential".to_owned();
-    let why = Why::new(CapiReason::MailRejected { message }, Step::Fix(fix));
-    Decision { why, report, state: "Rejected", ..sending() }
+    refused(intent.message.clone().unwrap_or_default(), fix)
 }
 
 /// Returns the fingerprint of the mail and the credential.
@@ -542,7 +601,7 @@ fn verify(
     (since, last_call): (Timestamp, Timestamp),
     attempts: u32,
 ) -> Decision {
-    let counts_from = plus(last_call, VISIBLE_WITHIN);
+    let counts_from = plus(last_call, s.shown_within);
     let look_up = || Decision { action: Some(Action::LookUp(id.to_owned())), why: asking(), ..unsure() };
     let Some(looked) = &s.looked else { return look_up() };
     match &looked.answer {
@@ -561,7 +620,7 @@ fn verify(
             let due = plus(looked.ended, wait);
             if due <= s.now { look_up() } else { Decision { until: Some(due), why: asking(), ..unsure() } }
         }
-        Err(error) if matches!(error.kind, ErrorKind::Denied | ErrorKind::Unsupported) => {
+        Err(error) if is_forbidden(error.kind) => {
             hold(letter, attempts, s, &format!("the mail service cannot be asked: {}", error.message))
         }
         Err(error) => {
@@ -569,9 +628,7 @@ fn verify(
             if retry_at <= s.now {
                 return look_up();
             }
-            let (kind, message) = (error.kind, error.message.clone());
-            let reason = Reason::CallFailed { call: LOOK_UP, kind, message, failures: s.failures };
-            let why = Why::new(reason, Step::Repeat(LOOK_UP, retry_at));
+            let why = Why::call_failed(LOOK_UP, error, s.failures, retry_at);
             Decision { until: Some(retry_at), why, ..unsure() }
         }
     }

@@ -58,7 +58,11 @@ fn address_patch(node: &Node, guard: Value, addresses: &[String]) -> Option<Valu
             all.push(NodeAddress { type_: "InternalIP".to_owned(), address: address.clone() });
         }
     }
-    (before < all.len()).then(|| json!([guard, {"op": "add", "path": "/status/addresses", "value": all}]))
+    (before < all.len()).then(|| {
+        // The kubelet writes the addresses, too.
+        let test = json!({"op": "test", "path": "/status/addresses", "value": read});
+        json!([guard, test, {"op": "add", "path": "/status/addresses", "value": all}])
+    })
 }
 
 #[cfg(test)]
@@ -88,7 +92,10 @@ mod tests {
         };
         assert_eq!(spec[1], json!({"op": "add", "path": "/spec/providerID", "value": "docker:////c-m"}));
         assert_eq!(spec[3]["value"].as_array().map(Vec::len), Some(1));
-        assert_eq!(status.expect("addresses")[1]["value"][1]["address"], "10.0.0.3");
+        let status = status.expect("addresses");
+        let read = json!([{"type": "Hostname", "address": "c-m"}]);
+        assert_eq!(status[1], json!({"op": "test", "path": "/status/addresses", "value": read}));
+        assert_eq!(status[2]["value"][1]["address"], "10.0.0.3");
     }
 
     #[test]

@@ -103,6 +103,15 @@ pub enum CapiReason {
         /// Name of the container.
         container: String,
     },
+    /// The container of a control plane lost the address for which kubeadm configured it.
+    ContainerMoved {
+        /// Name of the container.
+        container: String,
+        /// The address of the control plane.
+        from: String,
+        /// The address of the container.
+        to: String,
+    },
     /// The operating system in the container starts.
     ContainerStarting {
         /// The missing part.
@@ -224,6 +233,7 @@ impl ContractReason for CapiReason {
             Self::ContainerUnrecorded { .. } => "ContainerUnrecorded",
             Self::ContainerMissing { .. } => "ContainerMissing",
             Self::ContainerStopped { .. } => "ContainerStopped",
+            Self::ContainerMoved { .. } => "ContainerMoved",
             Self::ContainerStarting { .. } => "ContainerStarting",
             Self::ImagesLoading { .. } => "ImagesLoading",
             Self::LoadBalancerPending { .. } => "LoadBalancerPending",
@@ -294,6 +304,9 @@ impl fmt::Display for CapiReason {
             ),
             Self::ContainerMissing { container } => write!(f, "container {container} does not exist any more"),
             Self::ContainerStopped { container } => write!(f, "container {container} does not run"),
+            Self::ContainerMoved { container, from, to } => {
+                write!(f, "container {container} has the address {to}, but its control plane is configured for {from}")
+            }
             Self::ContainerStarting { missing } => write!(f, "the container is starting: {missing}"),
             Self::ImagesLoading { image } => write!(f, "loading images into the container: {image}"),
             Self::LoadBalancerPending { cluster } => {

@@ -4,6 +4,8 @@
 //! account the credential opens. A Node never asks for its own periodic lookup. Without Nodes, the
 //! list still shows whether the credential and the settings work.
 
+mod balancers;
+
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use machinist_instance::{AccountId, CallBudget, Error, ErrorKind};
 use super::{CcmReason, Plan, Reason, Why, names};
 use crate::event::{EventText, Told};
 
+pub use self::balancers::{BalancerProof, RecordedBalancer};
+
 /// The state of today's account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Account {
@@ -23,13 +27,19 @@ pub struct Account {
     pub id: Option<AccountId>,
     /// Whether this account is known to be that of the Nodes.
     pub proof: Proof,
+    /// Whether this account is known to be that of the load balancers, while no Node can prove it.
+    pub balancers: BalancerProof,
     /// Until when the cloud throttles the account. No call begins earlier.
     pub paused_until: Option<Timestamp>,
+    /// Whether the cloud did not say how long the pause lasts, so that a test request may end it.
+    pub is_pause_assumed: bool,
     /// Since when a list of the instances is in flight.
     pub list_since: Option<Timestamp>,
     /// The last list, if it failed.
     pub list_failed: Option<Failure>,
-    /// Start of the first successful call after the last failed one. Calls that failed before are
+    /// The outage of the cloud, if calls fail now.
+    pub outage: Option<Outage>,
+    /// End of the answer that ended the last outage. Calls that the outage let fail before are
     /// repeated without waiting.
     pub works_since: Option<Timestamp>,
     /// Number of calls that one list takes: its pages.
@@ -52,13 +62,94 @@ pub enum Proof {
     Missing,
 }
 
+/// What the stores and the calls show about the account that today's credential opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProofFacts {
+    /// Whether a Node records the account.
+    pub is_recorded: bool,
+    /// Whether the account has shown the instance that a Node records.
+    pub has_shown: bool,
+    /// Whether a Node records an instance of this cloud.
+    pub has_instances: bool,
+    /// Whether the account was listed.
+    pub is_listed: bool,
+}
+
+impl ProofFacts {
+    /// Whether no Node can prove or disprove the account, so that what the Services record counts.
+    pub fn decides_nothing(self) -> bool {
+        !self.is_recorded && !self.has_shown && !self.has_instances
+    }
+}
+
+impl Proof {
+    /// Returns what is known about the account that today's credential opens. A credential that
+    /// opens none needs no proof: no call can be made.
+    pub fn of(facts: Option<ProofFacts>) -> Self {
+        match facts {
+            None => Self::Given,
+            Some(it) if it.is_recorded || it.has_shown || !it.has_instances => Self::Given,
+            Some(it) if it.is_listed => Self::Missing,
+            Some(_) => Self::Unlisted,
+        }
+    }
+}
+
+/// A row of failed calls, each of which says something about all calls of the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Outage {
+    /// When the first call of the row failed.
+    pub since: Timestamp,
+    /// When the last test request of the row was sent.
+    pub probed: Option<Timestamp>,
+}
+
+/// A shorter row of failures wakes no object when it ends: their own waits are shorter, or the
+/// failures are those of one object.
+const SHORTEST_OUTAGE: Duration = Duration::from_secs(10);
+/// Time between two test requests during an outage. One request per time shows its end to all
+/// objects, which wait for their own retries.
+const PROBED_EVERY: Duration = Duration::from_secs(4);
+
+impl Outage {
+    /// Whether objects that failed during this row are woken if it ends at that moment.
+    pub fn wakes_at(self, end: Timestamp) -> bool {
+        plus(self.since, SHORTEST_OUTAGE) <= end
+    }
+}
+
+/// Whether a failure of this kind says something about all calls of the account, and not only about
+/// one of them, so that a good answer to any call is a reason to repeat it.
+pub fn is_outage(kind: ErrorKind) -> bool {
+    match kind {
+        ErrorKind::Throttled { .. } | ErrorKind::Unavailable | ErrorKind::Ambiguous => true,
+        ErrorKind::InvalidSpec
+        | ErrorKind::Denied
+        | ErrorKind::Exhausted
+        | ErrorKind::Unsupported
+        | ErrorKind::Bug => false,
+    }
+}
+
 impl Hash for Account {
     /// The end of a pause is converted from the monotonic clock, so its value varies slightly. The
     /// budget changes with each call of any program.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { id, proof, paused_until, list_since, list_failed, works_since, list_cost, budget: _ } =
-            self;
-        (id, proof, paused_until.is_some(), list_since, list_failed, works_since, list_cost).hash(state);
+        let Self {
+            id,
+            proof,
+            balancers,
+            paused_until,
+            is_pause_assumed,
+            list_since,
+            list_failed,
+            outage,
+            works_since,
+            list_cost,
+            budget: _,
+        } = self;
+        (id, proof, balancers, paused_until.is_some(), is_pause_assumed, list_since).hash(state);
+        (list_failed, outage, works_since, list_cost).hash(state);
     }
 }
 
@@ -102,6 +193,8 @@ impl Hash for Snapshot {
 pub enum Action {
     /// Asks the driver to list the account.
     List,
+    /// Makes one cheap call, which shows whether the cloud answers again.
+    Probe,
     /// Emits an Event. This planner decides about no object of the API, so the controller chooses
     /// the object.
     Tell(EventText),
@@ -112,7 +205,7 @@ const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::fr
 
 /// Decides whether the account is listed.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
-    let mut plan = list(s);
+    let mut plan = probed(s, list(s));
     let event = match (&s.account.list_failed, &s.misconfigured) {
         (Some(failure), _) => failure_event(&failure.error),
         (None, Some(message)) => Some(settings_event(message)),
@@ -155,13 +248,16 @@ fn list(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(calling(Call::LIST).since(since));
     }
     let due_at = match (&s.account.list_failed, s.listed) {
+        (Some(failure), _) if s.account.has_recovered_since(&failure.error, failure.ended) => Timestamp::MIN,
         (Some(failure), _) => plus(failure.ended, failure_wait(failure, FAILED_AGAIN)),
         (None, Some(listed)) => plus(listed, s.account.stretched(s.status_period, s.now)),
         (None, None) => Timestamp::MIN,
     };
     if s.now < due_at {
         return match &s.account.list_failed {
-            Some(failure) => Plan::until(due_at, failed(Call::LIST, &failure.error, failure.count, due_at)),
+            Some(failure) => {
+                Plan::until(due_at, Why::call_failed(Call::LIST, &failure.error, failure.count, due_at))
+            }
             None => Plan::until(due_at, Why::settled()),
         };
     }
@@ -169,6 +265,25 @@ fn list(s: &Snapshot) -> Plan<Action> {
         return plan;
     }
     Plan::act(Action::List, calling(Call::LIST))
+}
+
+/// Adds the test request of an outage to a plan that waits. All objects wait longer and longer
+/// after their own failures, so no other call would show the end of the outage soon.
+fn probed(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
+    let Some(outage) = s.account.outage.filter(|_| plan.actions.is_empty() && s.account.id.is_some()) else {
+        return plan;
+    };
+    let due_at = plus(outage.probed.unwrap_or(outage.since), PROBED_EVERY);
+    // A pause of a stated length is respected.
+    let may_from = s.account.paused_until.filter(|_| !s.account.is_pause_assumed).unwrap_or(due_at);
+    let due_at = due_at.max(may_from);
+    if s.now < due_at {
+        return plan.no_later_than(due_at);
+    }
+    if let Some(saves) = s.account.saves(s.now) {
+        return saves;
+    }
+    Plan::act(Action::Probe, calling(Call::PROBE)).no_later_than(plus(s.now, PROBED_EVERY))
 }
 
 impl Account {
@@ -194,7 +309,7 @@ impl Account {
             (Proof::Unlisted, None) => calling(Call::LIST).since(self.list_since),
             (Proof::Unlisted, Some(failure)) => {
                 let retry_at = plus(failure.ended, failure_wait(failure, FAILED_AGAIN));
-                failed(Call::LIST, &failure.error, failure.count, retry_at)
+                Why::call_failed(Call::LIST, &failure.error, failure.count, retry_at)
             }
             (Proof::Missing, _) => {
                 let next = "use a credential of the project with the servers of the Nodes";
@@ -204,21 +319,15 @@ impl Account {
         Some(Plan::idle(why))
     }
 
-    /// Whether calls work again after a failure that ended at `ended`.
-    pub(super) fn has_recovered_since(&self, ended: Timestamp) -> bool {
-        self.works_since.is_some_and(|works| ended < works)
+    /// Whether an outage ended after a failure that it may have caused, and that ended at `ended`.
+    pub(super) fn has_recovered_since(&self, error: &Error, ended: Timestamp) -> bool {
+        is_outage(error.kind) && self.works_since.is_some_and(|works| ended < works)
     }
 }
 
 /// Returns why an object waits for an answer.
 pub(super) fn calling(call: Call) -> Why {
     Why::new(Reason::Calling(call), Step::Expect("the cloud answers"))
-}
-
-/// Returns why an object waits for the retry of a failed call.
-pub(super) fn failed(call: Call, error: &Error, failures: u32, retry_at: Timestamp) -> Why {
-    let reason = Reason::CallFailed { call, kind: error.kind, message: error.message.clone(), failures };
-    Why::new(reason, Step::Repeat(call, retry_at))
 }
 
 /// Returns the wait after a failed call: exactly as long as the cloud asks for, else a wait that
@@ -241,6 +350,7 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::List => f.write_str("driver: list"),
+            Self::Probe => f.write_str("driver: probe"),
             Self::Tell(event) => event.fmt(f),
         }
     }

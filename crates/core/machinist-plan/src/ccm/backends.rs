@@ -4,14 +4,63 @@
 //! once every two seconds, and a Service decides from that set.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::hash::Hash;
+use std::sync::Arc;
 
 use machinist_api::constants::labels::parse_bool;
+use machinist_core::Step;
 use machinist_instance::{BalancerTarget, ProviderId, RecordedId};
 
 use super::names::{AUTOSCALER_DELETION_TAINT, EXCLUDE_FROM_BALANCERS};
 use super::selector::Selector;
+use super::{Plan, Reason, Why};
 use crate::facts::CloudNodeFacts;
+
+/// All facts for one computation.
+#[derive(Debug, Clone, Hash)]
+pub struct Snapshot {
+    /// All Nodes of the cluster, and `spec.providerID` as the provider classifies it. Empty if no
+    /// Node has changed since the last computation.
+    pub nodes: Vec<(Arc<CloudNodeFacts>, RecordedId)>,
+    /// Number of changes of Nodes that this process has seen.
+    pub revision: u64,
+    /// The number of changes at the last computation; absent before it.
+    pub computed: Option<u64>,
+}
+
+/// One call. This planner has only one kind.
+#[derive(Debug)]
+pub enum Action {
+    /// Lets all Services use this set.
+    Share {
+        /// The Nodes.
+        backends: Arc<Backends>,
+        /// The number of changes that the set contains.
+        revision: u64,
+    },
+}
+
+/// Computes the set of Nodes, if a Node has changed.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    if s.computed == Some(s.revision) {
+        return Plan::idle(Why::settled());
+    }
+    let backends = Backends::of(s.nodes.iter().map(|(node, recorded)| (&**node, recorded.clone())));
+    let why = Why::new(
+        Reason::Writing("updating the Nodes behind load balancers"),
+        Step::Expect("the Services update their load balancers"),
+    );
+    Plan::act(Action::Share { backends: Arc::new(backends), revision: s.revision }, why)
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share { backends, .. } => write!(f, "backends: {} Nodes", backends.0.len()),
+        }
+    }
+}
 
 /// The Nodes that may receive traffic of load balancers, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -91,10 +140,8 @@ fn is_excluded(node: &CloudNodeFacts) -> bool {
 }
 
 /// Whether a change of a Node may change the targets of a load balancer, so that the set must be
-/// computed again.
-///
-/// A taint or a deletion alone is no reason: the Node still serves connections. The next
-/// computation considers both.
+/// computed again. That includes each change from eligible to not eligible, and back: another
+/// computation may have considered a taint that is removed now.
 pub fn is_affected_by(old: &CloudNodeFacts, new: &CloudNodeFacts) -> bool {
-    is_excluded(old) != is_excluded(new) || old.provider_id() != new.provider_id() || old.labels != new.labels
+    is_eligible(old) != is_eligible(new) || old.provider_id() != new.provider_id() || old.labels != new.labels
 }

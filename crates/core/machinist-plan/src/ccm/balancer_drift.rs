@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_core::plus;
-use machinist_instance::{AccountId, Balancer, BalancerKey};
+use machinist_instance::{Balancer, BalancerKey};
 
-use super::account::{self, Account, Failure, Proof};
-use super::service::{LIST_BALANCERS, ListedBalancer};
+use super::account::{self, Account, Failure};
+use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use super::{Plan, Why, names};
 use crate::event::{EventText, Told};
 
@@ -50,29 +50,6 @@ impl Hash for Snapshot {
     }
 }
 
-/// The load balancers of the account.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ListedBalancers {
-    /// When the list began.
-    pub started: Timestamp,
-    /// When the list was answered.
-    pub ended: Timestamp,
-    /// The account that was listed.
-    pub account: Option<AccountId>,
-    /// The keys of all Services that existed when the list began.
-    pub services: Arc<Vec<BalancerKey>>,
-    /// The load balancers.
-    pub balancers: Vec<Balancer>,
-}
-
-impl ListedBalancers {
-    /// The entry of one Service.
-    pub fn of(&self, key: &BalancerKey) -> ListedBalancer {
-        let balancer = self.balancers.iter().find(|balancer| balancer.key.as_ref() == Some(key));
-        ListedBalancer { started: self.started, balancer: balancer.cloned() }
-    }
-}
-
 impl Snapshot {
     /// The last successful list, if it is one of today's account.
     fn listed(&self) -> Option<&ListedBalancers> {
@@ -89,46 +66,60 @@ pub enum Action {
     Tell(EventText),
 }
 
-/// First and longest wait after a failed list.
-const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(600));
+/// Time between two lists while no Service has a load balancer. They find only those without a
+/// Service.
+const WITHOUT_BALANCERS_EVERY: Duration = Duration::from_secs(3600);
 
 /// Decides whether the load balancers are listed.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     let mut plan = list(s);
     // In the account of another project, the load balancers belong to its clusters.
-    let listed = s.listed().filter(|_| s.account.proof == Proof::Given);
-    let all = listed.iter().flat_map(|listed| &listed.balancers);
-    // A Service that was deleted after the list began may have had its load balancer then.
-    let is_known = |key| s.services.contains(key) || listed.is_some_and(|it| it.services.contains(key));
-    let orphans = all.filter(|balancer| balancer.key.as_ref().is_some_and(|key| !is_known(key)));
-    let events = orphans.filter_map(|orphan| {
-        let message = format!(
-            "Load balancer {} ({}) has the label of a Service that this cluster does not have. If no other \
-             cluster uses it, delete it in the cloud.",
-            orphan.name, orphan.id
-        );
-        s.told.if_new(EventText::warning(names::ORPHANED_BALANCER, message)).map(Action::Tell)
-    });
-    let events: Vec<Action> = events.collect();
-    plan.actions.splice(0..0, events);
+    let listed = s.listed().filter(|_| s.account.is_proven());
+    let orphans: Vec<&Balancer> = listed.iter().flat_map(|listed| listed.orphans(&s.services)).collect();
+    let event = orphans_event(&orphans).and_then(|event| s.told.if_due(event, s.now));
+    plan.actions.splice(0..0, event.map(Action::Tell));
     plan
 }
+
+/// Returns one Event for all load balancers without a Service: several Events with one reason would
+/// replace each other.
+fn orphans_event(orphans: &[&Balancer]) -> Option<EventText> {
+    let [first, others @ ..] = orphans else { return None };
+    let named = orphans.iter().take(MOST_NAMED).map(|orphan| format!("{} ({})", orphan.name, orphan.id));
+    let named = named.collect::<Vec<_>>().join(", ");
+    let message = match (others.is_empty(), orphans.len().saturating_sub(MOST_NAMED)) {
+        (true, _) => format!(
+            "Load balancer {} ({}) has the label of a Service that this cluster does not have. If no other \
+             cluster uses it, delete it in the cloud.",
+            first.name, first.id
+        ),
+        (false, more) => {
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            format!(
+                "Load balancers {named}{more} have labels of Services that this cluster does not have. If no \
+                 other cluster uses them, delete them in the cloud."
+            )
+        }
+    };
+    Some(EventText::warning(names::ORPHANED_BALANCER, message))
+}
+
+/// Up to this number of load balancers, the Event names each. The API server limits its text.
+const MOST_NAMED: usize = 20;
 
 fn list(s: &Snapshot) -> Plan<Action> {
     if let Some(since) = s.in_flight {
         return Plan::idle(account::calling(LIST_BALANCERS).since(since));
     }
-    if !s.has_balancers {
-        return Plan::idle(Why::settled());
-    }
     if let Some(failure) = &s.failed {
-        let again_at = plus(failure.ended, account::failure_wait(failure, FAILED_AGAIN));
+        let again_at = plus(failure.ended, account::failure_wait(failure, LIST_AGAIN));
         if s.now < again_at {
-            let why = account::failed(LIST_BALANCERS, &failure.error, failure.count, again_at);
+            let why = Why::call_failed(LIST_BALANCERS, &failure.error, failure.count, again_at);
             return Plan::until(again_at, why);
         }
     } else if let Some(listed) = s.listed() {
-        let due_at = plus(listed.ended, s.account.stretched(s.period, s.now));
+        let period = if s.has_balancers { s.period } else { s.period.max(WITHOUT_BALANCERS_EVERY) };
+        let due_at = plus(listed.ended, s.account.stretched(period, s.now));
         if s.now < due_at {
             return Plan::until(due_at, Why::settled());
         }

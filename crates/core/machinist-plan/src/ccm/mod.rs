@@ -24,6 +24,7 @@ pub mod backends;
 pub mod balancer_drift;
 mod budget;
 pub mod cidr;
+pub mod listed_balancers;
 pub mod names;
 pub mod node;
 pub mod node_labels;

@@ -1,6 +1,8 @@
 //! Names on Nodes and Services that Kubernetes and its cloud-controller-managers agreed on, and our
 //! own.
 
+pub use crate::facts::EARLIER_CALLS_SINCE;
+
 /// Key of the taint on a Node that waits for its initialisation. The kubelet sets it.
 pub const UNINITIALIZED_TAINT: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// Key of the taint on the Node of a stopped instance.
@@ -52,6 +54,12 @@ pub const BALANCER_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanu
 /// load balancer.
 pub const NODE_SELECTOR: &str = "node-selector";
 
+/// Annotation of a Service, after the cloud's prefix: the name of its load balancer.
+pub const BALANCER_NAME: &str = "name";
+/// Annotation of a Service: its load balancer, as `ID in ACCOUNT for UID`. In another account, the
+/// load balancer of this id may be left over from a wrong credential.
+pub const BALANCER_RECORD: &str = "machinist.dev/load-balancer";
+
 /// Condition of a Node: the kubelet is ready.
 pub const READY: &str = "Ready";
 /// Condition of a Node: the network does not reach its pods.
@@ -92,6 +100,8 @@ pub const UPDATED_BALANCER: &str = "UpdatedLoadBalancer";
 pub const DELETING_BALANCER: &str = "DeletingLoadBalancer";
 /// Event: a load balancer was deleted.
 pub const DELETED_BALANCER: &str = "DeletedLoadBalancer";
+/// Event: a load balancer does not exist, and a call of an earlier process may still create it.
+pub const AWAITING_EARLIER_CALLS: &str = "AwaitingEarlierCalls";
 /// Event: a protected load balancer was not deleted.
 pub const BALANCER_RETAINED: &str = "LoadBalancerRetained";
 /// Event: no Node is behind a load balancer.
@@ -104,6 +114,8 @@ pub const DELETE_BALANCER_FAILED: &str = "DeleteLoadBalancerFailed";
 pub const SYNC_BALANCER_FAILED: &str = "SyncLoadBalancerFailed";
 /// Event: a port of a Service has no node port, so no load balancer can reach it.
 pub const PORT_SKIPPED: &str = "LoadBalancerPortSkipped";
+/// Event: a Service has a load balancer in another account.
+pub const BALANCER_LEFT_OVER: &str = "LoadBalancerLeftOver";
 /// Event: a load balancer belongs to no Service.
 pub const ORPHANED_BALANCER: &str = "OrphanedLoadBalancer";
 

@@ -73,11 +73,14 @@ pub struct Snapshot {
     pub owner: Option<Owner>,
     /// Events that were emitted about the Node.
     pub told: Arc<Told>,
+    /// Reasons of decisions about all Nodes that concern this one.
+    pub shared: SharedReasons,
 }
 
 impl Hash for Snapshot {
-    /// Hashes everything that determines a decision. Values that change without news are excluded:
-    /// the moment, and the settings and measurements of the process.
+    /// Hashes everything that determines a decision. Excluded are values that change without news
+    /// (the moment, and the settings and measurements of the process), and the shared reasons,
+    /// which only explain.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             now: _,
@@ -94,10 +97,20 @@ impl Hash for Snapshot {
             ownership,
             owner,
             told,
+            shared: _,
         } = self;
         (promises, node, recorded, account, listed, claimed_by).hash(state);
         (crowd, answers, stopped_since, ownership, owner, told).hash(state);
     }
+}
+
+/// Reasons of decisions about all Nodes, which explain one Node better than its own facts.
+#[derive(Debug, Clone, Default)]
+pub struct SharedReasons {
+    /// Why the Node lacks a route.
+    pub unrouted: Option<Why>,
+    /// Why the deletion of Nodes is suspended.
+    pub brake: Option<Why>,
 }
 
 /// The result of the account's last list for one Node.
@@ -225,6 +238,20 @@ pub struct NodePatch {
 
 /// Decides the next actions for one Node.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
+    let mut plan = plan_alone(s);
+    let is_unrouted = plan.why.reason == Reason::Settled || plan.why.reason == Reason::Awaiting(NO_ROUTES);
+    let is_removable = matches!(plan.why.reason, Reason::Contract(CcmReason::NodeRemovable { .. }));
+    let shared = match (is_unrouted, is_removable) {
+        (true, _) => s.shared.unrouted.clone(),
+        (false, true) => s.shared.brake.clone(),
+        (false, false) => None,
+    };
+    plan.why = shared.unwrap_or(plan.why);
+    plan
+}
+
+/// Decides from the facts about the Node alone.
+fn plan_alone(s: &Snapshot) -> Plan<Action> {
     if s.node.deleting_since.is_some() {
         let next = Step::Expect("the Node is deleted");
         return Plan::idle(Why::new(Reason::Awaiting(OTHER_FINALIZERS), next).since(s.node.deleting_since));
@@ -279,7 +306,7 @@ fn lacks_routes(node: &CloudNodeFacts) -> bool {
 /// Reason of the condition NetworkUnavailable of a Node whose routes do not exist.
 const NO_ROUTE_CREATED: &str = "NoRouteCreated";
 /// The reason if only that condition shows the missing routes. The route controller knows more.
-pub const NO_ROUTES: &str = "waiting for the routes of the Node: its condition NetworkUnavailable is True with the reason NoRouteCreated";
+const NO_ROUTES: &str = "waiting for the routes of the Node: its condition NetworkUnavailable is True with the reason NoRouteCreated";
 const OTHER_FINALIZERS: &str = "waiting for other clients to remove their finalizers";
 const OTHER_INITIALIZER: &str =
     "waiting for another program to initialize the Node: the cloud-node-controller is disabled here";

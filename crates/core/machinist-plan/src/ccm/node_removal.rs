@@ -285,6 +285,12 @@ fn failure_event(s: &Snapshot, suspect: &Suspect) -> Option<Action> {
     Some(Action::Tell { node: Some(node.clone()), event })
 }
 
+/// Returns the reason of a decision that suspends the deletion of Nodes.
+pub fn suspension(why: &Why) -> Option<&Why> {
+    let is_suspended = matches!(why.reason, Reason::Contract(CcmReason::NodeDeletionSuspended { .. }));
+    is_suspended.then_some(why)
+}
+
 /// Whether the brake holds the deletion of Nodes that no program announced.
 #[derive(Debug, PartialEq)]
 enum Held {
@@ -339,7 +345,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
         (Some(since), _) => Some(Plan::idle(account::calling(Call::LIST).since(since))),
         (None, Some(failure)) => {
             let retry_at = plus(failure.ended, account::failure_wait(failure, REFUSED_AGAIN));
-            let why = account::failed(Call::LIST, &failure.error, failure.count, retry_at);
+            let why = Why::call_failed(Call::LIST, &failure.error, failure.count, retry_at);
             (s.now < retry_at).then(|| Plan::until(retry_at, why))
         }
         (None, None) => None,

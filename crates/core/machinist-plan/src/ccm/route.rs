@@ -7,13 +7,20 @@
 //! A route is deleted if its destination is in the cluster's networks, and
 //!
 //! - no instance has its gateway, and neither has the Node that wants its destination, or
+//! - no instance has its gateway, and for two minutes no Node has wanted its destination, or
 //! - another Node wants its destination, or
-//! - its Node wants other destinations.
+//! - its Node wants other destinations, or its gateway is no address of its Node any more. Such a
+//!   route works, so the cloud must accept the route that the Node needs instead.
+//!
+//! The two minutes are for a Node that is registered again: its pods run on. A list that began
+//! after them must still show the route. If the cloud has no room for the route of another Node, a
+//! list that began after the Node left is enough.
 //!
 //! The route of an instance without a Node stays until the instance is deleted: the store of Nodes
 //! may be incomplete, and the route does no harm until its destination is wanted. The routes of
 //! Nodes that are not in this cloud belong to their users.
 
+mod abandoned;
 mod condition;
 mod desired;
 mod memory;
@@ -35,6 +42,7 @@ use super::{CcmReason, Plan, Reason, Why, names};
 use crate::event::{EventText, Told};
 use crate::facts::CloudNodeFacts;
 
+pub use self::abandoned::abandoned;
 pub use self::condition::NetworkCondition;
 pub use self::desired::is_affected_by;
 pub use self::memory::{Change, ListedRoutes, RouteMemory, Working};
@@ -127,14 +135,14 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some((call, since)) = s.memory.in_flight {
         return Plan::idle(Why::new(Reason::Calling(call), Step::Expect("the cloud answers")).since(since));
     }
-    if let Some(plan) = s.account.is_doubtful() {
+    if let Some(plan) = s.account.is_doubtful_for_balancers() {
         return plan;
     }
     // The table of another account says nothing about the routes of this one.
     let listed = s.memory.listed.as_ref().filter(|listed| listed.account == s.account.id);
     let Some(listed) = listed else { return list(s) };
     let outdated_at = plus(listed.ended, s.account.stretched(s.options.period, s.now));
-    let differences = desired::compare(&s.options, &s.nodes, &listed.table.routes);
+    let differences = desired::compare(&s.options, &s.nodes, &listed.table);
     let mut plan = next_call(s, listed, &differences);
     if s.now < outdated_at {
         plan = plan.no_later_than(outdated_at);
@@ -151,7 +159,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
     }
     if let Some(failure) = &s.memory.list_failed {
         let again_at = again_at(failure);
-        if s.now < again_at && !s.account.has_recovered_since(failure.ended) {
+        if s.now < again_at && !s.account.has_recovered_since(&failure.error, failure.ended) {
             return Plan::until(again_at, failed_call(LIST_ROUTES, failure, again_at));
         }
     }
@@ -170,14 +178,26 @@ fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> 
             return Plan::until(look_at, why.since(working.since));
         }
     }
-    let deletions = differences.delete.iter().map(|route| (Change::delete(route), Next::Delete(route)));
-    let creations =
-        differences.create.iter().map(|missing| (Change::create(&missing.spec), Next::Create(&missing.spec)));
+    let has_room = abandoned::has_room(listed, differences);
     let mut first_retry: Option<Timestamp> = None;
-    for (change, next) in deletions.chain(creations) {
+    let mut first_due: Option<Timestamp> = None;
+    for (change, next) in changes(differences, has_room) {
+        if let Next::Delete(route) = &next
+            && differences.abandoned.contains(route)
+        {
+            let due_at = abandoned::due_at(s, &change, has_room);
+            if s.now < due_at {
+                first_due = Some(first_due.map_or(due_at, |first| first.min(due_at)));
+                continue;
+            }
+            // The list must be younger than the departure of the Node.
+            if listed.started < due_at {
+                return list(s);
+            }
+        }
         if let Some(failure) = s.memory.failed.get(&change) {
             let again_at = again_at(failure);
-            if s.now < again_at && !s.account.has_recovered_since(failure.ended) {
+            if s.now < again_at && !s.account.has_recovered_since(&failure.error, failure.ended) {
                 first_retry = Some(first_retry.map_or(again_at, |first| first.min(again_at)));
                 continue;
             }
@@ -195,10 +215,25 @@ fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> 
             Next::Create(spec) => calling(Action::Create(spec.clone()), CREATE_ROUTE),
         };
     }
-    match first_retry {
+    let plan = match first_retry {
         None => Plan::idle(Why::settled()),
         Some(retry_at) => Plan::until(retry_at, failing(s, differences, retry_at)),
+    };
+    match first_due {
+        None => plan,
+        Some(due_at) => plan.no_later_than(due_at),
     }
+}
+
+/// Returns the changes in their order. Routes without a Node go first only if others need the room.
+fn changes(differences: &Differences, has_room: bool) -> impl Iterator<Item = (Change, Next<'_>)> {
+    let deletion = |route| (Change::delete(route), Next::Delete(route));
+    let abandoned = differences.abandoned.iter().map(deletion);
+    let (first, last) = if has_room { (None, Some(abandoned)) } else { (Some(abandoned), None) };
+    let creations = differences.create.iter();
+    let creations = creations.map(|missing| (Change::create(&missing.spec), Next::Create(&missing.spec)));
+    let deletions = differences.delete.iter().map(deletion);
+    deletions.chain(first.into_iter().flatten()).chain(creations).chain(last.into_iter().flatten())
 }
 
 enum Next<'a> {
@@ -212,7 +247,7 @@ fn calling(action: Action, call: Call) -> Plan<Action> {
 
 /// Returns why changes wait for their retry.
 fn failing(s: &Snapshot, differences: &Differences, retry_at: Timestamp) -> Why {
-    let pending = differences.delete.iter().map(Change::delete);
+    let pending = differences.delete.iter().chain(&differences.abandoned).map(Change::delete);
     let pending = pending.chain(differences.create.iter().map(|missing| Change::create(&missing.spec)));
     let failed: Vec<_> = pending.filter_map(|change| Some((s.memory.failed.get(&change)?, change))).collect();
     let Some((failure, change)) = failed.first() else { return Why::settled() };
@@ -246,7 +281,7 @@ pub fn nodes_without_route(s: &Snapshot, why: &Why) -> BTreeMap<String, Why> {
         why.reason,
         Reason::Contract(CcmReason::RouteFailed { .. } | CcmReason::RouteDestinationTaken { .. })
     );
-    let differences = desired::compare(&s.options, &s.nodes, &listed.table.routes);
+    let differences = desired::compare(&s.options, &s.nodes, &listed.table);
     let mut whys = BTreeMap::new();
     for missing in &differences.create {
         let change = Change::create(&missing.spec);
@@ -282,7 +317,7 @@ fn with_reports(
             actions.extend(tell(Some(&missing.node), event));
         }
     }
-    for route in &differences.delete {
+    for route in differences.delete.iter().chain(&differences.abandoned) {
         if let Some(failure) = s.memory.failed.get(&Change::delete(route)) {
             let message = format!(
                 "Could not delete route to {} over {}: {}",
@@ -351,7 +386,7 @@ fn again_at(failure: &Failure) -> Timestamp {
 }
 
 fn failed_call(call: Call, failure: &Failure, again_at: Timestamp) -> Why {
-    super::account::failed(call, &failure.error, failure.count, again_at)
+    Why::call_failed(call, &failure.error, failure.count, again_at)
 }
 
 /// Returns the wait before the next question about a change: as long as it has taken so far.

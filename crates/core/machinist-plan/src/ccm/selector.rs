@@ -5,16 +5,16 @@ use std::fmt;
 use std::str::FromStr;
 
 /// A label selector. An empty selector matches everything.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Hash)]
 pub struct Selector(Vec<Requirement>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Requirement {
     key: String,
     test: Test,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Test {
     Exists,
     Missing,

@@ -16,29 +16,39 @@
 //! change of the type removes the class, so the process remembers the class that it saw last.
 
 mod answers;
+mod claims;
+mod record;
+mod rehearsal;
+mod skipped;
 mod status;
 mod wanted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Call, Process, Step, plus};
+use machinist_core::{Answered, Call, Process, READ_WITHIN, Step, plus};
 use machinist_instance::{
-    Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Ensured, Error, ErrorKind, Ingress, Progress,
+    Balancer, BalancerDeletion, BalancerNote, BalancerRef, BalancerSpec, Ensured, Error, ErrorKind, Ingress,
+    Progress, ProviderId,
 };
 
 use self::wanted::Wanted;
-use super::account::{self, Account, Failure, Proof};
+use super::account::{self, Account, BalancerProof, Failure, Proof};
 use super::backends::Backends;
+use super::listed_balancers::{LIST_BALANCERS, ListedBalancer};
+use super::selector::Selector;
 use super::{CcmReason, Plan, Reason, Why, names};
 use crate::event::{EventText, Told};
 use crate::facts::ServiceFacts;
 
-pub use self::answers::{BalancerAnswers, Inputs, ListedBalancer};
+pub use self::answers::{BalancerAnswers, Inputs};
+pub use self::claims::{balancer_name, has_begun, may_hold_a_name};
+pub use self::rehearsal::{Rehearsal, lacks_finalizer};
+pub use self::skipped::ListedTargets;
 pub use self::status::entry as ingress_entry;
 
 /// Creates or updates a load balancer.
@@ -47,8 +57,6 @@ pub const ENSURE_BALANCER: Call = Call::change("ensure the load balancer");
 pub const COMPARE_BALANCER: Call = Call::look("compare the load balancer");
 /// Deletes a load balancer.
 pub const DELETE_BALANCER: Call = Call::change("delete the load balancer");
-/// Lists the load balancers of the account.
-pub const LIST_BALANCERS: Call = Call::look("list the load balancers");
 
 /// All facts for one decision about one Service.
 #[derive(Debug, Clone)]
@@ -69,10 +77,31 @@ pub struct Snapshot {
     pub answers: BalancerAnswers,
     /// The result of the last list of load balancers for this Service, in today's account.
     pub listed: Option<ListedBalancer>,
+    /// The skipped targets of the load balancer in the last list of instances, in today's account.
+    pub targets: Option<ListedTargets>,
     /// The program that served the Service when its type was LoadBalancer.
     pub served: Served,
+    /// The other Services whose load balancer has, or should have, the name of this one.
+    pub rivals: Vec<Rival>,
     /// Events that were emitted about the Service.
     pub told: Arc<Told>,
+    /// The dry run, if the process changes nothing.
+    pub rehearsal: Option<Rehearsal>,
+}
+
+/// A Service that wants the same name for its load balancer as another one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Rival {
+    /// `namespace/name` of the Service.
+    pub service: String,
+    /// UID of the Service.
+    pub uid: String,
+    /// Creation timestamp of the Service.
+    pub created: Timestamp,
+    /// The name that its load balancer has, as far as this process knows.
+    pub balancer_name: Option<String>,
+    /// Whether this process has begun to create its load balancer.
+    pub has_begun: bool,
 }
 
 /// The program that served a Service when this process last saw it with the type LoadBalancer.
@@ -110,10 +139,13 @@ impl Hash for Snapshot {
             account,
             answers,
             listed,
+            targets,
             served,
+            rivals,
             told,
+            rehearsal,
         } = self;
-        (service, backends, account, answers, listed, served, told).hash(state);
+        (service, backends, account, answers, listed, targets, served, rivals, told, rehearsal).hash(state);
     }
 }
 
@@ -126,6 +158,16 @@ pub struct Options {
     /// The prefix of the annotations with options, with its slash; for example
     /// `load-balancer.hetzner.cloud/`.
     pub prefix: String,
+    /// The namespaces whose Services may adopt load balancers by their name; `None` for all.
+    pub adopts_in: Option<BTreeSet<String>>,
+}
+
+impl Options {
+    /// Returns options with that class and prefix. Services of all namespaces may adopt load
+    /// balancers.
+    pub fn new(class: impl Into<String>, prefix: impl Into<String>) -> Self {
+        Self { class: class.into(), prefix: prefix.into(), adopts_in: None }
+    }
 }
 
 /// One call for one Service.
@@ -153,7 +195,15 @@ pub enum Action {
     Delete(BalancerRef),
     /// Replaces `status.loadBalancer.ingress`, guarded by the UID and the list as it was read.
     SetStatus(Vec<Ingress>),
-    /// Removes the finalizer and clears `status.loadBalancer.ingress`, in one patch.
+    /// Records the load balancer and its account, so that it is known if another credential
+    /// follows.
+    Record(String),
+    /// Records since when this program creates no load balancer for the Service.
+    RecordWait(Timestamp),
+    /// Removes that record, because the Service wants a load balancer again.
+    ForgetWait,
+    /// Removes the finalizer and that record, and clears `status.loadBalancer.ingress`, in one
+    /// patch.
     Release,
     /// Removes the finalizer. The status belongs to the program of another class.
     HandOver,
@@ -169,8 +219,21 @@ const WORKING_AGAIN_IF_SLOW: Duration = Duration::from_secs(60);
 /// First and longest wait after a failed call.
 const FAILED_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(300));
 
+/// Wait before a Service looks again whether another one still claims the name of its load
+/// balancer. The look makes no call.
+const LOOK_AGAIN_AT_CLAIM: Duration = Duration::from_secs(30);
+
 /// Decides the next actions for one Service.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
+    let plan = plan_changes(s);
+    match s.rehearsal {
+        Some(rehearsal) => rehearsal::plan(s, rehearsal, plan),
+        None => plan,
+    }
+}
+
+/// Decides as if the process could change the Service and the cloud.
+fn plan_changes(s: &Snapshot) -> Plan<Action> {
     match (&s.service.class, wants_balancer(&s.service, &s.options)) {
         (Some(class), false) if s.service.is_load_balancer => match s.service.has_finalizer {
             true => doubtful(s).unwrap_or_else(|| hand_over(s, class)),
@@ -212,20 +275,22 @@ pub fn may_be_deleted(service: &ServiceFacts, options: &Options) -> bool {
 /// Waits and reports it, if the account may be a wrong one. There, the load balancer of each
 /// Service would be created a second time, and that of a deleted Service would look deleted.
 fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
-    let mut plan: Plan<Action> = s.account.is_doubtful()?;
-    let event = match (s.account.proof, &s.account.list_failed) {
-        (Proof::Missing, _) => {
+    let mut plan: Plan<Action> = s.account.is_doubtful_for_balancers()?;
+    let failed = match (s.account.proof, &s.account.balancers) {
+        (Proof::Missing, _) | (Proof::Given, BalancerProof::Missing(_)) => {
             let message = format!("{}. Nothing is created or deleted.", plan.why.reason);
-            Some(EventText::warning(names::ACCOUNT_UNPROVEN, message))
-        }
-        (Proof::Unlisted, Some(failure)) if needs_a_user(failure.error.kind) => {
-            let event =
-                if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
-            Some(event(&failure.error.message))
+            plan.actions.extend(tell(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
+            return Some(plan);
         }
         // Until the first list ends, there is no proof, and nothing to report.
-        (Proof::Unlisted, _) | (Proof::Given, _) => None,
+        (Proof::Unlisted, _) => s.account.list_failed.as_ref(),
+        (Proof::Given, BalancerProof::Unlisted(failed)) => failed.as_ref(),
+        (Proof::Given, BalancerProof::Given) => None,
     };
+    let event = failed.filter(|failure| needs_a_user(failure.error.kind)).map(|failure| {
+        let event = if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
+        event(&failure.error.message)
+    });
     plan.actions.extend(event.and_then(|event| tell(s, event)));
     Some(plan)
 }
@@ -242,12 +307,20 @@ fn needs_a_user(kind: ErrorKind) -> bool {
     }
 }
 
+/// Returns the selector of the Nodes behind the load balancer, if the annotation is valid.
+pub fn selector(s: &Snapshot) -> Option<Selector> {
+    wanted::selector(s).ok()
+}
+
 /// Returns a fingerprint of the Service. After a change of it, a failed deletion is tried at once.
 pub fn shape(service: &ServiceFacts) -> u64 {
     wanted::fingerprint(&(service.spec_fingerprint, &service.annotations))
 }
 
 fn ensure(s: &Snapshot) -> Plan<Action> {
+    if let Some(waits) = without_the_name(s) {
+        return waits;
+    }
     if !s.service.has_finalizer {
         let why = Why::new(
             Reason::Writing("adding the finalizer, which records that a load balancer may exist"),
@@ -255,26 +328,62 @@ fn ensure(s: &Snapshot) -> Plan<Action> {
         );
         return Plan::act(Action::AddFinalizer, why);
     }
-    let wanted = match wanted::of(s) {
-        Ok(wanted) => wanted,
+    if s.service.earlier_calls_since.is_some() {
+        let why = Why::new(
+            Reason::Writing("removing the record that no load balancer is created"),
+            Step::Expect("the cloud creates the load balancer"),
+        );
+        return Plan::act(Action::ForgetWait, why);
+    }
+    match wanted::of(s) {
+        Ok(wanted) => ensure_wanted(s, &wanted),
         Err(message) => {
             let reason = CcmReason::NodeSelectorInvalid { message };
             let event = failed_event(&reason.to_string());
-            let why = Why::new(reason, Step::Fix("correct the annotation of the Service".to_owned()));
-            let mut plan = Plan::idle(why);
-            plan.actions.extend(tell(s, event));
-            return plan;
+            let mut plan = wanted::following(s)
+                .map_or_else(|| Plan::idle(Why::settled()), |wanted| ensure_wanted(s, &wanted));
+            plan.why = Why::new(reason, Step::Fix("correct the annotation of the Service".to_owned()));
+            plan.actions.splice(0..0, tell(s, event));
+            plan
         }
-    };
-    let mut plan = ensured(s, &wanted);
+    }
+}
+
+fn ensure_wanted(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
+    let mut plan = ensured(s, wanted);
     let skipped = joined(&wanted.skipped).map(|text| EventText::warning(names::PORT_SKIPPED, text));
-    let none = (!wanted.has_backends).then(|| {
+    let none = wanted.own.is_empty().then(|| {
         let message = "There are no available Nodes for the load balancer";
         EventText::warning(names::UNAVAILABLE_BALANCER, message)
     });
     let events: Vec<Action> = skipped.into_iter().chain(none).filter_map(|event| tell(s, event)).collect();
     plan.actions.splice(0..0, events);
     plan
+}
+
+/// Waits if another Service has the wanted name and this one has no load balancer. With one, the
+/// driver keeps its name.
+fn without_the_name(s: &Snapshot) -> Option<Plan<Action>> {
+    let holder = claims::holder(s)?;
+    // Without the finalizer, no load balancer exists.
+    if s.service.has_finalizer {
+        let was_ensured = matches!(&s.answers.ensure, Some((_, Answered { answer: Ok(_), .. })));
+        let Some(listed) = &s.listed else {
+            let is_published = was_ensured || !s.service.ingress().is_empty();
+            // A list shows whether an earlier process has created the load balancer.
+            return (!is_published).then(|| Plan::idle(account::calling(LIST_BALANCERS)));
+        };
+        if was_ensured || !s.service.ingress().is_empty() || listed.balancer.is_some() {
+            return None;
+        }
+    }
+    let reason = CcmReason::BalancerNameTaken { holder: holder.to_owned() };
+    let event = failed_event(&reason.to_string());
+    let next = "choose another name for the load balancer in the annotation of the Service";
+    let mut plan = Plan::idle(Why::new(reason, Step::Fix(next.to_owned())));
+    plan.actions.extend(tell(s, event));
+    // The holder may lose its claim when its call fails, and its answer wakes only the holder.
+    Some(plan.no_later_than(plus(s.now, LOOK_AGAIN_AT_CLAIM)))
 }
 
 fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
@@ -284,8 +393,12 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
     let Some((inputs, last)) = &s.answers.ensure else { return call_ensure(s, wanted) };
     let is_same = *inputs == wanted.inputs && last.account == s.account.id;
     match &last.answer {
-        Ok(Progress::Done(ensured)) if is_same && !has_drifted(s, &ensured.balancer, last.started) => {
-            done(s, wanted, ensured)
+        Ok(Progress::Done(ensured)) if is_same && !has_drifted(s, wanted, ensured, last.started) => {
+            let due_at = skipped::due_at(s, ensured, last);
+            match due_at.is_some_and(|due_at| due_at <= s.now) {
+                true => call_ensure(s, wanted),
+                false => done(s, wanted, ensured, due_at),
+            }
         }
         Ok(Progress::Done(_)) => call_ensure(s, wanted),
         Ok(Progress::Working(change)) => match working(s, change, last.ended) {
@@ -318,7 +431,7 @@ fn call_ensure(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
     let has_new_inputs = s.answers.done.is_some_and(|done| done != wanted.inputs);
     let is_drift = match &s.answers.ensure {
         Some((_, Answered { started, answer: Ok(Progress::Done(ensured)), .. })) => {
-            has_drifted(s, &ensured.balancer, *started)
+            has_drifted(s, wanted, ensured, *started)
         }
         Some(_) | None => false,
     };
@@ -335,17 +448,24 @@ fn call_ensure(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
 const ENDS_OF_ENSURE: [&str; 2] = [names::ENSURED_BALANCER, names::UPDATED_BALANCER];
 
 /// The load balancer is as wanted: writes the status and reports it.
-fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured) -> Plan<Action> {
+fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timestamp>) -> Plan<Action> {
+    // No connection to an address would reach a port of the Service.
+    let ingress: &[Ingress] =
+        if forwards_nothing(wanted, &ensured.balancer) { &[] } else { &ensured.balancer.ingress };
     let mut actions: Vec<Action> =
-        status::needed(&s.service, &ensured.balancer.ingress).map(Action::SetStatus).into_iter().collect();
+        status::needed(&s.service, ingress).map(Action::SetStatus).into_iter().collect();
     // An object has one Event of each reason, so that the last of several would hide the others.
     let mut notes: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
     for note in &ensured.notes {
         notes.entry(note.reason).or_default().push(note.message.clone());
     }
     for (reason, messages) in notes {
-        let event = joined(&messages).map(|message| EventText::warning(reason, message));
-        actions.extend(event.and_then(|event| tell(s, event)));
+        let Some(message) = joined(&messages) else { continue };
+        actions.extend(match reason {
+            // An adoption happens once, and is no problem.
+            BalancerNote::ADOPTED => s.told.if_new(EventText::normal(reason, message)).map(Action::Tell),
+            _ => tell(s, EventText::warning(reason, message)),
+        });
     }
     if s.told.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
         let event = match s.answers.replaced {
@@ -358,18 +478,23 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured) -> Plan<Action> {
         actions.push(Action::Tell(event));
     }
     let is_writing = actions.iter().any(|action| matches!(action, Action::SetStatus(_)));
+    actions.extend(record::needed(s, &ensured.balancer));
     let why = if is_writing {
         Why::new(Reason::Writing("updating the addresses in the status"), Step::Nothing)
     } else if forwards_nothing(wanted, &ensured.balancer) {
         let next = "give the Service a port with a protocol that the cloud supports; the Events of the Service \
                     name the reason for each port";
         Why::new(CcmReason::NoPorts, Step::Fix(next.to_owned()))
-    } else if !wanted.has_backends {
+    } else if wanted.own.is_empty() {
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {
-        Why::settled()
+        skipped::why(&ensured.skipped, due_at).unwrap_or_else(Why::settled)
     };
-    Plan::act_all(actions, why)
+    let plan = Plan::act_all(actions, why);
+    match due_at {
+        Some(due_at) => plan.no_later_than(due_at),
+        None => plan,
+    }
 }
 
 /// Joins the messages of one Event. Of many messages, it has the first ones and the number of the
@@ -393,17 +518,32 @@ fn forwards_nothing(wanted: &Wanted, balancer: &Balancer) -> bool {
     has_ports && !wanted.spec.listeners.iter().any(|listener| balancer.ports.contains(&listener.port))
 }
 
-/// Whether another program changed the load balancer since the last `ensure`.
-fn has_drifted(s: &Snapshot, ensured: &Balancer, ensured_at: Timestamp) -> bool {
+/// Whether the load balancer is another one than after the last `ensure`, or lacks a target that
+/// this `ensure` did not skip.
+fn has_drifted(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, ensured_at: Timestamp) -> bool {
     let Some(listed) = s.listed.as_ref().filter(|listed| ensured_at < listed.started) else { return false };
+    let Ensured { balancer: ensured, skipped, notes: _ } = ensured;
     let Some(balancer) = &listed.balancer else { return true };
     // A protection matters only for the deletion.
     // How addresses are shown depends on annotations of the Service, which a list does not know.
-    let Balancer { id, native_id: _, key, name, ingress: _, ports, host_ports: _, targets, is_protected: _ } =
-        balancer;
+    // Room matters only to skipped targets.
+    let Balancer {
+        id,
+        native_id: _,
+        key,
+        name,
+        ingress: _,
+        ports,
+        host_ports: _,
+        targets,
+        room: _,
+        is_protected: _,
+    } = balancer;
+    let is_skipped = |target: &ProviderId| skipped.iter().any(|skipped| skipped.instance == *target);
     (id, key, name) != (&ensured.id, &ensured.key, &ensured.name)
         || sorted(ports) != sorted(&ensured.ports)
         || sorted(targets) != sorted(&ensured.targets)
+        || wanted.own.iter().any(|target| !targets.contains(target) && !is_skipped(target))
 }
 
 fn sorted<T: Ord>(all: &[T]) -> Vec<&T> {
@@ -420,8 +560,14 @@ fn delete(s: &Snapshot) -> Plan<Action> {
         return call_delete(s);
     };
     match &last.answer {
-        Ok(Progress::Done(BalancerDeletion::Gone | BalancerDeletion::Absent)) => {
-            second_look(s, last, call_delete).unwrap_or_else(|| release(s, BalancerDeletion::Gone))
+        Ok(Progress::Done(ended @ (BalancerDeletion::Gone | BalancerDeletion::Absent))) => {
+            match second_look(s, last, call_delete) {
+                Some(again) => record_wait(s, last, again),
+                None if *ended == BalancerDeletion::Absent => {
+                    record::elsewhere(s).unwrap_or_else(|| release(s, *ended))
+                }
+                None => release(s, *ended),
+            }
         }
         Ok(Progress::Done(ended @ BalancerDeletion::Retained)) => release(s, *ended),
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| call_delete(s)),
@@ -444,12 +590,17 @@ fn hand_over(s: &Snapshot, class: &str) -> Plan<Action> {
     };
     match &last.answer {
         Ok(Progress::Done(BalancerDeletion::Absent)) => {
-            second_look(s, last, look_for_own).unwrap_or_else(|| left_to(s, class))
+            second_look(s, last, look_for_own).unwrap_or_else(|| {
+                let mut plan = left_to(s, class);
+                plan.actions.extend(record::left_behind(s));
+                plan
+            })
         }
         // The type has changed, too, so the other program needs the finalizer for its own deletion.
         Ok(Progress::Done(_)) if !s.service.is_load_balancer => left_to(s, class),
         Ok(Progress::Done(ended @ (BalancerDeletion::Gone | BalancerDeletion::Retained))) => {
-            let actions = [Action::HandOver].into_iter().chain(end_event(s, *ended)).collect();
+            let events = end_event(s, *ended).into_iter().chain(record::left_behind(s));
+            let actions = [Action::HandOver].into_iter().chain(events).collect();
             Plan::act_all(actions, Why::new(Reason::Writing("removing the finalizer"), Step::Nothing))
         }
         Ok(Progress::Working(change)) => working(s, change, last.ended).unwrap_or_else(|| look_for_own(s)),
@@ -462,6 +613,9 @@ fn hand_over(s: &Snapshot, class: &str) -> Plan<Action> {
 
 /// Deletes by key without an Event, because usually this program has no such load balancer.
 fn look_for_own(s: &Snapshot) -> Plan<Action> {
+    if let Some(plan) = record::renewed(s) {
+        return plan;
+    }
     if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
@@ -476,14 +630,7 @@ fn second_look(
     last: &Answered<Progress<BalancerDeletion>>,
     again: fn(&Snapshot) -> Plan<Action>,
 ) -> Option<Plan<Action>> {
-    let is_absent = last.answer == Ok(Progress::Done(BalancerDeletion::Absent));
-    let counts_from = match is_absent {
-        true => absence_counts_from(s, Past::Unknown).max(others_until(s)),
-        // The status shows that the creation ended before, so an earlier process had no further one
-        // to make.
-        false if !s.service.ingress().is_empty() => absence_counts_from(s, Past::Created),
-        false => absence_counts_from(s, Past::Unknown),
-    };
+    let counts_from = others_end(s, last).max(own_calls_end(s));
     if counts_from <= last.started {
         return None;
     }
@@ -494,12 +641,37 @@ fn second_look(
     Some(Plan::until(counts_from, Why::new(Reason::Awaiting(EARLIER_CALLS), next)))
 }
 
+/// Records the wait for the calls of earlier processes, so that later processes count from its
+/// start, and reports it. Otherwise a process that restarts again and again would never end it.
+fn record_wait(
+    s: &Snapshot,
+    last: &Answered<Progress<BalancerDeletion>>,
+    mut plan: Plan<Action>,
+) -> Plan<Action> {
+    let until = others_end(s, last);
+    if until <= s.now || until <= last.started {
+        return plan;
+    }
+    if s.service.no_creation_since().is_none() {
+        plan.actions.push(Action::RecordWait(s.now));
+    }
+    let message = format!(
+        "The load balancer does not exist. A call of an earlier process may still create it, so the finalizer \
+         stays until {until:.0}."
+    );
+    plan.actions.extend(tell(s, EventText::normal(names::AWAITING_EARLIER_CALLS, message)));
+    plan
+}
+
 /// Returns until when a Service that is no load balancer any more is left to other programs. The
 /// API server removes the class together with the type, so a process that has just begun does not
 /// know whose finalizer it sees. A program of another class removes its own within this time.
 fn others_until(s: &Snapshot) -> Timestamp {
     let is_unknown = !s.service.is_load_balancer && s.served == Served::Unseen;
-    if is_unknown { plus(s.process.acting_since(), OTHERS_RELEASE_WITHIN) } else { Timestamp::MIN }
+    let from = s.process.acting_since();
+    // The type had changed before an earlier process recorded its wait.
+    let from = s.service.no_creation_since().map_or(from, |recorded| recorded.min(from));
+    if is_unknown { plus(from, OTHERS_RELEASE_WITHIN) } else { Timestamp::MIN }
 }
 
 /// A program of another class deletes its load balancer and removes its finalizer within this time.
@@ -507,32 +679,50 @@ const OTHERS_RELEASE_WITHIN: Duration = Duration::from_secs(300);
 
 const EARLIER_CALLS: &str = "waiting until no earlier call can create the load balancer any more";
 
-/// Returns the moment from which the absence of the load balancer is final: no earlier call can
-/// create it after that, and lists show it if it exists.
-///
-/// A request without an answer may still take effect, and so may those of an earlier process, about
-/// which this one knows nothing. Without this wait, such a load balancer would stay for ever,
-/// because its Service does not exist any more.
-fn absence_counts_from(s: &Snapshot, past: Past) -> Timestamp {
+/// Returns the moment from which no call of this process can create the load balancer any more, and
+/// lists show it if it exists. A request without an answer may still take effect. Without this wait
+/// and that for other processes, such a load balancer would stay for ever, because its Service does
+/// not exist any more.
+fn own_calls_end(s: &Snapshot) -> Timestamp {
     let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
     let late = call_bound.saturating_add(visible_within);
-    let has_known_past = past == Past::Created || s.process.saw_the_birth_of(s.service.created);
-    let by_others = (!has_known_past).then(|| plus(s.process.acting_since(), late));
     let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
     let unknown = s.answers.unsure_at.map(|ended| plus(ended, late));
-    [by_others, by_us, unknown].into_iter().flatten().max().unwrap_or(Timestamp::MIN)
+    by_us.max(unknown).unwrap_or(Timestamp::MIN)
 }
 
-/// The calls of earlier processes for one Service.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Past {
-    /// A call of them may still create the load balancer.
-    Unknown,
-    /// They had created the load balancer that was deleted now.
-    Created,
+/// Returns the same moment for other processes, about which this one knows nothing.
+fn others_end(s: &Snapshot, last: &Answered<Progress<BalancerDeletion>>) -> Timestamp {
+    match last.answer {
+        Ok(Progress::Done(BalancerDeletion::Absent)) => earlier_calls_end(s).max(others_until(s)),
+        // The status shows that the creation ended before, so an earlier process had no further one
+        // to make.
+        _ if !s.service.ingress().is_empty() => Timestamp::MIN,
+        _ => earlier_calls_end(s),
+    }
+}
+
+/// Returns when no call of an earlier process can create the load balancer any more.
+///
+/// Earlier processes have ended before this one began to act. A process creates a load balancer
+/// only if it read the Service shortly before. So the requests of all processes end a certain time
+/// after one of them has recorded that the Service wants none.
+fn earlier_calls_end(s: &Snapshot) -> Timestamp {
+    if s.process.saw_the_birth_of(s.service.created) {
+        return Timestamp::MIN;
+    }
+    let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
+    let late = call_bound.saturating_add(visible_within);
+    let own = plus(s.process.acting_since(), late);
+    let recorded = s.service.no_creation_since();
+    let recorded = recorded.map(|since| plus(since, late + READ_WITHIN + s.process.skew));
+    recorded.map_or(own, |recorded| recorded.min(own))
 }
 
 fn call_delete(s: &Snapshot) -> Plan<Action> {
+    if let Some(plan) = record::renewed(s) {
+        return plan;
+    }
     if let Some(plan) = cannot_spend(s, deletion_failed_event) {
         return plan;
     }
@@ -548,14 +738,16 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
 
 /// The load balancer does not exist any more, or a user protected it.
 fn release(s: &Snapshot, ended: BalancerDeletion) -> Plan<Action> {
-    let actions = [Action::Release].into_iter().chain(end_event(s, ended)).collect();
+    let events = end_event(s, ended).into_iter().chain(record::left_behind(s));
+    let actions = [Action::Release].into_iter().chain(events).collect();
     Plan::act_all(actions, Why::new(Reason::Writing("removing the finalizer"), Step::Nothing))
 }
 
-/// Reports the end of a deletion: a load balancer that was kept was not deleted.
+/// Reports the end of a deletion: a load balancer that was kept, or did not exist, was not deleted.
 fn end_event(s: &Snapshot, ended: BalancerDeletion) -> Option<Action> {
     match ended {
-        BalancerDeletion::Gone | BalancerDeletion::Absent => {
+        BalancerDeletion::Absent => None,
+        BalancerDeletion::Gone => {
             Some(Action::Tell(EventText::normal(names::DELETED_BALANCER, "Deleted load balancer")))
         }
         BalancerDeletion::Retained => {
@@ -594,7 +786,7 @@ fn failed(
     ended: Timestamp,
     event: EventText,
 ) -> Option<Plan<Action>> {
-    if s.account.has_recovered_since(ended) {
+    if s.account.has_recovered_since(error, ended) {
         return None;
     }
     let failure = Failure { error: error.clone(), ended, count: s.answers.failures };
@@ -602,7 +794,15 @@ fn failed(
     if retry_at <= s.now {
         return None;
     }
-    let mut plan = Plan::until(retry_at, account::failed(call, error, s.answers.failures, retry_at));
+    let why = match error.is_by_driver() {
+        true => {
+            let reason = CcmReason::BalancerInvalid { message: error.message.clone() };
+            let next = "correct what the message names; a change of the Service is applied at once";
+            Why::new(reason, Step::Fix(next.to_owned()))
+        }
+        false => Why::call_failed(call, error, s.answers.failures, retry_at),
+    };
+    let mut plan = Plan::until(retry_at, why);
     plan.actions.extend(tell(s, event));
     Some(plan)
 }
@@ -648,6 +848,9 @@ impl fmt::Display for Action {
                 });
                 write!(f, "status: [{}]", all.collect::<Vec<_>>().join(" "))
             }
+            Self::Record(record) => write!(f, "service: record {record}"),
+            Self::RecordWait(_) => f.write_str("service: record the wait for earlier calls"),
+            Self::ForgetWait => f.write_str("service: remove the record of the wait"),
             Self::Release => f.write_str("service: remove finalizer, clear status"),
             Self::HandOver => f.write_str("service: remove finalizer"),
             Self::Tell(event) => event.fmt(f),

@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::Plan;
 use super::account::Account;
-use super::node::{self, Crowd, Listed, Options, take_listed};
+use super::node::{self, Crowd, Listed, Options, SharedReasons, take_listed};
 use super::node_removal::{self, Suspect};
 use crate::event::Told;
 use crate::facts::{CloudNodeFacts, NodeConditionFacts};
@@ -213,6 +213,7 @@ impl World {
             ownership: self.ownership(),
             owner: None,
             told: Arc::new(member.told.clone()),
+            shared: SharedReasons::default(),
         };
         let plan = node::plan(&snapshot);
         self.check_wait(&plan);

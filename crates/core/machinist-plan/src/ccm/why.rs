@@ -65,6 +65,11 @@ pub enum CcmReason {
         /// The instance.
         instance: String,
     },
+    /// The Node is ready, but the cloud does not show its instance.
+    ReadyWithoutInstance {
+        /// The instance.
+        instance: String,
+    },
     /// The instance is stopped.
     InstanceStopped {
         /// The instance.
@@ -128,6 +133,24 @@ pub enum CcmReason {
         /// The annotation, and the expected value.
         message: String,
     },
+    /// Another Service has the name for the load balancer.
+    BalancerNameTaken {
+        /// `namespace/name` of the other Service.
+        holder: String,
+    },
+    /// A Service records a load balancer of another account, and today's account does not show it.
+    BalancerElsewhere {
+        /// The id of the load balancer.
+        balancer: String,
+        /// `namespace/name` of the Service.
+        service: String,
+    },
+    /// The driver rejected an annotation or a setting, or found that the load balancer is not the
+    /// one of the Service. The cloud rejected nothing.
+    BalancerInvalid {
+        /// What is wrong, and the expected value.
+        message: String,
+    },
     /// The cloud is changing or deleting the load balancer.
     BalancerWorking {
         /// The change, in words of the cloud.
@@ -135,6 +158,13 @@ pub enum CcmReason {
     },
     /// No Node is behind the load balancer.
     NoBackends,
+    /// The load balancer lacks Nodes that are meant to be behind it.
+    TargetsSkipped {
+        /// Number of these Nodes.
+        nodes: usize,
+        /// The first of these Nodes, with the reasons.
+        messages: String,
+    },
     /// The load balancer forwards no port of the Service.
     NoPorts,
     /// The cluster has no Nodes, so no route is changed.
@@ -203,6 +233,7 @@ impl ContractReason for CcmReason {
             Self::NodeIpMismatch { .. } => "NodeIpMismatch",
             Self::InstanceClaimed { .. } => "InstanceClaimed",
             Self::NodeNotReady { .. } => "NodeNotReady",
+            Self::ReadyWithoutInstance { .. } => "ReadyWithoutInstance",
             Self::InstanceStopped { .. } => "InstanceStopped",
             Self::InstanceMissing { .. } => "InstanceMissing",
             Self::NodeRemovable { .. } => "NodeRemovable",
@@ -215,8 +246,12 @@ impl ContractReason for CcmReason {
             Self::NodeDeletionRefused { .. } => "NodeDeletionRefused",
             Self::OtherBalancerClass { .. } => "OtherBalancerClass",
             Self::NodeSelectorInvalid { .. } => "NodeSelectorInvalid",
+            Self::BalancerNameTaken { .. } => "BalancerNameTaken",
+            Self::BalancerElsewhere { .. } => "BalancerElsewhere",
+            Self::BalancerInvalid { .. } => "BalancerInvalid",
             Self::BalancerWorking { .. } => "BalancerWorking",
             Self::NoBackends => "NoBackends",
+            Self::TargetsSkipped { .. } => "TargetsSkipped",
             Self::NoPorts => "NoPorts",
             Self::NoNodes => "NoNodes",
             Self::RouteWorking { .. } => "RouteWorking",
@@ -259,6 +294,9 @@ impl fmt::Display for CcmReason {
             Self::NodeNotReady { instance } => {
                 write!(f, "the Node is not ready, but its instance {instance} exists")
             }
+            Self::ReadyWithoutInstance { instance } => {
+                write!(f, "the cloud does not show instance {instance}, but the Node reports to be ready")
+            }
             Self::InstanceStopped { instance } => write!(f, "instance {instance} is stopped"),
             Self::InstanceMissing { instance } => {
                 write!(f, "instance {instance} was not found; a second lookup follows")
@@ -295,11 +333,28 @@ impl fmt::Display for CcmReason {
             Self::OtherBalancerClass { class } => {
                 write!(f, "another program provides load balancers of class {class}")
             }
-            Self::NodeSelectorInvalid { message } => f.write_str(message),
+            Self::NodeSelectorInvalid { message } | Self::BalancerInvalid { message } => f.write_str(message),
+            Self::BalancerNameTaken { holder } => {
+                write!(f, "Service {holder} has the name for the load balancer, so none is created")
+            }
+            Self::BalancerElsewhere { balancer, service } => write!(
+                f,
+                "load balancer {balancer} of Service {service} was created with another credential, and the \
+                 project of today's credential does not show it"
+            ),
             Self::BalancerWorking { change } => {
                 write!(f, "waiting for the cloud to change the load balancer: {change}")
             }
             Self::NoBackends => f.write_str("the load balancer has no Nodes"),
+            Self::TargetsSkipped { nodes: 1, messages } => {
+                write!(f, "a Node is not a target of the load balancer as the Service asks: {messages}")
+            }
+            Self::TargetsSkipped { nodes, messages } => {
+                write!(
+                    f,
+                    "{nodes} Nodes are not targets of the load balancer as the Service asks: {messages}"
+                )
+            }
             Self::NoPorts => f.write_str("the load balancer forwards no port of the Service"),
             Self::NoNodes => f.write_str("the cluster has no Nodes, so no route is changed"),
             Self::RouteWorking { change } => write!(f, "waiting for the cloud to change a route: {change}"),

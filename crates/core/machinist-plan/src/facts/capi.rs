@@ -12,7 +12,7 @@ use machinist_api::capi::{
 };
 use machinist_instance::InstanceKey;
 
-use super::{RawVersion, Version};
+use super::{EARLIER_CALLS_SINCE, RawVersion, Version, recorded_wait};
 
 /// Default repository and tag of the image of a load balancer, as upstream.
 const BALANCER_REPOSITORY: &str = "kindest";
@@ -106,6 +106,12 @@ impl ObjectFacts {
     /// object does not count: it would give the copy the container of the original.
     pub fn recorded_container(&self) -> Option<&str> {
         self.own_annotation(constants::CONTAINER_ID_ANNOTATION)
+    }
+
+    /// Since when no process creates anything for the object, as the first process recorded that
+    /// had to wait for the calls of earlier ones.
+    pub fn no_creation_since(&self) -> Option<Timestamp> {
+        recorded_wait(self.own_annotation(EARLIER_CALLS_SINCE)?, self.deleting_since)
     }
 
     /// Returns the last part of an annotation that begins with namespace and name of this object.

@@ -10,12 +10,19 @@ use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
-use super::{NodeFacts, Version};
-use machinist_core::is_past;
+use super::{NodeFacts, Version, recorded_wait};
+use machinist_core::{Unseen, is_past};
 
 /// Annotation of a Machine: the account in which the instance was created, written together with
 /// the provider id. A hash; see [`AccountId`].
 pub const ACCOUNT: &str = "machinist.dev/account";
+/// On a Machine: the periods in which its deletion waited for a user, as intervals of ISO 8601. The
+/// drain timeout leaves them out.
+pub const DELETION_HELD: &str = "machinist.dev/deletion-held";
+/// Annotation of a deleted Machine, and of a Service without a wanted load balancer: when a process
+/// found first that it must wait for the calls of earlier processes. Later processes count from
+/// this time and not from their own start.
+pub const EARLIER_CALLS_SINCE: &str = "machinist.dev/earlier-calls-since";
 
 /// Planner facts of a Machine.
 #[derive(Debug, Clone)]
@@ -119,6 +126,17 @@ impl MachineFacts {
     /// Returns the recorded account in which the instance was created.
     pub fn account(&self) -> Option<AccountId> {
         self.annotation(ACCOUNT).and_then(AccountId::recorded)
+    }
+
+    /// Returns the recorded periods in which the deletion waited for a user.
+    pub fn deletion_held(&self) -> Unseen {
+        self.annotation(DELETION_HELD).map(Unseen::parse).unwrap_or_default()
+    }
+
+    /// Since when no process creates the instance, as the first process recorded that had to wait
+    /// for the calls of earlier ones.
+    pub fn no_creation_since(&self) -> Option<Timestamp> {
+        recorded_wait(self.annotation(EARLIER_CALLS_SINCE)?, self.deleting_since)
     }
 
     /// Returns the actual or expected name of the Node: the label `node`, or else the Machine's

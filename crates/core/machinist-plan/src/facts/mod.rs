@@ -6,6 +6,7 @@
 
 use std::hash::{Hash, Hasher};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 mod attachment;
@@ -31,14 +32,15 @@ pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_EN
 pub use cloud_node::{CloudNodeFacts, NodeConditionFacts, RawVersion};
 pub use freeze::{FreezeFacts, FrozenCondition};
 pub use machine::{
-    ACCOUNT, ConditionFacts, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
+    ACCOUNT, ConditionFacts, DELETION_HELD, EARLIER_CALLS_SINCE, MachineFacts, OwnerFacts, Preserved,
+    PreservedBy, ReadPhase, StatusFacts,
 };
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::MachineSetFacts;
-pub use node::NodeFacts;
+pub use node::{NODE_MARK, NodeFacts, NodeMark};
 pub(crate) use pod::selects;
 pub use pod::{BudgetFacts, PodFacts};
-pub use service::{ServiceFacts, ServicePortFacts};
+pub use service::{BalancerRecord, ServiceFacts, ServicePortFacts};
 pub use token::{
     TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, description as token_description,
     legacy_token_id, token_id,
@@ -52,6 +54,13 @@ impl Version {
     fn of(metadata: &ObjectMeta) -> Self {
         Self(metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default())
     }
+}
+
+/// Parses the annotation [`EARLIER_CALLS_SINCE`] of an object that is being deleted. A time before
+/// the deletion belongs to a copied annotation.
+fn recorded_wait(recorded: &str, deleting_since: Option<Timestamp>) -> Option<Timestamp> {
+    let recorded: Timestamp = recorded.parse().ok()?;
+    Some(recorded.max(deleting_since?))
 }
 
 /// Implements `Hash` by version. Facts are equal if they have the same version, because a cluster

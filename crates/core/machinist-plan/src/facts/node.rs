@@ -1,6 +1,7 @@
 //! Facts of a Node.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -8,6 +9,40 @@ use machinist_api::constants::{annotations, finalizers, labels};
 
 use super::machine::has_finalizer;
 use super::{ConditionFacts, Version};
+
+/// Annotation of a Node: which Machine of which installation added our finalizer, as
+/// `CLUSTER/NAMESPACE/UID`.
+pub const NODE_MARK: &str = "machinist.dev/machine";
+
+/// The Machine that added our finalizer to a Node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeMark {
+    /// The value of `--cluster-name` of the installation.
+    pub cluster: String,
+    /// Namespace of the Machine.
+    pub namespace: String,
+    /// UID of the Machine.
+    pub machine_uid: String,
+}
+
+impl NodeMark {
+    /// Reads a mark. The name of a cluster may contain a slash, the other parts cannot.
+    fn parse(text: &str) -> Option<Self> {
+        let (rest, machine_uid) = text.rsplit_once('/')?;
+        let (cluster, namespace) = rest.rsplit_once('/')?;
+        Some(Self {
+            cluster: cluster.to_owned(),
+            namespace: namespace.to_owned(),
+            machine_uid: machine_uid.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for NodeMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.cluster, self.namespace, self.machine_uid)
+    }
+}
 
 /// Planner facts of a Node.
 #[derive(Debug, Clone)]
@@ -41,6 +76,11 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
+    /// Whether the Node is being deleted and stays because of our finalizer.
+    pub fn is_held(&self) -> bool {
+        self.deleting_since.is_some() && self.has_finalizer
+    }
+
     /// Reads a Node.
     pub fn parse(node: &Node) -> Self {
         let metadata = &node.metadata;
@@ -71,6 +111,15 @@ impl NodeFacts {
     /// Returns the name of the Machine from the Node's label.
     pub fn machine_name(&self) -> Option<&str> {
         self.labels.as_ref()?.get(labels::MACHINE_NAME).map(String::as_str)
+    }
+
+    /// Returns which Machine added our finalizer. A text that cannot be parsed names a Machine of
+    /// another installation.
+    pub fn mark(&self) -> Option<NodeMark> {
+        let text = self.annotations.as_ref()?.get(NODE_MARK)?;
+        let unknown =
+            || NodeMark { cluster: text.clone(), namespace: String::new(), machine_uid: String::new() };
+        Some(NodeMark::parse(text).unwrap_or_else(unknown))
     }
 
     /// Returns the condition of a type.

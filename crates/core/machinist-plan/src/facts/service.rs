@@ -37,13 +37,29 @@ pub struct ServiceFacts {
     pub class: Option<String>,
     /// The ports, in order.
     pub ports: Vec<ServicePortFacts>,
-    /// Annotations, without those of Kubernetes itself. They contain the options of the balancer.
+    /// Annotations, without those of Kubernetes itself and the two below. They contain the options
+    /// of the balancer.
     pub annotations: BTreeMap<String, String>,
+    /// Whether the Service has any annotation. Guards distinguish an absent map from an empty one.
+    pub has_annotations: bool,
+    /// The annotation [`names::EARLIER_CALLS_SINCE`], raw.
+    pub earlier_calls_since: Option<String>,
     /// Fingerprint of the fields of the spec that a balancer may depend on, beyond ports and
     /// annotations.
     pub spec_fingerprint: u64,
+    /// The annotation [`names::BALANCER_RECORD`], raw.
+    pub balancer_record: Option<String>,
     /// `status.loadBalancer.ingress`, raw. Guards distinguish absent from empty.
     pub ingress: Option<Vec<LoadBalancerIngress>>,
+}
+
+/// The load balancer that a Service records, as its annotation spells it: `ID in ACCOUNT for UID`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BalancerRecord<'s> {
+    /// The id of the load balancer.
+    pub id: &'s str,
+    /// The account in which it was created or seen last.
+    pub account: &'s str,
 }
 
 /// One port of a Service.
@@ -66,7 +82,9 @@ impl ServiceFacts {
         let spec = service.spec.clone().unwrap_or_default();
         let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
         let annotations = metadata.annotations.iter().flatten();
-        let annotations = annotations.filter(|(key, _)| !names::is_of_kubernetes(key));
+        let is_ours = |key: &str| [names::EARLIER_CALLS_SINCE, names::BALANCER_RECORD].contains(&key);
+        let annotations = annotations.filter(|(key, _)| !names::is_of_kubernetes(key) && !is_ours(key));
+        let annotation = |key: &str| metadata.annotations.as_ref()?.get(key).cloned();
         let finalizers = metadata.finalizers.clone();
         Self {
             version: Version::of(metadata),
@@ -81,6 +99,9 @@ impl ServiceFacts {
             class: spec.load_balancer_class.clone().filter(|class| !class.is_empty()),
             ports: spec.ports.iter().flatten().filter_map(ServicePortFacts::of).collect(),
             annotations: annotations.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            has_annotations: metadata.annotations.is_some(),
+            earlier_calls_since: annotation(names::EARLIER_CALLS_SINCE),
+            balancer_record: annotation(names::BALANCER_RECORD),
             spec_fingerprint: fingerprint(&spec),
             ingress: balancer.and_then(|balancer| balancer.ingress.clone()),
         }
@@ -94,6 +115,22 @@ impl ServiceFacts {
     /// Returns `namespace/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
+    }
+
+    /// The load balancer that the Service records. An annotation that was copied from another
+    /// Service counts for nothing.
+    pub fn recorded_balancer(&self) -> Option<BalancerRecord<'_>> {
+        let (id, rest) = self.balancer_record.as_deref()?.split_once(" in ")?;
+        let (account, uid) = rest.split_once(" for ")?;
+        (uid == self.uid).then_some(BalancerRecord { id, account })
+    }
+
+    /// Since when no process creates the balancer, as the first process recorded that had to wait
+    /// for the calls of earlier ones. A time before the deletion belongs to an earlier state of the
+    /// Service.
+    pub fn no_creation_since(&self) -> Option<Timestamp> {
+        let recorded: Timestamp = self.earlier_calls_since.as_ref()?.parse().ok()?;
+        Some(self.deleting_since.map_or(recorded, |deleting| recorded.max(deleting)))
     }
 
     /// The entries of `status.loadBalancer.ingress`.

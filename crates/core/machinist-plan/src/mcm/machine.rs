@@ -13,6 +13,7 @@
 //! Marking a Machine with an unhealthy Node as Failed is deliberately absent. All Machines of a
 //! deployment share that limit, so [`super::replacement`] decides it.
 
+mod boot;
 mod create;
 mod delete;
 mod identity;
@@ -32,9 +33,12 @@ use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, labels, reasons};
 use machinist_instance::{AccountId, Instance, InstanceKey, InstanceRef, NodeName, ProviderId};
 
+pub(crate) use self::boot::description as boot_problem;
+pub use self::create::creation_failed;
 pub use self::identity::Identity;
 use self::identity::OwnNode;
 pub use self::join::health;
+pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
 pub use self::node_sync::NodeSync;
 pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
 use crate::drain::{self, Eviction};
@@ -44,12 +48,12 @@ use crate::facts::{
     TokenFacts,
 };
 use crate::looks::{Looks, NodeSeen};
-use crate::why::{Reason, Step, TokenUse, why_updated_in_place};
+use crate::why::{McmReason, Reason, Step, TokenUse, why_updated_in_place};
 use crate::{Plan, Why};
-use machinist_core::Permit;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
-use machinist_core::{Answers, Known, Process};
+use machinist_core::{Answers, Call, Freshness, Known, Process, Unseen};
+use machinist_core::{Permit, Queued};
 
 /// All facts for one decision about one Machine.
 #[derive(Debug, Clone)]
@@ -58,6 +62,12 @@ pub struct Snapshot {
     pub now: Timestamp,
     /// The deciding process.
     pub process: Process,
+    /// The time that deadlines leave out.
+    pub gaps: Unseen,
+    /// How fresh the Nodes are.
+    pub nodes_freshness: Freshness,
+    /// How fresh the pods are.
+    pub pods_freshness: Freshness,
     /// Defaults for fields that the Machine does not set.
     pub defaults: Arc<Defaults>,
     /// The Machine to decide about.
@@ -92,8 +102,13 @@ pub struct Snapshot {
     pub node_seen: NodeSeen,
     /// The driver's answers.
     pub answers: Answers,
+    /// Whether the driver can show how an instance boots.
+    pub observes_boot: bool,
     /// Until when the cloud throttles the account. No call begins earlier.
     pub paused_until: Option<Timestamp>,
+    /// How long the creation of the instance has waited in the queue of the account, and how long
+    /// the account was paused.
+    pub waited: Duration,
     /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,
     /// Facts from the last list of the account.
@@ -111,6 +126,9 @@ impl Hash for Snapshot {
         let Self {
             now: _,
             process: Process { started: _, leading_since: _, skew: _, cloud_skew: _, promises },
+            gaps: _,
+            nodes_freshness,
+            pods_freshness,
             defaults: _,
             machine,
             class,
@@ -128,16 +146,19 @@ impl Hash for Snapshot {
             looks,
             node_seen,
             answers,
+            observes_boot,
             paused_until,
+            waited: _,
             ownership,
             shared,
             cluster: _,
             key_holder,
         } = self;
+        (nodes_freshness.is_fresh(), pods_freshness.is_fresh()).hash(state);
         (promises, machine, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, identity, pods, budgets, evictions, attachments, looks, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
-        (answers, paused_until.is_some(), ownership, shared, key_holder).hash(state);
+        (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
     }
 }
 
@@ -169,6 +190,18 @@ pub struct Defaults {
     pub dead_node_after: Duration,
     /// `--machine-pv-detach-timeout`: how long a forced drain waits for volumes.
     pub detach_timeout: Duration,
+}
+
+impl Defaults {
+    /// The creation timeout of a Machine.
+    fn creation_timeout_of(&self, machine: &MachineFacts) -> Duration {
+        machine.creation_timeout.unwrap_or(self.creation_timeout)
+    }
+
+    /// The creation timeout of a Machine, for deadlines.
+    fn creation_patience(&self, machine: &MachineFacts) -> Duration {
+        self.creation_timeout_of(machine).max(LEAST_PATIENCE)
+    }
 }
 
 impl Default for Defaults {
@@ -209,6 +242,9 @@ pub enum Action {
     },
     /// DELETEs the bootstrap token Secret.
     DeleteToken(TokenFacts),
+    /// Lets a call wait in the queue of the account. A later pass makes it when it has its slot, so
+    /// that nothing that the call needs expires in the queue.
+    Queue(Call),
     /// Asks the driver to create the instance, or to return the existing one.
     Ensure {
         /// Adopts an instance with the Machine's name that another program created at this moment
@@ -224,8 +260,12 @@ pub enum Action {
         /// The key that the instance must have before.
         from: InstanceKey,
     },
+    /// Records since when no process creates the instance of this deleted Machine.
+    RecordWait(Timestamp),
     /// Asks the driver to look up the instance.
     Find(InstanceRef),
+    /// Asks the driver how the instance boots.
+    ObserveBoot(InstanceRef),
     /// Asks the driver to delete the instance.
     Delete(Permit),
     /// Writes the label `node`, the provider id, the account and, if missing, the priority to the
@@ -246,6 +286,8 @@ pub enum Action {
     /// Copies the preserve annotation of the Node to the Machine, where the manager reads it; empty
     /// if the Node no longer has the annotation.
     CarryPreserve(String),
+    /// Records the periods in which the deletion waited for a user.
+    RecordHold(String),
     /// Writes the Machine's status.
     SetStatus(Box<StatusWrite>),
     /// Writes finalizer, label, template and annotation to the Node, in one patch.
@@ -263,6 +305,8 @@ pub enum Action {
     Drain(drain::Call),
     /// Lists the pods on the Node at the API server.
     ListPods(Arc<NodeFacts>),
+    /// Lists the Nodes at the API server. All Machines share the answer.
+    ReadNodes,
     /// Reads the Node's Lease at the API server.
     LookAtLease(Arc<NodeFacts>),
     /// DELETEs a VolumeAttachment, by UID.
@@ -314,11 +358,28 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
     }
 }
 
+/// A Machine fails no earlier than this, even if its timeout is zero. Go MCM also looks at a new
+/// Machine only every five seconds. Otherwise its set would replace it, and be written, several
+/// times a second.
+const LEAST_PATIENCE: Duration = Duration::from_secs(5);
+
 impl Snapshot {
-    /// Returns when creation and join must be complete.
+    /// Returns when the instance must exist. Time in which its creation waited in the queue of the
+    /// account, or in which the account was paused, does not count: it says nothing about the
+    /// Machine.
     fn creation_deadline(&self) -> Timestamp {
-        let timeout = self.machine.creation_timeout.unwrap_or(self.defaults.creation_timeout);
-        machinist_core::plus(self.machine.created, timeout)
+        let created = self.machine.created;
+        let counts_from = match (self.answers.wanted_since, create::creation_failed(&self.machine)) {
+            (Some(wanted), _) => wanted,
+            (None, true) => created,
+            // No process has called the cloud in vain. Before this one, the Machine has waited.
+            (None, false) => created.max(self.process.acting_since()),
+        };
+        self.gaps.deadline(counts_from, self.defaults.creation_patience(&self.machine) + self.waited)
+    }
+
+    fn creation_timeout(&self) -> Duration {
+        self.defaults.creation_timeout_of(&self.machine)
     }
 
     fn key(&self) -> InstanceKey {
@@ -338,6 +399,25 @@ impl Snapshot {
         self.machine.annotation(annotations::MACHINE_PRIORITY).is_none().then_some(MachinePriority::DEFAULT)
     }
 
+    /// Waits in the queue of the account until that call has its slot. Then returns `None`.
+    fn await_slot(&self, call: Call) -> Option<Plan<Action>> {
+        let Some(queued) = self.answers.queued_for(call) else {
+            let why = Why::new(Reason::Calling(call), Step::Expect("the cloud answers"));
+            return Some(Plan::act(Action::Queue(call), why));
+        };
+        (!queued.has_slot).then(|| self.in_queue(queued))
+    }
+
+    /// Waits if that call is in the queue and has no slot yet.
+    fn still_queued(&self, call: Call) -> Option<Plan<Action>> {
+        self.answers.queued_for(call).filter(|queued| !queued.has_slot).map(|queued| self.in_queue(queued))
+    }
+
+    fn in_queue(&self, queued: &Queued) -> Plan<Action> {
+        let why = Why::new(McmReason::Queued(queued.call), Step::Expect("the controller makes the call"));
+        Plan::idle(why.since(queued.since))
+    }
+
     /// Waits for the end of the account's pause, if the cloud throttles the account.
     fn paused(&self) -> Option<Plan<Action>> {
         let until = self.paused_until.filter(|until| self.now < *until)?;
@@ -347,6 +427,42 @@ impl Snapshot {
 }
 
 impl Action {
+    /// Whether the action is a request to the API server of the target cluster.
+    pub fn is_for_the_nodes(&self) -> bool {
+        match self {
+            Self::SyncNode(_)
+            | Self::SetTerminating { .. }
+            | Self::Cordon(_)
+            | Self::Drain(_)
+            | Self::ListPods(_)
+            | Self::ReadNodes
+            | Self::LookAtLease(_)
+            | Self::DeleteAttachment(_)
+            | Self::RemoveNodeFinalizer(_)
+            | Self::DeleteNode(_)
+            | Self::LookForNode(_)
+            | Self::CreateToken { .. }
+            | Self::DeleteToken(_) => true,
+            Self::AddFinalizer { .. }
+            | Self::Queue(_)
+            | Self::Ensure { .. }
+            | Self::List
+            | Self::RecordWait(_)
+            | Self::Rekey { .. }
+            | Self::Find(_)
+            | Self::ObserveBoot(_)
+            | Self::Delete(_)
+            | Self::Record { .. }
+            | Self::LabelNode(_)
+            | Self::CarryPreserve(_)
+            | Self::RecordHold(_)
+            | Self::SetStatus(_)
+            | Self::DeleteMachine
+            | Self::RemoveFinalizer
+            | Self::Tell { .. } => false,
+        }
+    }
+
     /// Returns a Warning Event.
     fn warn(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Tell { severity: Severity::Warning, reason, message: message.into() }
@@ -357,12 +473,17 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddFinalizer { .. } => f.write_str("machine: add finalizer"),
-            Self::CreateToken { id, expires, .. } => write!(f, "token {id}: create, expires {expires}"),
+            // Without the expiry, which differs in each pass: a pass must recognize that it repeats
+            // an action.
+            Self::CreateToken { id, .. } => write!(f, "token {id}: create"),
             Self::DeleteToken(token) => write!(f, "token {}: delete", token.id),
+            Self::Queue(call) => write!(f, "driver: queue {call}"),
             Self::Ensure { .. } => f.write_str("driver: ensure"),
             Self::List => f.write_str("driver: list"),
+            Self::RecordWait(_) => f.write_str("machine: record the wait for earlier calls"),
             Self::Rekey { id, from } => write!(f, "driver: rekey {id} from {from}"),
             Self::Find(which) => write!(f, "driver: find {which}"),
+            Self::ObserveBoot(which) => write!(f, "driver: observe the boot of {which}"),
             Self::Delete(permit) => write!(f, "driver: delete {} because {permit}", permit.which()),
             Self::Record { node: Some(node), provider_id, .. } => {
                 write!(f, "machine: record node {node} and {provider_id}")
@@ -370,6 +491,7 @@ impl fmt::Display for Action {
             Self::Record { node: None, provider_id, .. } => write!(f, "machine: record {provider_id}"),
             Self::LabelNode(node) => write!(f, "machine: label node {node}"),
             Self::CarryPreserve(value) => write!(f, "machine: record preserve {value:?} of its node"),
+            Self::RecordHold(held) => write!(f, "machine: record that the deletion waited, {held}"),
             Self::SetStatus(write) => write!(f, "status: {write}"),
             Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
             Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
@@ -379,6 +501,7 @@ impl fmt::Display for Action {
                 write!(f, "pod {}/{}: delete without grace", pod.namespace, pod.name)
             }
             Self::ListPods(node) => write!(f, "node {}: list its pods at the API server", node.name),
+            Self::ReadNodes => f.write_str("nodes: list them at the API server"),
             Self::LookAtLease(node) => write!(f, "node {}: look at its lease", node.name),
             Self::DeleteAttachment(attachment) => write!(f, "volume attachment {}: delete", attachment.name),
             Self::RemoveNodeFinalizer(node) => write!(f, "node {}: remove finalizer", node.name),
@@ -400,14 +523,23 @@ impl fmt::Display for Action {
 pub const JOINED: &str = "MachineJoined";
 /// Reason of the Event for an instance that could not be created.
 pub const CREATE_FAILED: &str = reasons::FAILED_CREATE;
+/// Reason of the Event for an instance that has a problem before its Node registers.
+pub const BOOT_FAILED: &str = "BootFailed";
 /// Reason of the Event for an instance that could not be deleted.
 pub const DELETE_FAILED: &str = reasons::FAILED_DELETE;
 /// Reason of the Event for a Node that became unhealthy.
 pub const NODE_UNHEALTHY: &str = "NodeUnhealthy";
 /// Reason of the Event for an instance that has the Machine's name and another owner.
 pub const INSTANCE_NOT_OURS: &str = "InstanceNotOurs";
-/// Reason of the Event for a drain that a budget blocks.
+/// Reason of the Event for a drain that a budget blocks, or whose requests the API server rejects.
 pub const DRAIN_BLOCKED: &str = "DrainBlocked";
+/// Reason of the Event for pods that were deleted without grace.
+pub const DRAIN_FORCED: &str = "DrainForced";
+/// Reason of the Event for an instance that is deleted with attached volumes.
+pub const VOLUMES_LEFT: &str = "VolumesLeft";
+/// Reason of the Event for objects that a forced deletion leaves in a target cluster whose API
+/// server does not answer.
+pub const TARGET_SILENT: &str = "TargetSilent";
 
 #[cfg(test)]
 mod tests;

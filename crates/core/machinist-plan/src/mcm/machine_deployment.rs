@@ -15,6 +15,7 @@
 
 mod chosen;
 mod freeze;
+mod raises;
 pub(crate) mod snapshot;
 pub(crate) mod template;
 
@@ -22,18 +23,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use machinist_api::constants::{annotations, labels, reasons};
+use machinist_api::constants::{annotations, finalizers, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec, StrategyType};
 
-pub use self::snapshot::{Owned, Snapshot};
+pub use self::snapshot::{OpenRaise, Owned, Snapshot};
 use self::template::is_synced;
-pub use self::template::{is_same_template, new_set, owner_reference, set_name, template_hash};
+pub use self::template::{
+    FieldChange, is_same_template, new_set, owner_reference, set_name, synced_changes, template_hash,
+};
 use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
-use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
+use crate::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
 use crate::{Plan, Why};
 use machinist_core::just_past;
 
@@ -59,6 +62,9 @@ pub enum Action {
     PatchSet(SetPatch),
     /// DELETEs a set, by UID.
     DeleteSet(Arc<MachineSetFacts>),
+    /// Reads a set of a deployment that is being deleted, and DELETEs the version that was read if
+    /// the deployment still owns it.
+    DeleteOwnedSet(Arc<MachineSetFacts>),
     /// Writes annotations of the deployment.
     Annotate(BTreeMap<String, String>),
     /// Marks a Machine so that its set deletes it first.
@@ -103,12 +109,18 @@ impl SetPatch {
     pub fn is_lower(&self) -> bool {
         self.replicas.is_some_and(|replicas| replicas < self.set.replicas())
     }
+
+    /// Whether the patch raises the replicas, so that the set creates Machines.
+    pub fn is_higher(&self) -> bool {
+        self.replicas.is_some_and(|replicas| self.set.replicas() < replicas)
+    }
 }
 
 /// The fields that are copied from a deployment to its set without a rollout.
 #[derive(Debug, Clone)]
 pub struct TemplateSync {
     /// The template's Machine spec, with nodeTemplate, timeouts and class kind of the deployment.
+    /// Only the fields that differ are written ([`synced_changes`]).
     pub spec: Box<MachineSpec>,
     /// `minReadySeconds`, if it differs.
     pub min_ready_seconds: Option<i32>,
@@ -141,10 +153,11 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some(first) = chosen.first() {
         return first;
     }
-    chosen.with(match new_set_index(s) {
+    let plan = chosen.with(match new_set_index(s) {
         None if !rollout::rests(&s.deployment, &s.sets) => create_set(s),
         new => resize(s, new),
-    })
+    });
+    raises::hold_back(s, plan)
 }
 
 /// Returns the oldest set of this template. A set that is being deleted never counts, because its
@@ -165,13 +178,17 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
+    if finalizers::has_orphan(s.deployment.finalizers.as_deref()) {
+        return with_status(s, &Stage::Leaving, Vec::new(), why_orphaning(since));
+    }
     let machines = || s.sets.iter().flat_map(|owned| &owned.machines);
     let first = machines().next().map(|machine| machine.name.clone());
     let reason = McmReason::MachinesLeaving { left: number(machines().count()), first };
     let why = Why::new(reason, Step::Expect("the finalizer is removed after the Machines and MachineSets"))
         .since(since);
     let staying = s.sets.iter().filter(|owned| owned.set.deleting_since.is_none());
-    let deletions = staying.map(|owned| Action::DeleteSet(owned.set.clone())).collect();
+    // The garbage collector may have released sets that the watch still shows as owned.
+    let deletions = staying.map(|owned| Action::DeleteOwnedSet(owned.set.clone())).collect();
     with_status(s, &Stage::Leaving, deletions, why)
 }
 
@@ -254,7 +271,7 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
     };
     // Beside other sets, the new set starts empty and is sized by the bounds. A single set is
     // created at full size.
-    let is_alone = s.sets.iter().all(|owned| rollout::told(owned) == 0 && owned.machines.is_empty());
+    let is_alone = s.sets.iter().all(|owned| rollout::told(owned) == 0 && rollout::has_no_machines(owned));
     let replicas = if is_alone { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
     let stage = Stage::Creating(set.metadata.name.clone().unwrap_or_default());
@@ -402,7 +419,7 @@ fn is_empty(owned: &Owned) -> bool {
     let is_told = |status: &MachineSetStatus| {
         status.replicas == 0 && set.generation.unwrap_or_default() <= status.observed_generation
     };
-    set.replicas() == 0 && owned.machines.is_empty() && set.status.as_ref().is_some_and(is_told)
+    set.replicas() == 0 && rollout::has_no_machines(owned) && set.status.as_ref().is_some_and(is_told)
 }
 
 /// Adds the deployment's status to a plan, with the Event about an invalid spec.
@@ -446,6 +463,7 @@ impl fmt::Display for Action {
                 if patch.template.is_some() { f.write_str(" template") } else { Ok(()) }
             }
             Self::DeleteSet(set) => write!(f, "set {}: delete", set.name),
+            Self::DeleteOwnedSet(set) => write!(f, "set {}: delete if owned", set.name),
             Self::Annotate(annotations) => {
                 let all: Vec<_> = annotations.iter().map(|(k, v)| format!("{k}={v}")).collect();
                 write!(f, "deployment: annotate {}", all.join(" "))

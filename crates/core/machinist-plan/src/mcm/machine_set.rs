@@ -18,29 +18,23 @@ pub(crate) mod snapshot;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::constants::reasons;
+use machinist_api::constants::{finalizers, reasons};
 use machinist_api::{MachineSetStatus, Phase};
 
 pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
 use self::snapshot::invalid;
 pub use self::snapshot::{ChildFailure, SafetyMargins, Snapshot};
-use super::live::is_live;
+use super::live::{is_live, number};
 use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
 use super::status;
 use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
-use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
+use crate::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
 use crate::{Plan, Why};
-use machinist_core::{SKEW_LIMIT, plus};
-
-/// Wait after a failed creation of a child, doubled after each failure.
-const RETRY_AFTER: Duration = Duration::from_secs(2);
-/// Longest wait after a failed creation. It is short enough for a user who fixes the cause.
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
+use machinist_core::SKEW_LIMIT;
 
 /// One call for one set.
 #[derive(Debug)]
@@ -58,8 +52,13 @@ pub enum Action {
         /// Name of the child, derived from the number.
         name: String,
     },
+    /// Lists the Machines at the API server. All sets share the answer.
+    ReadMachines,
     /// DELETEs a child, by UID.
     Delete(Arc<MachineFacts>),
+    /// Reads a child of a set that is being deleted, and DELETEs the version that was read if the
+    /// set still owns it.
+    DeleteOwned(Arc<MachineFacts>),
     /// Becomes the controller of a Machine without a controlling owner.
     Adopt(Arc<MachineFacts>),
     /// Gives up control of a Machine that the selector no longer matches.
@@ -105,18 +104,41 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         // Claims must be complete before Machines are counted, created or deleted.
         return Plan::act_all(claim, Why::new(Reason::Writing("claiming Machines"), Step::Nothing));
     }
-    let again = next_attempt(s);
+    // Deletions do not wait after a rejected creation, because fewer Machines may fix the cause.
+    let again = s.failure.as_ref().and_then(|failure| failure.next_attempt(s.now));
     let mut actions = sync(s);
     match replicas::write_off(s) {
         // Until this is written, a used name might be treated as unused.
         Some(write_off) => actions.push(write_off),
         None => actions.extend(replicas::plan(s, again)),
     }
-    let look_at = again.into_iter().chain(replicas::next_expiry(s)).min();
+    if let Some(wait) = stale(s, &actions) {
+        actions.retain(|action| !deletes_failed(action));
+        actions.extend(wait.actions);
+        let mut plan = with_status(s, actions, wait.why);
+        plan.wait = plan.wait.earliest(wait.wait);
+        return match again {
+            Some(again) => plan.no_later_than(again),
+            None => plan,
+        };
+    }
+    let look_at = again.into_iter().chain(replicas::next_expiry(s)).chain(s.next_deletion()).min();
     match look_at {
         Some(look_at) => with_status(s, actions, why(s)).no_later_than(look_at),
         None => with_status(s, actions, why(s)),
     }
+}
+
+/// Returns the obstacle to the deletion of Failed Machines if the Machines are not fresh. In an old
+/// view, a Machine may be Failed or no longer preserved although it has recovered. Surplus Machines
+/// need no fresh view: the deployment that gave the set its size had the same one.
+fn stale(s: &Snapshot, actions: &[Action]) -> Option<Plan<Action>> {
+    let is_held = actions.iter().any(deletes_failed);
+    if is_held { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
+}
+
+fn deletes_failed(action: &Action) -> bool {
+    matches!(action, Action::Delete(machine) if machine.status.phase == Phase::Failed)
 }
 
 impl Snapshot {
@@ -130,25 +152,55 @@ impl Snapshot {
     pub(crate) fn failed_and_preserved(&self, machine: &MachineFacts) -> Option<Preserved> {
         self.preserved(machine).filter(|_| machine.status.phase == Phase::Failed)
     }
+
+    /// Whether a Machine may be deleted now: its deletion was not rejected, or not recently.
+    fn may_delete(&self, machine: &MachineFacts) -> bool {
+        self.rejected.get(&machine.uid).is_none_or(|failure| failure.next_attempt(self.now).is_none())
+    }
+
+    /// Returns when the next rejected deletion may be repeated, if one has to wait.
+    fn next_deletion(&self) -> Option<Timestamp> {
+        let living = self.machines.iter().filter(|machine| is_live(machine));
+        living.filter_map(|machine| self.rejected.get(&machine.uid)?.next_attempt(self.now)).min()
+    }
+
+    /// Returns the last failed creation, otherwise a failed deletion of a Machine that the set
+    /// still has to delete.
+    pub(crate) fn last_failure(&self) -> Option<&ChildFailure> {
+        let rejected =
+            || replicas::victims(self).into_iter().find_map(|machine| self.rejected.get(&machine.uid));
+        self.failure.as_ref().or_else(rejected)
+    }
 }
 
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     if !s.set.has_finalizer {
         return Plan::idle(why_finalizers_of_others(s.set.deleting_since));
     }
-    if s.machines.is_empty() {
+    if s.machines.is_empty() && s.unreadable.is_empty() {
         let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
-    let left = u32::try_from(s.machines.len()).unwrap_or(u32::MAX);
-    let first = s.machines.first().map(|machine| machine.name.clone());
-    let why = Why::new(
-        McmReason::MachinesLeaving { left, first },
-        Step::Expect("the finalizer is removed after the Machines"),
-    )
-    .since(s.set.deleting_since);
+    if finalizers::has_orphan(s.set.finalizers.as_deref()) {
+        return with_status(s, Vec::new(), why_orphaning(s.set.deleting_since));
+    }
+    let left = number(s.machines.len() + s.unreadable.len());
+    let first = s.machines.first().map(|machine| &machine.name).or(s.unreadable.first()).cloned();
+    let step = match (s.machines.first(), s.unreadable.first()) {
+        (None, Some(name)) => Step::Fix(format!(
+            "correct Machine {name}, which cannot be parsed: its instance is deleted only after that"
+        )),
+        _ => Step::Expect("the finalizer is removed after the Machines"),
+    };
+    let why = Why::new(McmReason::MachinesLeaving { left, first }, step).since(s.set.deleting_since);
+    // The garbage collector may have released Machines that the watch still shows as owned.
     let staying = s.machines.iter().filter(|machine| machine.deleting_since.is_none());
-    with_status(s, staying.map(|machine| Action::Delete(machine.clone())).collect(), why)
+    let due = staying.filter(|machine| s.may_delete(machine));
+    let plan = with_status(s, due.map(|machine| Action::DeleteOwned(machine.clone())).collect(), why);
+    match s.next_deletion() {
+        Some(look_at) => plan.no_later_than(look_at),
+        None => plan,
+    }
 }
 
 /// Adds the set's status to a plan, with the Event about an invalid spec.
@@ -193,22 +245,13 @@ fn sync(s: &Snapshot) -> Vec<Action> {
     s.machines.iter().filter(differs).cloned().map(Action::SyncMachine).collect()
 }
 
-/// Returns when Machines may be created again after a rejected creation. Deletions do not wait,
-/// because fewer Machines may fix the cause.
-fn next_attempt(s: &Snapshot) -> Option<Timestamp> {
-    let attempts = &s.failure.as_ref()?.attempts;
-    let doublings = attempts.count.saturating_sub(1).min(8);
-    let wait = (RETRY_AFTER * 2u32.pow(doublings)).min(LONGEST_RETRY);
-    Some(plus(attempts.last, wait)).filter(|again| s.now < *again)
-}
-
 fn why(s: &Snapshot) -> Why {
     let desired = s.set.replicas();
     let count = |test: fn(&MachineFacts) -> bool| {
         u32::try_from(s.machines.iter().filter(|machine| test(machine)).count()).unwrap_or(u32::MAX)
     };
     let available = count(|machine| is_live(machine) && machine.status.phase.is_available());
-    let live = count(is_live);
+    let live = count(is_live).saturating_add(number(s.unreadable.len()));
     if let Some(frozen) = freeze::why(s) {
         return frozen;
     }
@@ -216,7 +259,7 @@ fn why(s: &Snapshot) -> Why {
         let fix = "remove the label so that the set can create machines".to_owned();
         return Why::new(McmReason::ScaleUpDisabled, Step::Fix(fix));
     }
-    if let Some(failure) = s.failure.as_ref().filter(|_| live != desired) {
+    if let Some(failure) = s.last_failure().filter(|_| live != desired) {
         let reason = McmReason::ChildFailed { message: failure.message.clone() };
         return Why::new(reason, Step::Expect("the controller tries again")).since(failure.attempts.last);
     }
@@ -231,7 +274,7 @@ fn why(s: &Snapshot) -> Why {
         if let Some(machine) = first.filter(|machine| machine.is_updating_in_place()) {
             return crate::why::why_updated_in_place(machine);
         }
-        let first = first.map(|machine| machine.name.clone());
+        let first = first.map(|machine| &machine.name).or(s.unreadable.first()).cloned();
         return Why::new(
             McmReason::MachinesPending { available, desired, first },
             Step::Expect("the Machines become Running"),
@@ -260,6 +303,8 @@ impl fmt::Display for Action {
             Self::Reserve(reserved) => write!(f, "set: reserve numbers {reserved}"),
             Self::Create { number, name } => write!(f, "machine {name}: create, number {number}"),
             Self::Delete(machine) => write!(f, "machine {}: delete", machine.name),
+            Self::ReadMachines => f.write_str("machines: list them at the API server"),
+            Self::DeleteOwned(machine) => write!(f, "machine {}: delete if owned", machine.name),
             Self::Adopt(machine) => write!(f, "machine {}: adopt", machine.name),
             Self::Release(machine) => write!(f, "machine {}: release", machine.name),
             Self::SyncMachine(machine) => write!(f, "machine {}: sync template", machine.name),

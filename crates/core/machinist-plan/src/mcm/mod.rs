@@ -1,10 +1,13 @@
 //! The machine API of Gardener's machine-controller-manager.
 
+mod deletion_order;
 mod live;
+pub mod lost_owner;
 pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
+pub mod orphaned_node;
 pub mod refusal;
 pub mod replacement;
 pub mod rollout;

@@ -3,8 +3,9 @@
 //! Two bounds hold at every step. The total number of Machines, including those being deleted, is
 //! at most `replicas + maxSurge`. The number of available Machines is at least `replicas -
 //! maxUnavailable`. Both are computed from certain facts: after a set's replicas were lowered, only
-//! the lower number counts, even while the Machines exist. A set that is being deleted counts as
-//! empty.
+//! the lower number counts, even while the Machines exist. Which of them remain follows from the
+//! order in which the set deletes, which begins with their priority. A set that is being deleted
+//! counts as empty.
 //!
 //! A preserved failed Machine keeps its place in its set and is deleted last, after available
 //! Machines. So the required number of available Machines is reduced by the number of preserved
@@ -22,8 +23,10 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use machinist_api::Phase;
 use machinist_api::constants::annotations;
 
+use super::deletion_order::{Place, is_marked, place, place_of_new};
 use super::live::{is_available, is_chosen, is_live, number};
 use super::machine_deployment::snapshot::Owned;
 use crate::Why;
@@ -47,8 +50,8 @@ pub fn sizes(
     sets: &[Owned],
     new: Option<usize>,
 ) -> Sizes {
-    let kept = sets.iter().map(|owned| kept(now, owned)).collect();
-    let all = Sets { deployment, sets, told: sets.iter().map(told).collect(), kept };
+    let orders: Vec<Order> = sets.iter().map(|owned| Order::of(now, owned)).collect();
+    let all = Sets { deployment, sets, told: sets.iter().map(told).collect(), orders };
     let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.told[*index]).collect();
     let rests = rests(deployment, sets);
     let only = match (active.as_slice(), new) {
@@ -88,12 +91,17 @@ pub(crate) fn told(owned: &Owned) -> u32 {
     if owned.set.deleting_since.is_some() { 0 } else { owned.set.replicas() }
 }
 
+/// Whether a set has no Machines.
+pub(crate) fn has_no_machines(owned: &Owned) -> bool {
+    owned.machines.is_empty() && owned.unreadable == 0
+}
+
 struct Sets<'s> {
     deployment: &'s MachineDeploymentFacts,
     sets: &'s [Owned],
     told: Vec<u32>,
-    /// For each set, the number of preserved Machines that are not available.
-    kept: Vec<u32>,
+    /// For each set, the order in which it deletes its Machines.
+    orders: Vec<Order>,
 }
 
 impl Sets<'_> {
@@ -104,7 +112,7 @@ impl Sets<'_> {
 
     /// Returns the minimum number of available Machines.
     fn fewest(&self) -> u32 {
-        self.places().saturating_sub(total(self.kept.iter().copied()))
+        self.places().saturating_sub(total(self.orders.iter().map(|order| order.kept)))
     }
 
     /// Returns the minimum total of the sets' replicas, available or not.
@@ -115,7 +123,8 @@ impl Sets<'_> {
     /// Returns how many Machines of a set exist or will exist: the maximum of its replicas and its
     /// Machines.
     fn present(&self, index: usize) -> u32 {
-        self.told[index].max(number(self.sets[index].machines.len()))
+        let owned = &self.sets[index];
+        self.told[index].max(number(owned.machines.len()).saturating_add(owned.unreadable))
     }
 
     fn present_in_all(&self) -> u32 {
@@ -127,19 +136,18 @@ impl Sets<'_> {
         self.most().saturating_sub(self.present_in_all())
     }
 
-    /// Returns how many available Machines of a set remain with that many replicas: unavailable
-    /// Machines are deleted first, except for preserved ones.
+    /// Returns how many available Machines of a set remain with that many replicas, by the order in
+    /// which the set deletes its Machines.
     fn certain(&self, index: usize, replicas: u32) -> u32 {
-        if self.sets[index].set.deleting_since.is_some() {
-            0
-        } else {
-            available(&self.sets[index]).min(replicas.saturating_sub(self.kept[index]))
-        }
+        self.orders[index].certain(replicas)
     }
 
-    /// Returns how many of that many replicas are deleted before any available Machine.
+    /// Returns how many of that many replicas are deleted before any available or preserved
+    /// Machine.
     fn harmless(&self, index: usize, replicas: u32) -> u32 {
-        replicas.saturating_sub(self.certain(index, replicas)).saturating_sub(self.kept[index])
+        let order = &self.orders[index];
+        let most = replicas.saturating_sub(order.certain(replicas)).saturating_sub(order.kept);
+        order.cut_within(replicas, most, 0)
     }
 
     /// Sizes a deployment with one set for all Machines: the set gets the desired replicas, limited
@@ -239,9 +247,9 @@ impl Sets<'_> {
         let old_told = total(old.iter().map(|index| self.told[*index]));
         let old_certain = total(old.iter().map(|index| certain(*index)));
 
-        // Unavailable Machines are deleted first, because their deletion costs no availability. As
-        // many stay as the new set lacks, so that a broken new template does not empty the old
-        // sets.
+        // Sizes are lowered first where the set deletes unavailable Machines, because that costs no
+        // availability. As many stay as the new set lacks, so that a broken new template does not
+        // empty the old sets.
         let new_lacks = new_told - new_certain;
         let mut may_go =
             old_told.saturating_add(new_told).saturating_sub(self.places()).saturating_sub(new_lacks);
@@ -252,16 +260,11 @@ impl Sets<'_> {
         }
         let mut spare = old_certain.saturating_add(new_certain).saturating_sub(self.fewest()).min(may_go);
         for index in &old {
-            let goes = certain(*index).min(next[*index]).min(spare);
+            let goes = self.orders[*index].cut_within(next[*index], may_go, spare);
+            let before = self.certain(*index, next[*index]);
             next[*index] -= goes;
-            spare -= goes;
+            spare -= before - self.certain(*index, next[*index]);
             may_go -= goes;
-            // Preserved Machines are deleted last, and they do not count as available.
-            if goes == certain(*index) {
-                let goes = next[*index].min(self.kept[*index]).min(may_go);
-                next[*index] -= goes;
-                may_go -= goes;
-            }
         }
         let why = if next == self.told { self.blocked(new) } else { self.rolling(new) };
         Sizes { replicas: next, why }
@@ -324,6 +327,86 @@ impl Sets<'_> {
     }
 }
 
+/// The Machines of a set in the order in which the set deletes them. The order begins with the
+/// priority of a Machine, so an available Machine may precede an unavailable one.
+struct Order {
+    /// What each deletion costs, first deletion first: a number of Machines, and whether they are
+    /// available.
+    runs: Vec<(u32, bool)>,
+    /// Number of preserved Machines that are not available. They are deleted last.
+    kept: u32,
+    /// Number of available Machines that were updated in place. The set never deletes them.
+    staying: u32,
+}
+
+impl Order {
+    /// Sorts the Machines of a set, and those that it is about to create. A set that is being
+    /// deleted counts as empty.
+    fn of(now: Timestamp, owned: &Owned) -> Self {
+        let set = &owned.set;
+        let mut order = Self { runs: Vec::new(), kept: 0, staying: 0 };
+        if set.deleting_since.is_some() {
+            return order;
+        }
+        let mut places: Vec<(Place, u32, bool)> = Vec::new();
+        // The set deletes neither Machines that it cannot read nor those that were updated in
+        // place.
+        let mut unremovable = owned.unreadable;
+        // The set deletes a marked Machine even if it is not surplus, and then creates another one.
+        let staying = owned.machines.iter().filter(|machine| is_live(machine) && !is_marked(set, machine));
+        for machine in staying {
+            let is_available = is_available(machine);
+            if machine.is_updated_in_place() {
+                unremovable += 1;
+                order.staying += u32::from(is_available);
+                continue;
+            }
+            let preserved = machine.preserved(now);
+            order.kept += u32::from(!is_available && preserved.is_some());
+            let place = match (&machine.status.phase, preserved) {
+                // The set replaces a failed Machine before or after it gets its new size.
+                (Phase::Failed, None) => place(machine, None).max(place_of_new(set)),
+                (_, preserved) => place(machine, preserved),
+            };
+            places.push((place, 1, is_available));
+        }
+        let missing = told(owned).saturating_sub(number(places.len()).saturating_add(unremovable));
+        if 0 < missing {
+            places.push((place_of_new(set), missing, false));
+        }
+        places.sort();
+        order.runs = places.into_iter().map(|(_, count, is_available)| (count, is_available)).collect();
+        order
+    }
+
+    /// Returns how many available Machines remain with that many replicas.
+    fn certain(&self, replicas: u32) -> u32 {
+        let (mut left, mut available) = (replicas, self.staying);
+        for (count, is_available) in self.runs.iter().rev() {
+            let stays = left.min(*count);
+            left -= stays;
+            available += if *is_available { stays } else { 0 };
+        }
+        available.min(replicas)
+    }
+
+    /// Returns by how many, up to `most`, that many replicas can be lowered so that at most `spare`
+    /// available Machines are deleted.
+    fn cut_within(&self, replicas: u32, most: u32, spare: u32) -> u32 {
+        let fewest = self.certain(replicas).saturating_sub(spare);
+        let (mut fits, mut most) = (0, most.min(replicas));
+        // The number that remains only falls with the size, so this search by halves ends.
+        while fits < most {
+            let middle = most - (most - fits) / 2;
+            match fewest <= self.certain(replicas - middle) {
+                true => fits = middle,
+                false => most = middle - 1,
+            }
+        }
+        fits
+    }
+}
+
 /// Lowers replicas of sets while enough Machines stay available.
 struct Shrinking<'s> {
     sets: &'s Sets<'s>,
@@ -341,12 +424,8 @@ impl<'s> Shrinking<'s> {
     /// Takes up to `wanted` replicas from a set, and returns how many.
     fn cut(&mut self, index: usize, wanted: u32) -> u32 {
         let now = self.replicas[index];
-        let certain = self.sets.certain(index, now);
-        let harmless = self.sets.harmless(index, now);
-        // If all available Machines may be deleted, preserved ones may be deleted, too.
-        let most = if certain <= self.spare { now } else { harmless.saturating_add(self.spare) };
-        let cut = wanted.min(most);
-        self.spare -= cut.saturating_sub(harmless).min(certain);
+        let cut = self.sets.orders[index].cut_within(now, wanted, self.spare);
+        self.spare -= self.sets.certain(index, now) - self.sets.certain(index, now - cut);
         self.replicas[index] -= cut;
         cut
     }
@@ -359,18 +438,6 @@ fn total(counts: impl Iterator<Item = u32>) -> u32 {
 
 fn available(owned: &Owned) -> u32 {
     number(owned.machines.iter().filter(|machine| is_available(machine)).count())
-}
-
-/// Returns how many Machines of a set are preserved and not available; 0 if the set is being
-/// deleted.
-fn kept(now: Timestamp, owned: &Owned) -> u32 {
-    let is_kept = |machine: &&Arc<MachineFacts>| {
-        is_live(machine) && !is_available(machine) && machine.preserved(now).is_some()
-    };
-    match owned.set.deleting_since {
-        Some(_) => 0,
-        None => number(owned.machines.iter().filter(is_kept).count()),
-    }
 }
 
 /// Returns the first Machine of a set that is neither available nor being deleted.

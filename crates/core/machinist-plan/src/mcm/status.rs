@@ -56,7 +56,8 @@ pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
         .collect();
     kept.extend(replica_failure(s, &current));
     MachineSetStatus {
-        replicas: count(machines, |_| true),
+        replicas: count(machines, |_| true)
+            .saturating_add(i32::try_from(s.unreadable.len()).unwrap_or(i32::MAX)),
         fully_labeled_replicas: count(machines, |machine| is_fully_labelled(machine, &s.set)),
         ready_replicas: count(machines, |machine| is_available(machine) && machine.status.phase.is_ready()),
         available_replicas: count(machines, is_available),
@@ -339,7 +340,7 @@ fn condition(
 }
 
 fn replica_failure(s: &machine_set::Snapshot, current: &MachineSetStatus) -> Option<MachineSetCondition> {
-    let (reason, message) = match (machine_set::invalid(&s.set), &s.failure) {
+    let (reason, message) = match (machine_set::invalid(&s.set), s.last_failure()) {
         (Some(refusal), _) => (refusal.reason, refusal.message),
         (None, Some(failure)) => {
             let makes = s.machines.len() < usize::try_from(s.set.replicas()).unwrap_or(usize::MAX);

@@ -122,7 +122,7 @@ impl Toy {
             .sets
             .values()
             .map(MachineSetFacts::parse)
-            .map(|set| Owned { machines: self.machines_of(&set.uid), set: Arc::new(set) })
+            .map(|set| Owned { machines: self.machines_of(&set.uid), unreadable: 0, set: Arc::new(set) })
             .collect();
         sets.sort_by(|a, b| (a.set.created, &a.set.uid).cmp(&(b.set.created, &b.set.uid)));
         Some(machine_deployment::Snapshot {
@@ -133,6 +133,8 @@ impl Toy {
             taken_names: Default::default(),
             looked_for: Default::default(),
             status_written: None,
+            open_raises: Vec::new(),
+            predecessor_until: None,
         })
     }
 
@@ -143,12 +145,15 @@ impl Toy {
             skew: std::time::Duration::ZERO,
             machines: self.machines_of(&set.uid),
             set: Arc::new(set),
+            unreadable: Vec::new(),
             adoptable: Vec::new(),
             deployment: self.facts().map(Arc::new),
             margins: Default::default(),
             settled_numbers: Default::default(),
             status_written: None,
             failure: None,
+            rejected: Default::default(),
+            machines_freshness: Default::default(),
         })
     }
 
@@ -191,7 +196,7 @@ impl Toy {
                     set.spec.template.spec = *template.spec;
                 }
             }
-            Action::DeleteSet(set) => {
+            Action::DeleteSet(set) | Action::DeleteOwnedSet(set) => {
                 if let Some(set) = self.sets.get_mut(&set.name) {
                     set.metadata.deletion_timestamp = now;
                 }
@@ -241,7 +246,7 @@ impl Toy {
                 machine.metadata.creation_timestamp = now;
                 self.machines.insert(name, machine);
             }
-            Action::Delete(machine) => {
+            Action::Delete(machine) | Action::DeleteOwned(machine) => {
                 self.judge_deletion(&machine);
                 if let Some(machine) = self.machines.get_mut(&machine.name) {
                     machine.metadata.deletion_timestamp = now;
@@ -255,6 +260,7 @@ impl Toy {
                 }
             }
             Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has an owner"),
+            Action::ReadMachines => unreachable!("the Machines of the toy are fresh"),
             Action::Warn(_) => unreachable!("the toy's sets are valid"),
             Action::RemoveFrozen { .. } | Action::RemoveFreeze | Action::TellThawed(_) => {
                 unreachable!("the toy is never frozen")
@@ -287,6 +293,13 @@ impl Toy {
         annotations.insert(annotations::MARKED_FOR_DELETION_TIME.to_owned(), since);
     }
 
+    /// Sets the deletion priority of a Machine, as a user does.
+    pub(crate) fn prioritise(&mut self, name: &str, priority: usize) {
+        let Some(machine) = self.machines.get_mut(name) else { return };
+        let annotations = machine.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), priority.to_string());
+    }
+
     /// S5: no available Machine is deleted if too few would remain.
     fn judge_deletion(&mut self, machine: &MachineFacts) {
         let Some(deployment) = self.facts() else { return };
@@ -315,7 +328,8 @@ impl Toy {
     pub(crate) fn reconcile_replacement(&mut self) -> bool {
         let plan = replacement::plan(&self.replacement_snapshot());
         let acted = !plan.actions.is_empty();
-        for replacement::Action::MarkFailed { machine, .. } in plan.actions {
+        for action in plan.actions {
+            let replacement::Action::MarkFailed { machine, .. } = action else { continue };
             let is_other = |other: &&Machine| other.metadata.name.as_deref() != Some(&machine.name);
             let failed = self.machines.values().filter(is_other).find(|other| other.phase() == Phase::Failed);
             if let Some(other) = failed.and_then(|other| other.metadata.name.clone()) {
@@ -393,12 +407,24 @@ impl Toy {
         replacement::Snapshot {
             now: self.now(),
             skew: std::time::Duration::ZERO,
+            gaps: machinist_core::Unseen::default(),
+            nodes_freshness: machinist_core::Freshness::Fresh,
+            nodes: self
+                .machines
+                .values()
+                .map(|machine| replacement::sick_node(&MachineFacts::parse(machine)))
+                .collect(),
             machines: self.machines.values().map(MachineFacts::parse).map(Arc::new).collect(),
             unheard: BTreeSet::new(),
             sets: self.sets.values().map(MachineSetFacts::parse).map(Arc::new).collect(),
             unknown_owner: None,
+            boots: BTreeMap::new(),
+            never_joined: BTreeMap::new(),
             unseen: None,
-            health_timeout: std::time::Duration::from_secs(HEALTH_TIMEOUT.unsigned_abs()),
+            defaults: Arc::new(super::machine::Defaults {
+                health_timeout: std::time::Duration::from_secs(HEALTH_TIMEOUT.unsigned_abs()),
+                ..super::machine::Defaults::default()
+            }),
         }
     }
 }

@@ -7,11 +7,18 @@ use super::*;
 use crate::pages::{Chapter, Page, rows};
 
 /// Pages about reasons that another crate renders. A test of that crate compares the quoted text.
-const OF_OTHER_CRATES: [(&str, &str, &str); 1] = [(
-    CLUSTER,
-    "stuck/namespace-not-served",
-    "no running controller serves namespace team (the machine-controller serves default)",
-)];
+const OF_OTHER_CRATES: [(&str, &str, &str); 2] = [
+    (
+        CLUSTER,
+        "stuck/namespace-not-served",
+        "no running controller serves namespace team (the machine-controller serves default)",
+    ),
+    (
+        CLOUD,
+        "stuck/cloud-silent",
+        "the engine at unix:///var/run/docker.sock does not answer: no answer within 700 ms",
+    ),
+];
 
 const CREATION: &str = "An instance cannot be created";
 const CLOUD: &str = "A call to the cloud";
@@ -52,6 +59,7 @@ rows! {
     ];
 
     CLOUD: R::Calling(_) => [R::Calling(Call::ENSURE), R::Calling(Call::FIND), R::Calling(Call::DELETE), R::Calling(Call::LIST)];
+    CLOUD: R::Contract(M::Queued(_)) => [M::Queued(Call::ENSURE), M::Queued(Call::DELETE)];
     CLOUD: R::CallFailed { .. } => [
         R::CallFailed {
             call: Call::ENSURE,
@@ -72,11 +80,16 @@ rows! {
         M::OtherAccount { instance: instance(), opened_by: "Secret default/workers".into() },
     ];
 
+    HEALTH: R::Contract(M::BootFailed { .. }) => [
+        M::BootFailed { description: boot_failed(false) },
+        M::BootFailed { description: boot_failed(true) },
+    ];
     HEALTH: R::Contract(M::Joining { .. }) => [
         M::Joining { node: machine(), token: TokenUse::Unasked },
         M::Joining { node: machine(), token: TokenUse::NeverUsed },
         M::Joining { node: machine(), token: TokenUse::Used },
     ];
+    HEALTH: R::Contract(M::NodeNotAsked { .. }) => [M::NodeNotAsked { node: machine() }];
     HEALTH: R::Contract(M::NodeNotOurs { .. }) => [
         M::NodeNotOurs { node: machine(), evidence: "its label names machine workers-6b9f4-q7kzm".into() },
     ];
@@ -89,6 +102,13 @@ rows! {
     HEALTH: R::Contract(M::ReplacementGap { .. }) => [
         M::ReplacementGap { live: 2, wanted: 3, frozen: None },
         M::ReplacementGap { live: 2, wanted: 3, frozen: Some("workers-6b9f4".into()) },
+    ];
+    HEALTH: R::Contract(M::ReplacementImpossible { .. }) => [
+        M::ReplacementImpossible {
+            machine: "workers-6b9f4-wvhp9".into(),
+            description: "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]"
+                .into(),
+        },
     ];
     HEALTH: R::Contract(M::OwnerUnknown { .. }) => [M::OwnerUnknown { set: "workers-6b9f4".into() }];
     HEALTH: R::Contract(M::Failed { .. }) => [
@@ -116,6 +136,15 @@ rows! {
         M::Draining { left: 1, blocked: Some(blocked(None, false)) },
         M::Draining { left: 1, blocked: Some(blocked(Some("default/web"), false)) },
         M::Draining { left: 1, blocked: Some(blocked(Some("default/web"), true)) },
+        M::Draining { left: 1, blocked: Some(rejected(Rejection::Eviction)) },
+        M::Draining { left: 1, blocked: Some(rejected(Rejection::Deletion)) },
+    ];
+    DELETION: R::Contract(M::NodesUnanswered { .. }) => [
+        M::NodesUnanswered {
+            since: "2027-01-15T08:00:00Z".parse().unwrap_or_default(),
+            error: "connection refused".into(),
+            waiting: "waiting for 2 pods to leave the Node".into(),
+        },
     ];
     DELETION: R::Contract(M::ConfirmingDrain { .. }) => [
         M::ConfirmingDrain { node: machine(), left: 0 },
@@ -157,7 +186,10 @@ rows! {
         M::CannotDeleteInstance { missing: "Secret default/workers".into() },
     ];
     DELETION: R::Contract(M::NodeLeaving { .. }) => [M::NodeLeaving { node: machine() }];
-    DELETION: R::Awaiting(_) => [R::Awaiting("waiting for other clients to remove their finalizers")];
+    DELETION: R::Awaiting(_) => [
+        R::Awaiting("waiting for other clients to remove their finalizers"),
+        R::Awaiting("waiting for the garbage collector to release the children"),
+    ];
     DELETION: R::Contract(M::InUse { .. }) => [
         M::InUse { by: ["Machine", "machines"], users: 1, first: machine() },
         M::InUse { by: ["MachineClass", "classes"], users: 2, first: class() },
@@ -211,6 +243,23 @@ rows! {
         },
     ];
     CLUSTER: R::ClockSkew { .. } => [R::ClockSkew { seconds: 45 }];
+    CLUSTER: R::ServerSilent { .. } => [
+        R::ServerSilent { server: "the API server of the target cluster".into() },
+    ];
+}
+
+fn boot_failed(is_final: bool) -> String {
+    let cause = match is_final {
+        true => "container workers-6b9f4-84j5n restarts again and again; its first process exits with code 1",
+        false => "step 1 of 1 of the user data exited with code 3",
+    };
+    let trouble = machinist_instance::BootTrouble {
+        cause: cause.to_owned(),
+        output: vec!["curl: (6) Could not resolve host: example.com".to_owned()],
+        see: "docker logs workers-6b9f4-84j5n".to_owned(),
+        is_final,
+    };
+    crate::mcm::machine::boot_problem(&trouble)
 }
 
 fn class() -> String {
@@ -234,7 +283,12 @@ fn instance() -> String {
 }
 
 fn blocked(budget: Option<&str>, never: bool) -> BlockedPod {
-    BlockedPod { pod: "default/web-0".to_owned(), budget: budget.map(str::to_owned), never }
+    BlockedPod { pod: "default/web-0".to_owned(), budget: budget.map(str::to_owned), never, rejection: None }
+}
+
+fn rejected(of: fn(String) -> Rejection) -> BlockedPod {
+    let message = "admission webhook \"pods.example.com\" denied the request: frozen".to_owned();
+    BlockedPod { rejection: Some(of(message)), ..blocked(None, false) }
 }
 
 fn chapter() -> Chapter {

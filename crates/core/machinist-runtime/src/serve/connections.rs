@@ -10,6 +10,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -40,7 +41,7 @@ pub async fn answer_all<A>(listener: &TcpListener, answer: A) -> Infallible
 where
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
-    accept_from(listener, OpenDoor, answer).await
+    accept_from(listener, OpenDoor, at_once(answer)).await
 }
 
 /// Answers each request that the door admits by its path, until the future is dropped.
@@ -49,7 +50,33 @@ where
     D: Door<TcpStream>,
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
+    accept_from(listener, door, at_once(answer)).await
+}
+
+/// The same for answers that take a moment.
+pub(super) async fn answer_later_behind<D, A>(listener: &TcpListener, door: D, answer: A) -> Infallible
+where
+    D: Door<TcpStream>,
+    A: Answer,
+{
     accept_from(listener, door, answer).await
+}
+
+/// Answers a request by its path.
+pub(super) trait Answer:
+    Fn(&str) -> BoxFuture<'static, Response<Full<Bytes>>> + Clone + Send + Sync + 'static
+{
+}
+
+impl<A> Answer for A where
+    A: Fn(&str) -> BoxFuture<'static, Response<Full<Bytes>>> + Clone + Send + Sync + 'static
+{
+}
+
+fn at_once(answer: impl Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static) -> impl Answer {
+    move |path: &str| -> BoxFuture<'static, Response<Full<Bytes>>> {
+        Box::pin(std::future::ready(answer(path)))
+    }
 }
 
 /// A source of connections. Tests replace the TCP listener.
@@ -70,7 +97,7 @@ impl Source for TcpListener {
 async fn accept_from<S: Source + Sync, D, A>(source: &S, door: D, answer: A) -> Infallible
 where
     D: Door<S::Stream>,
-    A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
+    A: Answer,
 {
     let mut connections = JoinSet::new();
     loop {
@@ -94,7 +121,7 @@ async fn connection<Io, D, A>(stream: Io, door: D, answer: A)
 where
     Io: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     D: Door<Io>,
-    A: Fn(&str) -> Response<Full<Bytes>>,
+    A: Answer,
 {
     let (stream, peer) = match tokio::time::timeout(HEADER_TIMEOUT, door.open(stream)).await {
         Ok(Ok(opened)) => opened,
@@ -108,7 +135,7 @@ where
     let service = service_fn(move |request: Request<Incoming>| async move {
         let (head, _) = request.into_parts();
         Ok::<_, Infallible>(match door.admit(peer, &head).await {
-            Ok(()) => answer(head.uri.path()),
+            Ok(()) => answer(head.uri.path()).await,
             Err(Rejection { status, message }) => {
                 let mut response = Response::new(Full::new(Bytes::from(message)));
                 *response.status_mut() = status;
@@ -165,7 +192,7 @@ mod tests {
         let (arrivals, results) = mpsc::unbounded_channel();
         let script = Script { results: Mutex::new(results) };
         let answer = |path: &str| Response::new(Full::new(Bytes::from(path.to_owned())));
-        tokio::spawn(async move { accept_from(&script, OpenDoor, answer).await });
+        tokio::spawn(async move { accept_from(&script, OpenDoor, at_once(answer)).await });
         arrivals
     }
 

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::config::{self, Config, Server};
 use super::settings::{self, Settings};
+use crate::addresses::{self, Fixed, Reservation};
 use crate::archive::{self, Entry};
 use crate::driver::{Account, bounded, without_container};
 use crate::engine::call::{Call, Nature};
@@ -20,8 +21,8 @@ use crate::engine::failure::Failure;
 use crate::engine::{Command, Stdin};
 use crate::label::{self, Labels, OWNER};
 use crate::model::{Container, Created, Summary};
-use crate::reply::{self, Seen};
-use crate::{id, network, request};
+use crate::reply::{self, Recorded, Seen};
+use crate::{IpFamily, id, network, request};
 
 const FOLDER: &str = "/usr/local/etc/haproxy";
 const CONFIG: &str = "haproxy.cfg";
@@ -43,7 +44,7 @@ impl Balancers for Account {
 
     async fn find(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
         let find = self.find_balancer(which);
-        bounded(Nature::Reads, &format!("finding load balancer {}", which.key), find).await
+        bounded(Nature::Reads, &format!("finding {}", named(which)), find).await
     }
 
     async fn list(&self) -> Result<Vec<Balancer>, Error> {
@@ -52,7 +53,15 @@ impl Balancers for Account {
 
     async fn delete(&self, which: &BalancerRef) -> Result<Progress<BalancerDeletion>, Error> {
         let delete = self.delete_balancer(which);
-        bounded(Nature::Changes, &format!("deleting load balancer {}", which.key), delete).await
+        bounded(Nature::Changes, &format!("deleting {}", named(which)), delete).await
+    }
+}
+
+/// The load balancer in a message. The key would let a reader copy it.
+fn named(which: &BalancerRef) -> String {
+    match &which.id {
+        Some(name) => format!("load balancer {name}"),
+        None => "the load balancer".to_owned(),
     }
 }
 
@@ -104,7 +113,7 @@ impl Account {
         let text = config.render(settings.template.as_deref())?;
         self.load_config(&container.id, &text).await?;
         let balancer = shown(container, Some(&text));
-        Ok(Progress::Done(Ensured { balancer, notes }))
+        Ok(Progress::Done(Ensured { balancer, notes, skipped: Vec::new() }))
     }
 
     async fn find_balancer(&self, which: &BalancerRef) -> Result<Option<Balancer>, Error> {
@@ -133,8 +142,11 @@ impl Account {
             return Ok(Progress::Done(BalancerDeletion::Absent));
         };
         let seen = Seen::from(container);
-        if !seen.is_owned_by(which.key.as_str(), which.native_id.as_ref()) {
-            return Err(other_key(&seen, &which.key));
+        let recorded =
+            which.native_id.as_ref().filter(|_| is_named_by_its_cluster(&seen, which.id.as_deref()));
+        let recorded = Recorded { id: recorded, cluster: None };
+        if !seen.is_owned_by(which.key.as_str(), recorded) {
+            return Err(other_key(&seen));
         }
         match self.engine.call(request::remove(&seen.id)).await {
             Ok(_) => Ok(Progress::Done(BalancerDeletion::Gone)),
@@ -159,10 +171,12 @@ impl Account {
             return Ok(None);
         };
         let seen = Seen::from(named.clone());
-        if label::is_balancer(&seen.labels) && seen.is_owned_by(spec.key.as_str(), spec.native_id.as_ref()) {
+        let cluster = spec.options.get(settings::CLUSTER).map_or("", String::as_str);
+        let recorded = Recorded { id: spec.native_id.as_ref(), cluster: Some(cluster) };
+        if label::is_balancer(&seen.labels) && seen.is_owned_by(spec.key.as_str(), recorded) {
             return Ok(Some(named));
         }
-        Err(other_key(&seen, &spec.key))
+        Err(other_key(&seen))
     }
 
     /// The container of a balancer: by the recorded id, by key, then by name. A container of
@@ -198,7 +212,10 @@ impl Account {
             [only] => Ok(self.engine.find(request::inspect(&only.id)).await?),
             several => {
                 let ids: Vec<&str> = several.iter().map(|it| it.id.as_str()).collect();
-                let text = format!("key {key}: expected one container, but {} have it", ids.join(" and "));
+                let text = format!(
+                    "expected one container with the key of this object, but {} have it",
+                    ids.join(" and ")
+                );
                 Err(Error::new(ErrorKind::InvalidSpec, text))
             }
         }
@@ -213,7 +230,9 @@ impl Account {
     ) -> Result<Container, Error> {
         let subnet = self.options.subnet_of(&settings.network);
         network::ensure(&self.engine, &settings.network, settings.ip_family, subnet).await?;
+        let reservation = self.fix_address(spec, settings).await?;
         let mut created = self.create_at(spec, settings).await;
+        drop(reservation);
         if let Err(failure) = &created
             && settings.gives_up_address(failure, notes)
         {
@@ -249,6 +268,17 @@ impl Account {
             Entry::file(format!("{FOLDER}/{LOADED}"), 0o644, text),
         ];
         Ok(self.engine.call(put("/", container, archive::write(&files))).await.map(drop)?)
+    }
+
+    /// Chooses an address for a balancer that had none. Its clients know only this one.
+    async fn fix_address(&self, spec: &BalancerSpec, settings: &mut Settings) -> Result<Reservation, Error> {
+        if settings.ip.is_some() || settings.labels.contains_key(label::ADDRESS) {
+            return Ok(Reservation::default());
+        }
+        let reservation = addresses::choose(&self.engine, &settings.network, &spec.name).await?;
+        let is_wanted = |address: &&IpAddr| address.is_ipv6() == (settings.ip_family == IpFamily::Ipv6);
+        settings.ip = reservation.fixed.0.iter().find(is_wanted).copied();
+        Ok(reservation)
     }
 
     async fn create_at(&self, spec: &BalancerSpec, settings: &Settings) -> Result<Created, Failure> {
@@ -332,15 +362,20 @@ impl Account {
             None if !network::covers(&self.engine, &settings.network, recorded).await? => {
                 format!("network {} has no subnet with that address", settings.network)
             }
-            None => {
-                settings.keep(&container);
-                self.engine.call(request::remove(&container.id)).await?;
-                let again = self.create_balancer(spec, settings, notes).await?;
-                return match again.state.status.as_str() {
-                    "running" => Ok(again),
-                    _ => self.start_balancer(again, spec, settings, notes).await,
-                };
-            }
+            // A container that works is removed only once the image of its successor is there.
+            None => match self.images.ensure(&settings.image, self.options.pulls_images).await {
+                Ok(true) => {
+                    settings.keep(&container);
+                    self.engine.call(request::remove(&container.id)).await?;
+                    let again = self.create_balancer(spec, settings, notes).await?;
+                    return match again.state.status.as_str() {
+                        "running" => Ok(again),
+                        _ => self.start_balancer(again, spec, settings, notes).await,
+                    };
+                }
+                Ok(false) => format!("the engine pulls image {} first", settings.image),
+                Err(error) => without_container(&settings.image, error).message,
+            },
         };
         let text = format!("the load balancer moved from {recorded} to {current}: {why}");
         notes.push(note("AddressMoved", text));
@@ -495,11 +530,14 @@ fn note_about_the_image(found: &Container, settings: &Settings) -> Option<Balanc
 impl Settings {
     /// Gives up the static address if the network has none. Then the balancer gets a new address.
     fn gives_up_address(&mut self, failure: &Failure, notes: &mut Vec<BalancerNote>) -> bool {
-        let gives_up = self.ip.is_some() && has_no_static_addresses(failure);
+        let is_dynamic = has_no_static_addresses(failure);
+        let gives_up = self.ip.is_some() && (is_dynamic || is_outside(failure));
         if gives_up {
             self.ip = None;
-            // Otherwise the next call would try it again.
-            self.labels.insert(label::ADDRESS.to_owned(), label::DYNAMIC.to_owned());
+            if is_dynamic {
+                // Otherwise the next call would try it again.
+                self.labels.insert(label::ADDRESS.to_owned(), label::DYNAMIC.to_owned());
+            }
             let text = format!("the load balancer gets a new address: {}", failure.error.message);
             notes.push(note("StaticAddressRefused", text));
         }
@@ -525,6 +563,11 @@ fn has_no_static_addresses(failure: &Failure) -> bool {
     says("IP address is supported only") || says("no configured subnet")
 }
 
+/// Whether no subnet of the network has the address, so that the balancer can never have it.
+fn is_outside(failure: &Failure) -> bool {
+    failure.error.message.contains("does not belong to any of this network's subnets")
+}
+
 /// The body of the request that creates a balancer.
 fn body(spec: &BalancerSpec, settings: &Settings) -> Value {
     let mut bindings = BTreeMap::new();
@@ -534,12 +577,7 @@ fn body(spec: &BalancerSpec, settings: &Settings) -> Value {
         bindings.insert(format!("{}/tcp", listener.port), binding);
     }
     let exposed: BTreeMap<&String, Value> = bindings.keys().map(|port| (port, json!({}))).collect();
-    let address = match settings.ip {
-        None => json!({}),
-        Some(IpAddr::V4(ip)) => json!({"IPAMConfig": {"IPv4Address": ip}}),
-        Some(IpAddr::V6(ip)) => json!({"IPAMConfig": {"IPv6Address": ip}}),
-    };
-    json!({
+    let mut body = json!({
         "Hostname": spec.name,
         "Image": settings.image,
         "Entrypoint": ["haproxy", "-W", "-db", "-f", format!("{FOLDER}/{CONFIG}")],
@@ -557,8 +595,10 @@ fn body(spec: &BalancerSpec, settings: &Settings) -> Value {
             "CapAdd": ["NET_BIND_SERVICE"],
             "SecurityOpt": ["no-new-privileges"],
         },
-        "NetworkingConfig": {"EndpointsConfig": {settings.network.as_str(): address}},
-    })
+        "NetworkingConfig": {"EndpointsConfig": {settings.network.as_str(): {}}},
+    });
+    Fixed(settings.ip.into_iter().collect()).write(&mut body, &settings.network);
+    body
 }
 
 fn shown(container: Container, config: Option<&str>) -> Balancer {
@@ -579,25 +619,36 @@ fn shown(container: Container, config: Option<&str>) -> Balancer {
         ports,
         host_ports,
         targets: targets.iter().map(|name| id::of(name)).collect(),
+        room: None,
         is_protected: false,
     }
 }
 
-fn other_key(seen: &Seen, key: &BalancerKey) -> Error {
+/// Whether a container has the label and the name that a Docker provider of Cluster API gives to
+/// the load balancer of a cluster, and that name is the expected one. A user may have recorded the
+/// id of the load balancer of another cluster.
+fn is_named_by_its_cluster(seen: &Seen, expected: Option<&str>) -> bool {
+    let cluster = label::get(&seen.labels, label::KIND_CLUSTER);
+    let name = cluster.map(|cluster| format!("{cluster}-lb"));
+    name.as_deref() == Some(seen.name.as_str()) && name.as_deref() == expected
+}
+
+/// The container belongs to another object. The text has no key: a user who knows the key of
+/// another object can copy it.
+fn other_key(seen: &Seen) -> Error {
     let name = &seen.name;
     let text = match seen.key() {
-        Some(other) => format!(
-            "container {name} belongs to the object with UID {other}, and not to {key}. It may be the load \
-             balancer of another cluster: choose another name, or delete the container if no object has that UID"
+        Some(_) => format!(
+            "container {name} has the key of another object. It may be the load balancer of another cluster: \
+             choose another name, or delete the container if no object has its label machinist.dev/owner-uid"
         ),
         // Its address is in certificates and kubeconfigs.
         None if label::get(&seen.labels, label::KIND_CLUSTER).is_some() => format!(
-            "container {name} has no key: expected {key}. If another Docker provider of Cluster API created it, \
+            "container {name} has no key. If another Docker provider of Cluster API created it for this cluster, \
              record its id, as the chapter about migration says, and do not delete it"
         ),
         None => format!(
-            "container {name} was not created by this driver: expected key {key}. Delete the container, or \
-             choose another name"
+            "container {name} was not created by this driver. Delete the container, or choose another name"
         ),
     };
     Error::new(ErrorKind::InvalidSpec, text)

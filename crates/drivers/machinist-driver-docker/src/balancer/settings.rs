@@ -8,6 +8,8 @@ use machinist_instance::{BalancerSpec, Error, ErrorKind, TransportProtocol};
 use crate::label::{self, Labels};
 use crate::{DockerOptions, IpFamily};
 
+/// The name of the Kubernetes cluster.
+pub(super) const CLUSTER: &str = "cluster";
 /// The host port of one port: `host-port.6443`.
 const HOST_PORT: &str = "host-port.";
 /// A further label of the container: `label.NAME`.
@@ -55,7 +57,7 @@ impl Settings {
                         IpFamily::parse(value).ok_or_else(|| invalid("ipv4, ipv6 or dual"))?;
                 }
                 "ip" => settings.ip = Some(value.parse().map_err(|_| invalid("an IP address"))?),
-                "cluster" => {
+                CLUSTER => {
                     settings.labels.insert(label::KIND_CLUSTER.to_owned(), value.clone());
                 }
                 "listen-address" => {
@@ -136,6 +138,7 @@ pub(super) mod tests {
     pub(in crate::balancer) fn spec(options: &[(&str, &str)]) -> BalancerSpec {
         BalancerSpec {
             key: BalancerKey::new("uid-1"),
+            claim: Default::default(),
             native_id: None,
             name: "c1-lb".to_owned(),
             listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],

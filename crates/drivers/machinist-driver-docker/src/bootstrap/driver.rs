@@ -3,9 +3,11 @@
 use async_trait::async_trait;
 use machinist_driver::Bootstrap;
 use machinist_instance::{
-    BootstrapData, BootstrapState, BootstrapStatus, Error, ErrorKind, InstanceRef, Progress, Readiness,
+    Boot, BootTrouble, BootstrapData, BootstrapState, BootstrapStatus, Error, ErrorKind, InstanceRef,
+    Progress, Readiness,
 };
 
+use super::boot::{self, Outside};
 use super::bundle::{Bundle, Start};
 use super::{Machine, report, translate};
 use crate::ImageMode;
@@ -13,7 +15,9 @@ use crate::driver::{Account, bounded};
 use crate::engine::call::Nature;
 use crate::engine::{Command, Stdin};
 use crate::label;
+use crate::model::Container;
 use crate::reply::Seen;
+use crate::request;
 
 /// Prints what is missing until the container can be bootstrapped; nothing if it is ready.
 ///
@@ -68,6 +72,11 @@ impl Bootstrap for Account {
         };
         bounded(Nature::Reads, &format!("observing the bootstrap of container {which}"), progress).await
     }
+
+    async fn boot(&self, which: &InstanceRef) -> Result<Boot, Error> {
+        let what = format!("observing the boot of container {which}");
+        bounded(Nature::Reads, &what, self.boot_unlimited(which)).await
+    }
 }
 
 impl Account {
@@ -89,7 +98,7 @@ impl Account {
         which: &InstanceRef,
         images: &[String],
     ) -> Result<Progress<()>, Error> {
-        let container = self.running(which).await?.id;
+        let container = self.created_by_us(which).await?.id;
         let mut missing = 0_usize;
         for image in images {
             if !self.images.ensure(image, self.options.pulls_images).await?
@@ -109,7 +118,7 @@ impl Account {
     }
 
     async fn start_unlimited(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
-        let seen = self.running(which).await?;
+        let seen = self.created_by_us(which).await?;
         match self.status(&seen.id).await?.state {
             BootstrapState::NotStarted => {}
             BootstrapState::Running { .. } | BootstrapState::Succeeded | BootstrapState::Failed(_) => {
@@ -136,6 +145,32 @@ impl Account {
         Ok(self.engine.detach(supervisor).await?)
     }
 
+    async fn boot_unlimited(&self, which: &InstanceRef) -> Result<Boot, Error> {
+        let name = which.name.as_ref().map_or_else(|| which.to_string(), ToString::to_string);
+        let Some(seen) = self.owned_by_caller(which).await? else { return Ok(boot::gone(&name)) };
+        let Some(container): Option<Container> = self.engine.find(request::inspect(&seen.id)).await? else {
+            return Ok(boot::gone(&seen.name));
+        };
+        match boot::outside(&container) {
+            Outside::Known(boot) => Ok(boot),
+            Outside::Console { cause, is_final } => {
+                let console = self.console(&seen.id, BootTrouble::LINES).await?;
+                Ok(boot::by_console(&seen.name, cause, is_final, &console))
+            }
+            Outside::Runs => {
+                let output = self.run(&seen.id, &report::script(), Nature::Reads, Stdin::Empty).await?;
+                let stderr = String::from_utf8_lossy(&output.stderr);
+                if boot::has_no_shell(output.code, &format!("{}{stderr}", output.text())) {
+                    return Ok(boot::unusable_image(&seen.name, "shell (/bin/sh)"));
+                }
+                // A container that begins to run may not run commands yet.
+                let Some(status) = report::parse(&output.text(), &stderr) else { return Ok(Boot::Working) };
+                let (has_systemd, is_staged) = report::surroundings(&output.text());
+                Ok(boot::inside(&seen.name, &status, has_systemd, is_staged))
+            }
+        }
+    }
+
     /// The container of a reference, which must exist, belong to the caller and run.
     async fn running(&self, which: &InstanceRef) -> Result<Seen, Error> {
         self.owned_running(which).await?.map_err(|status| {
@@ -143,15 +178,33 @@ impl Account {
         })
     }
 
+    /// The container of a reference, which must also have the key of the caller. Bootstrap data
+    /// runs as root, so a recorded id does not suffice: a user may have recorded the container of
+    /// another program.
+    async fn created_by_us(&self, which: &InstanceRef) -> Result<Seen, Error> {
+        let seen = self.running(which).await?;
+        let is_ours = match &which.key {
+            Some(key) => seen.key() == Some(key.as_str()),
+            None => seen.key().is_some(),
+        };
+        if is_ours { Ok(seen) } else { Err(crate::driver::wrong_key(&seen)) }
+    }
+
     /// The container, or its status if it does not run.
     async fn owned_running(&self, which: &InstanceRef) -> Result<Result<Seen, String>, Error> {
-        let Some(seen) = self.lookup(which).await? else { return Ok(Err("absent".to_owned())) };
-        if let Some(key) = &which.key
-            && !seen.is_owned_by(key.as_str(), which.native_id.as_ref())
-        {
-            return Err(crate::driver::wrong_key(&seen, key));
-        }
+        let Some(seen) = self.owned_by_caller(which).await? else { return Ok(Err("absent".to_owned())) };
         Ok(if seen.is_running() { Ok(seen) } else { Err(seen.status) })
+    }
+
+    /// The container of a reference, if it exists. It must not belong to another object.
+    async fn owned_by_caller(&self, which: &InstanceRef) -> Result<Option<Seen>, Error> {
+        let Some(seen) = self.lookup(which).await? else { return Ok(None) };
+        match &which.key {
+            Some(key) if !seen.is_owned_by(key.as_str(), which.into()) => {
+                Err(crate::driver::wrong_key(&seen))
+            }
+            Some(_) | None => Ok(Some(seen)),
+        }
     }
 
     async fn status(&self, container: &str) -> Result<BootstrapStatus, Error> {

@@ -8,6 +8,7 @@
 //! The supervisor runs inside the container and writes each step and the result to disk, so the
 //! bootstrap does not depend on this process. All files here are pure, except `driver`.
 
+mod boot;
 mod bundle;
 mod cloud_config;
 mod driver;
@@ -51,8 +52,8 @@ pub(crate) fn translate(
     }
 }
 
-/// Translates the user data of a Machine: cloud-config, Ignition or a shell script. As in a cloud,
-/// user data of another form is ignored.
+/// Translates the user data of a Machine: cloud-config, Ignition or a shell script. A machine with
+/// user data of another form would never join, so it is refused before its container exists.
 ///
 /// # Errors
 /// As [`translate`].
@@ -60,7 +61,7 @@ pub(crate) fn translate_user_data(data: &UserData, machine: &Machine) -> Result<
     if data.expose().is_empty() {
         return Ok(None);
     }
-    let text = std::str::from_utf8(data.expose()).unwrap_or_default();
+    let text = std::str::from_utf8(data.expose()).map_err(|_| wrong("UTF-8 text"))?;
     let first = text.lines().next().unwrap_or_default().trim_end();
     let script = if first.starts_with("#!") {
         let mut script = Script::default();
@@ -71,10 +72,8 @@ pub(crate) fn translate_user_data(data: &UserData, machine: &Machine) -> Result<
     } else if text.trim_start().starts_with('{') {
         ignition::translate(text, machine)?
     } else {
-        Script {
-            ignored: vec!["user data that is no cloud-config, Ignition or script".to_owned()],
-            ..Script::default()
-        }
+        let text = "user data: expected #cloud-config, a script that begins with #!, or Ignition";
+        return Err(Error::new(ErrorKind::InvalidSpec, text));
     };
     Ok(Some(script))
 }
@@ -105,7 +104,12 @@ mod tests {
         assert_eq!(config.expect("steps").steps.len(), 2);
         let ignition = translated("{\"ignition\": {\"version\": \"3.4.0\"}}").expect("valid");
         assert_eq!(ignition, Some(Script::default()));
-        let unknown = translated("canary0123456789").expect("ignored").expect("a note");
-        assert!(unknown.steps.is_empty() && !unknown.ignored.join("").contains("canary"));
+        for text in ["canary0123456789", "canary: true\n", "\n#cloud-config\ncanary: true\n"] {
+            let refused = translated(text).expect_err("no machine could join with it");
+            assert_eq!(refused.kind, ErrorKind::InvalidSpec);
+            assert!(
+                refused.message.contains("expected #cloud-config") && !refused.message.contains("canary")
+            );
+        }
     }
 }

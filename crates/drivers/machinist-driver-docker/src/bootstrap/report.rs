@@ -25,6 +25,9 @@ elif alive; then echo 'state running'
 elif [ -e result ]; then echo "state $(cat result)"
 else echo 'state interrupted'
 fi
+for init in /lib/systemd/systemd /usr/lib/systemd/systemd; do
+    [ ! -e $init ] || echo 'init systemd'
+done
 echo "steps $(cat steps.count)"
 [ ! -e step ] || echo "step $(cat step)"
 [ ! -e kubeadm-started ] || echo kubeadm
@@ -74,6 +77,14 @@ pub(super) fn parse(stdout: &str, stderr: &str) -> Option<BootstrapStatus> {
         _ => return None,
     };
     Some(BootstrapStatus { state, ignored })
+}
+
+/// What the output of the script shows besides the state: whether the image has systemd, and
+/// whether user data waits for its start.
+pub(super) fn surroundings(stdout: &str) -> (bool, bool) {
+    let (head, _) = stdout.split_once("\n\n").unwrap_or((stdout, ""));
+    let has = |expected: &str| head.lines().any(|line| line == expected);
+    (has("init systemd"), has("state staged"))
 }
 
 /// The end of an output without secrets and without the colours of a terminal.
@@ -138,6 +149,12 @@ mod tests {
         assert_eq!(cause("state timedout 2\nsteps 4\n\n"), BootstrapCause::TimedOut { step: 2, steps: 4 });
         assert_eq!(cause("state interrupted\nsteps 4\n\n"), BootstrapCause::Interrupted);
         assert_eq!(cause("state nosuccess\nsteps 4\n\n"), BootstrapCause::SuccessFileMissing);
+    }
+
+    #[test]
+    fn the_surroundings_are_before_the_output() {
+        assert_eq!(surroundings("state staged\ninit systemd\nsteps 1\n\n"), (true, true));
+        assert_eq!(surroundings("state absent\n\ninit systemd\nstate staged\n"), (false, false));
     }
 
     #[test]

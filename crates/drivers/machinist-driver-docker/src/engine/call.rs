@@ -60,6 +60,11 @@ impl Call {
         Self::new(Method::GET, endpoint, None)
     }
 
+    /// Asks whether the engine answers.
+    pub(crate) fn ping() -> Self {
+        Self::list("/_ping")
+    }
+
     /// Reads the object with that name or id.
     pub(crate) fn get(endpoint: &'static str, name: &str) -> Self {
         Self::new(Method::GET, endpoint, Some(name))

@@ -38,6 +38,7 @@ use creations::Creations;
 pub(crate) use exec::{Command, Output, Stdin};
 use failure::{Failure, NoAnswer, no_answer, refused, unreadable};
 
+use crate::addresses::Reserved;
 use crate::model::Info;
 
 /// Time limit of one attempt. The engine creates and starts a container within seconds.
@@ -84,6 +85,8 @@ pub(crate) struct Engine {
     /// Engines before 25 may create two networks of one name, and then refuse the name as
     /// ambiguous. So the calls of a provider wait for each other.
     pub(crate) network_creation: tokio::sync::Mutex<()>,
+    /// The addresses that calls of this process have chosen.
+    pub(crate) addresses: Reserved,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +114,7 @@ impl Engine {
             id: Mutex::new(id),
             creations: Creations::default(),
             network_creation: tokio::sync::Mutex::default(),
+            addresses: Reserved::default(),
         }
     }
 

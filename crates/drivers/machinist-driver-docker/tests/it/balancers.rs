@@ -8,7 +8,7 @@ use machinist_instance::{
     Ingress, Instance, Listener, Progress, TransportProtocol,
 };
 
-use crate::engine::{Engine, NETWORK, NODE_IMAGE, has_haproxy};
+use crate::engine::{Engine, NODE_IMAGE, has_haproxy};
 
 fn calls(driver: &dyn Driver) -> &dyn Balancers {
     driver.balancers().expect("this driver has balancers")
@@ -22,11 +22,12 @@ fn spec(engine: &Engine, targets: &[(&Instance, u8)]) -> BalancerSpec {
     };
     BalancerSpec {
         key: BalancerKey::new(format!("{}-uid", engine.run)),
+        claim: Default::default(),
         native_id: None,
         name: format!("{}-lb", engine.run),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],
         targets: targets.iter().map(target).collect(),
-        options: [("cluster".to_owned(), "c1".to_owned())].into(),
+        options: [("cluster".to_owned(), engine.run.clone())].into(),
     }
 }
 
@@ -102,10 +103,20 @@ async fn a_lost_balancer_gets_its_recorded_address_and_port() {
     engine.sweep().await;
 }
 
-/// After a restart of the engine, containers start in another order.
+/// After a restart of the engine, containers start in another order. The network of an earlier
+/// version has a subnet, and no range.
 #[tokio::test]
 async fn a_moved_balancer_gets_its_recorded_address_back() {
+    const NETWORK: &str = "machinist-test-dynamic";
     let Some(engine) = Engine::open("lb-back").await else { return };
+    if engine.docker(&["network", "ls", "--quiet", "--filter", &format!("name={NETWORK}")]).await.is_empty() {
+        engine.docker(&["network", "create", "--subnet", "10.215.0.0/16", NETWORK]).await;
+    }
+    let spec = |engine: &Engine, targets: &[(&Instance, u8)]| {
+        let mut spec = spec(engine, targets);
+        spec.options.insert("network".to_owned(), NETWORK.to_owned());
+        spec
+    };
     let made = ensured(&engine, &spec(&engine, &[])).await.balancer;
     let (address, port) = (ip(&made).to_string(), made.host_ports[&6443].to_string());
     engine.docker(&["stop", "-t", "1", &made.name]).await;

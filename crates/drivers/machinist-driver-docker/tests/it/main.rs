@@ -10,12 +10,15 @@
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 mod balancers;
+mod boot;
 mod bootstrap;
 mod contract;
 mod engine;
 mod instances;
 mod memory;
+mod ownership;
 mod real_node;
+mod restarts;
 mod scripted;
 mod sweep;
 mod wire;

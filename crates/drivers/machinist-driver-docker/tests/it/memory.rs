@@ -2,14 +2,20 @@
 //! commands. The engine outlives the driver's process, which may end at any request.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use machinist_driver_docker::{DockerOptions, DockerProvider, Privileges};
+use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::wire::{Reply, Request, serve};
+
+/// The subnet that the engine chooses.
+const SUBNET: &str = "172.18.0.0/16";
 
 /// The engine.
 pub(crate) struct Memory {
@@ -46,7 +52,16 @@ impl Fault {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) containers: BTreeMap<String, Container>,
-    pub(crate) networks: Vec<String>,
+    /// The body of the request that created each network, by name.
+    pub(crate) networks: BTreeMap<String, Value>,
+    /// Whether the engine does not answer.
+    is_away: bool,
+    /// The connections that follow the events.
+    followers: Vec<UnboundedSender<Vec<u8>>>,
+    /// Names of the containers that requests started.
+    pub(crate) starts: Vec<String>,
+    /// Number of requests for the identity of the engine.
+    pub(crate) infos: usize,
     /// The anonymous volumes, by the id of their container.
     pub(crate) volumes: Vec<String>,
     /// Names in the order of the creations.
@@ -63,10 +78,14 @@ pub(crate) struct State {
 pub(crate) struct Container {
     pub(crate) name: String,
     pub(crate) is_running: bool,
+    has_run: bool,
     labels: Value,
     image: String,
     network: String,
-    address: Option<String>,
+    /// The address while the container runs.
+    pub(crate) address: Option<Ipv4Addr>,
+    /// The address that the container asked for.
+    requested: Option<Ipv4Addr>,
     number: usize,
     /// Files of the configuration of a load balancer: the blocks of an archive, by name.
     files: BTreeMap<String, Vec<u8>>,
@@ -140,7 +159,7 @@ impl State {
             }
             None => None,
         };
-        if self.is_dead {
+        if self.is_dead || self.is_away {
             return Reply::Lost;
         }
         let Some(fault) = fault else { return self.carry_out(request) };
@@ -159,25 +178,47 @@ impl State {
         let path: Vec<&str> = request.path.trim_start_matches('/').split('/').collect();
         match (request.method.as_str(), path.as_slice()) {
             ("GET", ["version"]) => ok(json!({"ApiVersion": "1.47"})),
-            ("GET", ["info"]) => ok(json!({"ID": "engine-a", "CgroupVersion": "2"})),
+            ("GET", ["info"]) => {
+                self.infos += 1;
+                ok(json!({"ID": "engine-a", "CgroupVersion": "2"}))
+            }
             ("GET", ["images", ..]) => ok(json!({"Id": "image"})),
             ("GET", ["networks"]) => {
-                ok(self.networks.iter().map(|name| json!({"Id": name, "Name": name})).collect())
+                ok(self.networks.keys().map(|name| json!({"Id": name, "Name": name})).collect())
             }
-            ("GET", ["networks", name]) if self.networks.iter().any(|it| it == name) => {
-                ok(json!({"Id": name}))
+            (method, ["networks", name]) if *name != "create" => match self.networks.get(*name).cloned() {
+                None => refused(404, "network not found"),
+                Some(_) if method == "DELETE" => {
+                    self.networks.remove(*name);
+                    Reply::Answer(204, Vec::new())
+                }
+                Some(network) => {
+                    let (ipam, labels) = (&network["IPAM"], &network["Labels"]);
+                    ok(json!({"Id": name, "IPAM": ipam, "Labels": labels, "Containers": self.members(name)}))
+                }
+            },
+            ("GET", ["_ping"]) => Reply::Answer(200, b"OK".to_vec()),
+            ("GET", ["events"]) => {
+                let (follower, events) = unbounded_channel();
+                self.followers.push(follower);
+                Reply::Events(events)
             }
-            ("GET", ["networks", _]) => refused(404, "network not found"),
             ("POST", ["networks", "create"]) => {
                 let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
                 let name = body["Name"].as_str().unwrap_or_default().to_owned();
-                if self.networks.contains(&name) {
+                if self.networks.contains_key(&name) {
                     return refused(409, "network already exists");
                 }
-                self.networks.push(name);
+                let mut body = body;
+                let has_subnet = !body["IPAM"]["Config"][0]["Subnet"].is_null();
+                body["HasOwnSubnet"] = json!(has_subnet);
+                if !has_subnet {
+                    body["IPAM"] = json!({"Config": [{"Subnet": SUBNET}]});
+                }
+                self.networks.insert(name, body);
                 ok(json!({"Id": "network"}))
             }
-            ("GET", ["containers", "json"]) => self.list(&request.query),
+            ("GET", ["containers", "json"]) => self.list(request),
             ("POST", ["containers", "create"]) => self.create(request),
             ("POST", ["exec", exec, "start"]) => self.run(exec),
             ("GET", ["exec", _, "json"]) => ok(json!({"Running": false, "ExitCode": 0})),
@@ -186,15 +227,40 @@ impl State {
         }
     }
 
-    fn list(&self, query: &str) -> Reply {
-        // The value of each label is part of its filter.
+    /// Runs a container of another program. Returns its id.
+    pub(crate) fn runs(&mut self, name: &str, labels: Value) -> String {
+        self.created.push(name.to_owned());
+        let (name, number, network) = (name.to_owned(), self.created.len(), "kind".to_owned());
+        let container = Container {
+            name,
+            number,
+            network,
+            labels,
+            is_running: true,
+            has_run: true,
+            ..Container::default()
+        };
+        let id = container.id();
+        self.containers.insert(id.clone(), container);
+        id
+    }
+
+    /// Has a container of another program, which does not run.
+    pub(crate) fn exits(&mut self, name: &str) {
+        let id = self.runs(name, json!({}));
+        self.containers.get_mut(&id).expect("it was created").stop();
+    }
+
+    fn list(&self, request: &Request) -> Reply {
+        let filters = request.parameter("filters").map(|text| percent_decode_str(text).decode_utf8_lossy());
+        let filters: Value = filters.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+        let asked: Vec<&str> =
+            filters["label"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let is_listed = |container: &&Container| {
-            let labels = container.labels.as_object();
-            let mut values = labels.into_iter().flatten().filter_map(|(name, value)| {
-                let is_asked = query.contains(name.rsplit('/').next().unwrap_or(name));
-                is_asked.then(|| value.as_str().unwrap_or_default())
-            });
-            values.all(|value| query.contains(value))
+            asked.iter().all(|asked| match asked.split_once('=') {
+                Some((name, value)) => container.labels[name] == value,
+                None => !container.labels[*asked].is_null(),
+            })
         };
         let listed = self.containers.values().filter(is_listed);
         ok(listed.map(|it| json!({"Id": it.id(), "Names": [format!("/{}", it.name)], "State": it.status(), "Labels": it.labels})).collect())
@@ -212,6 +278,9 @@ impl State {
             labels: body["Labels"].clone(),
             image: body["Image"].as_str().unwrap_or_default().to_owned(),
             network: body["HostConfig"]["NetworkMode"].as_str().unwrap_or_default().to_owned(),
+            requested: body["NetworkingConfig"]["EndpointsConfig"].as_object().and_then(|endpoints| {
+                endpoints.values().next()?["IPAMConfig"]["IPv4Address"].as_str()?.parse().ok()
+            }),
             number: self.created.len(),
             ..Container::default()
         };
@@ -231,14 +300,16 @@ impl State {
             }
             return Reply::Answer(204, Vec::new());
         }
+        if (method, rest) == ("POST", &["start"]) {
+            self.starts.push(self.containers[&id].name.clone());
+            return match self.start_container(&id) {
+                Ok(()) => Reply::Answer(204, Vec::new()),
+                Err(refusal) => refused(403, refusal),
+            };
+        }
         let container = self.containers.get_mut(&id).expect("found");
         match (method, rest) {
             ("GET", ["json"]) => ok(container.shown()),
-            ("POST", ["start"]) => {
-                container.is_running = true;
-                container.address.get_or_insert(format!("172.18.0.{}", container.number + 1));
-                Reply::Answer(204, Vec::new())
-            }
             ("POST", ["kill"]) => Reply::Answer(204, Vec::new()),
             ("PUT", ["archive"]) => {
                 container.files.extend(files(&request.body));
@@ -255,6 +326,87 @@ impl State {
             }
             _ => refused(404, "page not found"),
         }
+    }
+
+    /// Starts a container as Docker does: it gets the first free address of the range that its
+    /// network deals out, or the one that it asked for.
+    fn start_container(&mut self, id: &str) -> Result<(), &'static str> {
+        let container = &self.containers[id];
+        if container.is_running {
+            return Ok(());
+        }
+        let network = self.networks.get(&container.network).cloned().unwrap_or_default();
+        let config = &network["IPAM"]["Config"][0];
+        let range = config["IPRange"].as_str().or(config["Subnet"].as_str()).unwrap_or(SUBNET);
+        let first: Ipv4Addr = range.split('/').next().and_then(|it| it.parse().ok()).expect("a subnet");
+        let used = |address: &Ipv4Addr| {
+            let others = self.containers.values().filter(|it| it.network == container.network);
+            others.filter_map(|it| it.address).any(|it| it == *address)
+        };
+        let address = match container.requested {
+            Some(_) if network["HasOwnSubnet"] != true => {
+                return Err(
+                    "user specified IP address is supported only when connecting to networks with user configured subnets",
+                );
+            }
+            Some(requested) if used(&requested) => return Err("Address already in use"),
+            Some(requested) => requested,
+            // The first one is the gateway.
+            None => (2..).map(|it| Ipv4Addr::from(u32::from(first) + it)).find(|it| !used(it)).expect("free"),
+        };
+        let container = self.containers.get_mut(id).expect("found");
+        (container.is_running, container.has_run, container.address) = (true, true, Some(address));
+        self.tell("start", id);
+        Ok(())
+    }
+
+    /// Ends a container while the engine answers.
+    pub(crate) fn ends(&mut self, name: &str) {
+        let id = self.containers.values().find(|it| it.name == name).expect("a container").id();
+        self.containers.get_mut(&id).expect("found").stop();
+        self.tell("die", &id);
+    }
+
+    fn tell(&mut self, action: &str, id: &str) {
+        let event = json!({"Type": "container", "Action": action, "Actor": {"ID": id}}).to_string() + "\n";
+        self.followers.retain(|follower| follower.send(event.clone().into_bytes()).is_ok());
+    }
+
+    /// Ends the engine, and its containers with it.
+    pub(crate) fn goes_away(&mut self) {
+        self.is_away = true;
+        self.containers.values_mut().for_each(Container::stop);
+        self.followers.clear();
+    }
+
+    /// Starts the engine, which starts its containers in this order; the others stay Exited.
+    pub(crate) fn comes_back(&mut self, order: &[&str]) {
+        self.is_away = false;
+        for name in order {
+            let id = self.containers.values().find(|it| it.name == *name).expect("a container").id();
+            // A container whose address is taken stays Exited.
+            let _ = self.start_container(&id);
+        }
+    }
+
+    /// The number of connections that follow the events.
+    pub(crate) fn followers(&mut self) -> usize {
+        self.followers.retain(|follower| !follower.is_closed());
+        self.followers.len()
+    }
+
+    /// The addresses of the running containers, by name.
+    pub(crate) fn addresses(&self) -> BTreeMap<String, Ipv4Addr> {
+        self.containers.values().filter_map(|it| Some((it.name.clone(), it.address?))).collect()
+    }
+
+    /// The running containers of a network.
+    fn members(&self, network: &str) -> Value {
+        let members = self.containers.values().filter(|it| it.network == network);
+        let members = members.filter_map(|it| {
+            Some((it.id(), json!({"Name": it.name, "IPv4Address": format!("{}/16", it.address?)})))
+        });
+        Value::Object(members.collect())
     }
 
     /// Runs a command as a node does: at most one supervisor, of the bundle that was staged first.
@@ -289,7 +441,15 @@ impl Container {
     }
 
     fn status(&self) -> &'static str {
-        if self.is_running { "running" } else { "created" }
+        match (self.is_running, self.has_run) {
+            (true, _) => "running",
+            (false, true) => "exited",
+            (false, false) => "created",
+        }
+    }
+
+    fn stop(&mut self) {
+        (self.is_running, self.address) = (false, None);
     }
 
     fn shown(&self) -> Value {
@@ -299,7 +459,10 @@ impl Container {
             "Config": {"Image": self.image, "Labels": self.labels},
             "HostConfig": {"NetworkMode": self.network},
             "NetworkSettings": {
-                "Networks": {self.network.as_str(): {"IPAddress": self.address.as_deref().unwrap_or_default()}},
+                "Networks": {self.network.as_str(): {
+                    "IPAddress": self.address.map(|it| it.to_string()).unwrap_or_default(),
+                    "IPAMConfig": self.requested.map(|it| json!({"IPv4Address": it})),
+                }},
                 "Ports": {},
             },
         })

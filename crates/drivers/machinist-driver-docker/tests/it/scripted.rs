@@ -123,6 +123,7 @@ fn worker() -> InstanceSpec {
 fn load_balancer() -> BalancerSpec {
     BalancerSpec {
         key: BalancerKey::new("u1"),
+        claim: Default::default(),
         native_id: None,
         name: "c-lb".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],
@@ -301,6 +302,54 @@ async fn a_balancer_of_a_taken_name_is_used_only_if_it_is_ours() {
         let requests = engine.state().requests.clone();
         assert_eq!(requests.last().map(String::as_str), Some("GET /containers/c-lb/json"), "{requests:?}");
     }
+}
+
+/// The default image of load balancers has changed, and the engine does not have the new one. The
+/// load balancer that works at another address is kept until the image is there.
+#[tokio::test]
+async fn a_moved_balancer_stays_until_its_image_is_there() {
+    let labels = json!({
+        "machinist.dev/owner-uid": "u1", "io.x-k8s.kind.role": "external-load-balancer",
+        "machinist.dev/ports": "6443",
+    });
+    let engine = Scripted::start(move |request| match request {
+        "GET /containers/json" => ok(json!([{"Id": "id-1", "Names": ["/c-lb"], "State": "running"}])),
+        "GET /containers/id-1/json" => {
+            let mut shown = container("id-1", "c-lb", None);
+            shown["Config"] = json!({"Labels": labels, "Image": "haproxy:old"});
+            shown["HostConfig"] = json!({"NetworkMode": "kind"});
+            shown["NetworkSettings"] =
+                json!({"Networks": {"kind": {"IPAddress": "172.18.0.7"}}, "Ports": {}});
+            ok(shown)
+        }
+        "GET /networks/kind" => ok(json!({"Id": "x", "Containers": {}})),
+        "GET /containers/id-1/archive" | "PUT /containers/id-1/archive" => ok(json!({})),
+        "POST /containers/id-1/exec" => ok(json!({"Id": "exec-1"})),
+        "POST /exec/exec-1/start" => (101, String::new()),
+        "GET /exec/exec-1/json" => ok(json!({"Running": false, "ExitCode": 0})),
+        "POST /containers/id-1/kill" => (204, String::new()),
+        // Neither the image nor a registry that has it.
+        _ => missing(),
+    })
+    .await;
+    let driver = engine.driver().await;
+    let balancers = driver.balancers().expect("this driver has balancers");
+    let mut spec = load_balancer();
+    spec.options.insert("ip".to_owned(), "172.18.0.2".to_owned());
+    spec.options.insert("image".to_owned(), "haproxy:new".to_owned());
+    let mut notes = Vec::new();
+    for _ in 0..3 {
+        let ensured = balancers.ensure(&spec).await.expect("it works").done().expect("complete");
+        notes = ensured.notes;
+    }
+    let moved = notes.iter().find(|note| note.reason == "AddressMoved").expect("a note");
+    assert!(
+        moved.message.contains("172.18.0.2") && moved.message.contains("haproxy:new"),
+        "{}",
+        moved.message
+    );
+    let requests = engine.state().requests.clone();
+    assert!(!requests.iter().any(|request| request.starts_with("DELETE ")), "{requests:?}");
 }
 
 #[tokio::test]

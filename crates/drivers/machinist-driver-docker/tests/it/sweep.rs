@@ -51,6 +51,7 @@ async fn create(driver: &dyn Driver) -> Result<(), Error> {
     let which = InstanceRef { id: Some(made.id.clone()), key: Some(key()), ..InstanceRef::default() };
     let spec = BalancerSpec {
         key: balancer_key(),
+        claim: Default::default(),
         native_id: None,
         name: "c-lb".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],
@@ -129,7 +130,8 @@ async fn sweep(fault: Fault) {
             assert!(state.containers.values().all(|it| it.is_running), "{what}");
             let node = state.containers.values().find(|it| it.name == "c-cp").expect("listed");
             assert_eq!(node.bootstraps, 1, "{what}");
-            assert_eq!(state.networks, ["kind"], "{what}");
+            let networks: Vec<&String> = state.networks.keys().collect();
+            assert_eq!(networks, ["kind"], "{what}");
         }
         live(&engine, &what, delete).await;
         let state = engine.state();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 /// One request.
 pub(crate) struct Request {
@@ -29,6 +30,8 @@ pub(crate) enum Reply {
     Answer(u16, Vec<u8>),
     /// A stream with this output, which ends when its input has ended.
     Stream(Vec<u8>),
+    /// An answer without an end: each part is sent once it is there.
+    Events(UnboundedReceiver<Vec<u8>>),
     /// The connection breaks without an answer.
     Lost,
 }
@@ -88,6 +91,14 @@ async fn write(mut stream: TcpStream, reply: Reply) {
     const UPGRADED: &[u8] = b"HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n";
     let answer = match reply {
         Reply::Lost => return,
+        Reply::Events(mut events) => {
+            let mut part = b"HTTP/1.1 200 X\r\nConnection: close\r\n\r\n".to_vec();
+            while stream.write_all(&part).await.is_ok() {
+                let Some(next) = events.recv().await else { return };
+                part = next;
+            }
+            return;
+        }
         Reply::Answer(101, _) => UPGRADED.to_vec(),
         Reply::Answer(status, body) => {
             let head =

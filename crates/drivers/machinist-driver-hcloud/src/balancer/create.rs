@@ -1,18 +1,20 @@
 //! The request that creates a balancer. Pure.
 
-use machinist_instance::{Error, ErrorKind};
+use machinist_instance::Error;
 use serde_json::{Value, json};
 
 use super::SERVICE_UID;
+use super::reach::Skips;
 use super::settings::{PREFIX, Placement};
-use super::wanted::{DEFAULT_TYPE, Wanted};
+use super::wanted::{DEFAULT_TYPE, Wanted, WantedTarget};
 use crate::client::call::Call;
 use crate::client::failure::{Failure, refuses_part};
 
-/// Whether the request contains the targets.
+/// The targets in the request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Targets {
-    Included,
+pub(crate) enum Targets<'a> {
+    /// All but those that the cloud would reject.
+    Without(&'a Skips),
     /// Later requests add the targets one by one. So a target that the cloud refuses does not
     /// prevent the creation.
     Later,
@@ -22,7 +24,7 @@ pub(crate) enum Targets {
 ///
 /// # Errors
 /// `InvalidSpec` if neither a location nor a network zone is configured.
-pub(crate) fn create(wanted: &Wanted, targets: Targets) -> Result<Call, Error> {
+pub(crate) fn create(wanted: &Wanted, targets: Targets<'_>) -> Result<Call, Error> {
     let settings = &wanted.settings;
     let balancer_type = settings.balancer_type.as_deref().unwrap_or(DEFAULT_TYPE);
     let mut body = json!({
@@ -39,7 +41,7 @@ pub(crate) fn create(wanted: &Wanted, targets: Targets) -> Result<Call, Error> {
                 "{PREFIX}location: expected a location here, in {PREFIX}network-zone, \
                  HCLOUD_LOAD_BALANCERS_LOCATION or HCLOUD_LOAD_BALANCERS_NETWORK_ZONE"
             );
-            return Err(Error::new(ErrorKind::InvalidSpec, text));
+            return Err(Error::by_driver(text));
         }
     }
     if let Some(algorithm) = settings.algorithm {
@@ -54,8 +56,8 @@ pub(crate) fn create(wanted: &Wanted, targets: Targets) -> Result<Call, Error> {
         body["network"] = json!(network);
     }
     let are_reachable = attaches || !settings.use_private_ip;
-    if targets == Targets::Included && are_reachable {
-        let limit = first_targets(wanted);
+    if let (Targets::Without(skips), true) = (targets, are_reachable) {
+        let limit = first_targets(wanted, skips);
         body["targets"] = limit.map(|target| target.body(settings.use_private_ip)).collect();
     }
     Ok(Call::create("/load_balancers", body))
@@ -65,8 +67,9 @@ pub(crate) fn create(wanted: &Wanted, targets: Targets) -> Result<Call, Error> {
 /// type is known only after the creation.
 const TARGETS_OF_EVERY_TYPE: usize = 25;
 
-fn first_targets(wanted: &Wanted) -> impl Iterator<Item = &super::wanted::WantedTarget> {
-    wanted.targets.iter().take(TARGETS_OF_EVERY_TYPE)
+fn first_targets<'a>(wanted: &'a Wanted, skips: &'a Skips) -> impl Iterator<Item = &'a WantedTarget> {
+    let possible = wanted.targets.iter().filter(|target| !skips.contains_key(&target.server));
+    possible.take(TARGETS_OF_EVERY_TYPE)
 }
 
 /// Whether a creation without targets may succeed after this failure.
@@ -79,10 +82,11 @@ mod tests {
     use std::collections::BTreeMap;
 
     use machinist_instance::{
-        BalancerKey, BalancerSpec, BalancerTarget, Listener, ProviderId, TransportProtocol,
+        BalancerKey, BalancerSpec, BalancerTarget, Listener, ProviderId, SkipCause, TransportProtocol,
     };
 
     use super::*;
+    use crate::balancer::reach::Skip;
     use crate::balancer::settings::Settings;
     use crate::{Algorithm, BalancerDefaults};
 
@@ -90,6 +94,7 @@ mod tests {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         let spec = BalancerSpec {
             key: BalancerKey::new("uid-1"),
+            claim: Default::default(),
             native_id: None,
             name: "a1".to_owned(),
             listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],
@@ -104,7 +109,7 @@ mod tests {
         Wanted::new(&spec, settings, network, None).expect("valid")
     }
 
-    fn body(wanted: &Wanted, targets: Targets) -> Value {
+    fn body(wanted: &Wanted, targets: Targets<'_>) -> Value {
         create(wanted, targets).expect("valid").body.expect("a body")
     }
 
@@ -124,25 +129,34 @@ mod tests {
             "services": [wanted.services[0].body()],
             "targets": [{"type": "server", "server": {"id": 7}, "use_private_ip": true}],
         });
-        assert_eq!(body(&wanted, Targets::Included), expected);
+        assert_eq!(body(&wanted, Targets::Without(&Skips::new())), expected);
         assert_eq!(body(&wanted, Targets::Later).get("targets"), None);
+        let skip = Skip { cause: SkipCause::Refused, message: String::new() };
+        let without = body(&wanted, Targets::Without(&Skips::from([(7, skip)])));
+        assert_eq!(without["targets"], json!([]));
     }
 
     /// TH-25: the request, after the choice of the place.
     #[test]
     fn a_creation_needs_a_location_or_a_network_zone() {
         let defaults = BalancerDefaults::default();
-        let zone = body(&wanted(&[("network-zone", "eu-central")], &defaults, None), Targets::Included);
+        let zone = body(
+            &wanted(&[("network-zone", "eu-central")], &defaults, None),
+            Targets::Without(&Skips::new()),
+        );
         assert_eq!((zone.get("location"), &zone["network_zone"]), (None, &json!("eu-central")));
-        let Err(error) = create(&wanted(&[], &defaults, None), Targets::Included) else { panic!("no place") };
-        assert_eq!(error.kind, ErrorKind::InvalidSpec);
+        let Err(error) = create(&wanted(&[], &defaults, None), Targets::Without(&Skips::new())) else {
+            panic!("no place")
+        };
+        assert!(error.is_by_driver());
         assert!(error.message.starts_with("load-balancer.hetzner.cloud/location: expected"), "{error}");
     }
 
     #[test]
     fn an_address_in_the_network_is_chosen_after_the_creation() {
         let options = [("location", "fsn1"), ("private-ipv4", "10.0.0.9"), ("use-private-ip", "true")];
-        let body = body(&wanted(&options, &BalancerDefaults::default(), Some(1)), Targets::Included);
+        let body =
+            body(&wanted(&options, &BalancerDefaults::default(), Some(1)), Targets::Without(&Skips::new()));
         assert_eq!((body.get("network"), body.get("targets")), (None, None));
     }
 }

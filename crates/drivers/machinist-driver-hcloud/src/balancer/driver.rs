@@ -1,21 +1,23 @@
 //! Performs the changes of balancers.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::sync::{MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use machinist_driver::Balancers;
 use machinist_instance::{
     Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTrace, Ensured,
-    Error, ErrorKind, Progress,
+    Error, ErrorKind, NameClaim, Progress,
 };
 use serde_json::json;
 
 use super::SERVICE_UID;
-use super::create::{self, Targets};
-use super::plan::{plan, unfinished};
+use super::converge::Created;
+use super::existing::{BALANCERS, Existing, is_about_settings};
+use super::plan::Scope;
 use super::settings::{Certificates, PREFIX, Protocol, Settings};
 use super::show::{self, View};
-use super::step::{Refused, Step};
+use super::step::{Step, note};
 use super::wanted::Wanted;
 use crate::action::{End, Patience};
 use crate::client::call::Call;
@@ -25,7 +27,6 @@ use crate::label;
 use crate::model::{Action, Id, LoadBalancer};
 
 const BALANCER: &str = "/load_balancers/-";
-const BALANCERS: &str = "/load_balancers";
 const CERTIFICATES: &str = "/certificates";
 
 /// The command of a creation, for callers.
@@ -34,50 +35,45 @@ const CREATION: &str = "create_load_balancer";
 /// The command of a deletion, for callers.
 const DELETION: &str = "delete_load_balancer";
 
-/// Number of plans during one call: network changes, services and targets, and one more to see
-/// that no difference is left.
-const MOST_PLANS: usize = 4;
-
-/// Number of changes during one call. More would exceed the time of a call.
-const MOST_CHANGES: usize = 20;
-
-/// How a user has a balancer adopted that has the key of an object that does not exist any more.
-const BY_INTENT: &str =
-    "; if no cluster has that object any more, remove the label to adopt the load balancer";
-
 /// The certificate authority of the cloud issues untrusted certificates for this label.
 const STAGING: (&str, &str) = ("HC-Use-Staging-CA", "true");
-
-/// The result of one step.
-enum Performed {
-    Done,
-    Skipped(BalancerNote),
-    Pending,
-}
-
-/// The result of a creation.
-enum Created {
-    Shown(Box<LoadBalancer>),
-    Pending,
-}
 
 #[async_trait]
 impl Balancers for Account {
     async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
         label::check_value("key", spec.key.as_str())?;
-        let settings = Settings::parse(&spec.options, &self.options.balancer_defaults, &spec.key)?;
-        let network = self.network().await?;
-        let certificates = self.certificates(&settings, &spec.key).await?;
-        let wanted = Wanted::new(spec, settings, network, certificates.as_deref())?;
         let mut patience = Patience::default();
+        let wanted = match self.wanted(spec).await {
+            Ok(wanted) => wanted,
+            Err(error) if error.kind == ErrorKind::InvalidSpec => {
+                let shown = self.balancer_by_key(&spec.key).await?.ok_or_else(|| error.clone())?;
+                return self.follow_nodes(spec, shown, error, &mut patience).await;
+            }
+            Err(error) => return Err(error),
+        };
         let shown = match self.existing_balancer(&wanted, &wanted.name).await? {
-            Some(shown) => shown,
+            Some(Existing::Ours(shown)) => *shown,
+            Some(Existing::Adoptable(shown)) => {
+                self.adopted().insert(wanted.key.clone(), adoption(&shown));
+                *shown
+            }
             None => match self.create(&wanted, &mut patience).await? {
                 Created::Shown(shown) => *shown,
                 Created::Pending => return Ok(Progress::Working(CREATION.to_owned())),
             },
         };
-        self.converge(shown, &wanted, &mut patience).await
+        let id = shown.id;
+        match self.converge(shown, &wanted, Scope::Everything, &mut patience).await {
+            Err(error) if is_about_settings(error.kind) => {
+                let shown = self.reread(id).await?;
+                // The adoption of another program's load balancer has failed, so its targets stay.
+                if show::key(&shown) != Some(wanted.key.as_str()) {
+                    return Err(error);
+                }
+                self.follow_nodes(spec, shown, error, &mut patience).await
+            }
+            other => other,
+        }
     }
 
     async fn foresee(&self, spec: &BalancerSpec) -> Result<Vec<String>, Error> {
@@ -95,10 +91,15 @@ impl Balancers for Account {
         let wanted = Wanted::new(spec, settings, network, certificates.as_deref())?;
         let mut notes = wanted.notes.clone();
         match self.existing_balancer(&wanted, &wanted.name).await? {
-            Some(shown) => {
-                let plan = plan(&shown, &wanted, &BTreeSet::new());
+            Some(existing) => {
+                let is_adopted = matches!(existing, Existing::Adoptable(_));
+                let (Existing::Ours(shown) | Existing::Adoptable(shown)) = existing;
+                changes
+                    .extend(is_adopted.then(|| format!("adopt_load_balancer {} ({})", shown.name, shown.id)));
+                let plan = self.foreseen(&shown, &wanted).await;
                 changes.extend(plan.steps.iter().map(ToString::to_string));
-                notes.extend(plan.notes);
+                changes.extend(plan.targets.turns.iter().map(ToString::to_string));
+                notes.extend(plan.targets.skipped.iter().map(note));
             }
             None => changes.push(format!("{CREATION} {}", wanted.name)),
         }
@@ -147,6 +148,14 @@ impl Balancers for Account {
 }
 
 impl Account {
+    /// The wanted state of a spec, after a managed certificate was created.
+    async fn wanted(&self, spec: &BalancerSpec) -> Result<Wanted, Error> {
+        let settings = Settings::parse(&spec.options, &self.options.balancer_defaults, &spec.key)?;
+        let network = self.network().await?;
+        let certificates = self.certificates(&settings, &spec.key).await?;
+        Wanted::new(spec, settings, network, certificates.as_deref())
+    }
+
     fn balancer_view(&self) -> View<'static> {
         View::of_defaults(&self.options.balancer_defaults)
     }
@@ -164,17 +173,20 @@ impl Account {
         self.balancer_by_key(&which.key).await
     }
 
-    /// Finds a balancer whose label a user has removed. One that has only the name stays, and the
-    /// user decides: it may have been created for another purpose.
+    /// Finds a balancer whose label a user has removed. One that has only the name of its creation
+    /// is reported, because that name is made of the key. A name that a user chose proves nothing:
+    /// any program may have created a balancer of that name, and the object may never have had one.
+    /// So such a balancer is no reason to wait.
     async fn traced(&self, which: &BalancerRef) -> Result<Option<LoadBalancer>, Error> {
         let Some(trace) = &which.trace else { return Ok(None) };
         let mut named = None;
         for name in names(trace) {
             let shown = self.balancer_by_name(name).await?.filter(|shown| show::key(shown).is_none());
-            if let Some(shown) = shown {
-                if show::addresses(&shown).any(|address| trace.addresses.contains(&address)) {
-                    return Ok(Some(shown));
-                }
+            let Some(shown) = shown else { continue };
+            if show::addresses(&shown).any(|address| trace.addresses.contains(&address)) {
+                return Ok(Some(shown));
+            }
+            if name == trace.name {
                 named = Some(shown);
             }
         }
@@ -192,7 +204,7 @@ impl Account {
         Ok(found.into_iter().find(|shown| shown.name == name))
     }
 
-    async fn balancer_by_id(&self, id: i64) -> Result<Option<LoadBalancer>, Failure> {
+    pub(in crate::balancer) async fn balancer_by_id(&self, id: i64) -> Result<Option<LoadBalancer>, Failure> {
         self.client.find(Call::get(BALANCER, id), "load_balancer").await
     }
 
@@ -209,128 +221,44 @@ impl Account {
                  the others",
                 ids.join(", ")
             );
-            return Err(Error::new(ErrorKind::InvalidSpec, text));
+            return Err(Error::by_driver(text));
         }
         Ok(found.into_iter().next())
     }
 
     /// Finds the balancer of the key, or one of that name that may be adopted. A balancer with
-    /// another key is never adopted: its object may belong to another cluster of the project, of
-    /// which this process knows nothing.
-    async fn existing_balancer(&self, wanted: &Wanted, name: &str) -> Result<Option<LoadBalancer>, Error> {
+    /// another key is adopted only if its label invites the object: the object of that key may
+    /// belong to another cluster of the project, of which this process knows nothing.
+    pub(in crate::balancer) async fn existing_balancer(
+        &self,
+        wanted: &Wanted,
+        name: &str,
+    ) -> Result<Option<Existing>, Error> {
         if let Some(shown) = self.balancer_by_key(&wanted.key).await? {
-            return Ok(Some(shown));
+            return Ok(Some(Existing::Ours(Box::new(shown))));
+        }
+        if let Some(holder) = &wanted.claim.held_by {
+            return Err(held(&wanted.name, holder));
         }
         let Some(shown) = self.balancer_by_name(name).await? else { return Ok(None) };
+        let claim = &wanted.claim;
+        let invited = shown.labels.get(NameClaim::INVITATION);
         match show::key(&shown) {
-            Some(key) if key != wanted.key.as_str() => {
+            Some(key) if key == wanted.key.as_str() => Ok(Some(Existing::Ours(Box::new(shown)))),
+            Some(key) if invited.is_none() || invited != claim.invited_as.as_ref() => {
                 let mut error = wrong_key(&shown, &wanted.key, Some(key));
-                error.message.push_str(BY_INTENT);
+                error.message.push_str(&by_invitation(claim));
                 Err(error)
             }
-            _ => Ok(Some(shown)),
+            // The first name is made of the key, so no other program chose it.
+            None if !claim.adopts && name != wanted.first_name => Err(may_not_adopt(&shown)),
+            Some(_) | None => Ok(Some(Existing::Adoptable(Box::new(shown)))),
         }
     }
 
-    async fn create(&self, wanted: &Wanted, patience: &mut Patience) -> Result<Created, Error> {
-        let mut created = self.client.call(create::create(wanted, Targets::Included)?).await;
-        if let Err(failure) = &created
-            && create::may_be_a_target(wanted, failure)
-        {
-            created = self.client.call(create::create(wanted, Targets::Later)?).await;
-        }
-        let mut answer = match created {
-            Ok(answer) => answer,
-            // Another call created it in the meantime, or the cloud rejects another unique field.
-            Err(failure) if failure.is(Code::UniquenessError) => {
-                let found = self.existing_balancer(wanted, &wanted.first_name).await?;
-                return found.map(|shown| Created::Shown(Box::new(shown))).ok_or(failure.error);
-            }
-            Err(failure) if failure.is_absence() => {
-                return Err(Error::new(ErrorKind::InvalidSpec, failure.error.message));
-            }
-            Err(failure) => return Err(failure.error),
-        };
-        let shown: LoadBalancer = answer.take("load_balancer")?;
-        match self.client.follow(answer.take("action")?, patience).await? {
-            End::Pending => Ok(Created::Pending),
-            End::Success => self.reread(shown.id).await.map(|shown| Created::Shown(Box::new(shown))),
-        }
-    }
-
-    async fn reread(&self, id: i64) -> Result<LoadBalancer, Error> {
-        let shown = self.balancer_by_id(id).await?;
-        let deleted = || {
-            let text = format!("load balancer {id} was deleted while it was changed");
-            Error::new(ErrorKind::Unavailable, text)
-        };
-        shown.ok_or_else(deleted)
-    }
-
-    /// Performs the differences until none is left, or until an action takes longer than a moment.
-    async fn converge(
-        &self,
-        mut shown: LoadBalancer,
-        wanted: &Wanted,
-        patience: &mut Patience,
-    ) -> Result<Progress<Ensured>, Error> {
-        let mut notes = wanted.notes.clone();
-        let mut skipped = BTreeSet::new();
-        let mut earlier: Vec<Step> = Vec::new();
-        let mut changes = 0;
-        for _ in 0..MOST_PLANS {
-            if let Some(command) = unfinished(&shown) {
-                return Ok(Progress::Working(command.to_owned()));
-            }
-            let now = plan(&shown, wanted, &skipped);
-            if now.steps.is_empty() {
-                notes.extend(now.notes);
-                return Ok(Progress::Done(ensured(shown, wanted, notes)));
-            }
-            if now.steps == earlier {
-                notes.extend(now.notes);
-                notes.push(without_effect(&now.steps));
-                return Ok(Progress::Done(ensured(shown, wanted, notes)));
-            }
-            for step in &now.steps {
-                if changes == MOST_CHANGES {
-                    return Ok(Progress::Working(step.command().to_owned()));
-                }
-                changes += 1;
-                match self.perform(shown.id, step, patience).await? {
-                    Performed::Done => {}
-                    Performed::Pending => return Ok(Progress::Working(step.command().to_owned())),
-                    Performed::Skipped(note) => {
-                        if let Step::AddTarget { target, .. } = step {
-                            skipped.insert(target.server);
-                        }
-                        notes.push(note);
-                    }
-                }
-            }
-            shown = self.reread(shown.id).await?;
-            earlier = now.steps;
-        }
-        Ok(Progress::Working("update_load_balancer".to_owned()))
-    }
-
-    async fn perform(&self, id: i64, step: &Step, patience: &mut Patience) -> Result<Performed, Error> {
-        let performed = match self.client.call(step.call(id)).await {
-            // An update is no action: the answer is the balancer.
-            Ok(_) if matches!(step, Step::Update { .. }) => Ok(End::Success),
-            Ok(mut answer) => self.client.follow(answer.take("action")?, patience).await,
-            Err(failure) => Err(failure),
-        };
-        match performed {
-            Ok(End::Success) => Ok(Performed::Done),
-            Ok(End::Pending) => Ok(Performed::Pending),
-            Err(failure) => match step.refused(failure) {
-                Refused::AlreadyDone => Ok(Performed::Done),
-                Refused::Busy => Ok(Performed::Pending),
-                Refused::Skipped(note) => Ok(Performed::Skipped(note)),
-                Refused::Fatal(failure) => Err(failure.error),
-            },
-        }
+    /// The balancers that were adopted and are not reported yet, by their keys.
+    pub(in crate::balancer) fn adopted(&self) -> MutexGuard<'_, BTreeMap<BalancerKey, BalancerNote>> {
+        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows an accepted deletion. Older versions of the API delete at once and answer without an
@@ -420,14 +348,9 @@ impl Account {
         let found: Vec<Id> = self.client.list(&call, "certificates").await?;
         found.first().map(|certificate| certificate.id).ok_or_else(|| {
             let text = format!("{PREFIX}http-certificates: expected an existing certificate, got {name:?}");
-            Error::new(ErrorKind::InvalidSpec, text)
+            Error::by_driver(text)
         })
     }
-}
-
-fn ensured(shown: LoadBalancer, wanted: &Wanted, mut notes: Vec<BalancerNote>) -> Ensured {
-    notes.extend(show::deprecation(&shown));
-    Ensured { balancer: show::balancer(View::of_settings(&wanted.settings), shown), notes }
 }
 
 /// The names that the balancer may have: that of its creation, and the wanted one.
@@ -436,16 +359,36 @@ fn names(trace: &BalancerTrace) -> impl Iterator<Item = &str> {
     std::iter::once(trace.name.as_str()).chain(wanted.map(String::as_str))
 }
 
-/// The cloud accepted all steps and shows the same differences again. A repetition would not help,
-/// so the next call waits for the next change or resync.
-fn without_effect(steps: &[Step]) -> BalancerNote {
-    let commands: Vec<&str> = steps.iter().map(Step::command).collect();
-    BalancerNote {
-        reason: "ChangeWithoutEffect",
-        message: format!(
-            "the cloud accepted {} but shows the old values; compare the annotations with the load balancer",
-            commands.join(", ")
+/// The note about an adoption.
+fn adoption(shown: &LoadBalancer) -> BalancerNote {
+    let text = format!("Adopted load balancer {} ({}), which another program created", shown.name, shown.id);
+    BalancerNote { reason: BalancerNote::ADOPTED, message: text }
+}
+
+fn held(name: &str, holder: &str) -> Error {
+    let text = format!("{holder} has the load balancer name {name}; choose another name");
+    Error::by_driver(text)
+}
+
+fn may_not_adopt(shown: &LoadBalancer) -> Error {
+    let text = format!(
+        "load balancer {} ({}) exists already, and Services of this namespace may not adopt load balancers; \
+         choose another name",
+        shown.name, shown.id
+    );
+    Error::by_driver(text)
+}
+
+/// How a user has a balancer adopted that has the key of another object.
+fn by_invitation(claim: &NameClaim) -> String {
+    match &claim.invited_as {
+        Some(name) => format!(
+            "; to adopt the load balancer, give it the label {}={name}, and be sure that no cluster uses it",
+            NameClaim::INVITATION
         ),
+        None => {
+            "; if no cluster has that object any more, remove the label to adopt the load balancer".to_owned()
+        }
     }
 }
 
@@ -455,7 +398,7 @@ fn without_key(shown: &LoadBalancer, key: &BalancerKey) -> Error {
          {SERVICE_UID}={key} to have it deleted, or give it another name to keep it",
         shown.name, shown.id
     );
-    Error::new(ErrorKind::InvalidSpec, text)
+    Error::by_driver(text)
 }
 
 fn wrong_key(shown: &LoadBalancer, expected: &BalancerKey, key: Option<&str>) -> Error {
@@ -466,5 +409,5 @@ fn wrong_key(shown: &LoadBalancer, expected: &BalancerKey, key: Option<&str>) ->
         shown.name, shown.id
     );
     // The credential works, so this is no `Denied`: a user has to change the object.
-    Error::new(ErrorKind::InvalidSpec, text)
+    Error::by_driver(text)
 }

@@ -9,14 +9,22 @@
 //! Deliberately absent: Services, Nodes and their selection, which are the controller's. Managed
 //! certificates are created and never deleted, as users may share them.
 
+mod attachment;
+mod converge;
 mod create;
 mod driver;
+mod existing;
 mod plan;
+mod reach;
 mod service;
 mod settings;
 mod show;
 mod step;
+mod targets;
 mod wanted;
+
+pub(crate) use reach::Reach;
+pub(crate) use targets::Turned;
 
 /// The label that stores the key of a balancer. hcloud-cloud-controller-manager writes the same.
 const SERVICE_UID: &str = "hcloud-ccm/service-uid";

@@ -3,28 +3,52 @@
 //! The order is that of hcloud-cloud-controller-manager, with one exception: services are deleted
 //! before others are added, because a type of balancer limits their number.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use machinist_instance::BalancerNote;
+use machinist_instance::NameClaim;
 
 use super::SERVICE_UID;
-use super::step::{OldTarget, Step};
-use super::wanted::{Wanted, WantedTarget};
-use crate::model::{BalancerIp, BalancerTargetModel, LoadBalancer, TargetKind};
+use super::reach::Skips;
+use super::step::Step;
+use super::targets::{TURNED, TargetPlan, Turned, targets};
+use super::wanted::Wanted;
+use crate::model::{BalancerIp, LoadBalancer};
 
 /// The differences between a balancer and the wanted state.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Plan {
+    /// The changes of settings and targets, in order.
     pub(crate) steps: Vec<Step>,
-    pub(crate) notes: Vec<BalancerNote>,
+    /// The differences of the targets that are no step.
+    pub(crate) targets: TargetPlan,
 }
 
-/// Lists the differences. Servers in `skipped` are not added, because the cloud refused them
-/// before.
-pub(crate) fn plan(shown: &LoadBalancer, wanted: &Wanted, skipped: &BTreeSet<i64>) -> Plan {
+/// The part of a balancer that is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Everything,
+    /// The targets follow the Nodes, and the settings stay.
+    Targets,
+}
+
+/// What the driver knows beside the balancer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// The targets that the cloud would reject.
+    pub(crate) skips: &'a Skips,
+    /// The target that got another sort of address last.
+    pub(crate) turned: Option<&'a Turned>,
+}
+
+/// Lists the differences.
+pub(crate) fn plan(shown: &LoadBalancer, wanted: &Wanted, scope: Scope, known: Known<'_>) -> Plan {
+    if scope == Scope::Targets {
+        let (steps, targets) = targets(shown, wanted, scope, known);
+        return Plan { steps, targets };
+    }
+    let (of_targets, targets) = targets(shown, wanted, scope, known);
     let mut steps: Vec<Step> = [
-        name_and_label(shown, wanted),
+        name_and_label(shown, wanted, targets.is_unfinished),
         dns_ptr(&shown.public_net.ipv4, wanted.settings.ipv4_rdns.as_ref()),
         dns_ptr(&shown.public_net.ipv6, wanted.settings.ipv6_rdns.as_ref()),
         algorithm(shown, wanted),
@@ -37,12 +61,11 @@ pub(crate) fn plan(shown: &LoadBalancer, wanted: &Wanted, skipped: &BTreeSet<i64
     steps.extend(public_interface(shown, wanted));
     // Detaching removes targets with a private address, so the rest is planned after the next read.
     if steps.iter().any(|step| matches!(step, Step::DetachFromNetwork(_))) {
-        return Plan { steps, notes: Vec::new() };
+        return Plan { steps, targets: TargetPlan::default() };
     }
     steps.extend(services(shown, wanted));
-    let (targets, notes) = targets(shown, wanted, skipped);
-    steps.extend(targets);
-    Plan { steps, notes }
+    steps.extend(of_targets);
+    Plan { steps, targets }
 }
 
 /// The action that the cloud has not finished, as far as the balancer itself shows one.
@@ -55,15 +78,21 @@ pub(crate) fn unfinished(shown: &LoadBalancer) -> Option<&'static str> {
     is_attaching.then_some("attach_to_network")
 }
 
-fn name_and_label(shown: &LoadBalancer, wanted: &Wanted) -> Option<Step> {
+fn name_and_label(shown: &LoadBalancer, wanted: &Wanted, is_turning: bool) -> Option<Step> {
     let has_label = shown.labels.get(SERVICE_UID).map(String::as_str) == Some(wanted.key.as_str());
-    if shown.name == wanted.name && has_label {
+    let name = if wanted.keeps_name { &shown.name } else { &wanted.name };
+    if shown.name == *name && has_label && (is_turning || !shown.labels.contains_key(TURNED)) {
         return None;
     }
     // A request replaces all labels, so it contains those of other programs, too.
     let mut labels = shown.labels.clone();
     labels.insert(SERVICE_UID.to_owned(), wanted.key.as_str().to_owned());
-    Some(Step::Update { name: wanted.name.clone(), labels })
+    // An invitation ends with the adoption.
+    labels.remove(NameClaim::INVITATION);
+    if !is_turning {
+        labels.remove(TURNED);
+    }
+    Some(Step::Update { name: name.clone(), labels })
 }
 
 fn dns_ptr(shown: &BalancerIp, wanted: Option<&String>) -> Option<Step> {
@@ -124,48 +153,6 @@ fn services(shown: &LoadBalancer, wanted: &Wanted) -> Vec<Step> {
         }
     }
     steps
-}
-
-/// Removes targets first, so that the balancer has room for the others.
-fn targets(shown: &LoadBalancer, wanted: &Wanted, skipped: &BTreeSet<i64>) -> (Vec<Step>, Vec<BalancerNote>) {
-    let use_private_ip = wanted.settings.use_private_ip;
-    let is_kept = |target: &BalancerTargetModel| match (target.kind, &target.server) {
-        (TargetKind::Server, Some(server)) => {
-            target.use_private_ip == use_private_ip && wanted.targets.iter().any(|it| it.server == server.id)
-        }
-        (TargetKind::Ip, _) => wanted.has_robot_targets,
-        // Another program manages selectors.
-        (TargetKind::Server | TargetKind::LabelSelector | TargetKind::Unknown, _) => true,
-    };
-    let mut steps = Vec::new();
-    let mut present = BTreeSet::new();
-    let mut count = 0;
-    for target in &shown.targets {
-        if is_kept(target) {
-            present.extend(target.server.map(|server| server.id));
-            count += 1;
-        } else if let Some(old) = old_target(target) {
-            steps.push(Step::RemoveTarget(old));
-        }
-    }
-    let most = shown.load_balancer_type.max_targets.unwrap_or(usize::MAX);
-    let mut notes = Vec::new();
-    let is_new =
-        |target: &&WantedTarget| !present.contains(&target.server) && !skipped.contains(&target.server);
-    for target in wanted.targets.iter().filter(is_new) {
-        if count < most {
-            count += 1;
-            steps.push(Step::AddTarget { target: target.clone(), use_private_ip });
-        } else {
-            notes.push(target.beyond_limit());
-        }
-    }
-    (steps, notes)
-}
-
-fn old_target(target: &BalancerTargetModel) -> Option<OldTarget> {
-    let server = target.server.map(|server| OldTarget::Server(server.id));
-    server.or_else(|| target.ip.as_ref().map(|ip| OldTarget::Ip(ip.ip.clone())))
 }
 
 #[cfg(test)]

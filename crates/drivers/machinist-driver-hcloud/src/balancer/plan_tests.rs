@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use machinist_instance::{
-    BalancerKey, BalancerSpec, BalancerTarget, Listener, ProviderId, TransportProtocol,
+    BalancerKey, BalancerSpec, BalancerTarget, Listener, ProviderId, SkipCause, TransportProtocol,
 };
 use serde_json::{Value, json};
 
 use super::*;
 use crate::BalancerDefaults;
+use crate::balancer::reach::Skip;
 use crate::balancer::settings::Settings;
+use crate::balancer::step::{OldTarget, note};
 
 /// A balancer that equals the wanted state of [`wanted`] without options.
 fn balancer(changes: Value) -> LoadBalancer {
@@ -74,6 +76,7 @@ fn wanted(wish: Wish) -> Wanted {
     let options = wish.options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let spec = BalancerSpec {
         key: BalancerKey::new("uid-1"),
+        claim: Default::default(),
         native_id: None,
         name: "a1".to_owned(),
         listeners: wish.ports.into_iter().map(listener).collect(),
@@ -85,7 +88,11 @@ fn wanted(wish: Wish) -> Wanted {
 }
 
 fn steps(shown: Value, wish: Wish) -> Vec<Step> {
-    plan(&balancer(shown), &wanted(wish), &BTreeSet::new()).steps
+    planned(shown, wish, &Skips::new()).steps
+}
+
+fn planned(shown: Value, wish: Wish, skips: &Skips) -> Plan {
+    plan(&balancer(shown), &wanted(wish), Scope::Everything, Known { skips, turned: None })
 }
 
 fn commands(shown: Value, wish: Wish) -> Vec<&'static str> {
@@ -133,7 +140,7 @@ fn differences_are_listed_in_the_documented_order() {
         ("disable-public-network", "true"),
         ("use-private-ip", "true"),
     ];
-    let wish = Wish { ports: vec![(80, 30081), (443, 30443)], ..Wish::with(&options).in_network() };
+    let wish = || Wish { ports: vec![(80, 30081), (443, 30443)], ..Wish::with(&options).in_network() };
     let shown = json!({"services": [service(80, 30080), service(8080, 30808)]});
     let expected = [
         "update_load_balancer",
@@ -146,10 +153,10 @@ fn differences_are_listed_in_the_documented_order() {
         "delete_service",
         "update_service",
         "add_service",
-        "remove_target",
-        "add_target",
     ];
-    assert_eq!(commands(shown, wish), expected);
+    assert_eq!(commands(shown.clone(), wish()), expected);
+    let turns = planned(shown, wish(), &Skips::new()).targets.turns;
+    assert_eq!(turns.len(), 1, "{turns:?}");
 }
 
 #[test]
@@ -210,38 +217,112 @@ fn targets_are_removed_before_others_are_added() {
     assert_eq!(commands(json!({}), wish), ["remove_target", "add_target", "add_target"]);
 }
 
+fn with_health(server: i64, use_private_ip: bool, status: &str) -> Value {
+    let mut target = target(server, use_private_ip);
+    target["health_status"] = json!([{"listen_port": 80, "status": status}]);
+    target
+}
+
+/// The servers that are turned, and whether others wait.
+fn turned(targets: Value, last: Option<i64>) -> (Vec<i64>, bool) {
+    let shown = json!({"private_net": [{"network": 1, "ip": "10.0.0.2"}], "targets": targets});
+    let wish = Wish {
+        targets: vec!["hcloud://7", "hcloud://8", "hcloud://9"],
+        ..Wish::with(&[("use-private-ip", "true")]).in_network()
+    };
+    let last = last.map(|server| Turned { server, healthy: vec![80] });
+    let known = Known { skips: &Skips::new(), turned: last.as_ref() };
+    let plan = plan(&balancer(shown), &wanted(wish), Scope::Everything, known);
+    assert_eq!(plan.steps, [], "no target is only removed");
+    (plan.targets.turns.iter().map(|turn| turn.target.server).collect(), plan.targets.is_waiting)
+}
+
 /// TH-27: the flip of `use-private-ip`.
 #[test]
-fn a_target_with_another_address_sort_is_replaced() {
-    let attached = json!({"private_net": [{"network": 1, "ip": "10.0.0.2"}]});
+fn healthy_targets_change_their_address_one_by_one() {
+    let shown = |a: Value, b: Value, c: Value| json!([a, b, c]);
+    let healthy = |server, is_private| with_health(server, is_private, "healthy");
+    let unhealthy = |server, is_private| with_health(server, is_private, "unhealthy");
+    let before = || shown(healthy(7, false), healthy(8, false), healthy(9, false));
+    assert_eq!(turned(before(), None), (vec![7], true));
+    let checked = || shown(unhealthy(7, true), healthy(8, false), healthy(9, false));
+    assert_eq!(turned(checked(), Some(7)), (vec![], true), "the first one is not healthy yet");
+    let fresh = shown(target(7, true), healthy(8, false), healthy(9, false));
+    assert_eq!(turned(fresh, Some(7)), (vec![], true), "its health is not known yet");
+    let proven = shown(healthy(7, true), healthy(8, false), healthy(9, false));
+    assert_eq!(turned(proven, Some(7)), (vec![8], true));
+    assert_eq!(turned(shown(healthy(7, true), healthy(8, true), healthy(9, true)), Some(8)), (vec![], false));
+    // Two Nodes have no pods of the Service, and were turned at once. The third one is the first
+    // that carries traffic.
+    assert_eq!(
+        turned(shown(unhealthy(7, true), unhealthy(8, true), healthy(9, false)), None),
+        (vec![9], true)
+    );
+    // Targets without traffic need no order.
+    assert_eq!(
+        turned(shown(unhealthy(7, false), target(8, false), healthy(9, true)), None),
+        (vec![7, 8], false)
+    );
+}
+
+/// A process that takes over continues with what the balancer says about the last target.
+#[test]
+fn the_last_changed_target_is_a_label_of_the_balancer() {
+    let of = |text: &str| Turned::of(&[(TURNED.to_owned(), text.to_owned())].into());
+    for (healthy, text) in [(vec![], "42"), (vec![80], "42.80"), (vec![80, 443], "42.80.443")] {
+        let turned = Turned { server: 42, healthy };
+        assert_eq!(turned.label(), text);
+        assert_eq!(of(text), Some(turned));
+    }
+    for wrong in ["", "x", "42.", "42.http", "42.99999"] {
+        assert_eq!(of(wrong), None, "{wrong:?}");
+    }
+    let many = Turned { server: i64::MAX, healthy: (10_001..10_020).collect() };
+    let fits = of(&many.label()).expect("a label");
+    assert!(many.label().len() <= 63 && many.healthy.starts_with(&fits.healthy), "{}", many.label());
+    // The label goes when no target is left that waits.
+    let labelled = |is_private: [bool; 2]| {
+        let targets = [with_health(7, is_private[0], "healthy"), with_health(8, is_private[1], "healthy")];
+        let labels = json!({"hcloud-ccm/service-uid": "uid-1", TURNED: "7.80", "env": "prod"});
+        let net = json!([{"network": 1, "ip": "10.0.0.2"}]);
+        let shown = json!({"private_net": net, "labels": labels, "targets": targets});
+        let with = Wish::with(&[("use-private-ip", "true")]).in_network();
+        steps(shown, Wish { targets: vec!["hcloud://7", "hcloud://8"], ..with })
+    };
+    assert_eq!(labelled([true, false]), []);
+    let removed = labelled([true, true]);
+    let [Step::Update { labels, .. }] = &removed[..] else { panic!("one update: {removed:?}") };
+    assert_eq!(labels.keys().collect::<Vec<_>>(), ["env", "hcloud-ccm/service-uid"]);
+}
+
+#[test]
+fn a_target_that_cannot_change_keeps_its_address() {
+    let shown = json!({"private_net": [{"network": 1, "ip": "10.0.0.2"}]});
+    let skip = Skip { cause: SkipCause::Shown(None), message: "not attached".to_owned() };
     let wish = Wish::with(&[("use-private-ip", "true")]).in_network();
-    let expected = [
-        Step::RemoveTarget(OldTarget::Server(7)),
-        Step::AddTarget {
-            target: WantedTarget { server: 7, node: "node-7".to_owned() },
-            use_private_ip: true,
-        },
-    ];
-    assert_eq!(steps(attached, wish), expected);
+    let plan = planned(shown, wish, &Skips::from([(7, skip)]));
+    assert_eq!((plan.steps, plan.targets.turns.len(), plan.targets.skipped.len()), (vec![], 0, 1));
 }
 
 /// TH-27: the limit of the balancer's type.
 #[test]
-fn targets_beyond_the_limit_become_notes() {
+fn targets_beyond_the_limit_are_skipped() {
     let shown = json!({"load_balancer_type": {"name": "lb11", "max_targets": 2}});
     let wish = Wish { targets: vec!["hcloud://7", "hcloud://8", "hcloud://9"], ..Wish::default() };
-    let plan = plan(&balancer(shown), &wanted(wish), &BTreeSet::new());
+    let plan = planned(shown, wish, &Skips::new());
     assert_eq!(plan.steps.iter().map(Step::command).collect::<Vec<_>>(), ["add_target"]);
-    let notes: Vec<_> =
-        plan.notes.iter().map(|note| (note.reason, note.message.contains("node-9"))).collect();
-    assert_eq!(notes, [("MaxTargetsReached", true)]);
+    let skipped: Vec<_> = plan.targets.skipped.iter().map(|it| (it.node.as_str(), &it.cause)).collect();
+    assert_eq!(skipped, [("node-9", &SkipCause::Full)]);
+    let note = note(&plan.targets.skipped[0]);
+    assert_eq!((note.reason, note.message.contains("node-9")), ("MaxTargetsReached", true));
 }
 
 #[test]
 fn a_refused_target_is_not_planned_again() {
     let wish = Wish { targets: vec!["hcloud://7", "hcloud://8"], ..Wish::default() };
-    let plan = plan(&balancer(json!({})), &wanted(wish), &BTreeSet::from([8]));
-    assert_eq!(plan, Plan { steps: Vec::new(), notes: Vec::new() });
+    let skip = Skip { cause: SkipCause::Refused, message: "no".to_owned() };
+    let plan = planned(json!({}), wish, &Skips::from([(8, skip)]));
+    assert_eq!((plan.steps, plan.targets.skipped.len()), (Vec::new(), 1));
 }
 
 #[test]

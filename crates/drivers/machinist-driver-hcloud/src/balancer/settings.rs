@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use machinist_instance::{BalancerKey, Error, ErrorKind};
+use machinist_instance::{BalancerKey, Error};
 
 use crate::{Algorithm, BalancerDefaults, cidr, go_syntax};
 
@@ -140,7 +140,7 @@ impl Settings {
         let mut reader = Reader { options, known: WITHOUT_EFFECT.to_vec(), problems: Vec::new() };
         let mut settings = reader.settings(defaults, key);
         if !reader.problems.is_empty() {
-            return Err(Error::new(ErrorKind::InvalidSpec, reader.problems.join("; ")));
+            return Err(Error::by_driver(reader.problems.join("; ")));
         }
         let is_unknown = |name: &&String| !reader.known.contains(&name.as_str());
         settings.unknown = options.keys().filter(is_unknown).cloned().collect();
@@ -408,7 +408,7 @@ mod tests {
             ("health-check-retries", "-1"),
         ];
         let error = parse(&wrong, &BalancerDefaults::default()).expect_err("all are wrong");
-        assert_eq!(error.kind, ErrorKind::InvalidSpec);
+        assert!(error.is_by_driver(), "the cloud did not see it");
         for (name, _) in wrong {
             let expected = format!("load-balancer.hetzner.cloud/{name}: expected ");
             assert_eq!(error.message.matches(&expected).count(), 1, "{name} in {error}");

@@ -49,6 +49,7 @@ pub(crate) fn balancer(view: View<'_>, shown: LoadBalancer) -> Balancer {
         ingress: ingress(view, &shown),
         ports: shown.services.iter().map(|service| service.listen_port).collect(),
         host_ports: BTreeMap::new(),
+        room: shown.load_balancer_type.max_targets.map(|most| most.saturating_sub(shown.targets.len())),
         targets: servers.filter_map(|target| target.server).map(|server| id::of(server.id)).collect(),
         is_protected: shown.protection.delete,
         name: shown.name,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
-use machinist_instance::BalancerNote;
+use machinist_instance::{BalancerNote, SkipCause, SkippedTarget};
 use serde_json::{Value, json};
 
 use super::wanted::WantedTarget;
@@ -44,8 +44,8 @@ pub(crate) enum Refused {
     AlreadyDone,
     /// Another action holds the balancer. The step can be repeated later.
     Busy,
-    /// The step concerns one target only, and the others continue.
-    Skipped(BalancerNote),
+    /// The step concerns one target or the name only, and the others continue.
+    Skipped(Failure),
     /// The call for the balancer fails.
     Fatal(Failure),
 }
@@ -134,9 +134,9 @@ impl Step {
             | (Self::DeleteService(_) | Self::RemoveTarget(_), Some(Code::NotFound))
             | (Self::AddTarget { .. }, Some(Code::TargetAlreadyDefined)) => Refused::AlreadyDone,
             (Self::AddTarget { .. }, Some(Code::LoadBalancerNotAttachedToNetwork)) => Refused::Busy,
-            (Self::AddTarget { target, .. }, Some(code)) if concerns_one_target(code) => {
-                Refused::Skipped(target.skipped(code, &failure))
-            }
+            // The balancer keeps its name.
+            (Self::Update { .. }, Some(Code::UniquenessError)) => Refused::Skipped(failure),
+            (Self::AddTarget { .. }, Some(code)) if concerns_one_target(code) => Refused::Skipped(failure),
             _ => Refused::Fatal(failure),
         }
     }
@@ -183,26 +183,21 @@ impl WantedTarget {
     pub(crate) fn body(&self, use_private_ip: bool) -> Value {
         json!({ "type": "server", "server": { "id": self.server }, "use_private_ip": use_private_ip })
     }
+}
 
-    /// The note about a target beyond the limit of the balancer's type.
-    pub(crate) fn beyond_limit(&self) -> BalancerNote {
-        BalancerNote {
-            reason: "MaxTargetsReached",
-            message: format!(
-                "Node {} receives no traffic: the load balancer has the largest number of targets of its type",
-                self.node
-            ),
-        }
-    }
+/// Whether the cloud's data about servers can explain a refused target.
+pub(crate) fn is_explained_by_servers(failure: &Failure) -> bool {
+    matches!(failure.code, Some(Code::MissingIpv4 | Code::ServerNotAttachedToNetwork | Code::NotFound))
+}
 
-    fn skipped(&self, code: &Code, failure: &Failure) -> BalancerNote {
-        match code {
-            Code::ResourceLimitExceeded => self.beyond_limit(),
-            _ => BalancerNote {
-                reason: "TargetSkipped",
-                message: format!("Node {} receives no traffic: {}", self.node, failure.error.message),
-            },
-        }
+/// The note about a target that the balancer lacks.
+pub(crate) fn note(skipped: &SkippedTarget) -> BalancerNote {
+    BalancerNote {
+        reason: match skipped.cause {
+            SkipCause::Full => "MaxTargetsReached",
+            SkipCause::Shown(_) | SkipCause::Refused => "TargetSkipped",
+        },
+        message: format!("Node {} is no target: {}", skipped.node, skipped.message),
     }
 }
 
@@ -243,21 +238,10 @@ mod tests {
 
     /// TH-27, the limit, and 4.6.
     #[test]
-    fn a_refused_target_becomes_a_note() {
-        let cases = [
-            ("resource_limit_exceeded", "MaxTargetsReached"),
-            ("missing_ipv4", "TargetSkipped"),
-            ("server_not_attached_to_network", "TargetSkipped"),
-            ("not_found", "TargetSkipped"),
-        ];
-        for (code, reason) in cases {
-            match add_target().refused(failure(code)) {
-                Refused::Skipped(note) => {
-                    assert_eq!(note.reason, reason);
-                    assert!(note.message.contains("w-1"), "{}", note.message);
-                }
-                other => panic!("{code}: {other:?}"),
-            }
+    fn a_refused_target_does_not_stop_the_others() {
+        for code in ["resource_limit_exceeded", "missing_ipv4", "server_not_attached_to_network", "not_found"]
+        {
+            assert!(matches!(add_target().refused(failure(code)), Refused::Skipped(_)), "{code}");
         }
         assert_eq!(add_target().refused(failure("target_already_defined")), Refused::AlreadyDone);
         assert!(matches!(add_target().refused(failure("unauthorized")), Refused::Fatal(_)));

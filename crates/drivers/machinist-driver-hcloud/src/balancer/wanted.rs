@@ -1,14 +1,18 @@
 //! The wanted state of one balancer. Pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machinist_instance::{
-    BalancerKey, BalancerNote, BalancerSpec, BalancerTarget, Error, ErrorKind, RecordedId, TransportProtocol,
+    BalancerKey, BalancerNote, BalancerSpec, BalancerTarget, Error, NameClaim, RecordedId, TransportProtocol,
 };
 
 use super::service::WantedService;
 use super::settings::{PREFIX, Settings};
-use crate::id;
+use crate::model::{LoadBalancer, TargetKind};
+use crate::{BalancerDefaults, go_syntax, id};
+
+/// The reason of the note about a name that another balancer has.
+pub(crate) const NAME_TAKEN: &str = "LoadBalancerNameTaken";
 
 /// The type of a new balancer if no option names one.
 pub(crate) const DEFAULT_TYPE: &str = "lb11";
@@ -22,6 +26,9 @@ pub(crate) struct Wanted {
     /// lost, the next creation has the same name, even if a user has changed the wanted name
     /// meanwhile. The cloud accepts a name once, so no second balancer is created.
     pub(crate) first_name: String,
+    pub(crate) claim: NameClaim,
+    /// Whether an existing balancer keeps the name that it has.
+    pub(crate) keeps_name: bool,
     pub(crate) settings: Settings,
     /// The network to which the balancer is attached. `None` leaves the networks unchanged.
     pub(crate) network: Option<i64>,
@@ -56,15 +63,21 @@ impl Wanted {
             [(settings.use_private_ip, "use-private-ip"), (settings.private_ipv4.is_some(), "private-ipv4")];
         if let (None, Some((_, name))) = (network, needs_network.iter().find(|(is_set, _)| *is_set)) {
             let text = format!("{PREFIX}{name}: expected a network in HCLOUD_NETWORK");
-            return Err(Error::new(ErrorKind::InvalidSpec, text));
+            return Err(Error::by_driver(text));
         }
         let mut notes = notes_about(&settings);
         let services = services(spec, &settings, certificates, &mut notes);
         let targets = targets(&spec.targets, &mut notes);
+        notes.extend(spec.claim.held_by.as_ref().map(|holder| BalancerNote {
+            reason: NAME_TAKEN,
+            message: format!("the load balancer keeps its name, because {holder} has the wanted one"),
+        }));
         Ok(Self {
             key: spec.key.clone(),
             name: settings.name.clone().unwrap_or_else(|| spec.name.clone()),
             first_name: spec.name.clone(),
+            claim: spec.claim.clone(),
+            keeps_name: spec.claim.held_by.is_some(),
             settings,
             network,
             services,
@@ -75,19 +88,47 @@ impl Wanted {
     }
 }
 
+impl Wanted {
+    /// The wanted state of a balancer whose targets follow the Nodes while an option is invalid:
+    /// all settings stay as the balancer shows them.
+    pub(crate) fn following(
+        spec: &BalancerSpec,
+        defaults: &BalancerDefaults,
+        shown: &LoadBalancer,
+    ) -> Result<Self, Error> {
+        let mut settings = Settings::parse(&BTreeMap::new(), &BalancerDefaults::default(), &spec.key)?;
+        let network = shown.private_net.first().map(|net| net.network);
+        let servers = || shown.targets.iter().filter(|target| target.kind == TargetKind::Server);
+        let option = spec.options.get("use-private-ip").and_then(|text| go_syntax::boolean(text.trim()));
+        let private = servers().filter(|target| target.use_private_ip).count();
+        let is_private = match servers().count() {
+            // A balancer that was detached has no target with a private address.
+            0 => option.unwrap_or(defaults.use_private_ip),
+            all => all < 2 * private,
+        };
+        settings.use_private_ip = is_private && network.is_some();
+        Ok(Self {
+            key: spec.key.clone(),
+            name: shown.name.clone(),
+            first_name: spec.name.clone(),
+            claim: spec.claim.clone(),
+            keeps_name: true,
+            settings,
+            network,
+            services: Vec::new(),
+            targets: targets(&spec.targets, &mut Vec::new()),
+            has_robot_targets: spec.targets.iter().any(|target| id::is_robot(&target.instance)),
+            notes: Vec::new(),
+        })
+    }
+}
+
 fn notes_about(settings: &Settings) -> Vec<BalancerNote> {
     let unknown = settings.unknown.iter().map(|name| BalancerNote {
         reason: "UnknownAnnotation",
         message: format!("annotation {PREFIX}{name} is unknown and has no effect"),
     });
-    let unconfigured = settings.balancer_type.is_none().then(|| BalancerNote {
-        reason: "LoadBalancerTypeUnconfigured",
-        message: format!(
-            "no load balancer type is configured, so a new load balancer has the type {DEFAULT_TYPE}; set \
-             {PREFIX}type"
-        ),
-    });
-    unknown.chain(unconfigured).collect()
+    unknown.collect()
 }
 
 /// The services of all TCP listeners. The cloud has no other transport protocol.
@@ -160,13 +201,12 @@ fn note_about_foreign(nodes: &[&str]) -> Option<BalancerNote> {
 const MOST_NAMED: usize = 5;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use machinist_instance::{Listener, ProviderId};
 
     use super::*;
-    use crate::BalancerDefaults;
 
-    fn spec(targets: &[&str], options: &[(&str, &str)]) -> BalancerSpec {
+    pub(crate) fn spec(targets: &[&str], options: &[(&str, &str)]) -> BalancerSpec {
         let listener = |protocol, port| Listener { protocol, port, target_port: 30000 + port };
         let target = |id: &&str| BalancerTarget {
             node: format!("node of {id}"),
@@ -175,6 +215,7 @@ mod tests {
         };
         BalancerSpec {
             key: BalancerKey::new("uid-1"),
+            claim: Default::default(),
             native_id: None,
             name: "a1".to_owned(),
             listeners: vec![
@@ -187,7 +228,7 @@ mod tests {
         }
     }
 
-    fn wanted(spec: &BalancerSpec, network: Option<i64>) -> Result<Wanted, Error> {
+    pub(crate) fn wanted(spec: &BalancerSpec, network: Option<i64>) -> Result<Wanted, Error> {
         let settings = Settings::parse(&spec.options, &BalancerDefaults::default(), &spec.key)?;
         Wanted::new(spec, settings, network, None)
     }
@@ -247,9 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_type_and_unknown_annotations_are_noted() {
+    fn unknown_annotations_are_noted_and_defaults_are_not() {
         let wanted = wanted(&spec(&[], &[("nmae", "x")]), None).expect("valid");
-        let last = &reasons(&wanted)[..2];
-        assert_eq!(last, ["UnknownAnnotation", "LoadBalancerTypeUnconfigured"]);
+        let reasons = reasons(&wanted);
+        assert_eq!(reasons.iter().filter(|it| it.contains("LoadBalancerType")).count(), 0, "{reasons:?}");
+        assert_eq!(reasons[0], "UnknownAnnotation");
     }
 }

@@ -1,6 +1,5 @@
 //! Converts refusals of the cloud into errors. Pure functions.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use http::StatusCode;
@@ -37,6 +36,12 @@ impl Failure {
     /// Whether another action holds the object for a short time.
     pub(crate) fn is_busy(&self) -> bool {
         self.is(Code::Locked) || self.is(Code::ResourceLocked) || self.is(Code::Conflict)
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self { error, code: None, fields: Vec::new() }
     }
 }
 
@@ -218,17 +223,17 @@ pub enum NoAnswer {
     Lost(String),
 }
 
-pub(crate) fn no_answer(nature: Nature, call: &str, lost: &NoAnswer) -> Failure {
+pub(crate) fn no_answer(nature: Nature, lost: &NoAnswer) -> Failure {
     let kind = match lost {
         NoAnswer::NotSent(_) => ErrorKind::Unavailable,
         NoAnswer::Lost(_) => unknown_effect(nature),
     };
-    Failure::new(kind, format!("{call}: {lost}"))
+    Failure::new(kind, lost.to_string())
 }
 
 /// The answer has a success status, but not the expected content.
-pub(crate) fn unreadable(nature: Nature, call: &str, expected: &str) -> Failure {
-    Failure::new(unknown_effect(nature), format!("{call}: cannot parse the answer: expected {expected}"))
+pub(crate) fn unreadable(nature: Nature, expected: &str) -> Failure {
+    Failure::new(unknown_effect(nature), format!("cannot parse the answer of the cloud: expected {expected}"))
 }
 
 /// An answer with an error status.
@@ -236,33 +241,26 @@ pub(crate) struct Refusal<'a> {
     pub(crate) status: StatusCode,
     pub(crate) body: &'a [u8],
     pub(crate) retry_after: Option<Duration>,
-    /// The header `X-Correlation-Id`, with which the operator of the cloud finds the request.
-    pub(crate) correlation: Option<&'a str>,
 }
 
-pub(crate) fn refused(nature: Nature, call: &str, refusal: &Refusal<'_>) -> Failure {
+/// Converts a refusal. Its message is for users, so it contains no path and no id of the request:
+/// the log has both.
+pub(crate) fn refused(nature: Nature, refusal: &Refusal<'_>) -> Failure {
     let status = refusal.status;
-    let mut message = format!("{call}: ");
-    let failure = match serde_json::from_slice::<Envelope>(refusal.body) {
+    match serde_json::from_slice::<Envelope>(refusal.body) {
         Ok(Envelope { error }) => {
             let code = Code::parse(&error.code);
-            let _ = write!(message, "{error} (status {})", status.as_u16());
             let kind = code.kind(nature, Some(status), refusal.retry_after);
-            Failure { code: Some(code), fields: error.fields(), ..Failure::new(kind, "") }
+            Failure { code: Some(code), fields: error.fields(), ..Failure::new(kind, error.to_string()) }
         }
         Err(_) => {
-            let _ = write!(
-                message,
+            let text = format!(
                 "status {} without a JSON error; check the endpoint and any proxy before it",
                 status.as_u16()
             );
-            Failure::new(kind_of_status(nature, status, refusal.retry_after, Source::Unknown), "")
+            Failure::new(kind_of_status(nature, status, refusal.retry_after, Source::Unknown), text)
         }
-    };
-    if let Some(correlation) = refusal.correlation {
-        let _ = write!(message, " (correlation id {correlation})");
     }
-    Failure { error: Error::new(failure.error.kind, message), ..failure }
 }
 
 /// An action that the cloud accepted and that failed later.
@@ -337,8 +335,7 @@ mod tests {
     fn refusal(nature: Nature, status: u16, body: &str) -> Failure {
         let status = StatusCode::from_u16(status).expect("a status");
         let retry_after = Some(Duration::from_secs(7));
-        let refusal = Refusal { status, body: body.as_bytes(), retry_after, correlation: Some("c-1") };
-        refused(nature, "GET /servers/-", &refusal)
+        refused(nature, &Refusal { status, body: body.as_bytes(), retry_after })
     }
 
     fn json(code: &str) -> String {
@@ -396,12 +393,11 @@ mod tests {
 
     /// HZ-07.
     #[test]
-    fn messages_list_fields_limits_and_the_correlation_id() {
+    fn messages_list_fields_and_limits() {
         let fields = r#"{"error":{"code":"invalid_input","message":"invalid","details":
             {"fields":[{"name":"image","messages":["is unknown","is old"]},{"name":"name"}]}}}"#;
         let failure = refusal(Nature::Changes, 422, fields);
-        let expected = "GET /servers/-: invalid_input: invalid; field image: is unknown, is old; field name \
-                        (status 422) (correlation id c-1)";
+        let expected = "invalid_input: invalid; field image: is unknown, is old; field name";
         assert_eq!(failure.error.message, expected);
         assert_eq!(failure.fields, ["image", "name"]);
         let limits = r#"{"error":{"code":"resource_limit_exceeded","message":"limit","details":
@@ -412,10 +408,10 @@ mod tests {
     #[test]
     fn a_lost_answer_is_ambiguous_only_for_calls_that_change() {
         let lost = NoAnswer::Lost("reset".to_owned());
-        assert_eq!(no_answer(Nature::Changes, "POST /servers", &lost).error.kind, ErrorKind::Ambiguous);
-        assert_eq!(no_answer(Nature::Reads, "GET /servers", &lost).error.kind, ErrorKind::Unavailable);
+        assert_eq!(no_answer(Nature::Changes, &lost).error.kind, ErrorKind::Ambiguous);
+        assert_eq!(no_answer(Nature::Reads, &lost).error.kind, ErrorKind::Unavailable);
         let not_sent = NoAnswer::NotSent("refused".to_owned());
-        assert_eq!(no_answer(Nature::Changes, "POST /servers", &not_sent).error.kind, ErrorKind::Unavailable);
+        assert_eq!(no_answer(Nature::Changes, &not_sent).error.kind, ErrorKind::Unavailable);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A thin client of the Hetzner Cloud API: one attempt per call, no retries.
 //!
 //! The client sees every header. `RateLimit-*` and `Retry-After` become the wait of a throttled
-//! call, `Date` measures the cloud's clock, and `X-Correlation-Id` is part of every error message.
+//! call, `Date` measures the cloud's clock, and the log has the `X-Correlation-Id` of each refusal.
 //! `call`, `failure`, `page` and `rate` are pure; only this file and `transport` await.
 //!
 //! Deliberately absent: retries, a token bucket and a cache. The runtime does all of these.
@@ -63,7 +63,6 @@ pub(crate) struct Client {
 pub(crate) struct Document {
     value: Value,
     nature: Nature,
-    call: String,
 }
 
 impl Document {
@@ -71,7 +70,7 @@ impl Document {
     pub(crate) fn take<T: DeserializeOwned>(&mut self, member: &str) -> Result<T, Failure> {
         let value = self.value.get_mut(member).map(Value::take).unwrap_or_default();
         serde_json::from_value(value)
-            .map_err(|error| unreadable(self.nature, &self.call, &format!("the member {member} ({error})")))
+            .map_err(|error| unreadable(self.nature, &format!("the member {member} ({error})")))
     }
 
     /// The ids of the objects in a list.
@@ -95,8 +94,7 @@ impl Client {
         let (nature, label) = (call.nature(), call.label());
         let request = self.request(&call)?;
         if nature == Nature::Changes {
-            machinist_driver::may_change()
-                .map_err(|error| Failure::new(error.kind, format!("{label}: {}", error.message)))?;
+            machinist_driver::may_change()?;
         }
         let (sent, began, in_flight) = ((self.now)(), Instant::now(), self.traffic.begin());
         let answer =
@@ -107,9 +105,12 @@ impl Client {
         drop(in_flight);
         let labels = CallLabels { method: call.method.to_string(), endpoint: call.endpoint, code };
         self.traffic.count(labels, began.elapsed());
-        let answer = answer.map_err(|lost| no_answer(nature, &label, &lost))?;
+        let answer = answer.map_err(|lost| {
+            tracing::info!(call = label, error = %lost, "The cloud did not answer a request");
+            no_answer(nature, &lost)
+        })?;
         self.observe(answer.headers(), sent);
-        self.read(nature, label, &answer)
+        self.read(nature, &label, &answer)
     }
 
     /// Reads the object with an id. `None` if the cloud proves its absence.
@@ -136,8 +137,7 @@ impl Client {
                 return Ok(entries);
             }
         }
-        let text = format!("{}: the list changed between its pages", call.label());
-        Err(Failure::new(ErrorKind::Unavailable, text))
+        Err(Failure::new(ErrorKind::Unavailable, "a list of the cloud changed between its pages"))
     }
 
     /// Reads the pages once. `None` if they do not agree.
@@ -169,12 +169,9 @@ impl Client {
         if body.is_some() {
             builder = builder.header(CONTENT_TYPE, "application/json");
         }
-        builder.body(body.unwrap_or_default()).map_err(|error| {
-            Failure::new(
-                ErrorKind::InvalidSpec,
-                format!("{}: cannot build the request: {error}", call.label()),
-            )
-        })
+        builder
+            .body(body.unwrap_or_default())
+            .map_err(|error| Failure::new(ErrorKind::InvalidSpec, format!("cannot build a request: {error}")))
     }
 
     fn observe(&self, headers: &HeaderMap, sent: Timestamp) {
@@ -187,26 +184,28 @@ impl Client {
         }
     }
 
-    fn read(&self, nature: Nature, call: String, answer: &Response<Bytes>) -> Result<Document, Failure> {
+    fn read(&self, nature: Nature, call: &str, answer: &Response<Bytes>) -> Result<Document, Failure> {
         let (status, body) = (answer.status(), answer.body());
         if !status.is_success() {
             let is_throttled = status.as_u16() == 429;
-            return Err(refused(
-                nature,
-                &call,
-                &Refusal {
-                    status,
-                    body,
-                    retry_after: is_throttled.then(|| rate::retry_after(answer.headers(), self.cloud_time())),
-                    correlation: text(answer.headers(), "x-correlation-id"),
-                },
-            ));
+            let retry_after =
+                is_throttled.then(|| rate::retry_after(answer.headers(), self.cloud_time())).flatten();
+            let failure = refused(nature, &Refusal { status, body, retry_after });
+            // The operator of the cloud finds the request by this id.
+            let correlation = text(answer.headers(), "x-correlation-id");
+            let (status, error) = (status.as_u16(), &failure.error);
+            if failure.is_absence() {
+                tracing::debug!(call, status, correlation, %error, "The cloud rejected a request");
+            } else {
+                tracing::info!(call, status, correlation, %error, "The cloud rejected a request");
+            }
+            return Err(failure);
         }
         let value = match body.as_ref() {
             [] => Value::Null,
-            body => serde_json::from_slice(body).map_err(|_| unreadable(nature, &call, "a JSON document"))?,
+            body => serde_json::from_slice(body).map_err(|_| unreadable(nature, "a JSON document"))?,
         };
-        Ok(Document { value, nature, call })
+        Ok(Document { value, nature })
     }
 
     /// The present time of the cloud, as far as it is known.

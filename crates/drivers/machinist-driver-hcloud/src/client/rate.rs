@@ -25,9 +25,6 @@ pub struct RateState {
 /// that the first calls of all programs do not meet the limit again.
 const REFILLED_SHARE: u32 = 60;
 
-/// The wait if an answer with status 429 has no usable header.
-const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-
 /// The longest wait: the bucket fills within an hour.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
@@ -49,18 +46,22 @@ pub(crate) fn budget(state: RateState, now: Timestamp, cloud_time: Timestamp) ->
 }
 
 /// The wait after an answer with status 429. A `Retry-After` header wins. Otherwise the wait ends
-/// when the bucket has the share of its calls that the constant names.
-pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Duration {
+/// when the bucket has the share of its calls that the constant names. Absent if the headers do not
+/// explain the answer: there are none, or the bucket has that share.
+pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     if let Some(seconds) = number(headers, RETRY_AFTER.as_str()) {
-        return Duration::from_secs(seconds).min(LONGEST_WAIT);
+        return Some(Duration::from_secs(seconds).min(LONGEST_WAIT));
     }
-    let Some(state) = state(headers) else { return DEFAULT_WAIT };
+    let state = state(headers)?;
     let until_full = u64::try_from(state.reset.saturating_sub(now.as_second())).unwrap_or_default();
     // The bucket fills evenly, so the wait is the missing part of the time until it is full.
     let missing = u64::from(state.limit.saturating_sub(state.remaining).max(1));
     let wanted = u64::from((state.limit / REFILLED_SHARE).max(1));
+    if wanted <= u64::from(state.remaining) {
+        return None;
+    }
     let seconds = until_full.saturating_mul(wanted).div_ceil(missing);
-    Duration::from_secs(seconds.max(1)).min(LONGEST_WAIT)
+    Some(Duration::from_secs(seconds.max(1)).min(LONGEST_WAIT))
 }
 
 fn number<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<T> {
@@ -95,9 +96,11 @@ mod tests {
     #[test]
     fn an_empty_bucket_waits_for_a_sixtieth_of_its_limit() {
         let empty = [("ratelimit-limit", "3600"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "4600")];
-        assert_eq!(retry_after(&headers(&empty), now()), Duration::from_secs(60));
+        assert_eq!(retry_after(&headers(&empty), now()), Some(Duration::from_secs(60)));
         let tiny = [("ratelimit-limit", "10"), ("ratelimit-remaining", "0"), ("ratelimit-reset", "1010")];
-        assert_eq!(retry_after(&headers(&tiny), now()), Duration::from_secs(1));
+        assert_eq!(retry_after(&headers(&tiny), now()), Some(Duration::from_secs(1)));
+        let full = [("ratelimit-limit", "3600"), ("ratelimit-remaining", "60"), ("ratelimit-reset", "4540")];
+        assert_eq!(retry_after(&headers(&full), now()), None, "another limit");
     }
 
     #[test]
@@ -116,9 +119,9 @@ mod tests {
             ("ratelimit-remaining", "0"),
             ("ratelimit-reset", "4600"),
         ];
-        assert_eq!(retry_after(&headers(&both), now()), Duration::from_secs(5));
-        assert_eq!(retry_after(&headers(&[]), now()), DEFAULT_WAIT);
+        assert_eq!(retry_after(&headers(&both), now()), Some(Duration::from_secs(5)));
+        assert_eq!(retry_after(&headers(&[]), now()), None);
         let absurd = [("retry-after", "999999")];
-        assert_eq!(retry_after(&headers(&absurd), now()), LONGEST_WAIT);
+        assert_eq!(retry_after(&headers(&absurd), now()), Some(LONGEST_WAIT));
     }
 }

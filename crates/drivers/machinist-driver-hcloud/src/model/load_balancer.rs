@@ -15,6 +15,8 @@ pub(crate) struct LoadBalancer {
     pub(crate) public_net: BalancerPublicNet,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) private_net: Vec<BalancerPrivateNet>,
+    #[serde(default)]
+    pub(crate) location: Option<BalancerLocation>,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) load_balancer_type: BalancerType,
     #[serde(default, deserialize_with = "null_as_default")]
@@ -58,6 +60,12 @@ pub(crate) struct BalancerPrivateNet {
 }
 
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+pub(crate) struct BalancerLocation {
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) network_zone: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct BalancerType {
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) name: String,
@@ -90,6 +98,23 @@ pub(crate) struct BalancerTargetModel {
     pub(crate) ip: Option<TargetIp>,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) use_private_ip: bool,
+    /// The health of each port on which the balancer listens.
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) health_status: Vec<TargetHealth>,
+}
+
+/// The health of a target for one port on which the balancer listens.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct TargetHealth {
+    pub(crate) listen_port: u16,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) status: String,
+}
+
+impl TargetHealth {
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.status == "healthy"
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

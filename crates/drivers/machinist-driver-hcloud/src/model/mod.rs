@@ -14,9 +14,9 @@ use serde::{Deserialize, Deserializer};
 pub(crate) use action::{Action, ActionStatus};
 pub(crate) use load_balancer::{
     BalancerIp, BalancerService, BalancerTargetModel, HealthCheck, HealthCheckHttp, HttpModel, LoadBalancer,
-    TargetKind,
+    TargetHealth, TargetKind,
 };
-pub(crate) use network::{Network, NetworkRoute};
+pub(crate) use network::{Network, NetworkRoute, Subnet};
 pub(crate) use server::{PrivateNet, Server};
 
 /// A reference to an object by its id.

@@ -11,6 +11,21 @@ pub(crate) struct Network {
     pub(crate) id: i64,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) routes: Vec<NetworkRoute>,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) subnets: Vec<Subnet>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct Subnet {
+    #[serde(default, rename = "type", deserialize_with = "null_as_default")]
+    pub(crate) kind: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) ip_range: String,
+    #[serde(default, deserialize_with = "null_as_default")]
+    pub(crate) network_zone: String,
+    /// Absent in a subnet of a vSwitch.
+    #[serde(default)]
+    pub(crate) gateway: Option<IpAddr>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]

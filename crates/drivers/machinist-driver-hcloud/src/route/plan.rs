@@ -30,8 +30,7 @@ pub(crate) fn check_destination(destination: &str) -> Result<(), Error> {
 /// `InvalidSpec` if the server is not attached to the network, or its address is not an address of
 /// the Node.
 pub(crate) fn gateway(spec: &RouteSpec, network: i64, server: &Server) -> Result<IpAddr, Error> {
-    let attached = server.private_net.iter().find(|net| net.network == network).and_then(|net| net.ip);
-    let Some(gateway) = attached else {
+    let Some(gateway) = address(server, network) else {
         return Err(invalid(format!("server {} is not attached to network {network}", server.name)));
     };
     if spec.addresses.contains(&gateway) {
@@ -44,6 +43,11 @@ pub(crate) fn gateway(spec: &RouteSpec, network: i64, server: &Server) -> Result
         server.name,
         if addresses.is_empty() { "none".to_owned() } else { addresses.join(", ") }
     )))
+}
+
+/// The address of a server in a network.
+fn address(server: &Server, network: i64) -> Option<IpAddr> {
+    server.private_net.iter().find(|net| net.network == network)?.ip
 }
 
 /// The next change that makes a route exist.
@@ -85,7 +89,12 @@ pub(crate) fn table(network: &Network, servers: &[Server]) -> RouteTable {
         gateway: route.gateway,
         instance: servers.iter().find(|server| has(server, route.gateway)).map(|server| id::of(server.id)),
     };
-    RouteTable { routes: network.routes.iter().map(route).collect(), limit: Some(MOST_ROUTES) }
+    let gateway = |server: &Server| Some((id::of(server.id), address(server, network.id)?));
+    RouteTable {
+        routes: network.routes.iter().map(route).collect(),
+        limit: Some(MOST_ROUTES),
+        gateways: servers.iter().filter_map(gateway).collect(),
+    }
 }
 
 fn invalid(text: String) -> Error {
@@ -111,7 +120,7 @@ mod tests {
     fn network(routes: &[(&str, &str)]) -> Network {
         let route =
             |(to, via): &(&str, &str)| NetworkRoute { destination: (*to).to_owned(), gateway: ip(via) };
-        Network { id: 1, routes: routes.iter().map(route).collect() }
+        Network { id: 1, routes: routes.iter().map(route).collect(), subnets: Vec::new() }
     }
 
     fn spec(addresses: &[&str]) -> RouteSpec {
@@ -186,5 +195,6 @@ mod tests {
         let instances: Vec<_> = table.routes.into_iter().map(|route| route.instance).collect();
         assert_eq!(instances, [Some(id::of(7)), Some(id::of(7)), None, None]);
         assert_eq!(table.limit, Some(MOST_ROUTES));
+        assert_eq!(table.gateways, [(id::of(7), ip("10.0.0.2"))].into(), "8 is in another network");
     }
 }

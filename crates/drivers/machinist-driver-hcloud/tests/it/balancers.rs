@@ -5,10 +5,13 @@ use std::time::Duration;
 
 use machinist_driver::{Driver, Fence};
 use machinist_instance::{
-    BalancerDeletion, BalancerKey, BalancerRef, BalancerSpec, BalancerTarget, BalancerTrace, Ensured,
-    ErrorKind, Ingress, Listener, Progress, ProviderId, TransportProtocol,
+    BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget, BalancerTrace,
+    Ensured, ErrorKind, Ingress, Instance, Listener, NameClaim, Progress, ProviderId, Scope, SkipCause,
+    TransportProtocol,
 };
-use machinist_standin_hcloud::{BalancerDeletion as BalancerDeletionReply, Fault, FaultRule, LoadBalancer};
+use machinist_standin_hcloud::{
+    BalancerDeletion as BalancerDeletionReply, Fault, FaultRule, LoadBalancer, PublicIp, TargetKind,
+};
 use tokio::time::Instant;
 
 use crate::cloud::{Cloud, NETWORK};
@@ -23,6 +26,7 @@ fn spec(servers: &[i64], options: &[(&str, &str)]) -> BalancerSpec {
     };
     BalancerSpec {
         key: BalancerKey::new("uid-1"),
+        claim: Default::default(),
         native_id: None,
         name: "a1".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],
@@ -231,6 +235,89 @@ async fn a_balancer_of_another_service_is_refused() {
     assert_eq!((adopted.id, adopted.key), (before.id.to_string(), Some(BalancerKey::new("uid-2"))));
 }
 
+/// A user lets one Service have the load balancer of another one.
+#[tokio::test(start_paused = true)]
+async fn a_label_lets_one_service_adopt_a_balancer() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
+    let claim = |name: &str| NameClaim { invited_as: Some(name.to_owned()), ..NameClaim::default() };
+    let of = |name: &str| BalancerSpec {
+        key: BalancerKey::new("uid-2"),
+        name: "a2".to_owned(),
+        claim: claim(name),
+        ..spec(&[], &[("name", "shared")])
+    };
+    let before = shown(&cloud);
+    let error = ensure(&*driver, &of("default.web")).await.expect_err("no label invites it");
+    assert!(error.message.contains("give it the label machinist.dev/adopt=default.web"), "{error}");
+    change(&cloud, |balancer| {
+        drop(balancer.labels.insert(NameClaim::INVITATION.to_owned(), "default.web".to_owned()))
+    });
+    assert!(ensure(&*driver, &of("default.other")).await.is_err(), "the label invites another Service");
+    let made = ensured(&*driver, &of("default.web")).await;
+    assert_eq!(
+        (made.balancer.id, made.balancer.key),
+        (before.id.to_string(), Some(BalancerKey::new("uid-2")))
+    );
+    let reasons: Vec<&str> = made.notes.iter().map(|note| note.reason).collect();
+    assert_eq!(reasons, [BalancerNote::ADOPTED]);
+    assert_eq!(shown(&cloud).labels.get(NameClaim::INVITATION), None, "the invitation is used up");
+    assert!(ensured(&*driver, &of("default.web")).await.notes.is_empty(), "an adoption is reported once");
+}
+
+/// `--adopt-load-balancers-in`
+#[tokio::test(start_paused = true)]
+async fn a_service_without_the_right_adopts_nothing() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
+    change(&cloud, |balancer| drop(balancer.labels.remove(KEY)));
+    let claim = NameClaim { adopts: false, ..NameClaim::default() };
+    let before = shown(&cloud);
+    let thief = BalancerSpec {
+        key: BalancerKey::new("uid-2"),
+        name: "a2".to_owned(),
+        claim,
+        ..spec(&[], &[("name", "shared")])
+    };
+    let error = ensure(&*driver, &thief).await.expect_err("refused");
+    assert!(error.message.contains("may not adopt load balancers"), "{error}");
+    assert_eq!(shown(&cloud), before);
+    // The name with the uid proves the owner.
+    let own = BalancerSpec { options: BTreeMap::new(), ..thief };
+    let own = BalancerSpec { name: "shared".to_owned(), ..own };
+    assert_eq!(ensured(&*driver, &own).await.balancer.id, before.id.to_string());
+}
+
+/// Two clusters of a project may ask for one name at the same time.
+#[tokio::test(start_paused = true)]
+async fn a_taken_name_is_noted_and_the_balancer_is_served() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
+    let second = |name: &str| BalancerSpec {
+        key: BalancerKey::new("uid-2"),
+        name: "a2".to_owned(),
+        ..spec(&[], &[("name", name)])
+    };
+    ensured(&*driver, &second("other")).await;
+    let made = ensured(&*driver, &second("shared")).await;
+    assert_eq!(made.balancer.name, "other");
+    let reasons: Vec<&str> = made.notes.iter().map(|note| note.reason).collect();
+    assert_eq!(reasons, ["LoadBalancerNameTaken"], "{:?}", made.notes);
+    // The caller knows who has the name: no request tries to rename it.
+    let claim = NameClaim { held_by: Some("Service default/web".to_owned()), ..NameClaim::default() };
+    let before = cloud.changes();
+    let made = ensured(&*driver, &BalancerSpec { claim: claim.clone(), ..second("shared") }).await;
+    assert_eq!((made.balancer.name.as_str(), cloud.changes()), ("other", before));
+    let third =
+        BalancerSpec { key: BalancerKey::new("uid-3"), name: "a3".to_owned(), claim, ..second("shared") };
+    let error = ensure(&*driver, &third).await.expect_err("no second load balancer");
+    assert!(error.message.contains("Service default/web has the load balancer name shared"), "{error}");
+    assert_eq!(cloud.changes(), before);
+}
+
 /// TH-27.
 #[tokio::test(start_paused = true)]
 async fn targets_beyond_the_limit_are_noted() {
@@ -253,6 +340,254 @@ async fn a_target_outside_the_network_is_skipped() {
     assert_eq!(made.balancer.targets, [spec.targets[0].instance.clone()]);
     let notes: Vec<_> = made.notes.iter().map(|note| (note.reason, note.message.contains("node-"))).collect();
     assert_eq!(notes, [("TargetSkipped", true)], "{:?}", made.notes);
+    // The addresses are those that the caller sees, so it notices when the server is attached.
+    let seen = driver_list(&cloud).await;
+    let seen = seen.into_iter().find(|it| it.id == spec.targets[1].instance).expect("it exists");
+    let [skipped] = &made.skipped[..] else { panic!("{:?}", made.skipped) };
+    assert_eq!(skipped.cause, SkipCause::Shown(Some(seen.addresses)));
+}
+
+async fn driver_list(cloud: &Cloud) -> Vec<Instance> {
+    cloud.driver().instances().list(&Scope::Visible).await.expect("a list")
+}
+
+/// Requests that changed something, or were meant to, as `METHOD template`.
+fn changes_to(cloud: &Cloud, what: &str) -> usize {
+    commands(cloud).iter().filter(|command| command.ends_with(what)).count()
+}
+
+/// The list of the servers, which the caller reads anyway, shows which of them can be targets.
+#[tokio::test(start_paused = true)]
+async fn known_servers_cost_no_refused_call() {
+    let cloud = Cloud::instant();
+    let (good, bad) = (cloud.server("a").id, cloud.server("b").id);
+    cloud.standin.change_server(bad, |server| server.ipv4 = None).expect("it exists");
+    let driver = cloud.driver();
+    driver.instances().list(&Scope::Visible).await.expect("a list");
+    for number in 0..5 {
+        let key = BalancerKey::new(format!("uid-{number}"));
+        let spec = BalancerSpec { key, name: format!("a{number}"), ..spec(&[good, bad], &[]) };
+        let made = ensured(&*driver, &spec).await;
+        assert_eq!((made.balancer.targets.len(), made.skipped.len()), (1, 1), "{:?}", made.skipped);
+    }
+    assert_eq!(commands(&cloud), ["POST /v1/load_balancers"; 5]);
+    // The server gets an address, and the next call adds it.
+    let ip = cloud.standin.server(good).expect("it exists").ipv4.expect("an address");
+    let other = PublicIp { id: ip.id + 1, ip: "198.18.7.7".to_owned() };
+    cloud.standin.change_server(bad, |server| server.ipv4 = Some(other)).expect("it exists");
+    driver.instances().list(&Scope::Visible).await.expect("a list");
+    let spec =
+        BalancerSpec { key: BalancerKey::new("uid-0"), name: "a0".to_owned(), ..spec(&[good, bad], &[]) };
+    let made = ensured(&*driver, &spec).await;
+    assert_eq!((made.balancer.targets.len(), made.skipped.len()), (2, 0), "{:?}", made.skipped);
+}
+
+/// Without knowledge, one refusal is enough to learn which servers cannot be targets.
+#[tokio::test(start_paused = true)]
+async fn a_refused_creation_is_corrected_once() {
+    let cloud = Cloud::instant();
+    let servers: Vec<i64> = (0..10).map(|number| cloud.server(&format!("w-{number}")).id).collect();
+    for bad in &servers[..3] {
+        cloud.standin.change_server(*bad, |server| server.ipv4 = None).expect("it exists");
+    }
+    let made = ensured(&*cloud.driver(), &spec(&servers, &[])).await;
+    assert_eq!((made.balancer.targets.len(), made.skipped.len()), (7, 3));
+    assert_eq!(commands(&cloud), ["POST /v1/load_balancers"; 2]);
+}
+
+/// The balancer exists, and three new Nodes cannot be targets.
+#[tokio::test(start_paused = true)]
+async fn one_refusal_explains_all_targets() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    let servers: Vec<i64> = (0..6).map(|number| cloud.server(&format!("w-{number}")).id).collect();
+    for bad in &servers[..3] {
+        cloud.standin.change_server(*bad, |server| server.ipv4 = None).expect("it exists");
+    }
+    let made = ensured(&*driver, &spec(&servers, &[])).await;
+    assert_eq!((made.balancer.targets.len(), made.skipped.len()), (3, 3));
+    assert_eq!(changes_to(&cloud, "add_target"), 4, "one of them was refused");
+}
+
+/// A limit that the type does not show, for example one of the project.
+#[tokio::test(start_paused = true)]
+async fn a_refused_limit_stops_further_targets() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[])).await;
+    let servers: Vec<i64> = (0..6).map(|number| cloud.server(&format!("w-{number}")).id).collect();
+    let limit = Fault::Error { code: "resource_limit_exceeded".to_owned(), status: None };
+    let path = "/v1/load_balancers/{id}/actions/add_target";
+    cloud.standin.add_fault(FaultRule::always("POST", path, limit));
+    let made = ensured(&*driver, &spec(&servers, &[])).await;
+    assert_eq!(changes_to(&cloud, "add_target"), 1);
+    assert!(made.skipped.iter().all(|it| it.cause == SkipCause::Refused), "{:?}", made.skipped);
+    assert_eq!(made.skipped.len(), 6);
+    cloud.standin.clear_faults();
+    assert_eq!(ensured(&*driver, &spec(&servers, &[])).await.skipped, []);
+}
+
+/// Which server each target has, and whether by its private address.
+fn targets(cloud: &Cloud) -> Vec<(i64, bool)> {
+    let server = |kind: &TargetKind| match kind {
+        TargetKind::Server(id) => *id,
+        TargetKind::LabelSelector(_) | TargetKind::Ip(_) => 0,
+    };
+    let shown = shown(cloud);
+    let mut all: Vec<_> = shown.targets.iter().map(|it| (server(&it.kind), it.use_private_ip)).collect();
+    all.sort_unstable();
+    all
+}
+
+/// An invalid annotation stops changes of settings, and not those of targets.
+#[tokio::test(start_paused = true)]
+async fn a_wrong_option_does_not_stop_the_targets() {
+    let wrong = [
+        ("protocol", "udp"),
+        ("type", "lb99"),
+        ("http-certificates", "nowhere"),
+        ("private-ipv4", "10.0.0.1"),
+        ("use-private-ip", "perhaps"),
+    ];
+    for (name, value) in wrong {
+        let cloud = Cloud::instant();
+        let (a, b) = (cloud.server("a").id, cloud.server("b").id);
+        let driver = cloud.driver();
+        ensured(&*driver, &spec(&[a], &[("use-private-ip", "true")])).await;
+        let mut options = vec![("use-private-ip", "true"), (name, value)];
+        if name == "http-certificates" {
+            options.push(("protocol", "https"));
+        }
+        let error = ensure(&*driver, &spec(&[b], &options)).await.expect_err(name);
+        assert_eq!(error.kind, ErrorKind::InvalidSpec, "{name}: {error}");
+        assert_eq!(targets(&cloud), [(b, true)], "{name}: the last valid settings");
+        let changes = cloud.changes();
+        ensure(&*driver, &spec(&[b], &options)).await.expect_err(name);
+        assert!(cloud.changes() <= changes + 1, "{name}: at most the rejected change is repeated");
+    }
+}
+
+/// The balancer keeps its attachment and its targets.
+#[tokio::test(start_paused = true)]
+async fn a_taken_private_address_detaches_nothing() {
+    let cloud = Cloud::instant();
+    let servers = [cloud.server("a"), cloud.server("b")];
+    let ids = [servers[0].id, servers[1].id];
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&ids, &[("use-private-ip", "true")])).await;
+    let before = shown(&cloud);
+    let taken = servers[1].private_net[0].ip.clone();
+    let options = [("use-private-ip", "true"), ("private-ipv4", taken.as_str())];
+    let error = ensure(&*driver, &spec(&ids, &options)).await.expect_err("taken");
+    assert_eq!(error.kind, ErrorKind::InvalidSpec);
+    assert!(error.message.contains("server b has"), "{error}");
+    assert_eq!(shown(&cloud), before);
+    assert_eq!(changes_to(&cloud, "detach_from_network"), 0);
+
+    // The address is taken between the check and the attachment.
+    let options = [("use-private-ip", "true"), ("private-ipv4", "10.0.0.99")];
+    let refused = Fault::Error { code: "ip_not_available".to_owned(), status: None };
+    let path = "/v1/load_balancers/{id}/actions/attach_to_network";
+    cloud.standin.add_fault(FaultRule::once("POST", path, refused));
+    ensure(&*driver, &spec(&ids, &options)).await.expect_err("taken meanwhile");
+    assert_eq!(shown(&cloud).private_net, before.private_net, "attached as before");
+    assert_eq!(targets(&cloud), [(ids[0], true), (ids[1], true)]);
+    assert_eq!(ensured(&*driver, &spec(&ids, &options)).await.skipped, []);
+    assert_eq!(shown(&cloud).private_net[0].ip, "10.0.0.99");
+}
+
+/// The next target waits until the last one is as healthy as before.
+#[tokio::test(start_paused = true)]
+async fn private_addresses_are_used_one_target_at_a_time() {
+    let cloud = Cloud::new();
+    let ids: Vec<i64> = ["a", "b", "c"].iter().map(|name| cloud.server(name).id).collect();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&ids, &[])).await;
+    // The server of the first target fails while the target is replaced.
+    cloud.standin.freeze_actions();
+    let private = spec(&ids, &[("use-private-ip", "true")]);
+    let removing = ensure(&*driver, &private).await;
+    assert_eq!(removing, Ok(Progress::Working("remove_target".to_owned())));
+    cloud.standin.power_off(ids[0]).expect("it runs");
+    cloud.standin.thaw_actions();
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(matches!(ensure(&*driver, &private).await, Ok(Progress::Working(_))));
+    }
+    assert_eq!(targets(&cloud), [(ids[0], true), (ids[1], false), (ids[2], false)]);
+    cloud.standin.power_on(ids[0]).expect("it is off");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(ensured(&*driver, &private).await.skipped, []);
+    assert_eq!(targets(&cloud), ids.iter().map(|id| (*id, true)).collect::<Vec<_>>());
+}
+
+/// With externalTrafficPolicy Local, only Nodes with pods are healthy. Each call is that of a new
+/// process, so the balancer itself must tell what the last one did.
+#[tokio::test(start_paused = true)]
+async fn a_restart_continues_with_the_next_target() {
+    let cloud = Cloud::new();
+    let ids: Vec<i64> = ["a", "b", "c", "d"].iter().map(|name| cloud.server(name).id).collect();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    ensured(&*cloud.driver(), &spec(&ids, &[])).await;
+    cloud.standin.power_off(ids[3]).expect("it runs");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let private = spec(&ids, &[("use-private-ip", "true")]);
+    // The target without pods is replaced at once, then the first one that carries traffic.
+    for command in ["remove_target", "add_target", "remove_target"] {
+        cloud.standin.freeze_actions();
+        let working = ensure(&*cloud.driver(), &private).await;
+        assert_eq!(working, Ok(Progress::Working(command.to_owned())));
+        let is_last = targets(&cloud).contains(&(ids[3], true));
+        if is_last {
+            // Its server fails while it is replaced.
+            cloud.standin.power_off(ids[0]).expect("it runs");
+        }
+        cloud.standin.thaw_actions();
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    for _ in 0..30 {
+        let answer = ensure(&*cloud.driver(), &private).await;
+        assert!(matches!(answer, Ok(Progress::Working(_))), "{answer:?}");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let expected = [(ids[0], true), (ids[1], false), (ids[2], false), (ids[3], true)];
+        assert_eq!(targets(&cloud), expected, "the others wait");
+    }
+    cloud.standin.power_on(ids[0]).expect("it is off");
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        if let Ok(Progress::Done(_)) = ensure(&*cloud.driver(), &private).await {
+            assert_eq!(targets(&cloud), ids.iter().map(|id| (*id, true)).collect::<Vec<_>>());
+            assert_eq!(shown(&cloud).labels.keys().collect::<Vec<_>>(), [KEY], "no trace is left");
+            return;
+        }
+    }
+    panic!("the change has not ended: {:?}", targets(&cloud));
+}
+
+/// A server outside of the network keeps its public address as target.
+#[tokio::test(start_paused = true)]
+async fn a_target_stays_until_its_replacement_is_sure() {
+    let cloud = Cloud::instant();
+    let (a, b) = (cloud.server("a").id, cloud.server("b").id);
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[a, b], &[])).await;
+    cloud.standin.detach_server(b, NETWORK).expect("it exists");
+    let made = ensured(&*driver, &spec(&[a, b], &[("use-private-ip", "true")])).await;
+    assert_eq!(targets(&cloud), [(a, true), (b, false)]);
+    assert_eq!(made.skipped.len(), 1, "{:?}", made.skipped);
+    // The cloud rejects the new address for a reason that its data do not show.
+    let cloud = Cloud::instant();
+    let (a, b) = (cloud.server("a").id, cloud.server("b").id);
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[a, b], &[])).await;
+    let refused = Fault::Error { code: "invalid_input".to_owned(), status: None };
+    let path = "/v1/load_balancers/{id}/actions/add_target";
+    cloud.standin.add_fault(FaultRule::once("POST", path, refused));
+    let made = ensured(&*driver, &spec(&[a, b], &[("use-private-ip", "true")])).await;
+    assert_eq!(targets(&cloud), [(a, false), (b, false)], "the target has its old address again");
+    assert_eq!(made.skipped.len(), 1, "{:?}", made.skipped);
 }
 
 /// TH-28.
@@ -383,12 +718,12 @@ async fn a_balancer_that_lost_its_label_is_deleted() {
     }
 }
 
-/// A balancer of that name may have been created for another purpose.
+/// The name is made of the key, so the balancer is the one, and an address would prove it.
 #[tokio::test(start_paused = true)]
-async fn a_balancer_with_only_the_name_is_reported_and_kept() {
+async fn a_balancer_with_only_its_first_name_is_reported() {
     let cloud = Cloud::instant();
     let driver = cloud.driver();
-    let made = ensured(&*driver, &spec(&[], &[("name", "edge")])).await;
+    let made = ensured(&*driver, &spec(&[], &[])).await;
     let other = vec!["192.0.2.250".parse().expect("an address")];
     change(&cloud, |balancer| drop(balancer.labels.remove(KEY)));
     for addresses in [other, Vec::new()] {
@@ -405,8 +740,30 @@ async fn a_balancer_with_only_the_name_is_reported_and_kept() {
         balancer.labels.remove(KEY);
         balancer.protected = true;
     });
-    let kept = delete_traced(&*driver, Some("edge"), Vec::new()).await;
+    let kept = delete_traced(&*driver, None, Vec::new()).await;
     assert_eq!(kept, Ok(Progress::Done(BalancerDeletion::Retained)));
+    assert_eq!(shown(&cloud).id.to_string(), made.balancer.id);
+}
+
+/// A Service that never had a balancer may name that of a user or of another Service. It goes, and
+/// no user is advised to give the balancer away.
+#[tokio::test(start_paused = true)]
+async fn a_foreign_balancer_of_the_chosen_name_holds_nobody() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    let made = ensured(&*driver, &spec(&[], &[("name", "edge")])).await;
+    let other = vec!["192.0.2.250".parse().expect("an address")];
+    for (label, protected) in [(None, false), (None, true), (Some("uid-2"), false)] {
+        change(&cloud, |balancer| {
+            balancer.labels.remove(KEY);
+            balancer.labels.extend(label.map(|uid| (KEY.to_owned(), uid.to_owned())));
+            balancer.protected = protected;
+        });
+        for addresses in [other.clone(), Vec::new()] {
+            let deleted = delete_traced(&*driver, Some("edge"), addresses).await;
+            assert_eq!(deleted, Ok(Progress::Done(BalancerDeletion::Absent)), "{label:?}, {protected}");
+        }
+    }
     assert_eq!(shown(&cloud).id.to_string(), made.balancer.id);
 }
 

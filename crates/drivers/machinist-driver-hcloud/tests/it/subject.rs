@@ -72,7 +72,11 @@ impl Subject for Cloud {
                 (verb, Fault::Delay { by: PROMISES.call_bound - Duration::from_secs(1) })
             }
             Trouble::Outage(verb) => (verb, error("unavailable")),
-            Trouble::Throttled(verb) => (verb, error("rate_limit_exceeded")),
+            // The headers of the answer explain it: the bucket is empty.
+            Trouble::Throttled(_) => {
+                self.standin.set_rate(PROJECT, RATE, 0);
+                return Hook::Arranged;
+            }
             Trouble::SlowReads => {
                 self.standin.configure(|settings| {
                     settings.visible_by_id = PROMISES.visible_within;
@@ -105,6 +109,7 @@ impl Subject for Cloud {
 
     async fn calm(&self) {
         self.standin.clear_faults();
+        self.standin.set_rate(PROJECT, RATE, RATE);
         self.standin.configure(|current| {
             *current = settings();
             current.tokens.set(TOKEN, PROJECT, Access::ReadWrite);
@@ -129,6 +134,9 @@ impl Subject for Cloud {
         Some(self.changes())
     }
 }
+
+/// Requests per hour of a project, and the size of its bucket.
+const RATE: u32 = 3600;
 
 /// The request by which the driver makes a call.
 fn request_of(verb: Verb) -> (&'static str, &'static str) {

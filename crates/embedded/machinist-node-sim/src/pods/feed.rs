@@ -55,6 +55,7 @@ fn change(delta: Delta<PodFacts>) -> Option<PodChange> {
         )),
         Delta::Unreadable { .. }
         | Delta::Bookmark(_)
+        | Delta::ListedOnce(_)
         | Delta::RelistPart(_)
         | Delta::Fetched(..)
         | Delta::Absent { .. } => None,

@@ -111,7 +111,7 @@ mod tests {
 
     fn asked() -> BTreeSet<Permission> {
         let provider = Arc::new(HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default()));
-        let services = service::Options { class: String::new(), prefix: String::new() };
+        let services = service::Options::new("", "");
         let period = std::time::Duration::MAX;
         let routes = route::Options { cluster: Vec::new(), period, follows_addresses: true };
         let credential = follow(TokenFrom::Value(String::new())).expect("no file is read");

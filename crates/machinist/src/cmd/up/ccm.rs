@@ -36,8 +36,7 @@ pub(super) fn start(
     let service = server.service_as(embedded::cloud_controller_manager());
     let client = layer_client(service, &ClientOptions::new(CLOUD_CONTROLLER_MANAGER));
     let clients = Clients { control: client.clone(), target: client };
-    let services =
-        service::Options { class: BALANCER_CLASS.to_owned(), prefix: ANNOTATION_PREFIX.to_owned() };
+    let services = service::Options::new(BALANCER_CLASS, ANNOTATION_PREFIX);
     let routes = route::Options {
         cluster: vec![POD_NETWORK.parse().expect("a network")],
         period: ROUTE_PERIOD,

@@ -24,7 +24,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 pub(super) use self::docker::{
-    DOCKER, Docker, FILES as DOCKER_FILES, Identity as DockerIdentity, NODE_IMAGE, TOKEN_GROUP, Target,
+    DOCKER, Docker, FILES as DOCKER_FILES, Identity as DockerIdentity, NODE_IMAGE, PortMoved, TOKEN_GROUP,
+    Target,
 };
 pub(super) use self::folder::HCLOUD;
 use self::in_process::InProcess;
@@ -66,6 +67,8 @@ pub(super) enum Backend {
 pub(super) struct Counts {
     /// Instances in the cloud, including those being deleted.
     pub alive: usize,
+    /// Those of them that do not run.
+    pub stopped: usize,
     /// Instances ever created, if the cloud has a ledger.
     pub ever: Option<usize>,
 }
@@ -160,7 +163,7 @@ impl Backend {
     /// If the engine does not answer.
     pub(super) async fn counts(&self) -> anyhow::Result<Counts> {
         match self {
-            Self::Docker(docker) => Ok(Counts { alive: docker.containers().await?, ever: None }),
+            Self::Docker(docker) => docker.counts().await,
             Self::Sim(cloud) => Ok(Counts::of(cloud)),
             Self::Hcloud(standin) => Ok(Counts::of(standin.machines())),
         }
@@ -254,7 +257,7 @@ impl Backend {
 impl Counts {
     fn of(cloud: &Cloud) -> Self {
         let ledger = cloud.ledger();
-        Self { alive: ledger.alive().count(), ever: Some(ledger.ever().len()) }
+        Self { alive: ledger.alive().count(), stopped: 0, ever: Some(ledger.ever().len()) }
     }
 }
 

@@ -33,6 +33,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::BrokenControlPlane;
 use super::ccm;
 use super::cloud::{Backend, Choice, CloudUrls, TOKEN_GROUP, Target};
 use super::data_folder::{self, Opened, Purpose};
@@ -40,7 +41,7 @@ use super::earlier_run::Note;
 use super::manifest::Manifest;
 use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
-use crate::args::{UpArgs, UpCloud};
+use crate::args::{Until, UpArgs, UpCloud};
 use crate::embedded::{self, ApiServer, Place};
 use crate::progress::Progress;
 use crate::wiring;
@@ -117,8 +118,9 @@ impl Cluster {
         install_crds(&client).await?;
 
         let mut parts = JoinSet::new();
-        embedded::run_built_in_controllers(&mut parts, &server)?;
+        // Before anything runs that would report the end of a process without this address.
         let cloud_urls = cloud.serve(&mut parts, args.cloud_listen).await?;
+        embedded::run_built_in_controllers(&mut parts, &server)?;
         remarks.extend(strangers.map(|strangers| strangers.told(args.cloud, &cloud_urls.control)));
         let network = args.cloud_network.as_deref();
         remarks.extend(cloud.ensure_network(network).await?);
@@ -131,8 +133,12 @@ impl Cluster {
             None => (None, watch::channel(BTreeMap::new()).1),
             Some(docker) => {
                 remarks.extend(docker.lost_clusters().await?);
-                let target = docker.start(progress).await?;
-                let nodes = target.nodes(&mut parts).await?;
+                let target = match (docker.start(progress).await, args.until) {
+                    (Err(error), Some(Until::Gone)) => return Err(error.context(BrokenControlPlane)),
+                    (started, _) => started?,
+                };
+                docker.follow(&mut parts, &target, progress);
+                let nodes = target.nodes(&mut parts, docker, progress).await?;
                 (Some(target), nodes)
             }
         };

@@ -55,6 +55,8 @@ pub(super) struct Reachable<'a> {
 pub(super) struct Stopped<'a> {
     /// Instances that were alive in the cloud.
     pub instances_alive: usize,
+    /// Those of them that did not run.
+    pub instances_stopped: usize,
     pub cloud: UpCloud,
     pub state: State<'a>,
     /// Kubeconfig that still exists, although its server has stopped.
@@ -102,6 +104,9 @@ pub(super) struct Summary {
     pub nodes_ready: usize,
     /// Instances in the cloud, including those being deleted.
     pub instances_alive: usize,
+    /// Those of them that do not run.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub instances_stopped: usize,
     /// Instances in the cloud's ledger, including deleted ones. Absent for a Docker engine, which
     /// has no ledger.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -127,12 +132,14 @@ impl Progress {
         #[serde(rename_all = "camelCase")]
         struct Fields<'a> {
             instances_alive: usize,
+            #[serde(skip_serializing_if = "is_zero")]
+            instances_stopped: usize,
             kept_in: Option<&'a Path>,
             #[serde(skip_serializing_if = "Option::is_none")]
             lost_files: Option<&'a [&'static str]>,
             kubeconfig_kept: Option<&'a Path>,
         }
-        let Stopped { instances_alive, cloud: _, state, kubeconfig_kept } = what;
+        let Stopped { instances_alive, instances_stopped, cloud: _, state, kubeconfig_kept } = what;
         let (kept_in, lost_files) = match state {
             State::Kept(folder, _) => (Some(*folder), None),
             State::Lost(_, _, files) => (None, Some(files.as_slice())),
@@ -140,6 +147,7 @@ impl Progress {
         };
         let fields = Fields {
             instances_alive: *instances_alive,
+            instances_stopped: *instances_stopped,
             kept_in,
             lost_files,
             kubeconfig_kept: *kubeconfig_kept,
@@ -309,8 +317,12 @@ fn render_reachable(at: &Reachable<'_>) -> String {
     text
 }
 
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
 fn render_stopped(what: &Stopped<'_>) -> String {
-    let Stopped { instances_alive, cloud, state, kubeconfig_kept } = what;
+    let Stopped { instances_alive, instances_stopped, cloud, state, kubeconfig_kept } = what;
     let mut text = match (cloud, state) {
         (UpCloud::Sim | UpCloud::Hcloud, _) => {
             format!("Stopped the API server, the controllers and {instances_alive} simulated instances")
@@ -319,7 +331,12 @@ fn render_stopped(what: &Stopped<'_>) -> String {
             format!("Stopped the API server and the controllers; deleting their {instances_alive} containers")
         }
         (UpCloud::Docker, State::Kept(..) | State::Lost(..)) => {
-            format!("Stopped the API server and the controllers; {instances_alive} containers keep running")
+            let running = instances_alive.saturating_sub(*instances_stopped);
+            let stopped = match instances_stopped {
+                0 => String::new(),
+                stopped => format!(", and {stopped} do not run (docker ps --all)"),
+            };
+            format!("Stopped the API server and the controllers; {running} containers keep running{stopped}")
         }
     };
     match state {
@@ -351,8 +368,8 @@ fn render_stopped(what: &Stopped<'_>) -> String {
 }
 
 fn render_summary(summary: &Summary) -> String {
-    let Summary { result, wanted, machines, running, nodes_ready, instances_alive, instances_ever, .. } =
-        summary;
+    let Summary { result, wanted, machines, running, nodes_ready, .. } = summary;
+    let Summary { instances_alive, instances_stopped, instances_ever, .. } = summary;
     let WritesPerMachine { machine_controller, manager, cloud_controller_manager, events } =
         summary.writes_per_machine;
     let what = match result {
@@ -371,6 +388,10 @@ fn render_summary(summary: &Summary) -> String {
     };
     let alive = match instances_ever {
         Some(ever) => format!("{instances_alive} instances alive of {ever} ever created"),
+        None if 0 < *instances_stopped => {
+            let running = instances_alive.saturating_sub(*instances_stopped);
+            format!("{running} of {instances_alive} containers run")
+        }
         None => format!("{instances_alive} containers"),
     };
     format!(

@@ -78,6 +78,9 @@ pub(super) struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     from_api: Option<Reported>,
     controllers: Vec<Asked>,
+    /// The API servers and the cloud that did not answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    silent: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_operation: Option<LastOperation>,
     /// Explanation of the object that this object waits for.
@@ -146,7 +149,25 @@ impl Answer {
             }
             Some(_) | None => (api, Source::Api, None),
         };
-        Self { object, why, source, from_api, controllers, last_operation, because }
+        Self { object, why, source, from_api, controllers, silent: Vec::new(), last_operation, because }
+    }
+
+    /// The answer of a controller alone.
+    pub(super) fn of_controller(
+        object: String,
+        url: String,
+        why: Reported,
+        controllers: Vec<Asked>,
+        silent: Vec<String>,
+    ) -> Self {
+        let component = why.from.clone().unwrap_or_else(|| "controller".to_owned());
+        let source = Source::Controller { component, url };
+        Self { object, why, source, from_api: None, controllers, silent, last_operation: None, because: None }
+    }
+
+    /// Puts what does not answer before the answer.
+    pub(super) fn below(self, silent: Vec<String>) -> Self {
+        Self { silent, ..self }
     }
 
     /// Renders the answer as text.
@@ -157,7 +178,10 @@ impl Answer {
     }
 
     fn render_into(&self, text: &mut String, now: Timestamp, indent: &str) -> std::fmt::Result {
-        let Self { object, why, source, last_operation, because, .. } = self;
+        let Self { object, why, source, silent, last_operation, because, .. } = self;
+        for silent in silent {
+            writeln!(text, "{indent}{silent}")?;
+        }
         writeln!(text, "{indent}{object}: {}", why.waits_for)?;
         if let Some(since) = why.since {
             writeln!(text, "{indent}  since     {}", moment(since, now))?;
@@ -223,7 +247,9 @@ impl Answer {
 fn knows_more_than(api: &Reported, controller: &Reported) -> bool {
     match (controller.reason.as_str(), api.reason.as_str()) {
         ("Joining", "Joining") => controller.waits_for.len() < api.waits_for.len(),
-        ("Unhealthy", other) => matches!(other, "ReplacementLimit" | "ReplacementGap" | "ClockSkew"),
+        ("Unhealthy" | "Joining", other) => {
+            matches!(other, "ReplacementLimit" | "ReplacementGap" | "ReplacementImpossible" | "ClockSkew")
+        }
         _ => false,
     }
 }
@@ -243,6 +269,23 @@ fn ago_or_ahead(at: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_silent_cluster_comes_before_the_answer_of_the_controller() {
+        let mut reported = Reported::unserved("team", "", Timestamp::UNIX_EPOCH);
+        reported.from = Some("machine-controller".to_owned());
+        reported.waits_for = "waiting for Node a to register".to_owned();
+        let silent =
+            vec!["kubeconfig target: the API server did not answer: no answer within 5 s".to_owned()];
+        let url = "http://127.0.0.1:10259".to_owned();
+        let asked = vec![Asked::answered(&url)];
+        let answer = Answer::of_controller("machine team/a".to_owned(), url, reported, asked, silent);
+        let text = answer.render(Timestamp::UNIX_EPOCH);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "kubeconfig target: the API server did not answer: no answer within 5 s");
+        assert_eq!(lines[1], "machine team/a: waiting for Node a to register");
+        assert!(text.contains("from the machine-controller at http://127.0.0.1:10259"), "{text}");
+    }
 
     #[test]
     fn the_book_quotes_the_reason_for_an_unserved_namespace() {

@@ -1,6 +1,7 @@
 //! Explains one object from the API servers: the planner of its controller decides in this process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Api;
@@ -14,7 +15,7 @@ use machinist_driver_docker::DockerProvider;
 use machinist_driver_hcloud::{HcloudOptions, HcloudProvider, Http};
 use machinist_driver_sim::SimProvider;
 use machinist_instance::{Envelope, Error};
-use machinist_kube::ObjectKey;
+use machinist_kube::{ObjectKey, is_answer};
 use machinist_plan::ccm::{route, service};
 use machinist_plan::{McmReason, Reason};
 use tokio::sync::watch;
@@ -24,6 +25,10 @@ use crate::args::{ExplainedKind, InfrastructureKind, ObjectArg};
 use crate::cmd::cloud_controller_manager::{ANNOTATION_PREFIX, BALANCER_CLASS};
 use crate::wiring;
 
+/// Longest wait for the engine of the environment. `why` answers within two seconds, and asks the
+/// controller after that.
+const ENGINE_WITHIN: Duration = Duration::from_secs(1);
+
 /// The decision about one object, from the API servers only.
 pub(super) struct Explained {
     pub reported: Reported,
@@ -31,6 +36,8 @@ pub(super) struct Explained {
     pub at: Timestamp,
     /// The Machine that the object waits for, if any.
     pub waits_for: Option<ObjectArg>,
+    /// The sentence that the cloud of the object does not answer to this process.
+    pub silent_cloud: Option<String>,
 }
 
 /// The controllers that decide about a kind.
@@ -54,18 +61,21 @@ pub(super) async fn explain(
     clients: Clients,
     namespace: &str,
     object: &ObjectArg,
+    names_target: bool,
 ) -> anyhow::Result<Explained> {
     let mut process = ProcessOptions::new(namespace, "machinist-why");
     process.seed = wiring::seed();
     match deciding(object, namespace) {
         Deciding::Machines(key) => {
-            let provider = machine_provider(&clients, &key).await;
-            let machine = MachineOptions::new(provider, namespace);
+            let (provider, silent_cloud) = machine_provider(&clients, &key).await;
+            let mut machine = MachineOptions::new(provider, namespace);
+            machine.nodes_may_be_elsewhere = !names_target;
             let explained = explain_machine(clients, process, machine, &key).await?;
             Ok(Explained {
                 reported: Reported::of(&explained.why, explained.at, &explained.actions),
                 at: explained.at,
                 waits_for: waited_for(&explained.why.reason),
+                silent_cloud,
             })
         }
         Deciding::Cloud(key) => {
@@ -74,32 +84,47 @@ pub(super) async fn explain(
                 reported: Reported::of(&explained.why, explained.at, &explained.actions),
                 at: explained.at,
                 waits_for: None,
+                silent_cloud: None,
             })
         }
         Deciding::Infrastructure(key) => {
             let core = wiring::core_api(&clients.control).await?;
-            let options = CapiOptions { serves: serves(&key).await, core, watch_filter: None };
+            let (serves, silent_cloud) = serves(&key).await;
+            let options = CapiOptions::new(serves, core);
             let explained = capi::explain(clients, process, options, &key).await?;
             Ok(Explained {
                 reported: Reported::of(&explained.why, explained.at, &explained.actions),
                 at: explained.at,
                 waits_for: None,
+                silent_cloud,
             })
         }
     }
 }
 
+/// Whether an API server did not answer, in contrast to an answer that the object does not exist or
+/// that the request is not permitted.
+pub(super) fn is_unanswered(error: &anyhow::Error) -> bool {
+    let mut causes = error.chain().filter_map(|cause| cause.downcast_ref::<kube::Error>());
+    causes.any(|cause| !is_answer(cause))
+}
+
 /// Returns the provider of a Machine, as its class or its recorded id names it. Only its parsers
 /// and its validation are used; no cloud call is made.
-async fn machine_provider(clients: &Clients, key: &Key) -> Arc<dyn Provider> {
+async fn machine_provider(clients: &Clients, key: &Key) -> (Arc<dyn Provider>, Option<String>) {
     let named = match key {
         Key::Machine(id) => provider_name(clients, id).await,
         _ => None,
     };
     match named.as_deref().map(str::to_ascii_lowercase).as_deref() {
-        Some("docker") => Arc::new(docker().await),
-        Some("hcloud") => Arc::new(HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default())),
-        _ => Arc::new(SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()))),
+        Some("docker") => {
+            let (provider, silent) = docker().await;
+            (Arc::new(provider), silent)
+        }
+        Some("hcloud") => {
+            (Arc::new(HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default())), None)
+        }
+        _ => (Arc::new(SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()))), None),
     }
 }
 
@@ -115,29 +140,45 @@ async fn provider_name(clients: &Clients, id: &ObjectKey) -> Option<String> {
     class.and_then(|class| class.provider).filter(|name| !name.is_empty()).or_else(of_id)
 }
 
-/// Returns the engine of the environment. The one of the controller is not known here.
-async fn docker() -> DockerProvider {
+/// Returns the engine of the environment, and the sentence that it does not answer. The one of the
+/// controller is not known here.
+async fn docker() -> (DockerProvider, Option<String>) {
     let settings = machinist_driver_docker::DockerOptions::from_env(|name| std::env::var(name).ok());
     let settings = settings.unwrap_or_default();
-    // Without an answer, the engine counts as another one.
-    let provider = DockerProvider::connect(settings.clone()).await;
-    provider.unwrap_or_else(|_| DockerProvider::new(settings))
+    // Without an answer, the engine counts as another one. A reader does not wait for one that
+    // hangs.
+    let connecting = tokio::time::timeout(ENGINE_WITHIN, DockerProvider::connect(settings.clone()));
+    match connecting.await {
+        Ok(Ok(provider)) => (provider, None),
+        Ok(Err(error)) => silent(settings, &error.message),
+        Err(_) => silent(settings, &format!("no answer within {} s", ENGINE_WITHIN.as_secs())),
+    }
+}
+
+fn silent(settings: machinist_driver_docker::DockerOptions, why: &str) -> (DockerProvider, Option<String>) {
+    let told = format!("the engine at {} does not answer: {why}", settings.engine);
+    (DockerProvider::new(settings), Some(told))
 }
 
 /// Returns the provider of a kind, for its planner only. Nothing is changed, and no mail is sent.
-async fn serves(key: &capi::Key) -> Serves {
+async fn serves(key: &capi::Key) -> (Serves, Option<String>) {
     match key {
         capi::Key::DockerCluster(_) | capi::Key::DockerMachine(_) => {
-            Serves::Docker(DockerOptions::new(Arc::new(docker().await)))
+            let (provider, silent) = docker().await;
+            (Serves::Docker(DockerOptions::new(Arc::new(provider))), silent)
         }
-        capi::Key::MailgunCluster(_) | capi::Key::MailgunMachine(_) => Serves::Mailgun(MailOptions {
-            mailer: Arc::new(NoMailer),
-            domain: String::new(),
-            service: String::new(),
-            recipient: String::new(),
-            credential: String::new(),
-            process: String::new(),
-        }),
+        capi::Key::MailgunCluster(_) | capi::Key::MailgunMachine(_) => (
+            Serves::Mailgun(MailOptions {
+                mailer: Arc::new(NoMailer),
+                domain: String::new(),
+                service: String::new(),
+                recipient: String::new(),
+                recipient_domains: Vec::new(),
+                credential: String::new(),
+                process: String::new(),
+            }),
+            None,
+        ),
     }
 }
 
@@ -151,6 +192,9 @@ impl Mailer for NoMailer {
     }
     async fn look_up(&self, _: &str) -> Result<bool, Error> {
         Err(Error::unsupported("look_up"))
+    }
+    fn shown_within(&self) -> Duration {
+        machinist_mailgun::SHOWN_WITHIN
     }
 }
 
@@ -177,8 +221,7 @@ fn deciding(object: &ObjectArg, namespace: &str) -> Deciding {
 fn cloud_options(kind: ExplainedKind) -> CcmOptions {
     // Only the parser of provider ids is used; no cloud call is made.
     let provider = HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default());
-    let services =
-        service::Options { class: BALANCER_CLASS.to_owned(), prefix: ANNOTATION_PREFIX.to_owned() };
+    let services = service::Options::new(BALANCER_CLASS, ANNOTATION_PREFIX);
     let routes =
         route::Options { cluster: Vec::new(), period: std::time::Duration::MAX, follows_addresses: true };
     let (_, no_credential) = watch::channel(None);

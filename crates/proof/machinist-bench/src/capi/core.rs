@@ -152,7 +152,8 @@ async fn endpoint(core: &Client) -> Result<Value> {
 fn kubeconfig(endpoint: &Value) -> String {
     let (host, port) = (endpoint["host"].as_str().unwrap_or_default(), &endpoint["port"]);
     format!(
-        "apiVersion: v1\nkind: Config\nclusters:\n- name: {CLUSTER}\n  cluster:\n    server: https://{host}:{port}\n"
+        "apiVersion: v1\nkind: Config\nclusters:\n- name: {CLUSTER}\n  cluster:\n    server: https://{host}:{port}\n\
+         contexts:\n- name: {CLUSTER}\n  context: {{cluster: {CLUSTER}, user: {CLUSTER}}}\ncurrent-context: {CLUSTER}\n"
     )
 }
 

@@ -49,6 +49,7 @@ async fn provision(engine: Engine, number: u32) -> Result<()> {
         key: instance.key,
         name: Some(instance.name),
         native_id: instance.native_id,
+        cluster: None,
     };
     let bootstrap = engine.bootstrap().context("the engine bootstraps containers")?;
     until_started(bootstrap, &which).await?;

@@ -80,8 +80,7 @@ impl World {
         let engine = Engine::with_speed("provider", Speed::WORKSTATION);
         let mut options = DockerOptions::new(Arc::new(engine.clone()));
         options.workloads = Arc::new(InProcess(workload.clone()));
-        let options =
-            CapiOptions { serves: Serves::Docker(options), core: CoreApi::Beta2, watch_filter: None };
+        let options = CapiOptions::new(Serves::Docker(options), CoreApi::Beta2);
         let client = client(&management, PROVIDER);
         let clients = Clients { control: client.clone(), target: client };
         let provider = CapiProvider::start(clients, ProcessOptions::new("", "capi-docker"), options, None);

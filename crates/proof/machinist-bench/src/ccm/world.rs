@@ -161,10 +161,7 @@ fn options(standin: &Standin) -> CcmOptions {
     let clock = standin.clone();
     let provider =
         HcloudProvider::over(Arc::new(InProcess(standin.clone())), hcloud).with_clock(move || clock.now());
-    let services = service::Options {
-        class: "machinist.dev/hcloud".to_owned(),
-        prefix: "load-balancer.hetzner.cloud/".to_owned(),
-    };
+    let services = service::Options::new("machinist.dev/hcloud", "load-balancer.hetzner.cloud/");
     let routes =
         route::Options { cluster: Vec::new(), period: Duration::from_secs(300), follows_addresses: true };
     let mut options = CcmOptions::new(Arc::new(provider), credential(), services, routes);

@@ -5,31 +5,31 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use machinist_apiserver::{Config, History as ServerHistory, Identity, SeededIds, Server};
+use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
 use machinist_cloud_sim::Clock as CloudClock;
 use machinist_controllers::ccm::Planners;
 use machinist_standin_hcloud::{Access, NewServer, Settings, Standin};
 use serde_json::json;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::invariants::{self, SERVICES};
 use super::kubelets::Kubelets;
 use super::mutants::Mutant;
-use super::process::{CloudController, HostClock, PROJECT, Surroundings, TOKEN};
+use super::process::{CloudController, PROJECT, Surroundings, TOKEN};
 use super::view::View;
-use crate::actor::Side;
+use super::weather;
+use crate::actor::{Process, Side};
 use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Profile};
 use crate::history::History;
-use crate::invariants::Id;
 use crate::lab::{Lab, RunClock};
+use crate::lives::HostClock;
 use crate::seed::Seed;
 use crate::sight::{Item, MACHINES, NODES};
+use crate::stage::{Stage, client};
 use crate::world::simulated::apply_crds;
 use crate::world::{NAMESPACE, Outcome, Trouble};
 
@@ -50,19 +50,13 @@ pub struct Setup {
 
 /// Timeout for an awaited state.
 const PATIENCE: Duration = Duration::from_secs(40 * 60);
-/// Minimum interval between looks, so that a burst of commits counts as one change.
-const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
-/// Maximum interval between looks, because servers change with time even without a commit.
-const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
-
 /// A simulated world. Dropping it ends all its parts.
 pub struct Cluster {
     seed: Seed,
-    lab: Arc<Lab>,
+    stage: Stage,
     server: Server,
     standin: Standin,
     kubelets: Kubelets,
-    changed: Arc<Notify>,
     _controller: Arc<CloudController>,
     _tasks: JoinSet<()>,
 }
@@ -101,13 +95,13 @@ impl Cluster {
         standin.observe(move |state| objects.hcloud(state));
 
         let mut tasks = JoinSet::new();
-        let changed = Arc::new(Notify::new());
-        tasks.spawn(tell_of_changes(server.clone(), history, changed.clone()));
+        let stage = Stage::new(lab.clone(), PATIENCE);
+        stage.follow(&server, &mut tasks);
         let kubelets =
             Kubelets::new(lab.clone(), server.clone(), client(&server, "kubelet"), standin.clone());
         tasks.spawn(kubelets.clone().run());
         let host = Arc::new(HostClock::new(clock));
-        tasks.spawn(step(host.clone(), lab.clone()));
+        tasks.spawn(host.clone().step(Process::CloudController, lab.clone()));
         let controller = CloudController::new(Surroundings {
             lab: lab.clone(),
             servers: BTreeMap::from([(Side::Control, server.clone()), (Side::Target, server.clone())]),
@@ -119,13 +113,22 @@ impl Cluster {
         });
         tasks.spawn(controller.clone().tend(dead));
         controller.start();
+        for fault in setup.profile.long.iter().copied() {
+            let elements = weather::Elements {
+                lab: lab.clone(),
+                server: server.clone(),
+                standin: standin.clone(),
+                controller: controller.clone(),
+                seed: setup.seed,
+            };
+            tasks.spawn(weather::happen(elements, fault));
+        }
         Ok(Self {
             seed: setup.seed,
-            lab,
+            stage,
             server,
             standin,
             kubelets,
-            changed,
             _controller: controller,
             _tasks: tasks,
         })
@@ -133,7 +136,12 @@ impl Cluster {
 
     /// The shared parts of the run.
     pub fn lab(&self) -> &Arc<Lab> {
-        &self.lab
+        self.stage.lab()
+    }
+
+    /// The place where the scenario waits.
+    pub fn stage(&self) -> &Stage {
+        &self.stage
     }
 
     /// The seed of all random draws.
@@ -163,9 +171,7 @@ impl Cluster {
 
     /// Marks the beginning of the part of interest.
     pub fn begin(&self, what: &str) {
-        self.lab.history.step(what);
-        self.lab.points.begin();
-        self.lab.plan.begin();
+        self.stage.begin(what);
     }
 
     /// Creates a server with a kubelet, and returns its id.
@@ -242,13 +248,6 @@ impl Cluster {
         View { nodes, services, machines, cloud: self.standin.dump() }
     }
 
-    /// Returns when the objects may have changed since the last look.
-    pub async fn changed(&self) {
-        tokio::time::sleep(LOOK_AT_MOST_EVERY).await;
-        // A change in between is seen at the next look, after a short delay at most.
-        let _ = tokio::time::timeout(LOOK_AT_LEAST_EVERY, self.changed.notified()).await;
-    }
-
     /// Waits for a state and returns it. `is_so` returns what is still missing.
     ///
     /// # Errors
@@ -258,22 +257,7 @@ impl Cluster {
         what: &str,
         is_so: impl Fn(&View) -> Result<(), String>,
     ) -> Result<View, Trouble> {
-        let began = Instant::now();
-        loop {
-            if let Some(trouble) = self.trouble() {
-                return Err(trouble);
-            }
-            let view = self.look();
-            let missing = match is_so(&view) {
-                Ok(()) => return Ok(view),
-                Err(missing) => missing,
-            };
-            if PATIENCE <= began.elapsed() {
-                self.lab.history.violate(Id::L1, format!("waited {PATIENCE:?} for {what}: {missing}"));
-                return Err(Trouble(format!("waited {PATIENCE:?} for {what}: {missing}\n{view}")));
-            }
-            self.changed().await;
-        }
+        self.stage.until(what, || self.look(), is_so).await
     }
 
     /// Waits for a time in which the world must keep all invariants.
@@ -281,19 +265,7 @@ impl Cluster {
     /// # Errors
     /// When an invariant is violated.
     pub async fn pass(&self, time: Duration) -> Outcome {
-        tokio::time::sleep(time).await;
-        self.trouble().map_or(Ok(()), Err)
-    }
-
-    /// An error after which waiting is useless.
-    pub fn trouble(&self) -> Option<Trouble> {
-        if self.lab.history.violations().is_empty()
-            && let Some(blown) = self.lab.fuse.blown()
-        {
-            self.lab.history.violate(Id::L4, blown);
-        }
-        let first = self.lab.history.violations().into_iter().next()?;
-        Some(Trouble(format!("{} is violated", first.id)))
+        self.stage.pass(time).await
     }
 }
 
@@ -306,41 +278,4 @@ fn standin_settings(setup: &Setup) -> Settings {
         settings.visible_in_lists = stream.within(Duration::ZERO..Duration::from_secs(8));
     }
     settings
-}
-
-fn client(server: &Server, agent: &str) -> kube::Client {
-    kube::Client::new(server.service_as(Identity::admin()).with_user_agent(agent), NAMESPACE)
-}
-
-/// Keeps the history up to date with the server, and wakes tasks that wait for a change.
-async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>) {
-    let mut commits = server.commits();
-    while commits.next().await.is_some() {
-        history.catch_up();
-        changed.notify_waiters();
-    }
-}
-
-/// P13: steps the clock of the host from time to time during the chaos, and back.
-async fn step(host: Arc<HostClock>, lab: Arc<Lab>) {
-    const LOOK_EVERY: Duration = Duration::from_secs(1);
-    const LONGEST: Duration = Duration::from_secs(25);
-    const LARGEST: Duration = Duration::from_secs(240);
-    const PLACE: &str = "ccm";
-    if !lab.plan.profile().rates.contains_key(&Fault::P13) {
-        return;
-    }
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        if lab.plan.strikes(Fault::P13, PLACE) {
-            // Back by at most two minutes, or forward.
-            let drawn = lab.plan.span(Fault::P13, PLACE, Duration::ZERO..LARGEST).as_secs();
-            let seconds = i64::try_from(drawn).unwrap_or(0) - 120;
-            lab.history.note(format!("fault P13: the clock of the ccm steps by {seconds} s"));
-            host.step_to(SignedDuration::from_secs(seconds));
-            tokio::time::sleep(lab.plan.span(Fault::P13, PLACE, LOOK_EVERY..LONGEST)).await;
-            lab.history.note("the clock of the ccm is right again");
-            host.step_to(SignedDuration::ZERO);
-        }
-    }
 }

@@ -23,9 +23,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
-use super::process::{RESYNC, TOKEN, hcloud_options};
+use super::process::{TOKEN, hcloud_options};
 use super::wire::perform;
 use crate::actor::Process;
+use crate::lives::RESYNC;
 use crate::world::{NAMESPACE, Outcome, Trouble};
 
 /// Name of the deployment.

@@ -10,8 +10,9 @@
 //! project     the objects of the stand-in, as the history records them
 //! invariants  the rules C1 to C7
 //! settled     the end state: Nodes, servers, Services and load balancers agree
+//! weather     the long faults
 //! scenarios   what users and the cloud do
-//! run, case   one scenario in one world, and the line of text that repeats it
+//! run         how one scenario in one world is judged
 //! mutants     the program, broken on purpose
 //! machines    the processes of the machine API on the same cluster and the same project
 //! ```
@@ -22,7 +23,6 @@
 //!
 //! Routes are deliberately absent: no rule about crashes depends on them yet.
 
-pub mod case;
 pub mod cluster;
 pub mod invariants;
 pub mod kubelets;
@@ -34,4 +34,13 @@ pub mod run;
 pub mod scenarios;
 pub mod settled;
 pub mod view;
+mod weather;
 pub mod wire;
+
+pub use self::run::Ccm;
+
+/// The beginning of the text of each case.
+pub const PREFIX: &str = "ccm/";
+
+/// The full description of one run.
+pub type Case = crate::case::CaseOf<Ccm>;

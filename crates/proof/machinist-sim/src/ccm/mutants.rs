@@ -60,6 +60,15 @@ impl Mutant {
         }
     }
 
+    /// A seed of `cargo xtask sim` that catches the mutant.
+    pub fn recorded(self) -> Option<u64> {
+        Some(match self {
+            Self::ListAlone | Self::PresentByName | Self::TaintFirst => 0,
+            Self::AbsentByName => 1,
+            Self::HastyRelease => 12,
+        })
+    }
+
     /// The mutant's planners.
     pub fn planners(self) -> Planners {
         let sound = Planners::default();

@@ -2,10 +2,9 @@
 //! with no state except the API's and the cloud's.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use machinist_apiserver::{Identity, Server};
 use machinist_controllers::ccm::{
     CcmOptions, CloudControllerManager, Controllers, Planners, Running, Versioned,
@@ -13,51 +12,24 @@ use machinist_controllers::ccm::{
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider};
 use machinist_instance::Credential;
-use machinist_kube::{ClientOptions, Clock, SharedClock, Skew, layer_client};
+use machinist_kube::{ClientOptions, Clock as _, SharedClock, Skew, layer_client};
 use machinist_plan::ccm::{route, service};
 use machinist_standin_hcloud::Standin;
 use tokio::sync::{mpsc, watch};
 
 use super::wire::HcloudWire;
 use crate::actor::{Process, Side};
+use crate::faults::Gate;
 use crate::faults::crash::{Life, Victims};
 use crate::faults::wire::Wire;
-use crate::lab::{Lab, RunClock};
+use crate::lab::Lab;
+use crate::lives::{HostClock, Lives, RESYNC};
 use crate::seed::Seed;
 
-/// Time between death and restart. It is as short as a restart can be, because a longer gap would
-/// hide errors of a quick successor.
-const DEAD_FOR: Duration = Duration::from_millis(500);
-/// Interval in which each object is reconciled at least once.
-pub const RESYNC: Duration = Duration::from_secs(600);
 /// The token of the account.
 pub const TOKEN: &str = "token-of-the-project";
 /// The project of that token.
 pub const PROJECT: &str = "project";
-
-/// The wall clock of the host of the process. It may step.
-pub struct HostClock {
-    clock: RunClock,
-    step: Mutex<SignedDuration>,
-}
-
-impl HostClock {
-    /// A clock without a step.
-    pub fn new(clock: RunClock) -> Self {
-        Self { clock, step: Mutex::default() }
-    }
-
-    /// Sets the difference from simulated time.
-    pub fn step_to(&self, step: SignedDuration) {
-        *lock(&self.step) = step;
-    }
-}
-
-impl Clock for HostClock {
-    fn now(&self) -> Timestamp {
-        self.clock.time().saturating_add(*lock(&self.step)).unwrap_or(Timestamp::MAX)
-    }
-}
 
 /// The dependencies of the process.
 pub struct Surroundings {
@@ -81,8 +53,7 @@ pub struct Surroundings {
 pub struct CloudController {
     surroundings: Surroundings,
     token: watch::Sender<Option<Versioned>>,
-    running: Mutex<Option<Running>>,
-    lives: Mutex<u32>,
+    lives: Lives<Running>,
 }
 
 impl CloudController {
@@ -91,26 +62,30 @@ impl CloudController {
     pub fn new(surroundings: Surroundings) -> Arc<Self> {
         let data = BTreeMap::from([("token".to_owned(), TOKEN.as_bytes().to_vec())]);
         let token = watch::Sender::new(Some(Versioned { version: 1, credential: Credential::new(data) }));
-        Arc::new(Self { surroundings, token, running: Mutex::default(), lives: Mutex::default() })
+        let lives = Lives::new(Process::CloudController, surroundings.lab.clone());
+        Arc::new(Self { surroundings, token, lives })
+    }
+
+    /// The lives of the process.
+    pub fn lives(&self) -> &Lives<Running> {
+        &self.lives
     }
 
     /// Starts the process with a new client, new stores and no memory.
     pub fn start(&self) {
-        let number = {
-            let mut lives = lock(&self.lives);
-            *lives += 1;
-            *lives - 1
-        };
-        let life = Arc::new(Life::new(Process::CloudController, number));
-        let Surroundings { lab, .. } = &self.surroundings;
-        lab.points.born(life.clone());
-        if number != 0 {
-            lab.history.note("the ccm starts again");
-        }
+        self.lives.start(|life, gate| self.begin(life, gate));
+    }
+
+    /// Runs for ever: drops the killed process and starts it again.
+    pub async fn tend(self: Arc<Self>, deaths: mpsc::UnboundedReceiver<Victims>) {
+        self.lives.tend(deaths, |life, gate| self.begin(life, gate)).await;
+    }
+
+    fn begin(&self, life: &Arc<Life>, gate: &Gate) -> Running {
         let skews = [Side::Control, Side::Target].map(|side| (side, Skew::default()));
-        let [control, target] = skews.each_ref().map(|(side, skew)| self.client(&life, *side, skew));
+        let [control, target] = skews.each_ref().map(|(side, skew)| self.client(life, *side, skew));
         let [(_, skew), (_, target_skew)] = skews;
-        let agent = life.process.user_agent();
+        let (agent, number) = (life.process.user_agent(), life.number);
         let process = ProcessOptions {
             clock: self.clock(),
             resync: RESYNC,
@@ -118,25 +93,11 @@ impl CloudController {
             target_skew,
             seed: self.surroundings.seed.stream(&format!("options/{agent}/{number}")).bits(),
             instance: "sim".to_owned(),
+            wrap: gate.wrap(),
             ..ProcessOptions::new("kube-system", agent)
         };
-        let options = self.options(&life);
-        let running = CloudControllerManager::start(Clients { control, target }, process, options, None);
-        *lock(&self.running) = Some(running);
-    }
-
-    /// Runs for ever: drops the killed process and starts it again.
-    pub async fn tend(self: Arc<Self>, mut deaths: mpsc::UnboundedReceiver<Victims>) {
-        while let Some(victims) = deaths.recv().await {
-            if !victims.include(Process::CloudController) {
-                continue;
-            }
-            let buried = lock(&self.running).take();
-            drop(buried);
-            self.surroundings.lab.history.note("the ccm is dead");
-            tokio::time::sleep(DEAD_FOR).await;
-            self.start();
-        }
+        let options = self.options(life);
+        CloudControllerManager::start(Clients { control, target }, process, options, None)
     }
 
     fn clock(&self) -> SharedClock {
@@ -163,10 +124,7 @@ impl CloudController {
         let wire = HcloudWire::new(life.clone(), lab.clone(), standin.clone(), PROJECT);
         let clock = clock.clone();
         let provider = HcloudProvider::over(Arc::new(wire), hcloud_options()).with_clock(move || clock.now());
-        let services = service::Options {
-            class: "machinist.dev/hcloud".to_owned(),
-            prefix: "load-balancer.hetzner.cloud/".to_owned(),
-        };
+        let services = service::Options::new("machinist.dev/hcloud", "load-balancer.hetzner.cloud/");
         let routes =
             route::Options { cluster: Vec::new(), period: Duration::from_secs(300), follows_addresses: true };
         let options = CcmOptions::new(Arc::new(provider), self.token.subscribe(), services, routes);
@@ -190,8 +148,4 @@ pub fn hcloud_options() -> HcloudOptions {
         },
         ..HcloudOptions::default()
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -55,11 +55,6 @@ pub const ALL: &[Scenario] = &[
 /// The scenarios with a crash at every call.
 pub const SWEPT: [&str; 4] = ["node-init", "node-delete", "balancer-create", "balancer-delete"];
 
-/// The scenario of that name.
-pub fn by_name(name: &str) -> Option<Scenario> {
-    ALL.iter().find(|scenario| scenario.name == name).copied()
-}
-
 /// A time in which a process that judges too early would delete a Node.
 const LONG: Duration = Duration::from_secs(400);
 

@@ -16,7 +16,9 @@ use machinist_standin_hcloud::{Fault as CloudFault, FaultRule, Standin, http as 
 use tokio::sync::oneshot;
 
 use super::project::Lookup;
-use crate::faults::crash::{Kind, Life, Victims};
+use crate::faults::LongKind;
+use crate::faults::call::{Caller, Unreachable};
+use crate::faults::crash::Life;
 use crate::faults::plan::Fault;
 use crate::lab::Lab;
 
@@ -29,8 +31,7 @@ const AGES: std::ops::Range<Duration> = Duration::from_secs(1)..Duration::from_s
 
 /// The connection of one life of the process to the stand-in.
 pub struct HcloudWire {
-    life: Arc<Life>,
-    lab: Arc<Lab>,
+    caller: Caller,
     standin: Standin,
     project: &'static str,
 }
@@ -38,29 +39,14 @@ pub struct HcloudWire {
 impl HcloudWire {
     /// Connects a life to a project of the stand-in.
     pub fn new(life: Arc<Life>, lab: Arc<Lab>, standin: Standin, project: &'static str) -> Self {
-        Self { life, lab, standin, project }
-    }
-
-    async fn while_alive(&self) {
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    async fn may_die(&self) {
-        let process = self.life.process;
-        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
-            self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike(Victims::from(process));
-        }
-        self.while_alive().await;
+        Self { caller: Caller::new(life, lab), standin, project }
     }
 
     /// Performs a request after its time of travel, on a separate task.
     async fn deliver(&self, request: Request<Bytes>, label: Label) -> Result<Response<Bytes>, NoAnswer> {
-        let latency = self.lab.plan.latency(self.life.process);
-        let fault = Faults { lab: &self.lab, standin: &self.standin }.draw(&label, self.project);
-        let (lab, standin, life) = (self.lab.clone(), self.standin.clone(), self.life.number);
+        let (lab, standin, life) = (self.caller.lab().clone(), self.standin.clone(), self.caller.life());
+        let latency = lab.plan.latency(self.caller.process());
+        let fault = Faults { lab: &lab, standin: &self.standin }.draw(&label, self.project);
         let asked = lab.clock.time();
         let (answer, answered) = oneshot::channel();
         tokio::spawn(async move {
@@ -86,20 +72,27 @@ impl HcloudWire {
 #[async_trait]
 impl Transport for HcloudWire {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
-        let process = self.life.process;
-        self.while_alive().await;
         let label = Label::of(&request);
-        if !self.lab.fuse.holds(&format!("{process} cloud {label}")) {
-            return std::future::pending().await;
+        let begun = self.caller.begin(&label.to_string()).await;
+        if let Some(unreachable) = self.caller.unreachable().await {
+            return away(unreachable);
         }
-        let point = self.lab.points.before(Kind::DriverCall);
-        self.may_die().await;
-        self.lab.history.requested(process, &label.to_string());
         let answer = self.deliver(request, label).await;
-        self.while_alive().await;
-        self.lab.points.after(point);
-        self.may_die().await;
+        self.caller.end(begun).await;
         answer
+    }
+}
+
+/// The end of a request while the cloud is away.
+fn away(unreachable: Unreachable) -> Result<Response<Bytes>, NoAnswer> {
+    match unreachable {
+        Unreachable::Refused => Err(NoAnswer::NotSent("connection refused".to_owned())),
+        Unreachable::Unavailable => {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            Ok(response)
+        }
+        Unreachable::Lost => Err(NoAnswer::Lost("connection reset by peer".to_owned())),
     }
 }
 
@@ -172,6 +165,13 @@ impl Faults<'_> {
         let plan = &self.lab.plan;
         let place = format!("{} {}", label.method, label.template);
         let is_write = label.method != Method::GET;
+        if label.template.ends_with("/actions/add_target")
+            && let Some((fault, _)) = plan.long(LongKind::RefusedTargets).next()
+        {
+            let codes = ["server_not_attached_to_network", "missing_ipv4", "resource_limit_exceeded"];
+            let code = codes.get(usize::try_from(fault.pick % 3).unwrap_or(0)).copied().unwrap_or_default();
+            return Some(CloudFault::Error { code: code.to_owned(), status: None });
+        }
         if plan.strikes(Fault::D11, &place) {
             self.lab.history.note("fault D11: the account has no requests left");
             self.standin.set_rate(project, self.standin.settings().requests_per_hour.get(), 0);

@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use machinist_cloud_sim::{
-    Call, Cloud, Fault as CloudFault, NoAnswer, Operation, Refusal, Reply, Request, Schedule,
+    Call, Cloud, Code, Fault as CloudFault, NoAnswer, Operation, Refusal, Reply, Request, Schedule,
 };
 use machinist_driver_sim::Transport;
+use tokio::time::Instant;
 
 use super::crash::{Kind, Life, Victims};
+use super::long::Absence;
 use super::plan::Fault;
 use crate::lab::Lab;
 
@@ -47,16 +49,40 @@ impl Transport for CloudWire {
     async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
         let (process, operation, which) = (self.life.process, request.operation(), request.which());
         let name = which.name.as_ref().map_or_else(|| which.to_string(), |name| name.as_str().to_owned());
-        if !self.lab.fuse.holds(&format!("{process} cloud {operation} {name}")) {
+        if !self.lab.fuse.holds(format_args!("{process} cloud {operation} {name}")) {
             return std::future::pending().await;
         }
         let point = self.lab.points.before(Kind::DriverCall);
         self.may_die().await;
         self.lab.history.called(process, operation, &name);
+        if let Some((absence, until)) = self.lab.plan.cloud_away() {
+            return Err(unreachable(absence, until).await);
+        }
         let answer = self.cloud.call(token, request).await;
         self.lab.points.after(point);
         self.may_die().await;
         answer
+    }
+}
+
+/// The end of a call while the cloud is away. Except for a refused connection, the caller cannot
+/// know that the cloud did not see the call.
+async fn unreachable(absence: Absence, until: Instant) -> NoAnswer {
+    // A refusal takes time, so that no loop runs for ever in one instant.
+    const ROUND_TRIP: Duration = Duration::from_millis(1);
+    match absence {
+        Absence::Refused => {
+            tokio::time::sleep(ROUND_TRIP).await;
+            NoAnswer::NotSent("connection refused".to_owned())
+        }
+        Absence::Unavailable => {
+            tokio::time::sleep(ROUND_TRIP).await;
+            NoAnswer::Lost("503 Service Unavailable".to_owned())
+        }
+        Absence::Hanging => {
+            tokio::time::sleep_until(until).await;
+            NoAnswer::Lost("connection reset by peer".to_owned())
+        }
     }
 }
 
@@ -79,6 +105,9 @@ impl Schedule for CloudFaults {
     fn decide(&self, call: &Call) -> Option<CloudFault> {
         let plan = &self.lab.plan;
         let place = call.operation.to_string();
+        if plan.strikes(Fault::D1, &place) {
+            return Some(CloudFault::Refuse { code: Code::ServiceUnavailable, retry_after_seconds: None });
+        }
         if call.operation == Operation::Ensure && plan.strikes(Fault::D4, &place) {
             let span = plan.span(Fault::D4, &place, Duration::from_millis(10)..self.visible_within);
             // A hidden instance combined with a lost answer is how instances leak; here only the

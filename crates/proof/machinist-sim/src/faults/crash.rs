@@ -79,6 +79,8 @@ pub enum Victims {
     Both,
     /// The cloud-controller-manager.
     CloudController,
+    /// The provider of Cluster API.
+    Provider,
 }
 
 impl Victims {
@@ -92,6 +94,7 @@ impl Victims {
             (Self::Both | Self::Manager, Process::Manager)
                 | (Self::Both | Self::MachineController, Process::MachineController)
                 | (Self::CloudController, Process::CloudController)
+                | (Self::Provider, Process::Provider)
         )
     }
 }
@@ -102,6 +105,7 @@ impl From<Process> for Victims {
             Process::Manager => Self::Manager,
             Process::MachineController => Self::MachineController,
             Process::CloudController => Self::CloudController,
+            Process::Provider => Self::Provider,
         }
     }
 }
@@ -128,6 +132,7 @@ impl fmt::Display for Crash {
             Victims::MachineController => "controller",
             Victims::Both => "both",
             Victims::CloudController => "ccm",
+            Victims::Provider => "provider",
         };
         write!(f, "{moment}:{}:{who}", self.point)
     }
@@ -155,6 +160,7 @@ impl std::str::FromStr for Crash {
             "controller" => Victims::MachineController,
             "both" => Victims::Both,
             "ccm" => Victims::CloudController,
+            "provider" => Victims::Provider,
             _ => return Err(expected()),
         };
         Ok(Self { point: point.parse().map_err(|_| expected())?, moment, victims })

@@ -4,12 +4,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::actor::Process;
+use super::long::{Absence, LongFault, LongKind};
+use crate::actor::{Process, Side};
 use crate::ask::Ask;
 use crate::seed::{Seed, Stream};
 
@@ -71,6 +73,21 @@ impl Fault {
         Self::D11,
     ];
 
+    /// The kinds that the worlds of Cluster API draw from.
+    pub const OF_CAPI: [Self; 11] = [
+        Self::P1,
+        Self::P4,
+        Self::P7,
+        Self::P8,
+        Self::P9,
+        Self::P10,
+        Self::P13,
+        Self::D1,
+        Self::D2,
+        Self::D3,
+        Self::D4,
+    ];
+
     /// The rates per thousand chances that a seed draws from.
     fn rates(self) -> &'static [u32] {
         match self {
@@ -108,8 +125,12 @@ pub struct Profile {
     pub warm_up: Duration,
     /// Duration of the chaos that follows.
     pub chaos: Duration,
+    /// The long faults, which may begin and end after the chaos.
+    pub long: Vec<LongFault>,
 }
 
+/// The rate of late writes during the long fault of that name.
+const LATE_WRITES: u32 = 300;
 /// The usual length of chaos, which covers a rollout of three from its first second to its last.
 const CHAOS: Duration = Duration::from_secs(150);
 /// In some runs faults begin with the first request, in others in the middle of the scenario.
@@ -119,12 +140,7 @@ const WARM_UPS: [Duration; 4] =
 impl Profile {
     /// A profile without faults.
     pub fn calm() -> Self {
-        Self { rates: BTreeMap::new(), warm_up: Duration::ZERO, chaos: Duration::ZERO }
-    }
-
-    /// A profile for the machine API drawn from a seed, in which each kind has an even chance.
-    pub fn swarm(seed: Seed) -> Self {
-        Self::drawn(seed, &Fault::OF_MCM)
+        Self { rates: BTreeMap::new(), warm_up: Duration::ZERO, chaos: Duration::ZERO, long: Vec::new() }
     }
 
     /// A profile drawn from a seed, in which each of these kinds has an even chance.
@@ -139,12 +155,27 @@ impl Profile {
             }
         }
         let warm_up = stream.pick(&WARM_UPS).unwrap_or_default();
-        Self { rates, warm_up, chaos: CHAOS }
+        Self { rates, warm_up, chaos: CHAOS, long: Vec::new() }
+    }
+
+    /// The same profile with further kinds, each of which has an even chance.
+    #[must_use]
+    pub fn with_drawn(mut self, seed: Seed, kinds: &[Fault]) -> Self {
+        let mut stream = seed.stream("further faults");
+        for fault in kinds.iter().copied() {
+            if stream.happens(500)
+                && let Some(rate) = stream.pick(fault.rates())
+            {
+                self.rates.insert(fault, rate);
+            }
+        }
+        self
     }
 
     /// A profile of these kinds at these rates, from the first request on.
     pub fn of(rates: &[(Fault, u32)]) -> Self {
-        Self { rates: rates.iter().copied().collect(), warm_up: Duration::ZERO, chaos: CHAOS }
+        let rates = rates.iter().copied().collect();
+        Self { rates, warm_up: Duration::ZERO, chaos: CHAOS, long: Vec::new() }
     }
 
     fn rate(&self, fault: Fault) -> u32 {
@@ -154,10 +185,11 @@ impl Profile {
 
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.rates.is_empty() {
+        if self.rates.is_empty() && self.long.is_empty() {
             return f.write_str("calm");
         }
-        let kinds: Vec<_> = self.rates.iter().map(|(fault, rate)| format!("{fault}:{rate}")).collect();
+        let short = self.rates.iter().map(|(fault, rate)| format!("{fault}:{rate}"));
+        let kinds: Vec<_> = short.chain(self.long.iter().map(ToString::to_string)).collect();
         f.write_str(&kinds.join(" "))
     }
 }
@@ -203,7 +235,7 @@ pub enum LineFate {
 pub struct FaultPlan {
     profile: Profile,
     seed: Seed,
-    began: OnceLock<Instant>,
+    began: watch::Sender<Option<Instant>>,
     drawn: Mutex<Drawn>,
 }
 
@@ -211,31 +243,133 @@ pub struct FaultPlan {
 struct Drawn {
     streams: BTreeMap<String, Stream>,
     injected: BTreeMap<Fault, usize>,
+    long: BTreeMap<LongKind, usize>,
 }
 
 impl FaultPlan {
     /// Creates the faults that a seed draws within a profile.
+    #[expect(clippy::disallowed_methods, reason = "the order in which waiting tasks wake changes nothing")]
     pub fn new(seed: Seed, profile: Profile) -> Self {
-        Self { profile, seed, began: OnceLock::new(), drawn: Mutex::default() }
+        Self { profile, seed, began: watch::Sender::new(None), drawn: Mutex::default() }
     }
 
     /// Starts the phases, at the beginning of the part of interest. No fault happens before.
     pub fn begin(&self) {
         // Only the first call counts, because a scenario has one beginning.
-        let _ = self.began.set(Instant::now());
+        self.began.send_if_modified(|began| {
+            let is_first = began.is_none();
+            began.get_or_insert_with(Instant::now);
+            is_first
+        });
+    }
+
+    fn began(&self) -> Option<Instant> {
+        *self.began.borrow()
+    }
+
+    /// Waits for the beginning of the part of interest, and returns its time.
+    pub async fn beginning(&self) -> Instant {
+        let mut began = self.began.subscribe();
+        match began.wait_for(Option::is_some).await.map(|began| *began) {
+            Ok(Some(began)) => began,
+            // The sender lives as long as this plan.
+            Ok(None) | Err(_) => std::future::pending().await,
+        }
     }
 
     /// Whether the run is in its chaos phase.
     pub fn is_chaos(&self) -> bool {
-        let Some(began) = self.began.get() else { return false };
+        let Some(began) = self.began() else { return false };
         let elapsed = began.elapsed();
         self.profile.warm_up <= elapsed && elapsed < self.profile.warm_up + self.profile.chaos
     }
 
+    /// Whether the chaos phase is over.
+    pub fn is_over(&self) -> bool {
+        self.began().is_some_and(|began| self.profile.warm_up + self.profile.chaos <= began.elapsed())
+    }
+
     /// Time until the calm phase, as far as it is known.
     pub fn calm_in(&self) -> Duration {
-        let whole = self.profile.warm_up + self.profile.chaos;
-        self.began.get().map_or(whole, |began| whole.saturating_sub(began.elapsed()))
+        let long = self.profile.long.iter().map(|fault| fault.ends()).max().unwrap_or_default();
+        let whole = (self.profile.warm_up + self.profile.chaos).max(long);
+        self.began().map_or(whole, |began| whole.saturating_sub(began.elapsed()))
+    }
+
+    /// The long faults of that kind that happen now, each with its end.
+    pub fn long(&self, kind: LongKind) -> impl Iterator<Item = (LongFault, Instant)> {
+        let (began, now) = (self.began(), Instant::now());
+        let of_kind = self.profile.long.iter().filter(move |fault| fault.kind == kind);
+        of_kind.filter_map(move |fault| {
+            let began = began?;
+            let happens = began + fault.begins <= now && now < began + fault.ends();
+            happens.then(|| (*fault, began + fault.ends()))
+        })
+    }
+
+    /// Counts a long fault that begins.
+    pub fn strike_long(&self, kind: LongKind) {
+        *self.lock().long.entry(kind).or_default() += 1;
+    }
+
+    /// How a server is away now for a process, and until when.
+    pub fn away(&self, process: Process, side: Side) -> Option<(Absence, Instant)> {
+        let mut faults = self.long(LongKind::ServerAway);
+        let (fault, until) = faults.find(|(fault, _)| fault.is_between(process, side))?;
+        Some((fault.absence(), until))
+    }
+
+    /// How the cloud is away now, and until when.
+    pub fn cloud_away(&self) -> Option<(Absence, Instant)> {
+        let (fault, until) = self.long(LongKind::CloudAway).next()?;
+        Some((fault.absence(), until))
+    }
+
+    /// The end of the silence of a watch that was opened at that time; `None` if it is not silent.
+    pub fn silence(&self, process: Process, side: Side, table: &str, opened: Instant) -> Option<Instant> {
+        let hangs = self.away(process, side).filter(|(absence, _)| *absence == Absence::Hanging);
+        let silent = self.long(LongKind::SilentWatch).filter(|(fault, until)| {
+            let is_old = opened + fault.lasts <= *until;
+            fault.is_between(process, side)
+                && fault.process(among(process)) == Some(process)
+                && fault.is_about(table)
+                && (is_old || fault.lasts_over_reconnects())
+        });
+        hangs.map(|(_, until)| until).into_iter().chain(silent.map(|(_, until)| until)).max()
+    }
+
+    /// Returns as soon as a server is away for a process and has ended its connections.
+    pub async fn disconnected(&self, process: Process, side: Side) {
+        let ends = |fault: &&LongFault| {
+            fault.kind == LongKind::ServerAway
+                && fault.is_between(process, side)
+                && fault.absence() != Absence::Hanging
+        };
+        if !self.profile.long.iter().any(|fault| ends(&fault)) {
+            return std::future::pending().await;
+        }
+        let began = self.beginning().await;
+        let now = Instant::now();
+        let faults = self.profile.long.iter().filter(ends);
+        let next = faults.filter(|fault| now < began + fault.ends()).map(|fault| began + fault.begins).min();
+        match next {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Whether evictions are refused now, and with which answer.
+    pub fn refuses_evictions(&self) -> Option<u16> {
+        let (fault, _) = self.long(LongKind::RefusedEvictions).next()?;
+        // A webhook that denies a request answers 400 unless it says otherwise.
+        [403, 500, 400].get(usize::try_from(fault.pick % 3).unwrap_or(0)).copied()
+    }
+
+    /// The end of the time in which a process must not run.
+    pub fn down(&self, process: Process) -> Option<Instant> {
+        let mut faults = self.long(LongKind::Down);
+        let is_its = |fault: LongFault| fault.process(among(process)) == Some(process);
+        faults.find(|(fault, _)| is_its(*fault)).map(|(_, until)| until)
     }
 
     /// The profile of the run.
@@ -245,7 +379,15 @@ impl FaultPlan {
 
     /// Number of injected faults.
     pub fn injected(&self) -> usize {
-        self.lock().injected.values().sum()
+        let drawn = self.lock();
+        drawn.injected.values().chain(drawn.long.values()).sum()
+    }
+
+    /// Number of injected faults, by kind.
+    pub fn injected_by_kind(&self) -> BTreeMap<String, usize> {
+        let drawn = self.lock();
+        let short = drawn.injected.iter().map(|(fault, count)| (fault.to_string(), *count));
+        short.chain(drawn.long.iter().map(|(kind, count)| (kind.to_string(), *count))).collect()
     }
 
     /// The time that a request takes to its server. It is never zero, because otherwise a loop
@@ -266,6 +408,14 @@ impl FaultPlan {
 
     /// Draws the fate of a request.
     pub fn fate(&self, process: Process, ask: &Ask) -> Fate {
+        if ask.is_write() && self.long(LongKind::LateWrites).next().is_some() {
+            const LATEST: Duration = Duration::from_secs(60);
+            let mut drawn = self.lock();
+            let stream = drawn.stream(self.seed, format!("late writes/{process}"));
+            if stream.happens(LATE_WRITES) {
+                return Fate::Late(stream.within(Duration::ZERO..LATEST));
+            }
+        }
         if !self.is_chaos() {
             return Fate::Pass;
         }
@@ -338,6 +488,15 @@ impl FaultPlan {
 
     fn lock(&self) -> MutexGuard<'_, Drawn> {
         self.drawn.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The processes of the contract of a process.
+fn among(process: Process) -> &'static [Process] {
+    match process {
+        Process::Manager | Process::MachineController => &Process::ALL,
+        Process::CloudController => &[Process::CloudController],
+        Process::Provider => &[Process::Provider],
     }
 }
 

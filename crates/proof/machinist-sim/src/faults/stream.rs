@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http_body_util::{BodyExt, StreamBody};
 use serde::Deserialize;
+use tokio::time::Instant;
 
 use super::answer::AnswerBody;
 use super::plan::LineFate;
@@ -12,10 +13,19 @@ use super::wire::Link;
 
 /// The same stream, with faults.
 pub(super) fn disturbed(body: AnswerBody, link: Arc<Link>, table: String) -> AnswerBody {
-    let frames = futures::stream::unfold((body, link, table), |(mut body, link, table)| async move {
-        let frame = body.frame().await?;
-        link.while_alive().await;
+    let opened = Instant::now();
+    let frames = futures::stream::unfold((body, link, table), move |(mut body, link, table)| async move {
         let process = link.life.process;
+        let plan = &link.lab.plan;
+        let frame = tokio::select! {
+            biased;
+            () = plan.disconnected(process, link.side) => return None,
+            frame = body.frame() => frame?,
+        };
+        while let Some(until) = plan.silence(process, link.side, &table, opened) {
+            tokio::time::sleep_until(until).await;
+        }
+        link.while_alive().await;
         match link.lab.plan.line(process, &table) {
             LineFate::Deliver => {}
             LineFate::Hold(by) => {

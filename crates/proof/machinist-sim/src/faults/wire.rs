@@ -24,6 +24,7 @@ use tower::{BoxError, Service};
 
 use super::answer::{Answer, AnswerBody, full};
 use super::crash::{Kind, Life, Victims};
+use super::long::Absence;
 use super::plan::{Fate, Fault, Loss};
 use super::stream;
 use crate::actor::Side;
@@ -69,13 +70,20 @@ impl Wire {
         let Link { side, life, lab, .. } = &*self.link;
         let process = life.process;
         self.link.while_alive().await;
-        if !lab.fuse.holds(&format!("{process} {} {}", ask.verb(), ask.about)) {
+        if !lab.fuse.holds(format_args!("{process} {} {}", ask.verb(), ask.about)) {
             return std::future::pending().await;
         }
         lab.history.asked(process, *side, ask);
         let point = lab.points.before(Kind::Request);
         self.link.may_die().await;
         self.link.wait_until_open(ask).await;
+        if let Some((absence, until)) = lab.plan.away(process, *side) {
+            return absence.answer(until).await;
+        }
+        if let Some(code) = lab.plan.refuses_evictions().filter(|_| ask.is_eviction()) {
+            tokio::time::sleep(lab.plan.latency(process)).await;
+            return self.link.hear(ask, Ok(refusal(code)));
+        }
         let latency = lab.plan.latency(process);
         let fate = lab.plan.fate(process, ask);
         if fate != Fate::Pass {
@@ -84,7 +92,7 @@ impl Wire {
         let late = match fate {
             Fate::Reject(loss) => {
                 tokio::time::sleep(latency).await;
-                return loss.answer().await;
+                return self.link.hear(ask, loss.answer().await);
             }
             Fate::Late(by) => by,
             Fate::Pass | Fate::Unknown(_) => Duration::ZERO,
@@ -94,9 +102,10 @@ impl Wire {
         lab.points.after(point);
         self.link.may_die().await;
         if let Fate::Unknown(loss) = fate {
-            return loss.answer().await;
+            return self.link.hear(ask, loss.answer().await);
         }
-        self.link.observe(ask, answer?).await
+        let answer = self.link.hear(ask, answer)?;
+        self.link.observe(ask, answer).await
     }
 
     /// Sends the request to its server on a separate task, so that a dying sender cannot cancel it.
@@ -156,6 +165,14 @@ impl Link {
         self.while_alive().await;
     }
 
+    /// Records that the process receives this answer.
+    fn hear(&self, ask: &Ask, answer: Answer) -> Answer {
+        if let Ok(response) = &answer {
+            self.lab.history.heard(ask, response.status().as_u16());
+        }
+        answer
+    }
+
     /// P4: keeps the watch of that table closed for `by`.
     pub(super) fn close(&self, table: &str, by: Duration) {
         self.lock().insert(table.to_owned(), Instant::now() + by);
@@ -196,6 +213,30 @@ impl Link {
     }
 }
 
+impl Absence {
+    /// The answer to a request that does not reach its server.
+    async fn answer(self, until: Instant) -> Answer {
+        // A refusal takes time, so that no loop runs for ever in one instant.
+        const ROUND_TRIP: Duration = Duration::from_millis(1);
+        match self {
+            Self::Refused => {
+                tokio::time::sleep(ROUND_TRIP).await;
+                let refused =
+                    std::io::Error::new(std::io::ErrorKind::ConnectionRefused, "connection refused");
+                Err(refused.into())
+            }
+            Self::Unavailable => {
+                tokio::time::sleep(ROUND_TRIP).await;
+                Ok(refusal(503))
+            }
+            Self::Hanging => {
+                tokio::time::sleep_until(until).await;
+                Err("connection reset by peer".into())
+            }
+        }
+    }
+}
+
 impl Loss {
     async fn answer(self) -> Answer {
         match self {
@@ -209,6 +250,8 @@ impl Loss {
 /// An error Status in the words of kube-apiserver.
 fn refusal(code: u16) -> Response<AnswerBody> {
     let reason = match code {
+        400 => "BadRequest",
+        403 => "Forbidden",
         409 => "Conflict",
         422 => "Invalid",
         429 => "TooManyRequests",

@@ -1,6 +1,10 @@
 //! S6: a Node is cordoned before its first pod is evicted. Before the drain may use force, no pod
 //! is deleted without grace, and no instance is deleted under a pod that has to leave.
 //!
+//! S14: a timeout ends a drain by force only after the API server has answered about each pod: an
+//! eviction before the pod is deleted, and the deletion before the instance is deleted. An attempt
+//! without an answer is not enough.
+//!
 //! Whether a pod is on a Node is judged by the server's commits at the moment when the cloud
 //! accepts the deletion. It does not matter what the process had seen by then.
 
@@ -37,7 +41,11 @@ impl Invariant for DrainOrder {
         match event {
             Event::Arrived(sent) => self.see_write(state, sent, found),
             Event::Ledger(cloud::Commit::DeletionBegun { id, .. }) => self.see_end(state, id.as_str(), found),
-            Event::Ledger(_) | Event::Committed { .. } | Event::Called(_) | Event::Hcloud(_) => {}
+            Event::Ledger(_)
+            | Event::Committed { .. }
+            | Event::Called(_)
+            | Event::Hcloud(_)
+            | Event::Outside(..) => {}
         }
     }
 }
@@ -60,11 +68,19 @@ impl DrainOrder {
                     .add(Id::S6, format!("pod {} is evicted from {node}, which is not cordoned", pod.name()));
             }
         }
-        if sent.method == Method::DELETE && !self.may_use_force(state, sent.at, node) {
-            found.add(
+        if sent.method != Method::DELETE {
+            return;
+        }
+        match self.force(state, sent.at, node) {
+            Force::Never => found.add(
                 Id::S6,
                 format!("pod {} is deleted by force before the drain of {node} may use force", pod.name()),
-            );
+            ),
+            Force::AfterTimeout if !state.answers_about(&sent.about.key()).eviction => found.add(
+                Id::S14,
+                format!("pod {} is deleted by force, but no eviction of it was answered", pod.name()),
+            ),
+            Force::AfterTimeout | Force::Always => {}
         }
     }
 
@@ -73,16 +89,26 @@ impl DrainOrder {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.provider_id() == id);
         let Some(node) = machine.map(Seen::node_label).filter(|node| !node.is_empty()) else { return };
         let on_node = |pod: &Seen<'_>| pod.text("/spec/nodeName") == node && has_to_leave(*pod);
-        let left = state.objects(Side::Target, PODS).find(on_node);
-        if let Some(pod) = left.filter(|_| !self.may_use_force(state, state.now, node)) {
-            let pod = pod.name();
-            found.add(Id::S6, format!("{id} is being deleted while pod {pod} is on {node}"));
+        let force = self.force(state, state.now, node);
+        for pod in state.objects(Side::Target, PODS).filter(on_node) {
+            let name = pod.name();
+            let key = format!("{}/{name}", pod.namespace());
+            match force {
+                Force::Never => {
+                    found.add(Id::S6, format!("{id} is being deleted while pod {name} is on {node}"));
+                }
+                Force::AfterTimeout if !pod.is_deleting() && !state.answers_about(&key).deletion => found.add(
+                    Id::S14,
+                    format!("{id} is being deleted while pod {name} is on {node}, whose deletion was not answered"),
+                ),
+                Force::AfterTimeout | Force::Always => {}
+            }
         }
     }
 
-    fn may_use_force(&self, state: &State, now: Timestamp, node: &str) -> bool {
+    fn force(&self, state: &State, now: Timestamp, node: &str) -> Force {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
-        let Some(machine) = machine.filter(|machine| machine.is_deleting()) else { return false };
+        let Some(machine) = machine.filter(|machine| machine.is_deleting()) else { return Force::Never };
         let forced = labels::parse_bool(machine.label(labels::FORCE_DELETION)) == Some(true);
         let dead_since = state
             .track(Side::Target, NODES, node)
@@ -92,13 +118,27 @@ impl DrainOrder {
         let is_dead = dead_since.is_some_and(|since| self.dead_node_after <= elapsed(since, now));
         let is_overdue =
             machine.deleting_since().is_some_and(|since| self.patience_of(machine) <= elapsed(since, now));
-        forced || is_dead || is_overdue
+        match (forced || is_dead, is_overdue) {
+            (true, _) => Force::Always,
+            (false, true) => Force::AfterTimeout,
+            (false, false) => Force::Never,
+        }
     }
 
     fn patience_of(&self, machine: Seen<'_>) -> Duration {
         let own = machine.text("/spec/drainTimeout");
         own.parse::<GoDuration>().ok().and_then(GoDuration::to_std).unwrap_or(self.drain_timeout)
     }
+}
+
+/// Whether a drain may use force.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Force {
+    Never,
+    /// The drain timeout has passed.
+    AfterTimeout,
+    /// The label `force-deletion` is set, or the Node is dead.
+    Always,
 }
 
 /// Whether a drain evicts a pod. Pods of DaemonSets would be recreated, and mirror pods of static

@@ -114,7 +114,8 @@ impl Invariant for FinalizerTruth {
             | Event::Ledger(_)
             | Event::Arrived(_)
             | Event::Called(_)
-            | Event::Hcloud(_) => {}
+            | Event::Hcloud(_)
+            | Event::Outside(..) => {}
         }
     }
 }

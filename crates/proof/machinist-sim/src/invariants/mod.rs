@@ -10,6 +10,13 @@
 //! | S6 | cordon before the first eviction; before the drain may use force, no pod is deleted, and no instance is deleted under a pod that has to leave | each write about pods, each deletion in the ledger |
 //! | S7 | provider ids are set once and unique; a Node is deleted only with its own Machine | each commit |
 //! | S13 | of a deployment, one unhealthy Machine at a time is replaced | each Machine that is marked Failed |
+//! | S14 | a timeout ends a drain by force only after the server answered about each pod | each write about pods, each deletion in the ledger |
+//! | S15 | a Machine is given up only while its Node is not healthy | each Machine that is marked Failed |
+//! | S16 | no Machine is replaced while its set cannot create instances | each Machine that is marked Failed |
+//! | S17 | no object is written in a circle | each commit |
+//! | S18 | objects that a user orphans stay | each deletion of a Machine or a set |
+//! | S19 | a Machine whose instance exists is not given up as one that was never created | each Machine that is marked Failed |
+//! | S20 | a Machine is given up as one that cannot be created only if an attempt has failed | each Machine that is marked Failed |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
 //! | L4 | no writes, calls or passes when there is nothing to do | at the end |
@@ -27,11 +34,27 @@
 //! | C6 | the provider id of a Node is set once, to that of the Node's own server | each commit of a Node |
 //! | C7 | an initialised Node has only addresses of its own server | each commit of a Node |
 //!
+//! Rules of the providers of Cluster API ([`crate::capi::invariants`]):
+//!
+//! | | holds | judged |
+//! |---|---|---|
+//! | K1 | a DockerMachine never has two containers, a DockerCluster never two load balancers | each change of the engine |
+//! | K2 | a container or a load balancer is deleted only if its object is being deleted | each change of the engine |
+//! | K3 | the finalizer means "something may exist": it is set before, and removed after | both |
+//! | K4 | a container of another owner is not started, changed or deleted | each change of the engine |
+//! | K5 | a container is bootstrapped only when it is recorded, and one of the control plane only behind the load balancer | each change of the engine |
+//! | K6 | a request is sent by one mail, ever | each mail |
+//! | K7 | a mail is sent only after its intent | each mail |
+//! | K8 | a load balancer loses a container of the control plane only with a cause, and before the container is deleted | each change of the engine |
+//! | K9 | the endpoint, and the ids of container and mail, are written once | each commit |
+//! | K10 | no object counts as up to date while something is missing | at the end |
+//!
 //! Invariants are judged on the commit log and the ledger, never by polling. If a rule depends on
 //! the knowledge of a process, it uses the newest revision that the process had received when it
 //! sent the write.
 
 mod availability;
+mod circles;
 mod drain;
 mod end;
 mod identity;
@@ -56,6 +79,13 @@ pub enum Id {
     S6,
     S7,
     S13,
+    S14,
+    S15,
+    S16,
+    S17,
+    S18,
+    S19,
+    S20,
     L1,
     L2,
     L4,
@@ -67,6 +97,16 @@ pub enum Id {
     C5,
     C6,
     C7,
+    K1,
+    K2,
+    K3,
+    K4,
+    K5,
+    K6,
+    K7,
+    K8,
+    K9,
+    K10,
 }
 
 impl fmt::Display for Id {
@@ -121,7 +161,15 @@ impl fmt::Display for Violation {
     }
 }
 
-/// All rules that are checked during the run.
+/// All rules, also those that the program does not keep yet under every fault. Only `cargo xtask
+/// sim` checks them.
+pub fn every() -> Vec<Box<dyn Invariant>> {
+    let mut every = all();
+    every.push(Box::new(replacement::NothingToReplaceWith));
+    every
+}
+
+/// The rules that every test checks during the run.
 pub fn all() -> Vec<Box<dyn Invariant>> {
     vec![
         Box::new(instances::OnePerMachine),
@@ -133,5 +181,15 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(identity::ProviderIds),
         Box::new(identity::OwnNodesOnly),
         Box::new(replacement::OneAtATime),
+        Box::new(replacement::NoHealthyVictim),
+        Box::new(replacement::NoForgottenInstance),
+        Box::new(replacement::NoUntriedVictim),
+        Box::<circles::NoCircles>::default(),
+        Box::new(circles::OrphansStay),
     ]
+}
+
+/// S17, for the other contracts.
+pub(crate) fn no_circles() -> Box<dyn Invariant> {
+    Box::<circles::NoCircles>::default()
 }

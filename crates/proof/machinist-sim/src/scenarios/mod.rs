@@ -24,7 +24,7 @@ pub use self::binding::bound_before_the_cordon;
 pub use self::chosen::scale_by_choice;
 pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
-pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, scale};
+pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, orphan, scale};
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::rollout::{change_of_mind, roll};
 use crate::world::{Ability, Outcome, World};
@@ -59,8 +59,11 @@ const fn patient(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'
     Scenario { name, play, needs: &[Ability::SkipTime] }
 }
 
-/// All scenarios.
-pub const ALL: &[Scenario] = &[
+/// The scenarios of every test.
+pub const ALL: &[Scenario] = EVERY.split_at(EVERY.len() - 1).0;
+
+/// All scenarios. Only `cargo xtask sim` plays the last one.
+pub const EVERY: &[Scenario] = &[
     everywhere("create-one", |w| Box::pin(create_one(w))),
     everywhere("delete-one", |w| Box::pin(delete_one(w))),
     everywhere("burst", |w| Box::pin(burst(w))),
@@ -84,7 +87,11 @@ pub const ALL: &[Scenario] = &[
     patient("exchanged-secret", |w| Box::pin(exchanged_secret(w))),
     everywhere("renewed-token", |w| Box::pin(renewed_token(w))),
     Scenario { name: "restored", play: |w| Box::pin(restored(w)), needs: &[Ability::StoreVerbatim] },
+    Scenario { name: "orphan", play: |w| Box::pin(orphan(w)), needs: &[Ability::JudgeCommits] },
 ];
+
+/// The scenarios with Machines that no set replaces.
+pub const WITHOUT_SETS: [&str; 3] = ["same-name-again", "foreign-node", "foreign-instance"];
 
 /// The scenario of that name.
 pub fn by_name(name: &str) -> Option<Scenario> {

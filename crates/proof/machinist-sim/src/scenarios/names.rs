@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use machinist_cloud_sim::{Entry, Foreigner};
-use machinist_instance::NodeName;
+use machinist_instance::{NodeName, ProviderId};
 
+use super::life::wait_for_long_faults;
 use crate::world::{Outcome, Trouble, User, View, World, ensure};
 
 const LONE: &str = "lone";
+/// A Machine whose objects are erased by hand.
+const ERASED: &str = "erased";
 
 /// A Machine without a set is deleted, and created again with the same name as soon as it is
 /// deleted.
@@ -15,9 +18,10 @@ pub async fn same_name_again(world: &dyn World) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     user.create_machine(LONE).await?;
-    let first = world.until("the Machine to run", |view| runs(view, None)).await?;
+    let first = world.until("the Machine to run", |view| runs(view, LONE, None)).await?;
     let first = first.machine(LONE).map(|machine| machine.uid().to_owned());
     world.begin("the user deletes a Machine, and makes it again under its name");
+    wait_for_long_faults(world).await;
     user.delete_machine(LONE).await?;
     let gone = |view: &View| match view.machine(LONE) {
         None => Ok(()),
@@ -25,14 +29,15 @@ pub async fn same_name_again(world: &dyn World) -> Outcome {
     };
     world.until("the Machine to be deleted", gone).await?;
     user.create_machine(LONE).await?;
-    world.until("the new Machine to run", |view| runs(view, first.as_deref())).await?;
+    world.until("the new Machine to run", |view| runs(view, LONE, first.as_deref())).await?;
+    wait_for_long_faults(world).await;
     user.delete_machine(LONE).await?;
     world.until("all objects to be deleted", |view| view.is_empty()).await?;
     Ok(())
 }
 
-fn runs(view: &View, not: Option<&str>) -> Result<(), String> {
-    let Some(machine) = view.machine(LONE) else { return Err("the Machine does not exist".to_owned()) };
+fn runs(view: &View, name: &str, not: Option<&str>) -> Result<(), String> {
+    let Some(machine) = view.machine(name) else { return Err("the Machine does not exist".to_owned()) };
     let is_another = not != Some(machine.uid());
     let is_ready = view.node(machine.node_label()).is_some_and(|node| node.condition("Ready") == "True");
     let is_new_node =
@@ -46,12 +51,17 @@ fn runs(view: &View, not: Option<&str>) -> Result<(), String> {
     }
 }
 
-/// A foreign Node has the name of a Machine. It must not be changed when the Machine is deleted.
+/// A foreign Node has the name of a Machine. It must not be changed when the Machine is deleted. A
+/// Node whose Machine was erased by hand can be deleted.
 pub async fn foreign_node(world: &dyn World) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     user.create_foreign_node(LONE).await?;
-    world.begin("the user makes and deletes a Machine whose name a foreign Node has");
+    user.create_machine(ERASED).await?;
+    let view = world.until("the other Machine to run", |view| runs(view, ERASED, None)).await?;
+    let erased = view.machine(ERASED).map(|machine| machine.provider_id().to_owned()).unwrap_or_default();
+    let erased = ProviderId::parse(&erased).map_err(|error| Trouble(error.to_string()))?;
+    world.begin("the user makes and deletes a Machine whose name a foreign Node has, and erases another one");
     user.create_machine(LONE).await?;
     let has_instance = |view: &View| match view.machine(LONE).map(|machine| machine.provider_id().to_owned())
     {
@@ -61,7 +71,7 @@ pub async fn foreign_node(world: &dyn World) -> Outcome {
     world.until("the Machine to have an instance", has_instance).await?;
     user.delete_machine(LONE).await?;
     let gone = |view: &View| match (view.machine(LONE), view.ledger.alive().count()) {
-        (None, 0) => Ok(()),
+        (None, 1) => Ok(()),
         (machine, alive) => {
             Err(format!("{alive} instances, the Machine has phase {:?}", machine.map(|m| m.phase())))
         }
@@ -71,7 +81,11 @@ pub async fn foreign_node(world: &dyn World) -> Outcome {
     ensure(view.node(LONE).is_some_and(|node| !node.is_deleting()), || {
         "the foreign Node was deleted".to_owned()
     })?;
-    user.delete_node(LONE).await
+    user.delete_node(LONE).await?;
+    user.erase_machine_objects().await?;
+    world.cloud().kill(&erased).map_err(|refusal| Trouble(refusal.to_string()))?;
+    // The end state has no Node without a Machine, so our finalizer must be taken off.
+    user.delete_node(ERASED).await
 }
 
 /// A foreign, older instance has the name of a Machine. It is neither adopted nor deleted. The

@@ -6,11 +6,15 @@
 //! cloud and machines on real Kubernetes servers in real time. If a world cannot play a scenario,
 //! the report names it as skipped.
 
+pub(crate) mod marks;
 pub mod processes;
 pub mod real;
 pub mod simulated;
+mod tenants;
 pub mod user;
 pub mod view;
+mod weather;
+pub mod workload;
 
 use std::fmt;
 use std::time::Duration;
@@ -21,9 +25,11 @@ use machinist_cloud_sim::Cloud;
 use serde_json::Value;
 
 use crate::actor::Side;
+use crate::faults::{LongFault, LongKind};
 use crate::lab::Answered;
 pub use crate::world::user::User;
 pub use crate::world::view::View;
+pub use crate::world::workload::Workload;
 
 /// The namespace of all objects that the user creates.
 pub const NAMESPACE: &str = "default";
@@ -45,6 +51,16 @@ pub trait World: Send + Sync {
 
     /// The speed of this world.
     fn pace(&self) -> Pace;
+
+    /// The timeouts of the Machines, and the pods on their Nodes.
+    fn workload(&self) -> Workload {
+        Workload::USUAL
+    }
+
+    /// The long faults of the run.
+    fn long_faults(&self) -> &[LongFault] {
+        &[]
+    }
 
     /// The current time.
     fn now(&self) -> Timestamp;
@@ -157,6 +173,29 @@ pub fn ensure(is_so: bool, otherwise: impl FnOnce() -> String) -> Outcome {
 }
 
 impl dyn World + '_ {
+    /// Whether all steps take their usual time, because no long fault happens.
+    pub fn is_prompt(&self) -> bool {
+        self.long_faults().is_empty()
+    }
+
+    /// Whether only deaths of the scenario justify that a Machine is replaced.
+    pub fn keeps_machines(&self) -> bool {
+        !self.long_faults().iter().any(|fault| match fault.kind {
+            // A silent Node is replaced after its health timeout, and a Machine without an instance
+            // after its creation timeout.
+            LongKind::ZoneOut | LongKind::NoStock | LongKind::RateLimit => true,
+            LongKind::ServerAway
+            | LongKind::SilentWatch
+            | LongKind::CloudAway
+            | LongKind::Suspended
+            | LongKind::Down
+            | LongKind::ForeignMarks
+            | LongKind::RefusedEvictions
+            | LongKind::LateWrites
+            | LongKind::RefusedTargets => false,
+        })
+    }
+
     /// Waits for a state and returns it. `is_so` returns what is still missing.
     pub async fn until(
         &self,

@@ -12,11 +12,15 @@ use machinist_controllers::{
 };
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;
+use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
 use machinist_kube::{ClientOptions, layer_client};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use super::NAMESPACE;
+use super::workload::Election;
 use crate::actor::{Process, Side};
+use crate::faults::Gate;
 use crate::faults::cloud::CloudWire;
 use crate::faults::crash::{Life, Victims};
 use crate::faults::wire::Wire;
@@ -46,19 +50,29 @@ pub struct Surroundings {
     pub seed: Seed,
     /// The replicas that each process reads from, if its request allows it.
     pub views: BTreeMap<(Process, Side), ReplicaView>,
+    /// Whether each process takes part in an election.
+    pub election: Election,
 }
 
 /// Both processes.
 pub struct Processes {
     surroundings: Surroundings,
     running: Mutex<BTreeMap<Process, Running>>,
+    elections: Mutex<BTreeMap<Process, JoinSet<()>>>,
+    gates: Mutex<BTreeMap<Process, Gate>>,
     lives: Mutex<BTreeMap<Process, u32>>,
 }
 
 impl Processes {
     /// Creates the processes without starting them.
     pub fn new(surroundings: Surroundings) -> Arc<Self> {
-        Arc::new(Self { surroundings, running: Mutex::default(), lives: Mutex::default() })
+        Arc::new(Self {
+            surroundings,
+            running: Mutex::default(),
+            elections: Mutex::default(),
+            gates: Mutex::default(),
+            lives: Mutex::default(),
+        })
     }
 
     /// Starts a process with a new client, new stores and no memory.
@@ -77,16 +91,62 @@ impl Processes {
         }
         let clients =
             Clients { control: self.client(&life, Side::Control), target: self.client(&life, Side::Target) };
-        let options = self.options(&life);
+        let gate = Gate::default();
+        let leadership = match self.surroundings.election {
+            Election::None => None,
+            Election::Lease => Some(self.elect(&life, &gate, clients.control.clone())),
+        };
+        let options = self.options(&life, &gate);
         let running = match process {
-            Process::Manager => Manager::start(clients, options, None),
+            Process::Manager => Manager::start(clients, options, leadership),
             Process::MachineController => {
-                MachineController::start(clients, options, self.machine_options(&life), None)
+                MachineController::start(clients, options, self.machine_options(&life), leadership)
             }
-            // `crate::ccm::process` starts it.
-            Process::CloudController => return,
+            // Their worlds start them.
+            Process::CloudController | Process::Provider => return,
         };
         lock(&self.running).insert(process, running);
+        lock(&self.gates).insert(process, gate);
+    }
+
+    /// Starts the election of a life. The process dies when it loses its Lease.
+    fn elect(&self, life: &Arc<Life>, gate: &Gate, client: kube::Client) -> Leadership {
+        let Surroundings { lab, seed, .. } = &self.surroundings;
+        let agent = life.process.user_agent();
+        let options = LeaseOptions {
+            // Renewals of hours take most of the time of a run, so they are rare.
+            lease_duration: Duration::from_secs(60),
+            renew_deadline: Duration::from_secs(40),
+            retry_period: Duration::from_secs(10),
+            seed: seed.stream(&format!("election/{agent}/{}", life.number)).bits(),
+            ..LeaseOptions::new(NAMESPACE, agent, format!("{agent}-{}", life.number))
+        };
+        let (elector, leadership) = Elector::new(client, options, lab.shared_clock());
+        let (lab, process) = (lab.clone(), life.process);
+        let election = async move {
+            if let ElectionEnd::Lost { reason } = elector.run(std::future::pending()).await {
+                lab.history.note(format!("the {process} ends: {reason}"));
+                lab.points.strike(Victims::from(process));
+            }
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(gate.around(election));
+        lock(&self.elections).insert(life.process, tasks);
+        leadership
+    }
+
+    /// Stops a process in the middle of its work, until [`Self::resume`].
+    pub fn suspend(&self, process: Process) {
+        if let Some(gate) = lock(&self.gates).get(&process) {
+            gate.close();
+        }
+    }
+
+    /// Lets a suspended process continue.
+    pub fn resume(&self, process: Process) {
+        if let Some(gate) = lock(&self.gates).get(&process) {
+            gate.open();
+        }
     }
 
     /// Stops a process as its user does, while it has no call in flight.
@@ -99,10 +159,12 @@ impl Processes {
     fn bury(&self, process: Process) {
         let buried = lock(&self.running).remove(&process);
         drop(buried);
+        drop(lock(&self.elections).remove(&process));
     }
 
     /// Runs for ever: drops killed processes and starts them again.
     pub async fn tend(self: Arc<Self>, mut deaths: mpsc::UnboundedReceiver<Victims>) {
+        let mut restarts = JoinSet::new();
         while let Some(victims) = deaths.recv().await {
             let struck = Process::ALL.into_iter().filter(|process| victims.include(*process));
             let struck: Vec<Process> = struck.collect();
@@ -110,8 +172,18 @@ impl Processes {
                 self.bury(*process);
                 self.surroundings.lab.history.note(format!("the {process} is dead"));
             }
-            tokio::time::sleep(DEAD_FOR).await;
-            for process in struck {
+            restarts.spawn(self.clone().restart(struck));
+        }
+    }
+
+    async fn restart(self: Arc<Self>, struck: Vec<Process>) {
+        tokio::time::sleep(DEAD_FOR).await;
+        for process in struck {
+            while let Some(until) = self.surroundings.lab.plan.down(process) {
+                tokio::time::sleep_until(until).await;
+            }
+            // Another death may have restarted the process meanwhile.
+            if !lock(&self.running).contains_key(&process) {
                 self.start(process);
             }
         }
@@ -137,7 +209,7 @@ impl Processes {
         layer_client(wire, &options)
     }
 
-    fn options(&self, life: &Life) -> Options {
+    fn options(&self, life: &Life, gate: &Gate) -> Options {
         let Surroundings { lab, planners, seed, .. } = &self.surroundings;
         let agent = life.process.user_agent();
         let process = ProcessOptions {
@@ -145,6 +217,7 @@ impl Processes {
             resync: RESYNC,
             seed: seed.stream(&format!("options/{agent}/{}", life.number)).bits(),
             instance: "sim".to_owned(),
+            wrap: gate.wrap(),
             ..ProcessOptions::new(NAMESPACE, agent)
         };
         Options { planners: *planners, ..Options::from(process) }

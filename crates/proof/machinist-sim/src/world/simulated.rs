@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ApiResource, PostParams};
@@ -24,10 +26,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::processes::{Processes, Surroundings};
-use super::{Ability, NAMESPACE, Outcome, Pace, Trouble, View, World};
+use super::workload::TENANT;
+use super::{Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, tenants, weather};
 use crate::actor::{Process, Side};
 use crate::faults::cloud::CloudFaults;
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Profile};
+use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongFault, Profile};
 use crate::history::History;
 use crate::invariants::{self, Id};
 use crate::lab::{Answered, Lab, RunClock};
@@ -53,6 +56,8 @@ pub struct Setup {
     pub cloud: Settings,
     /// When the processes start.
     pub processes: Start,
+    /// The timeouts of the Machines, and the pods on their Nodes.
+    pub workload: Workload,
 }
 
 /// When the processes start.
@@ -75,6 +80,7 @@ impl Setup {
             epoch: None,
             cloud: cloud_settings(),
             processes: Start::AtOnce,
+            workload: Workload::USUAL,
         }
     }
 
@@ -112,6 +118,7 @@ pub struct Simulated {
     cloud: Cloud,
     processes: Arc<Processes>,
     changed: Arc<Notify>,
+    workload: Workload,
     _fleet: Fleet,
     _tasks: JoinSet<()>,
 }
@@ -134,7 +141,9 @@ impl Simulated {
     /// When the servers refuse the CRDs.
     pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
         let clock = setup.epoch.map_or_else(RunClock::start, RunClock::starting_at);
-        let history = History::new(Arc::new(clock), invariants::all());
+        let is_usual = setup.workload == Workload::USUAL;
+        let rules = if is_usual { invariants::all() } else { invariants::every() };
+        let history = History::new(Arc::new(clock), rules);
         let control = server(clock, setup.seed.stream("ids/control").bits());
         let target = server(clock, setup.seed.stream("ids/target").bits());
         let cloud = Cloud::in_memory(setup.cloud.clone(), CloudClock::from_fn(move || clock.time()));
@@ -156,16 +165,16 @@ impl Simulated {
 
         let mut tasks = JoinSet::new();
         let changed = Arc::new(Notify::new());
-        for server in [&control, &target] {
+        for (side, server) in [(Side::Control, &control), (Side::Target, &target)] {
             tasks.spawn(tell_of_changes(server.clone(), history.clone(), changed.clone()));
-            tasks.spawn(built_in_controllers(server.clone(), clock, setup.seed));
+            tasks.spawn(built_in_controllers(side, server.clone(), clock, setup.seed));
         }
         let views = replica_views();
         for ((process, side), view) in &views {
             let server = if *side == Side::Control { control.clone() } else { target.clone() };
             tasks.spawn(lag(view.clone(), server, lab.clone(), format!("{process}/{side}")));
         }
-        let fleet = Fleet::start(&cloud, fleet_options(&target, setup.seed));
+        let fleet = Fleet::start(&cloud, fleet_options(&target, setup));
         let planners = setup.mutant.map_or_else(Planners::default, Mutant::planners);
         let processes = Processes::new(Surroundings {
             lab: lab.clone(),
@@ -175,9 +184,24 @@ impl Simulated {
             planners: passes::counted(planners, lab.fuse.clone()),
             seed: setup.seed,
             views,
+            election: setup.workload.election,
         });
         tasks.spawn(processes.clone().tend(dead));
-        let world = Self { lab, control, target, cloud, processes, changed, _fleet: fleet, _tasks: tasks };
+        for fault in setup.profile.long.iter().copied() {
+            let elements = weather::Elements {
+                lab: lab.clone(),
+                control: control.clone(),
+                target: target.clone(),
+                cloud: cloud.clone(),
+                processes: processes.clone(),
+                seed: setup.seed,
+            };
+            tasks.spawn(weather::happen(elements, fault));
+        }
+        tasks.spawn(tenants::move_in(setup.workload.tenants, target.clone(), lab.clone()));
+        let workload = setup.workload;
+        let (_fleet, _tasks) = (fleet, tasks);
+        let world = Self { lab, control, target, cloud, processes, changed, workload, _fleet, _tasks };
         if setup.processes == Start::AtOnce {
             world.start_processes().await?;
         }
@@ -194,6 +218,26 @@ impl Simulated {
         match side {
             Side::Control => &self.control,
             Side::Target => &self.target,
+        }
+    }
+
+    /// All existing objects.
+    pub fn view(&self) -> View {
+        let all = |server: &Server, table: &str| -> Vec<Item> {
+            server.snapshot(table).into_iter().map(Item::Stored).collect()
+        };
+        let mut tokens = all(&self.target, SECRETS);
+        tokens.retain(|secret| secret.seen().name().starts_with("bootstrap-token-"));
+        let mut pods = all(&self.target, PODS);
+        pods.retain(|pod| !pod.seen().name().starts_with(TENANT));
+        View {
+            machines: all(&self.control, MACHINES),
+            sets: all(&self.control, MACHINE_SETS),
+            deployments: all(&self.control, MACHINE_DEPLOYMENTS),
+            nodes: all(&self.target, NODES),
+            pods,
+            tokens,
+            ledger: self.cloud.ledger(),
         }
     }
 
@@ -231,31 +275,47 @@ fn user(server: &Server) -> kube::Client {
 /// Keeps the history up to date with a server, and wakes tasks that wait for a change.
 async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>) {
     let mut commits = server.commits();
-    while commits.next().await.is_some() {
+    while let Some(commit) = commits.next().await {
         history.catch_up();
-        changed.notify_waiters();
+        // Leases are renewed all the time, and no task waits for them.
+        if !commit.resource.starts_with("leases.") {
+            changed.notify_waiters();
+        }
     }
 }
 
-async fn built_in_controllers(server: Server, clock: RunClock, seed: Seed) {
+async fn built_in_controllers(side: Side, server: Server, clock: RunClock, seed: Seed) {
     let service = server.service_as(Identity::admin()).with_user_agent("kube-controller-manager");
     let client = kube::Client::new(service, NAMESPACE);
     let mut config = machinist_kcm::Config::new(Arc::new(clock));
     let ca = authority();
     config.ca = CaPair::from_pem(ca.certificate_pem(), ca.key_pem()).ok();
     config.seed = seed.stream("kcm").bits();
-    config.gc_resources.extend([
-        GcResource::namespaced(ApiResource::erase::<Machine>(&())),
-        GcResource::namespaced(ApiResource::erase::<MachineSet>(&())),
-        GcResource::namespaced(ApiResource::erase::<MachineDeployment>(&())),
-    ]);
+    config.gc_resources = collected(side);
     // The controllers end only when a watch can never succeed. The scenario then fails because
     // their work is missing.
     let Err(fatal) = machinist_kcm::run(client, config).await;
     tracing::error!(error = %fatal, "The built-in controllers ended");
 }
 
-fn fleet_options(target: &Server, seed: Seed) -> FleetOptions {
+/// The kinds whose objects have owners or are owners in a run. Watches of kinds without objects,
+/// and attempts to list kinds that a server does not serve, would take most of the time of a run.
+fn collected(side: Side) -> Vec<GcResource> {
+    match side {
+        Side::Control => vec![
+            GcResource::namespaced(ApiResource::erase::<Machine>(&())),
+            GcResource::namespaced(ApiResource::erase::<MachineSet>(&())),
+            GcResource::namespaced(ApiResource::erase::<MachineDeployment>(&())),
+        ],
+        Side::Target => vec![
+            GcResource::cluster_scoped(ApiResource::erase::<Node>(&())),
+            GcResource::namespaced(ApiResource::erase::<Lease>(&())),
+            GcResource::namespaced(ApiResource::erase::<Pod>(&())),
+        ],
+    }
+}
+
+fn fleet_options(target: &Server, setup: &Setup) -> FleetOptions {
     let server = target.clone();
     let connect = move |_: &Metadata, auth: &Auth| {
         let service = match auth {
@@ -271,7 +331,11 @@ fn fleet_options(target: &Server, seed: Seed) -> FleetOptions {
         ca_pem: authority().certificate_pem().to_owned(),
     };
     let mut options = FleetOptions::new(metadata, Arc::new(connect));
-    options.keys = Arc::new(SeededKeys(seed.stream("keys").bits()));
+    options.keys = Arc::new(SeededKeys(setup.seed.stream("keys").bits()));
+    if setup.workload != Workload::USUAL {
+        // Half of the usual rate, because the renewals of hours take most of the time of a run.
+        options.machines.lease_renewal = Duration::from_secs(20);
+    }
     options
 }
 
@@ -288,7 +352,7 @@ async fn lag(view: ReplicaView, server: Server, lab: Arc<Lab>, place: String) {
     if !lab.plan.profile().rates.contains_key(&Fault::P5) {
         return;
     }
-    loop {
+    while !lab.plan.is_over() {
         tokio::time::sleep(LOOK_EVERY).await;
         if lab.plan.strikes(Fault::P5, &place) {
             lab.history.note(format!("fault P5: the replica of {place} lags"));
@@ -299,6 +363,8 @@ async fn lag(view: ReplicaView, server: Server, lab: Arc<Lab>, place: String) {
     }
 }
 
+/// Further time for the end state in a run with long faults.
+const AFTER_LONG_FAULTS: Duration = Duration::from_secs(2 * 3600);
 /// Minimum interval between looks, so that a burst of commits counts as one change.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 /// Maximum interval between looks, because instances change with time even without a commit.
@@ -323,8 +389,11 @@ impl World for Simulated {
     }
 
     fn pace(&self) -> Pace {
+        // After the last fault, several drains may end by their timeouts, one after the other.
+        let is_usual = self.workload == Workload::USUAL;
+        let long = if is_usual { Duration::ZERO } else { AFTER_LONG_FAULTS };
         Pace {
-            patience: Duration::from_secs(40 * 60),
+            patience: Duration::from_secs(40 * 60) + long + self.lab.plan.calm_in(),
             watch_for: Duration::from_secs(10 * 60),
             health_timeout: Duration::from_secs(60),
             boot: Duration::from_secs(5),
@@ -332,25 +401,20 @@ impl World for Simulated {
         }
     }
 
+    fn workload(&self) -> Workload {
+        self.workload
+    }
+
+    fn long_faults(&self) -> &[LongFault] {
+        &self.lab.plan.profile().long
+    }
+
     fn now(&self) -> Timestamp {
         self.lab.clock.time()
     }
 
     async fn look(&self) -> Result<View, Trouble> {
-        let all = |server: &Server, table: &str| -> Vec<Item> {
-            server.snapshot(table).into_iter().map(Item::Stored).collect()
-        };
-        let mut tokens = all(&self.target, SECRETS);
-        tokens.retain(|secret| secret.seen().name().starts_with("bootstrap-token-"));
-        Ok(View {
-            machines: all(&self.control, MACHINES),
-            sets: all(&self.control, MACHINE_SETS),
-            deployments: all(&self.control, MACHINE_DEPLOYMENTS),
-            nodes: all(&self.target, NODES),
-            pods: all(&self.target, PODS),
-            tokens,
-            ledger: self.cloud.ledger(),
-        })
+        Ok(self.view())
     }
 
     async fn changed(&self) {

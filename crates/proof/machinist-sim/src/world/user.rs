@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
+use machinist_api::constants::annotations;
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Outcome, Trouble, World};
+use super::{NAMESPACE, Outcome, Trouble, Workload, World};
 
 /// The name of the deployment in most scenarios.
 pub const WORKERS: &str = "w";
@@ -74,14 +75,17 @@ impl<'w> User<'w> {
         erase(&self.deployments()).await
     }
 
-    /// Creates the deployment [`WORKERS`] of class `c`, with maxSurge 1 and maxUnavailable 0.
+    /// Creates the deployment [`WORKERS`] of class `c`; usually with maxSurge 1 and maxUnavailable
+    /// 0.
     pub async fn create_workers(self, replicas: u32) -> Outcome {
+        let Workload { max_surge, max_unavailable, .. } = self.world.workload();
+        let limits = json!({"maxSurge": max_surge, "maxUnavailable": max_unavailable});
         let deployment = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "metadata": {"name": WORKERS},
             "spec": {
                 "replicas": replicas,
                 "selector": {"matchLabels": {"name": WORKERS}},
-                "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
+                "strategy": {"type": "RollingUpdate", "rollingUpdate": limits},
                 "template": self.template_of_workers(),
             },
         });
@@ -117,14 +121,27 @@ impl<'w> User<'w> {
     }
 
     fn template_of_workers(self) -> Value {
-        json!({
+        let workload = self.world.workload();
+        let health = workload.health_timeout.unwrap_or(self.world.pace().health_timeout);
+        let mut template = json!({
             "metadata": {"labels": {"name": WORKERS}},
             "spec": {
                 "class": {"kind": "MachineClass", "name": "c"},
-                "healthTimeout": go_duration(self.world.pace().health_timeout),
+                "healthTimeout": go_duration(health),
                 "nodeTemplate": {"metadata": {"labels": {"pool": WORKERS}}},
             },
-        })
+        });
+        for (field, timeout) in self.timeouts() {
+            template["spec"][field] = json!(timeout);
+        }
+        template
+    }
+
+    /// The timeouts of a Machine in the world's workload.
+    fn timeouts(self) -> Vec<(&'static str, String)> {
+        let workload = self.world.workload();
+        let own = [("drainTimeout", workload.drain_timeout), ("creationTimeout", workload.creation_timeout)];
+        own.into_iter().filter_map(|(field, timeout)| Some((field, go_duration(timeout?)))).collect()
     }
 
     /// Changes the number of workers.
@@ -155,6 +172,21 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Deletes the deployment and leaves its sets, as `kubectl delete --cascade=orphan` does.
+    pub async fn orphan_workers(self) -> Outcome {
+        self.deployments().delete(WORKERS, &orphaning()).await?;
+        Ok(())
+    }
+
+    /// Deletes all sets and leaves their Machines.
+    pub async fn orphan_sets(self) -> Outcome {
+        let sets = self.sets();
+        for set in sets.list(&ListParams::default()).await? {
+            sets.delete(&set.metadata.name.unwrap_or_default(), &orphaning()).await?;
+        }
+        Ok(())
+    }
+
     async fn patch_workers(self, patch: Value) -> Outcome {
         self.deployments().patch(WORKERS, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
@@ -162,10 +194,13 @@ impl<'w> User<'w> {
 
     /// Creates a Machine without a set.
     pub async fn create_machine(self, name: &str) -> Outcome {
-        let machine = json!({
+        let mut machine = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": name},
             "spec": {"class": {"kind": "MachineClass", "name": "c"}},
         });
+        for (field, timeout) in self.timeouts() {
+            machine["spec"][field] = json!(timeout);
+        }
         self.machines().create(&PostParams::default(), &parse(machine)?).await?;
         Ok(())
     }
@@ -173,6 +208,13 @@ impl<'w> User<'w> {
     /// Deletes a Machine.
     pub async fn delete_machine(self, name: &str) -> Outcome {
         self.machines().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    /// Lets a Machine be deleted before the others of its set, as the cluster-autoscaler does.
+    pub async fn rank_first(self, name: &str) -> Outcome {
+        let patch = json!({"metadata": {"annotations": {(annotations::MACHINE_PRIORITY): "1"}}});
+        self.machines().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 
@@ -240,6 +282,10 @@ impl<'w> User<'w> {
     fn pods(self) -> Api<Pod> {
         Api::namespaced(self.world.target(), NAMESPACE)
     }
+}
+
+fn orphaning() -> DeleteParams {
+    DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() }
 }
 
 async fn erase<K>(objects: &Api<K>) -> Outcome

@@ -4,13 +4,12 @@
 use std::ops::Range;
 
 use machinist_sim::case::Weather;
-use machinist_sim::ccm::case::Case;
 use machinist_sim::ccm::mutants::Mutant;
-use machinist_sim::ccm::run::Report;
-use machinist_sim::ccm::scenarios;
+use machinist_sim::ccm::{Case, Ccm, scenarios};
+use machinist_sim::contract::Contract as _;
 use machinist_sim::faults::Fault;
 use machinist_sim::faults::Fault::{D1, D2, D4, D10, P8};
-use machinist_sim::run::Depth;
+use machinist_sim::run::{Depth, Report};
 use machinist_sim::sweep::{Stride, sweep};
 
 use crate::crashes::stride;
@@ -30,7 +29,7 @@ fn check(case: &Case, depth: Depth) -> Report {
 }
 
 fn scenario(name: &str) -> scenarios::Scenario {
-    scenarios::by_name(name).expect("a scenario of that name")
+    Ccm::by_name(name).expect("a scenario of that name")
 }
 
 #[test]
@@ -65,13 +64,13 @@ fn every_seed_of_the_ccm_passes_and_repeats() {
             let is_close = seed.is_multiple_of(CLOSELY_EVERY);
             let depth = if is_close { Depth::Quiescence } else { Depth::EndState };
             let report = case.play(runtime, depth);
-            (faults, runs) = (faults + report.faults, runs + 1);
+            (faults, runs) = (faults + report.injected(), runs + 1);
             if !report.is_fine() {
                 println!("{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
                 failures.push(case.to_string());
             } else if is_close {
                 let again = case.play(runtime, depth);
-                assert_eq!(again.hash, report.hash, "{case} has another trace when it is repeated");
+                assert_eq!(again.hash(), report.hash(), "{case} has another trace when it is repeated");
             }
         }
         println!("{:<16} {runs} runs, {faults} faults", scenario.name);

@@ -21,6 +21,7 @@ fn a_deletion_of_one() {
 fn story(name: &str, golden: &ExpectFile) {
     let scenario = scenarios::by_name(name).expect("a scenario of that name");
     let report = check(&Case::calm(scenario, 1), Depth::EndState);
-    let begin = report.story.find("-- ").unwrap_or_default();
-    golden.assert_eq(&report.story[begin..]);
+    let story = report.trace.story();
+    let begin = story.find("-- ").unwrap_or_default();
+    golden.assert_eq(&story[begin..]);
 }

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | `MACHINIST_REPLAY=rollout/17` | `replay` plays that run and prints its trace |
 //! | `MACHINIST_REPLAY=ccm/ip-reuse/17` | the same for the cloud-controller-manager |
-//! | `MACHINIST_SEEDS=0..10000` | `swarm` and `ccm` play those seeds instead of the default |
+//! | `MACHINIST_REPLAY=capi/docker-roll/17` | the same for Cluster API |
+//! | `MACHINIST_SEEDS=0..10000` | `swarm`, `ccm` and `capi` play those seeds instead of the default |
 //! | `MACHINIST_SCENARIO=rollout` | `swarm` plays only that scenario |
 //! | `MACHINIST_SWEEP_STRIDE=5` | `crashes` tries every fifth crash instead of all, and prints both numbers |
 //! | `UPDATE_EXPECT=1` | `golden` overwrites its traces |
@@ -15,6 +16,7 @@
 mod paused;
 
 mod calm;
+mod capi;
 mod ccm;
 mod crashes;
 mod golden;

@@ -1,10 +1,11 @@
 //! Repeats one run and prints its trace. Does nothing unless the variable names a run.
 
-use machinist_sim::case::{Case, REPLAY};
-use machinist_sim::ccm;
+use machinist_sim::case::{Case, CaseOf, REPLAY};
+use machinist_sim::contract::Contract;
 use machinist_sim::run::Depth;
+use machinist_sim::{capi, ccm};
 
-use crate::paused::{play, runtime};
+use crate::paused::runtime;
 
 #[test]
 fn replay() {
@@ -15,17 +16,19 @@ fn replay() {
     let logs = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env());
     // Another test of this process may have initialised the logs before.
     let _ = logs.with_writer(std::io::stderr).try_init();
-    if named.starts_with(ccm::case::PREFIX) {
-        let case: ccm::case::Case = named.parse().expect("a case");
-        let report = case.play(runtime, Depth::Quiescence);
-        println!("{}", report.trace);
-        assert!(report.is_fine(), "{report}");
-        println!("{case} passed: {:?}, hash {:016x}, {} faults", report.took, report.hash, report.faults);
-        return;
+    if named.starts_with(ccm::PREFIX) {
+        repeat(&named.parse::<ccm::Case>().expect("a case"));
+    } else if named.starts_with(capi::PREFIX) {
+        repeat(&named.parse::<capi::Case>().expect("a case"));
+    } else {
+        repeat(&named.parse::<Case>().expect("a case"));
     }
-    let case: Case = named.parse().expect("a case");
-    let report = play(&case, Depth::Quiescence);
-    println!("{}\n{case}: {}", report.trace, case.setup().profile);
+}
+
+#[expect(clippy::print_stdout, reason = "a test prints the run")]
+fn repeat<C: Contract>(case: &CaseOf<C>) {
+    let report = case.play(runtime, Depth::Quiescence);
+    println!("{}\n{case}: {}", report.trace.text(), case.profile());
     assert!(report.is_fine(), "{report}");
-    println!("{case} passed: {:?}, hash {:016x}, {} faults", report.took, report.hash, report.faults);
+    println!("{case} passed: {:?}, hash {:016x}, {} faults", report.took, report.hash(), report.injected());
 }

@@ -31,8 +31,8 @@ fn every_seed_passes_and_repeats() {
         for seed in seeds() {
             let case = Case::swarm(scenario, seed);
             let report = play(&case, depth(&case));
-            (faults, runs) = (faults + report.faults, runs + 1);
-            hashes.insert(case.to_string(), report.hash);
+            (faults, runs) = (faults + report.injected(), runs + 1);
+            hashes.insert(case.to_string(), report.hash());
             if !report.is_fine() {
                 println!("{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
                 failures.entry(complaint(&report)).or_default().push(case);
@@ -68,13 +68,13 @@ fn the_same_runs_in_another_process() {
             for scenario in chosen() {
                 for seed in seeds() {
                     let case = Case::swarm(scenario, seed);
-                    println!("\n{TWIN_LINE}{case} {}", play(&case, depth(&case)).hash);
+                    println!("\n{TWIN_LINE}{case} {}", play(&case, depth(&case)).hash());
                 }
             }
         }
         Ok(named) => {
             let case: Case = named.parse().expect("a case");
-            print!("\n{TWIN_LINE}\n{}", play(&case, depth(&case)).trace);
+            print!("\n{TWIN_LINE}\n{}", play(&case, depth(&case)).trace.text());
         }
     }
 }
@@ -91,7 +91,7 @@ fn spawn_twin(what: &str) -> Child {
 
 fn first_difference(named: &str) -> String {
     let case: Case = named.parse().expect("a case of ours");
-    let ours = play(&case, depth(&case)).trace;
+    let ours = play(&case, depth(&case)).trace.text();
     let theirs = spawn_twin(named).wait_with_output().expect("the second process runs").stdout;
     let theirs = String::from_utf8_lossy(&theirs).into_owned();
     let theirs = theirs.split_once(&format!("{TWIN_LINE}\n")).map_or("", |(_, trace)| trace);

@@ -21,7 +21,7 @@ fn runtime() -> (Arc<Runtime>, ObjectKey) {
     });
     let client = kube::Client::new(nothing, "default");
     let clients = Clients { control: client.clone(), target: client };
-    let services = service::Options { class: "ours".to_owned(), prefix: "options/".to_owned() };
+    let services = service::Options::new("ours", "options/");
     let routes = route::Options {
         cluster: Vec::new(),
         period: std::time::Duration::from_secs(300),

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, finalizers, labels};
+use machinist_core::Call;
 use machinist_instance::InstanceSpec;
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::facts::{ACCOUNT, AttachmentFacts, MachineFacts, NodeFacts, Token, TokenFacts};
-use machinist_plan::mcm::machine::{Action, Severity, Snapshot};
+use machinist_plan::facts::{
+    ACCOUNT, AttachmentFacts, DELETION_HELD, EARLIER_CALLS_SINCE, MachineFacts, NodeFacts, Token, TokenFacts,
+};
+use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
 use serde_json::Value;
 
@@ -24,6 +27,26 @@ use super::{drain, instance, node, observe, reference, status_patch, token, user
 const CLASS_OR_SECRET_GONE: Stop = Stop::NotNow("MachineClass or Secret not found");
 
 pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+    // Reads and calls about pods remember more about their own answers, and a list of the Nodes is
+    // answered later.
+    let remembers = matches!(
+        action,
+        Action::Drain(_)
+            | Action::ListPods(_)
+            | Action::LookForNode(_)
+            | Action::LookAtLease(_)
+            | Action::ReadNodes
+    );
+    let is_for_the_nodes = action.is_for_the_nodes() && !remembers;
+    let asked = runtime.now();
+    let end = perform_one(runtime, s, action).await;
+    if is_for_the_nodes {
+        node::heard(runtime, &s.machine, asked, &end);
+    }
+    end
+}
+
+async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
     let machine = &s.machine;
     let own_key = [Key::Machine(object_key(&machine.namespace, &machine.name))];
     let write = Write { runtime, charged: &own_key, key: object_key(&machine.namespace, &machine.name) };
@@ -34,6 +57,8 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             write.patch::<MachineFacts>(with_priority(patch, machine, priority)).await
         }
         Action::RemoveFinalizer => {
+            // The watch may show the end of the Machine before this write has an answer.
+            runtime.lock().seen.memory.released.insert(machine.uid.clone());
             let patch = GuardedPatch::new(&machine.uid)
                 .remove_finalizer(machine.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER);
             write.patch::<MachineFacts>(patch).await
@@ -59,6 +84,12 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             );
             write.patch::<MachineFacts>(patch).await
         }
+        Action::RecordWait(since) => {
+            let read = machine.annotations.as_ref();
+            let patch = GuardedPatch::new(&machine.uid);
+            let patch = patch.set_annotation(read, EARLIER_CALLS_SINCE, &since.to_string());
+            write.patch::<MachineFacts>(patch).await
+        }
         Action::CarryPreserve(value) => {
             // The Machine's own annotation is removed, as in Go MCM: the Node's annotation replaces
             // it.
@@ -71,7 +102,15 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             };
             write.patch::<MachineFacts>(patch).await
         }
+        Action::RecordHold(held) => {
+            let read = machine.annotations.as_ref();
+            let patch = GuardedPatch::new(&machine.uid).set_annotation(read, DELETION_HELD, &held);
+            write.patch::<MachineFacts>(patch).await
+        }
         Action::SetStatus(status) => {
+            if status.operation.as_ref().is_some_and(OperationWrite::is_failed_creation) {
+                instance::note_wanted(runtime, machine);
+            }
             // A failed Machine counts for the decision about replacements in its deployment.
             let replacement = runtime.lock().seen.replacement_key(machine);
             let charged = [own_key[0].clone(), replacement];
@@ -90,10 +129,17 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             let key = token::secret_key(&token.id);
             Write { key, ..write }.delete::<TokenEntry>(&token.uid).await
         }
+        Action::Queue(call) => {
+            if call == Call::ENSURE {
+                instance::note_wanted(runtime, machine);
+            }
+            instance::queue(asking(runtime, s)?, call)
+        }
         Action::Ensure { adopt_made_since } => ensure(runtime, s, adopt_made_since),
         Action::List => instance::list(asking(runtime, s)?),
         Action::Rekey { id, from } => instance::rekey(asking(runtime, s)?, id, from),
         Action::Find(which) => instance::find(asking(runtime, s)?, which),
+        Action::ObserveBoot(which) => instance::observe_boot(asking(runtime, s)?, which),
         Action::Delete(permit) => instance::delete(asking(runtime, s)?, permit),
         Action::SyncNode(sync) => {
             let key = ObjectKey::cluster_scoped(&sync.node.name);
@@ -118,6 +164,10 @@ pub(super) async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action
             Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.delete::<NodeFacts>(&node.uid).await
         }
         Action::LookForNode(name) => node::look_for(runtime, machine, &name).await,
+        Action::ReadNodes => {
+            runtime.read_soon::<NodeFacts>(&own_key[0]);
+            Ok(())
+        }
         Action::ListPods(node) => node::list_pods(runtime, machine, &node).await,
         Action::LookAtLease(node) => node::look_at_lease(runtime, machine, &node).await,
         Action::DeleteAttachment(attachment) => {

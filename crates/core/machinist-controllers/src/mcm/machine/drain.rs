@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
-use machinist_kube::outcome;
+use machinist_kube::{WriteOutcome, outcome};
 use machinist_plan::drain::{Call, Eviction, EvictionOutcome, PodRef};
 use machinist_plan::facts::MachineFacts;
 use machinist_runtime::Stop;
@@ -14,18 +14,27 @@ use machinist_runtime::Stop;
 use super::super::contract::Runtime;
 use super::remember;
 
+/// The reason that the client gives to an error whose body is no `Status` of Kubernetes.
+const NO_STATUS: &str = "Failed to parse error data";
+
 /// Evicts or deletes one pod. The result is remembered per pod, so that one blocked pod does not
 /// delay the others.
 pub(super) async fn perform(runtime: &Arc<Runtime>, machine: &MachineFacts, call: Call) -> Result<(), Stop> {
-    let (outcome, pod) = match call {
-        Call::Evict(pod) => (evict(runtime, &pod).await, pod),
-        Call::Delete(pod) => (delete_pod(runtime, &pod).await, pod),
+    let asked = runtime.now();
+    let (outcome, pod) = match &call {
+        Call::Evict(pod) => (evict(runtime, pod).await, pod),
+        Call::Delete(pod) => (delete_pod(runtime, pod).await, pod),
     };
     let now = runtime.now();
+    let unanswered = match &outcome {
+        EvictionOutcome::Unanswered(error) => Some(error.clone()),
+        _ => None,
+    };
     remember(runtime, machine, |memory| {
         let evictions = Arc::make_mut(memory.evictions.entry(machine.uid.clone()).or_default());
-        let eviction = Eviction::after(evictions.get(&pod.uid), outcome, now);
-        evictions.insert(pod.uid, eviction);
+        let eviction = Eviction::after(evictions.get(&pod.uid), &call, outcome, asked, now);
+        evictions.insert(pod.uid.clone(), eviction);
+        memory.looks.entry(machine.uid.clone()).or_default().heard(asked, now, unanswered);
     });
     Ok(())
 }
@@ -42,23 +51,47 @@ async fn evict(runtime: &Runtime, pod: &PodRef) -> EvictionOutcome {
         outcome::EvictionOutcome::Evicted | outcome::EvictionOutcome::Gone => EvictionOutcome::Accepted,
         outcome::EvictionOutcome::Blocked { message, .. } => EvictionOutcome::Held(message),
         outcome::EvictionOutcome::Misconfigured { message } => EvictionOutcome::Held(message),
-        outcome::EvictionOutcome::Failed(machinist_kube::WriteOutcome::Throttled { retry_after }) => {
-            EvictionOutcome::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
-        }
-        outcome::EvictionOutcome::Failed(failed) => EvictionOutcome::Refused(format!("{failed:?}")),
+        outcome::EvictionOutcome::Failed(_) => failed(&result),
     }
 }
 
 async fn delete_pod(runtime: &Runtime, pod: &PodRef) -> EvictionOutcome {
     let pods: Api<Pod> = Api::namespaced(runtime.clients.target.clone(), &pod.namespace);
     let result = pods.delete(&pod.name, &with_uid(&pod.uid).grace_period(0)).await;
-    match machinist_kube::WriteOutcome::of(&result) {
-        machinist_kube::WriteOutcome::Done
-        | machinist_kube::WriteOutcome::NotFound
-        | machinist_kube::WriteOutcome::Stale => EvictionOutcome::Deleted,
-        machinist_kube::WriteOutcome::Throttled { retry_after } => {
+    match WriteOutcome::of(&result) {
+        WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale if is_of_the_api(&result) => {
+            EvictionOutcome::Deleted
+        }
+        _ => failed(&result),
+    }
+}
+
+/// Whether an API server gave the answer. A proxy before it may answer 404 or 409, too, without a
+/// reason of Kubernetes.
+fn is_of_the_api<T>(result: &Result<T, kube::Error>) -> bool {
+    match result {
+        Err(kube::Error::Api(status)) => status.reason != NO_STATUS,
+        Err(_) => false,
+        Ok(_) => true,
+    }
+}
+
+/// Distinguishes a rejection of the API server from an error of the server and from no answer.
+fn failed<T>(result: &Result<T, kube::Error>) -> EvictionOutcome {
+    let status = match result {
+        Err(kube::Error::Api(status)) => status,
+        Err(error) => return EvictionOutcome::Unanswered(error.to_string()),
+        Ok(_) => return EvictionOutcome::Accepted,
+    };
+    let message = status.message.clone();
+    match (status.code, WriteOutcome::of(result)) {
+        (_, WriteOutcome::Throttled { retry_after }) => {
             EvictionOutcome::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
         }
-        failed => EvictionOutcome::Refused(format!("{failed:?}")),
+        // Not a word about the pod: a proxy answered, or the credential is not valid now.
+        _ if status.reason == NO_STATUS => EvictionOutcome::Unanswered(message),
+        (401 | 500, _) => EvictionOutcome::Failed(message),
+        (_, WriteOutcome::Unknown { message }) => EvictionOutcome::Unanswered(message),
+        _ => EvictionOutcome::Refused(message),
     }
 }

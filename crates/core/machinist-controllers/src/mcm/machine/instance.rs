@@ -2,15 +2,18 @@
 //! deletion.
 //!
 //! A call is started and not awaited ([`machinist_runtime::Ask`]). The store of calls in flight
-//! records it, and its result wakes the Machine.
+//! records it, and its result wakes the Machine. `ensure` and `delete` wait in the queue of the
+//! account first ([`queue`]).
 
 use std::sync::Arc;
 
+use machinist_api::Phase;
 use machinist_driver::Driver;
 use machinist_instance::{
-    Error, Instance, InstanceKey, InstanceRef, InstanceSpec, ProviderId, Scope, Sighting,
+    Boot, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, ProviderId, Scope, Sighting,
 };
 use machinist_plan::facts::MachineFacts;
+use machinist_plan::mcm::machine::creation_failed;
 
 use super::super::contract::{Mcm, Runtime};
 use super::super::key::Key;
@@ -18,7 +21,7 @@ use super::super::object_key;
 use super::super::seen::Seen;
 use super::witness::Witness;
 use machinist_core::{Answered, Answers, Call, Found, Permit};
-use machinist_runtime::{Ask, Opened, Remember, Stop};
+use machinist_runtime::{Ask, Lane, Opened, QueuedCall, Remember, Stop};
 
 /// The Machine that a call is about, and the inputs of the call.
 pub(crate) struct Asking<'a> {
@@ -30,8 +33,78 @@ pub(crate) struct Asking<'a> {
     pub opened: Result<Opened, Error>,
 }
 
+/// Records since when the process wants to create the instance, unless an earlier call failed: then
+/// the time counts from the Machine's creation.
+pub(crate) fn note_wanted(runtime: &Runtime, machine: &MachineFacts) {
+    if creation_failed(machine) {
+        return;
+    }
+    let (now, mut world) = (runtime.now(), runtime.lock());
+    if world.seen.has_machine(&machine.uid) {
+        let answers = world.seen.memory.answers.entry(machine.uid.clone()).or_default();
+        answers.wanted_since.get_or_insert(now);
+    }
+}
+
+/// Lets `ensure` or `delete` wait in the queue of the account. Another call of the Machine that
+/// waits there leaves the queue.
+pub(crate) fn queue(asking: Asking<'_>, call: Call) -> Result<(), Stop> {
+    let Asking { runtime, machine, inputs, opened } = asking;
+    let account = match opened {
+        Ok(opened) => opened.account,
+        Err(error) => {
+            // The error is remembered like a failed call.
+            let asking = Asking { runtime, machine, inputs, opened: Err(error) };
+            let made = |_: Arc<dyn Driver>| async { Err(Error::new(ErrorKind::Bug, "no call is made")) };
+            let remember: fn(&mut Answers, Answered<Instance>) = match call {
+                Call::ENSURE => Answers::take_ensure,
+                _ => |answers, answered| {
+                    answers.delete = Some(Answered {
+                        started: answered.started,
+                        ended: answered.ended,
+                        account: answered.account,
+                        answer: answered.answer.map(|_| ()),
+                    });
+                },
+            };
+            return start(asking, call, Line::Lane(Lane::of(call)), None, |_| false, made, remember);
+        }
+    };
+    let id = object_key(&machine.namespace, &machine.name);
+    let (uid, key) = (machine.uid.clone(), Key::Machine(id.clone()));
+    let still_wanted = {
+        let uid = uid.clone();
+        Box::new(move |seen: &Seen| {
+            let is_wanted: fn(&MachineFacts) -> bool =
+                if call == Call::ENSURE { wants_instance } else { is_deleting };
+            seen.machines.get(&id).is_some_and(|machine| machine.uid == uid && is_wanted(&machine.facts))
+        })
+    };
+    let waited = {
+        let uid = uid.clone();
+        Box::new(move |seen: &mut Seen, waited| {
+            if call == Call::ENSURE && seen.has_machine(&uid) {
+                seen.memory.answers.entry(uid).or_default().waited += waited;
+            }
+        })
+    };
+    runtime.queue_call(QueuedCall { subject: uid, key, call, account, still_wanted, waited })
+}
+
+/// Whether a Machine still needs an instance.
+fn wants_instance(machine: &MachineFacts) -> bool {
+    let is_living = machine.has_finalizer && machine.deleting_since.is_none();
+    is_living && machine.provider_id.is_none() && machine.status.phase != Phase::Failed
+}
+
+fn is_deleting(machine: &MachineFacts) -> bool {
+    machine.deleting_since.is_some()
+}
+
 /// Calls `ensure`, which creates the instance if it does not exist.
 pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop> {
+    let key = Key::Machine(object_key(&asking.machine.namespace, &asking.machine.name));
+    asking.runtime.require_fresh::<MachineFacts>(&key, "the watch of Machines is silent")?;
     let witness = Witness::of(&asking);
     let call = |driver: Arc<dyn Driver>| async move {
         let before = witness.may_be_made();
@@ -39,13 +112,20 @@ pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop>
         witness.ensured(&made, before);
         made
     };
-    let still_wanted = |machine: &MachineFacts| machine.has_finalizer && machine.deleting_since.is_none();
-    start(asking, Call::ENSURE, None, still_wanted, call, |answers, answered: Answered<Instance>| {
-        if answered.answer.is_ok() {
-            answers.shown_in.clone_from(&answered.account);
-        }
-        answers.take_ensure(answered);
-    })
+    start(
+        asking,
+        Call::ENSURE,
+        Line::Queue,
+        None,
+        wants_instance,
+        call,
+        |answers, answered: Answered<Instance>| {
+            if answered.answer.is_ok() {
+                answers.shown_in.clone_from(&answered.account);
+            }
+            answers.take_ensure(answered);
+        },
+    )
 }
 
 /// Calls `find`, which looks the instance up.
@@ -57,9 +137,16 @@ pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
         witness.found(&sighting);
         sighting
     };
+    let lane = match (asking.machine.deleting_since, &by.id) {
+        (Some(_), Some(_)) => Lane::Deletion,
+        // No instance is known, so nothing waits for its deletion.
+        (Some(_), None) => Lane::Idle,
+        (None, _) => Lane::Look,
+    };
     start(
         asking,
         Call::FIND,
+        Line::Lane(lane),
         None,
         |_| true,
         call,
@@ -69,6 +156,21 @@ pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
     )
 }
 
+/// Calls `boot`, which shows how the instance boots.
+pub(crate) fn observe_boot(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
+    let call = |driver: Arc<dyn Driver>| async move {
+        match driver.bootstrap() {
+            Some(bootstrap) => bootstrap.boot(&which).await,
+            None => Err(Error::unsupported("boot")),
+        }
+    };
+    let still_joins = |machine: &MachineFacts| machine.deleting_since.is_none();
+    let line = Line::Lane(Lane::Look);
+    start(asking, Call::BOOT, line, None, still_joins, call, |answers, answered: Answered<Boot>| {
+        answers.boot = Some(answered);
+    })
+}
+
 /// Calls `rekey`, which replaces the key of an instance.
 pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Result<(), Stop> {
     let to = asking.machine.key();
@@ -76,6 +178,7 @@ pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Re
     start(
         asking,
         Call::REKEY,
+        Line::Lane(Lane::Deletion),
         None,
         |_| true,
         call,
@@ -98,7 +201,7 @@ pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
         let started = witness.lists();
         witness.listed(started, driver.instances().list(&Scope::Visible).await)
     };
-    start(asking, Call::LIST, None, |_| true, call, |_, _: Answered<()>| {})
+    start(asking, Call::LIST, Line::Lane(Lane::Look), None, |_| true, call, |_, _: Answered<()>| {})
 }
 
 /// Calls `delete` for the instance, with a permit.
@@ -108,15 +211,24 @@ pub(crate) fn delete(asking: Asking<'_>, permit: Permit) -> Result<(), Stop> {
     let call = |driver: Arc<dyn Driver>| async move {
         driver.instances().delete(permit.which(), permit.owner()).await
     };
-    let still_wanted = |machine: &MachineFacts| machine.deleting_since.is_some();
-    start(asking, Call::DELETE, Some(valid_until), still_wanted, call, |answers, answered: Answered<()>| {
+    let by = Some(valid_until);
+    start(asking, Call::DELETE, Line::Queue, by, is_deleting, call, |answers, answered: Answered<()>| {
         answers.delete = Some(answered);
     })
+}
+
+/// Where a call waits for its slot.
+enum Line {
+    /// In that lane of the line of the account, from now on.
+    Lane(Lane),
+    /// In the queue of the account, where it has waited before.
+    Queue,
 }
 
 fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'static>(
     asking: Asking<'_>,
     call: Call,
+    line: Line,
     begins_by: Option<jiff::Timestamp>,
     still_wanted: fn(&MachineFacts) -> bool,
     make: impl FnOnce(Arc<dyn Driver>) -> F,
@@ -160,5 +272,9 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
     };
     let (account, bound) = (opened.account.clone(), opened.promises().call_bound);
     let made = make(opened.driver.clone());
-    runtime.ask(Ask { subject: uid, key, call, account, bound, begins_by, still_wanted, remember }, made)
+    let ask = Ask { subject: uid, key, call, account, bound, begins_by, still_wanted, remember };
+    match line {
+        Line::Lane(lane) => runtime.ask_in(lane, ask, made),
+        Line::Queue => runtime.ask_queued(ask, made),
+    }
 }

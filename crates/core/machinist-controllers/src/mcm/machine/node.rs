@@ -66,10 +66,10 @@ pub(super) fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Val
 }
 
 /// Reads a Node with quorum. The result updates the store.
-pub(super) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
+pub(crate) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, name: &str) -> Result<(), Stop> {
     let started = runtime.now();
     let found = refresh::<Mcm, NodeFacts>(runtime, &ObjectKey::cluster_scoped(name)).await;
-    let found = found.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let found = found.map_err(|error| unanswered(runtime, machine, started, &error))?;
     let look = NodeLook { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
     remember_look(runtime, machine, |looks| looks.node = Some(look));
     Ok(())
@@ -86,7 +86,7 @@ pub(super) async fn list_pods(
     let params = ListParams::default().fields(&format!("spec.nodeName={}", node.name));
     let list =
         list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
-    let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let list = list.map_err(|error| unanswered(runtime, machine, started, &error))?;
     let leaving = list.items.iter().filter(|(_, pod)| pod.facts.leaves_in_a_drain()).count();
     // An unreadable pod may be one that has to be evicted.
     let leaving = leaving + list.unreadable.len();
@@ -116,13 +116,47 @@ pub(super) async fn look_at_lease(
         Ok(lease) => lease.and_then(renewed).map_or(Renewal::Never, Renewal::At),
         // Without permission to read Leases, the decision is made without them.
         Err(kube::Error::Api(status)) if status.code == 403 => Renewal::Unknown,
-        Err(error) => return Err(Stop::Unanswered(error.to_string())),
+        Err(error) => return Err(unanswered(runtime, machine, started, &error)),
     };
     let look = LeaseLook { node_uid: node.uid.clone(), started, found };
     remember_look(runtime, machine, |looks| looks.lease = Some(look));
     Ok(())
 }
 
+/// Remembers a failed read, and whether the API server was silent.
+fn unanswered(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp, error: &kube::Error) -> Stop {
+    let is_answer = matches!(error, kube::Error::Api(status) if status.code < 500);
+    let (ended, silent) = (runtime.now(), (!is_answer).then(|| error.to_string()));
+    remember(runtime, machine, |memory| {
+        memory.looks.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
+    });
+    Stop::Unanswered(error.to_string())
+}
+
+/// Remembers the end of a write to the API server of the target cluster, and whether that server
+/// was silent.
+pub(super) fn heard(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp, end: &Result<(), Stop>) {
+    let silent = match end {
+        Err(Stop::Unanswered(error)) => Some(error.clone()),
+        Err(Stop::NotNow(_)) => return,
+        Ok(()) | Err(Stop::Stale | Stop::Refused { .. }) => None,
+    };
+    let ended = runtime.now();
+    let mut world = runtime.lock();
+    let is_known = world.seen.has_machine(&machine.uid);
+    let looks = &mut world.seen.memory.looks;
+    // Without a silence before, an answer is no news.
+    let is_news = silent.is_some() || looks.get(&machine.uid).is_some_and(|looks| looks.silence.is_some());
+    if !is_known || !is_news {
+        return;
+    }
+    looks.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
+}
+
 fn remember_look(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
-    remember(runtime, machine, |memory| change(memory.looks.entry(machine.uid.clone()).or_default()));
+    remember(runtime, machine, |memory| {
+        let looks = memory.looks.entry(machine.uid.clone()).or_default();
+        looks.silence = None;
+        change(looks);
+    });
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_core::instance::{Listed, Shared};
-use machinist_core::{Known, Process};
+use machinist_core::{Answers, Call, Known, Process};
 use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises, ProviderId};
 use machinist_kube::{Entry, ObjectKey, Store};
-use machinist_plan::TokenUse;
-use machinist_plan::facts::{ClassFacts, MachineFacts, NodeFacts};
+use machinist_plan::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{Identity, SecretNeed, Snapshot};
+use machinist_plan::{Looks, TokenUse, Unanswered};
 use machinist_runtime::{Account, Opened, fingerprint};
+use tokio::time::Instant;
 
 use super::super::contract::{Runtime, World};
 use super::super::evidence;
@@ -38,7 +39,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let seen = &world.seen;
     let made_from = ClassInputs::of(world, &machine);
     let class = made_from.as_ref().map(|made_from| &made_from.class);
-    let node = node_of(seen, &machine);
+    let node = node_of(runtime, seen, &machine);
     let node_name = node.map_or(machine.node_name(), |node| &node.facts.name);
     let is_deleting = machine.deleting_since.is_some();
     let pods = if is_deleting { on_node(&seen.pods, node_name) } else { Vec::new() };
@@ -52,14 +53,16 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         .collect();
     let mut answers = seen.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
     answers.in_flight = world.asks.of(&machine.uid);
+    answers.queued = world.queued.of(&machine.uid);
     // Only a Machine without an instance needs a valid class.
     let to_be_made = class.filter(|_| machine.provider_id.is_none());
     let class_error = to_be_made.and_then(|class| class_error(runtime, class));
     let identity = identity(runtime, seen, &machine, node.map(|node| &*node.facts));
     let opened = made_from.as_ref().and_then(|made_from| made_from.open(runtime)).and_then(Result::ok);
     let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
+    let waited = waited(runtime, world, &machine, &answers, opened.as_ref());
     let process = Process {
-        started: runtime.started().unwrap_or_else(|| runtime.now()),
+        started: runtime.started().or_else(|| runtime.control_listed_at()).unwrap_or_else(|| runtime.now()),
         leading_since: runtime.leading_since(),
         skew: runtime.skew(),
         cloud_skew: opened.as_ref().and_then(|opened| opened.driver.clock_skew()),
@@ -71,34 +74,76 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         is_crowd: is_deleting && seen.machines.by_index(DELETING, YES).nth(CROWD - 1).is_some(),
     };
     let asked = evidence::Asked { answers: &answers, token: &token, process: &process };
+    let observes_boot = opened.as_ref().is_some_and(|opened| opened.driver.bootstrap().is_some());
     let account = opened.map(|opened| opened.account.id().clone());
     let ownership = evidence::ownership(seen, &machine, class.map(|class| &**class), account, &asked);
     Snapshot {
         now: runtime.now(),
+        gaps: runtime.unseen(),
+        nodes_freshness: runtime.freshness::<NodeFacts>(world),
+        pods_freshness: runtime.freshness::<PodFacts>(world),
         defaults: options.defaults.clone(),
         class: Known::from_store(class.cloned()),
         class_error,
         secrets: made_from.as_ref().map(|made_from| made_from.needs(runtime)).unwrap_or_default(),
         inputs: made_from.as_ref().map_or(0, ClassInputs::fingerprint),
         token_use: TokenUse::Unasked,
-        node: Known::from_store(node.map(|node| node.facts.clone())),
+        node: match node {
+            None if options.nodes_may_be_elsewhere && has_no_node(runtime, seen) => Known::Unasked,
+            node => Known::from_store(node.map(|node| node.facts.clone())),
+        },
         identity,
         pods,
         budgets,
         evictions: seen.memory.evictions.get(&machine.uid).cloned().unwrap_or_default(),
         attachments,
-        looks: seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default(),
+        looks: looks(runtime, seen, &machine),
         node_seen: node.and_then(|node| seen.memory.nodes.get(&node.uid)).cloned().unwrap_or_default(),
         ownership,
         shared,
         cluster: options.cluster.clone(),
         key_holder: evidence::key_holder(seen, &answers),
+        waited,
+        observes_boot,
         paused_until: paused.map(|until| runtime.wall(until)),
         process,
         token,
         answers,
         machine,
     }
+}
+
+/// Returns how long the creation of an instance has waited in the queue of its account, and how
+/// long the account was paused since the process wanted the instance.
+fn waited(
+    runtime: &Runtime,
+    world: &World,
+    machine: &MachineFacts,
+    answers: &Answers,
+    opened: Option<&Opened>,
+) -> Duration {
+    let queued = answers.waited + world.queued.waits_for(&machine.uid, Call::ENSURE);
+    let wanted = answers.wanted_since.unwrap_or(machine.created);
+    let ago = Duration::try_from(runtime.now().duration_since(wanted)).unwrap_or_default();
+    let paused = |opened: &Opened| {
+        let wanted = Instant::now().checked_sub(ago);
+        wanted.map_or(Duration::ZERO, |wanted| opened.account.paused_since(wanted))
+    };
+    queued + opened.map_or(Duration::ZERO, paused)
+}
+
+/// Returns the reads from the API server. If the stores of the target cluster were never filled,
+/// its API server counts as silent since this process could read them.
+fn looks(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Looks {
+    let mut looks = seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
+    let now = runtime.now();
+    looks.silence = looks.silence.filter(|silence| silence.is_known_at(now));
+    if !runtime.is_synced(seen) {
+        let since = runtime.control_listed_at().unwrap_or_else(|| runtime.now());
+        let error = "this process has never listed its objects".to_owned();
+        looks.silence = Some(Unanswered { since, last: now, error, is_blind: true });
+    }
+    looks
 }
 
 /// Returns the entry about an instance from the last list of an account.
@@ -108,18 +153,40 @@ fn listed(account: &Account, id: &ProviderId) -> Option<Listed> {
     Some(Listed { started: sightings.started, ended: sightings.ended, power })
 }
 
-/// Returns the Node of a Machine. Without a label that names a Node, the Node is looked up by data
-/// that only the Machine's own Node has. Otherwise a Machine with a removed label would be deleted
-/// without a drain, and its Node would be left behind.
-fn node_of<'w>(seen: &'w Seen, machine: &MachineFacts) -> Option<&'w Entry<NodeFacts>> {
-    let by_name = || seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
-    if machine.node.is_some() {
-        return by_name();
+/// Returns the Node of a Machine.
+///
+/// The label `node` may be missing or wrong: users set and remove labels, and a kubelet may
+/// register under another name. So the named Node counts only if nothing shows that another Node
+/// belongs to the recorded instance. Otherwise the Machine would be deleted without a drain, and
+/// its Node would be left behind.
+pub(crate) fn node_of<'w>(
+    runtime: &Runtime,
+    seen: &'w Seen,
+    machine: &MachineFacts,
+) -> Option<&'w Entry<NodeFacts>> {
+    let named = seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
+    let Some(recorded) = machine.spec.provider_id() else { return named };
+    let is_own =
+        |node: &&Entry<NodeFacts>| is_same_instance(runtime, Some(recorded), node.facts.provider_id());
+    let is_labelled = |node: &&Entry<NodeFacts>| node.facts.machine_name() == Some(&machine.name);
+    let has_no_id = |node: &&Entry<NodeFacts>| node.facts.provider_id().is_none();
+    let by_id = || seen.nodes.by_index(BY_ID, recorded).next().map(|(_, node)| node);
+    let by_label = || seen.nodes.by_index(BY_MACHINE, &machine.name).map(|(_, node)| node);
+    if machine.node.is_none() {
+        return by_id().or_else(|| by_label().next()).or(named);
     }
-    let recorded = machine.spec.provider_id();
-    let by_id = recorded.and_then(|id| seen.nodes.by_index(BY_ID, id).next());
-    let by_label = || seen.nodes.by_index(BY_MACHINE, &machine.name).next().filter(|_| recorded.is_some());
-    by_id.or_else(by_label).map(|(_, node)| node).or_else(by_name)
+    named
+        .filter(is_own)
+        .or_else(by_id)
+        .or_else(|| named.filter(has_no_id).filter(is_labelled))
+        // A label on a Node of another instance is a leftover.
+        .or_else(|| by_label().find(|node| is_own(node) || has_no_id(node)))
+        .or(named)
+}
+
+/// Returns whether the cluster has the Node of no Machine, so that the Nodes may be in another one.
+fn has_no_node(runtime: &Runtime, seen: &Seen) -> bool {
+    !seen.machines.iter().any(|(_, machine)| node_of(runtime, seen, &machine.facts).is_some())
 }
 
 /// Returns all objects of a store that are on a Node.
@@ -148,14 +215,8 @@ pub(crate) fn identity(
     node: Option<&NodeFacts>,
 ) -> Identity {
     let provider = &runtime.tools.machine().provider;
-    let read = |text: Option<&str>| provider.parse_id(text.unwrap_or_default());
     let (recorded, text) = (machine.spec.provider_id(), node.and_then(NodeFacts::provider_id));
-    let (ours, theirs) = (read(recorded), read(text));
-    let same_instance = match (ours.ours(), theirs.ours()) {
-        (Some(ours), Some(theirs)) => provider.same_instance(ours, theirs),
-        // Equal texts identify one instance, even if the provider cannot parse them.
-        _ => recorded.is_some() && recorded == text,
-    };
+    let same_instance = is_same_instance(runtime, recorded, text);
     let named = node.and_then(NodeFacts::machine_name).filter(|name| *name != machine.name);
     let claimed_by = named.filter(|name| seen.machines.get(&object_key(&machine.namespace, name)).is_some());
     let is_older = |other: &MachineFacts| (other.created, &other.uid) < (machine.created, &machine.uid);
@@ -163,10 +224,21 @@ pub(crate) fn identity(
     let mut older =
         with_it.filter(|(key, other)| key.namespace == machine.namespace && is_older(&other.facts));
     Identity {
-        recorded: ours,
+        recorded: provider.parse_id(recorded.unwrap_or_default()),
         same_instance,
         claimed_by: claimed_by.map(str::to_owned),
         held_by: older.next().map(|(key, _)| key.name.clone()),
+    }
+}
+
+/// Returns whether the provider id of a Node names the instance that a Machine records.
+fn is_same_instance(runtime: &Runtime, recorded: Option<&str>, of_node: Option<&str>) -> bool {
+    let provider = &runtime.tools.machine().provider;
+    let read = |text: Option<&str>| provider.parse_id(text.unwrap_or_default());
+    match (read(recorded).ours(), read(of_node).ours()) {
+        (Some(ours), Some(theirs)) => provider.same_instance(ours, theirs),
+        // Equal texts identify one instance, even if the provider cannot parse them.
+        _ => recorded.is_some() && recorded == of_node,
     }
 }
 

@@ -149,6 +149,60 @@ async fn a_cloud_that_is_down_at_the_start_is_waited_for() {
     assert!(!has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
 }
 
+/// The objects do not wait for their own retries, which are minutes apart by then.
+#[tokio::test(start_paused = true)]
+async fn a_service_is_served_soon_after_an_outage_of_the_cloud() {
+    let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };
+    for fault in [
+        error("server_error"),
+        error("rate_limit_exceeded"),
+        Fault::Bare { status: 503 },
+        Fault::Reset,
+        Fault::Hang { span: Duration::from_secs(60) },
+    ] {
+        let world = World::new();
+        let _process = world.start();
+        world.nodes_with_servers(&["a"]).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.standin.add_fault(FaultRule::everywhere(fault.clone()));
+        let before = world.requests(|_| true);
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        });
+        world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
+        tokio::time::sleep(Duration::from_secs(900)).await;
+        let asked = world.requests(|_| true) - before;
+        assert!(asked < 350, "{fault:?}: {asked} requests");
+        world.standin.clear_faults();
+        let ended = tokio::time::Instant::now();
+        while world.standin.dump().load_balancers.is_empty() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert!(ended.elapsed().as_secs() < 60, "{fault:?}: not created within a minute");
+        }
+        assert!(ended.elapsed().as_secs() <= 5, "{fault:?}: {:?}", ended.elapsed());
+    }
+}
+
+/// One Service whose load balancer cannot be created is no outage: its waits grow.
+#[tokio::test(start_paused = true)]
+async fn a_failing_service_alone_is_not_repeated_soon() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let fault = Fault::Error { code: "server_error".to_owned(), status: None };
+    world.standin.add_fault(FaultRule::always("POST", "/v1/load_balancers", fault));
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+    });
+    world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let tried = world.requests(|label| label == "POST /v1/load_balancers");
+    assert!((5..20).contains(&tried), "{tried} creations");
+}
+
 /// TN-39: the Nodes that joined meanwhile wait for one call, not each for its own retry.
 #[tokio::test(start_paused = true)]
 async fn all_new_nodes_are_initialised_when_an_outage_ends() {

@@ -2,15 +2,19 @@
 //! paused time.
 
 mod balancer;
+mod circle;
 mod doubt;
 mod dry_run;
 mod lifecycle;
 mod machines;
+mod names;
 mod node;
 #[path = "../../../../../drivers/machinist-driver-hcloud/tests/it/pipe.rs"]
 mod pipe;
 mod process;
 mod races;
+mod records;
+mod restarts;
 mod route;
 mod stub;
 
@@ -102,10 +106,7 @@ impl World {
     ) -> Running {
         let clients = Clients { control: client.clone(), target: client };
         let provider = self.provider(Some(NETWORK));
-        let services = service::Options {
-            class: "machinist.dev/hcloud".to_owned(),
-            prefix: "load-balancer.hetzner.cloud/".to_owned(),
-        };
+        let services = service::Options::new("machinist.dev/hcloud", "load-balancer.hetzner.cloud/");
         let routes = routes::Options {
             cluster: vec!["10.244.0.0/16".parse().expect("a network")],
             period: Duration::from_secs(300),

@@ -1,6 +1,7 @@
 //! The process: readiness, and its Events about rejected writes.
 
 use machinist_controllers::ccm::Controllers;
+use machinist_standin_hcloud::{Fault, FaultRule};
 
 use super::*;
 
@@ -91,6 +92,69 @@ async fn an_unknown_network_makes_the_process_not_ready() {
     state.networks.insert(1, Network { id: 1, name: "late".to_owned(), ..network() });
     world.standin.load(state).expect("in memory");
     world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
+}
+
+/// Otherwise a rollout with the token of another project ends all processes with the right one.
+#[tokio::test(start_paused = true)]
+async fn a_process_that_can_do_nothing_is_not_ready() {
+    let world = World::new();
+    let process = world.start_with(|options| options.provider = Arc::new(world.provider(None)));
+    let names = ["a", "b", "c"];
+    world.nodes_with_servers(&names).await;
+    drop(process);
+    world.set_token(2, OTHER_TOKEN);
+    // Nothing but the account of another Node proves an account.
+    for name in names {
+        let forget = json!({"metadata": {"annotations": {"machinist.dev/account": null}}});
+        let params = PatchParams::default();
+        world.nodes().patch(name, &params, &Patch::Merge(forget)).await.expect("accepted");
+    }
+    let process = world.start_with(|options| options.provider = Arc::new(world.provider(None)));
+    let inspector = process.inspector();
+    for _ in 0..600 {
+        let told = inspector.not_ready();
+        assert!(told.is_some(), "ready from the start on");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let told = inspector.not_ready().expect("not ready");
+    assert!(told.starts_with("the account shows no server of any Node"), "{told}");
+    let gauge = |inspector: &Inspector| {
+        inspector
+            .metrics()
+            .into_iter()
+            .find(|(name, _)| name == "machinist_ccm_account_unproven")
+            .map(|it| it.1)
+    };
+    assert_eq!(gauge(&inspector), Some(1.0));
+    world.set_token(3, TOKEN);
+    world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
+    assert_eq!((inspector.remark(), gauge(&inspector)), (None, Some(0.0)));
+    // A process that worked before stays ready, and says what is wrong.
+    world.set_token(4, OTHER_TOKEN);
+    tokio::time::sleep(Duration::from_secs(400)).await;
+    assert_eq!(inspector.not_ready(), None);
+    let told = inspector.remark().expect("a line in the body");
+    assert!(told.starts_with("the account shows no server of any Node"), "{told}");
+}
+
+/// A cloud that does not answer says nothing about the token, and a rollout would not help.
+#[tokio::test(start_paused = true)]
+async fn a_process_is_ready_while_the_cloud_does_not_answer() {
+    let world = World::new();
+    let process = world.start_with(|options| options.provider = Arc::new(world.provider(None)));
+    world.nodes_with_servers(&["a"]).await;
+    drop(process);
+    world.set_token(2, OTHER_TOKEN);
+    world.standin.add_fault(FaultRule::everywhere(Fault::Bare { status: 503 }));
+    let process = world.start_with(|options| options.provider = Arc::new(world.provider(None)));
+    let inspector = process.inspector();
+    world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(inspector.not_ready(), None);
+    let told = inspector.remark().expect("a line in the body");
+    assert!(told.starts_with("the cloud does not answer since 2027-"), "{told}");
+    world.standin.clear_faults();
+    world.until("the token is known to be wrong", async |_| inspector.not_ready().is_some()).await;
 }
 
 /// S4-19: the two controllers of Nodes.

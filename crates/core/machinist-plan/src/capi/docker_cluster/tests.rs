@@ -3,7 +3,7 @@
 mod rows;
 
 use machinist_api::capi::{Beta2, Cluster, DockerCluster};
-use machinist_instance::{Balancer, BalancerNote, CreateGuarantee, ErrorKind, KeyTag, Promises};
+use machinist_instance::{Balancer, BalancerNote, CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
 use serde_json::json;
 
 use super::*;
@@ -83,12 +83,13 @@ fn leaving() -> Snapshot {
         machines: Vec::new(),
         domains_are_listed: true,
         key_holder: None,
+        container_holder: None,
         engine: Some(engine),
         answers: BalancerAnswers { delete: Some(gone), ..BalancerAnswers::default() },
     }
 }
 
-fn deleted(change: fn(&mut Snapshot)) -> String {
+fn deleted(change: impl FnOnce(&mut Snapshot)) -> String {
     let mut s = leaving();
     change(&mut s);
     let plan = plan(&s);
@@ -127,14 +128,45 @@ fn a_forgotten_or_older_call_may_still_take_effect() {
         early(s);
         s.answers.ever_ensured = true;
     });
-    assert_eq!(forgotten, "", "the clock has stepped since the call");
+    assert_eq!(forgotten, RECORD, "the clock has stepped since the call");
     let restored = deleted(|s| {
         early(s);
         let mut docker = DockerClusterFacts::clone(&s.docker);
         docker.object.uid = "u2".to_owned();
         s.docker = Arc::new(docker);
     });
-    assert_eq!(restored, "", "the key is older than the object");
+    assert_eq!(restored, RECORD, "the key is older than the object");
+}
+
+const RECORD: &str = "record the wait for earlier calls";
+
+/// R28a, R37: a process that restarts again and again does not begin the wait again.
+#[test]
+fn a_recorded_wait_is_not_begun_again() {
+    // The process began to act at second 61, and looked at second 300.
+    let restarted = |change: fn(&mut Snapshot)| {
+        deleted(|s| {
+            s.process.started = at(61);
+            s.answers.delete = Some(answered(300, Ok(Progress::Done(BalancerDeletion::Absent))));
+            s.now = at(301);
+            change(s);
+        })
+    };
+    assert_eq!(restarted(|_| {}), "remove the finalizer");
+    assert_eq!(restarted(|s| s.process.started = at(290)), RECORD);
+    fn recorded(s: &mut Snapshot, second: i64) {
+        let mut docker = DockerClusterFacts::clone(&s.docker);
+        let value = format!("default/c/{}", at(second));
+        docker
+            .object
+            .annotations
+            .get_or_insert_default()
+            .insert(crate::facts::EARLIER_CALLS_SINCE.into(), value);
+        s.docker = Arc::new(docker);
+        s.process.started = at(290);
+    }
+    assert_eq!(restarted(|s| recorded(s, 140)), "remove the finalizer", "160 s later no call is left");
+    assert_eq!(restarted(|s| recorded(s, 200)), "", "the wait is recorded, and not over");
 }
 
 /// A DockerCluster with this endpoint, whose status shows a load balancer with this address.
@@ -177,7 +209,7 @@ fn written(s: &mut Snapshot, plan: Plan<Action>) -> Option<String> {
 
 fn at_address(address: &str) -> Ensured {
     let ingress = Ingress::Ip { address: address.parse().expect("an address"), is_proxy: false };
-    Ensured { balancer: balancer(ingress), notes: Vec::new() }
+    Ensured::complete(balancer(ingress))
 }
 
 #[test]
@@ -232,7 +264,8 @@ fn the_holder_of_a_lost_address_is_named() {
     let s = with_endpoint("172.18.0.2", Some("172.18.0.2"));
     let ingress = Ingress::Ip { address: "172.18.0.7".parse().expect("an address"), is_proxy: false };
     let note = BalancerNote { reason: "AddressMoved", message: "container x has that address".to_owned() };
-    let plan = available(&s, &Ensured { balancer: balancer(ingress), notes: vec![note] });
+    let plan =
+        available(&s, &Ensured { balancer: balancer(ingress), notes: vec![note], skipped: Vec::new() });
     let Step::Fix(fix) = &plan.why.next else { panic!("{:?}", plan.why) };
     assert!(fix.ends_with("; container x has that address"), "{fix}");
     let shown = plan.actions.iter().find_map(|action| match action {
@@ -258,6 +291,7 @@ fn balancer(ingress: Ingress) -> Balancer {
         ports: vec![6443],
         host_ports: [].into(),
         targets: Vec::new(),
+        room: None,
         is_protected: false,
     }
 }
@@ -270,7 +304,7 @@ fn status_with(targets: &[&str], note: Option<&str>) -> DockerClusterStatus {
     let targets = targets.iter().filter_map(|name| member(name, true, false).container).collect();
     let balancer = Balancer { targets, ..balancer(ingress) };
     let note = note.map(|text| BalancerNote { reason: "TargetSkipped", message: text.to_owned() });
-    let plan = available(&s, &Ensured { balancer, notes: note.into_iter().collect() });
+    let plan = available(&s, &Ensured { balancer, notes: note.into_iter().collect(), skipped: Vec::new() });
     let status = plan.actions.into_iter().find_map(|action| match action {
         Action::SetStatus(status) => Some(*status),
         _ => None,

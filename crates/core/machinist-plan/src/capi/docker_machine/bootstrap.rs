@@ -16,12 +16,16 @@ use super::{
 use crate::capi::conditions::Report;
 use crate::capi::{CapiReason, Plan, Reason, Why};
 
+/// Reason of a condition: the container has lost an address that is configured in it.
+const ADDRESS_CHANGED: &str = "AddressChanged";
 /// Time between two looks for a Node that has not registered.
 const NODE_AGAIN: Duration = Duration::from_secs(5);
 /// Time between two looks at a Node that is complete.
 const NODE_CONFIRMED_EVERY: Duration = Duration::from_secs(600);
 /// After this many failures in a row the condition says that the workload cluster is unreachable.
 const UNREACHABLE_FROM: u32 = 3;
+/// Folder in the container with the output of the bootstrap.
+const OUTPUT: &str = "/var/lib/machinist/bootstrap";
 /// Number of lines at the end of an output that the status shows.
 const SHOWN_LINES: usize = 12;
 /// Longest line of an output that explains a failure, in characters.
@@ -43,6 +47,9 @@ pub enum NodeSeen {
 /// Marks the machine as provisioned, bootstraps it and completes its Node.
 pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
     let s = work.s;
+    if let Some(plan) = moved(work, instance) {
+        return plan;
+    }
     let (report, plan) = match done_before(work) {
         true => (status::bootstrapped(hint(work)), completed(work, instance)),
         false => bootstrap(work, instance),
@@ -62,6 +69,30 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
         let is_written = is_done || status.load_balancer_configured.is_none();
         status::provisioned(status, instance, is_balanced.filter(|_| is_written));
     })
+}
+
+/// Reports that a control plane does not have the address any more for which kubeadm configured it.
+/// The status keeps that address, so that a user can give it back.
+fn moved(work: &Work<'_>, instance: &Instance) -> Option<Plan<Action>> {
+    let s = work.s;
+    if !work.owner.is_control_plane || !done_before(work) {
+        return None;
+    }
+    let from = status::recorded_ips(s);
+    let to = status::ips(instance);
+    if from.is_empty() || to.is_empty() || to.iter().any(|address| from.contains(address)) {
+        return None;
+    }
+    let (container, from, to) = (instance.name.to_string(), from.join(", "), to.join(", "));
+    let fix = format!(
+        "stop the container that has {from}, then stop and start container {container}; or delete the Machine if the \
+         cluster has other machines of the control plane"
+    );
+    let reason = CapiReason::ContainerMoved { container, from, to };
+    let state = Container::Failed(ADDRESS_CHANGED, format!("{reason}. To continue, {fix}"));
+    let depth = Depth::Bootstrap { bootstrap: Box::new(status::bootstrapped(hint(work))), node: None };
+    let plan = Plan::idle(Why::new(reason, Step::Fix(fix)));
+    Some(status::with_status(s, plan, state, depth))
 }
 
 /// Whether the bootstrap is known to have succeeded: from the object, or after a move because the
@@ -148,7 +179,11 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
         }
         BootstrapState::Succeeded => (status::bootstrapped(hint(work)), completed(work, instance)),
         BootstrapState::Failed(failure) => {
-            let fix = "delete the Machine, or let a MachineHealthCheck replace it".to_owned();
+            let fix = format!(
+                "read the whole output with docker exec {} sh -c 'cat {OUTPUT}/stdout {OUTPUT}/stderr'; then delete the \
+                 Machine, or let a MachineHealthCheck replace it",
+                instance.name
+            );
             let reason = CapiReason::BootstrapFailed { cause: cause(failure) };
             (failed(failure), Plan::idle(Why::new(reason, Step::Fix(fix))))
         }

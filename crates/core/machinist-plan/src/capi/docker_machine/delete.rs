@@ -17,8 +17,8 @@ use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Evidence, Known, Process, Step, plus};
 use machinist_instance::{Error, Foreign, InstanceRef, Sighting};
 
-use super::status::{Container, Depth, recorded_deletion_error, with_status};
-use super::{Action, Snapshot, USE_THE_ENGINE, container_name, failed, unusable_id};
+use super::status::{Container, Depth, recorded_deletion_error, with_status, with_taken_key};
+use super::{Action, Snapshot, USE_THE_ENGINE, container_name, unusable_id};
 use crate::capi::{CapiReason, Plan, Reason, Why};
 use crate::capi::{gates, retry};
 
@@ -38,7 +38,7 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
         return release("a user has given up the container", since);
     }
     if let Some(other) = &s.key_holder {
-        return Plan::idle(gates::deleted_with_key_taken(other).since(since));
+        return waiting_copy(s, other, since);
     }
     if let Some(why) = unusable_id(s) {
         return Plan::idle(why.since(since));
@@ -54,7 +54,8 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     }
     let plan = drained(s, since).unwrap_or_else(|| remove_container(s, engine, recorded, since));
     let is_release = plan.actions.iter().any(|action| matches!(action, Action::Release));
-    if is_release {
+    let is_taken = matches!(plan.why.reason, Reason::Contract(CapiReason::KeyTaken { .. }));
+    if is_release || is_taken {
         plan
     } else {
         with_status(s, plan, Container::Deleting(last_error(s, since)), Depth::Nothing)
@@ -89,10 +90,11 @@ fn release(what: &'static str, since: Timestamp) -> Plan<Action> {
 }
 
 /// Waits until the load balancer sends no connection to a machine of the control plane. A load
-/// balancer that cannot be changed does not hold the deletion for long.
+/// balancer that cannot be changed does not hold the deletion for long. The wait leaves out the
+/// time in which no process could change it.
 fn drained(s: &Snapshot, since: Timestamp) -> Option<Plan<Action>> {
     let balancer = s.infrastructure.as_ref().filter(|it| it.object.deleting_since.is_none())?;
-    let until = plus(since, s.options.balancer_patience);
+    let until = s.gaps.deadline(since, s.options.balancer_patience);
     if !balancer.balances(&s.machine.object.name) || until <= s.now {
         return None;
     }
@@ -110,8 +112,11 @@ fn remove_container(
     recorded: Option<machinist_instance::AccountId>,
     since: Timestamp,
 ) -> Plan<Action> {
-    let which = which(s);
+    let (which, object) = (which(s), &s.machine.object);
     if let Some(plan) = unrecorded(s, &which) {
+        return plan;
+    }
+    if let Some(plan) = claimed_twice(s, &which, since) {
         return plan;
     }
     let container = which.to_string();
@@ -131,6 +136,7 @@ fn remove_container(
         cluster: "",
         key_holder: s.key_holder.as_deref(),
         created: s.machine.object.created,
+        no_creation_since: object.no_creation_since(),
         evidence: Some(Evidence::ClusterApi),
         answers: &answers,
         ownership: &ownership,
@@ -159,10 +165,15 @@ fn remove_container(
         }
         // An object that another program claimed records no engine.
         Next::NotProven { look_at } | Next::LookTwice { look_at } => {
-            Plan::until(look_at, why(CapiReason::AbsenceNotProven.into()))
+            let mut plan = Plan::until(look_at, why(CapiReason::AbsenceNotProven.into()));
+            // Later processes count from this time, so that restarts do not begin the wait again.
+            if which.id.is_none() && object.no_creation_since().is_none() {
+                plan.actions.push(Action::RecordWait(s.now));
+            }
+            plan
         }
         Next::Failed { call, error, retry_at } => {
-            Plan::until(retry_at, failed(call, &error, s.answers.failures, retry_at).since(since))
+            Plan::until(retry_at, Why::call_failed(call, &error, s.answers.failures, retry_at).since(since))
         }
         Next::NotOurs { look_at, .. } => {
             let fix = format!(
@@ -178,6 +189,43 @@ fn remove_container(
             Plan::idle(why(CapiReason::OtherEngine.into()))
         }
     }
+}
+
+/// Nothing is deleted for one of two objects with the same key or container.
+fn waiting_copy(s: &Snapshot, other: &str, since: Timestamp) -> Plan<Action> {
+    with_taken_key(s, Plan::idle(gates::deleted_with_key_taken(other).since(since)))
+}
+
+/// Wait before a failed look at a container that two objects recorded is repeated.
+const LOOK_AGAIN_AT_CLAIM: Duration = Duration::from_secs(5);
+
+/// Another object recorded the same container. The container is deleted only if it has the key of
+/// this object, so it is looked at first.
+fn claimed_twice(s: &Snapshot, which: &InstanceRef, since: Timestamp) -> Option<Plan<Action>> {
+    if s.container_holder.is_none() || s.answers.in_flight.is_some() {
+        return None;
+    }
+    let look = || {
+        let why = Why::new(Reason::Calling(Call::FIND), Step::Expect("the engine answers")).since(since);
+        Some(Plan::act(Action::Find(which.clone()), why))
+    };
+    let found = s.answers.find.as_ref().filter(|found| found.by.native_id == which.native_id);
+    let Some(found) = found else { return look() };
+    let instance = match &found.answered.answer {
+        Ok(Sighting::Present(instance)) => instance,
+        Ok(_) => return None,
+        // No answer shows whose container it is.
+        Err(error) => {
+            let retry_at = plus(found.answered.ended, LOOK_AGAIN_AT_CLAIM);
+            if retry_at <= s.now {
+                return look();
+            }
+            let why = Why::call_failed(Call::FIND, error, s.answers.failures, retry_at).since(since);
+            return Some(Plan::until(retry_at, why));
+        }
+    };
+    let other = s.other_claim_on(instance)?;
+    Some(waiting_copy(s, other, since))
 }
 
 /// Leaves the decision to a user if nothing is recorded and another provider created a container of

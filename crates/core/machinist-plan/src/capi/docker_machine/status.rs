@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use machinist_api::ConditionStatus;
 use machinist_api::capi::constants::conditions::{
     BOOTSTRAP_COMPLETED, BOOTSTRAP_EXEC_SUCCEEDED, CGROUPS_READY, CONTAINER_PROVISIONED, ENGINE_CLOSED,
-    NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
+    KEY_TAKEN, NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
 };
 use machinist_api::capi::{Condition, DockerMachineStatus, Initialization, MachineAddress};
 use machinist_core::plus;
@@ -202,6 +202,14 @@ fn recorded_v1_reason(s: &Snapshot) -> Option<&str> {
     conditions::shown_trouble(shown, CONTAINER_PROVISIONED)?.reason.as_deref()
 }
 
+/// Returns the recorded problem of the container if it has this cause. The end of an output may
+/// differ at each look, which is no news.
+pub(super) fn recorded_container_problem(s: &Snapshot, cause: &str) -> Option<String> {
+    let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
+    let shown = conditions.find(|shown| shown.type_ == CONTAINER_PROVISIONED)?;
+    Some(shown.message.clone()).filter(|message| message.starts_with(cause))
+}
+
 /// Returns the recorded error of a deletion.
 pub(super) fn recorded_deletion_error(s: &Snapshot) -> Option<String> {
     let shown = s.machine.status.as_ref()?.deprecated.as_ref();
@@ -248,6 +256,18 @@ pub(super) fn with_unknown_container(s: &Snapshot, mut plan: Plan<Action>, messa
     plan
 }
 
+/// Reports that another object has the key or the container. The other conditions stay.
+pub(super) fn with_taken_key(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
+    let report = Report::no(CONTAINER_PROVISIONED, KEY_TAKEN, plan.why.reason.to_string()).in_v1(
+        CONTAINER_PROVISIONED,
+        KEY_TAKEN,
+        "Warning",
+    );
+    let ready = conditions::ready(std::slice::from_ref(&report));
+    plan.actions.splice(0..0, with_reports(s, &[report, ready], |_| {}));
+    plan
+}
+
 /// Returns the write of the status with these reports, if the status differs.
 pub(super) fn with_reports(
     s: &Snapshot,
@@ -286,6 +306,13 @@ fn addresses(instance: &Instance) -> Vec<MachineAddress> {
         all.push(of("ExternalIP", &address));
     }
     all
+}
+
+/// Returns the IP addresses that the status shows.
+pub(super) fn recorded_ips(s: &Snapshot) -> Vec<String> {
+    let shown = s.machine.status.iter().flat_map(|status| &status.addresses);
+    let internal = shown.filter(|address| address.type_ == "InternalIP");
+    internal.map(|address| address.address.clone()).collect()
 }
 
 /// Returns the IP addresses of the container, IPv4 first, each once.

@@ -3,7 +3,7 @@
 mod rows;
 
 use machinist_api::capi::{Beta2, Cluster, DockerCluster, DockerMachine, Machine};
-use machinist_core::Found;
+use machinist_core::{Found, Unseen};
 use machinist_instance::{
     BootstrapCause, BootstrapFailure, BootstrapState, CreateGuarantee, ErrorKind, Foreign, KeyTag, Promises,
 };
@@ -103,12 +103,14 @@ impl Case {
                 cloud_skew: None,
                 promises,
             },
+            gaps: Unseen::default(),
             options: Arc::default(),
             recorded: machine.provider_id().map_or(RecordedId::Unset, RecordedId::any),
             owner: if has_owner { Known::from_store(owner) } else { Known::Unasked },
             cluster,
             infrastructure,
             key_holder: None,
+            container_holder: None,
             engine: Some(engine()),
             answers: Answers::default(),
             steps: StepAnswers::default(),
@@ -236,7 +238,7 @@ fn the_intent_comes_before_the_container() {
     case.machine["metadata"]["annotations"] = json!({});
     let (_, actions) = case.told();
     let engine = engine();
-    assert_eq!(actions, [format!("claim: key default/c-w/u1, engine {}", engine.as_str())], "M14");
+    assert_eq!(actions, [format!("claim on engine {}", engine.as_str())], "M14");
     let (code, actions) = Case::new().told();
     assert_eq!((code.as_str(), actions), ("Calling", vec!["ensure c-w".to_owned()]), "M22");
 }
@@ -245,8 +247,8 @@ fn the_intent_comes_before_the_container() {
 fn a_copied_key_is_not_used() {
     let mut case = Case::new();
     case.machine["metadata"]["annotations"]["machinist.dev/key"] = json!("default/other/u0");
-    let (_, actions) = case.told();
-    assert!(actions[0].starts_with("claim: key default/c-w/u1"), "{actions:?}");
+    let plan = case.plan();
+    assert!(matches!(&plan.actions[0], Action::Claim(claim) if claim.key == "default/c-w/u1"));
 }
 
 #[test]
@@ -591,6 +593,36 @@ fn the_finalizer_is_removed_after_the_container() {
 }
 
 #[test]
+fn a_deletion_waits_for_a_call_beyond_its_bound() {
+    let mut s = deleting().read();
+    let mut waits = |asked: i64| {
+        s.answers.in_flight = Some((Call::FIND, at(asked)));
+        plan(&s).wait
+    };
+    assert_eq!(waits(90), machinist_core::Wait::Until(at(120)), "30 s after its start");
+    // A wait that has ended would let the object be decided about again and again.
+    assert_eq!(
+        waits(60),
+        machinist_core::Wait::Until(at(110)),
+        "it has waited for its slot, or the clock stepped"
+    );
+}
+
+#[test]
+fn the_load_balancer_gets_its_time_after_a_pause() {
+    let mut case = deleting();
+    case.infrastructure.as_mut().expect("a DockerCluster")["status"] =
+        json!({"loadBalancer": {"backends": ["c-w"]}});
+    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "30 s passed");
+    case.snapshot = |s| s.gaps.add(at(70), at(95));
+    let plan = case.plan();
+    assert_eq!(plan.why.reason.code(), "Awaiting");
+    assert_eq!(plan.wait, machinist_core::Wait::Until(at(115)), "no process acted for 25 s");
+    case.snapshot = |s| s.gaps = Unseen::known_from(at(99));
+    assert_eq!(case.plan().wait, machinist_core::Wait::Until(at(99 + 120)), "there is no Lease");
+}
+
+#[test]
 fn a_failed_deletion_is_a_problem_in_the_status() {
     let mut case = deleting();
     case.snapshot = |s| {
@@ -728,6 +760,48 @@ fn the_container_of_a_copied_object_is_not_deleted() {
     assert_eq!(case.told().1, ["remove the finalizer"]);
 }
 
+/// The container of an answer, with the key of this object or of another one.
+fn shown_with_key(s: &mut Snapshot, key: &str) {
+    s.container_holder = Some("default/b".to_owned());
+    let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
+    let shown = Instance { key: Some(machinist_instance::InstanceKey::new(key)), ..instance() };
+    s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(shown))) });
+}
+
+#[test]
+fn our_key_counts_although_another_object_records_the_id() {
+    let mut case = recorded();
+    case.snapshot = |s| shown_with_key(s, "u1");
+    assert_eq!(case.told().1, ["observe the bootstrap of docker:////c-w"]);
+    case.snapshot = |s| shown_with_key(s, "u9");
+    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()));
+    assert_eq!(case.reports("ContainerProvisioned"), "KeyTaken");
+    let mut case = deleting();
+    case.snapshot = |s| shown_with_key(s, "u1");
+    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "{:?}", case.told());
+    case.snapshot = |s| s.container_holder = Some("default/b".to_owned());
+    assert_eq!(case.told().1, ["find docker:////c-w"], "its key is not known yet");
+    case.snapshot = |s| shown_with_key(s, "u9");
+    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()));
+    assert_eq!(case.reports("ContainerProvisioned"), "KeyTaken");
+}
+
+#[test]
+fn the_id_in_an_answer_is_no_recorded_id() {
+    let case = recorded();
+    let mut s = case.read();
+    assert_eq!(s.which_is(&instance()).native_id, NativeId::new("id-1"));
+    let mut bare = recorded();
+    bare.annotations().remove("machinist.dev/container-id");
+    s = bare.read();
+    assert_eq!(s.which_is(&instance()).native_id, NativeId::new("id-1"), "the container has our key");
+    for key in [None, Some(machinist_instance::InstanceKey::new("u9"))] {
+        let theirs = Instance { key, ..instance() };
+        assert_eq!(s.which_is(&theirs).native_id, None);
+    }
+    assert_eq!(s.which_is(&instance()).cluster.as_deref(), Some("c"));
+}
+
 /// Another object of a Cluster with the same name has created a container with the same name.
 fn container_of_another_object(s: &mut Snapshot) {
     let foreign = Foreign {
@@ -800,4 +874,76 @@ fn a_restored_object_is_released_only_after_a_look() {
 fn names_follow_the_cluster() {
     assert_eq!(container_name("c", "c-w"), "c-w");
     assert_eq!(container_name("c", "worker"), "c-worker", "M15");
+}
+
+/// R37: an object that never had a container.
+fn without_container() -> Case {
+    let mut case = deleting();
+    case.machine["spec"] = json!({});
+    case.annotations().remove("machinist.dev/container-id");
+    case.snapshot = |_| {};
+    case
+}
+
+#[test]
+fn an_object_whose_birth_was_seen_is_deleted_at_once() {
+    let mut case = without_container();
+    case.machine["metadata"]["creationTimestamp"] = json!("2027-01-15T08:00:30Z");
+    assert_eq!(case.told().1, ["remove the finalizer"], "no call was sent");
+    case.snapshot = |s| s.answers.ever_ensured = true;
+    assert!(case.told().1[0].starts_with("find "), "{:?}", case.told());
+}
+
+#[test]
+fn the_wait_for_earlier_calls_is_recorded_once() {
+    fn absent(s: &mut Snapshot) {
+        let by = InstanceRef { native_id: s.native_id(), ..InstanceRef::default() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
+        s.process.started = at(90);
+    }
+    let mut case = without_container();
+    case.snapshot = absent;
+    assert_eq!(
+        case.told(),
+        ("AbsenceNotProven".to_owned(), vec!["record the wait for earlier calls".to_owned()])
+    );
+    let since = format!("default/c-w/{}", at(90));
+    case.annotations().insert("machinist.dev/earlier-calls-since".to_owned(), json!(since));
+    assert_eq!(case.told().1, [""; 0]);
+    case.machine["metadata"]["deletionTimestamp"] = json!("2027-01-15T07:50:00Z");
+    let since = format!("default/c-w/{}", at(-100));
+    case.annotations().insert("machinist.dev/earlier-calls-since".to_owned(), json!(since));
+    assert_eq!(case.told().1, ["remove the finalizer"], "an earlier process has waited");
+}
+
+/// R36: an image that ends at once.
+#[test]
+fn a_container_that_restarts_says_why() {
+    fn restarts(s: &mut Snapshot, boot: Option<machinist_instance::BootTrouble>) {
+        let by = InstanceRef { native_id: s.native_id(), ..InstanceRef::default() };
+        let shown = Instance { power: Power::Changing, ..instance() };
+        s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(shown))) });
+        s.steps.boot = boot.map(|trouble| answered(99, Ok(Boot::Trouble(trouble))));
+    }
+    fn trouble() -> machinist_instance::BootTrouble {
+        machinist_instance::BootTrouble {
+            cause: "container c-w restarts again and again; its first process exits with code 7".to_owned(),
+            output: vec!["no init".to_owned()],
+            see: "docker logs c-w".to_owned(),
+            is_final: true,
+        }
+    }
+    let mut case = recorded();
+    case.snapshot = |s| restarts(s, None);
+    assert_eq!(case.told().1, ["observe why docker:////c-w does not run"]);
+    case.snapshot = |s| restarts(s, Some(trouble()));
+    let told = case.plan().why.reason.to_string();
+    for part in ["exits with code 7", "no init", "docker logs c-w"] {
+        assert!(told.contains(part), "expected {part:?} in {told}");
+    }
+    assert_eq!(case.problems(), ["ContainerProvisioningFailed"], "at once");
+    case.snapshot =
+        |s| restarts(s, Some(machinist_instance::BootTrouble { output: Vec::new(), ..trouble() }));
+    assert_eq!(case.problems(), [""; 0], "another output is no news");
+    assert!(case.plan().actions.iter().all(|action| !matches!(action, Action::SetStatus(_))));
 }

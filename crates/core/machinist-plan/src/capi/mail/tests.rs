@@ -55,6 +55,8 @@ fn snapshot(second: i64) -> Snapshot {
         domain: "mail.example.com".to_owned(),
         service: "service-a".to_owned(),
         recipient: "ops@example.com".to_owned(),
+        recipient_domains: Vec::new(),
+        shown_within: Duration::from_secs(300),
         credential: "key".to_owned(),
         in_flight: None,
         may_send: false,
@@ -236,6 +238,50 @@ fn an_absence_counts_only_after_the_delay() {
     }
 }
 
+/// Events of Mailgun may take half an hour.
+#[test]
+fn an_absence_counts_only_after_the_promise_of_the_service() {
+    let pending = request(intent("other", 0), Some("id@x"));
+    let mut s = snapshot(1930);
+    s.shown_within = Duration::from_secs(1800);
+    s.looked = answered(1919, Ok(false));
+    assert_eq!(told(&s, &pending).1, "Uncertain");
+    s.looked = answered(1921, Ok(false));
+    assert_eq!(told(&s, &pending).0, "intend attempt 2");
+}
+
+#[test]
+fn only_permitted_recipients_and_one_line_ids_get_a_mail() {
+    let refuses = |recipients: &[&str], message_id: Option<&str>| {
+        let mut wanted = Arc::unwrap_or_clone(request(json!({}), message_id));
+        wanted.recipients = recipients.iter().map(|it| (*it).to_owned()).collect();
+        let mut s = snapshot(0);
+        s.recipient_domains = vec!["example.com".to_owned(), "example.org".to_owned()];
+        let decision = decided(&s, &wanted);
+        let is_refused = (decision.action.is_none(), decision.state) == (true, "Rejected");
+        assert_eq!(decision.report.reason == "Rejected", is_refused);
+        is_refused
+    };
+    assert!(!refuses(&[], None));
+    assert!(!refuses(&["a@example.com", "b@EXAMPLE.org"], None));
+    for recipient in ["a@example.net", "a@x@example.net", "a", "a@sub.example.com"] {
+        assert!(refuses(&["a@example.com", recipient], None), "{recipient}");
+    }
+    let all = request(json!({}), None);
+    let mut any = Arc::unwrap_or_clone(all);
+    any.recipients = vec!["a@example.net".to_owned()];
+    assert_eq!(told(&snapshot(0), &any).0, "intend attempt 1", "no domains are configured");
+    for id in ["a@x>\r\nBcc: b@x", "a@x b", "<a@x>"] {
+        let mut wanted = Arc::unwrap_or_clone(request(intent("me", 0), Some(id)));
+        wanted.recipients = Vec::new();
+        let mut s = snapshot(1);
+        s.may_send = true;
+        let decision = decided(&s, &wanted);
+        assert_eq!((decision.action, decision.state), (None, "Rejected"), "{id}");
+        assert!(decision.report.message.starts_with("spec.messageID: expected"), "{id}");
+    }
+}
+
 /// The clock was wrong when the intent was written, or it steps: the mail may be seconds old.
 #[test]
 fn an_absence_counts_only_late_in_the_life_of_a_process() {
@@ -288,7 +334,15 @@ fn an_older_request_is_looked_up_before_its_first_mail() {
     let recorded = decided(&s, &older).action;
     assert!(matches!(recorded, Some(Action::ConcludeSent { message_id: Some(_) })), "{recorded:?}");
     s.looked = answered(10, Ok(false));
+    let decision = decided(&s, &older);
+    assert_eq!((decision.action, decision.until), (None, Some(at(341))), "one early look is not enough");
+    s.now = at(341);
+    assert_eq!(told(&s, &older).0, look_up);
+    s.looked = answered(340, Ok(false));
+    assert_eq!(told(&s, &older).0, look_up, "a call of an earlier process may have ended at second 40");
+    s.looked = answered(341, Ok(false));
     assert_eq!(told(&s, &older).0, "intend attempt 1");
+    s.now = at(10);
     s.looked = answered(10, Err(Error::new(ErrorKind::Denied, "403")));
     assert_eq!(told(&s, &older).0, "intend attempt 1", "a key that may only send");
     s.looked = answered(10, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
@@ -299,6 +353,38 @@ fn an_older_request_is_looked_up_before_its_first_mail() {
     s.looked = None;
     let wanted = request(json!({constants::RESEND_ANNOTATION: "yes"}), None);
     assert_eq!(told(&s, &wanted).0, "intend attempt 1", "a user permits a second mail");
+}
+
+#[test]
+fn a_look_without_an_answer_permits_no_first_mail() {
+    let (older, not_sent) = (request(json!({}), None), intent_without_effect("other", "service-a"));
+    for kind in [ErrorKind::Ambiguous, ErrorKind::Bug, ErrorKind::Exhausted, ErrorKind::InvalidSpec] {
+        for request in [&older, &not_sent] {
+            let mut s = snapshot(999);
+            s.process = acting_since(10);
+            s.looked = answered(999, Err(Error::new(kind, "no answer within 30 s")));
+            s.failures = 1;
+            let decision = decided(&s, request);
+            assert!(decision.action.is_none(), "{kind}: {:?}", decision.action);
+            assert_eq!(decision.report.message, "no answer within 30 s");
+            s.now = decision.until.expect("a time for the next look");
+            assert!(told(&s, request).0.starts_with("look "), "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_first_mail_that_may_be_forgotten_waits_for_a_user() {
+    let late = i64::try_from(REMEMBERED_FOR.as_secs()).expect("a small number");
+    for request in [request(json!({}), None), intent_without_effect("other", "service-a")] {
+        let mut s = snapshot(late - 1);
+        s.process = acting_since(10);
+        s.looked = answered(late - 1, Ok(false));
+        assert!(told(&s, &request).0.starts_with("intend "));
+        s.looked = answered(late + 5, Ok(false));
+        s.now = at(late + 5);
+        assert_eq!(told(&s, &request), (String::new(), "Uncertain"));
+    }
 }
 
 /// The process sent the mail before the store was restored.

@@ -24,7 +24,7 @@ use CapiReason as C;
 use Reason as R;
 
 rows! {
-    never [R::AccountPaused | R::PredecessorCalls];
+    never [R::AccountPaused | R::PredecessorCalls | R::ServerSilent { .. }];
 
     GATES: R::Contract(C::Paused { .. }) => [
         C::Paused { causes: "Cluster spec.paused is set to true".into() },
@@ -57,6 +57,9 @@ rows! {
     ];
     CONTAINER: R::Contract(C::ContainerMissing { .. }) => [C::ContainerMissing { container: machine() }];
     CONTAINER: R::Contract(C::ContainerStopped { .. }) => [C::ContainerStopped { container: machine() }];
+    CONTAINER: R::Contract(C::ContainerMoved { .. }) => [
+        C::ContainerMoved { container: machine(), from: "172.18.0.3".into(), to: "172.18.0.5".into() },
+    ];
     CONTAINER: R::Contract(C::ContainerStarting { .. }) => [
         C::ContainerStarting { missing: "systemd has not reached multi-user.target".into() },
     ];

@@ -72,3 +72,45 @@ fn a_wrong_setting_is_reported_once() {
         assert!(plan(&Snapshot { told: Arc::new(told), ..s }).actions.is_empty());
     }
 }
+
+/// The objects that failed wait for minutes, so one cheap request looks for the end of an outage.
+#[test]
+fn an_outage_is_probed_every_four_seconds() {
+    let outage = |since: i64, probed: Option<i64>| Account {
+        outage: Some(Outage { since: at(since), probed: probed.map(at) }),
+        ..snapshot().account
+    };
+    let planned = |account: Account| plan(&Snapshot { account, ..snapshot() }).to_string();
+    for (account, probes) in [
+        (outage(-3, None), false),
+        (outage(-4, None), true),
+        (outage(-90, Some(-3)), false),
+        (outage(-90, Some(-4)), true),
+    ] {
+        let planned = planned(account);
+        assert_eq!(planned.contains("do    driver: probe"), probes, "{planned}");
+        assert!(probes || planned.contains(&format!("wait  until {}", at(1))), "{planned}");
+    }
+    let paused =
+        |is_pause_assumed| Account { paused_until: Some(at(30)), is_pause_assumed, ..outage(-90, Some(-4)) };
+    assert!(planned(paused(true)).contains("do    driver: probe"));
+    let stated = planned(paused(false));
+    assert!(!stated.contains("driver") && stated.contains(&format!("wait  until {}", at(30))), "{stated}");
+}
+
+#[test]
+fn the_end_of_an_outage_ends_the_waits_that_it_caused() {
+    let outage = Outage { since: at(0), probed: None };
+    assert!(!outage.wakes_at(at(9)) && outage.wakes_at(at(10)), "a short one may be that of one object");
+    let listed = |kind| {
+        let works_since = Some(at(1));
+        let account = Account { list_failed: failed(kind, 9), works_since, ..snapshot().account };
+        plan(&Snapshot { account, now: at(2), ..snapshot() }).to_string().contains("do    driver: list")
+    };
+    for kind in [ErrorKind::Unavailable, ErrorKind::Ambiguous, ErrorKind::Throttled { retry_after: None }] {
+        assert!(listed(kind), "{kind:?}");
+    }
+    for kind in [ErrorKind::Exhausted, ErrorKind::Denied, ErrorKind::InvalidSpec] {
+        assert!(!listed(kind), "{kind:?}: another call proves nothing");
+    }
+}

@@ -3,6 +3,7 @@
 use machinist_instance::{AccountId, Error, ErrorKind};
 
 use super::*;
+use crate::ccm::account::Proof;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
@@ -18,6 +19,7 @@ fn balancer(key: Option<&str>) -> Balancer {
         ports: Vec::new(),
         host_ports: Default::default(),
         targets: Vec::new(),
+        room: None,
         is_protected: false,
     }
 }
@@ -51,7 +53,6 @@ fn balancers_are_listed_once_per_period() {
     assert!(plan(&snapshot(Vec::new())).to_string().contains(&format!("wait  until {}", at(500))));
     let due = || Snapshot { listed: None, ..snapshot(Vec::new()) };
     assert!(plan(&due()).to_string().starts_with("do    driver: list balancers\n"));
-    assert!(plan(&Snapshot { has_balancers: false, ..due() }).actions.is_empty());
     assert!(plan(&Snapshot { in_flight: Some(at(-1)), ..due() }).actions.is_empty());
     let failed = Failure { error: Error::new(ErrorKind::Unavailable, "no"), ended: at(0), count: 1 };
     assert!(plan(&Snapshot { failed: Some(failed), ..due() }).actions.is_empty());
@@ -67,8 +68,47 @@ fn a_balancer_without_a_service_is_reported_once() {
     assert!(event.message.contains("web (7)"), "{event}");
     let mut told = Told::default();
     told.note(event, s.now);
-    let again = plan(&Snapshot { told: Arc::new(told), now: at(400), ..s });
+    let told = Arc::new(told);
+    let again = plan(&Snapshot { told: told.clone(), now: at(299), ..s.clone() });
     assert!(again.actions.is_empty(), "{again}");
+    let again = plan(&Snapshot { told, now: at(400), ..s });
+    assert!(again.to_string().contains("warning OrphanedLoadBalancer"), "it still costs money: {again}");
+}
+
+/// Events with one reason replace each other, so there is one for all.
+#[test]
+fn all_balancers_without_a_service_share_an_event() {
+    let orphans = |count: usize| {
+        let names = (0..count).map(|number| format!("gone-{number}")).collect::<Vec<_>>();
+        snapshot(names.iter().map(|key| balancer(Some(key))).collect())
+    };
+    let message = |count: usize| match &plan(&orphans(count)).actions[..] {
+        [Action::Tell(event)] => event.message.clone(),
+        other => panic!("one Event is planned: {other:?}"),
+    };
+    let two = message(2);
+    assert!(two.starts_with("Load balancers web (7), web (7) have labels of Services"), "{two}");
+    assert!(message(22).contains("(7) and 2 more have"), "{}", message(22));
+    let listed = orphans(3).listed.expect("listed");
+    assert_eq!(listed.orphans(&[BalancerKey::new("gone-1")]).count(), 2);
+}
+
+/// A cluster without a load balancer may have lost all its Services by force.
+#[test]
+fn balancers_are_looked_for_without_services_too() {
+    let without = |listed: Option<i64>| {
+        let mut s = snapshot(Vec::new());
+        s.has_balancers = false;
+        s.listed = listed.map(|ended| {
+            let listed = s.listed.as_deref().expect("listed").clone();
+            Arc::new(ListedBalancers { ended: at(ended), ..listed })
+        });
+        plan(&s).to_string()
+    };
+    assert!(without(None).contains("do    driver: list balancers"));
+    assert!(without(Some(-3600)).contains("do    driver: list balancers"));
+    let waiting = without(Some(-3599));
+    assert!(waiting.contains(&format!("wait  until {}", at(1))), "{waiting}");
 }
 
 /// The list is up to a period old: a Service that was deleted since then took its load balancer

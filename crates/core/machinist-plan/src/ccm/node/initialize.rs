@@ -9,7 +9,7 @@ use machinist_instance::{Error, ErrorKind, Instance, RecordedId};
 
 use super::sight::Sight;
 use super::{Action, NodePatch, Snapshot, ip_mismatch, label_events, other_id, tell};
-use crate::ccm::account::{Proof, calling, failed};
+use crate::ccm::account::{Proof, calling};
 use crate::ccm::{CcmReason, Plan, Reason, Why, addresses, names, node_labels, taints};
 use crate::event::EventText;
 
@@ -106,14 +106,14 @@ fn after_failure(s: &Snapshot, call: Call, error: &Error, ended: Timestamp) -> P
     if retry_at <= s.now {
         return ask(s);
     }
-    let mut plan = Plan::until(retry_at, failed(call, error, s.answers.failures, retry_at));
+    let mut plan = Plan::until(retry_at, Why::call_failed(call, error, s.answers.failures, retry_at));
     let message = format!("Could not look up the instance of the Node: {}", error.message);
     plan.actions.extend(tell(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
     plan
 }
 
 fn retry_at(s: &Snapshot, error: &Error, ended: Timestamp) -> Timestamp {
-    if s.account.has_recovered_since(ended) {
+    if s.account.has_recovered_since(error, ended) {
         return s.now;
     }
     let wait = match error.kind {

@@ -10,7 +10,7 @@ use machinist_instance::{Error, Power, ProviderId, RecordedId};
 
 use super::sight::Sight;
 use super::{Action, Snapshot, other_id, tell};
-use crate::ccm::account::{Failure, calling, failed, failure_wait};
+use crate::ccm::account::{Failure, calling, failure_wait};
 use crate::ccm::node_removal::{Case, Verdict};
 use crate::ccm::{CcmReason, Plan, Reason, Why, names, taints};
 use crate::event::EventText;
@@ -31,7 +31,7 @@ pub(super) struct Lifecycle {
 
 pub(super) fn plan(s: &Snapshot) -> Lifecycle {
     if s.node.is_ready() {
-        return Lifecycle { taints: taints::running(s.node.taints()), plan: Plan::idle(Why::settled()) };
+        return Lifecycle { taints: taints::running(s.node.taints()), plan: Plan::idle(why_of_ready(s)) };
     }
     let RecordedId::Ours(id) = &s.recorded else {
         return Lifecycle { taints: None, plan: other_id(s) };
@@ -48,6 +48,24 @@ pub(super) fn plan(s: &Snapshot) -> Lifecycle {
             Lifecycle { taints: None, plan: after_failure(s, id, error, ended) }
         }
         Sight::Unknown => Lifecycle { taints: None, plan: ask(s, id) },
+    }
+}
+
+/// A Node may report to be ready for a while after its instance was deleted.
+fn why_of_ready(s: &Snapshot) -> Why {
+    match (&s.recorded, s.sight()) {
+        (RecordedId::Ours(id), Sight::NotListed { ended } | Sight::Absent { ended }) => {
+            let reason = CcmReason::ReadyWithoutInstance { instance: id.to_string() };
+            Why::new(reason, Step::Expect("the Node stops reporting, or the cloud shows the instance"))
+                .since(ended)
+        }
+        (
+            RecordedId::Ours(_)
+            | RecordedId::NotOurs { .. }
+            | RecordedId::Malformed { .. }
+            | RecordedId::Unset,
+            _,
+        ) => Why::settled(),
     }
 }
 
@@ -170,10 +188,10 @@ fn look_again(s: &Snapshot, id: &ProviderId, ended: Timestamp, why: Why) -> Plan
 fn after_failure(s: &Snapshot, id: &ProviderId, error: &Error, ended: Timestamp) -> Plan<Action> {
     let failure = Failure { error: error.clone(), ended, count: s.answers.failures };
     let retry_at = plus(ended, failure_wait(&failure, FAILED_AGAIN));
-    if retry_at <= s.now || s.account.has_recovered_since(ended) {
+    if retry_at <= s.now || s.account.has_recovered_since(error, ended) {
         return find(s, id);
     }
-    Plan::until(retry_at, failed(Call::FIND, error, s.answers.failures, retry_at))
+    Plan::until(retry_at, Why::call_failed(Call::FIND, error, s.answers.failures, retry_at))
 }
 
 /// Since when the Node has not been ready.

@@ -146,6 +146,7 @@ fn new_node() -> World {
         answers: Answers::default(),
         owner: None,
         told: Arc::default(),
+        shared: SharedReasons::default(),
     };
     World { node, snapshot }
 }
@@ -315,9 +316,9 @@ fn all_new_nodes_continue_when_an_outage_ends() {
     assert!(waiting.contains(&format!("wait  until {}", at(7))), "{waiting}");
     let works = down().with(|s| s.account.works_since = Some(at(0)));
     assert!(works.plan().contains("do    driver: list"), "{}", works.plan());
-    let found =
-        new_node().found(-1, Err(error(ErrorKind::Denied))).with(|s| s.account.works_since = Some(at(0)));
-    assert!(found.plan().contains("do    driver: find n"));
+    let found = |kind| new_node().found(-1, Err(error(kind))).with(|s| s.account.works_since = Some(at(0)));
+    assert!(found(ErrorKind::Unavailable).plan().contains("do    driver: find n"));
+    assert!(!found(ErrorKind::Denied).plan().contains("driver: find"), "another call proves nothing");
 }
 
 /// BU-02, BU-04

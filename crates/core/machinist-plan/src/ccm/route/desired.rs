@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use machinist_instance::{ProviderId, Route, RouteSpec};
+use machinist_instance::{ProviderId, Route, RouteSpec, RouteTable};
 
 use super::{Options, RoutedNode};
 use crate::ccm::addresses::internal_ips;
@@ -16,6 +16,9 @@ use crate::facts::CloudNodeFacts;
 pub(super) struct Differences {
     /// The routes to delete, in order.
     pub(super) delete: Vec<Route>,
+    /// The routes without an instance and without a Node, in order. The Node may only be
+    /// unregistered for a moment, and the list of instances may lack one.
+    pub(super) abandoned: Vec<Route>,
     /// The routes to create, in order.
     pub(super) create: Vec<Missing>,
     /// The pod networks that have another Node's route, or are not networks.
@@ -48,7 +51,7 @@ struct Claim<'n> {
 }
 
 /// Compares the routes of a table with the Nodes.
-pub(super) fn compare(options: &Options, nodes: &[RoutedNode], routes: &[Route]) -> Differences {
+pub(super) fn compare(options: &Options, nodes: &[RoutedNode], table: &RouteTable) -> Differences {
     let mut differences = Differences::default();
     let mut claims: BTreeMap<Cidr, Claim<'_>> = BTreeMap::new();
     let mut claiming: BTreeSet<&ProviderId> = BTreeSet::new();
@@ -77,29 +80,49 @@ pub(super) fn compare(options: &Options, nodes: &[RoutedNode], routes: &[Route])
     let others = nodes.iter().filter(|routed| routed.recorded.ours().is_none());
     let of_others: BTreeSet<Cidr> =
         others.flat_map(|routed| &routed.node.pod_cidrs).filter_map(|text| text.parse().ok()).collect();
-    let mut kept: BTreeSet<Cidr> = BTreeSet::new();
-    for route in routes {
-        let Ok(destination) = route.destination.parse::<Cidr>() else { continue };
+    let destinations = || table.routes.iter().map(|route| route.destination.parse::<Cidr>().ok());
+    let mut kept: BTreeMap<Cidr, &Route> = BTreeMap::new();
+    for (route, destination) in table.routes.iter().zip(destinations()) {
+        let Some(destination) = destination else { continue };
+        if claims.get(&destination).is_some_and(|claim| serves(options, table, claim, route)) {
+            kept.entry(destination).or_insert(route);
+        }
+    }
+    let has_all = |instance: &ProviderId| {
+        let mut own = claims.iter().filter(|(_, claim)| claim.instance == instance);
+        own.all(|(destination, claim)| kept.contains_key(destination) || is_accepted(table, claim))
+    };
+    for (route, destination) in table.routes.iter().zip(destinations()) {
+        let Some(destination) = destination else { continue };
         let claim = claims.get(&destination);
-        if claim.is_some_and(|claim| !kept.contains(&destination) && serves(options, claim, route)) {
-            kept.insert(destination);
+        if kept.get(&destination).is_some_and(|kept| std::ptr::eq(*kept, route)) {
             continue;
         }
         if of_others.contains(&destination) && claim.is_none() {
             continue;
         }
-        // The pod network of a Node is ours, even if the flag does not contain it.
-        let is_ours = claim.is_some() || options.cluster.iter().any(|cluster| cluster.touches(&destination));
-        let is_wrong = match &route.instance {
-            None => true,
-            Some(instance) => claim.is_some() || claiming.contains(instance),
+        let is_in_cluster = options.cluster.iter().any(|cluster| cluster.touches(&destination));
+        let is_wrong = match (&route.instance, claim) {
+            // The pod network of a Node is ours, even if the flag does not contain it.
+            (Some(_), Some(_)) => true,
+            // A Node that has just registered again has no addresses yet.
+            (None, Some(claim)) => !claim.addresses.is_empty(),
+            (Some(instance), None) => is_in_cluster && claiming.contains(instance) && has_all(instance),
+            (None, None) => {
+                // Without a Node of this cloud, nothing suggests that the routes are those of the
+                // cluster.
+                if is_in_cluster && !claims.is_empty() {
+                    differences.abandoned.push(route.clone());
+                }
+                false
+            }
         };
-        if is_ours && is_wrong {
+        if is_wrong {
             differences.delete.push(route.clone());
         }
     }
     for (destination, claim) in &claims {
-        if !kept.contains(destination) {
+        if !kept.contains_key(destination) {
             let spec = RouteSpec {
                 destination: claim.text.to_owned(),
                 instance: claim.instance.clone(),
@@ -111,15 +134,25 @@ pub(super) fn compare(options: &Options, nodes: &[RoutedNode], routes: &[Route])
     differences
 }
 
-/// Whether a route leads to the Node that wants its destination.
-fn serves(options: &Options, claim: &Claim<'_>, route: &Route) -> bool {
-    let is_reached =
-        !options.follows_addresses || claim.addresses.is_empty() || claim.addresses.contains(&route.gateway);
+/// Whether a route leads to the Node that wants its destination. A route to the instance stays
+/// until the cloud accepts a route over an address of the Node.
+fn serves(options: &Options, table: &RouteTable, claim: &Claim<'_>, route: &Route) -> bool {
+    let is_reached = || {
+        !options.follows_addresses
+            || claim.addresses.is_empty()
+            || claim.addresses.contains(&route.gateway)
+            || !is_accepted(table, claim)
+    };
     match &route.instance {
-        Some(instance) => instance == claim.instance && is_reached,
+        Some(instance) => instance == claim.instance && is_reached(),
         // A list of servers that lacks one is no proof that the server does not exist.
         None => claim.addresses.contains(&route.gateway),
     }
+}
+
+/// Whether the cloud accepts a new route to the Node that wants a destination.
+fn is_accepted(table: &RouteTable, claim: &Claim<'_>) -> bool {
+    table.gateways.get(claim.instance).is_some_and(|gateway| claim.addresses.contains(gateway))
 }
 
 /// Whether a change of a Node may change its routes.

@@ -27,6 +27,9 @@ pub struct RouteMemory {
     pub working: Option<Working>,
     /// The changes that failed.
     pub failed: BTreeMap<Change, Failure>,
+    /// Since when each decision has found a route without an instance and without a Node, by its
+    /// deletion ([`super::abandoned`]).
+    pub abandoned: BTreeMap<Change, Timestamp>,
 }
 
 /// A failure is forgotten after this time: twice the longest time between two attempts.
@@ -37,6 +40,8 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 pub struct ListedRoutes {
     /// The account that was listed.
     pub account: Option<AccountId>,
+    /// When the list began.
+    pub started: Timestamp,
     /// When the list was answered.
     pub ended: Timestamp,
     /// The routes.
@@ -104,11 +109,11 @@ impl fmt::Display for Change {
 impl RouteMemory {
     /// Stores an answer to `list`.
     pub fn take_list(&mut self, answered: Answered<RouteTable>) {
-        let Answered { ended, account, .. } = answered;
+        let Answered { started, ended, account, .. } = answered;
         match answered.answer {
             Ok(table) => {
-                self.listed =
-                    Some(ListedRoutes { account, ended, table: Arc::new(table), has_assumed: false });
+                let table = Arc::new(table);
+                self.listed = Some(ListedRoutes { account, started, ended, table, has_assumed: false });
                 self.list_failed = None;
             }
             Err(error) => self.list_failed = Some(next_failure(self.list_failed.take(), error, ended)),

@@ -40,12 +40,26 @@ fn route(destination: &str, number: u32) -> Route {
     Route { destination: destination.to_owned(), gateway, instance }
 }
 
+/// A table with these routes, in a cloud that accepts routes to the addresses of all Nodes.
+fn table(routes: &[Route]) -> RouteTable {
+    let gateways = (1..10).filter_map(|number| {
+        let route = route("", number);
+        Some((route.instance?, route.gateway))
+    });
+    RouteTable { routes: routes.to_vec(), limit: Some(100), gateways: gateways.collect() }
+}
+
 /// Two Nodes, and these routes.
 fn cluster(routes: &[Route]) -> Snapshot {
-    let table = RouteTable { routes: routes.to_vec(), limit: Some(100) };
+    let table = table(routes);
     let account = Some(AccountId::of([&b"sim"[..]]));
-    let listed =
-        ListedRoutes { account: account.clone(), ended: at(-60), table: Arc::new(table), has_assumed: false };
+    let listed = ListedRoutes {
+        account: account.clone(),
+        started: at(-60),
+        ended: at(-60),
+        table: Arc::new(table),
+        has_assumed: false,
+    };
     let cluster = ["10.244.0.0/16", "fd00::/48"].map(|text| text.parse().expect("a network")).to_vec();
     let period = Duration::from_secs(300);
     Snapshot {
@@ -92,12 +106,18 @@ fn a_route_over_the_address_of_its_node_is_kept() {
 #[test]
 fn routes_of_nodes_elsewhere_are_kept() {
     let mut s = cluster(&[route("10.244.7.0/24", 0), route("10.244.1.0/24", 1), route("10.244.2.0/24", 2)]);
+    s.memory.abandoned = since(-180, &route("10.244.7.0/24", 0));
     let is_deleted = |s: &Snapshot| plan(s).actions.iter().any(|it| matches!(it, Action::Delete(_)));
     assert!(is_deleted(&s), "no Node wants it");
     let mut elsewhere = node(7, &["10.244.7.0/24"]);
     elsewhere.recorded = RecordedId::NotOurs { expected: "sim://ID".to_owned() };
     s.nodes.push(elsewhere);
     assert!(!is_deleted(&s));
+}
+
+/// The route has had no Node since that second.
+fn since(second: i64, route: &Route) -> BTreeMap<Change, Timestamp> {
+    [(Change::delete(route), at(second))].into()
 }
 
 fn both() -> Vec<Route> {
@@ -198,7 +218,9 @@ fn every_pod_network_gets_a_route() {
 #[test]
 fn routes_without_an_instance_are_deleted() {
     let plus = |extra: Route| -> Vec<Route> { both().into_iter().chain([extra]).collect() };
-    assert_eq!(play(cluster(&plus(route("10.244.9.0/24", 0)))), both(), "TR-03, TR-06: inside");
+    let mut inside = cluster(&plus(route("10.244.9.0/24", 0)));
+    inside.memory.abandoned = since(-180, &route("10.244.9.0/24", 0));
+    assert_eq!(play(inside), both(), "TR-03, TR-06: inside");
     let outside = plus(route("10.9.9.0/24", 0));
     assert_eq!(calls(&cluster(&outside)), Vec::<String>::new(), "TR-06: outside");
     let of_server = plus(route("10.244.9.0/24", 9));
@@ -207,6 +229,67 @@ fn routes_without_an_instance_are_deleted() {
     assert_eq!(play(cluster(&of_node)), both(), "its Node wants other destinations");
     let unparsable = plus(route("default", 0));
     assert_eq!(calls(&cluster(&unparsable)), Vec::<String>::new());
+}
+
+/// RC-14: a kubelet registers its Node again, and the list of instances lacks one. Its pods run on.
+#[test]
+fn the_route_of_a_node_that_comes_back_is_kept() {
+    let hole = Route { instance: None, ..route("10.244.2.0/24", 2) };
+    let routes = [route("10.244.1.0/24", 1), hole.clone()];
+    let without = |second: i64, listed: i64| {
+        let mut s = with_nodes(&routes, vec![node(1, &["10.244.1.0/24"])]);
+        (s.now, s.memory.abandoned) = (at(second), abandoned(&s));
+        let listed = answered(listed, Ok(table(&routes)));
+        s.memory.take_list(listed);
+        s
+    };
+    assert_eq!(without(0, -1).memory.abandoned, since(0, &hole));
+    assert_eq!(calls(&without(0, -1)), Vec::<String>::new());
+    assert_eq!(calls(&without(119, 118)), Vec::<String>::new());
+    let planned = plan(&without(119, 118));
+    assert!(planned.to_string().contains(&format!("wait  until {}", at(120))), "{planned}");
+    assert_eq!(calls(&without(120, 118)), ["driver: list routes"], "the list is older");
+    assert_eq!(calls(&without(121, 120)), ["driver: delete the route to 10.244.2.0/24 over 10.0.0.2"]);
+
+    // It is back, at first without provider id, then without addresses.
+    let mut back = node(2, &["10.244.2.0/24"]);
+    let facts = (*back.node).clone();
+    back.node = Arc::new(CloudNodeFacts { addresses: None, ..facts });
+    let unset = RoutedNode { recorded: RecordedId::Unset, ..back.clone() };
+    for back in [unset, back] {
+        let mut s = without(121, 120);
+        s.nodes.push(back);
+        assert!(!calls(&s).iter().any(|call| call.contains("delete")), "{:?}", calls(&s));
+        assert_eq!(abandoned(&s), BTreeMap::new(), "the next departure starts a new count");
+    }
+    let mut unsynced = without(121, 120);
+    unsynced.is_synced = false;
+    assert_eq!(abandoned(&unsynced), BTreeMap::new());
+}
+
+/// In a network of another cluster, its routes over gateways that are no servers look the same.
+#[test]
+fn no_route_is_abandoned_while_no_node_is_of_this_cloud() {
+    let foreign = RoutedNode { recorded: RecordedId::Unset, ..node(3, &["10.244.3.0/24"]) };
+    let s = with_nodes(&[route("10.244.9.0/24", 0)], vec![foreign]);
+    assert_eq!(abandoned(&s), BTreeMap::new());
+}
+
+/// Many Nodes were replaced at once, and a network has a limit.
+#[test]
+fn abandoned_routes_make_room_for_others() {
+    let hole = route("10.244.9.0/24", 0);
+    let with_limit = |limit: usize, listed: i64| {
+        let routes = [route("10.244.1.0/24", 1), hole.clone()];
+        let mut s = cluster(&routes);
+        let table = RouteTable { limit: Some(limit), ..table(&routes) };
+        s.memory.abandoned = since(-10, &hole);
+        s.memory.take_list(answered(listed, Ok(table)));
+        calls(&s)
+    };
+    assert_eq!(with_limit(3, -5), ["driver: create the route to 10.244.2.0/24 over sim://2"]);
+    assert_eq!(with_limit(2, -5), ["driver: delete the route to 10.244.9.0/24 over 10.0.0.0"]);
+    assert_eq!(with_limit(2, -15), ["driver: list routes"], "the Node was there when the list began");
 }
 
 /// TR-04
@@ -254,6 +337,30 @@ fn a_changed_gateway_replaces_the_route() {
     let s = Snapshot { options: Arc::new(options), ..cluster(&routes) };
     assert_eq!(calls(&s), ["driver: delete the route to 10.244.1.0/24 over 10.0.0.77"]);
     assert_eq!(play(s), both());
+}
+
+/// The kubelet reports other addresses, for example those of a VPN. The cloud would reject a route
+/// over them, and the route that exists works.
+#[test]
+fn a_route_stays_until_the_cloud_accepts_another() {
+    let options = Options { follows_addresses: true, ..(*cluster(&[]).options).clone() };
+    let on_vpn = |pods: &str| {
+        let mut node = node(1, &[pods]);
+        let addresses = json!([{"type": "InternalIP", "address": "100.64.0.1"}]);
+        let addresses = serde_json::from_value(addresses).expect("addresses");
+        node.node = Arc::new(CloudNodeFacts { addresses: Some(addresses), ..(*node.node).clone() });
+        node
+    };
+    let nodes = |pods: &str| vec![on_vpn(pods), node(2, &["10.244.2.0/24"])];
+    let s = Snapshot { options: Arc::new(options), ..with_nodes(&both(), nodes("10.244.1.0/24")) };
+    assert_eq!(calls(&s), Vec::<String>::new());
+    // Nor is the old route deleted for pods that cannot get a route.
+    let renumbered = Snapshot { nodes: nodes("10.244.3.0/24"), ..s };
+    assert_eq!(
+        calls(&renumbered),
+        ["driver: create the route to 10.244.3.0/24 over sim://1"],
+        "the cloud says why it rejects the route"
+    );
 }
 
 /// TR-08
@@ -345,7 +452,7 @@ fn a_failed_route_is_retried_without_an_event() {
     assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(10))), "{}", plan(&s));
     s.now = at(10);
     assert_eq!(calls(&s), ["driver: list routes"], "the table may be the reason");
-    s.memory.take_list(answered(10, Ok(RouteTable { routes: both()[1..].to_vec(), limit: None })));
+    s.memory.take_list(answered(10, Ok(table(&both()[1..]))));
     assert_eq!(calls(&s), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
     s.memory.take_create(&first, answered(11, Err(Error::new(ErrorKind::Unavailable, "locked"))));
     assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(31))), "{}", plan(&s));

@@ -2,9 +2,10 @@
 
 use std::hash::Hash;
 
+use crate::ccm::selector::Selector;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call};
-use machinist_instance::{Balancer, BalancerDeletion, Ensured, ErrorKind, Progress};
+use machinist_instance::{BalancerDeletion, Ensured, ErrorKind, Progress, SkipCause, SkippedTarget};
 
 /// The driver's answers for one load balancer. They may be lost at any moment: then the calls are
 /// repeated, and only read what matches.
@@ -34,6 +35,12 @@ pub struct BalancerAnswers {
     /// Consecutive failures of the last kind of call; 0 after a success. An answer that asks for a
     /// certain delay is not counted.
     pub failures: u32,
+    /// Consecutive answers to `ensure` with the same inputs in which the cloud rejected a target
+    /// without a visible reason.
+    pub refusals: u32,
+    /// The selector of the Nodes in the last `ensure` whose Service had a valid one. It applies
+    /// while the annotation cannot be read.
+    pub selector: Option<Selector>,
 }
 
 /// Fingerprint of a [`machinist_instance::BalancerSpec`] and of the Service's spec.
@@ -45,23 +52,26 @@ pub struct Inputs {
     pub targets: u64,
 }
 
-/// The result of the last list of load balancers for one Service.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct ListedBalancer {
-    /// When the list began.
-    pub started: Timestamp,
-    /// The load balancer with the key of the Service, if the list contained one.
-    pub balancer: Option<Balancer>,
-}
-
 impl BalancerAnswers {
+    /// The targets that the load balancer lacks, as far as the last `ensure` shows.
+    pub fn skipped(&self) -> &[SkippedTarget] {
+        match &self.ensure {
+            Some((_, Answered { answer: Ok(Progress::Done(ensured)), .. })) => &ensured.skipped,
+            Some(_) | None => &[],
+        }
+    }
+
     /// Stores an answer to `ensure`.
     pub fn take_ensure(&mut self, inputs: Inputs, answered: Answered<Progress<Ensured>>) {
         // The wait after a failure belongs to the inputs that failed.
         if self.ensure.as_ref().is_some_and(|(before, _)| *before != inputs) {
-            self.failures = 0;
+            (self.failures, self.refusals) = (0, 0);
         }
         self.count(&answered);
+        if let Ok(Progress::Done(ensured)) = &answered.answer {
+            let is_refused = ensured.skipped.iter().any(|skipped| skipped.cause == SkipCause::Refused);
+            self.refusals = if is_refused { self.refusals.saturating_add(1) } else { 0 };
+        }
         if matches!(answered.answer, Ok(Progress::Done(_))) {
             self.replaced = self.done.replace(inputs).filter(|before| *before != inputs);
         }

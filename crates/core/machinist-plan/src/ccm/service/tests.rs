@@ -2,11 +2,16 @@
 
 use expect_test::{Expect, expect};
 use k8s_openapi::api::core::v1::{Node, Service};
-use machinist_instance::{AccountId, BalancerKey, BalancerNote, ErrorKind, ProviderId, RecordedId};
+use machinist_instance::{
+    AccountId, Address, AddressKind, BalancerKey, BalancerNote, ErrorKind, ProviderId, RecordedId, SkipCause,
+    SkippedTarget,
+};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::CloudNodeFacts;
+
+mod elsewhere;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -47,6 +52,20 @@ impl World {
             wanted::of(&self.snapshot()).map(|wanted| wanted.inputs).unwrap_or_else(|text| panic!("{text}"));
         let answered = answered(second, answer);
         self.snapshot.answers.take_ensure(inputs, answered);
+        self
+    }
+
+    /// Answers the `ensure` that the plan contains with a load balancer as planned.
+    fn ensured_as_planned(mut self, second: i64) -> Self {
+        let snapshot = self.snapshot();
+        let planned = plan(&snapshot).actions.into_iter().find_map(|action| match action {
+            Action::Ensure { spec, inputs } => Some((spec, inputs)),
+            _ => None,
+        });
+        let (spec, inputs) = planned.expect("a call is planned");
+        let targets = spec.targets.into_iter().map(|target| target.instance).collect();
+        let ensured = Ensured::complete(Balancer { targets, ..balancer() });
+        self.snapshot.answers.take_ensure(inputs, answered(second, Ok(Progress::Done(ensured))));
         self
     }
 
@@ -127,7 +146,7 @@ fn new_service() -> World {
         "status": {"loadBalancer": {}},
     });
     let parsed: Service = serde_json::from_value(service.clone()).expect("a Service");
-    let options = Options { class: "machinist.dev/sim".to_owned(), prefix: "balancer.sim/".to_owned() };
+    let options = Options::new("machinist.dev/sim", "balancer.sim/");
     let snapshot = Snapshot {
         now: at(0),
         process: process(-86_400),
@@ -137,8 +156,11 @@ fn new_service() -> World {
         account: Account { id: Some(account()), ..Account::default() },
         answers: BalancerAnswers::default(),
         listed: None,
+        targets: None,
         served: Served::default(),
+        rivals: Vec::new(),
         told: Arc::default(),
+        rehearsal: None,
     };
     World { service, snapshot }
 }
@@ -158,12 +180,13 @@ fn balancer() -> Balancer {
         ports: vec![80],
         host_ports: Default::default(),
         targets: ["sim://a", "sim://b"].map(|id| ProviderId::parse(id).expect("not empty")).to_vec(),
+        room: None,
         is_protected: false,
     }
 }
 
 fn done() -> Result<Progress<Ensured>, Error> {
-    Ok(Progress::Done(Ensured { balancer: balancer(), notes: Vec::new() }))
+    Ok(Progress::Done(Ensured::complete(balancer())))
 }
 
 fn shown_status() -> Value {
@@ -172,7 +195,15 @@ fn shown_status() -> Value {
 
 /// A Service whose load balancer exists and is shown.
 fn settled() -> World {
-    held_service().set("/status/loadBalancer/ingress", shown_status()).ensured(-100, done())
+    held_service()
+        .set("/status/loadBalancer/ingress", shown_status())
+        .set("/metadata/annotations", recorded())
+        .ensured(-100, done())
+}
+
+/// The annotations of a Service whose load balancer is recorded.
+fn recorded() -> Value {
+    json!({names::BALANCER_RECORD: format!("7 in {} for 0a-1b", account().as_str())})
 }
 
 /// TS-01
@@ -219,6 +250,7 @@ fn the_status_shows_the_balancer() {
     held_service().told().ensured(1, done()).later(2).check(expect![[r#"
         do    status: [8.8.8.8]
         do    event EnsuredLoadBalancer: Ensured load balancer
+        do    service: record 7 in 64b4b5ce852512812aa755f4 for 0a-1b
         why   updating the addresses in the status
         wait  for a change
     "#]]);
@@ -236,7 +268,7 @@ fn the_status_is_written_only_if_it_differs() {
         "an absent mode is another"
     );
     assert!(differs(json!([{"hostname": "h"}])).contains("do    status: [8.8.8.8]"));
-    let empty = Ensured { balancer: Balancer { ingress: Vec::new(), ..balancer() }, notes: Vec::new() };
+    let empty = Ensured::complete(Balancer { ingress: Vec::new(), ..balancer() });
     let world = held_service().ensured(-1, Ok(Progress::Done(empty)));
     assert!(!world.plan().contains("status:"), "cleared and empty are equal");
 }
@@ -449,6 +481,170 @@ fn a_restart_does_not_delay_a_usual_deletion() {
     assert!(planned.contains(&format!("wait  until {}\n", at(65))), "nothing was deleted: {planned}");
 }
 
+fn absent() -> Result<Progress<BalancerDeletion>, Error> {
+    Ok(Progress::Done(BalancerDeletion::Absent))
+}
+
+/// A process that restarts every minute would otherwise keep the Service for ever.
+#[test]
+fn a_wait_for_earlier_calls_goes_on_after_a_restart() {
+    let deleting = || {
+        held_service()
+            .set("/metadata/deletionTimestamp", json!(at(-30).to_string()))
+            .with(|s| s.process = process(-5))
+            .deleted(-1, absent())
+    };
+    deleting().check(expect![[r#"
+        do    service: record the wait for earlier calls
+        do    event AwaitingEarlierCalls: The load balancer does not exist. A call of an earlier process may still create it, so the finalizer stays until 2027-01-15T08:01:05Z.
+        why   waiting until no earlier call can create the load balancer any more; next: the controller looks for the load balancer again
+        wait  until 2027-01-15T08:01:05Z
+    "#]]);
+    // 60 s for the call, 10 s until lists show its effect, and the age of a reading.
+    let recorded = |second: i64| {
+        deleting().set("/metadata/annotations", json!({names::EARLIER_CALLS_SINCE: at(second).to_string()}))
+    };
+    let planned = recorded(-20).plan();
+    assert!(!planned.contains("record the wait"), "{planned}");
+    assert!(
+        planned.contains(&format!("wait  until {}\n", at(65))),
+        "this process was not restarted: {planned}"
+    );
+    let restarted = |second: i64| recorded(-20).with(|s| s.process = process(165)).deleted(second, absent());
+    let planned = restarted(168).later(169).plan();
+    assert!(planned.contains(&format!("wait  until {}\n", at(170))), "{planned}");
+    let planned = restarted(170).later(171).plan();
+    assert!(planned.contains("do    service: remove finalizer, clear status"), "{planned}");
+    assert!(!planned.contains("DeletedLoadBalancer"), "there was none: {planned}");
+    // A record from before the deletion belongs to an earlier state of the Service.
+    let old = recorded(-9_000).with(|s| s.process = process(155)).deleted(158, absent()).later(159);
+    assert!(old.plan().contains(&format!("wait  until {}\n", at(160))), "{}", old.plan());
+}
+
+/// The program of the other class has five minutes from the first process that saw the change.
+#[test]
+fn a_change_of_type_is_settled_after_a_restart() {
+    let changed = |recorded: i64| {
+        held_service()
+            .set("/spec/type", json!("ClusterIP"))
+            .set("/metadata/annotations", json!({names::EARLIER_CALLS_SINCE: at(recorded).to_string()}))
+            .with(|s| s.process = process(-20))
+            .deleted(-1, absent())
+    };
+    let waiting = changed(-299).plan();
+    assert!(waiting.contains(&format!("wait  until {}\n", at(1))), "{waiting}");
+    let released = changed(-301).plan();
+    assert!(released.contains("do    service: remove finalizer"), "{released}");
+}
+
+/// The name is claimed before the creation: the second Service costs nothing and says why.
+#[test]
+fn a_second_service_with_a_name_gets_no_balancer() {
+    let named = |world: World| world.set("/metadata/annotations", json!({"balancer.sim/name": "edge"}));
+    let created = |second: i64, world: World| {
+        named(world).set("/metadata/creationTimestamp", json!(at(second).to_string()))
+    };
+    let rival = |balancer_name: Option<&str>| Rival {
+        service: "default/first".to_owned(),
+        uid: "first".to_owned(),
+        created: at(-100),
+        balancer_name: balancer_name.map(str::to_owned),
+        has_begun: false,
+    };
+    let against = |name: Option<&str>, world: World| world.with(|s| s.rivals = vec![rival(name)]);
+    let claim = |world: World| {
+        let actions = plan(&world.snapshot()).actions.into_iter();
+        actions
+            .filter_map(|action| match action {
+                Action::Ensure { spec, .. } => Some(spec.claim.held_by),
+                _ => None,
+            })
+            .next()
+    };
+    against(None, created(-99, new_service())).check(expect![[r#"
+        do    warning SyncLoadBalancerFailed: Error syncing load balancer: Service default/first has the name for the load balancer, so none is created
+        why   Service default/first has the name for the load balancer, so none is created; next: choose another name for the load balancer in the annotation of the Service
+        wait  until 2027-01-15T08:00:30Z
+    "#]]);
+    let none = ListedBalancer { started: at(-1), balancer: None };
+    let held = || created(-99, held_service());
+    let planned = against(None, held()).plan();
+    assert!(!planned.contains("do "), "a list shows first whether it has one: {planned}");
+    let planned = against(None, held().with(|s| s.listed = Some(none.clone()))).plan();
+    assert!(planned.contains("why   Service default/first has the name"), "{planned}");
+    // The older Service has the name, and so has one whose load balancer has it already.
+    let older = || created(-101, held_service());
+    assert_eq!(claim(against(None, older())), Some(None));
+    let planned = against(Some("edge"), older().with(|s| s.listed = Some(none.clone()))).plan();
+    assert!(planned.contains("why   Service default/first has the name"), "{planned}");
+    // Creation times are whole seconds, so a Service that came second may look like the first one.
+    let begun = older().with(|s| {
+        s.listed = Some(none.clone());
+        s.rivals = vec![Rival { has_begun: true, ..rival(None) }];
+    });
+    assert!(begun.plan().contains("why   Service default/first has the name"), "{}", begun.plan());
+    // An address that clients use stays, with its load balancer, under its old name.
+    let published = held().set("/status/loadBalancer/ingress", shown_status());
+    assert_eq!(claim(against(None, published)), Some(Some("Service default/first".to_owned())));
+    let own = Balancer { name: "edge".to_owned(), ..balancer() };
+    let own = ListedBalancer { started: at(-1), balancer: Some(own) };
+    assert_eq!(claim(against(None, held().with(|s| s.listed = Some(own)))), Some(None), "it has the name");
+}
+
+/// `--adopt-load-balancers-in`
+#[test]
+fn a_namespace_may_be_excluded_from_adoptions() {
+    let adopts = |all: Option<&[&str]>| {
+        let options = Options {
+            adopts_in: all.map(|all| all.iter().map(|name| (*name).to_owned()).collect()),
+            ..Options::new("machinist.dev/sim", "balancer.sim/")
+        };
+        let world = held_service().with(|s| s.options = Arc::new(options));
+        wanted::of(&world.snapshot()).map(|wanted| wanted.spec.claim).unwrap_or_else(|text| panic!("{text}"))
+    };
+    assert!(adopts(None).adopts && adopts(Some(&["edge", "default"])).adopts);
+    assert!(!adopts(Some(&["edge"])).adopts && !adopts(Some(&[])).adopts);
+    assert_eq!(adopts(None).invited_as.as_deref(), Some("default.web"));
+}
+
+/// With a wrong first credential, the load balancer was created in the account of another project.
+#[test]
+fn a_balancer_of_another_account_is_named() {
+    let record = |id: &str, account: &str, uid: &str| {
+        settled().set(
+            "/metadata/annotations",
+            json!({names::BALANCER_RECORD: format!("{id} in {account} for {uid}")}),
+        )
+    };
+    let account = account();
+    let unrecorded =
+        held_service().set("/status/loadBalancer/ingress", shown_status()).ensured(-100, done()).plan();
+    let writes = format!("do    service: record 7 in {} for 0a-1b\n", account.as_str());
+    assert!(unrecorded.starts_with(&writes), "{unrecorded}");
+    let left_over = record("6", "another", "0a-1b").plan();
+    assert!(
+        left_over.starts_with("do    warning LoadBalancerLeftOver: Load balancer 6 was created"),
+        "{left_over}"
+    );
+    assert!(!left_over.contains("service: record"), "the record is the only trace: {left_over}");
+    // A renewed credential of the same project, a load balancer that was created again, and a copy.
+    for (id, account, uid) in
+        [("7", "another", "0a-1b"), ("6", account.as_str(), "0a-1b"), ("6", "another", "other")]
+    {
+        let planned = record(id, account, uid).plan();
+        assert!(planned.starts_with(&writes), "{planned}");
+    }
+}
+
+/// The record says that no process creates the load balancer, so it is removed before a creation.
+#[test]
+fn a_service_that_wants_a_balancer_again_loses_the_record() {
+    let again = settled().set("/metadata/annotations", json!({names::EARLIER_CALLS_SINCE: "yesterday"}));
+    let planned = again.plan();
+    assert!(planned.starts_with("do    service: remove the record of the wait\n"), "{planned}");
+    assert!(!planned.contains("driver"), "{planned}");
+}
+
 /// A user corrects the Service or its load balancer after a refusal.
 #[test]
 fn a_changed_service_is_deleted_at_once() {
@@ -509,17 +705,22 @@ fn a_rejected_token_is_no_wrong_project() {
 
 /// The load balancer exists and has an address, and no connection works.
 #[test]
-fn a_service_without_a_usable_port_is_not_up_to_date() {
-    let without_ports = Ensured { balancer: Balancer { ports: Vec::new(), ..balancer() }, notes: Vec::new() };
-    let udp = held_service()
-        .set("/spec/ports/0/protocol", json!("UDP"))
-        .set("/status/loadBalancer/ingress", shown_status())
-        .ensured(-100, Ok(Progress::Done(without_ports)));
-    let planned = udp.plan();
+fn a_service_without_a_usable_port_has_no_address() {
+    let without_ports = || Ensured::complete(Balancer { ports: Vec::new(), ..balancer() });
+    let udp = |shown: Value| {
+        held_service()
+            .set("/spec/ports/0/protocol", json!("UDP"))
+            .set("/status/loadBalancer/ingress", shown)
+            .set("/metadata/annotations", recorded())
+            .ensured(-100, Ok(Progress::Done(without_ports())))
+            .plan()
+    };
+    let planned = udp(json!([]));
     assert!(
         planned.starts_with("why   the load balancer forwards no port of the Service; next: "),
-        "{planned}"
+        "nothing is published: {planned}"
     );
+    assert!(udp(shown_status()).contains("do    status: []\n"), "{}", udp(shown_status()));
 }
 
 /// TS-20
@@ -661,13 +862,18 @@ fn only_some_changes_of_a_node_matter() {
     assert!(is_affected_by(&plain(), &excluded()) && is_affected_by(&excluded(), &plain()));
     assert!(is_affected_by(&node("a", |node| node["spec"] = json!({})), &plain()), "TS-11");
     assert!(is_affected_by(&plain(), &node("a", |node| node["spec"]["providerID"] = json!("sim://x"))));
-    let change: [fn(&mut Value); 4] = [
+    let tainted = |key: &str| {
+        let taints = json!([{"key": key, "effect": "NoSchedule"}]);
+        node("a", |node| node["spec"]["taints"] = taints)
+    };
+    let leaving = || tainted("ToBeDeletedByClusterAutoscaler");
+    assert!(is_affected_by(&plain(), &leaving()), "the autoscaler drains the Node");
+    assert!(is_affected_by(&leaving(), &plain()), "the autoscaler keeps the Node after all");
+    let deleted = node("a", |node| node["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
+    assert!(is_affected_by(&plain(), &deleted));
+    assert!(!is_affected_by(&plain(), &tainted("example.com/other")));
+    let change: [fn(&mut Value); 2] = [
         |node| node["status"] = json!({"conditions": [{"type": "Ready", "status": "False"}]}),
-        |node| {
-            node["spec"]["taints"] =
-                json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}])
-        },
-        |node| node["metadata"]["deletionTimestamp"] = json!(at(0).to_string()),
         |node| node["metadata"]["annotations"] = json!({"a": "b"}),
     ];
     for change in change {
@@ -698,6 +904,57 @@ fn an_annotation_selects_the_nodes() {
         wait  for a change
     "#]]);
     assert!(selecting("pool=c").plan().contains("warning UnAvailableLoadBalancer"), "no Node is left");
+}
+
+/// The Nodes are replaced while the annotation is wrong.
+#[test]
+fn targets_follow_the_nodes_whatever_the_annotation_says() {
+    let wrong = || {
+        let annotations = json!({"balancer.sim/node-selector": "pool in b"});
+        settled().set("/metadata/annotations", annotations)
+    };
+    let in_pool = |name: &str, pool: &str| {
+        let label = json!(pool);
+        node(name, |node| node["metadata"]["labels"]["pool"] = label)
+    };
+    let replaced = || backends(&[in_pool("c", "web"), in_pool("d", "db")]);
+    let because = "why   annotation balancer.sim/node-selector \"pool in b\": expected";
+    let by_memory = wrong().with(|s| {
+        s.backends = replaced();
+        s.answers.selector = "pool=web".parse().ok();
+    });
+    let planned = by_memory.plan();
+    assert!(planned.contains("nodes [c]") && planned.contains(because), "{planned}");
+    let done = by_memory.ensured_as_planned(1).later(2).plan();
+    assert!(!done.contains("driver") && done.contains(because), "{done}");
+
+    // The process has seen no valid annotation.
+    let listed = |nodes: Arc<Backends>| {
+        let listed = ListedBalancer { started: at(-1), balancer: Some(balancer()) };
+        wrong().with(|s| (s.backends, s.listed) = (nodes, Some(listed))).plan()
+    };
+    let one_left = listed(backends(&[in_pool("b", "web"), in_pool("c", "db")]));
+    assert!(one_left.contains("nodes [b]"), "the load balancer shows b: {one_left}");
+    let none_left = listed(replaced());
+    assert!(none_left.contains("nodes [c d]"), "{none_left}");
+    assert!(!wrong().with(|s| s.backends = replaced()).plan().contains("driver"), "nothing is known");
+}
+
+/// A user sees who rejected the annotation.
+#[test]
+fn the_cloud_rejects_no_annotation_that_it_never_saw() {
+    let failing = |error: Error| {
+        let mut world = held_service();
+        for second in [-30, -20, -10] {
+            world = world.ensured(second, Err(error.clone()));
+        }
+        world.plan()
+    };
+    let planned = failing(Error::by_driver("balancer.sim/location: expected a location"));
+    assert!(planned.contains("why   balancer.sim/location: expected a location; next: correct"), "{planned}");
+    assert!(planned.contains("warning SyncLoadBalancerFailed"), "{planned}");
+    let planned = failing(Error::new(ErrorKind::InvalidSpec, "location unknown"));
+    assert!(planned.contains("why   the cloud failed 3 times"), "{planned}");
 }
 
 /// TS-17, CI-26
@@ -769,7 +1026,7 @@ fn what_the_driver_skipped_is_reported_once() {
         reason: "MaxTargetsReached",
         message: format!("Node {node} is not behind the load balancer"),
     });
-    let ensured = Ensured { balancer: balancer(), notes: notes.to_vec() };
+    let ensured = Ensured { balancer: balancer(), notes: notes.to_vec(), skipped: Vec::new() };
     let world = settled().ensured(-1, Ok(Progress::Done(ensured)));
     let planned = world.plan();
     let expected = "warning MaxTargetsReached: Node a is not behind the load balancer; Node b is not behind";
@@ -779,6 +1036,82 @@ fn what_the_driver_skipped_is_reported_once() {
     assert_eq!(joined(&many).as_deref(), Some("m1; m2; m3; m4; m5; and 2 more"));
     let no_port = settled().set("/spec/ports", json!([{"port": 80, "protocol": "TCP"}]));
     assert!(no_port.plan().contains("warning LoadBalancerPortSkipped: port 80: it has no node port"));
+}
+
+/// The load balancer without its second Node, and the answer of `ensure` about that.
+fn lacking(second: i64, cause: SkipCause) -> World {
+    let instance = ProviderId::parse("sim://b").expect("not empty");
+    let skipped = SkippedTarget { node: "b".to_owned(), instance, cause, message: "no address".to_owned() };
+    let balancer = Balancer { targets: balancer().targets[..1].to_vec(), ..balancer() };
+    let ensured = Ensured { skipped: vec![skipped], ..Ensured::complete(balancer) };
+    settled().ensured(second, Ok(Progress::Done(ensured)))
+}
+
+/// A refused target is tried again, and the Service is not up to date meanwhile.
+#[test]
+fn a_refused_target_is_tried_less_and_less_often() {
+    lacking(0, SkipCause::Refused).check(expect![[r#"
+        why   a Node is not a target of the load balancer as the Service asks: Node b: no address; next: try again to ensure the load balancer at 2027-01-15T08:01:00Z
+        wait  until 2027-01-15T08:01:00Z
+    "#]]);
+    let mut world = lacking(0, SkipCause::Refused);
+    let answer = world.snapshot.answers.ensure.as_ref().map(|(_, last)| last.answer.clone());
+    let answer = answer.expect("answered");
+    for wait in [120, 240, 480, 600, 600] {
+        world = world.ensured(0, answer.clone());
+        assert!(world.plan().contains(&format!("wait  until {}", at(wait))), "{wait}: {}", world.plan());
+    }
+    let due = lacking(0, SkipCause::Refused).later(60).plan();
+    assert!(due.starts_with("do    driver: ensure"), "no Event announces another try: {due}");
+}
+
+/// The cloud's data explain the refusal, so only a change of them makes another try useful.
+#[test]
+fn an_explained_refusal_waits_for_other_data() {
+    let address = |text: &str| Address { kind: AddressKind::InternalIP, address: text.to_owned() };
+    let shown = || SkipCause::Shown(Some(Vec::new()));
+    let listed = |second: i64, addresses: Vec<Address>| {
+        let instance = ProviderId::parse("sim://b").expect("not empty");
+        let addresses = [(instance, addresses)].into();
+        lacking(0, shown())
+            .later(86_400)
+            .with(|s| s.targets = Some(ListedTargets { started: at(second), addresses }))
+            .plan()
+    };
+    let waits = lacking(0, shown()).later(86_400).plan();
+    assert!(waits.ends_with("wait  for a change\n") && !waits.contains("driver"), "{waits}");
+    assert!(!listed(9, Vec::new()).contains("driver"), "nothing has changed");
+    assert!(!listed(-9, vec![address("10.0.0.2")]).contains("driver"), "the list is older");
+    assert!(listed(9, vec![address("10.0.0.2")]).starts_with("do    driver: ensure"));
+    let absent = lacking(0, SkipCause::Shown(None));
+    let instance = ProviderId::parse("sim://b").expect("not empty");
+    let appeared = ListedTargets { started: at(9), addresses: [(instance, Vec::new())].into() };
+    let planned = absent.later(10).with(|s| s.targets = Some(appeared)).plan();
+    assert!(planned.starts_with("do    driver: ensure"), "the cloud shows the instance now: {planned}");
+}
+
+#[test]
+fn a_full_balancer_costs_no_call_until_it_has_room() {
+    let listed = |room: usize| {
+        let balancer = Balancer { targets: balancer().targets[..1].to_vec(), room: Some(room), ..balancer() };
+        let listed = ListedBalancer { started: at(9), balancer: Some(balancer) };
+        lacking(0, SkipCause::Full).later(600).with(|s| s.listed = Some(listed)).plan()
+    };
+    assert!(!listed(0).contains("driver"), "{}", listed(0));
+    assert!(listed(1).starts_with("do    driver: ensure"), "a user chose a larger type: {}", listed(1));
+}
+
+/// SC-04
+#[test]
+fn a_balancer_that_lacks_a_target_has_drifted() {
+    let lacks = Balancer { targets: balancer().targets[..1].to_vec(), ..balancer() };
+    let listed = ListedBalancer { started: at(9), balancer: Some(lacks.clone()) };
+    // The answer contains no word about the target that the balancer lacks.
+    let world = settled().ensured(0, Ok(Progress::Done(Ensured::complete(lacks))));
+    let planned = world.later(10).with(|s| s.listed = Some(listed.clone())).plan();
+    assert!(planned.contains("driver: ensure"), "{planned}");
+    let known = lacking(0, SkipCause::Shown(None)).later(10).with(|s| s.listed = Some(listed)).plan();
+    assert!(!known.contains("driver"), "{known}");
 }
 
 /// SC-04
@@ -806,7 +1139,10 @@ fn a_balancer_that_another_program_changed_is_repaired() {
 /// SC-13: after a restart every load balancer is checked, without Events.
 #[test]
 fn a_check_after_a_restart_is_silent() {
-    let restarted = || held_service().set("/status/loadBalancer/ingress", shown_status());
+    let restarted = || {
+        let held = held_service().set("/status/loadBalancer/ingress", shown_status());
+        held.set("/metadata/annotations", recorded())
+    };
     let planned = restarted().plan();
     assert!(planned.starts_with("do    driver: ensure"), "{planned}");
     assert!(restarted().ensured(1, done()).plan().starts_with("why   up to date"));

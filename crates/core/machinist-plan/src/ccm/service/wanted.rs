@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 use fnv::FnvHasher;
-use machinist_instance::{BalancerSpec, BalancerTrace, Listener};
+use machinist_instance::{BalancerSpec, BalancerTarget, BalancerTrace, Listener, ProviderId};
 
-use super::{Inputs, Snapshot};
+use super::{Inputs, Snapshot, claims};
+use crate::ccm::backends::Backends;
 use crate::ccm::names::NODE_SELECTOR;
 use crate::ccm::selector::Selector;
 
@@ -17,8 +18,8 @@ const LONGEST_NAME: usize = 32;
 pub(super) struct Wanted {
     pub(super) spec: BalancerSpec,
     pub(super) inputs: Inputs,
-    /// Whether a target is an instance of this cloud.
-    pub(super) has_backends: bool,
+    /// The targets that are instances of this cloud.
+    pub(super) own: Vec<ProviderId>,
     /// Ports that no load balancer can reach, each with the reason.
     pub(super) skipped: Vec<String>,
 }
@@ -28,14 +29,45 @@ pub(super) struct Wanted {
 /// # Errors
 /// If the annotation that selects Nodes cannot be read. The text names the annotation.
 pub(super) fn of(s: &Snapshot) -> Result<Wanted, String> {
+    selector(s).map(|selector| with(s, |backends| backends.targets(&selector), &selector))
+}
+
+/// Computes the load balancer of a Service whose annotation that selects Nodes cannot be read. Its
+/// targets follow the Nodes by the last valid annotation. A process that has seen none keeps the
+/// targets that the load balancer shows, as long as they are Nodes. If none is left, every Node is
+/// a target: a Node without the pods of the Service passes connections on. `None`: nothing is known
+/// about the load balancer.
+pub(super) fn following(s: &Snapshot) -> Option<Wanted> {
+    if let Some(selector) = &s.answers.selector {
+        return Some(with(s, |backends| backends.targets(selector), selector));
+    }
+    let shown = &s.listed.as_ref()?.balancer.as_ref()?.targets;
+    let every = Selector::default();
+    let targets = |backends: &Backends| {
+        let all = backends.targets(&every);
+        let kept: Vec<_> = all.iter().filter(|it| shown.contains(&it.instance)).cloned().collect();
+        if kept.is_empty() { all } else { kept }
+    };
+    Some(with(s, targets, &every))
+}
+
+/// Returns the selector of the Nodes.
+///
+/// # Errors
+/// If the annotation cannot be read.
+pub(super) fn selector(s: &Snapshot) -> Result<Selector, String> {
+    match selector_text(s) {
+        None => Ok(Selector::default()),
+        Some(text) => {
+            text.parse().map_err(|error| format!("annotation {}{NODE_SELECTOR} {error}", s.options.prefix))
+        }
+    }
+}
+
+fn with(s: &Snapshot, targets: impl FnOnce(&Backends) -> Vec<BalancerTarget>, selector: &Selector) -> Wanted {
     let service = &s.service;
     let mut options = options(s);
-    let selector = match options.remove(NODE_SELECTOR) {
-        None => Selector::default(),
-        Some(text) => {
-            text.parse().map_err(|error| format!("annotation {}{NODE_SELECTOR} {error}", s.options.prefix))?
-        }
-    };
+    options.remove(NODE_SELECTOR);
     let mut listeners = Vec::new();
     let mut skipped = Vec::new();
     for port in &service.ports {
@@ -50,16 +82,17 @@ pub(super) fn of(s: &Snapshot) -> Result<Wanted, String> {
             )),
         }
     }
-    let mut targets = s.backends.targets(&selector);
-    let has_backends = !targets.is_empty();
-    targets.extend(s.backends.foreign_targets(&selector));
+    let mut targets = targets(&s.backends);
+    let own = targets.iter().map(|target| target.instance.clone()).collect();
+    targets.extend(s.backends.foreign_targets(selector));
+    let claim = claims::claim(s);
     let inputs = Inputs {
-        shape: fingerprint(&(service.spec_fingerprint, &listeners, &options, selector_text(s))),
+        shape: fingerprint(&(service.spec_fingerprint, &listeners, &options, selector_text(s), &claim)),
         targets: fingerprint(&targets),
     };
     let (key, name) = (service.key(), default_name(&service.uid));
-    let spec = BalancerSpec { key, native_id: None, name, listeners, targets, options };
-    Ok(Wanted { spec, inputs, has_backends, skipped })
+    let spec = BalancerSpec { key, native_id: None, name, listeners, targets, options, claim };
+    Wanted { spec, inputs, own, skipped }
 }
 
 /// Returns the traces of the Service's load balancer, by which a driver recognises it if it lost

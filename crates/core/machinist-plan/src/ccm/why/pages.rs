@@ -5,8 +5,9 @@ use machinist_core::Call;
 use machinist_instance::ErrorKind;
 
 use super::*;
+use crate::ccm::listed_balancers::LIST_BALANCERS;
 use crate::ccm::route::LIST_ROUTES;
-use crate::ccm::service::{DELETE_BALANCER, ENSURE_BALANCER, LIST_BALANCERS};
+use crate::ccm::service::{DELETE_BALANCER, ENSURE_BALANCER};
 use crate::pages::{Chapter, Page, rows};
 
 const INITIALIZATION: &str = "A Node stays tainted, or belongs to another program";
@@ -21,7 +22,7 @@ use CcmReason as C;
 use Reason as R;
 
 rows! {
-    never [R::Looking(_)];
+    never [R::Looking(_), R::ServerSilent { .. }];
 
     INITIALIZATION: R::Contract(C::InstanceNotFound { .. }) => [
         C::InstanceNotFound { instance: node() },
@@ -51,6 +52,9 @@ rows! {
     INITIALIZATION: R::Contract(C::NodeWithoutId) => [C::NodeWithoutId];
 
     UNREADY: R::Contract(C::NodeNotReady { .. }) => [C::NodeNotReady { instance: instance() }];
+    UNREADY: R::Contract(C::ReadyWithoutInstance { .. }) => [
+        C::ReadyWithoutInstance { instance: instance() },
+    ];
     UNREADY: R::Contract(C::InstanceStopped { .. }) => [C::InstanceStopped { instance: instance() }];
     UNREADY: R::Contract(C::InstanceMissing { .. }) => [C::InstanceMissing { instance: instance() }];
     UNREADY: R::Contract(C::LeaderTooYoung) => [C::LeaderTooYoung];
@@ -79,12 +83,44 @@ rows! {
                 .into(),
         },
     ];
+    BALANCERS: R::Contract(C::BalancerNameTaken { .. }) => [
+        C::BalancerNameTaken { holder: "default/web".into() },
+    ];
+    BALANCERS: R::Contract(C::BalancerElsewhere { .. }) => [
+        C::BalancerElsewhere { balancer: "42".into(), service: "default/web".into() },
+    ];
+    BALANCERS: R::Contract(C::BalancerInvalid { .. }) => [
+        C::BalancerInvalid {
+            message: "load-balancer.hetzner.cloud/location: expected a location here, in \
+                load-balancer.hetzner.cloud/network-zone, HCLOUD_LOAD_BALANCERS_LOCATION or \
+                HCLOUD_LOAD_BALANCERS_NETWORK_ZONE"
+                .into(),
+        },
+        C::BalancerInvalid {
+            message: "load-balancer.hetzner.cloud/private-ipv4: expected a free address of network 4711, but \
+                server worker-1 has 10.0.0.2"
+                .into(),
+        },
+    ];
     BALANCERS: R::Contract(C::BalancerWorking { .. }) => [
         C::BalancerWorking { change: "create_load_balancer".into() },
         C::BalancerWorking { change: "attach_to_network".into() },
         C::BalancerWorking { change: "delete_load_balancer".into() },
     ];
     BALANCERS: R::Contract(C::NoBackends) => [C::NoBackends];
+    BALANCERS: R::Contract(C::TargetsSkipped { .. }) => [
+        C::TargetsSkipped {
+            nodes: 1,
+            messages: "Node worker-1: server 42 is not attached to network 4711, and use-private-ip is true".into(),
+        },
+        C::TargetsSkipped {
+            nodes: 2,
+            messages: "Node worker-26: the load balancer has the largest number of targets of its type; choose a \
+                larger type; Node worker-27: the load balancer has the largest number of targets of its type; \
+                choose a larger type"
+                .into(),
+        },
+    ];
     BALANCERS: R::Contract(C::NoPorts) => [C::NoPorts];
 
     ROUTES: R::Contract(C::NoNodes) => [C::NoNodes];
@@ -122,11 +158,8 @@ rows! {
     CLOUD: R::CallFailed { .. } => [
         R::CallFailed {
             call: ENSURE_BALANCER,
-            kind: ErrorKind::InvalidSpec,
-            message: "load-balancer.hetzner.cloud/location: expected a location here, in \
-                load-balancer.hetzner.cloud/network-zone, HCLOUD_LOAD_BALANCERS_LOCATION or \
-                HCLOUD_LOAD_BALANCERS_NETWORK_ZONE"
-                .into(),
+            kind: ErrorKind::Exhausted,
+            message: "resource_limit_exceeded: load balancer limit exceeded; limit load_balancer_limit".into(),
             failures: 2,
         },
         R::CallFailed {

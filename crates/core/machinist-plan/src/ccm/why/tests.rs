@@ -21,6 +21,7 @@ fn examples() -> Vec<CcmReason> {
         R::NodeIpMismatch { message: text("--node-ip 10.0.0.2 is not an address of the instance") },
         R::InstanceClaimed { instance: instance.clone(), node: node.clone() },
         R::NodeNotReady { instance: instance.clone() },
+        R::ReadyWithoutInstance { instance: instance.clone() },
         R::InstanceStopped { instance: instance.clone() },
         R::InstanceMissing { instance: instance.clone() },
         R::NodeRemovable { instance: instance.clone() },
@@ -33,9 +34,13 @@ fn examples() -> Vec<CcmReason> {
         R::NodeDeletionRefused { node: node.clone() },
         R::OtherBalancerClass { class: text("example.com/balancer") },
         R::NodeSelectorInvalid { message: text("annotation example.com/node-selector \"(\": expected") },
+        R::BalancerNameTaken { holder: text("default/web") },
+        R::BalancerElsewhere { balancer: text("42"), service: text("default/web") },
+        R::BalancerInvalid { message: text("example.com/location: expected a location") },
         R::BalancerWorking { change: text("attach_to_network") },
         R::AccountUnproven,
         R::NoBackends,
+        R::TargetsSkipped { nodes: 2, messages: text("Node a: not attached; Node b: not attached") },
         R::NoPorts,
         R::NoNodes,
         R::RouteWorking { change: text("add_route") },
@@ -56,6 +61,7 @@ fn examples() -> Vec<CcmReason> {
             | R::NodeIpMismatch { .. }
             | R::InstanceClaimed { .. }
             | R::NodeNotReady { .. }
+            | R::ReadyWithoutInstance { .. }
             | R::InstanceStopped { .. }
             | R::InstanceMissing { .. }
             | R::NodeRemovable { .. }
@@ -68,8 +74,12 @@ fn examples() -> Vec<CcmReason> {
             | R::NodeDeletionRefused { .. }
             | R::OtherBalancerClass { .. }
             | R::NodeSelectorInvalid { .. }
+            | R::BalancerNameTaken { .. }
+            | R::BalancerElsewhere { .. }
+            | R::BalancerInvalid { .. }
             | R::BalancerWorking { .. }
             | R::NoBackends
+            | R::TargetsSkipped { .. }
             | R::NoPorts
             | R::NoNodes
             | R::RouteWorking { .. }

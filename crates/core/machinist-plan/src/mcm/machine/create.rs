@@ -6,20 +6,22 @@ use jiff::Timestamp;
 use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::machine_name_error;
-use machinist_api::{OperationType, Phase};
-use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises};
+use machinist_api::{OperationState, OperationType, Phase};
+use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises, Sighting};
 
 use super::join::failed_why;
 use super::status::{code_of, code_text};
 use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
-use crate::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
+use crate::facts::{MachineFacts, TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
-use machinist_core::{Answers, Call, Known, is_past, just_past, plus, retry_after};
+use machinist_core::{Answers, Call, Known, MadeIn, is_past, just_past, plus, retry_after};
 
-/// Minimum remaining lifetime of a token. A token that expires sooner is replaced before an
-/// instance boots with it.
-const TOKEN_MUST_LAST: Duration = Duration::from_secs(60);
+/// The shortest lifetime of a bootstrap token, even if the creation timeout is shorter: an instance
+/// that boots needs the token for this long.
+const TOKEN_LASTS_AT_LEAST: Duration = Duration::from_secs(600);
+/// A new token lasts longer by this. Thus it still has its whole lifetime when the call begins.
+const TOKEN_SPARE: Duration = Duration::from_secs(60);
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     if s.machine.status.phase == Phase::Failed {
@@ -38,11 +40,15 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     }
     let obstacle = obstacle(s);
     let deadline = s.creation_deadline();
-    if is_past(s.now, deadline) {
+    let blocked = if obstacle.is_none() { blocked(s) } else { None };
+    // Without an attempt that failed, the time says nothing about the Machine.
+    let has_tried =
+        obstacle.is_some() || blocked.is_some() || creation_failed(&s.machine) || ensure_failed(s);
+    if has_tried && is_past(s.now, deadline) {
         return time_is_up(s, obstacle.as_ref());
     }
     match obstacle {
-        None => make(s),
+        None => blocked.unwrap_or_else(|| make(s)),
         Some(obstacle) => {
             let why =
                 obstacle.why(s).deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
@@ -68,19 +74,43 @@ pub(super) fn pending(s: &Snapshot) -> Option<Action> {
     s.status(Phase::Pending, operation).map(|write| Action::SetStatus(Box::new(write)))
 }
 
+/// Whether the last operation of a Machine is a creation that failed.
+pub fn creation_failed(machine: &MachineFacts) -> bool {
+    let operation = &machine.status.operation;
+    operation.type_ == Some(OperationType::Create) && operation.state == Some(OperationState::Failed)
+}
+
+fn ensure_failed(s: &Snapshot) -> bool {
+    Answers::failure(s.answers.ensure.as_ref()).is_some()
+}
+
+/// Waits for another object, or for evidence, before the cloud may be called.
+fn blocked(s: &Snapshot) -> Option<Plan<Action>> {
+    unheld_class(s).or_else(|| proof::before_ensure(s))
+}
+
+/// Queues the call. When the call has its slot, creates the token, and then makes the call. A token
+/// that was made earlier could expire in the queue.
 fn make(s: &Snapshot) -> Plan<Action> {
-    if let Some(plan) = unheld_class(s).or_else(|| proof::before_ensure(s)) {
-        return plan;
+    if let Some(wait) = s.paused().or_else(|| predecessor_may_create(s)) {
+        return if creation_failed(&s.machine) || ensure_failed(s) {
+            wait.no_later_than(just_past(s.creation_deadline()))
+        } else {
+            wait
+        };
+    }
+    if let Some(wait) = s.await_slot(Call::ENSURE) {
+        return wait;
     }
     let wants_token =
         s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
-    let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, TOKEN_MUST_LAST) < at);
+    let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, token_must_last(s)) <= at);
     let why = |what| {
         Why::new(Reason::Writing(what), Step::Expect("the controller asks the cloud to create the instance"))
     };
     match &s.token {
         Token::Free(id) if wants_token => {
-            let expires = plus(s.now, s.machine.creation_timeout.unwrap_or(s.defaults.creation_timeout));
+            let expires = plus(s.now, token_lifetime(s) + TOKEN_SPARE);
             let account = s.ownership.account.clone();
             Plan::act(
                 Action::CreateToken { id: id.clone(), expires, account },
@@ -94,13 +124,22 @@ fn make(s: &Snapshot) -> Plan<Action> {
             why("deleting the bootstrap token, which expires too soon"),
         ),
         Token::Free(_) | Token::Ours(_) | Token::Exhausted => {
-            if let Some(wait) = s.paused().or_else(|| predecessor_may_create(s)) {
-                return wait.no_later_than(just_past(s.creation_deadline()));
-            }
             let ensure = Action::Ensure { adopt_made_since: s.process.adopts_since(s.machine.created) };
             Plan::act(ensure, Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the cloud answers")))
         }
     }
+}
+
+/// Returns how long a token lasts from the call that creates the instance.
+fn token_lifetime(s: &Snapshot) -> Duration {
+    s.creation_timeout().max(TOKEN_LASTS_AT_LEAST)
+}
+
+/// Returns how long an existing token must last. If an earlier call may have created the instance,
+/// the instance may still need the token that it got, so that token is replaced later.
+fn token_must_last(s: &Snapshot) -> Duration {
+    let is_unused = s.answers.made_in == MadeIn::Nowhere && s.process.saw_the_birth_of(s.machine.created);
+    if is_unused { token_lifetime(s) } else { token_lifetime(s) / 2 }
 }
 
 /// Waits until no call of the previous leader can take effect. A driver that looks before it
@@ -231,14 +270,8 @@ impl Obstacle<'_> {
         match self {
             Self::Missing { reason, fix } => Why::new(reason.clone(), Step::Fix(fix.clone())),
             Self::Refused { error, ended } => {
-                let reason = Reason::CallFailed {
-                    call: Call::ENSURE,
-                    kind: error.kind,
-                    message: error.message.clone(),
-                    failures: s.answers.failures,
-                };
                 let retry_at = self.retry_at(s).unwrap_or(s.now);
-                Why::new(reason, Step::Repeat(Call::ENSURE, retry_at)).since(*ended)
+                Why::call_failed(Call::ENSURE, error, s.answers.failures, retry_at).since(*ended)
             }
         }
     }
@@ -298,6 +331,9 @@ fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
             Why::new(Reason::ClockSkew { seconds }, Step::Fix("synchronize the clocks".to_owned())),
         );
     }
+    if let Some(plan) = look_first(s) {
+        return plan;
+    }
     let last = match obstacle {
         Some(obstacle) => obstacle.operation().description,
         None => s.machine.status.operation.description().to_owned(),
@@ -308,4 +344,50 @@ fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
     let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
     let why = Why::new(McmReason::Failed { description }, Step::Expect("the MachineSet deletes the Machine"));
     Plan::act_all(write.into_iter().collect(), why)
+}
+
+/// Looks for an instance before a Machine without a recorded id is marked Failed. After a restore,
+/// after a crash between creation and record, or if a user removed the id, the instance exists, and
+/// its Node may be in use.
+///
+/// Returns nothing if the instance is absent, or if the cloud cannot be asked. Then the deletion of
+/// the Machine looks for the instance.
+fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
+    s.ownership.account.as_ref()?;
+    let has_asked_for_one = s.answers.unsure_since.is_some() || s.answers.made_in != MadeIn::Nowhere;
+    let knows_all_calls = s.process.saw_the_birth_of(s.machine.created);
+    if knows_all_calls && !has_asked_for_one {
+        return None;
+    }
+    let Promises { call_bound, visible_within, .. } = s.process.promises;
+    let last_call = [
+        s.answers.unsure_since,
+        // The previous leader may have asked for the instance just before.
+        (!knows_all_calls).then(|| s.process.acting_since()),
+    ];
+    let shown_from = last_call.into_iter().flatten().max();
+    let shown_from = shown_from.map_or(Timestamp::MIN, |at| plus(at, call_bound + visible_within));
+    let expected = Step::Expect("the Machine is marked Failed if it has no instance");
+    let looking = || Why::new(Reason::Calling(Call::FIND), expected.clone());
+    if s.now < shown_from {
+        return Some(Plan::until(shown_from, looking()));
+    }
+    let find = || s.paused().unwrap_or_else(|| Plan::act(Action::Find(s.instance()), looking()));
+    let found = s.answers.find.as_ref().filter(|found| found.by.id.is_none());
+    let Some(found) = found.filter(|found| shown_from <= found.answered.started) else { return Some(find()) };
+    match &found.answered.answer {
+        Ok(Sighting::Present(instance)) if instance.key.as_ref() == Some(&s.key()) => {
+            Some(record(s, instance, found.answered.account.clone()))
+        }
+        Ok(_) => None,
+        Err(error) => {
+            let wait = retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry);
+            let retry_at = plus(found.answered.ended, wait);
+            if retry_at <= s.now {
+                return Some(find());
+            }
+            let why = Why::call_failed(Call::FIND, error, s.answers.failures, retry_at);
+            Some(Plan::until(retry_at, why.since(found.answered.ended)))
+        }
+    }
 }

@@ -3,7 +3,9 @@
 //! An instance is deleted only with evidence that the deletion loses no pod that must be evicted
 //! first. The evidence is read from the API server, after the last event that could change it. So a
 //! list of the pods counts only if it began after the cordon was observed. If the store shows no
-//! Node, the API server is asked, because the store may be older than the Node.
+//! Node, the API server is asked, because the store may be older than the Node. A drain that is
+//! ended by force needs answers, too: to the deletion of each pod, and to a list. While the API
+//! server of the Nodes does not answer, the instance stays.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +18,17 @@ use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
 use super::{
-    Action, DELETE_FAILED, DRAIN_BLOCKED, INSTANCE_NOT_OURS, NodeSync, OperationWrite, OwnNode, Snapshot,
-    proof,
+    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_NOT_OURS, NodeSync, OperationWrite, OwnNode,
+    Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
 };
-use crate::drain::{CLOCKS_AGAIN_AFTER, Drain, Manner, Progress};
-use crate::facts::{NodeFacts, Token};
+use crate::drain::{Call as PodCall, Drain, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later};
+use crate::facts::{NodeFacts, PodFacts, Token};
 use crate::looks::{DEADLY, PodList, Renewal, again_at, is_untimed};
 use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
 use machinist_core::Evidence;
 use machinist_core::instance::{Departure, Next, Proof, Refused};
-use machinist_core::{Call, Known, is_past, just_before, just_past, plus, since};
+use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, plus, since};
 
 /// Time for the calls of a forced drain, which does not wait for pods.
 const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
@@ -35,8 +37,19 @@ const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
 /// are answered.
 const DELETIONS_PER_PASS: usize = 20;
+/// Maximum number of pods that an Event names.
+const PODS_NAMED: usize = 10;
+/// Start of the description of a drain that was tried and is blocked. A process that takes over
+/// reads from it that the pods were evicted before.
+const BLOCKED: &str = "Drain is blocked: ";
+/// Start of the description of a deletion that waits for a user.
+const HELD: &str = "Deletion is blocked: ";
 
 pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
+    name_silence(s, plan_step(s, since))
+}
+
+fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if !s.machine.has_finalizer {
         return Plan::idle(why_finalizers_of_others(Some(since)));
     }
@@ -55,14 +68,20 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if let Some(holder) = &s.identity.held_by {
         return held(s, holder, since);
     }
+    if has_no_answer(s) && s.machine.wants_force_deletion() && !matches!(stage(s), Stage::Node) {
+        return drained(s, since, Evidence::ForceDeletion);
+    }
     if let Some(sync) = unlabelled_node(s) {
         let why = Why::new(Reason::Writing("labeling the Node"), Step::Expect("the Node is drained"));
         return Plan::act(Action::SyncNode(Box::new(sync)), why.since(since));
     }
-    if let Some(name) = unrecorded_node(s) {
+    if let Some(name) = s.unrecorded_node() {
         // Go MCM does not delete the Node of a Machine without this label, so the label comes
         // before the drain.
         return label_node(name);
+    }
+    if let Some(plan) = rejected(s, since).filter(|_| matches!(stage(s), Stage::Drain)) {
+        return plan;
     }
     match (stage(s), s.own_node()) {
         (Stage::Drain, OwnNode::Ours(node)) => drain(s, node, since),
@@ -70,15 +89,23 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
         (Stage::Volumes, _) => detach(s, since),
         (Stage::Instance, _) => {
             let stage = DeletionMarker::DeleteInstance.as_str();
-            remove_instance(s, since, Some(Evidence::PastDrain { stage }))
+            with_marker(s, remove_instance(s, since, Some(Evidence::PastDrain { stage })))
         }
         (Stage::Node, _) => remove_node(s, since),
     }
 }
 
-/// The next stage according to the marker. A marker may lag reality, so it skips only stages that
-/// it reports as ended: a drain, which does not start again even if pods are present, and the
-/// deletion of the instance, which is not requested again.
+/// Whether the API server of the target cluster has been silent for so long that a deletion that a
+/// user forces goes on without it.
+fn has_no_answer(s: &Snapshot) -> bool {
+    s.looks.silence.as_ref().is_some_and(|silence| UNANSWERED_FOR <= since(s.now, silence.since))
+}
+
+/// The next stage according to the marker, and to the answer that the marker will report.
+///
+/// A marker may lag reality, so it skips only stages that it reports as ended: a drain, which does
+/// not start again even if pods are present, and the deletion of the instance, which is not
+/// requested again.
 enum Stage {
     /// The drain, or an earlier stage.
     Drain,
@@ -92,23 +119,86 @@ enum Stage {
 }
 
 fn stage(s: &Snapshot) -> Stage {
-    if s.machine.status.operation.type_ != Some(OperationType::Delete) {
-        return Stage::Drain;
-    }
-    match s.machine.deletion_marker() {
-        None | Some(DeletionMarker::FindInstance | DeletionMarker::DrainNode) => Stage::Drain,
-        Some(DeletionMarker::DeleteVolumeAttachments) => Stage::Volumes,
+    match written_marker(s) {
         Some(DeletionMarker::DeleteInstance) => Stage::Instance,
         Some(DeletionMarker::DeleteNode | DeletionMarker::RemoveFinalizer) => Stage::Node,
+        _ if is_accepted(s) => Stage::Instance,
+        None | Some(DeletionMarker::FindInstance | DeletionMarker::DrainNode) => Stage::Drain,
+        Some(DeletionMarker::DeleteVolumeAttachments) => Stage::Volumes,
     }
+}
+
+/// Whether the cloud has accepted a call of this process to delete the instance. From then on, no
+/// drain is needed.
+fn is_accepted(s: &Snapshot) -> bool {
+    s.answers.delete.as_ref().is_some_and(|asked| asked.answer.is_ok())
+}
+
+/// Returns the marker in the status of a deletion.
+fn written_marker(s: &Snapshot) -> Option<DeletionMarker> {
+    let is_deletion = s.machine.status.operation.type_ == Some(OperationType::Delete);
+    s.machine.deletion_marker().filter(|_| is_deletion)
+}
+
+/// Returns the marker at which Go MCM would have to begin.
+fn first_marker(s: &Snapshot) -> DeletionMarker {
+    match s.machine.node {
+        Some(_) => DeletionMarker::DrainNode,
+        None => DeletionMarker::FindInstance,
+    }
+}
+
+/// Returns the marker of the current stage. A status without a marker has completed no stage.
+fn current_marker(s: &Snapshot) -> DeletionMarker {
+    match written_marker(s) {
+        _ if is_accepted(s) && !is_past_drain(s) => DeletionMarker::DeleteInstance,
+        written => written.unwrap_or_else(|| first_marker(s)),
+    }
+}
+
+/// Whether the status shows that the drain has ended.
+fn is_past_drain(s: &Snapshot) -> bool {
+    use DeletionMarker::{DeleteInstance, DeleteNode, RemoveFinalizer};
+    matches!(written_marker(s), Some(DeleteInstance | DeleteNode | RemoveFinalizer))
+}
+
+/// Names the API server of the target cluster in a plan that needs its answer, if it does not
+/// answer.
+fn name_silence(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
+    let Some(silence) = &s.looks.silence else { return plan };
+    if !plan.actions.iter().any(Action::is_for_the_nodes) && !awaits_the_nodes(&plan.why.reason) {
+        return plan;
+    }
+    let waiting = plan.why.reason.to_string();
+    let reason = McmReason::NodesUnanswered { since: silence.since, error: silence.error.clone(), waiting };
+    let fix = format!(
+        "restore the API server of the target cluster, or set label {}=true to give up the pods",
+        labels::FORCE_DELETION
+    );
+    if DRAIN_TEXT_EVERY <= since(s.now, silence.since) {
+        let description = format!("Deletion waits: {reason}. {}", current_marker(s));
+        plan.actions.splice(0..0, say(s, description));
+    }
+    plan.why = Why::new(reason, Step::Fix(fix)).since(plan.why.since);
+    plan
+}
+
+/// Whether an object with this reason waits for an answer of the API server of the target cluster.
+fn awaits_the_nodes(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::Contract(
+            McmReason::Draining { .. }
+                | McmReason::ConfirmingDrain { .. }
+                | McmReason::ConfirmingNoNode { .. }
+                | McmReason::NodeLeaving { .. }
+        )
+    )
 }
 
 /// Writes the phase Terminating, with the marker of the stage at which Go MCM would have to begin.
 fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
-    let marker = match s.machine.node {
-        Some(_) => DeletionMarker::DrainNode,
-        None => DeletionMarker::FindInstance,
-    };
+    let marker = first_marker(s);
     let operation = OperationWrite::processing(OperationType::Delete, marker.as_str());
     let write = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
     let why =
@@ -116,24 +206,12 @@ fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     Plan::act_all(write.into_iter().collect(), why)
 }
 
-/// Returns the name of the Node that has our label while the Machine does not name the Node.
-fn unrecorded_node(s: &Snapshot) -> Option<NodeName> {
-    if s.machine.node.is_some() || s.machine.provider_id.is_none() {
-        return None;
-    }
-    match s.own_node() {
-        OwnNode::Ours(node) if labels::is_value(&node.name) => NodeName::new(&node.name),
-        OwnNode::Ours(_) => None,
-        OwnNode::Missing | OwnNode::NotOurs(..) => None,
-    }
-}
-
 /// Returns the patch that adds our label to a Node that registered after the last pass. Without the
 /// label the Node would be neither drained nor deleted.
 fn unlabelled_node(s: &Snapshot) -> Option<NodeSync> {
     match (stage(s), s.own_node(), s.joined_node()) {
         (Stage::Drain, OwnNode::NotOurs(..), OwnNode::Ours(node)) if !node.is_not_managed() => {
-            NodeSync::needed(&s.machine, node)
+            NodeSync::needed(&s.machine, node, &s.cluster)
         }
         _ => None,
     }
@@ -149,7 +227,7 @@ fn held(s: &Snapshot, holder: &str, deleting_since: Timestamp) -> Plan<Action> {
     let reason = McmReason::InstanceShared { instance: s.instance().to_string(), machine: holder.to_owned() };
     let fix = format!("set label {}=true to leave the instance to Machine {holder}", labels::FORCE_DELETION);
     let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
-    await_person(s, DeletionMarker::FindInstance, why)
+    await_person(s, why)
 }
 
 fn label_node(node: NodeName) -> Plan<Action> {
@@ -159,16 +237,23 @@ fn label_node(node: NodeName) -> Plan<Action> {
 
 fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan<Action> {
     let timeout = s.machine.spec.configuration.drain_timeout().and_then(|timeout| timeout.to_std());
-    let patience_ends = plus(deleting_since, timeout.unwrap_or(s.defaults.drain_timeout));
-    let (manner, deadline) = manner(s, node, patience_ends);
-    let mut actions = prepare(node);
-    if manner == Manner::Polite && is_lease_needed(s, node) {
+    let patience_ends = unseen(s).deadline(deleting_since, timeout.unwrap_or(s.defaults.drain_timeout));
+    let Pressure { manner, deadline, cause } = pressure(s, node, patience_ends);
+    let is_forced = manner != Manner::Polite;
+    let is_over = is_forced && is_past(s.now, deadline);
+    // Rejected writes to the Node must not keep the pods of a forced drain for ever.
+    let mut actions = if is_over { Vec::new() } else { prepare(node) };
+    if !is_forced && is_lease_needed(s, node) {
         actions.push(Action::LookAtLease(node.clone()));
         let why = Why::new(
             Reason::Looking("the Lease of the Node, which shows the last kubelet heartbeat,"),
             Step::Expect("the Node is drained"),
         );
         return Plan::act_all(actions, why.since(deleting_since));
+    }
+    let force_from = given_up_at(s, node).map_or(patience_ends, |given_up_at| given_up_at.min(patience_ends));
+    if is_past(s.now, force_from) && !is_forced && s.nodes_freshness.may_be_read() {
+        actions.push(Action::ReadNodes);
     }
     let progress = Drain {
         now: s.now,
@@ -177,19 +262,37 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         attempts: &s.evictions,
         deadline,
         manner,
+        gives_up: s.machine.wants_force_deletion(),
+        is_silent: s.looks.silence.is_some(),
         max_evictions: max_evictions(s, timeout),
     }
     .progress();
     let (calls, left, blocked, look_at) = match progress {
         Progress::Done | Progress::GivenUp { .. } => {
-            let left = Left { node, manner, deadline, actions, deleting_since };
-            return left.plan(s);
+            let left = Left { node, deadline, actions, deleting_since };
+            return match manner {
+                Manner::Polite => left.politely(s),
+                Manner::Forced { since } => left.by_force(s, since, cause),
+            };
         }
         Progress::Leaving { calls, left, blocked, look_at } => (calls, left, blocked, look_at),
     };
     let reason = McmReason::Draining { left, blocked: blocked.clone() };
-    if blocked.is_some() {
+    if blocked.is_some() && s.looks.silence.is_none() {
         actions.extend(say_blocked(s, &reason));
+    }
+    if !is_forced {
+        actions.extend(tell_impatience(&calls));
+    }
+    if !actions.iter().any(|action| matches!(action, Action::RecordHold(_))) {
+        actions.extend(record_hold(s));
+    }
+    let is_said = volumes_awaited_since(s).is_some() || held_since(s).is_some();
+    if is_said && !actions.iter().any(|action| matches!(action, Action::SetStatus(_))) {
+        // The hold has ended. The wait for volumes begins again when these pods have left.
+        let operation = OperationWrite::processing(OperationType::Delete, DeletionMarker::DrainNode.as_str());
+        actions
+            .extend(s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write))));
     }
     actions.extend(calls.into_iter().map(Action::Drain));
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
@@ -203,28 +306,86 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         Manner::Polite => {
             why.deadline(just_past(deadline), Step::Expect("the pods are deleted without grace"))
         }
-        Manner::Forced => why.deadline(just_past(deadline), Step::Expect("the instance is deleted")),
+        Manner::Forced { .. } if is_over => why,
+        Manner::Forced { .. } => why.deadline(just_past(deadline), Step::Expect("the instance is deleted")),
     };
     Plan::act_all(actions, why).no_later_than(look_at)
 }
 
+/// Returns the time that the drain timeout leaves out: no process acted, or the deletion waited for
+/// a user.
+fn unseen(s: &Snapshot) -> Unseen {
+    let mut unseen = s.gaps.clone();
+    unseen.add_all(&s.machine.deletion_held());
+    if let Some(since) = held_since(s) {
+        unseen.add(since, s.now);
+    }
+    unseen
+}
+
+/// Returns since when the deletion waits for a user, according to the status.
+fn held_since(s: &Snapshot) -> Option<Timestamp> {
+    let operation = &s.machine.status.operation;
+    let is_held = operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(HELD);
+    operation.last_update_time.as_ref().map(|time| time.0).filter(|_| is_held)
+}
+
+/// Records the period in which the deletion waited for a user, before the status no longer shows
+/// it.
+fn record_hold(s: &Snapshot) -> Option<Action> {
+    let began = held_since(s)?;
+    let mut held = s.machine.deletion_held();
+    held.add(began, s.now);
+    Some(Action::RecordHold(held.to_string()))
+}
+
+/// How pods are removed, and why.
+struct Pressure {
+    manner: Manner,
+    /// When the drain times out, or when the calls of a forced drain should have been made.
+    deadline: Timestamp,
+    /// Why the drain is forced, as a phrase.
+    cause: &'static str,
+}
+
 /// Returns how pods are removed, and the deadline. A Node that has been dead for a while is drained
 /// by force: nothing on it would stop the pods, and budgets already count them as disrupted.
-fn manner(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> (Manner, Timestamp) {
-    let forced_until = |begin: Timestamp| (Manner::Forced, plus(begin, FORCED_DRAIN_TAKES));
+fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressure {
+    let forced = |since: Timestamp, cause| {
+        let deadline = plus(since, FORCED_DRAIN_TAKES);
+        Pressure { manner: Manner::Forced { since }, deadline, cause }
+    };
+    let polite = |deadline| Pressure { manner: Manner::Polite, deadline, cause: "" };
+    let deleting_since = s.machine.deleting_since.unwrap_or(s.now);
     if s.machine.wants_force_deletion() {
-        return forced_until(s.machine.deleting_since.unwrap_or(s.now));
+        return forced(deleting_since, "the label force-deletion is set");
     }
-    let may_force = s.process.may_enforce_deadlines();
+    // In an old view, a Node that has recovered looks dead, and unseen time still counts.
+    let may_force = s.process.may_enforce_deadlines() && s.nodes_freshness.is_fresh();
     match given_up_at(s, node) {
         Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
-            forced_until(s.machine.deleting_since.map_or(given_up_at, |since| since.max(given_up_at)))
+            forced(deleting_since.max(given_up_at), "the Node is dead")
         }
-        _ if may_force && is_past(s.now, patience_ends) => forced_until(patience_ends),
+        _ if may_force && is_past(s.now, patience_ends) && was_polite(s) => {
+            forced(patience_ends, "the drain timed out")
+        }
         // The Node may count as dead before the drain times out, so the next look is earlier.
-        Some(given_up_at) => (Manner::Polite, given_up_at.min(patience_ends)),
-        None => (Manner::Polite, patience_ends),
+        Some(given_up_at) => polite(given_up_at.min(patience_ends)),
+        None => polite(patience_ends),
     }
+}
+
+/// Whether each pod that is left was tried politely, with an answer. A process that takes over
+/// reads from the status that its predecessor has tried.
+fn was_polite(s: &Snapshot) -> bool {
+    let operation = &s.machine.status.operation;
+    let is_said =
+        operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(BLOCKED);
+    let was_tried = |pod: &PodFacts| {
+        let tried = s.evictions.get(&pod.uid).is_some_and(|eviction| 0 < eviction.attempts.count);
+        tried || pod.deleting_since.is_some()
+    };
+    is_said || s.pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| was_tried(pod))
 }
 
 /// Returns when a Node counts as dead, if one of its conditions is bad.
@@ -294,13 +455,12 @@ fn prepare(node: &Arc<NodeFacts>) -> Vec<Action> {
 /// Reports a blocked drain, at most every 30 seconds. The description keeps the marker from which
 /// Go MCM would continue.
 fn say_blocked(s: &Snapshot, reason: &McmReason) -> Vec<Action> {
-    let description = format!("Drain is blocked: {reason}. {}", DeletionMarker::DrainNode);
-    let operation = OperationWrite {
-        kind: OperationType::Delete,
-        state: OperationState::Failed,
-        description: description.clone(),
-        code: None,
-    };
+    say(s, format!("{BLOCKED}{reason}. {}", DeletionMarker::DrainNode))
+}
+
+/// Reports a hindrance in the status and by an Event, at most every 30 seconds.
+fn say(s: &Snapshot, description: String) -> Vec<Action> {
+    let operation = OperationWrite::failed(OperationType::Delete, &description, None);
     let current = &s.machine.status.operation;
     let written = current.last_update_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
     let already_failing = current.state == Some(OperationState::Failed);
@@ -308,13 +468,60 @@ fn say_blocked(s: &Snapshot, reason: &McmReason) -> Vec<Action> {
         return Vec::new();
     }
     let Some(write) = s.status(Phase::Terminating, operation) else { return Vec::new() };
-    vec![Action::SetStatus(Box::new(write)), Action::warn(DRAIN_BLOCKED, description)]
+    let said = [Action::SetStatus(Box::new(write)), Action::warn(DRAIN_BLOCKED, description)];
+    record_hold(s).into_iter().chain(said).collect()
 }
 
-/// The state after a drain: the store shows no pod to evict, or the pods were deleted by force.
+/// Reports the pods that a polite drain deletes without grace, because their eviction was rejected
+/// too often.
+fn tell_impatience(calls: &[PodCall]) -> Option<Action> {
+    let deleted = calls.iter().filter_map(|call| match call {
+        PodCall::Delete(pod) => Some(format!("{}/{}", pod.namespace, pod.name)),
+        PodCall::Evict(_) => None,
+    });
+    let deleted = named(deleted.collect())?;
+    let message =
+        format!("Deleting pods without grace, because their eviction was rejected too often: {deleted}");
+    Some(Action::warn(DRAIN_FORCED, message))
+}
+
+/// Returns the Event about a drain that ends by force.
+fn tell_forced(s: &Snapshot, since: Timestamp, cause: &str) -> Option<Action> {
+    let with = |is: fn(&EvictionOutcome) -> bool| {
+        let attempts =
+            s.evictions.values().filter(|it| it.is_deletion && since <= it.asked && is(&it.outcome));
+        named(attempts.map(|attempt| attempt.pod.clone()).collect())
+    };
+    let killed = with(|outcome| matches!(outcome, EvictionOutcome::Deleted));
+    let refused = with(|outcome| matches!(outcome, EvictionOutcome::Refused(_)));
+    let ends = [
+        ("deleted without grace", killed),
+        ("left on the Node, because their deletion was rejected", refused),
+    ];
+    let ends: Vec<_> =
+        ends.into_iter().filter_map(|(end, pods)| Some(format!("Pods {end}: {}", pods?))).collect();
+    if ends.is_empty() {
+        return None;
+    }
+    Some(Action::warn(DRAIN_FORCED, format!("The drain ended by force: {cause}. {}", ends.join(". "))))
+}
+
+/// Renders the names of pods; `None` without a pod.
+fn named(mut pods: Vec<String>) -> Option<String> {
+    pods.sort_unstable();
+    let more = pods.len().saturating_sub(PODS_NAMED);
+    pods.truncate(PODS_NAMED);
+    match (pods.is_empty(), more) {
+        (true, _) => None,
+        (false, 0) => Some(pods.join(", ")),
+        (false, more) => Some(format!("{} and {more} more", pods.join(", "))),
+    }
+}
+
+/// The state after a drain: the store shows no pod to evict, or the API server has answered the
+/// deletion of each pod.
 struct Left<'s> {
     node: &'s Arc<NodeFacts>,
-    manner: Manner,
     /// When the drain times out.
     deadline: Timestamp,
     /// Actions that prepare the Node and are still missing.
@@ -323,22 +530,13 @@ struct Left<'s> {
 }
 
 impl Left<'_> {
-    /// Confirms the drain, and then continues with the next stage.
-    fn plan(self, s: &Snapshot) -> Plan<Action> {
-        match self.manner {
-            Manner::Polite => self.politely(s),
-            Manner::Forced => self.by_force(s),
-        }
-    }
-
     fn politely(self, s: &Snapshot) -> Plan<Action> {
-        if !s.attachments.is_empty() {
-            let why = volumes_attached(s, self.node, "the volumes are detached").since(self.deleting_since);
-            let why =
-                why.deadline(just_past(self.deadline), Step::Expect("the VolumeAttachments are deleted"));
-            let ends = just_past(self.deadline);
-            let look_at = if s.now < ends { ends } else { plus(s.now, CLOCKS_AGAIN_AFTER) };
-            return Plan::act_all(self.actions, why).no_later_than(look_at);
+        if let Some(Awaiting { said, why, look_at }) = volumes_awaited(s, &self) {
+            let plan = Plan::act_all(self.actions.into_iter().chain(said).collect(), why);
+            return match look_at {
+                Some(at) => plan.no_later_than(at),
+                None => plan,
+            };
         }
         match listed(s, self.node) {
             Some((cordoned, list)) if list.leaving == 0 => {
@@ -348,34 +546,53 @@ impl Left<'_> {
                     listed: list.started,
                 };
                 let mut plan = drained(s, self.deleting_since, evidence);
-                plan.actions.splice(0..0, self.actions);
+                let left = volumes_left(s).filter(|_| deletes(&plan));
+                plan.actions.splice(0..0, self.actions.into_iter().chain(left));
                 plan
             }
             _ => self.confirm(s),
         }
     }
 
-    /// A forced drain also requests a list: pods that only the list shows are deleted, too. But the
-    /// wait is limited.
-    fn by_force(self, s: &Snapshot) -> Plan<Action> {
-        let is_over = is_past(s.now, self.deadline);
-        if !is_over && !s.machine.wants_force_deletion() && listed(s, self.node).is_none() {
-            return self.confirm(s);
+    /// A forced drain also requests a list: pods that only the list shows are deleted, too. While
+    /// there is time, the Node must be cordoned before the list.
+    fn by_force(self, s: &Snapshot, began: Timestamp, cause: &str) -> Plan<Action> {
+        if !s.machine.wants_force_deletion() {
+            let is_over = is_past(s.now, self.deadline);
+            let list = s.looks.pods_since(&self.node.uid, began, s.now);
+            if is_over && list.is_none() {
+                return self.list_anyway();
+            }
+            if !is_over && listed(s, self.node).is_none_or(|(_, list)| list.started < began) {
+                return self.confirm(s);
+            }
         }
         let marker = DeletionMarker::DeleteVolumeAttachments.as_str();
         let operation = OperationWrite::processing(OperationType::Delete, marker);
         let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
-        // A rejected write to the Node must not prevent the deletion of the instance.
-        let told = if is_over { Vec::new() } else { self.actions };
         let why = Why::new(
             Reason::Writing("ending the drain by force"),
             Step::Expect("the VolumeAttachments are deleted"),
         );
-        Plan::act_all(told.into_iter().chain(said).collect(), why.since(self.deleting_since))
+        let told = tell_forced(s, began, cause);
+        let actions = self.actions.into_iter().chain(said).chain(told).collect();
+        Plan::act_all(actions, why.since(self.deleting_since))
+    }
+
+    /// Requests the list that a forced drain needs, without a cordon: a rejected write to the Node
+    /// must not keep the instance for ever.
+    fn list_anyway(self) -> Plan<Action> {
+        let reason = McmReason::ConfirmingDrain { node: self.node.name.clone(), left: 0 };
+        let why = Why::new(reason, Step::Expect("the instance is deleted")).since(self.deleting_since);
+        Plan::act(Action::ListPods(self.node.clone()), why)
     }
 
     /// Cordons the Node, and then requests the list that counts as evidence.
     fn confirm(mut self, s: &Snapshot) -> Plan<Action> {
+        // The evidence would expire in the queue, so it is collected when the deletion has a slot.
+        if let Some(wait) = s.still_queued(Call::DELETE) {
+            return Plan::act_all(self.actions, wait.why.since(self.deleting_since));
+        }
         if self.node.unschedulable != Some(true) || s.node_seen.cordoned.is_none() {
             let why =
                 Why::new(Reason::Writing("cordoning the Node"), Step::Expect("the pods leave the Node"));
@@ -385,7 +602,7 @@ impl Left<'_> {
         let left = last.map_or(0, |list| list.leaving);
         let reason = McmReason::ConfirmingDrain { node: self.node.name.clone(), left };
         let why = Why::new(reason, Step::Expect("the instance is deleted")).since(self.deleting_since);
-        let why = why.deadline(just_past(self.deadline), Step::Expect("the instance is deleted anyway"));
+        let why = why.deadline(just_past(self.deadline), Step::Expect("the drain is ended by force"));
         match last.map(|list| again_at(list.started)) {
             Some(again) if s.now < again => Plan::act_all(self.actions, why).no_later_than(again),
             _ => {
@@ -394,6 +611,64 @@ impl Left<'_> {
             }
         }
     }
+}
+
+/// The description while a polite drain waits for volumes.
+fn awaiting_volumes() -> String {
+    format!("The pods have left the Node; waiting for volumes. {}", DeletionMarker::DrainNode)
+}
+
+/// A polite drain that waits for volumes.
+struct Awaiting {
+    said: Option<Action>,
+    why: Why,
+    look_at: Option<Timestamp>,
+}
+
+/// Returns how a polite drain waits until the volumes are detached, after the pods have left. The
+/// wait is limited, because volumes may belong to pods that a drain does not evict. The status
+/// records when the wait began.
+fn volumes_awaited(s: &Snapshot, left: &Left<'_>) -> Option<Awaiting> {
+    if s.attachments.is_empty() {
+        return None;
+    }
+    let why = volumes_attached(s, left.node, "the volumes are detached").since(left.deleting_since);
+    let Some(began) = volumes_awaited_since(s) else {
+        let operation = OperationWrite::processing(OperationType::Delete, awaiting_volumes());
+        let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+        return Some(Awaiting { said, why, look_at: None });
+    };
+    // Another process may have begun to wait long ago.
+    let until = plus(began.max(s.process.acting_since()), s.defaults.detach_timeout).min(left.deadline);
+    if s.process.may_enforce_deadlines() && is_past(s.now, until) {
+        return None;
+    }
+    let ends = just_past(until);
+    let why = why.deadline(ends, Step::Expect("the instance is deleted anyway"));
+    Some(Awaiting { said: None, why, look_at: Some(end_or_later(s.now, ends)) })
+}
+
+/// Returns since when a polite drain has waited for volumes.
+fn volumes_awaited_since(s: &Snapshot) -> Option<Timestamp> {
+    let operation = &s.machine.status.operation;
+    let is_said = operation.type_ == Some(OperationType::Delete)
+        && operation.state == Some(OperationState::Processing)
+        && operation.description() == awaiting_volumes();
+    operation.last_update_time.as_ref().map(|time| time.0).filter(|_| is_said)
+}
+
+/// Returns the Event about volumes that are still attached when the instance is deleted.
+fn volumes_left(s: &Snapshot) -> Option<Action> {
+    let left = named(s.attachments.iter().map(|attachment| attachment.name.clone()).collect())?;
+    Some(Action::warn(
+        VOLUMES_LEFT,
+        format!("The instance is deleted with attached volumes: VolumeAttachment {left}"),
+    ))
+}
+
+/// Whether the plan deletes the instance.
+fn deletes(plan: &Plan<Action>) -> bool {
+    plan.actions.iter().any(|action| matches!(action, Action::Delete(_)))
 }
 
 /// Returns the list of the pods on a Node that began after the cordon was observed, and the time of
@@ -425,28 +700,42 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     };
     // A previous process may have written the marker long ago.
     let written = s.machine.status.operation.last_update_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
-    let until = plus(written.max(s.process.acting_since()), s.defaults.detach_timeout);
+    let until = unseen(s).deadline(written.max(s.process.acting_since()), s.defaults.detach_timeout);
     if (is_labelled || s.process.may_enforce_deadlines()) && is_past(s.now, until) {
+        // The attachments are of the same API server as the Nodes, and may be detached by now.
+        let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes).filter(|_| !is_labelled);
+        if let Some(wait) = stale {
+            return wait;
+        }
         return drained(s, deleting_since, evidence);
     }
     let staying = s.attachments.iter().filter(|attachment| attachment.deleting_since.is_none());
     let actions = staying.take(DELETIONS_PER_PASS).cloned().map(Action::DeleteAttachment).collect();
     let why = volumes_attached(s, node, "the attacher detaches the volumes").since(deleting_since);
     let why = why.deadline(just_past(until), Step::Expect("the instance is deleted anyway"));
-    let ends = just_past(until);
-    let look_at = if s.now < ends { ends } else { plus(s.now, CLOCKS_AGAIN_AFTER) };
-    Plan::act_all(actions, why).no_later_than(look_at)
+    Plan::act_all(actions, why).no_later_than(end_or_later(s.now, just_past(until)))
 }
 
-/// Writes that the drain has ended, and continues with the instance in the same pass. The marker
-/// lags the fact, so a process that takes over repeats a deletion, not a drain.
-///
-/// The marker is written together with the deletion to which the evidence belongs, not before. If
-/// the deletion waits, pods may be bound to the Node again, so the evidence must be collected
-/// again.
+/// Deletes the instance after the drain has ended.
 fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<Action> {
-    let mut plan = remove_instance(s, deleting_since, Some(evidence));
-    if !plan.actions.iter().any(|action| matches!(action, Action::Delete(_) | Action::RemoveFinalizer)) {
+    with_marker(s, remove_instance(s, deleting_since, Some(evidence)))
+}
+
+/// Adds the status that the drain has ended, once the cloud has accepted the deletion, or there is
+/// no instance to delete.
+///
+/// Before, the marker would lead reality: the call may fail or never begin, and pods may be bound
+/// to the Node again. So a failed call, and a process that takes over before the marker is written,
+/// collect the evidence again.
+fn with_marker(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
+    let is_written =
+        is_past_drain(s) || plan.actions.iter().any(|action| matches!(action, Action::SetStatus(_)));
+    let is_due = match is_accepted(s) {
+        // Without a Node, there is nothing that another process would drain.
+        true => matches!(s.own_node(), OwnNode::Ours(_)),
+        false => is_last(&plan),
+    };
+    if is_written || !is_due {
         return plan;
     }
     let operation =
@@ -456,11 +745,22 @@ fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<
     plan
 }
 
+/// Waits for the next attempt of a deletion that has failed. The evidence is collected again when
+/// the attempt is due.
+#[expect(clippy::disallowed_methods, reason = "without evidence there is no Permit")]
+fn rejected(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
+    let waits = matches!(departure(s, None).next(), Next::Failed { call: Call::DELETE, .. });
+    waits.then(|| remove_instance(s, deleting_since, None))
+}
+
 /// Returns the evidence that the deletion of an instance without a Node loses no pod, if known. The
-/// store may be older than the Node.
+/// store may be older than the Node, and the label may name another Node than that of the instance.
 fn without_node(s: &Snapshot) -> Option<Evidence> {
     if s.machine.wants_force_deletion() {
         return Some(Evidence::ForceDeletion);
+    }
+    if s.may_have_another_node() {
+        return None;
     }
     let look = s.looks.node_now(s.machine.node_name(), s.now)?;
     let is_so = match (s.own_node(), &look.uid) {
@@ -484,17 +784,15 @@ fn look_for_node(s: &Snapshot, reason: McmReason, next: Step, deleting_since: Ti
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "this planner weighs the evidence for a Permit")]
-fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evidence>) -> Plan<Action> {
-    if let Some(unusable) = s.unusable_id() {
-        return leave_unknown_behind(s, &unusable, deleting_since);
-    }
-    let departure = Departure {
+/// Returns the facts about the deletion of the instance.
+fn departure(s: &Snapshot, evidence: Option<Evidence>) -> Departure<'_> {
+    Departure {
         which: s.instance(),
         owner: s.key(),
         cluster: &s.cluster,
         key_holder: s.key_holder.as_deref(),
         created: s.machine.created,
+        no_creation_since: s.machine.no_creation_since(),
         evidence,
         answers: &s.answers,
         ownership: &s.ownership,
@@ -502,9 +800,22 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         inputs: s.inputs,
         process: &s.process,
         now: s.now,
-    };
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this planner weighs the evidence for a Permit")]
+fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evidence>) -> Plan<Action> {
+    if let Some(unusable) = s.unusable_id() {
+        return leave_unknown_behind(s, &unusable, deleting_since);
+    }
+    let departure = departure(s, evidence);
     let instance = departure.which.to_string();
     let next = departure.next();
+    if matches!(next, Next::Delete(_) | Next::NeedsEvidence)
+        && let Some(wait) = s.still_queued(Call::DELETE)
+    {
+        return wait;
+    }
     let refused = departure.refused();
     let hindrance = match next {
         Next::Gone(_) => None,
@@ -530,8 +841,16 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         ),
         Next::Find => Plan::act(Action::Find(departure.which), why(Reason::Calling(Call::FIND))),
         Next::Record { instance: found, account } => record(s, &found, account, deleting_since),
-        Next::Delete(permit) => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),
+        // The permit is valid for seconds. The one that counts is made when the call has its slot.
+        Next::Delete(permit) => match s.await_slot(Call::DELETE) {
+            Some(wait) => wait,
+            None => Plan::act(Action::Delete(permit), why(Reason::Calling(Call::DELETE))),
+        },
         Next::NeedsEvidence => {
+            let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes);
+            if let Some(wait) = stale.filter(|_| s.may_have_another_node()) {
+                return wait;
+            }
             let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
             look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since)
         }
@@ -542,7 +861,12 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
                 let (instance, evidence) = told_apart(s, &refused);
                 McmReason::NamesakeInstance { instance, evidence }
             };
-            Plan::until(look_at, why(refused.map_or(unproven, not_ours).into()))
+            let mut plan = Plan::until(look_at, why(refused.map_or(unproven, not_ours).into()));
+            // Later processes count from this time, so that restarts do not begin the wait again.
+            if s.instance().id.is_none() && s.machine.no_creation_since().is_none() {
+                plan.actions.push(Action::RecordWait(s.now));
+            }
+            plan
         }
         Next::Failed { call, error, retry_at } => call_failed(s, call, &error, retry_at, deleting_since),
         Next::Rekey { id, from } => Plan::act(Action::Rekey { id, from }, why(Reason::Calling(Call::REKEY))),
@@ -628,16 +952,16 @@ fn cannot_call(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> 
     let reason = McmReason::CannotDeleteInstance { missing };
     let fix = format!("{fix}, or set label {}=true to leave the instance behind", labels::FORCE_DELETION);
     let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
-    Some(await_person(s, DeletionMarker::DeleteInstance, why))
+    Some(await_person(s, why))
 }
 
-/// Waits for a user, and reports it in the status and once by an Event. An existing marker is kept.
-pub(super) fn await_person(s: &Snapshot, unless_marked: DeletionMarker, why: Why) -> Plan<Action> {
-    let marker = s.machine.deletion_marker().unwrap_or(unless_marked);
-    let description = format!("Deletion is blocked: {}. {marker}", why.reason);
+/// Waits for a user, and reports it in the status and once by an Event. The marker is kept.
+pub(super) fn await_person(s: &Snapshot, why: Why) -> Plan<Action> {
+    let description = format!("{HELD}{}. {}", why.reason, current_marker(s));
     let operation = OperationWrite::failed(OperationType::Delete, &description, None);
     let mut plan = Plan::idle(why);
     if let Some(write) = s.status(Phase::Terminating, operation) {
+        plan.actions.extend(record_hold(s));
         plan.actions.push(Action::SetStatus(Box::new(write)));
         plan.actions.push(Action::warn(DELETE_FAILED, description));
     }
@@ -656,16 +980,10 @@ fn call_failed(
     retry_at: Timestamp,
     deleting_since: Timestamp,
 ) -> Plan<Action> {
-    let marker = s.machine.deletion_marker().unwrap_or(DeletionMarker::DeleteInstance);
-    let description = format!("{}. {marker}", code_text(error));
+    // A failed call completes no stage, so the marker is kept.
+    let description = format!("{}. {}", code_text(error), current_marker(s));
     let operation = OperationWrite::failed(OperationType::Delete, &description, Some(code_of(error)));
-    let reason = Reason::CallFailed {
-        call,
-        kind: error.kind,
-        message: error.message.clone(),
-        failures: s.answers.failures,
-    };
-    let why = Why::new(reason, Step::Repeat(call, retry_at)).since(deleting_since);
+    let why = Why::call_failed(call, error, s.answers.failures, retry_at).since(deleting_since);
     let mut plan = Plan::until(retry_at, why);
     if let Some(write) = s.status(Phase::Terminating, operation) {
         plan.actions.push(Action::SetStatus(Box::new(write)));
@@ -677,6 +995,10 @@ fn call_failed(
 /// Deletes the Node and the token after the instance is deleted, and then removes the Machine's
 /// finalizer.
 fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
+    if let Some(left) = left_in_target(s) {
+        let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing).since(deleting_since);
+        return Plan::act_all(vec![left, Action::RemoveFinalizer], why);
+    }
     let mut actions = Vec::new();
     match s.own_node() {
         OwnNode::Ours(node) => {
@@ -709,6 +1031,32 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     Plan::act_all(actions, why)
 }
 
+/// Returns the Event about objects that are left in the target cluster because its API server does
+/// not answer. A user has forced the deletion, or no instance was ever recorded and none exists.
+fn left_in_target(s: &Snapshot) -> Option<Action> {
+    let silence = s.looks.silence.as_ref().filter(|_| has_no_answer(s))?;
+    let is_forced = s.machine.wants_force_deletion();
+    let may_go_on =
+        is_forced || (s.machine.provider_id.is_none() && matches!(s.own_node(), OwnNode::Missing));
+    if !may_go_on || !may_have_registered(s) {
+        return None;
+    }
+    let mut left = vec![format!("Node {}", s.machine.node_name())];
+    left.extend(match &s.token {
+        Token::Ours(token) => Some(format!("bootstrap token {}", token.id)),
+        Token::Free(id) if silence.is_blind => Some(format!("bootstrap token {id}")),
+        Token::Free(_) | Token::Exhausted => None,
+    });
+    left.extend(s.attachments.iter().map(|attachment| format!("VolumeAttachment {}", attachment.name)));
+    let message = format!(
+        "May be left in the target cluster: {}. Its API server has not answered since {:.0} ({})",
+        left.join(", "),
+        silence.since,
+        silence.error
+    );
+    Some(Action::warn(TARGET_SILENT, message))
+}
+
 /// Whether an instance existed that may have registered a Node.
 fn may_have_registered(s: &Snapshot) -> bool {
     s.machine.provider_id.is_some()
@@ -739,7 +1087,7 @@ fn hold(s: &Snapshot, unusable: Why, deleting_since: Timestamp) -> Plan<Action> 
         labels::FORCE_DELETION
     );
     let why = Why::new(unusable.reason, Step::Fix(fix)).since(deleting_since);
-    await_person(s, DeletionMarker::FindInstance, why)
+    await_person(s, why)
 }
 
 /// Deletes a Machine with an unreadable id, and emits an Event that names the instance that may

@@ -6,7 +6,8 @@
 //!
 //! - To judge a Machine's health by a Node, three facts are enough: the Machine names the Node, no
 //!   other Machine is named on the Node, and the Node can belong to this Machine. It can if it is
-//!   the same instance, has our label, or is younger than the Machine.
+//!   the same instance, is younger than the Machine, or has our label and was not being deleted
+//!   before the Machine existed.
 //! - To drain or delete a Node, it must be the same instance, or have our label and no id. A Node
 //!   by which the Machine may be judged receives our label first.
 //!
@@ -23,7 +24,7 @@ use machinist_instance::{InstanceRef, NodeName, RecordedId};
 
 use super::Snapshot;
 use crate::Why;
-use crate::facts::NodeFacts;
+use crate::facts::{MachineFacts, NodeFacts};
 use crate::why::{McmReason, Step};
 use machinist_core::Known;
 
@@ -57,7 +58,7 @@ impl Snapshot {
     pub(super) fn instance(&self) -> InstanceRef {
         let name = self.machine.node.clone().or_else(|| NodeName::new(&self.machine.name));
         let id = self.identity.recorded.ours().cloned();
-        InstanceRef { id, key: Some(self.key()), name, native_id: None }
+        InstanceRef { id, key: Some(self.key()), name, ..InstanceRef::default() }
     }
 
     /// Returns the Node if the proof is strong enough to drain and delete it.
@@ -81,26 +82,21 @@ impl Snapshot {
     /// Returns the Node if the proof is strong enough to judge the Machine by it, and to add our
     /// label and finalizer to it.
     pub(super) fn joined_node(&self) -> OwnNode<'_> {
-        let Known::Present(node) = &self.node else { return OwnNode::Missing };
-        let not_ours = |evidence: String| OwnNode::NotOurs(node, evidence);
-        if let Some(other) = &self.identity.claimed_by {
-            return not_ours(format!("its label names machine {other}"));
-        }
-        if self.identity.same_instance {
-            return OwnNode::Ours(node);
-        }
-        match node.machine_name() {
-            Some(name) if name == self.machine.name => OwnNode::Ours(node),
-            Some(name) => not_ours(format!("its label names machine {name}")),
-            // Only name and age match. Then the name must be the recorded name, not just the
-            // Machine's name.
-            None if self.machine.node.is_none() => {
-                not_ours(format!("the machine has no label {} that names it", labels::NODE))
-            }
-            None if node.created < self.machine.created => not_ours(older(node)),
-            None if node.deleting_since.is_some() => not_ours("it is being deleted".to_owned()),
-            None => OwnNode::Ours(node),
-        }
+        joined_node(&self.machine, &self.node, &self.identity)
+    }
+
+    /// Returns the name of the Node of the instance if the Machine does not name that Node.
+    pub(super) fn unrecorded_node(&self) -> Option<NodeName> {
+        let OwnNode::Ours(node) = self.own_node() else { return None };
+        let is_recorded = self.machine.node.as_ref().is_some_and(|name| name.as_str() == node.name);
+        let may_be_recorded = self.machine.provider_id.is_some() && labels::is_value(&node.name);
+        if is_recorded || !may_be_recorded { None } else { NodeName::new(&node.name) }
+    }
+
+    /// Whether the recorded instance may have a Node that the store does not show. Only a fresh
+    /// store shows all Nodes by their provider ids.
+    pub(super) fn may_have_another_node(&self) -> bool {
+        self.machine.provider_id.is_some() && !self.nodes_freshness.is_fresh()
     }
 
     /// Returns why nothing is created or deleted for the Machine if the provider cannot parse its
@@ -121,6 +117,38 @@ impl Snapshot {
                 Some(Why::new(reason, Step::Fix(fix.to_owned())))
             }
         }
+    }
+}
+
+/// Returns the Node if the proof is strong enough to judge the Machine by it.
+pub(super) fn joined_node<'s>(
+    machine: &MachineFacts,
+    node: &'s Known<Arc<NodeFacts>>,
+    identity: &Identity,
+) -> OwnNode<'s> {
+    let Known::Present(node) = node else { return OwnNode::Missing };
+    let not_ours = |evidence: String| OwnNode::NotOurs(node, evidence);
+    if let Some(other) = &identity.claimed_by {
+        return not_ours(format!("its label names machine {other}"));
+    }
+    if identity.same_instance {
+        return OwnNode::Ours(node);
+    }
+    match node.machine_name() {
+        // It belonged to an earlier Machine of that name, and another client keeps it.
+        Some(_) if node.deleting_since.is_some_and(|since| since <= machine.created) => {
+            not_ours("its deletion began before this machine was created".to_owned())
+        }
+        Some(name) if name == machine.name => OwnNode::Ours(node),
+        Some(name) => not_ours(format!("its label names machine {name}")),
+        // Only name and age match. Then the name must be the recorded name, not just the Machine's
+        // name.
+        None if machine.node.is_none() => {
+            not_ours(format!("the machine has no label {} that names it", labels::NODE))
+        }
+        None if node.created < machine.created => not_ours(older(node)),
+        None if node.deleting_since.is_some() => not_ours("it is being deleted".to_owned()),
+        None => OwnNode::Ours(node),
     }
 }
 

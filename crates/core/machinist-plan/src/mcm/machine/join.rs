@@ -1,14 +1,23 @@
 //! Waits for the Node of an instance, and reacts when the Node becomes unhealthy.
+//!
+//! No Machine is marked Failed here. Machines of one deployment share the limit on replacements, so
+//! [`crate::mcm::replacement`] decides whose Node was missing or unhealthy for too long.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
 
 use machinist_api::constants::{conditions, markers, taints};
 use machinist_api::{OperationState, OperationType, Phase};
 
-use super::identity::OwnNode;
-use super::{Action, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, create};
-use crate::facts::{ConditionFacts, NodeFacts, Token};
+use super::identity::{Identity, OwnNode, joined_node};
+use super::{
+    Action, Defaults, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, boot, create,
+};
+use crate::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
 use crate::why::{McmReason, Reason, Step, why_updated_in_place};
 use crate::{Plan, Why};
-use machinist_core::{is_past, just_past, plus};
+use machinist_core::{Known, Unseen, is_past, just_past, plus};
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     let phase = &s.machine.status.phase;
@@ -20,6 +29,12 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
             Step::Expect("the Node joins"),
         );
         return Plan::act(pending, why);
+    }
+    let had_joined = matches!(phase, Phase::Running | Phase::Unknown);
+    if had_joined && matches!(s.node, Known::Unasked) {
+        let reason = McmReason::NodeNotAsked { node: s.machine.node_name().to_owned() };
+        let fix = "name the cluster of the Nodes with --target-kubeconfig".to_owned();
+        return Plan::idle(Why::new(reason, Step::Fix(fix)));
     }
     let node = match s.joined_node() {
         OwnNode::Ours(node) => node,
@@ -37,6 +52,12 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         );
         return Plan::act(Action::DeleteMachine, why);
     }
+    if node.deleting_since.is_some() && node.has_finalizer {
+        // A user has excluded the Node from management. Its deletion does not delete the Machine,
+        // and must not hang while the Machine lives.
+        let why = Why::new(Reason::Writing("removing the finalizer of the Node"), Step::Nothing);
+        return Plan::act(Action::RemoveNodeFinalizer(node.clone()), why);
+    }
     if let Some(value) = s.machine.preserve_news(node) {
         // This comes first: if the Machine fails, the manager must already know that the Machine is
         // preserved.
@@ -45,12 +66,14 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     }
     let mut actions = Vec::new();
     if !node.is_not_managed()
-        && let Some(sync) = NodeSync::needed(&s.machine, node)
+        && let Some(sync) = NodeSync::needed(&s.machine, node, &s.cluster)
     {
         actions.push(Action::SyncNode(Box::new(sync)));
     }
     let mut plan = with_node(s, node);
     actions.append(&mut plan.actions);
+    // Other programs find the Node by this label.
+    actions.extend(s.unrecorded_node().map(Action::LabelNode));
     plan.actions = actions;
     plan
 }
@@ -84,22 +107,81 @@ fn with_node(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
         }
         return plan;
     }
-    let own = s.machine.spec.configuration.node_conditions.as_ref();
-    let own: Option<Vec<String>> = own.map(|list| list.split(',').map(|t| t.trim().to_owned()).collect());
-    match health(&node.conditions, own.as_ref().unwrap_or(&s.defaults.bad_conditions)) {
-        Ok(()) if is_essential_missing(s, node) => {
-            awaiting(s, McmReason::CriticalComponents { node: node.name.clone() })
+    match health_of(&s.machine, node, &s.defaults) {
+        Ok(()) if is_essential_missing(&s.machine, node) => {
+            awaiting(s, McmReason::CriticalComponents { node: node.name.clone() }, BOOTS)
         }
         Ok(()) => healthy(s, node),
         Err(against) => unhealthy(s, node, against),
     }
 }
 
+/// Checks whether a Node is healthy by the conditions that count for the Machine.
+fn health_of(machine: &MachineFacts, node: &NodeFacts, defaults: &Defaults) -> Result<(), String> {
+    let own = machine.spec.configuration.node_conditions.as_ref();
+    let own: Option<Vec<String>> = own.map(|list| list.split(',').map(|t| t.trim().to_owned()).collect());
+    health(&node.conditions, own.as_ref().unwrap_or(&defaults.bad_conditions))
+}
+
+/// The verdict about a Machine by its Node.
+pub(crate) enum Judged {
+    /// The Node has joined and is healthy.
+    Healthy,
+    /// There is no Node of that name.
+    Missing,
+    /// The Node is unhealthy, not complete, or not the Machine's.
+    Bad(McmReason),
+}
+
+/// Judges a Machine by its Node.
+pub(crate) fn judge(
+    machine: &MachineFacts,
+    node: &Known<Arc<NodeFacts>>,
+    identity: &Identity,
+    defaults: &Defaults,
+) -> Judged {
+    let node = match joined_node(machine, node, identity) {
+        OwnNode::Ours(node) => node,
+        OwnNode::Missing => return Judged::Missing,
+        OwnNode::NotOurs(node, evidence) => {
+            return Judged::Bad(McmReason::NodeNotOurs { node: node.name.clone(), evidence });
+        }
+    };
+    let name = node.name.clone();
+    match health_of(machine, node, defaults) {
+        Ok(()) if is_essential_missing(machine, node) => {
+            Judged::Bad(McmReason::CriticalComponents { node: name })
+        }
+        Ok(()) => Judged::Healthy,
+        Err(conditions) => Judged::Bad(McmReason::Unhealthy { node: name, conditions }),
+    }
+}
+
+/// Returns when the Node of a Pending Machine must have joined. The time counts from the status
+/// that recorded the instance: before, the Machine may have waited for its turn in the cloud.
+pub(crate) fn join_deadline(machine: &MachineFacts, defaults: &Defaults, gaps: &Unseen) -> Timestamp {
+    let since = machine.status.phase_since.unwrap_or(machine.created);
+    gaps.deadline(since, defaults.creation_patience(machine))
+}
+
+/// Returns when a Machine that is unhealthy is marked Failed; absent if its time or its timeout is
+/// not set.
+pub(crate) fn health_deadline(
+    machine: &MachineFacts,
+    defaults: &Defaults,
+    gaps: &Unseen,
+) -> Option<Timestamp> {
+    let configuration = &machine.spec.configuration;
+    let own = configuration.health_timeout().and_then(|timeout| timeout.to_std());
+    let since = machine.status.phase_since.filter(|_| !configuration.disables_health_timeout())?;
+    Some(gaps.deadline(since, own.unwrap_or(defaults.health_timeout)))
+}
+
 /// Whether critical components of a new Node are not ready. Such a Node does not count as joined
 /// yet.
-fn is_essential_missing(s: &Snapshot, node: &NodeFacts) -> bool {
+fn is_essential_missing(machine: &MachineFacts, node: &NodeFacts) -> bool {
     let taints = node.taints.as_deref().unwrap_or_default();
-    s.machine.status.phase == Phase::Pending
+    machine.status.phase == Phase::Pending
         && taints
             .iter()
             .any(|t| t.key == taints::CRITICAL_COMPONENTS_NOT_READY && t.effect == taints::EFFECT_NO_SCHEDULE)
@@ -157,7 +239,7 @@ fn unhealthy(s: &Snapshot, node: &NodeFacts, against: String) -> Plan<Action> {
         }
         Phase::Pending => {
             let reason = McmReason::Unhealthy { node: node.name.clone(), conditions: against };
-            awaiting(s, reason)
+            awaiting(s, reason, BOOTS)
         }
         _ => {
             let mut plan = Plan::idle(unhealthy_why(s, node.name.clone(), against));
@@ -197,37 +279,30 @@ fn without_node(s: &Snapshot, not_ours: Option<McmReason>) -> Plan<Action> {
             actions.push(Action::warn(NODE_UNHEALTHY, description));
             Plan::act_all(actions, unhealthy_why(s, name, missing))
         }
-        Phase::Pending => {
-            awaiting(s, not_ours.unwrap_or(McmReason::Joining { node: name, token: s.token_use }))
-        }
+        Phase::Pending => match not_ours {
+            Some(reason) => awaiting(s, reason, BOOTS),
+            None => boot::joining(s, name),
+        },
         _ => Plan::idle(unhealthy_why(s, name, missing)),
     }
 }
 
-/// Waits for the Node, up to the creation timeout.
-fn awaiting(s: &Snapshot, reason: McmReason) -> Plan<Action> {
-    let deadline = s.creation_deadline();
-    let why = Why::new(reason, Step::Expect("the instance boots and its kubelet registers"))
+/// What ends the wait for a Node.
+pub(super) const BOOTS: Step = Step::Expect("the instance boots and its kubelet registers");
+
+/// Waits for the Node, up to the creation timeout, which counts from the instance on.
+pub(super) fn awaiting(s: &Snapshot, reason: McmReason, next: Step) -> Plan<Action> {
+    if s.machine.status.phase == Phase::Failed {
+        return Plan::idle(failed_why(s));
+    }
+    let deadline = join_deadline(&s.machine, &s.defaults, &s.gaps);
+    let why = Why::new(reason, next)
         .since(s.machine.status.phase_since)
         .deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
-    if s.machine.status.phase == Phase::Failed || !is_past(s.now, deadline) {
-        return match s.machine.status.phase {
-            Phase::Failed => Plan::idle(failed_why(s)),
-            _ => Plan::until(just_past(deadline), why),
-        };
+    match is_past(s.now, deadline) {
+        true => Plan::idle(why),
+        false => Plan::until(just_past(deadline), why),
     }
-    if !s.process.may_enforce_deadlines() {
-        let seconds = s.process.skew.as_secs();
-        let why = Why::new(Reason::ClockSkew { seconds }, Step::Fix("synchronize the clocks".to_owned()));
-        return Plan::until(plus(s.now, std::time::Duration::from_secs(60)), why);
-    }
-    let description =
-        format!("Machine {} failed to join the cluster in time. Last state: {}", s.machine.name, why.reason);
-    let operation = OperationWrite::failed(OperationType::Create, &description, None);
-    let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
-    let mut actions: Vec<_> = write.into_iter().collect();
-    actions.push(Action::warn(super::CREATE_FAILED, description));
-    Plan::act_all(actions, why)
 }
 
 /// Returns why a Machine is unhealthy. The phase stays Unknown until the health timeout. The
@@ -237,17 +312,14 @@ fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
     if s.machine.status.phase == Phase::Failed {
         return failed_why(s);
     }
-    let configuration = &s.machine.spec.configuration;
-    let timeout =
-        configuration.health_timeout().and_then(|t| t.to_std()).unwrap_or(s.defaults.health_timeout);
     let reason = McmReason::Unhealthy { node, conditions: against };
     let why = Why::new(reason, Step::Expect("the Node recovers")).since(s.machine.status.phase_since);
-    match s.machine.status.phase_since {
-        Some(since) if !configuration.disables_health_timeout() => why.deadline(
-            just_past(plus(since, timeout)),
+    match health_deadline(&s.machine, &s.defaults, &s.gaps) {
+        Some(deadline) => why.deadline(
+            just_past(deadline),
             Step::Expect("the Machine is marked Failed, one per deployment at a time"),
         ),
-        _ => why,
+        None => why,
     }
 }
 

@@ -1,5 +1,10 @@
-//! Writes to a Node: our finalizer, the Machine's name, and the template's labels, annotations and
-//! taints.
+//! Writes to a Node: our finalizer with its mark, the Machine's name, and the template's labels,
+//! annotations and taints.
+//!
+//! The mark names the Machine that added the finalizer ([`super::super::orphaned_node`]). It is
+//! written with the finalizer. It is written again if a restored Machine has another UID, and if it
+//! names another installation although this Machine records the Node's instance: then the Machine
+//! was moved here.
 //!
 //! One patch writes all changes. It is computed against the last applied template (an annotation on
 //! the Node), so that values of other clients stay.
@@ -12,7 +17,7 @@ use k8s_openapi::api::core::v1::Taint;
 use machinist_api::NodeTemplateSpec;
 use machinist_api::constants::{annotations, finalizers, labels};
 
-use crate::facts::{MachineFacts, NodeFacts};
+use crate::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
 
 /// One patch of a Node. Parts that are absent need no change.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +42,7 @@ impl PartialEq for NodeFacts {
 
 impl NodeSync {
     /// Returns the patch that a Node needs, if any.
-    pub fn needed(machine: &MachineFacts, node: &Arc<NodeFacts>) -> Option<Self> {
+    pub fn needed(machine: &MachineFacts, node: &Arc<NodeFacts>, cluster: &str) -> Option<Self> {
         let desired = &machine.spec.node_template;
         // An annotation that cannot be parsed counts as empty and is overwritten, because only this
         // program writes it.
@@ -65,6 +70,19 @@ impl NodeSync {
             all.push(finalizers::NODE.to_owned());
             all
         });
+        let mark = NodeMark {
+            cluster: cluster.to_owned(),
+            namespace: machine.namespace.clone(),
+            machine_uid: machine.uid.clone(),
+        };
+        let records_instance = machine.spec.provider_id().is_some_and(|id| node.provider_id() == Some(id));
+        let is_earlier = |old: NodeMark| {
+            let is_own = (&old.cluster, &old.namespace) == (&mark.cluster, &mark.namespace);
+            old != mark && (is_own || records_instance)
+        };
+        if finalizers.is_some() || node.mark().is_some_and(is_earlier) {
+            annotations.insert(NODE_MARK.to_owned(), Some(mark.to_string()));
+        }
         let taints = taints(node.taints.as_deref().unwrap_or_default(), last.taints(), desired.taints());
         let nothing = finalizers.is_none() && labels.is_empty() && annotations.is_empty() && taints.is_none();
         (!nothing).then(|| Self { node: node.clone(), finalizers, labels, annotations, taints })

@@ -3,7 +3,6 @@
 
 use jiff::Timestamp;
 use machinist_api::constants::labels;
-use machinist_api::constants::markers::DeletionMarker;
 use machinist_instance::Foreign;
 
 use super::{Action, DELETE_FAILED, Snapshot, delete};
@@ -162,5 +161,5 @@ fn or_leave() -> String {
 
 fn wait(s: &Snapshot, reason: McmReason, fix: String, deleting_since: Timestamp) -> Plan<Action> {
     let why = Why::new(reason, Step::Fix(fix)).since(deleting_since);
-    delete::await_person(s, DeletionMarker::DeleteInstance, why)
+    delete::await_person(s, why)
 }

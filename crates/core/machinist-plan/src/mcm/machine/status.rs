@@ -71,6 +71,11 @@ impl OperationWrite {
         Self { kind, state: OperationState::Successful, description: description.into(), code: None }
     }
 
+    /// Whether the operation is a creation that failed.
+    pub fn is_failed_creation(&self) -> bool {
+        self.kind == OperationType::Create && self.state == OperationState::Failed
+    }
+
     /// An operation that failed.
     pub fn failed(kind: OperationType, description: impl Into<String>, code: Option<Code>) -> Self {
         Self { kind, state: OperationState::Failed, description: description.into(), code }

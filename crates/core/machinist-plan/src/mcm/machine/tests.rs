@@ -19,9 +19,11 @@ use super::*;
 use crate::drain::EvictionOutcome;
 use crate::facts::{StatusFacts, Version, token_id};
 use crate::looks::{NodeLook, PodList};
-use machinist_core::{Answered, Attempts, Call, Found};
+use machinist_core::{Answered, Attempts, Call, Found, MadeIn, Queued};
 
+mod boot;
 mod evidence;
+mod force;
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-m";
@@ -39,6 +41,8 @@ struct World {
     /// Changes the provider's answer. By default every text is an id, and equal texts denote the
     /// same instance.
     provider: fn(&mut Identity),
+    /// Whether the next call has a slot of its account.
+    has_slot: bool,
     snapshot: Snapshot,
 }
 
@@ -75,6 +79,9 @@ fn world() -> World {
             cloud_skew: None,
             promises,
         },
+        gaps: Unseen::default(),
+        nodes_freshness: Freshness::Fresh,
+        pods_freshness: Freshness::Fresh,
         defaults: Arc::default(),
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         class: Known::Present(Arc::new(ClassFacts::parse(&class))),
@@ -97,13 +104,16 @@ fn world() -> World {
         looks: Looks::default(),
         node_seen: NodeSeen::default(),
         answers: Answers::default(),
+        observes_boot: false,
         paused_until: None,
+        waited: Duration::ZERO,
         ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
         shared: Shared::default(),
         cluster: "ours".to_owned(),
         key_holder: None,
     };
-    World { machine, node: None, pods: Vec::new(), budgets: Vec::new(), provider: |_| {}, snapshot }
+    let (pods, budgets) = (Vec::new(), Vec::new());
+    World { machine, node: None, pods, budgets, provider: |_| {}, has_slot: true, snapshot }
 }
 
 fn parse<T: serde::de::DeserializeOwned>(value: &Value) -> T {
@@ -143,6 +153,20 @@ fn instance() -> Instance {
     }
 }
 
+/// The memory of the attempts to remove pod `ns/p`. The last request was a deletion, sent and
+/// answered `last` seconds from now.
+fn tried(count: u32, first: i64, last: i64, outcome: EvictionOutcome) -> Eviction {
+    Eviction {
+        pod: "ns/p".to_owned(),
+        attempts: Attempts { count, last: at(last) },
+        first: at(first),
+        asked: at(last),
+        is_deletion: true,
+        undecided_since: None,
+        outcome,
+    }
+}
+
 fn error(kind: ErrorKind, message: &str) -> Error {
     Error::new(kind, message)
 }
@@ -178,6 +202,19 @@ impl World {
             s.answers.failures = u32::from(answer.is_err());
             s.answers.inputs = Some(1);
             s.answers.ensure = Some(answered(at(-2), at(-1), answer));
+        })
+    }
+
+    /// The answer to a `find` by key and name, which began at this second.
+    fn found(self, second: i64, answer: Result<Sighting, Error>) -> Self {
+        self.with(|s| {
+            s.answers.failures = u32::from(answer.is_err());
+            let by = InstanceRef {
+                key: Some(InstanceKey::new(UID)),
+                name: NodeName::new("m"),
+                ..InstanceRef::default()
+            };
+            s.answers.find = Some(Found { by, answered: answered(at(second), at(second + 1), answer) });
         })
     }
 
@@ -285,8 +322,19 @@ impl World {
         self
     }
 
+    /// The call for which the Machine waits has no slot, or is not in the queue at all.
+    fn queued(mut self, queued: Option<Queued>) -> Self {
+        self.has_slot = false;
+        self.with(|s| s.answers.queued = queued)
+    }
+
     fn plan(mut self) -> Plan<Action> {
         let s = &mut self.snapshot;
+        if self.has_slot {
+            let is_deleting = self.machine["metadata"].get("deletionTimestamp").is_some();
+            let call = if is_deleting { Call::DELETE } else { Call::ENSURE };
+            s.answers.queued = Some(Queued { call, since: at(-1), has_slot: true });
+        }
         s.machine = Arc::new(MachineFacts::parse(&parse::<Machine>(&self.machine)));
         s.node = Known::from_store(self.node.as_ref().map(|node| Arc::new(NodeFacts::parse(&parse(node)))));
         let recorded = s.machine.spec.provider_id().unwrap_or_default();
@@ -323,11 +371,71 @@ fn a_machine_of_another_client_gets_its_finalizer_first() {
 
 #[test]
 fn a_token_is_created_before_the_instance() {
+    assert_eq!(expiry(world()).to_string(), "2027-01-15T08:21:00Z");
     world().check(expect![[r#"
-        do    token i8uopf: create, expires 2027-01-15T08:20:00Z
+        do    token i8uopf: create
         why   creating the bootstrap token; next: the controller asks the cloud to create the instance
         wait  for a change
     "#]]);
+}
+
+#[test]
+fn the_call_waits_in_the_queue_before_its_token_is_made() {
+    world().queued(None).check(expect![[r#"
+        do    driver: queue ensure
+        why   waiting for the cloud to create the instance; next: the cloud answers
+        wait  for a change
+    "#]]);
+    let waiting = Queued { call: Call::ENSURE, since: at(-3), has_slot: false };
+    world().queued(Some(waiting)).check(expect![[r#"
+        why   waiting in the queue of the cloud account to create the instance; since 2027-01-15T07:59:57Z; next: the controller makes the call
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn time_in_the_queue_does_not_count_for_the_creation_timeout() {
+    let timed = |waited| {
+        let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
+        let world = failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock");
+        world
+            .found(-10, Ok(Sighting::Absent))
+            .with(|s| s.waited = Duration::from_secs(waited))
+            .plan()
+            .to_string()
+    };
+    assert!(timed(0).contains("status: Failed"), "{}", timed(0));
+    assert!(!timed(120).contains("status: Failed"), "{}", timed(120));
+}
+
+/// After a restart, a Machine whose creation has not failed has waited until now.
+#[test]
+fn a_machine_that_only_waited_is_not_failed_after_a_restart() {
+    let old = || world().created(-4000).with(|s| s.process.started = at(-2));
+    old().queued(None).check(expect![[r#"
+        do    driver: queue ensure
+        why   waiting for the cloud to create the instance; next: the cloud answers
+        wait  for a change
+    "#]]);
+    let failed = old().phase("CrashLoopBackOff", "Create", "Failed", "no stock").plan().to_string();
+    assert!(failed.contains("the Machine is marked Failed if it has no instance"), "{failed}");
+    let refused = old().ensured(Err(error(ErrorKind::Exhausted, "no stock")));
+    let refused = refused.with(|s| s.answers.wanted_since = Some(at(-2))).plan().to_string();
+    assert!(refused.contains("status: CrashLoopBackOff"), "{refused}");
+}
+
+/// The instance of a Machine that waited for long was made a moment ago.
+#[test]
+fn the_time_to_join_counts_from_the_instance() {
+    let joining = |pending: i64| {
+        let mut world = world().created(-4000).pending();
+        world.machine["status"]["currentStatus"]["lastUpdateTime"] = at(pending).to_string().into();
+        world.plan().to_string()
+    };
+    assert!(!joining(-30).contains("status: Failed"), "{}", joining(-30));
+    assert!(joining(-30).contains("wait  until 2027-01-15T08:19:31Z"), "{}", joining(-30));
+    // The replacement planner marks the Machine as Failed.
+    assert!(joining(-1300).contains("wait  for a change"), "{}", joining(-1300));
 }
 
 #[test]
@@ -337,12 +445,12 @@ fn creation_waits_for_the_finalizer_of_the_class() {
         let class = ClassFacts { has_finalizer: false, ..(**class).clone() };
         s.class = Known::Present(Arc::new(class));
     };
-    world().token(1000).with(unheld).check(expect![[r#"
+    world().token(1300).with(unheld).check(expect![[r#"
         why   waiting for the finalizer of MachineClass c, which protects it while machines use it; next: the controller asks the cloud to create the instance
         wait  until 2027-01-15T08:19:56Z
     "#]]);
     // Machines that name another kind do not count as users of the class, so they do not wait.
-    let mut other = world().token(1000).with(unheld);
+    let mut other = world().token(1300).with(unheld);
     other.machine["spec"]["class"]["kind"] = "AWSMachineClass".into();
     assert_eq!(other.plan().actions.len(), 1);
 }
@@ -356,7 +464,7 @@ fn a_class_that_the_autoscaler_cannot_read_is_rejected() {
         "nodeTemplate": {"capacity": {"cpu": "1", "memory": "1Gi"}, "instanceType": "s", "region": "r", "zone": "z"},
     });
     let class = ClassFacts::parse(&parse::<MachineClass>(&lacking));
-    world().token(1000).with(|s| s.class = Known::Present(Arc::new(class))).check(expect![[r#"
+    world().token(1300).with(|s| s.class = Known::Present(Arc::new(class))).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation is blocked: MachineClass c is invalid: nodeTemplate.capacity.gpu: expected a quantity, got nothing"
         do    warning FailedCreate: Creation is blocked: MachineClass c is invalid: nodeTemplate.capacity.gpu: expected a quantity, got nothing
         why   MachineClass c is invalid: nodeTemplate.capacity.gpu: expected a quantity, got nothing; next: fix the MachineClass; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
@@ -374,7 +482,7 @@ fn a_secret_without_user_data_blocks_creation() {
         wait  until 2027-01-15T08:19:56Z
     "#]]);
     let credentials = SecretNeed { name: "ns/credentials".into(), facts: bare() };
-    let both = world().token(1000).with(|s| s.secrets.push(credentials));
+    let both = world().token(1300).with(|s| s.secrets.push(credentials));
     assert_eq!(both.plan().actions.len(), 1, "one of two Secrets is enough");
     assert_eq!(
         world().with(|s| s.secrets.clear()).plan().actions.len(),
@@ -404,7 +512,7 @@ fn a_secret_in_an_unread_namespace_is_not_reported_missing() {
 
 #[test]
 fn with_a_token_the_driver_is_called() {
-    world().token(1000).check(expect![[r#"
+    world().token(1300).check(expect![[r#"
         do    driver: ensure
         why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
@@ -420,6 +528,50 @@ fn a_token_that_would_expire_during_boot_is_replaced() {
     "#]]);
 }
 
+/// Otherwise a pass would not recognize that it repeats an action, and would repeat it without a
+/// pause while the API server does not answer.
+#[test]
+fn the_creation_of_a_token_is_the_same_action_in_each_pass() {
+    let planned = |now| world().with(|s| s.now = now).plan().to_string();
+    assert!(planned(at(0)).contains("token i8uopf: create"));
+    assert_eq!(planned(at(0)), planned(at(1)));
+}
+
+fn expiry(world: World) -> Timestamp {
+    let plan = world.plan();
+    let created = plan.actions.iter().find_map(|action| match action {
+        Action::CreateToken { expires, .. } => Some(*expires),
+        _ => None,
+    });
+    created.expect("a token is created")
+}
+
+/// Otherwise the controller would delete each new token at once, and create it again.
+#[test]
+fn no_creation_timeout_is_too_short_for_a_token() {
+    for timeout in ["0s", "1s", "59s", "9m"] {
+        let timed = || {
+            let mut world = world();
+            world.machine["metadata"]["creationTimestamp"] = at(0).to_string().into();
+            world.machine["spec"]["creationTimeout"] = timeout.into();
+            world
+        };
+        assert_eq!(expiry(timed()).to_string(), "2027-01-15T08:11:00Z", "{timeout}");
+        let plan = timed().token(660).plan().to_string();
+        assert!(plan.contains("driver: ensure"), "{timeout}: {plan}");
+    }
+}
+
+#[test]
+fn a_token_that_an_instance_may_use_is_replaced_later() {
+    let asked = |expires| {
+        let world = world().token(expires);
+        world.with(|s| s.answers.made_in = MadeIn::Nowhere.and(&account("a").expect("an account")))
+    };
+    assert!(asked(601).plan().to_string().contains("driver: ensure"));
+    assert!(asked(599).plan().to_string().contains("token i8uopf: delete"));
+}
+
 #[test]
 fn user_data_without_a_placeholder_needs_no_token() {
     let bare = SecretFacts { wants_token: false, ..(*secret()).clone() };
@@ -432,7 +584,7 @@ fn user_data_without_a_placeholder_needs_no_token() {
 
 #[test]
 fn a_call_in_flight_is_waited_for() {
-    world().token(1000).with(|s| s.answers.in_flight = Some((Call::ENSURE, at(-1)))).check(expect![[r#"
+    world().token(1300).with(|s| s.answers.in_flight = Some((Call::ENSURE, at(-1)))).check(expect![[r#"
         why   waiting for the cloud to create the instance; since 2027-01-15T07:59:59Z; next: the cloud answers
         wait  until 2027-01-15T08:00:04Z
     "#]]);
@@ -440,7 +592,7 @@ fn a_call_in_flight_is_waited_for() {
 
 #[test]
 fn an_answer_is_recorded_and_reported_in_one_pass() {
-    world().token(1000).ensured(Ok(instance())).check(expect![[r#"
+    world().token(1300).ensured(Ok(instance())).check(expect![[r#"
         do    machine: record node m and sim:///i-1
         do    status: Pending, Create Processing "Creating machine on cloud provider"
         why   recording the instance; next: the Node joins
@@ -450,7 +602,7 @@ fn an_answer_is_recorded_and_reported_in_one_pass() {
 
 #[test]
 fn quota_is_reported_with_the_code_the_autoscaler_knows() {
-    world().token(1000).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
+    world().token(1300).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [ResourceExhausted] "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]"
         do    warning FailedCreate: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]
         why   the cloud failed once to create the instance (exhausted): quota of 2 instances reached; since 2027-01-15T07:59:59Z; next: try again to create the instance at 2027-01-15T08:09:59Z; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
@@ -461,7 +613,7 @@ fn quota_is_reported_with_the_code_the_autoscaler_knows() {
 #[test]
 fn a_failure_that_is_reported_already_only_waits() {
     world()
-        .token(1000)
+        .token(1300)
         .ensured(Err(error(ErrorKind::Unavailable, "no")))
         .phase(
             "CrashLoopBackOff",
@@ -478,7 +630,7 @@ fn a_failure_that_is_reported_already_only_waits() {
 
 #[test]
 fn a_changed_class_is_retried_at_once() {
-    world().token(1000).ensured(Err(error(ErrorKind::Denied, "no"))).with(|s| s.inputs = 2).check(expect![[
+    world().token(1300).ensured(Err(error(ErrorKind::Denied, "no"))).with(|s| s.inputs = 2).check(expect![[
         r#"
             do    driver: ensure
             why   waiting for the cloud to create the instance; next: the cloud answers
@@ -509,16 +661,68 @@ fn a_missing_secret_is_named() {
 
 #[test]
 fn creation_that_times_out_fails() {
-    world().created(-1300).token(1000).ensured(Err(error(ErrorKind::Exhausted, "no stock"))).check(expect![[r#"
+    let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
+    let failed = failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock");
+    failed.found(-10, Ok(Sighting::Absent)).check(expect![[r#"
         do    status: Failed, Create Failed [ResourceExhausted] "Machine m was not created in time. Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]"
         why   waiting for the MachineSet to replace this machine: Machine m was not created in time. Cloud provider message - machine codes error: code = [ResourceExhausted] message = [no stock]; next: the MachineSet deletes the Machine
         wait  for a change
     "#]]);
 }
 
+/// A Machine that is older than its creation timeout and records no instance.
+fn late() -> World {
+    world().created(-1300).token(1000).phase("CrashLoopBackOff", "Create", "Failed", "no stock")
+}
+
+#[test]
+fn an_instance_is_looked_for_before_creation_times_out() {
+    late().check(expect![[r#"
+        do    driver: find m
+        why   waiting for the cloud to look up the instance; next: the Machine is marked Failed if it has no instance
+        wait  for a change
+    "#]]);
+    late().found(-5, Ok(Sighting::Present(instance()))).check(expect![[r#"
+        do    machine: record node m and sim:///i-1
+        do    status: Pending, Create Processing "Creating machine on cloud provider"
+        why   recording the instance; next: the Node joins
+        wait  for a change
+    "#]]);
+    late().found(-3, Err(error(ErrorKind::Unavailable, "no"))).check(expect![[r#"
+        why   the cloud failed once to look up the instance (unavailable): no; since 2027-01-15T07:59:58Z; next: try again to look up the instance at 2027-01-15T08:00:03Z
+        wait  until 2027-01-15T08:00:03Z
+    "#]]);
+    let is_asked_again = |world: World| world.plan().to_string().starts_with("do    driver: find");
+    assert!(is_asked_again(late().found(-50, Ok(Sighting::Absent))), "a call of the last leader may be late");
+    let another = Instance { key: Some(InstanceKey::new("other")), ..instance() };
+    let fails = |world: World| world.plan().to_string().starts_with("do    status: Failed");
+    assert!(fails(late().found(-5, Ok(Sighting::Present(another)))));
+    assert!(fails(late().with(|s| s.ownership.account = None)), "the cloud cannot be asked");
+    assert!(fails(late().with(|s| s.process.started = at(-1400))), "no call asked for an instance");
+    let unsure = |s: &mut Snapshot| {
+        s.process.started = at(-1400);
+        s.answers.unsure_since = Some(at(-100));
+    };
+    assert!(is_asked_again(late().with(unsure)));
+    late().with(|s| s.process.started = at(-3)).check(expect![[r#"
+        why   waiting for the cloud to look up the instance; next: the Machine is marked Failed if it has no instance
+        wait  until 2027-01-15T08:00:12Z
+    "#]]);
+}
+
+#[test]
+fn the_creation_timeout_leaves_out_unseen_time() {
+    let mut gaps = Unseen::default();
+    gaps.add(at(-600), at(-400));
+    let plan = late().with(|s| s.gaps = gaps).plan().to_string();
+    let gives_up = ["do    driver: find", "do    status: Failed"].iter().any(|it| plan.starts_with(it));
+    assert!(!gives_up, "{plan}");
+}
+
 #[test]
 fn no_deadline_is_enforced_while_clocks_disagree() {
-    world().created(-1300).with(|s| s.process.skew = Duration::from_secs(31)).check(expect![[r#"
+    let failed = world().created(-1300).phase("CrashLoopBackOff", "Create", "Failed", "no stock");
+    failed.with(|s| s.process.skew = Duration::from_secs(31)).check(expect![[r#"
             why   clock skew: this process may differ from the API server by 31 s; next: synchronize the clocks
             wait  until 2027-01-15T08:01:00Z
         "#]]);
@@ -539,16 +743,16 @@ fn an_existing_instance_is_recorded_after_the_timeout() {
 #[test]
 fn without_a_node_it_waits_up_to_the_creation_timeout() {
     world().pending().check(expect![[r#"
-        why   waiting for Node m to register; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
-        wait  until 2027-01-15T08:19:56Z
+        why   waiting for Node m to register; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:31Z
     "#]]);
 }
 
 #[test]
 fn an_unused_token_is_reported() {
     world().pending().with(|s| s.token_use = TokenUse::NeverUsed).check(expect![[r#"
-        why   waiting for Node m to register (its bootstrap token was never used); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
-        wait  until 2027-01-15T08:19:56Z
+        why   waiting for Node m to register (its bootstrap token was never used); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:31Z
     "#]]);
 }
 
@@ -560,9 +764,9 @@ fn a_new_node_gets_everything_in_one_patch() {
         "spec": {"taints": [{"key": "dedicated", "value": "w", "effect": "NoSchedule"}]},
     });
     world.check(expect![[r#"
-        do    node m: sync finalizer, labels machine-name pool, annotations last-applied-anno-labels-taints, 1 taints
-        why   Node m is unhealthy: Ready is False; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
-        wait  until 2027-01-15T08:19:56Z
+        do    node m: sync finalizer, labels machine-name pool, annotations machine last-applied-anno-labels-taints, 1 taints
+        why   Node m is unhealthy: Ready is False; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
+        wait  until 2027-01-15T08:19:31Z
     "#]]);
 }
 
@@ -572,7 +776,7 @@ fn a_node_is_synced_without_a_label_that_is_too_long() {
     world.machine["metadata"]["name"] = "y".repeat(64).into();
     let plan = world.plan().to_string().replace(&"y".repeat(64), "LONG");
     expect![[r#"
-        do    node m: sync finalizer, annotations last-applied-anno-labels-taints
+        do    node m: sync finalizer, annotations machine last-applied-anno-labels-taints
         do    status: Running, Create Successful "Machine LONG successfully joined the cluster", 1 conditions
         do    event MachineJoined: Machine LONG successfully joined the cluster
         why   up to date; since 2027-01-15T07:59:30Z
@@ -582,8 +786,32 @@ fn a_node_is_synced_without_a_label_that_is_too_long() {
 }
 
 #[test]
+fn a_restored_or_moved_machine_renews_the_mark_of_its_node() {
+    let written = |mark: &str, id: Option<&str>| {
+        let mut world = world().running().node("True").synced();
+        world.machine["spec"]["providerID"] = id.into();
+        world.node.as_mut().expect("a Node")["metadata"]["annotations"]["machinist.dev/machine"] =
+            mark.into();
+        let plan = world.plan();
+        let sync = plan.actions.into_iter().find_map(|action| match action {
+            Action::SyncNode(sync) => Some(sync),
+            _ => None,
+        });
+        sync.and_then(|mut sync| sync.annotations.remove("machinist.dev/machine")).flatten()
+    };
+    let recorded = Some("sim:///i-1");
+    let current = written("ours/ns/old-uid", recorded).expect("the mark is renewed");
+    assert!(current.starts_with("ours/ns/") && current != "ours/ns/old-uid", "{current}");
+    assert_eq!(written(&current, recorded), None, "nothing is left to write");
+    for elsewhere in ["other/ns/old-uid", "ours/other/old-uid"] {
+        assert_eq!(written(elsewhere, recorded).as_ref(), Some(&current), "the Machine records the instance");
+        assert_eq!(written(elsewhere, None), None, "the Node of another installation");
+    }
+}
+
+#[test]
 fn a_healthy_node_makes_it_running_and_deletes_the_token() {
-    world().pending().node("True").synced().token(1000).check(expect![[r#"
+    world().pending().node("True").synced().token(1300).check(expect![[r#"
         do    status: Running, Create Successful "Machine m successfully joined the cluster", 1 conditions
         do    event MachineJoined: Machine m successfully joined the cluster
         do    token i8uopf: delete
@@ -603,8 +831,8 @@ fn critical_components_keep_it_pending() {
             json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]),
         )
         .check(expect![[r#"
-            why   critical components of Node m are not ready; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
-            wait  until 2027-01-15T08:19:56Z
+            why   critical components of Node m are not ready; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
+            wait  until 2027-01-15T08:19:31Z
         "#]]);
 }
 
@@ -646,8 +874,8 @@ fn an_older_node_of_another_instance_is_not_joined() {
         .ids("sim:///i-1", "sim:///i-0")
         .node_field("/metadata/creationTimestamp", at(-500).to_string().into())
         .check(expect![[r#"
-            why   Node m does not belong to this machine (it is older than this machine, and its provider id is sim:///i-0); waiting for its deletion; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
-            wait  until 2027-01-15T08:19:56Z
+            why   Node m does not belong to this machine (it is older than this machine, and its provider id is sim:///i-0); waiting for its deletion; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
+            wait  until 2027-01-15T08:19:31Z
         "#]]);
 }
 
@@ -659,8 +887,8 @@ fn an_older_node_of_that_name_is_not_joined() {
         .node_field("/spec/providerID", Value::Null)
         .node_field("/metadata/creationTimestamp", at(-500).to_string().into())
         .check(expect![[r#"
-            why   Node m does not belong to this machine (it is older than this machine); waiting for its deletion; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
-            wait  until 2027-01-15T08:19:56Z
+            why   Node m does not belong to this machine (it is older than this machine); waiting for its deletion; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
+            wait  until 2027-01-15T08:19:31Z
         "#]]);
 }
 
@@ -684,6 +912,24 @@ fn deleting_the_node_deletes_the_machine() {
             wait  for a change
         "#
     ]]);
+}
+
+#[test]
+fn deleting_an_unmanaged_node_removes_its_finalizer() {
+    let unmanaged = || {
+        let annotations = json!({"node.machine.sapcloud.io/not-managed-by-mcm": "1"});
+        world()
+            .running()
+            .node_field("/metadata/annotations", annotations)
+            .node_field("/metadata/deletionTimestamp", at(-1).to_string().into())
+    };
+    unmanaged().check(expect![[r#"
+        do    node m: remove finalizer
+        why   removing the finalizer of the Node
+        wait  for a change
+    "#]]);
+    let released = unmanaged().node_field("/metadata/finalizers", json!(["example.com/other"])).plan();
+    assert!(released.actions.is_empty(), "{released}");
 }
 
 #[test]
@@ -766,11 +1012,7 @@ fn outdated_budgets_do_not_force_a_pod_out_sooner() {
         })
     };
     let due = |attempts: u32, budgets: &[serde_json::Value]| {
-        let held = Eviction {
-            attempts: Attempts { count: attempts, last: at(0) },
-            first: at(-7200),
-            outcome: EvictionOutcome::Held("no".into()),
-        };
+        let held = tried(attempts, -7200, 0, EvictionOutcome::Held("no".into()));
         let mut world = world().draining().pod("p");
         world.budgets.extend(budgets.iter().cloned());
         world.with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]))).plan().wait
@@ -794,25 +1036,20 @@ fn outdated_budgets_do_not_force_a_pod_out_sooner() {
 /// rejects.
 #[test]
 fn quick_attempts_do_not_bring_force_forward() {
-    let tried = |count, first: i64| {
-        let attempts = Attempts { count, last: at(-20) };
-        let held = Eviction { attempts, first: at(first), outcome: EvictionOutcome::Held("no".into()) };
+    let removed = |count, first: i64| {
+        let held = tried(count, first, -20, EvictionOutcome::Held("no".into()));
         let mut world = world().draining().pod("p");
         world.machine["spec"]["drainTimeout"] = "2m".into();
         let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
         world.with(|s| s.evictions = evictions).plan().to_string()
     };
-    assert!(tried(6, -30).contains("pod ns/p: evict"), "{}", tried(6, -30));
-    assert!(tried(6, -100).contains("pod ns/p: delete without grace"), "{}", tried(6, -100));
+    assert!(removed(6, -30).contains("pod ns/p: evict"), "{}", removed(6, -30));
+    assert!(removed(6, -100).contains("pod ns/p: delete without grace"), "{}", removed(6, -100));
 }
 
 #[test]
 fn a_blocked_pod_is_named_with_its_budget() {
-    let held = Eviction {
-        attempts: Attempts { count: 1, last: at(-2) },
-        first: at(-2),
-        outcome: EvictionOutcome::Held("no".into()),
-    };
+    let held = tried(1, -2, -2, EvictionOutcome::Held("no".into()));
     let mut world = world().draining().pod("p").pod("q");
     world.budgets.push(json!({
         "metadata": {"name": "pdb", "namespace": "ns", "generation": 1},
@@ -839,7 +1076,6 @@ fn daemons_and_mirrors_do_not_block_a_drain() {
     ]);
     world.pods[1]["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "x"});
     world.check(expect![[r#"
-        do    status: Delete Processing "Initiate VM deletion"
         do    driver: delete sim:///i-1 because node m, cordoned since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
         why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
         wait  for a change
@@ -848,11 +1084,51 @@ fn daemons_and_mirrors_do_not_block_a_drain() {
 
 #[test]
 fn after_the_drain_timeout_pods_are_deleted_without_grace() {
-    world().draining().deleting(7202).pod("p").check(expect![[r#"
+    let held = tried(9, -7000, -20, EvictionOutcome::Held("no".into()));
+    let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
+    world().draining().deleting(7202).pod("p").with(|s| s.evictions = evictions).check(expect![[r#"
         do    pod ns/p: delete without grace
         why   waiting for 1 pod to leave the Node; since 2027-01-15T05:59:58Z; next: the pods leave the Node; deadline 2027-01-15T08:00:59Z: the instance is deleted
         wait  until 2027-01-15T08:00:05Z
     "#]]);
+}
+
+#[test]
+fn the_drain_timeout_leaves_out_unseen_time() {
+    let mut gaps = Unseen::default();
+    gaps.add(at(-5000), at(-4000));
+    let is_forced = |gaps: &Unseen, deleting: i64| {
+        let held = tried(9, -7000, -20, EvictionOutcome::Held("no".into()));
+        let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
+        let change = |s: &mut Snapshot| (s.evictions, s.gaps) = (evictions, gaps.clone());
+        let plan = world().draining().deleting(deleting).pod("p").with(change).plan().to_string();
+        plan.contains("delete without grace")
+    };
+    assert!(is_forced(&Unseen::default(), 7202));
+    assert!(!is_forced(&gaps, 7202));
+    assert!(is_forced(&gaps, 8202));
+}
+
+#[test]
+fn an_old_view_of_a_node_forces_no_drain() {
+    let drain = |freshness: Freshness| {
+        let conditions = json!([
+            {"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-301).to_string()},
+            {"type": "Terminating", "status": "True"},
+        ]);
+        let world = world().draining().node_field("/status/conditions", conditions).pod("p");
+        world.with(|s| s.nodes_freshness = freshness).plan().to_string()
+    };
+    let stale = |read| {
+        let server = "the API server of the target cluster".to_owned();
+        Freshness::Stale(machinist_core::Silence { server, since: at(-200), read })
+    };
+    assert!(drain(Freshness::Fresh).contains("delete without grace"));
+    let plan = drain(stale(machinist_core::FreshRead::Possible));
+    assert!(plan.starts_with("do    nodes: list them at the API server\n"), "{plan}");
+    assert!(!plan.contains("delete without grace"), "{plan}");
+    let plan = drain(stale(machinist_core::FreshRead::Failed(at(20))));
+    assert!(!plan.contains("delete without grace") && !plan.contains("list them"), "{plan}");
 }
 
 #[test]
@@ -876,11 +1152,7 @@ fn pods_of_a_node_dead_for_five_minutes_are_deleted() {
 
 #[test]
 fn a_rejected_pod_deletion_does_not_block_a_dead_node_for_ever() {
-    let refused = Eviction {
-        attempts: Attempts { count: 9, last: at(-1) },
-        first: at(-180),
-        outcome: EvictionOutcome::Refused("no".into()),
-    };
+    let refused = tried(9, -180, -1, EvictionOutcome::Refused("no".into()));
     world()
         .draining()
         .deleting(200)
@@ -892,9 +1164,11 @@ fn a_rejected_pod_deletion_does_not_block_a_dead_node_for_ever() {
             ]),
         )
         .pod("p")
+        .listed()
         .with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), refused)])))
         .check(expect![[r#"
             do    status: Delete Processing "Delete Volume Attachments"
+            do    warning DrainForced: The drain ended by force: the Node is dead. Pods left on the Node, because their deletion was rejected: ns/p
             why   ending the drain by force; since 2027-01-15T07:56:40Z; next: the VolumeAttachments are deleted
             wait  for a change
         "#]]);
@@ -902,11 +1176,7 @@ fn a_rejected_pod_deletion_does_not_block_a_dead_node_for_ever() {
 
 #[test]
 fn during_clock_skew_an_overdue_drain_stays_polite() {
-    let evicted = Eviction {
-        attempts: Attempts { count: 1, last: at(0) },
-        first: at(0),
-        outcome: EvictionOutcome::Accepted,
-    };
+    let evicted = tried(1, 0, 0, EvictionOutcome::Accepted);
     let mut world = world().draining().deleting(7300).pod("p").pod("going");
     world.pods[1]["metadata"]["deletionTimestamp"] = at(-5).to_string().into();
     world
@@ -921,13 +1191,40 @@ fn during_clock_skew_an_overdue_drain_stays_polite() {
 }
 
 #[test]
-fn a_drain_is_reported_with_the_deletion_in_one_pass() {
+fn a_drain_is_reported_when_the_cloud_has_accepted_the_deletion() {
     world().draining().listed().check(expect![[r#"
-        do    status: Delete Processing "Initiate VM deletion"
         do    driver: delete sim:///i-1 because node m, cordoned since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
         why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
         wait  for a change
     "#]]);
+    let accepted = |world: World| world.with(|s| s.answers.delete = Some(answered(at(-2), at(-1), Ok(()))));
+    accepted(world().draining().pod("late")).check(expect![[r#"
+        do    status: Delete Processing "Initiate VM deletion"
+        do    driver: find sim:///i-1
+        why   waiting for the cloud to look up the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
+        wait  for a change
+    "#]]);
+    let without_node =
+        accepted(world().recorded().deleting(10)).phase("Terminating", "Delete", "Failed", "-");
+    assert_eq!(statuses(&without_node.plan()), [""; 0], "another process would drain nothing");
+}
+
+/// Meanwhile a user may make the Node schedulable again, and pods start.
+#[test]
+fn a_failed_deletion_needs_new_evidence() {
+    let failed = |ended, kind| {
+        let answer = answered(at(ended - 1), at(ended), Err(error(kind, "no")));
+        world().draining().pod("late").with(|s| {
+            s.answers.delete = Some(answer);
+            s.answers.failures = 1;
+        })
+    };
+    let plan = failed(-1, ErrorKind::Unavailable).plan().to_string();
+    assert!(plan.contains("message = [no]. Initiate node drain") && !plan.contains("evict"), "{plan}");
+    for kind in [ErrorKind::Unavailable, ErrorKind::Ambiguous] {
+        let plan = failed(-3600, kind).plan().to_string();
+        assert!(plan.contains("pod ns/late: evict") && !plan.contains("driver: delete"), "{plan}");
+    }
 }
 
 #[test]
@@ -942,6 +1239,37 @@ fn a_node_that_go_has_drained_is_not_drained_again() {
             why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
             wait  for a change
         "#]]);
+}
+
+/// The permit may not be older than the slot of the call.
+#[test]
+fn a_deletion_waits_in_the_queue_before_its_evidence_counts() {
+    let empty = || world().draining().listed();
+    empty().queued(None).check(expect![[r#"
+        do    driver: queue delete
+        why   waiting for the cloud to delete the instance; next: the cloud answers
+        wait  for a change
+    "#]]);
+    let waiting = Some(Queued { call: Call::DELETE, since: at(-60), has_slot: false });
+    let in_queue = |world: World| world.queued(waiting).plan();
+    for world in [empty(), world().draining(), drained()] {
+        let plan = in_queue(world);
+        assert!(plan.actions.is_empty(), "{plan}");
+        assert_eq!(plan.why.reason.code(), "Queued", "{plan}");
+    }
+    let slot = world().draining().plan().to_string();
+    assert!(slot.contains("list its pods"), "the old list is no evidence: {slot}");
+    let slot = empty().plan().to_string();
+    assert!(slot.contains("driver: delete"), "{slot}");
+}
+
+/// A call to create the instance waits in the queue when the Machine is deleted.
+#[test]
+fn a_deletion_does_not_wait_for_a_queued_creation() {
+    let waiting = Some(Queued { call: Call::ENSURE, since: at(-60), has_slot: false });
+    let world = world().deleting(1).phase("Terminating", "Delete", "Processing", "Getting VM from provider");
+    let plan = world.queued(waiting).plan().to_string();
+    assert!(plan.contains("machine: remove finalizer"), "{plan}");
 }
 
 fn drained() -> World {
@@ -961,7 +1289,12 @@ fn after_the_deletion_the_instance_is_looked_up() {
 
 fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
     let id = by_id.then(|| instance().id);
-    let by = InstanceRef { id, key: Some(InstanceKey::new(UID)), name: NodeName::new("m"), native_id: None };
+    let by = InstanceRef {
+        id,
+        key: Some(InstanceKey::new(UID)),
+        name: NodeName::new("m"),
+        ..InstanceRef::default()
+    };
     Some(Found { by, answered: answered(at(0), at(0), Ok(answer)) })
 }
 
@@ -1028,8 +1361,27 @@ fn an_absence_counts_only_after_the_visibility_lag() {
             s.answers.find = seen(Sighting::Absent, false);
         })
         .check(expect![[r#"
+            do    machine: record the wait for earlier calls
             why   checking that instance m does not exist: the cloud may not show it yet; since 2027-01-15T07:59:59Z; next: the Node and the finalizer are removed
             wait  until 2027-01-15T08:00:10.001Z
+        "#]]);
+}
+
+/// A process that restarts every minute would otherwise never release the Machine.
+#[test]
+fn the_visibility_lag_goes_on_after_a_restart() {
+    let mut world = world().created(-600).deleting(300).phase("Terminating", "Delete", "Processing", "x");
+    let since = at(-200).to_string();
+    world.machine["metadata"]["annotations"] = serde_json::json!({crate::facts::EARLIER_CALLS_SINCE: since});
+    world
+        .with(|s| {
+            s.process.started = at(-5);
+            s.answers.find = seen(Sighting::Absent, false);
+        })
+        .check(expect![[r#"
+            do    node m: look for it at the API server
+            why   waiting for the deletion of Node m; since 2027-01-15T07:55:00Z; next: the finalizer is removed
+            wait  for a change
         "#]]);
 }
 
@@ -1117,7 +1469,8 @@ impl World {
 #[test]
 fn a_restored_machine_does_not_fail_for_not_joining() {
     let restored = |node: i64| {
-        let world = world().running().phase("Pending", "Create", "Processing", "Creating machine");
+        let mut world = world().running().phase("Pending", "Create", "Processing", "Creating machine");
+        world.machine["status"]["currentStatus"]["lastUpdateTime"] = at(-1300).to_string().into();
         world.created(-1300).node_field("/metadata/creationTimestamp", json!(at(node).to_string()))
     };
     let unready = |world: World| world.node_field("/status/conditions/0/status", json!("Unknown"));
@@ -1125,7 +1478,7 @@ fn a_restored_machine_does_not_fail_for_not_joining() {
     assert!(plan.contains("changing MachineState to Unknown"), "{plan}");
     let plan = unready(restored(-1200)).plan().to_string();
     assert!(
-        plan.contains("failed to join the cluster in time"),
+        plan.contains("the instance boots and its kubelet registers"),
         "the Node is younger than its Machine: {plan}"
     );
 }
@@ -1133,7 +1486,7 @@ fn a_restored_machine_does_not_fail_for_not_joining() {
 #[test]
 fn a_throttled_account_makes_no_call_before_its_pause_ends() {
     let paused = |s: &mut Snapshot| s.paused_until = Some(at(30));
-    world().token(1000).with(paused).check(expect![[r#"
+    world().token(1300).with(paused).check(expect![[r#"
         why   the cloud throttles this account; its calls are paused; next: the controller makes the call; deadline 2027-01-15T08:00:30Z: the pause ends
         wait  until 2027-01-15T08:00:30Z
     "#]]);
@@ -1146,7 +1499,7 @@ fn a_throttled_account_makes_no_call_before_its_pause_ends() {
             why   the cloud throttles this account; its calls are paused; next: the controller makes the call; deadline 2027-01-15T08:00:30Z: the pause ends
             wait  until 2027-01-15T08:00:30Z
         "#]]);
-    world().token(1000).with(|s| s.paused_until = Some(at(0))).check(expect![[r#"
+    world().token(1300).with(|s| s.paused_until = Some(at(0))).check(expect![[r#"
         do    driver: ensure
         why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
@@ -1159,11 +1512,11 @@ fn a_new_leader_waits_for_calls_of_its_predecessor() {
         s.process.promises.create = CreateGuarantee::FindThenCreate;
         s.process.leading_since = Some(at(-3));
     };
-    world().token(1000).with(find_then_create).check(expect![[r#"
+    world().token(1300).with(find_then_create).check(expect![[r#"
         why   waiting for the last calls of the previous leader to end; since 2027-01-15T07:59:57Z; next: the controller asks the cloud to create the instance
         wait  until 2027-01-15T08:00:02Z
     "#]]);
-    world().token(1000).with(find_then_create).with(|s| s.now = at(3)).check(expect![[r#"
+    world().token(1300).with(find_then_create).with(|s| s.now = at(3)).check(expect![[r#"
         do    driver: ensure
         why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
@@ -1203,6 +1556,8 @@ fn a_node_is_not_joined_by_its_name_alone() {
     let others = spelled_otherwise()
         .node_field("/metadata/labels", json!({"node.gardener.cloud/machine-name": "gone"}));
     let going = unlabelled().node_field("/metadata/deletionTimestamp", at(-1).to_string().into());
+    let earlier =
+        spelled_otherwise().node_field("/metadata/deletionTimestamp", at(-10_000).to_string().into());
     let mut unnamed = unlabelled();
     unnamed.machine["metadata"]["labels"] = json!({});
     let claimed: fn(&mut Identity) = |identity| {
@@ -1213,6 +1568,7 @@ fn a_node_is_not_joined_by_its_name_alone() {
         ("it is older than this machine, and its provider id is aws:///eu-west-1a/i-1", older),
         ("its label names machine gone", others),
         ("it is being deleted", going),
+        ("its deletion began before this machine was created", earlier),
         ("the machine has no label node that names it", unnamed),
         ("its label names machine other", spelled_otherwise().provider(claimed)),
     ] {
@@ -1277,7 +1633,7 @@ fn a_node_is_drained_only_with_strong_proof() {
 
 #[test]
 fn a_bare_provider_id_counts_as_recorded() {
-    let bare = || world().token(1000).ids("machine-m", "");
+    let bare = || world().token(1300).ids("machine-m", "");
     let plan = bare().plan();
     assert!(!plan.actions.iter().any(|action| matches!(action, Action::Ensure { .. })), "{plan}");
     let deleted =
@@ -1300,7 +1656,7 @@ fn an_id_of_another_provider_causes_no_action() {
         why   spec.providerID belongs to another provider: expected sim:///IDENTITY, got "aws:///z/i-1"; next: run the controller of the provider that created this id, or correct spec.providerID
         wait  for a change
     "#]]);
-    world().token(1000).ids("sim://", "").provider(malformed).check(expect![[r#"
+    world().token(1300).ids("sim://", "").provider(malformed).check(expect![[r#"
         why   spec.providerID is malformed: expected sim:///IDENTITY, got "sim://"; next: set spec.providerID to the id of the machine's instance
         wait  for a change
     "#]]);
@@ -1422,7 +1778,7 @@ fn a_machine_without_a_free_token_id_reports_it() {
 /// Returns the adoption tolerance for instances without a key, in seconds before the creation of
 /// the Machine.
 fn adoption_tolerance(cloud_skew: Option<i64>) -> i64 {
-    let world = world().token(1000);
+    let world = world().token(1300);
     let plan = world.with(|s| s.process.cloud_skew = cloud_skew.map(jiff::SignedDuration::from_secs)).plan();
     let [Action::Ensure { adopt_made_since }] = plan.actions.as_slice() else { panic!("{plan}") };
     at(-5).duration_since(*adopt_made_since).as_secs()
@@ -1463,6 +1819,7 @@ fn a_namesake_is_reported_when_its_machine_is_deleted() {
     "#]]);
     let waiting = going_with_a_namesake(-161).with(|s| s.process.started = at(-5));
     waiting.check(expect![[r#"
+        do    machine: record the wait for earlier calls
         why   checking that this machine has no instance: instance sim:///i-1 has its name but another owner (it has no key and was created at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z); since 2027-01-15T07:59:59Z; next: the Node and the finalizer are removed
         wait  until 2027-01-15T08:00:10.001Z
     "#]]);

@@ -26,6 +26,12 @@ pub struct Snapshot {
     pub looked_for: BTreeSet<String>,
     /// When this process last wrote the deployment's status.
     pub status_written: Option<Timestamp>,
+    /// Writes of this process that raise the size of a set, had no answer, and may still take
+    /// effect.
+    pub open_raises: Vec<OpenRaise>,
+    /// The end of the time in which writes of a former leader may take effect, if it did not
+    /// release its Lease.
+    pub predecessor_until: Option<Timestamp>,
 }
 
 impl Hash for Snapshot {
@@ -33,10 +39,33 @@ impl Hash for Snapshot {
     /// the moment, the last write of this process, and sets of other owners. If these matter, the
     /// planned actions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, deployment, sets, adoptable: _, taken_names: _, looked_for, status_written: _ } =
-            self;
+        let Self {
+            now: _,
+            deployment,
+            sets,
+            adoptable: _,
+            taken_names: _,
+            looked_for,
+            status_written: _,
+            open_raises,
+            predecessor_until: _,
+        } = self;
         (deployment, sets, looked_for).hash(state);
+        for OpenRaise { set, patched, until: _ } in open_raises {
+            (set, patched).hash(state);
+        }
     }
+}
+
+/// A write that raises the size of a set and had no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenRaise {
+    /// Name of the set.
+    pub set: String,
+    /// For a patch, the UID of the set and the generation that the patch tests. Absent for a POST.
+    pub patched: Option<(String, Option<i64>)>,
+    /// When the write can no longer take effect.
+    pub until: Timestamp,
 }
 
 /// A set and the Machines that it controls.
@@ -46,4 +75,6 @@ pub struct Owned {
     pub set: Arc<MachineSetFacts>,
     /// The Machines of the set, including those being deleted.
     pub machines: Vec<Arc<MachineFacts>>,
+    /// Number of further Machines of the set, which cannot be parsed.
+    pub unreadable: u32,
 }

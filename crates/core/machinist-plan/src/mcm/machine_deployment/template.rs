@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use machinist_api::constants::{annotations, finalizers, labels};
-use machinist_api::{ClassSpec, MachineSet, MachineSetSpec, MachineSpec, MachineTemplateSpec};
+use machinist_api::{
+    ClassSpec, MachineConfiguration, MachineSet, MachineSetSpec, MachineSpec, MachineTemplateSpec,
+};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::facts::MachineDeploymentFacts;
@@ -22,18 +25,55 @@ pub fn is_same_template(ours: &MachineTemplateSpec, theirs: &MachineTemplateSpec
 /// timeouts and the class's kind. Absent and empty are equal, so that an explicit empty value of
 /// another writer causes no write.
 pub(crate) fn is_synced(ours: &MachineSpec, theirs: &MachineSpec) -> bool {
-    let is_equal = ours.node_template == theirs.node_template
-        && ours.configuration == theirs.configuration
-        && ours.class.kind == theirs.class.kind;
-    is_equal || synced(ours) == synced(theirs)
+    synced_changes(ours, theirs).is_empty()
 }
 
-fn synced(spec: &MachineSpec) -> Value {
-    without_empty(json!({
-        "nodeTemplate": spec.node_template,
-        "configuration": spec.configuration,
-        "kind": spec.class.kind(),
-    }))
+/// A field below a spec: its path, and its new value. If the value is absent, the field is removed.
+pub type FieldChange = (&'static [&'static str], Option<Value>);
+
+/// Returns the fields that reach Machines without a rollout and that `theirs` must take over. A
+/// patch of these fields alone keeps fields that only newer programs know.
+pub fn synced_changes(ours: &MachineSpec, theirs: &MachineSpec) -> Vec<FieldChange> {
+    // The names of all fields, so that a new field cannot be forgotten.
+    let MachineConfiguration {
+        drain_timeout,
+        health_timeout,
+        creation_timeout,
+        in_place_update_timeout,
+        machine_preserve_timeout,
+        disable_health_timeout,
+        max_evict_retries,
+        node_conditions,
+    } = &ours.configuration;
+    let other = &theirs.configuration;
+    let kind = (ours.class.kind() != theirs.class.kind()).then(|| ours.class.kind.clone().map(Value::from));
+    let changes = [
+        change(&["nodeTemplate"], &Some(&ours.node_template), &Some(&theirs.node_template)),
+        change(&["drainTimeout"], drain_timeout, &other.drain_timeout),
+        change(&["healthTimeout"], health_timeout, &other.health_timeout),
+        change(&["creationTimeout"], creation_timeout, &other.creation_timeout),
+        change(&["inPlaceUpdateTimeout"], in_place_update_timeout, &other.in_place_update_timeout),
+        change(&["machinePreserveTimeout"], machine_preserve_timeout, &other.machine_preserve_timeout),
+        change(&["disableHealthTimeout"], disable_health_timeout, &other.disable_health_timeout),
+        change(&["maxEvictRetries"], max_evict_retries, &other.max_evict_retries),
+        change(&["nodeConditions"], node_conditions, &other.node_conditions),
+        kind.map(|kind| (&["class", "kind"][..], kind)),
+    ];
+    changes.into_iter().flatten().collect()
+}
+
+fn change<T: PartialEq + Serialize>(
+    path: &'static [&'static str],
+    ours: &Option<T>,
+    theirs: &Option<T>,
+) -> Option<FieldChange> {
+    if ours == theirs {
+        return None;
+    }
+    let value = |it: &Option<T>| it.as_ref().and_then(|it| serde_json::to_value(it).ok());
+    let (ours, theirs) = (value(ours), value(theirs));
+    let differs = ours.clone().map(without_empty) != theirs.map(without_empty);
+    differs.then_some((path, ours))
 }
 
 /// Removes nulls, empty lists and empty objects, at any depth.

@@ -1,6 +1,7 @@
 //! Tests of the deployment planner: each test builds a snapshot and checks the plan.
 
 mod chosen;
+mod raises;
 mod sizes;
 mod status;
 
@@ -28,6 +29,8 @@ struct World {
     taken: BTreeSet<String>,
     looked_for: BTreeSet<String>,
     status_written: Option<Timestamp>,
+    open_raises: Vec<OpenRaise>,
+    predecessor_until: Option<Timestamp>,
 }
 
 /// A deployment with that many replicas, class `c`, maxSurge 1, maxUnavailable 0 and no sets.
@@ -53,6 +56,8 @@ fn world(replicas: u32) -> World {
         taken: BTreeSet::new(),
         looked_for: BTreeSet::new(),
         status_written,
+        open_raises: Vec::new(),
+        predecessor_until: None,
     }
 }
 
@@ -144,12 +149,15 @@ impl World {
                 .map(|(owned, machines)| Owned {
                     set: set(owned),
                     machines: machines.iter().map(machine).collect(),
+                    unreadable: 0,
                 })
                 .collect(),
             adoptable: self.free.iter().map(set).collect(),
             taken_names: self.taken.clone(),
             looked_for: self.looked_for.clone(),
             status_written: self.status_written,
+            open_raises: self.open_raises.clone(),
+            predecessor_until: self.predecessor_until,
         }
     }
 
@@ -255,7 +263,7 @@ fn an_invalid_empty_deployment_is_not_available() {
 fn a_deleted_deployment_deletes_its_sets() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
     deleted(world(1)).set("w-1", "c", 1, &[RUNNING]).check(expect![[r#"
-        do    set w-1: delete
+        do    set w-1: delete if owned
         why   waiting for 1 machine to be deleted; the first is w-1-0; since 2027-01-15T07:59:00Z; next: the finalizer is removed after the Machines and MachineSets
         wait  until 2027-01-15T08:01:41Z
     "#]]);
@@ -268,6 +276,16 @@ fn a_deleted_deployment_deletes_its_sets() {
         do    deployment: remove finalizer
         why   removing the finalizer
         wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_deployment_that_is_orphaned_deletes_no_set() {
+    let finalizers = json!(["machine.sapcloud.io/machine-controller-manager", "orphan"]);
+    let world = world(1).field("/metadata/deletionTimestamp", at(-60).to_string().into());
+    world.set("w-1", "c", 1, &[RUNNING]).field("/metadata/finalizers", finalizers).check(expect![[r#"
+        why   waiting for the garbage collector to release the children; since 2027-01-15T07:59:00Z; next: the garbage collector removes its finalizer
+        wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
 

@@ -55,7 +55,7 @@ pub(super) fn why(s: &Snapshot) -> Option<Why> {
         by: freeze.condition.as_ref().map(|condition| condition.reason.clone()),
         machines: counted(s),
         most: most(s),
-        refused: s.failure.as_ref().map(|failure| failure.message.clone()),
+        refused: s.last_failure().map(|failure| failure.message.clone()),
     };
     let next = format!(
         "wait until Machines are deleted, or set the annotation {} on the MachineSet to lift the freeze now",

@@ -6,9 +6,9 @@
 //!
 //! A Machine whose instance was updated in place is never deleted here, because its new set will
 //! own it. The Machine counts when the set looks for missing Machines, and not when it looks for
-//! surplus Machines.
+//! surplus Machines. The same applies to a Machine that cannot be parsed, because its instance may
+//! run.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -20,8 +20,9 @@ use machinist_api::{Machine, MachinePriority, Phase};
 use super::Action;
 use super::names::{Reserved, child_name};
 use super::snapshot::Snapshot;
-use crate::facts::{MachineFacts, MachineSetFacts, Preserved};
-use crate::mcm::live::{is_chosen, is_live, marked_at};
+use crate::facts::{MachineFacts, MachineSetFacts};
+use crate::mcm::deletion_order::{is_marked, place};
+use crate::mcm::live::is_live;
 use machinist_core::just_past;
 
 /// Maximum number of Machines that one pass creates or deletes.
@@ -30,18 +31,32 @@ const BURST: usize = 100;
 /// Returns the calls that bring the number of live Machines to the desired number. No Machine is
 /// created before `again`.
 pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
-    let live = || s.machines.iter().filter(|machine| is_live(machine));
-    let wanted = usize::try_from(s.set.replicas()).unwrap_or(usize::MAX);
-    let missing = wanted.saturating_sub(live().count());
-    let candidates: Vec<_> = live().filter(|machine| !machine.is_updated_in_place()).collect();
-    if 0 < missing {
-        let may_grow = !s.set.is_frozen() && !s.set.is_scale_up_disabled() && again.is_none();
-        let mut actions = if may_grow { grow(s, missing.min(BURST)) } else { Vec::new() };
-        let failed = candidates.into_iter().filter(|machine| is_given_up(s, machine)).take(BURST);
-        actions.extend(failed.cloned().map(Action::Delete));
-        return actions;
+    let missing = missing(s);
+    let may_grow = 0 < missing && !s.set.is_frozen() && !s.set.is_scale_up_disabled() && again.is_none();
+    let mut actions = if may_grow { grow(s, missing.min(BURST)) } else { Vec::new() };
+    let due = victims(s).into_iter().filter(|machine| s.may_delete(machine)).take(BURST);
+    actions.extend(due.cloned().map(Action::Delete));
+    actions
+}
+
+fn wanted(s: &Snapshot) -> usize {
+    usize::try_from(s.set.replicas()).unwrap_or(usize::MAX)
+}
+
+fn missing(s: &Snapshot) -> usize {
+    let live = s.machines.iter().filter(|machine| is_live(machine)).count();
+    wanted(s).saturating_sub(live + s.unreadable.len())
+}
+
+/// Returns the Machines that the set has to delete.
+pub(super) fn victims(s: &Snapshot) -> Vec<&Arc<MachineFacts>> {
+    let live = s.machines.iter().filter(|machine| is_live(machine));
+    let mut candidates: Vec<_> = live.filter(|machine| !machine.is_updated_in_place()).collect();
+    if 0 < missing(s) {
+        candidates.retain(|machine| is_given_up(s, machine));
+        return candidates;
     }
-    let surplus = candidates.len().saturating_sub(wanted);
+    let surplus = candidates.len().saturating_sub(wanted(s));
     shrink(s, candidates, surplus)
 }
 
@@ -72,7 +87,7 @@ fn grow(s: &Snapshot, missing: usize) -> Vec<Action> {
 /// Returns the pending numbers that are certainly in use: a Machine with that name was seen, now or
 /// before.
 fn used_numbers(s: &Snapshot, reserved: &Reserved) -> BTreeSet<u64> {
-    let names: BTreeSet<&str> = s.machines.iter().map(|machine| machine.name.as_str()).collect();
+    let names: BTreeSet<&str> = names(s).collect();
     let seen = |number: &u64| {
         s.settled_numbers.contains(number)
             || names.contains(child_name(&s.set.name, &s.set.uid, *number).as_str())
@@ -101,57 +116,32 @@ pub(super) fn write_off(s: &Snapshot) -> Option<Action> {
 
 fn is_present(s: &Snapshot, number: u64) -> bool {
     let name = child_name(&s.set.name, &s.set.uid, number);
-    s.machines.iter().any(|machine| machine.name == name)
+    names(s).any(|present| present == name)
+}
+
+/// Returns the names of all Machines of the set.
+fn names(s: &Snapshot) -> impl Iterator<Item = &str> {
+    s.machines.iter().map(|machine| &machine.name).chain(&s.unreadable).map(String::as_str)
 }
 
 fn create(s: &Snapshot, number: u64) -> Action {
     Action::Create { number, name: child_name(&s.set.name, &s.set.uid, number) }
 }
 
-/// Deletes the Machines that the autoscaler chose, the remaining surplus, and the failed Machines.
-fn shrink(s: &Snapshot, mut ranked: Vec<&Arc<MachineFacts>>, surplus: usize) -> Vec<Action> {
-    ranked.sort_by_key(|machine| (s.preserved(machine).map(rank_of_preserved), rank(machine)));
+/// Returns the Machines that the autoscaler chose, the remaining surplus, and the failed Machines.
+fn shrink<'s>(
+    s: &Snapshot,
+    mut ranked: Vec<&'s Arc<MachineFacts>>,
+    surplus: usize,
+) -> Vec<&'s Arc<MachineFacts>> {
+    ranked.sort_by_key(|machine| place(machine, s.preserved(machine)));
     // A chosen Machine is part of the surplus, even if it is preserved: no other Machine is deleted
     // in its place.
     let (marked, others): (Vec<&Arc<_>>, Vec<&Arc<_>>) =
-        ranked.into_iter().partition(|machine| is_marked(s, machine));
+        ranked.into_iter().partition(|machine| is_marked(&s.set, machine));
     let (surplus, others) = others.split_at(surplus.saturating_sub(marked.len()));
     let failed = others.iter().copied().filter(|machine| is_given_up(s, machine));
-    let victims = marked.into_iter().chain(surplus.iter().copied()).chain(failed);
-    victims.take(BURST).cloned().map(Action::Delete).collect()
-}
-
-/// Ranks preserved Machines: Machines that the set chose automatically come first, then the
-/// earliest expiry.
-fn rank_of_preserved(preserved: Preserved) -> (bool, Timestamp) {
-    (!preserved.by_itself, preserved.until.unwrap_or(Timestamp::MAX))
-}
-
-/// Deletion order: a smaller rank is deleted first.
-type Rank = (i64, (bool, Option<Timestamp>), u8, Timestamp, Reverse<String>);
-
-fn rank(machine: &MachineFacts) -> Rank {
-    let priority = machine.annotation(annotations::MACHINE_PRIORITY);
-    let priority = priority.map_or(MachinePriority::DEFAULT, MachinePriority::parse_or_default);
-    let marked = marked_at(machine);
-    let phase = match &machine.status.phase {
-        Phase::Failed => 1,
-        Phase::CrashLoopBackOff => 2,
-        Phase::Unknown => 3,
-        Phase::Pending => 4,
-        Phase::Available => 5,
-        Phase::Running => 6,
-        _ => 0,
-    };
-    (priority.0, (marked.is_none(), marked), phase, machine.created, Reverse(machine.name.clone()))
-}
-
-/// Whether the autoscaler chose this Machine no later than it changed the number of replicas.
-fn is_marked(s: &Snapshot, machine: &MachineFacts) -> bool {
-    let changed: Option<Timestamp> =
-        s.set.annotation(annotations::LAST_REPLICA_CHANGE_BY_SCALER_TIME).and_then(|text| text.parse().ok());
-    let marked = marked_at(machine).filter(|_| is_chosen(machine));
-    marked.zip(changed).is_some_and(|(marked, changed)| marked <= changed)
+    marked.into_iter().chain(surplus.iter().copied()).chain(failed).collect()
 }
 
 /// Returns a child of a set: the template, our finalizer (the intent, which then needs no separate

@@ -1,15 +1,20 @@
 //! The facts that one decision about a set rests on.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::Attempts;
+use machinist_core::{Attempts, Freshness, plus};
 
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use crate::mcm::refusal::Refusal;
+
+/// Wait after a failed creation or deletion of a Machine, doubled after each failure.
+const RETRY_AFTER: Duration = Duration::from_secs(2);
+/// Longest wait after such a failure. It is short enough for a user who fixes the cause.
+const LONGEST_RETRY: Duration = Duration::from_secs(300);
 
 /// All facts for one decision about one set.
 #[derive(Debug, Clone)]
@@ -20,8 +25,12 @@ pub struct Snapshot {
     pub skew: Duration,
     /// The set to decide about.
     pub set: Arc<MachineSetFacts>,
+    /// How fresh the Machines are.
+    pub machines_freshness: Freshness,
     /// The Machines that the set controls.
     pub machines: Vec<Arc<MachineFacts>>,
+    /// Names of Machines that the set controls and that cannot be parsed.
+    pub unreadable: Vec<String>,
     /// The Machines in the namespace without a controlling owner.
     pub adoptable: Vec<Arc<MachineFacts>>,
     /// The deployment of the set, if known. Only a frozen set needs it.
@@ -32,8 +41,10 @@ pub struct Snapshot {
     pub settled_numbers: BTreeSet<u64>,
     /// When this process last wrote the set's status.
     pub status_written: Option<Timestamp>,
-    /// The last failed creation or deletion of a child.
+    /// The last failed creation of a Machine.
     pub failure: Option<ChildFailure>,
+    /// The last failed deletion of each Machine, by UID.
+    pub rejected: BTreeMap<String, ChildFailure>,
 }
 
 impl Hash for Snapshot {
@@ -45,25 +56,47 @@ impl Hash for Snapshot {
             now: _,
             skew: _,
             set,
+            machines_freshness,
             machines,
+            unreadable,
             adoptable: _,
             deployment,
             margins: _,
             settled_numbers,
             status_written: _,
             failure,
+            rejected,
         } = self;
-        (set, machines, deployment, settled_numbers, failure).hash(state);
+        machines_freshness.is_fresh().hash(state);
+        (set, machines, unreadable, deployment, settled_numbers, failure, rejected).hash(state);
     }
 }
 
 /// A failed creation or deletion of a child.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub struct ChildFailure {
     /// The message of the API server.
     pub message: String,
     /// The consecutive failures.
     pub attempts: Attempts,
+}
+
+impl Hash for ChildFailure {
+    /// Excludes the attempts: another failure with the same message is no news, and must not make a
+    /// pass look like one with other facts.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { message, attempts: _ } = self;
+        message.hash(state);
+    }
+}
+
+impl ChildFailure {
+    /// Returns when the next attempt may be made, if it has to wait.
+    pub(super) fn next_attempt(&self, now: Timestamp) -> Option<Timestamp> {
+        let doublings = self.attempts.count.saturating_sub(1).min(8);
+        let wait = (RETRY_AFTER * 2u32.pow(doublings)).min(LONGEST_RETRY);
+        Some(plus(self.attempts.last, wait)).filter(|again| now < *again)
+    }
 }
 
 /// Returns why a set is not reconciled until a user fixes its spec.

@@ -1,14 +1,16 @@
 //! Tests of the set planner: each test builds a snapshot and checks the plan.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use machinist_core::Attempts;
+use machinist_core::{Attempts, FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::MachineDeploymentFacts;
+use crate::mcm::machine_deployment::synced_changes;
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-s";
@@ -21,9 +23,11 @@ fn at(seconds_from_now: i64) -> Timestamp {
 struct World {
     set: Value,
     machines: Vec<Value>,
+    unreadable: Vec<String>,
     free: Vec<Value>,
     settled: BTreeSet<u64>,
     failure: Option<ChildFailure>,
+    rejected: BTreeMap<String, ChildFailure>,
     status_written: Option<Timestamp>,
     deployment: Option<Value>,
 }
@@ -46,9 +50,11 @@ fn world(replicas: u32) -> World {
     World {
         set,
         machines: Vec::new(),
+        unreadable: Vec::new(),
         free: Vec::new(),
         settled: BTreeSet::new(),
         failure: None,
+        rejected: BTreeMap::new(),
         // Only the tests about statuses check status writes.
         status_written: Some(at(100)),
         deployment: None,
@@ -114,13 +120,23 @@ impl World {
         self
     }
 
+    /// The API server has rejected the deletion of this Machine.
+    fn kept(mut self, name: &str, count: u32, seconds_ago: i64) -> Self {
+        let attempts = Attempts { count, last: at(-seconds_ago) };
+        let failure = ChildFailure { message: "denied by a webhook".into(), attempts };
+        self.rejected.insert(format!("uid-{name}"), failure);
+        self
+    }
+
     fn snapshot(&self) -> Snapshot {
         let facts = |all: &[Value]| all.iter().map(|m| Arc::new(MachineFacts::parse(&parse(m)))).collect();
         Snapshot {
             now: at(0),
             skew: Duration::ZERO,
             set: Arc::new(MachineSetFacts::parse(&parse(&self.set))),
+            machines_freshness: Freshness::Fresh,
             machines: facts(&self.machines),
+            unreadable: self.unreadable.clone(),
             adoptable: facts(&self.free),
             deployment: self
                 .deployment
@@ -130,6 +146,7 @@ impl World {
             settled_numbers: self.settled.clone(),
             status_written: self.status_written,
             failure: self.failure.clone(),
+            rejected: self.rejected.clone(),
         }
     }
 
@@ -396,6 +413,61 @@ fn after_a_rejection_creation_waits() {
 fn after_a_rejection_a_smaller_size_applies_at_once() {
     let world = world(1).machine("a", "Running").machine("b", "Pending").refused(9, 1);
     assert_eq!(world.actions(), ["machine b: delete"]);
+}
+
+#[test]
+fn a_set_deletes_no_failed_machine_by_an_old_view() {
+    let stale = |world: World, read| {
+        let silence = Silence { server: "the API server".to_owned(), since: at(-200), read };
+        plan(&Snapshot { machines_freshness: Freshness::Stale(silence), ..world.snapshot() })
+    };
+    let failing = || world(2).machine("a", "Running").machine("b", "Failed").reserved("3:0-2");
+    expect![[r#"
+        do    machines: list them at the API server
+        why   the API server is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:56:40Z; next: the controller reads the current state from the API server
+        wait  until 2027-01-15T08:01:41Z
+    "#]]
+    .assert_eq(&stale(failing(), FreshRead::Possible).to_string());
+    let waiting = stale(failing(), FreshRead::Failed(at(20)));
+    assert!(waiting.actions.is_empty(), "{waiting}");
+    assert_eq!(waiting.wait, machinist_core::Wait::Until(at(20)));
+    let failed = stale(world(2).reserved("2:0-1").machine("a", "Failed"), FreshRead::Possible);
+    let failed: Vec<_> = failed.actions.iter().map(ToString::to_string).collect();
+    let read = "machines: list them at the API server".to_owned();
+    assert_eq!(failed, [create([0]), vec![read]].concat(), "creations do not wait");
+    let enough = stale(world(1).machine("a", "Running"), FreshRead::Possible);
+    assert!(enough.actions.is_empty(), "nothing is read while nothing is due: {enough}");
+    // The deployment that gave the set its size had the same view.
+    let surplus = world(1).machine("a", "Running").machine("b", "Pending");
+    let surplus: Vec<_> =
+        stale(surplus, FreshRead::Possible).actions.iter().map(ToString::to_string).collect();
+    assert_eq!(surplus, ["machine b: delete"]);
+}
+
+#[test]
+fn a_rejected_deletion_waits_for_its_own_back_off() {
+    let world = || world(1).machine("a", "Running").machine("b", "Pending");
+    world().kept("b", 1, 0).check(expect![[r#"
+        why   the API server rejected a change: denied by a webhook; since 2027-01-15T08:00:00Z; next: the controller tries again
+        wait  until 2027-01-15T08:00:02Z
+    "#]]);
+    assert_eq!(world().kept("b", 1, 2).actions(), ["machine b: delete"]);
+    assert_eq!(world().kept("b", 3, 7).actions(), [""; 0]);
+    let other = || world().machine("c", "Failed").kept("b", 9, 1);
+    assert_eq!(other().actions(), ["machine c: delete"], "other Machines do not wait");
+    let deleting = || other().field("/metadata/deletionTimestamp", json!(at(-9).to_string()));
+    assert_eq!(deleting().kept("a", 9, 1).actions(), ["machine c: delete if owned"]);
+}
+
+#[test]
+fn another_rejection_with_the_same_message_is_no_news() {
+    let hashed = |count| {
+        let world = world(1).machine("b", "Pending").refused(count, 1).kept("b", count, 1);
+        let mut hasher = fnv::FnvHasher::default();
+        world.snapshot().hash(&mut hasher);
+        hasher.finish()
+    };
+    assert_eq!(hashed(1), hashed(2));
 }
 
 #[test]
@@ -729,13 +801,63 @@ fn empty_fields_and_duration_spellings_are_equal() {
     assert_eq!(world.actions(), [""; 0]);
 }
 
+#[test]
+fn only_fields_that_differ_are_synced() {
+    let theirs = json!({
+        "class": {"kind": "MachineClass", "name": "c"}, "drainTimeout": "2h", "maxEvictRetries": 3,
+        "healthTimeout": "10m", "nodeTemplate": {"metadata": {"labels": {"pool": "a"}}},
+    });
+    let ours = json!({
+        "class": {"kind": "MachineClass", "name": "other"}, "drainTimeout": "120m", "healthTimeout": "5m",
+        "nodeTemplate": {"metadata": {"labels": {"pool": "a"}}, "spec": {"taints": []}},
+    });
+    let changes = synced_changes(&parse(&ours), &parse(&theirs));
+    assert_eq!(
+        changes,
+        [(&["healthTimeout"][..], Some(json!("5m0s"))), (&["maxEvictRetries"][..], None)],
+        "the class is a rollout, and other fields are equal"
+    );
+}
+
+// === Machines that cannot be parsed ===
+
+impl World {
+    /// Adds a child with this number that cannot be parsed.
+    fn unreadable(mut self, number: u64) -> Self {
+        self.unreadable.push(child_name("s", UID, number));
+        self
+    }
+}
+
+#[test]
+fn a_machine_that_cannot_be_parsed_is_not_replaced() {
+    let world = world(3).reserved("3:0-2").children(0..2, "Running").unreadable(2);
+    let first = child_name("s", UID, 2);
+    assert_eq!(world.actions(), [""; 0]);
+    let why = plan(&world.snapshot()).why.to_string();
+    assert!(why.contains("2 of 3") && why.contains(&first), "{why}");
+    let more = world.field("/spec/replicas", 4.into());
+    assert_eq!(more.actions(), ["set: reserve numbers 4:3"], "its number is in use");
+    let fewer = more.field("/spec/replicas", 2.into());
+    assert_eq!(fewer.actions(), [""; 0], "no running Machine is deleted in its place");
+}
+
+#[test]
+fn a_deleted_set_waits_for_machines_that_cannot_be_parsed() {
+    let world = world(1).field("/metadata/deletionTimestamp", at(-60).to_string().into()).unreadable(0);
+    world.check(expect![[r#"
+        why   waiting for 1 machine to be deleted; the first is s-hf7bf; since 2027-01-15T07:59:00Z; next: correct Machine s-hf7bf, which cannot be parsed: its instance is deleted only after that
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+}
+
 // === deletion of the set ===
 
 #[test]
 fn a_deleted_set_deletes_its_machines() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
     deleted(world(2)).machine("a", "Running").leaving("b", "Running").check(expect![[r#"
-        do    machine a: delete
+        do    machine a: delete if owned
         why   waiting for 2 machines to be deleted; the first is a; since 2027-01-15T07:59:00Z; next: the finalizer is removed after the Machines
         wait  until 2027-01-15T08:01:41Z
     "#]]);
@@ -747,6 +869,17 @@ fn a_deleted_set_deletes_its_machines() {
     deleted(world(2)).field("/metadata/finalizers", json!(["example.com/other"])).check(expect![[r#"
         why   waiting for other clients to remove their finalizers; since 2027-01-15T07:59:00Z; next: each client removes its finalizer
         wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_set_that_is_orphaned_deletes_no_machine() {
+    let finalizers = json!(["machine.sapcloud.io/machine-controller-manager", "orphan"]);
+    let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
+    let world = deleted(world(2)).machine("a", "Running").field("/metadata/finalizers", finalizers);
+    world.check(expect![[r#"
+        why   waiting for the garbage collector to release the children; since 2027-01-15T07:59:00Z; next: the garbage collector removes its finalizer
+        wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
 

@@ -4,6 +4,8 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::looks::NodeLook;
+use machinist_core::{FreshRead, Silence};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -36,15 +38,21 @@ fn snapshot(machines: &[Value]) -> Snapshot {
         let machine = serde_json::from_value(machine.clone()).expect("test objects are well-formed");
         Arc::new(MachineFacts::parse(&machine))
     };
+    let machines: Vec<_> = machines.iter().map(facts).collect();
     Snapshot {
         now: at(0),
         skew: Duration::ZERO,
-        machines: machines.iter().map(facts).collect(),
+        gaps: Unseen::default(),
+        nodes_freshness: Freshness::Fresh,
+        nodes: machines.iter().map(|machine| sick_node(machine)).collect(),
+        machines,
         unheard: BTreeSet::new(),
         sets: Vec::new(),
         unknown_owner: None,
+        boots: BTreeMap::new(),
+        never_joined: BTreeMap::new(),
         unseen: None,
-        health_timeout: Duration::from_secs(600),
+        defaults: Arc::default(),
     }
 }
 
@@ -177,12 +185,203 @@ fn a_preserved_machine_delays_no_replacement() {
     assert_eq!((given_up(100), given_up(-100)), (1, 0));
 }
 
+/// A Machine of that set.
+fn of_set(machine: Value, set: &str) -> Value {
+    let owner = json!([{"kind": "MachineSet", "name": set, "uid": format!("uid-{set}"), "controller": true}]);
+    with(machine, "/metadata/ownerReferences", owner)
+}
+
+/// A Machine whose instance could not be created.
+fn refused(name: &str, phase: &str) -> Value {
+    let operation = json!({
+        "type": "Create", "state": "Failed", "errorCode": "ResourceExhausted", "description": "no stock",
+    });
+    with(machine(name, phase, 5), "/status/lastOperation", operation)
+}
+
 #[test]
-fn machines_that_cannot_be_created_do_not_stop_all_healing() {
-    let refused = json!({"type": "Create", "state": "Failed", "errorCode": "ResourceExhausted"});
+fn no_machine_fails_while_its_set_cannot_create_another() {
+    let overdue = || of_set(machine("b", "Unknown", 700), "w");
     for phase in ["CrashLoopBackOff", "Pending"] {
-        let stuck = with(machine("a", phase, 5), "/status/lastOperation", refused.clone());
-        assert_eq!(plan(&snapshot(&[stuck, machine("b", "Unknown", 700)])).actions.len(), 1, "{phase}");
+        let plan = plan(&snapshot(&[of_set(refused("a", phase), "w"), overdue()]));
+        assert!(plan.actions.is_empty(), "{phase}: {plan}");
+    }
+    check(
+        &[of_set(refused("a", "CrashLoopBackOff"), "w"), overdue()],
+        expect![[r#"
+            why   replacement waits: instances cannot be created, as Machine a of the same set shows: no stock; since 2027-01-15T07:58:20Z; next: instances can be created again
+            wait  for a change
+        "#]],
+    );
+    let instance = |machine| with(machine, "/spec/providerID", "sim:///i-a");
+    let preserved =
+        with(refused("a", "Failed"), "/status/currentStatus/preserveExpiryTime", at(100).to_string());
+    for (other, why) in [
+        (of_set(refused("a", "CrashLoopBackOff"), "new"), "another set creates its own Machines"),
+        (of_set(instance(refused("a", "CrashLoopBackOff")), "w"), "the instance exists"),
+        (of_set(machine("a", "CrashLoopBackOff", 5), "w"), "it has only waited so far"),
+        (of_set(preserved, "w"), "it may be preserved for days"),
+    ] {
+        assert_eq!(plan(&snapshot(&[other, overdue()])).actions.len(), 1, "{why}");
+    }
+}
+
+#[test]
+fn a_zone_outage_without_stock_costs_one_machine() {
+    let mut machines: Vec<_> =
+        (0..6).map(|n| of_set(machine(&format!("m{n}"), "Unknown", 700), "w")).collect();
+    let mut marked = 0;
+    for _ in 0..20 {
+        let Some(action) = plan(&of_sets(&[set("w", 6)], &machines)).actions.pop() else { break };
+        let Action::MarkFailed { machine: failed, .. } = action else { panic!("{action}") };
+        marked += 1;
+        machines.retain(|machine| machine["metadata"]["name"] != *failed.name);
+        // The set creates the replacement, whose instance has no stock.
+        machines.push(of_set(refused(&format!("new{marked}"), "CrashLoopBackOff"), "w"));
+    }
+    assert_eq!(marked, 1);
+}
+
+/// A Machine with an instance that has waited for its Node for this many seconds.
+fn joining(name: &str, seconds: i64) -> Value {
+    let machine = with(machine(name, "Pending", seconds), "/spec/providerID", "sim:///i");
+    with(
+        with(machine, "/metadata/creationTimestamp", at(-seconds - 100).to_string()),
+        "/status/lastOperation",
+        json!({"type": "Create", "state": "Processing"}),
+    )
+}
+
+const CREATION_TIMEOUT: i64 = 1200;
+
+#[test]
+fn a_node_that_does_not_join_fails_its_machine() {
+    check(
+        &[joining("a", CREATION_TIMEOUT)],
+        expect![[r#"
+            why   up to date
+            wait  until 2027-01-15T08:00:01Z
+        "#]],
+    );
+    let late = snapshot(&[joining("a", CREATION_TIMEOUT + 1)]);
+    expect![[r#"
+        do    machine a: Failed
+        why   marking a Machine as Failed whose Node did not join; next: the MachineSet deletes and replaces the Machine
+        wait  for a change
+    "#]]
+    .assert_eq(&plan(&late).to_string());
+    let Action::MarkFailed { write, .. } = &plan(&late).actions[0] else { panic!("a mark") };
+    expect![[
+        r#"Failed, Create Failed "Machine a failed to join the cluster in time. Last state: Node a is unhealthy: Ready is Unknown""#
+    ]]
+    .assert_eq(&write.to_string());
+    let no_instance = with(joining("a", CREATION_TIMEOUT + 1), "/spec/providerID", "");
+    assert!(plan(&snapshot(&[no_instance])).actions.is_empty(), "its creation is another decision");
+}
+
+#[test]
+fn a_tenth_of_the_replicas_may_fail_to_join_at_once() {
+    let all: Vec<_> = (0..50).map(|n| joining(&format!("m{n:02}"), CREATION_TIMEOUT + 100)).collect();
+    for (replicas, expected) in [(1, 1), (19, 1), (20, 2), (50, 5)] {
+        let plan = plan(&of_sets(&[set("w", replicas)], &all));
+        assert_eq!(plan.actions.len(), expected, "{replicas} replicas");
+    }
+    let marked = |other: Value| {
+        let mut machines = all.clone();
+        machines[0] = other;
+        plan(&of_sets(&[set("w", 50)], &machines)).actions.len()
+    };
+    let in_replacement = [
+        machine("x", "Failed", 5),
+        leaving(machine("x", "Running", 5)),
+        machine("x", "", 1),
+        joining("x", 5),
+    ];
+    for other in in_replacement {
+        assert_eq!(marked(other.clone()), 4, "{other}");
+    }
+    assert_eq!(marked(machine("x", "Running", 5)), 5);
+    let busy: Vec<_> = (0..5).map(|n| machine(&format!("f{n}"), "Failed", 5)).chain(all).collect();
+    expect![[r#"
+        why   replacement waits: Machine f0 of the same deployment is being replaced; since 2027-01-15T07:58:20Z; next: the other Machine is replaced
+        wait  for a change
+    "#]].assert_eq(&plan(&of_sets(&[set("w", 50)], &busy)).to_string());
+}
+
+#[test]
+fn no_deadline_ends_while_the_nodes_are_not_fresh() {
+    let silence = |read| {
+        let server = "the API server of the target cluster".to_owned();
+        Freshness::Stale(Silence { server, since: at(-1000), read })
+    };
+    for machines in [[machine("a", "Unknown", 700)], [joining("a", CREATION_TIMEOUT + 1)]] {
+        let stale = |read| Snapshot { nodes_freshness: silence(read), ..snapshot(&machines) };
+        expect![[r#"
+            do    nodes: list them at the API server
+            why   the API server of the target cluster is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:43:20Z; next: the controller reads the current state from the API server
+            wait  for a change
+        "#]].assert_eq(&plan(&stale(FreshRead::Possible)).to_string());
+        expect![[r#"
+            why   the API server of the target cluster is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:43:20Z; next: the controller tries to read from the API server again
+            wait  until 2027-01-15T08:00:20Z
+        "#]].assert_eq(&plan(&stale(FreshRead::Failed(at(20)))).to_string());
+        assert!(plan(&stale(FreshRead::InFlight(at(20)))).actions.is_empty());
+    }
+    let early = Snapshot {
+        nodes_freshness: silence(FreshRead::Possible),
+        ..snapshot(&[machine("a", "Unknown", 500), joining("b", 500)])
+    };
+    assert!(plan(&early).actions.is_empty(), "nothing is due, so nothing is read");
+}
+
+#[test]
+fn deadlines_leave_out_unseen_time() {
+    let mut gaps = Unseen::default();
+    gaps.add(at(-400), at(-300));
+    for machines in [[machine("a", "Unknown", 700)], [joining("a", CREATION_TIMEOUT + 100)]] {
+        let waits = Snapshot { gaps: gaps.clone(), ..snapshot(&machines) };
+        assert!(plan(&waits).actions.is_empty());
+        let later = Snapshot { now: at(1), ..waits };
+        assert_eq!(plan(&later).actions.len(), 1);
+    }
+}
+
+#[test]
+fn a_missing_node_is_looked_for_before_its_machine_fails() {
+    let missing = |looks: Looks, machine: Value| {
+        let mut snapshot = snapshot(&[machine]);
+        for of in snapshot.nodes.values_mut() {
+            (of.node, of.looks) = (Known::Absent, looks.clone());
+        }
+        plan(&snapshot).to_string()
+    };
+    let look = |seconds, uid: Option<&str>| Looks {
+        node: Some(NodeLook { name: "a".into(), started: at(seconds), uid: uid.map(str::to_owned) }),
+        ..Looks::default()
+    };
+    for machine in [machine("a", "Unknown", 700), joining("a", CREATION_TIMEOUT + 1)] {
+        for looks in [Looks::default(), look(-11, None)] {
+            let plan = missing(looks, machine.clone());
+            assert!(plan.starts_with("do    node a: look for it at the API server\n"), "{plan}");
+        }
+        let plan = missing(look(-5, None), machine.clone());
+        assert!(plan.starts_with("do    machine a: Failed\n"), "{plan}");
+        let plan = missing(look(-5, Some("uid-n")), machine);
+        assert!(plan.starts_with("why   reading the Node from the API server"), "{plan}");
+    }
+}
+
+#[test]
+fn a_machine_whose_node_is_well_again_does_not_fail() {
+    for machine in [machine("a", "Unknown", 700), joining("a", CREATION_TIMEOUT + 1)] {
+        let mut snapshot = snapshot(&[machine]);
+        for of in snapshot.nodes.values_mut() {
+            let Known::Present(node) = &of.node else { panic!("a Node") };
+            let mut node = NodeFacts::clone(node);
+            node.conditions[0].status = "True".to_owned();
+            of.node = Known::Present(Arc::new(node));
+        }
+        assert!(plan(&snapshot).actions.is_empty(), "{}", plan(&snapshot));
     }
 }
 
@@ -306,4 +505,67 @@ fn the_description_of_a_failed_machine_names_the_time() {
     let [Action::MarkFailed { write, .. }] = plan.actions.as_slice() else { panic!("{plan}") };
     expect!["Machine a health checks failing since 2027-01-15T07:48:20Z: its health timeout has passed"]
         .assert_eq(&write.operation.as_ref().expect("the write has an operation").description);
+}
+
+/// A Pending Machine of the set `s` whose instance exists for that long and can never join (R36).
+fn hopeless(name: &str, seconds: i64) -> Value {
+    let owner = json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s",
+                        "uid": "uid-s", "controller": true}]);
+    let machine = with(machine(name, "Pending", seconds), "/metadata/ownerReferences", owner);
+    with(machine, "/spec/providerID", format!("docker:////{name}"))
+}
+
+/// The last observation of each Machine.
+fn boots(s: &mut Snapshot, seconds_ago: i64, is_final: bool) {
+    let trouble = BootTrouble {
+        cause: "the container restarts again and again".to_owned(),
+        output: vec!["exec format error".to_owned()],
+        see: "docker logs a".to_owned(),
+        is_final,
+    };
+    let boot = |machine: &Arc<MachineFacts>| {
+        let (ended, answer) = (at(-seconds_ago), Ok(Boot::Trouble(trouble.clone())));
+        (machine.uid.clone(), Answered { started: ended, ended, account: None, answer })
+    };
+    s.boots = s.machines.iter().map(boot).collect();
+}
+
+#[test]
+fn an_instance_that_can_never_join_waits_for_a_back_off() {
+    let failed = |seconds: i64, row: u32, change: fn(&mut Snapshot)| {
+        let mut s = of_sets(&[set("s", 3)], &[hopeless("a", seconds)]);
+        boots(&mut s, 1, true);
+        s.never_joined = [("uid-s".to_owned(), row)].into();
+        change(&mut s);
+        let plan = plan(&s);
+        let mark = |action: &Action| match action {
+            Action::MarkFailed { write, .. } => write.operation.as_ref().map(|it| it.description.clone()),
+            Action::ReadNodes | Action::LookForNode(_) => None,
+        };
+        plan.actions.iter().find_map(mark)
+    };
+    let nothing: fn(&mut Snapshot) = |_| {};
+    let text = "Machine a is replaced. The instance can never join: the container restarts again and again. The end \
+                of the output: exec format error. See all of it: docker logs a";
+    assert_eq!(failed(11, 0, nothing).as_deref(), Some(text));
+    assert_eq!(failed(10, 0, nothing), None, "the container stays until then");
+    assert!(
+        failed(40, 2, nothing).is_none() && failed(41, 2, nothing).is_some(),
+        "each wait is twice as long"
+    );
+    assert!(
+        failed(1200, 31, nothing).is_none() && failed(1201, 31, nothing).is_some(),
+        "the creation timeout"
+    );
+    assert_eq!(failed(60, 0, |s| boots(s, 1, false)), None, "an exit code alone waits");
+    assert_eq!(failed(600, 0, |s| boots(s, 130, true)), None, "the engine is silent since");
+    assert_eq!(failed(60, 0, |s| s.skew = SKEW_LIMIT * 2), None);
+}
+
+#[test]
+fn few_instances_that_can_never_join_are_replaced_at_a_time() {
+    let machines: Vec<Value> = (0..20).map(|number| hopeless(&format!("m{number}"), 60)).collect();
+    let mut s = of_sets(&[set("s", 20)], &machines);
+    boots(&mut s, 1, true);
+    assert_eq!(plan(&s).actions.len(), 2, "a tenth of the replicas");
 }

@@ -135,6 +135,31 @@ fn failing_nodes_are_replaced_within_the_bounds() {
     assert!(100 < hurt, "only {hurt} nodes failed");
 }
 
+#[test]
+fn a_rollout_counts_by_the_priorities_of_machines() {
+    for seed in 0..400_u64 {
+        let mut dice = Dice(seed.wrapping_mul(15_485_863));
+        let replicas = 2 + dice.roll(4);
+        let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
+        let mut toy = Toy::new(u32::try_from(replicas).expect("small"), surge, unavailable);
+        toy.settle();
+        for name in toy.machines.keys().cloned().collect::<Vec<_>>() {
+            toy.prioritise(&name, dice.roll(5));
+        }
+        // New Machines of the old template are still Pending when the rollout begins.
+        let more = replicas + dice.roll(4);
+        toy.edit(|deployment| deployment.spec.replicas = Some(i32::try_from(more).expect("small")));
+        for _ in 0..dice.roll(12) {
+            step(&mut toy, &mut dice);
+        }
+        toy.use_class("c-2");
+        for _ in 0..dice.roll(60) {
+            step(&mut toy, &mut dice);
+        }
+        assert_done(&mut toy, more, "c-2", seed);
+    }
+}
+
 /// Verifies that the toy reports violations of the bounds.
 #[test]
 fn a_wrong_size_is_reported_as_a_violation() {

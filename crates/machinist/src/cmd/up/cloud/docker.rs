@@ -16,6 +16,7 @@
 mod bootstrap_data;
 mod control_plane;
 mod identity;
+mod news;
 mod nodes;
 mod others;
 #[cfg(test)]
@@ -24,21 +25,24 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use machinist_controllers::Clients;
 use machinist_driver::{Driver, Provider};
 use machinist_driver_docker::{DockerProvider, Privileges};
-use machinist_instance::{Credential, Error, ErrorKind, Instance, InstanceRef, Scope};
+use machinist_instance::{Credential, Error, ErrorKind, Instance, InstanceRef, NativeId, Power, Scope};
 use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde_json::Value;
-use tokio::sync::{Mutex, watch};
-use tokio::task::JoinHandle;
+use tokio::sync::{Mutex, Notify, watch};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 
 pub(in crate::cmd::up) use self::identity::{DOCKER, FILES, Identity};
+pub(in crate::cmd::up) use self::news::PortMoved;
 use crate::args::UpArgs;
+use crate::cmd::up::cloud::Counts;
 use crate::progress::Progress;
 use crate::wiring::{docker as settings, seed};
 
@@ -70,6 +74,12 @@ pub(in crate::cmd::up) struct Docker {
     privileges: Privileges,
     /// The call that creates the control plane, which continues if its caller is stopped.
     creation: Mutex<Option<JoinHandle<Result<Instance, Error>>>>,
+    /// Whether this run deletes the cluster.
+    is_removed: AtomicBool,
+    /// Whether a note has told why the Nodes cannot be seen.
+    is_explained: AtomicBool,
+    /// Wakes the look for the published port.
+    may_have_moved: Notify,
 }
 
 /// The API server of the cluster of containers.
@@ -79,6 +89,8 @@ pub(in crate::cmd::up) struct Target {
     pub url: String,
     /// Path of the administrator's kubeconfig.
     pub kubeconfig: PathBuf,
+    /// Id of the control plane container.
+    container: NativeId,
 }
 
 impl Docker {
@@ -108,6 +120,9 @@ impl Docker {
             is_continued_later: args.data_dir.is_some(),
             privileges,
             creation: Mutex::default(),
+            is_removed: AtomicBool::new(false),
+            is_explained: AtomicBool::new(false),
+            may_have_moved: Notify::new(),
         })
     }
 
@@ -139,12 +154,14 @@ impl Docker {
         self.identity.keep(&self.folder, engine, self.identity.control_plane.as_deref())
     }
 
-    /// Returns the number of containers of the cluster.
+    /// Counts the containers of the cluster.
     ///
     /// # Errors
     /// If the engine does not answer.
-    pub(in crate::cmd::up) async fn containers(&self) -> anyhow::Result<usize> {
-        Ok(self.list().await.map_err(|error| anyhow!(error.message))?.len())
+    pub(in crate::cmd::up) async fn counts(&self) -> anyhow::Result<Counts> {
+        let listed = self.list().await.map_err(|error| anyhow!(error.message))?;
+        let stopped = listed.iter().filter(|instance| instance.power == Power::Stopped).count();
+        Ok(Counts { alive: listed.len(), stopped, ever: None })
     }
 
     /// Deletes every container of the cluster, and its network. The next start with the same
@@ -154,10 +171,12 @@ impl Docker {
     /// If something still exists after a minute, or the engine refuses a deletion. The error has
     /// the command that deletes the rest.
     pub(in crate::cmd::up) async fn remove(&self, progress: &Progress) -> anyhow::Result<()> {
+        self.is_removed.store(true, Ordering::Relaxed);
         // First, so that the start after a kill does not miss the control plane.
         if self.is_continued_later {
             let engine = self.provider.engine_id().unwrap_or_default();
             self.identity.keep(&self.folder, engine, None)?;
+            self.identity.keep_running(&self.folder, &BTreeMap::new())?;
         }
         self.await_creation(progress).await;
         let deadline = Instant::now() + REMOVED_WITHIN;
@@ -314,10 +333,13 @@ impl Target {
     /// As [`Self::client`].
     pub(in crate::cmd::up) async fn nodes(
         &self,
-        parts: &mut tokio::task::JoinSet<anyhow::Error>,
+        parts: &mut JoinSet<anyhow::Error>,
+        docker: &Arc<Docker>,
+        progress: &Progress,
     ) -> anyhow::Result<watch::Receiver<BTreeMap<String, Value>>> {
         let client = self.client(crate::cmd::up::writes::UP).await?;
-        Ok(nodes::follow(parts, client))
+        let (target, docker, progress) = (self.clone(), docker.clone(), progress.clone());
+        Ok(nodes::follow(parts, client, move |news| docker.hear(&target, news, &progress)))
     }
 }
 

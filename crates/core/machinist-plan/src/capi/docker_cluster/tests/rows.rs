@@ -63,6 +63,7 @@ impl Case {
             machines: Vec::new(),
             domains_are_listed: true,
             key_holder: None,
+            container_holder: None,
             engine: Some(engine()),
             answers: BalancerAnswers::default(),
             docker,
@@ -111,9 +112,10 @@ fn balanced(s: &mut Snapshot) {
         ports: vec![6443],
         host_ports: [(6443, 32770)].into(),
         targets: Vec::new(),
+        room: None,
         is_protected: false,
     };
-    let ensured = Ensured { balancer, notes: Vec::new() };
+    let ensured = Ensured::complete(balancer);
     let inputs = fingerprint(&wanted(s, &cluster));
     s.answers.ensure = Some((inputs, answered(99, Ok(Progress::Done(ensured)))));
 }
@@ -165,7 +167,8 @@ fn the_intent_comes_before_the_load_balancer() {
     let mut case = Case::new();
     case.docker["metadata"]["finalizers"] = json!([]);
     case.docker["metadata"]["annotations"] = json!({});
-    assert!(case.told().1[0].starts_with("claim: key default/c/u1"), "{:?}", case.told());
+    let claim = case.plan().actions.into_iter().next();
+    assert!(matches!(&claim, Some(Action::Claim(claim)) if claim.key == "default/c/u1"), "{claim:?}");
     assert_eq!(Case::new().told().1, ["ensure load balancer one-lb:"], "C05");
 }
 
@@ -239,7 +242,7 @@ fn a_load_balancer_of_another_provider_is_continued() {
     let deleted = deleted.expect("the load balancer is deleted");
     assert_eq!((deleted.id.as_deref(), deleted.native_id), (Some("one-lb"), NativeId::new("id-9")), "C08");
     case.docker["metadata"]["annotations"]["machinist.dev/container-id"] = json!("copies/c/id-9");
-    assert_eq!(case.told().1, ["delete load balancer u1"], "an id that was copied has no effect");
+    assert_eq!(case.told().1, ["delete the load balancer"], "an id that was copied has no effect");
 }
 
 /// The name of the ConfigMap is read from the spec.
@@ -254,4 +257,35 @@ fn the_template_of_a_user_is_named_by_the_spec() {
     assert_eq!(name(json!({"customHAProxyConfigTemplateRef": {"name": ""}})), None);
     let template = json!({"customHAProxyConfigTemplateRef": {"name": "lb"}});
     assert_eq!(name(template).as_deref(), Some("lb"));
+}
+
+/// Another DockerCluster records the same load balancer.
+fn recorded_twice(s: &mut Snapshot) {
+    s.container_holder = Some("copies/c".to_owned());
+}
+
+#[test]
+fn the_original_of_two_records_goes_on_by_its_key() {
+    let mut case = Case::new();
+    case.snapshot = recorded_twice;
+    case.docker["metadata"]["annotations"]["machinist.dev/container-id"] = json!("default/c/id-9");
+    assert_eq!(case.told().1, ["ensure load balancer one-lb:"], "its UID is its key");
+    assert_eq!(case.wanted().native_id, None, "the record alone proves nothing");
+    let annotations = case.docker["metadata"]["annotations"].clone();
+    case.docker["metadata"]["annotations"]["machinist.dev/key"] = json!("default/c/u9");
+    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()), "the copy waits");
+
+    case.docker["metadata"]["annotations"] = annotations;
+    case.docker["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:01:30Z");
+    assert_eq!(case.told().1, ["delete the load balancer"]);
+    case.snapshot = |s| {
+        recorded_twice(s);
+        s.answers.take_delete(answered(99, Ok(Progress::Done(BalancerDeletion::Gone))));
+    };
+    assert_eq!(case.told().1, ["remove the finalizer"]);
+    case.snapshot = |s| {
+        recorded_twice(s);
+        s.answers.take_delete(answered(99, Ok(Progress::Done(BalancerDeletion::Absent))));
+    };
+    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()), "its load balancer may have no key");
 }

@@ -330,13 +330,48 @@ fn a_node_with_another_id_is_reported() {
     assert_eq!((plan.why.reason.code(), plan.wait), ("NodeMissing", machinist_core::Wait::Until(at(104))));
 }
 
+/// A restart of the engine gave the container another address. etcd cannot bind to its own.
+#[test]
+fn a_moved_control_plane_is_no_success() {
+    let shows = |is_control_plane: bool, address: fn(&mut Snapshot)| {
+        let mut case = recorded();
+        case.owner()["status"] = json!({"nodeRef": {"name": "c-w"}});
+        if is_control_plane {
+            case.owner()["metadata"]["labels"] = json!({"cluster.x-k8s.io/control-plane": ""});
+        }
+        case.machine["spec"]["bootstrapped"] = json!(true);
+        case.machine["status"] = json!({"addresses": [
+            {"type": "Hostname", "address": "c-w"}, {"type": "InternalIP", "address": "172.18.0.3"},
+            {"type": "ExternalIP", "address": "172.18.0.3"},
+        ]});
+        case.snapshot = address;
+        case
+    };
+    let moved = shows(true, |s| shown_with(s, &["172.18.0.5"]));
+    assert_eq!(moved.told(), ("ContainerMoved".to_owned(), Vec::new()));
+    let plan = moved.plan();
+    assert!(matches!(&plan.why.next, Step::Fix(fix) if fix.contains("172.18.0.3")), "{:?}", plan.why);
+    assert_eq!(moved.reports("ContainerProvisioned"), "AddressChanged");
+    let Some(Action::SetStatus(status)) = plan.actions.first() else { panic!("{:?}", plan.actions) };
+    assert_eq!(status.addresses[1].address, "172.18.0.3", "the lost address stays");
+    for (is_control_plane, address) in [
+        (true, (|s| shown_with(s, &["172.18.0.3"])) as fn(&mut Snapshot)),
+        (true, |s| shown_with(s, &["172.18.0.5", "172.18.0.3"])),
+        (true, |s| shown_with(s, &[])),
+        (false, |s| shown_with(s, &["172.18.0.5"])),
+    ] {
+        assert_ne!(shows(is_control_plane, address).told().0, "ContainerMoved");
+    }
+}
+
 /// A container of another Docker provider of Cluster API has no key. A user records its id.
 #[test]
 fn a_container_of_another_provider_is_continued() {
     let mut case = recorded();
     case.annotations().remove("machinist.dev/key");
     case.annotations().remove("machinist.dev/engine");
-    assert!(case.told().1[0].starts_with("claim: key default/c-w/u1"), "{:?}", case.told());
+    let claim = case.plan().actions.into_iter().next();
+    assert!(matches!(&claim, Some(Action::Claim(claim)) if claim.key == "default/c-w/u1"), "{claim:?}");
     let mut case = recorded();
     case.owner()["status"] = json!({"nodeRef": {"name": "c-w"}});
     case.snapshot = |s| {

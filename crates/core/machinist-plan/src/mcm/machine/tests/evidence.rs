@@ -3,7 +3,7 @@
 use super::*;
 use crate::facts::{AttachmentFacts, PreservedBy};
 use crate::looks::{LeaseLook, NodeLook, Renewal};
-use machinist_core::Evidence;
+use machinist_core::{Evidence, FreshRead, Silence};
 
 impl World {
     /// A volume that is attached to the Node.
@@ -67,7 +67,7 @@ fn a_node_is_cordoned_before_its_instance_is_deleted() {
 fn the_pods_are_listed_after_the_cordon_is_seen() {
     world().draining().check(expect![[r#"
         do    node m: list its pods at the API server
-        why   confirming with the API server that no pod is left on Node m; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the instance is deleted anyway
+        why   confirming with the API server that no pod is left on Node m; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the drain is ended by force
         wait  for a change
     "#]]);
 }
@@ -95,7 +95,7 @@ fn a_list_counts_if_it_is_young_and_began_after_the_cordon() {
 fn a_pod_that_only_the_list_shows_delays_the_deletion() {
     let list = |started| PodList { node_uid: "uid-n".into(), started: at(started), leaving: 1 };
     world().draining().with(|s| s.looks.pods = Some(list(-1))).check(expect![[r#"
-        why   confirming with the API server that no pod is left on Node m; the last list showed 1 pod; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the instance is deleted anyway
+        why   confirming with the API server that no pod is left on Node m; the last list showed 1 pod; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the drain is ended by force
         wait  until 2027-01-15T08:00:04Z
     "#]]);
     let again = world().draining().with(|s| s.looks.pods = Some(list(-5))).plan();
@@ -231,17 +231,46 @@ fn a_node_may_register_late_so_it_is_looked_up_last() {
 
 // === volumes ===
 
+/// A Machine whose pods left this many seconds ago, and whose volumes are still attached.
+fn awaiting_volumes(seconds_ago: i64) -> World {
+    let text = "The pods have left the Node; waiting for volumes. Initiate node drain";
+    let mut world = world().draining().deleting(600).listed().attached("va", false).attached("vb", true);
+    world = world.phase("Terminating", "Delete", "Processing", text).with(|s| s.process.started = at(-9000));
+    world.machine["status"]["lastOperation"]["lastUpdateTime"] = at(-seconds_ago).to_string().into();
+    world
+}
+
 #[test]
-fn a_polite_drain_waits_for_volumes_until_its_timeout() {
+fn a_polite_drain_waits_for_volumes_for_a_while() {
     world().draining().listed().attached("va", false).attached("vb", true).check(expect![[r#"
-        why   waiting for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the volumes are detached; deadline 2027-01-15T09:59:51Z: the VolumeAttachments are deleted
-        wait  until 2027-01-15T09:59:51Z
+        do    status: Delete Processing "The pods have left the Node; waiting for volumes. Initiate node drain"
+        why   waiting for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the volumes are detached
+        wait  for a change
     "#]]);
+    awaiting_volumes(119).check(expect![[r#"
+        why   waiting for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:50:00Z; next: the volumes are detached; deadline 2027-01-15T08:00:02Z: the instance is deleted anyway
+        wait  until 2027-01-15T08:00:02Z
+    "#]]);
+    awaiting_volumes(121).check(expect![[r#"
+        do    warning VolumesLeft: The instance is deleted with attached volumes: VolumeAttachment va, vb
+        do    driver: delete sim:///i-1 because node m, cordoned since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
+        why   waiting for the cloud to delete the instance; since 2027-01-15T07:50:00Z; next: the Node and the finalizer are removed
+        wait  for a change
+    "#]]);
+    let skewed = awaiting_volumes(121).with(|s| s.process.skew = Duration::from_secs(31));
+    assert_eq!(evidence(skewed), None, "the clocks differ");
+    let restarted = awaiting_volumes(121).with(|s| s.process.started = at(-60));
+    assert_eq!(evidence(restarted), None, "a process that takes over gives the attachers the same time");
+    let again = awaiting_volumes(121).pod("p").plan().to_string();
+    assert!(
+        again.contains("status: Delete Processing \"Initiate node drain\""),
+        "the wait begins again: {again}"
+    );
 }
 
 #[test]
 fn a_forced_drain_has_a_stage_for_volumes() {
-    world().draining().deleting(7300).check(expect![[r#"
+    world().draining().deleting(7300).listed().check(expect![[r#"
         do    status: Delete Processing "Delete Volume Attachments"
         why   ending the drain by force; since 2027-01-15T05:58:20Z; next: the VolumeAttachments are deleted
         wait  for a change
@@ -262,9 +291,15 @@ fn a_forced_drain_lists_the_pods_while_there_is_time() {
 
 #[test]
 fn a_rejected_node_write_does_not_stop_a_forced_drain() {
-    let open = world().draining().deleting(7300).node_field("/spec/unschedulable", Value::Null);
-    let plan = open.plan();
+    let open = || world().draining().deleting(7300).node_field("/spec/unschedulable", Value::Null);
+    let plan = open().plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::ListPods(_)]), "{plan}");
+    let plan = open().listed().plan();
     assert!(matches!(plan.actions.as_slice(), [Action::SetStatus(_)]), "{plan}");
+    let held = tried(9, -7000, -20, EvictionOutcome::Held("no".into()));
+    let held = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
+    let plan = open().pod("p").with(|s| s.evictions = held).plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::Drain(drain::Call::Delete(_))]), "{plan}");
 }
 
 /// A Machine that reached the stage of volumes this many seconds ago.
@@ -426,4 +461,41 @@ fn a_machine_preserved_by_its_node_reports_it() {
         why   Machine m has failed and is preserved by the annotation node.machine.sapcloud.io/preserve of its Node m; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve from Node m, or delete Machine m, to replace the Machine
         wait  for a change
     "#]]);
+}
+
+// === a wrong label `node` ===
+
+#[test]
+fn a_wrong_label_is_corrected_before_the_drain() {
+    let mut world = world().draining().listed();
+    world.machine["metadata"]["labels"]["node"] = "x".into();
+    world.check(expect![[r#"
+        do    machine: label node m
+        why   recording the Node; next: the Node is drained
+        wait  for a change
+    "#]]);
+}
+
+#[test]
+fn a_wrong_label_of_a_living_machine_is_corrected() {
+    let mut world = world().running();
+    world.machine["metadata"]["labels"]["node"] = "x".into();
+    world.check(expect![[r#"
+        do    machine: label node m
+        why   up to date; since 2027-01-15T07:59:30Z
+        wait  for a change
+    "#]]);
+}
+
+/// The label may name another Node than that of the instance, which the store does not show yet.
+#[test]
+fn the_absence_of_a_node_counts_only_with_fresh_nodes() {
+    let absent = || world().draining().without_node().looked(-1, None);
+    assert!(evidence(absent()).is_some());
+    let silence = |read| Silence { server: "the API server".to_owned(), since: at(-300), read };
+    let stale = |read| absent().with(|s| s.nodes_freshness = Freshness::Stale(silence(read))).plan();
+    let plan = stale(FreshRead::Possible);
+    assert!(matches!(plan.actions.as_slice(), [Action::ReadNodes]), "{plan}");
+    let plan = stale(FreshRead::InFlight(at(9)));
+    assert!(plan.actions.is_empty(), "{plan}");
 }

@@ -218,7 +218,7 @@ fn scaling_goes_on_while_a_machine_is_updated_in_place() {
     assert_eq!((both(5).sizes(), both(2).sizes()), (vec![3, 3], vec![2, 1]));
     let deleted =
         updating("InPlaceUpdating").field("/metadata/deletionTimestamp", super::at(-1).to_string().into());
-    assert!(deleted.actions().contains(&"set o: delete".to_owned()));
+    assert!(deleted.actions().contains(&"set o: delete if owned".to_owned()));
 }
 
 #[test]

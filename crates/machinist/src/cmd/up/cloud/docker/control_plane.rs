@@ -1,19 +1,23 @@
 //! Creates or adopts the control plane container, step by step. Each step says what it waits for.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use machinist_driver_docker::Privileges;
 use machinist_instance::{
     AddressKind, BootstrapFailure, BootstrapState, Error, ErrorKind, Instance, InstanceRef, InstanceSpec,
-    Power, Sighting,
+    NativeId, Power, Sighting,
 };
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use super::identity::PREFIX;
+use super::news::LOCAL;
 use super::{API_SERVER_PORT, Docker, LOOK_EVERY, OWNER_FOLDER, Target, bootstrap_data, is_passing};
 use crate::cmd::up::writes::UP;
+use crate::output::one_line;
 use crate::progress::Progress;
 
 /// Longest time of kubeadm, on a slow computer. It takes half a minute on two cores.
@@ -22,6 +26,10 @@ const INITIALISED_WITHIN: Duration = Duration::from_secs(5 * 60);
 const PULLED_WITHIN: Duration = Duration::from_secs(30 * 60);
 /// Longest time until the API server answers after kubeadm has ended.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(60);
+/// Longest time until a container publishes its port.
+const PUBLISHED_WITHIN: Duration = Duration::from_secs(5);
+/// First port for API servers on this host, and number of ports.
+const PORTS: (u16, u32) = (20_000, 12_000);
 /// Attempts to create the container. An engine that is busy answers a later one.
 const ATTEMPTS: u32 = 4;
 /// Lines of the output of a failed kubeadm in the error.
@@ -43,12 +51,47 @@ impl Docker {
         let native_id = instance.native_id.clone().context("the engine gave the container no id")?;
         let engine = self.provider.engine_id().unwrap_or_default();
         self.identity.keep(&self.folder, engine, Some(native_id.as_str()))?;
-        let port = self.provider.api_server_port(&native_id).await?;
+        if self.identity.control_plane.is_some() {
+            self.check_address(&native_id).await?;
+        }
+        let port = self.published_port(&native_id).await?;
         let url = url(port, &instance).with_context(|| format!("container {name} has no address"))?;
         let kubeconfig = self.identity.write_kubeconfig(&self.folder, &url)?;
-        let target = Target { url, kubeconfig };
-        wait_for_answer(&target, progress).await?;
+        let target = Target { url, kubeconfig, container: native_id };
+        self.resume(progress).await?;
+        self.wait_for_answer(&target, progress).await?;
         Ok(target)
+    }
+
+    /// Reads the port at which the container publishes its API server. A container that was started
+    /// a moment ago may not publish it yet.
+    async fn published_port(&self, native_id: &NativeId) -> anyhow::Result<Option<u16>> {
+        let deadline = Instant::now() + PUBLISHED_WITHIN;
+        loop {
+            match self.provider.api_server_port(native_id).await? {
+                None if Instant::now() < deadline => sleep(LOOK_EVERY).await,
+                port => return Ok(port),
+            }
+        }
+    }
+
+    /// Checks that a control plane of an earlier start has its address. Without it, etcd and the
+    /// API server cannot start.
+    async fn check_address(&self, native_id: &NativeId) -> anyhow::Result<()> {
+        let name = self.identity.control_plane_name();
+        let Sighting::Present(instance) = self.driver.instances().find(&self.reference()).await? else {
+            return Ok(());
+        };
+        // Without an answer, the wait for the API server reports the problem.
+        let configured = self.provider.configured_address(native_id).await.ok().flatten();
+        let own: Vec<&str> = instance.addresses.iter().map(|it| it.address.as_str()).collect();
+        match configured {
+            Some(configured) if is_elsewhere(&own, &configured) => {
+                let at = own.last().copied().unwrap_or_default();
+                bail!(lost_address(name.as_str(), self.name(), &configured, at))
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     async fn provide_image(&self, progress: &Progress) -> anyhow::Result<()> {
@@ -129,6 +172,7 @@ impl Docker {
             provider_spec: json!({
                 "image": self.image,
                 "role": "control-plane",
+                "apiServerPort": free_port(self.name()),
                 "labels": {OWNER_FOLDER: folder},
             }),
             user_data: bootstrap_data::of_control_plane(name.as_str(), self.identity.authority()),
@@ -179,6 +223,24 @@ impl Docker {
         }
     }
 
+    async fn wait_for_answer(&self, target: &Target, progress: &Progress) -> anyhow::Result<()> {
+        progress.note(&format!("Waits for the API server at {}", target.url))?;
+        let client = target.client(UP).await?;
+        let deadline = Instant::now() + ANSWERS_WITHIN;
+        loop {
+            match client.apiserver_version().await {
+                Ok(version) => {
+                    progress.note(&format!("The control plane runs Kubernetes {}", version.git_version))?;
+                    return Ok(());
+                }
+                Err(error) if deadline < Instant::now() => {
+                    bail!(self.server_silent(&target.url, &one_line(&anyhow::Error::new(error))))
+                }
+                Err(_) => sleep(LOOK_EVERY).await,
+            }
+        }
+    }
+
     fn kubeadm_failed(&self, failure: &BootstrapFailure) -> anyhow::Error {
         let name = self.identity.control_plane_name();
         let output = format!("{}\n{}", failure.stdout, failure.stderr);
@@ -209,32 +271,40 @@ impl Docker {
     }
 }
 
+/// Whether a container with these addresses does not have the configured one.
+fn is_elsewhere(own: &[&str], configured: &str) -> bool {
+    let mut ips = own.iter().filter_map(|address| address.parse::<IpAddr>().ok()).peekable();
+    let configured: Option<IpAddr> = configured.parse().ok();
+    ips.peek().is_some() && configured.is_some_and(|configured| ips.all(|address| address != configured))
+}
+
+fn lost_address(name: &str, network: &str, configured: &str, at: &str) -> String {
+    format!(
+        "container {name} has the address {at}, but its control plane is configured for {configured}: a restart of the engine \
+         dealt the addresses of network {network} out in another order, because an earlier version created the network. Give the \
+         address back: stop the containers of the network (docker stop $(docker ps --quiet --filter network={network})), restart \
+         the engine, and start this container first (docker start {name}). To delete the cluster instead, add --until gone"
+    )
+}
+
+/// Returns a port of this host for the API server. It is fixed, so that kubeconfigs stay valid
+/// after a restart of the engine, and outside of the range from which systems choose ports
+/// themselves.
+fn free_port(cluster: &str) -> Option<u16> {
+    let number =
+        cluster.strip_prefix(PREFIX).and_then(|text| u32::from_str_radix(text, 16).ok()).unwrap_or(0);
+    let ports = (0..PORTS.1).map(|step| u32::from(PORTS.0) + (number.wrapping_add(step)) % PORTS.1);
+    let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
+    ports.filter_map(|port| u16::try_from(port).ok()).find(is_free)
+}
+
 /// Returns the URL of the API server on this host: the published port, or the container's address.
 fn url(port: Option<u16>, instance: &Instance) -> Option<String> {
     if let Some(port) = port {
-        return Some(format!("https://127.0.0.1:{port}"));
+        return Some(format!("{LOCAL}{port}"));
     }
     let own = instance.addresses.iter().find(|it| it.kind == AddressKind::InternalIP)?;
     Some(format!("https://{}:{API_SERVER_PORT}", own.address))
-}
-
-async fn wait_for_answer(target: &Target, progress: &Progress) -> anyhow::Result<()> {
-    progress.note(&format!("Waits for the API server at {}", target.url))?;
-    let client = target.client(UP).await?;
-    let deadline = Instant::now() + ANSWERS_WITHIN;
-    loop {
-        match client.apiserver_version().await {
-            Ok(version) => {
-                progress.note(&format!("The control plane runs Kubernetes {}", version.git_version))?;
-                return Ok(());
-            }
-            Err(error) if deadline < Instant::now() => {
-                let text = format!("the API server in the container does not answer at {}", target.url);
-                return Err(anyhow::Error::new(error).context(text));
-            }
-            Err(_) => sleep(LOOK_EVERY).await,
-        }
-    }
 }
 
 fn no_image(image: &str, error: &Error) -> anyhow::Error {
@@ -248,6 +318,27 @@ fn no_image(image: &str, error: &Error) -> anyhow::Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lost_address_is_named_with_a_way_out() {
+        assert!(is_elsewhere(&["c-control-plane", "172.18.0.3"], "172.18.0.2"));
+        assert!(!is_elsewhere(&["c-control-plane", "172.18.0.2", "fd00::2"], "172.18.0.2"));
+        assert!(!is_elsewhere(&["c-control-plane"], "172.18.0.2"), "the container does not run");
+        assert!(!is_elsewhere(&["172.18.0.3"], "not an address"));
+        let told = lost_address("c-control-plane", "c", "172.18.0.2", "172.18.0.3");
+        for part in ["172.18.0.2", "172.18.0.3", "docker start c-control-plane", "--until gone"] {
+            assert!(told.contains(part), "expected {part:?} in {told}");
+        }
+    }
+
+    #[test]
+    fn the_port_of_the_api_server_is_free_and_fixed() {
+        let first = free_port("machinist-0000002a").expect("a free port");
+        assert_eq!(free_port("machinist-0000002a"), Some(first));
+        let _taken = TcpListener::bind((Ipv4Addr::LOCALHOST, first)).expect("it is free");
+        let second = free_port("machinist-0000002a").expect("a free port");
+        assert!(second != first && (20_000..32_000).contains(&second), "{second}");
+    }
 
     #[test]
     fn a_missing_image_is_named_with_two_ways_to_get_one() {

@@ -9,6 +9,7 @@
 //! The name is random and is written before anything is created. So a start after a kill finds the
 //! containers of the killed one, and two clusters on one engine never have the same name.
 
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -29,6 +30,8 @@ use crate::wiring::{seed, set_aside};
 pub(in crate::cmd::up) const DOCKER: &str = "docker";
 /// Files that a kept cluster needs.
 pub(in crate::cmd::up) const FILES: [&str; 3] = ["docker/ca.key", "docker/ca.crt", "docker/cluster.json"];
+/// File with the containers that run, by id.
+const RUNNING: &str = "docker/running.json";
 /// Start of the name of each cluster.
 pub(super) const PREFIX: &str = "machinist-";
 /// Administrator of the kubeconfig, and the group that may do everything.
@@ -111,6 +114,26 @@ impl Identity {
             write(&folder.join(file), text)?;
         }
         Ok(())
+    }
+
+    /// Returns the containers that ran when an earlier run last saw the engine: names by id.
+    pub(super) fn running(&self, folder: &Path) -> BTreeMap<String, String> {
+        let kept = fs::read_to_string(folder.join(RUNNING)).ok();
+        // Without the file, only what this run sees is started again.
+        kept.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
+    }
+
+    /// Keeps which containers run.
+    ///
+    /// # Errors
+    /// If the file cannot be written. The error names it.
+    pub(super) fn keep_running(
+        &self,
+        folder: &Path,
+        containers: &BTreeMap<String, String>,
+    ) -> anyhow::Result<()> {
+        let text = serde_json::to_string(containers).expect("a map of texts serialises");
+        write(&folder.join(RUNNING), &text)
     }
 
     /// Checks that the engine is the one with the containers.
@@ -299,6 +322,18 @@ mod tests {
         assert!(again.check_engine("engine-a").is_ok());
         let told = again.check_engine("engine-b").expect_err("another engine").to_string();
         assert!(told.contains("engine-a") && told.contains("DOCKER_HOST"), "{told}");
+    }
+
+    #[test]
+    fn the_containers_that_run_are_kept_for_the_next_start() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let identity = Identity::of(Some(folder.path())).expect("created");
+        assert!(identity.running(folder.path()).is_empty(), "an earlier version kept nothing");
+        let containers = BTreeMap::from([("c0ffee".to_owned(), "worker".to_owned())]);
+        identity.keep_running(folder.path(), &containers).expect("written");
+        assert_eq!(identity.running(folder.path()), containers);
+        fs::write(folder.path().join(RUNNING), "damaged").expect("written");
+        assert!(identity.running(folder.path()).is_empty());
     }
 
     #[test]

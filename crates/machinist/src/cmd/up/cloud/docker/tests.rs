@@ -11,7 +11,10 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::time::timeout;
 
+use super::nodes::ServerNews;
 use super::*;
+use crate::cmd::up::progress::End;
+use crate::cmd::up::{BrokenControlPlane, delete_broken};
 use crate::output::Output;
 use crate::progress::Form;
 
@@ -42,6 +45,10 @@ struct State {
     /// The labels of the containers, by name. The name is also the id.
     containers: BTreeMap<String, Value>,
     networks: BTreeSet<String>,
+    /// Names of the containers that do not run.
+    exited: BTreeSet<String>,
+    /// The published port of the API server.
+    port: Option<u16>,
     /// The number of deletions that fail before one succeeds.
     deletions_to_fail: usize,
     /// How long the engine works on the creation of a container.
@@ -83,6 +90,9 @@ impl Engine {
             is_continued_later: false,
             privileges: Privileges::None,
             creation: tokio::sync::Mutex::default(),
+            is_removed: AtomicBool::new(false),
+            is_explained: AtomicBool::new(false),
+            may_have_moved: Notify::new(),
         }
     }
 
@@ -196,6 +206,7 @@ impl State {
                     let shown = json!({
                         "Id": name, "Name": format!("/{name}"), "Config": {"Labels": labels},
                         "State": {"Status": "created"},
+                        "NetworkSettings": {"Ports": {"6443/tcp": [{"HostPort": self.port.map_or_else(String::new, |port| port.to_string())}]}},
                     });
                     (200, shown)
                 }
@@ -216,7 +227,8 @@ impl State {
         };
         let listed = self.containers.iter().filter(|(_, labels)| is_listed(labels));
         let shown = listed.map(|(name, labels)| {
-            json!({"Id": name, "Names": [format!("/{name}")], "State": "created", "Labels": labels})
+            let state = if self.exited.contains(name) { "exited" } else { "created" };
+            json!({"Id": name, "Names": [format!("/{name}")], "State": state, "Labels": labels})
         });
         shown.collect()
     }
@@ -330,4 +342,86 @@ fn an_engine_that_does_not_answer_is_named_with_advice() {
     }
     assert!(told(ErrorKind::Denied).contains("group `docker`"));
     assert!(told(ErrorKind::Unsupported).contains("20.10"));
+}
+
+/// `--until gone` of a cluster whose control plane does not answer, or whose machines never end.
+#[tokio::test(start_paused = true)]
+async fn a_broken_cluster_is_deleted_in_any_state() {
+    let broken = || Err(anyhow!("no answer").context(BrokenControlPlane));
+    for (ended, is_deleted) in [
+        (broken(), true),
+        (Ok(End::Timeout), true),
+        (Ok(End::Interrupted), false),
+        // For example a directory that another `up` has locked.
+        (Err(anyhow!("another process uses the directory")), false),
+    ] {
+        let engine = Engine::default();
+        let docker = engine.docker().await;
+        engine.has_cluster(&docker, ["control-plane", "worker"]);
+        let (output, printed) = Output::memory();
+        let progress = Progress::new(output, Form::Lines);
+        let what = format!("{ended:?}");
+        let deleted = delete_broken(&docker, ended, Path::new("state"), &progress).await;
+        assert_eq!(matches!(deleted, Ok(End::Gone)), is_deleted, "{what}: {deleted:?}");
+        assert_eq!(engine.state().containers.is_empty(), is_deleted, "{what}");
+        let printed = printed.text();
+        assert_eq!(printed.contains("cannot be deleted in order"), is_deleted, "{printed}");
+        assert_eq!(printed.contains("mv "), is_deleted, "the way to start again: {printed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_containers_that_run_are_counted_as_running() {
+    let engine = Engine::default();
+    let docker = engine.docker().await;
+    engine.has_cluster(&docker, ["control-plane", "worker"]);
+    engine.state().exited.insert("worker".to_owned());
+    let counts = docker.counts().await.expect("the engine answers");
+    assert_eq!((counts.alive, counts.stopped), (2, 1));
+}
+
+fn target(port: u16) -> Target {
+    Target {
+        url: format!("https://127.0.0.1:{port}"),
+        kubeconfig: PathBuf::new(),
+        container: NativeId::new("control-plane").expect("not empty"),
+    }
+}
+
+/// R37: clusters of earlier versions have a port that changes when the container starts.
+#[tokio::test(start_paused = true)]
+async fn another_published_port_is_noticed() {
+    let engine = Engine::default();
+    let docker = Arc::new(engine.docker().await);
+    engine.has_cluster(&docker, ["control-plane", "worker"]);
+    engine.state().port = Some(20_001);
+    assert!(!docker.has_moved(&target(20_001)).await);
+    assert!(docker.has_moved(&target(20_002)).await);
+    engine.state().port = None;
+    let began = Instant::now();
+    assert!(!docker.has_moved(&target(20_002)).await, "the container does not run");
+    assert_eq!(began.elapsed(), Duration::from_secs(60));
+}
+
+/// R37: one piece of advice, and none if another note has told the cause.
+#[tokio::test]
+async fn a_silent_api_server_is_told_once_with_advice() {
+    let engine = Engine::default();
+    let docker = engine.docker().await;
+    let told = |news: ServerNews| {
+        let (output, printed) = Output::memory();
+        docker.hear(&target(20_001), news, &Progress::new(output, Form::Lines));
+        printed.text()
+    };
+    let text = told(ServerNews::Silent("connection refused".to_owned()));
+    for part in
+        ["https://127.0.0.1:20001 does not answer: connection refused", "docker restart ", "--until gone"]
+    {
+        assert!(text.contains(part), "expected {part:?} in {text}");
+    }
+    assert!(told(ServerNews::Back).contains("answers again"));
+    docker.is_explained.store(true, Ordering::Relaxed);
+    assert_eq!(told(ServerNews::Silent("connection refused".to_owned())), "", "the engine is silent");
+    assert!(told(ServerNews::Back).contains("answers again"));
+    assert!(told(ServerNews::Silent("timed out".to_owned())).contains("timed out"));
 }

@@ -1,0 +1,121 @@
+//! Connects Nodes without a Machine with the work loop. The rules are in
+//! `machinist_plan::mcm::orphaned_node`.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Api;
+use kube::api::ListParams;
+use machinist_api::Machine;
+use machinist_api::constants::{annotations, finalizers};
+use machinist_driver::Provider;
+use machinist_kube::{GuardedPatch, ObjectKey, list_once};
+use machinist_plan::Plan;
+use machinist_plan::facts::{MachineFacts, NODE_MARK, NodeFacts};
+use machinist_plan::mcm::orphaned_node::{Action, MachineLook, Snapshot, may_have};
+use machinist_runtime::{Kind, Observed, Stop};
+use serde_json::Value;
+
+use super::contract::{Mcm, Runtime, World, Write};
+use super::key::Key;
+use super::options::Tools;
+use super::seen::BY_NODE;
+
+/// Nodes that are being deleted and that no Machine has.
+pub(crate) struct OrphanedNodes;
+
+impl Kind<Mcm> for OrphanedNodes {
+    type Id = ObjectKey;
+    type Snapshot = Snapshot;
+    type Action = Action;
+
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
+        let Some(node) = world.seen.nodes.get(id).map(|node| &node.facts) else { return Observed::Gone };
+        if !node.is_held() {
+            return Observed::Gone;
+        }
+        let machine = runtime.tools.machine();
+        let provider = machine.provider.as_ref();
+        // The Machine of the Node removes the finalizer itself. If the Machine is gone, this key is
+        // woken. Comparing with all Machines takes time, and the Node's name is usually enough.
+        let machines = &world.seen.machines;
+        let is_named = machines.by_index(BY_NODE, &node.name).next().is_some();
+        if is_named || machines.iter().any(|(_, machine)| has(provider, &machine.facts, node)) {
+            return Observed::Gone;
+        }
+        Observed::Ready(Snapshot {
+            now: runtime.now(),
+            node: node.clone(),
+            installation: (machine.cluster.clone(), runtime.options.namespace.clone()),
+            look: world.seen.memory.machine_looks.get(&node.uid).cloned(),
+            creation_timeout: machine.defaults.creation_timeout,
+        })
+    }
+
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.planners.orphaned_node)(snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
+        match action {
+            Action::LookForMachine => look_for_machine(runtime, s).await,
+            Action::Release => release(runtime, s, unchanged_mark(s)).await,
+            Action::ReleaseUnmarked => {
+                let read = s.node.annotations.as_ref();
+                let key = annotations::NOT_MANAGED_BY_MCM;
+                let value = annotations::NOT_MANAGED;
+                release(runtime, s, GuardedPatch::new(&s.node.uid).set_annotation(read, key, value)).await
+            }
+        }
+    }
+
+    fn reference(_: &Snapshot) -> Option<ObjectReference> {
+        None
+    }
+}
+
+/// Returns whether a Machine may have a Node.
+fn has(provider: &dyn Provider, machine: &MachineFacts, node: &NodeFacts) -> bool {
+    may_have(machine, node, |a, b| {
+        let (a, b) = (provider.parse_id(a), provider.parse_id(b));
+        a.ours().zip(b.ours()).is_some_and(|(a, b)| provider.same_instance(a, b))
+    })
+}
+
+/// Lists the Machines with quorum.
+async fn look_for_machine(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
+    let started = runtime.now();
+    let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
+    let list = list_once(api, &ListParams::default(), |machine: Machine| MachineFacts::parse(&machine)).await;
+    let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let provider = runtime.tools.machine().provider.as_ref();
+    let machine = list.items.iter().find(|(_, machine)| has(provider, &machine.facts, &s.node));
+    // A Machine that cannot be parsed may have the Node.
+    let unreadable = || list.unreadable.first().map(|(key, _)| key.name.clone());
+    let claimed_by = machine.map(|(key, _)| key.name.clone()).or_else(unreadable);
+    let mut world = runtime.lock();
+    let key = ObjectKey::cluster_scoped(&s.node.name);
+    if world.seen.nodes.get(&key).is_some_and(|node| node.uid == s.node.uid) {
+        let look = MachineLook { started, claimed_by };
+        world.seen.memory.machine_looks.insert(s.node.uid.clone(), look);
+    }
+    drop(world);
+    runtime.queue.wake(Key::Node(key));
+    Ok(())
+}
+
+/// A patch that fails if the mark of the Node has changed since it was read.
+fn unchanged_mark(s: &Snapshot) -> GuardedPatch {
+    let mark = s.node.annotations.as_ref().and_then(|all| all.get(NODE_MARK)).cloned().map(Value::from);
+    GuardedPatch::new(&s.node.uid).test(&["metadata", "annotations", NODE_MARK], mark.as_ref())
+}
+
+async fn release(runtime: &Arc<Runtime>, s: &Snapshot, patch: GuardedPatch) -> Result<(), Stop> {
+    let node = &s.node;
+    let key = ObjectKey::cluster_scoped(&node.name);
+    let charged = [Key::Node(key.clone())];
+    let patch = patch.remove_finalizer(node.finalizers.as_deref(), finalizers::NODE);
+    Write { runtime, charged: &charged, key }.patch::<NodeFacts>(patch).await?;
+    tracing::info!(node = node.name, "Released a Node that no Machine has");
+    Ok(())
+}

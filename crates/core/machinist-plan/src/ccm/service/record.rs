@@ -1,0 +1,83 @@
+//! The record of a load balancer and its account on the Service.
+//!
+//! Before the first Node has joined, nothing proves that the credential opens the right account. If
+//! it is corrected later, the load balancer is created a second time, and only this record knows
+//! the first one. The program has no credential for that account, so a user must delete it there.
+
+use machinist_core::Step;
+use machinist_instance::{AccountId, Balancer};
+
+use super::{Action, LIST_BALANCERS, Plan, Reason, Snapshot, Why, tell};
+use crate::ccm::account::{RecordedBalancer, calling};
+use crate::ccm::names;
+use crate::event::EventText;
+use crate::facts::BalancerRecord;
+
+/// Returns the action that records a load balancer, or that reports one of another account.
+pub(super) fn needed(s: &Snapshot, balancer: &Balancer) -> Option<Action> {
+    let account = s.account.id.as_ref().map(AccountId::as_str)?;
+    if let Some(recorded) = s.service.recorded_balancer() {
+        match (recorded.account == account, recorded.id == balancer.id) {
+            (true, true) => return None,
+            (false, false) => {
+                let now = format!(", and now the Service has load balancer {}", balancer.id);
+                return tell(s, left_over(&recorded, &now));
+            }
+            // A renewed credential of the same account, or a load balancer that was created again.
+            (true, false) | (false, true) => {}
+        }
+    }
+    record(s, &balancer.id)
+}
+
+fn record(s: &Snapshot, id: &str) -> Option<Action> {
+    let account = s.account.id.as_ref().map(AccountId::as_str)?;
+    Some(Action::Record(format!("{id} in {account} for {}", s.service.uid)))
+}
+
+/// Returns the load balancer that the Service records with another account than today's.
+fn of_another_account(s: &Snapshot) -> Option<BalancerRecord<'_>> {
+    let account = s.account.id.as_ref().map(AccountId::as_str)?;
+    s.service.recorded_balancer().filter(|recorded| recorded.account != account)
+}
+
+/// Returns a plan that comes before the deletion: if today's account shows the load balancer that
+/// was recorded with another one, the credential was renewed, and the record is, too. Otherwise
+/// no user could tell after the deletion which load balancer was deleted.
+pub(super) fn renewed(s: &Snapshot) -> Option<Plan<Action>> {
+    let recorded = of_another_account(s)?;
+    let Some(listed) = &s.listed else { return Some(Plan::idle(calling(LIST_BALANCERS))) };
+    let shown = listed.balancer.as_ref().filter(|balancer| balancer.id == recorded.id)?;
+    let why = Why::new(
+        Reason::Writing("recording the load balancer with today's account"),
+        Step::Expect("the cloud deletes the load balancer"),
+    );
+    Some(Plan::act(record(s, &shown.id)?, why))
+}
+
+/// Waits if the load balancer was not found, and the Service records it with another account: its
+/// absence in this one proves nothing.
+pub(super) fn elsewhere(s: &Snapshot) -> Option<Plan<Action>> {
+    let recorded = of_another_account(s)?;
+    let balancer = RecordedBalancer { service: s.service.full_name(), balancer: recorded.id.to_owned() };
+    let mut plan = Plan::idle(balancer.unseen());
+    let now = ", and the project of today's credential does not show it";
+    plan.actions.extend(tell(s, left_over(&recorded, now)));
+    Some(plan)
+}
+
+/// Reports a load balancer of another account when this program is done with the Service.
+pub(super) fn left_behind(s: &Snapshot) -> Option<Action> {
+    let recorded = of_another_account(s)?;
+    tell(s, left_over(&recorded, ", and this program is done with the Service now"))
+}
+
+fn left_over(recorded: &BalancerRecord<'_>, now: &str) -> EventText {
+    let message = format!(
+        "Load balancer {} was created for this Service with another credential{now}. If the first one exists in \
+         another project, delete it there. Then remove the annotation {}.",
+        recorded.id,
+        names::BALANCER_RECORD
+    );
+    EventText::warning(names::BALANCER_LEFT_OVER, message)
+}

@@ -1,0 +1,41 @@
+//! The dry run: compares the wanted load balancer with that of the cloud, and changes nothing.
+
+use machinist_core::Step;
+
+use super::{Action, Options, Snapshot, wants_balancer};
+use crate::ccm::{Plan, Reason, Why};
+use crate::facts::ServiceFacts;
+
+const DRY_RUN: &str = "this is a dry run, so the planned changes are only logged";
+
+/// The facts that only a dry run needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Rehearsal {
+    /// Whether the process would first write the finalizer. A dry run does not write it, and
+    /// decides as if the Service had it.
+    pub lacks_finalizer: bool,
+}
+
+/// Whether the process would first write the finalizer of a Service.
+pub fn lacks_finalizer(service: &ServiceFacts, options: &Options) -> bool {
+    !service.has_finalizer && service.deleting_since.is_none() && wants_balancer(service, options)
+}
+
+/// Replaces `ensure` by the comparison with the cloud, and by its result once the cloud has
+/// answered.
+pub(super) fn plan(s: &Snapshot, rehearsal: Rehearsal, mut plan: Plan<Action>) -> Plan<Action> {
+    for action in &mut plan.actions {
+        let Action::Ensure { spec, inputs } = action else { continue };
+        match s.answers.foreseen.as_ref().filter(|(compared, _)| compared == inputs) {
+            Some((_, changes)) => {
+                *action = Action::Foreseen(changes.clone());
+                plan.why = Why::new(Reason::Awaiting(DRY_RUN), Step::Nothing);
+            }
+            None => *action = Action::Compare { spec: spec.clone(), inputs: *inputs },
+        }
+    }
+    if s.account.is_proven() && rehearsal.lacks_finalizer {
+        plan.actions.insert(0, Action::AddFinalizer);
+    }
+    plan
+}

@@ -1,0 +1,229 @@
+//! A Node that is being deleted although its Machine is gone: its finalizer was removed by hand,
+//! the cluster was restored, or Machinist was uninstalled. Without a Machine nothing else would
+//! remove our finalizer from the Node, and its deletion would hang for ever.
+//!
+//! The mark on the Node says which Machine of which installation added the finalizer. Nodes of
+//! other installations are left alone. A Node without a mark, which another program left, must be
+//! older than the creation timeout and is annotated as not managed, as in Go MCM.
+//!
+//! The store alone does not prove that no Machine has the Node, so the API server is asked.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_core::{is_past, just_past, plus};
+
+use crate::facts::{MachineFacts, NodeFacts};
+use crate::why::{Reason, Step};
+use crate::{Plan, Why};
+
+/// Longest age of a list of Machines that a decision may rest on.
+const LOOK_LASTS: Duration = Duration::from_secs(10);
+/// Wait after a list that showed a Machine of the Node, which the watch has not shown yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// All facts for one decision about a Node without a Machine.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
+    /// The Node, which is being deleted and has our finalizer.
+    pub node: Arc<NodeFacts>,
+    /// The name of this installation's cluster, and the namespace of its Machines.
+    pub installation: (String, String),
+    /// The last list of Machines for this Node.
+    pub look: Option<MachineLook>,
+    /// `--machine-creation-timeout`
+    pub creation_timeout: Duration,
+}
+
+impl Hash for Snapshot {
+    /// Hashes everything that determines a decision, except the moment and the settings.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, node, installation: _, look, creation_timeout: _ } = self;
+        (node, look).hash(state);
+    }
+}
+
+/// A list of all Machines from the API server.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct MachineLook {
+    /// When the list was requested.
+    pub started: Timestamp,
+    /// The name of a Machine that may have the Node, if there is one.
+    pub claimed_by: Option<String>,
+}
+
+/// One call for a Node without a Machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Lists the Machines, without a cache.
+    LookForMachine,
+    /// Removes our finalizer.
+    Release,
+    /// Removes our finalizer, and annotates the Node as not managed.
+    ReleaseUnmarked,
+}
+
+/// Decides the next action for a Node without a Machine.
+pub fn plan(s: &Snapshot) -> Plan<Action> {
+    let then = || Step::Expect("the finalizer is removed if no Machine has the Node");
+    let since = s.node.deleting_since;
+    match s.node.mark() {
+        Some(mark) if (&mark.cluster, &mark.namespace) != (&s.installation.0, &s.installation.1) => {
+            let reason = Reason::Awaiting("the Node belongs to another installation, which its mark names");
+            let next = Step::Expect("that installation removes its finalizer");
+            return Plan::idle(Why::new(reason, next).since(since));
+        }
+        Some(_) => {}
+        None => {
+            let from = plus(s.node.created, s.creation_timeout);
+            if !is_past(s.now, from) {
+                let reason = Reason::Awaiting("the Node is new, so its Machine may still record it");
+                return Plan::until(just_past(from), Why::new(reason, then()).since(since));
+            }
+        }
+    }
+    let fresh = s.look.as_ref().filter(|look| s.now <= plus(look.started, LOOK_LASTS));
+    match (fresh, &s.look) {
+        (Some(MachineLook { claimed_by: None, .. }), _) => {
+            let release = match s.node.mark() {
+                Some(_) => Action::Release,
+                None => Action::ReleaseUnmarked,
+            };
+            let why = Why::new(Reason::Writing("releasing a Node that no Machine has"), Step::Nothing);
+            Plan::act(release, why)
+        }
+        (_, Some(look)) if look.claimed_by.is_some() && s.now < plus(look.started, LOOK_AGAIN) => {
+            let reason = Reason::Awaiting("a Machine that the watch has not shown yet has the Node");
+            Plan::until(plus(look.started, LOOK_AGAIN), Why::new(reason, then()).since(since))
+        }
+        _ => Plan::act(
+            Action::LookForMachine,
+            Why::new(Reason::Looking("the Machines, of which none seems to have the Node,"), then()),
+        ),
+    }
+}
+
+/// Whether a Machine may have a Node, by UID, name, label or provider id. `same_instance` compares
+/// two ids as the provider does.
+pub fn may_have(
+    machine: &MachineFacts,
+    node: &NodeFacts,
+    same_instance: impl FnOnce(&str, &str) -> bool,
+) -> bool {
+    let names = [Some(node.name.as_str()), node.machine_name()];
+    node.mark().is_some_and(|mark| mark.machine_uid == machine.uid)
+        || names.contains(&Some(machine.name.as_str()))
+        || machine.node_name() == node.name
+        || machine
+            .spec
+            .provider_id()
+            .zip(node.provider_id())
+            .is_some_and(|(a, b)| a == b || same_instance(a, b))
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LookForMachine => "machines: look for the machine of the node",
+            Self::Release => "node: remove finalizer",
+            Self::ReleaseUnmarked => "node: remove finalizer, annotate as not managed",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use machinist_api::Machine;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn at(seconds_from_now: i64) -> Timestamp {
+        Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
+    }
+
+    fn snapshot(mark: Option<&str>, age: i64) -> Snapshot {
+        let annotations = mark.map(|mark| json!({"machinist.dev/machine": mark}));
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {
+                "name": "n", "uid": "uid-n", "creationTimestamp": at(-age).to_string(), "annotations": annotations,
+                "deletionTimestamp": at(-5).to_string(), "labels": {"node.gardener.cloud/machine-name": "m"},
+                "finalizers": ["node.machine.sapcloud.io/machine-controller"],
+            },
+            "spec": {"providerID": "sim:///n"},
+        }))
+        .expect("a Node");
+        Snapshot {
+            now: at(0),
+            node: Arc::new(NodeFacts::parse(&node)),
+            installation: ("prod".to_owned(), "team".to_owned()),
+            look: None,
+            creation_timeout: Duration::from_secs(1200),
+        }
+    }
+
+    fn actions(s: &Snapshot) -> Vec<String> {
+        plan(s).actions.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_marked_node_without_a_machine_is_released() {
+        let mut s = snapshot(Some("prod/team/uid-m"), 60);
+        assert_eq!(actions(&s), ["machines: look for the machine of the node"]);
+        s.look = Some(MachineLook { started: at(-1), claimed_by: None });
+        assert_eq!(actions(&s), ["node: remove finalizer"]);
+        s.look = Some(MachineLook { started: at(-11), claimed_by: None });
+        assert_eq!(actions(&s), ["machines: look for the machine of the node"], "the list is too old");
+        s.look = Some(MachineLook { started: at(-1), claimed_by: Some("m".to_owned()) });
+        assert_eq!(actions(&s), [""; 0], "a Machine has the Node");
+    }
+
+    #[test]
+    fn a_node_of_another_installation_is_left_alone() {
+        for mark in ["prod/other/uid-m", "stage/team/uid-m"] {
+            let mut s = snapshot(Some(mark), 10_000);
+            s.look = Some(MachineLook { started: at(-1), claimed_by: None });
+            assert_eq!(actions(&s), [""; 0], "{mark}");
+        }
+    }
+
+    #[test]
+    fn a_node_without_a_mark_is_released_after_20_minutes() {
+        let released = |age: i64| {
+            let mut s = snapshot(None, age);
+            s.look = Some(MachineLook { started: at(-1), claimed_by: None });
+            actions(&s)
+        };
+        assert_eq!(released(19 * 60), [""; 0]);
+        assert_eq!(released(21 * 60), ["node: remove finalizer, annotate as not managed"]);
+    }
+
+    #[test]
+    fn a_machine_has_a_node_by_uid_name_label_or_id() {
+        let machine = |change: &dyn Fn(&mut Value)| {
+            let mut machine = json!({
+                "metadata": {"name": "other", "uid": "uid-o"},
+                "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+            });
+            change(&mut machine);
+            let machine: Machine = serde_json::from_value(machine).expect("a Machine");
+            let node = snapshot(Some("prod/team/uid-m"), 60).node;
+            may_have(&MachineFacts::parse(&machine), &node, |a, b| a.ends_with("zone/n") && b == "sim:///n")
+        };
+        assert!(!machine(&|_| {}));
+        assert!(machine(&|m| m["metadata"]["uid"] = "uid-m".into()));
+        assert!(machine(&|m| m["metadata"]["name"] = "n".into()));
+        assert!(machine(&|m| m["metadata"]["name"] = "m".into()), "the label of the Node names it");
+        assert!(machine(&|m| m["metadata"]["labels"] = json!({"node": "n"})));
+        assert!(machine(&|m| m["spec"]["providerID"] = "sim:///n".into()));
+        assert!(machine(&|m| m["spec"]["providerID"] = "sim:///zone/n".into()));
+    }
+}

@@ -1,0 +1,60 @@
+//! The providers of Cluster API in a simulated world: a management cluster, a workload cluster, the
+//! stand-ins of a container engine and of a mail service, and one provider between them.
+//!
+//! ```text
+//! realm       the world: servers, stand-ins, provider, and the others below
+//! core        the core controllers of Cluster API, as far as a provider needs them; kubelets; and
+//!             the person who fulfils requests
+//! view        all objects at one moment
+//! process     the lives of the provider
+//! engine      the connection to the container engine; mail: to the mail service
+//! outside     containers, load balancers and mails, as the history records them
+//! invariants  the rules K1 to K9
+//! settled     the end state, and K10: objects, engine and mails agree
+//! weather     the long faults; marks: a user who takes marks off again
+//! scenarios   what users do
+//! run         how one scenario in one world is judged
+//! mutants     the program, broken on purpose
+//! ```
+//!
+//! One world runs one provider, for containers or for requests by mail. History, trace, faults of
+//! the API servers, crash points and the sweep are those of the machine API.
+//!
+//! The stand-in of the engine is a driver. So the requests of `machinist-driver-docker` are
+//! deliberately absent here: its tests use a real engine.
+
+pub mod core;
+pub mod engine;
+pub mod invariants;
+pub mod mail;
+mod marks;
+pub mod mutants;
+pub mod outside;
+pub mod process;
+pub mod realm;
+pub mod run;
+pub mod scenarios;
+pub mod settled;
+pub mod view;
+mod weather;
+
+pub use self::run::Capi;
+
+/// The beginning of the text of each case.
+pub const PREFIX: &str = "capi/";
+
+/// The table of DockerClusters.
+pub(crate) const DOCKER_CLUSTERS: &str = "dockerclusters.infrastructure.cluster.x-k8s.io";
+/// The table of DockerMachines.
+pub(crate) const DOCKER_MACHINES: &str = "dockermachines.infrastructure.cluster.x-k8s.io";
+/// The table of MailgunClusters.
+pub(crate) const MAILGUN_CLUSTERS: &str = "mailgunclusters.infrastructure.cluster.x-k8s.io";
+/// The table of MailgunMachines.
+pub(crate) const MAILGUN_MACHINES: &str = "mailgunmachines.infrastructure.cluster.x-k8s.io";
+/// The table of Clusters.
+pub(crate) const CLUSTERS: &str = "clusters.cluster.x-k8s.io";
+/// The table of Machines.
+pub(crate) const MACHINES: &str = "machines.cluster.x-k8s.io";
+
+/// The full description of one run.
+pub type Case = crate::case::CaseOf<Capi>;

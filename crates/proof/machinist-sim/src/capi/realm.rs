@@ -1,0 +1,328 @@
+//! The simulated world of Cluster API: a management cluster, a workload cluster, the stand-ins, the
+//! others, and the provider. Everything runs in one thread under tokio's paused time, and draws
+//! from one seed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::Api;
+use kube::api::PostParams;
+use machinist_api::capi::constants::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
+use machinist_api::crd;
+use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
+use machinist_controllers::capi::{CoreApi, Planners};
+use machinist_standin_docker::Engine;
+use machinist_standin_mailgun::Standin;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use super::core::{CORE, FINALIZER, INFRASTRUCTURE, Objects, Others, typed};
+use super::engine::record;
+use super::mutants::Mutant;
+use super::outside::{By, foreign};
+use super::process::{KEY, Kind, Provider, Surroundings};
+use super::view::View;
+use super::{invariants, weather};
+use crate::actor::{Process, Side};
+use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Profile};
+use crate::history::History;
+use crate::lab::{Lab, RunClock};
+use crate::lives::HostClock;
+use crate::seed::{Seed, Stream};
+use crate::stage::{Stage, client};
+use crate::world::{Outcome, Trouble};
+
+/// The setup of a world.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// The seed of all random draws.
+    pub seed: Seed,
+    /// The faults.
+    pub profile: Profile,
+    /// The planned crash.
+    pub crash: Option<Crash>,
+    /// The mutant of the program.
+    pub mutant: Option<Mutant>,
+    /// What the provider serves.
+    pub kind: Kind,
+}
+
+/// Timeout for an awaited state. A mail of unknown outcome is looked up for 35 minutes.
+const PATIENCE: Duration = Duration::from_secs(60 * 60);
+/// Mailgun may show a mail so late.
+const SHOWN_WITHIN: Duration = Duration::from_secs(30 * 60);
+
+/// A simulated world. Dropping it ends all its parts.
+pub struct Realm {
+    seed: Seed,
+    stage: Arc<Stage>,
+    kind: Kind,
+    management: Server,
+    workload: Server,
+    engine: Engine,
+    post: Standin,
+    provider: Arc<Provider>,
+    user: Objects,
+    _tasks: JoinSet<()>,
+}
+
+impl Realm {
+    /// Builds the world and starts the provider. Must be called in a current-thread runtime with
+    /// paused time.
+    ///
+    /// # Errors
+    /// When the server refuses the CRDs.
+    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+        let clock = RunClock::start();
+        let host = Arc::new(HostClock::new(clock));
+        let history = History::new(Arc::new(clock), invariants::all(host.clone()));
+        let server = |name: &str| {
+            Server::new(Config {
+                clock: Arc::new(clock),
+                ids: Arc::new(SeededIds::new(setup.seed.stream(&format!("ids/{name}")).bits())),
+                // Faults decide when the server compacts its history.
+                history: ServerHistory::Manual,
+                ..Config::default()
+            })
+        };
+        let (management, workload) = (server("control"), server("target"));
+        let (deaths, dead) = mpsc::unbounded_channel();
+        let lab = Arc::new(Lab::new(
+            clock,
+            history.clone(),
+            FaultPlan::new(setup.seed, setup.profile.clone()),
+            CrashPoints::new(setup.crash, deaths),
+            None,
+        ));
+        history.follow(Side::Control, management.commits());
+        history.follow(Side::Target, workload.commits());
+        install_kinds(&management, setup.kind).await?;
+        let engine = Engine::new("engine").with_clock(move || clock.time());
+        let post = Standin::new(KEY, shown_after(setup));
+
+        let mut tasks = JoinSet::new();
+        let stage = Arc::new(Stage::new(lab.clone(), PATIENCE));
+        stage.follow(&management, &mut tasks);
+        stage.follow(&workload, &mut tasks);
+        let others = Others {
+            stage: stage.clone(),
+            management: management.clone(),
+            workload: workload.clone(),
+            seed: setup.seed,
+        };
+        tasks.spawn(others.run());
+        tasks.spawn(host.clone().step(Process::Provider, lab.clone()));
+        let is_old = setup.seed.stream("core API").happens(300);
+        let provider = Provider::new(Surroundings {
+            lab: lab.clone(),
+            management: management.clone(),
+            workload: workload.clone(),
+            engine: engine.clone(),
+            post: post.clone(),
+            clock: host,
+            planners: setup.mutant.map_or_else(Planners::default, Mutant::planners),
+            kind: setup.kind,
+            core: if is_old { CoreApi::Beta1 } else { CoreApi::Beta2 },
+            seed: setup.seed,
+        });
+        tasks.spawn(provider.clone().tend(dead));
+        provider.start();
+        for fault in setup.profile.long.iter().copied() {
+            let elements = weather::Elements {
+                lab: lab.clone(),
+                management: management.clone(),
+                provider: provider.clone(),
+                kind: setup.kind,
+                seed: setup.seed,
+            };
+            tasks.spawn(weather::happen(elements, fault));
+        }
+        Ok(Self {
+            seed: setup.seed,
+            stage,
+            kind: setup.kind,
+            user: Objects::new(&management, "user"),
+            management,
+            workload,
+            engine,
+            post,
+            provider,
+            _tasks: tasks,
+        })
+    }
+
+    /// The place where the scenario waits.
+    pub fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    /// The workload of the seed.
+    pub fn workload(&self) -> Stream {
+        self.seed.stream("workload")
+    }
+
+    /// The mail service.
+    pub fn post(&self) -> &Standin {
+        &self.post
+    }
+
+    /// The user's client, which meets no faults.
+    pub fn user(&self) -> &Objects {
+        &self.user
+    }
+
+    /// All existing objects.
+    pub fn look(&self) -> View {
+        View::of(&self.management, &self.workload, &self.engine, &self.post, &self.provider)
+    }
+
+    /// Waits for a state and returns it. `is_so` returns what is still missing.
+    ///
+    /// # Errors
+    /// When the state is never reached, or an invariant is violated.
+    pub async fn until(
+        &self,
+        what: &str,
+        is_so: impl Fn(&View) -> Result<(), String>,
+    ) -> Result<View, Trouble> {
+        self.stage.until(what, || self.look(), is_so).await
+    }
+
+    /// Creates a Cluster with its infrastructure.
+    ///
+    /// # Errors
+    /// When the server refuses an object.
+    pub async fn create_cluster(&self, name: &str) -> Outcome {
+        let (kind, spec) = match self.kind {
+            Kind::Docker => {
+                ("DockerCluster", json!({"failureDomains": [{"name": "fd1", "controlPlane": true}]}))
+            }
+            Kind::Mail => ("MailgunCluster", request(&[])),
+        };
+        self.create(kind, json!({"name": name}), spec).await?;
+        let spec = json!({
+            "infrastructureRef": reference(INFRASTRUCTURE, kind, name),
+            "controlPlaneRef": reference("controlplane.cluster.x-k8s.io", "KubeadmControlPlane", name),
+        });
+        self.create("Cluster", json!({"name": name, "finalizers": [FINALIZER]}), spec).await
+    }
+
+    /// Creates a Machine with its infrastructure.
+    ///
+    /// # Errors
+    /// When the server refuses an object.
+    pub async fn create_machine(&self, cluster: &str, name: &str, role: Role) -> Outcome {
+        let mut labels = json!({CLUSTER_NAME_LABEL: cluster});
+        if role == Role::ControlPlane {
+            labels[CONTROL_PLANE_LABEL] = json!("");
+        }
+        let metadata = json!({"name": name, "labels": labels});
+        let (kind, spec) = match self.kind {
+            Kind::Docker => ("DockerMachine", json!({})),
+            Kind::Mail => ("MailgunMachine", request(&["ops@example.com"])),
+        };
+        self.create(kind, metadata.clone(), spec).await?;
+        let spec = json!({
+            "clusterName": cluster, "version": "v1.33.0", "failureDomain": "fd1",
+            "infrastructureRef": reference(INFRASTRUCTURE, kind, name),
+        });
+        let mut metadata = metadata;
+        metadata["finalizers"] = json!([FINALIZER]);
+        self.create("Machine", metadata, spec).await
+    }
+
+    /// Begins the deletion of an object of a core kind.
+    ///
+    /// # Errors
+    /// When the object does not exist.
+    pub async fn delete(&self, kind: &str, name: &str) -> Outcome {
+        self.user.delete(kind, name).await
+    }
+
+    /// Runs a container of another owner.
+    pub fn run_foreign_container(&self, name: &str) {
+        if let Some(container) = foreign(name, self.stage.lab().clock.time()) {
+            self.engine.state().containers.insert(name.to_owned(), container);
+            record(&self.stage.lab().history, By::Other, &self.engine, None);
+        }
+    }
+
+    /// Removes a container behind the back of all programs.
+    pub fn remove_container(&self, name: &str) {
+        self.engine.state().containers.remove(name);
+        record(&self.stage.lab().history, By::Other, &self.engine, None);
+        self.stage.tell();
+    }
+
+    async fn create(&self, kind: &str, metadata: Value, spec: Value) -> Outcome {
+        let mut object = typed(kind);
+        object["spec"] = spec;
+        self.user.create(kind, metadata, object).await
+    }
+}
+
+/// The role of a Machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// A machine of the control plane.
+    ControlPlane,
+    /// A worker.
+    Worker,
+}
+
+fn reference(group: &str, kind: &str, name: &str) -> Value {
+    // Both versions of a reference: by group, and by API version.
+    json!({"apiGroup": group, "apiVersion": format!("{group}/v1beta2"), "kind": kind, "name": name})
+}
+
+fn request(recipients: &[&str]) -> Value {
+    json!({
+        "priority": "Urgent", "request": "A small one.", "requester": "dev@example.com", "recipients": recipients,
+    })
+}
+
+/// D4: the time after which the mail service shows a mail, within its promise.
+fn shown_after(setup: &Setup) -> Duration {
+    if !setup.profile.rates.contains_key(&Fault::D4) {
+        return Duration::ZERO;
+    }
+    setup.seed.stream("lag").within(Duration::ZERO..SHOWN_WITHIN)
+}
+
+async fn install_kinds(server: &Server, kind: Kind) -> Outcome {
+    let crds: Api<CustomResourceDefinition> = Api::all(client(server, "user"));
+    let of_provider = match kind {
+        Kind::Docker => crd::docker_crds(),
+        Kind::Mail => crd::mailgun_crds(),
+    };
+    for kind in ["Cluster", "Machine"] {
+        crds.create(&PostParams::default(), &core_kind(kind)?).await?;
+    }
+    for crd in of_provider {
+        crds.create(&PostParams::default(), &crd).await?;
+    }
+    Ok(())
+}
+
+/// A core kind that keeps every field, in both versions.
+fn core_kind(kind: &str) -> Result<CustomResourceDefinition, Trouble> {
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let version = |name: &str, storage: bool| {
+        json!({
+            "name": name, "served": true, "storage": storage, "subresources": {"status": {}},
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}},
+        })
+    };
+    let plural = format!("{}s", kind.to_lowercase());
+    let crd = json!({
+        "metadata": {"name": format!("{plural}.{CORE}")},
+        "spec": {
+            "group": CORE, "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [version("v1beta2", true), version("v1beta1", false)],
+        },
+    });
+    serde_json::from_value(crd).map_err(|error| Trouble(format!("cannot parse a built-in CRD: {error}")))
+}

@@ -1,0 +1,128 @@
+//! Cluster API as a contract of the simulator: how one of its runs is played and judged.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::mutants::Mutant;
+use super::realm::{Realm, Setup};
+use super::scenarios::{self, Scenario};
+use super::settled::{self, Persons};
+use super::{Case, DOCKER_MACHINES, MAILGUN_MACHINES};
+use crate::actor::Side;
+use crate::contract::{Contract, Named};
+use crate::faults::{Fault, LongKind, Victims};
+use crate::invariants::{Id, Violations};
+use crate::lab::Lab;
+use crate::run::{Court, Depth, Report, run};
+use crate::world::Trouble;
+
+/// Cluster API.
+#[derive(Debug, Clone, Copy)]
+pub struct Capi;
+
+impl Contract for Capi {
+    type Scenario = Scenario;
+    type Mutant = Mutant;
+
+    const NAME: &'static str = "capi";
+    const PREFIX: &'static str = super::PREFIX;
+    const FAULTS: &'static [Fault] = &Fault::OF_CAPI;
+    const LONG_FAULTS: &'static [LongKind] = &LongKind::OF_CAPI;
+    const VICTIMS: &'static [Victims] = &[Victims::Provider];
+
+    fn scenarios() -> &'static [Scenario] {
+        scenarios::ALL
+    }
+
+    fn mutants() -> &'static [Mutant] {
+        &Mutant::ALL
+    }
+
+    fn recorded(mutant: Mutant) -> Option<u64> {
+        mutant.recorded()
+    }
+
+    fn caught_by(mutant: Mutant) -> Id {
+        mutant.caught_by()
+    }
+
+    async fn run(case: &Case, depth: Depth) -> Report {
+        let setup = Setup {
+            seed: case.seed,
+            profile: case.profile(),
+            crash: case.crash,
+            mutant: case.mutant,
+            kind: case.scenario.kind,
+        };
+        run(Realm::new(&setup).await, async |realm| (case.scenario.play)(realm).await, depth).await
+    }
+}
+
+impl Named for Scenario {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// Time after the end state in which requests of dead processes may still arrive.
+const LATE_REQUESTS: Duration = Duration::from_secs(90);
+
+impl Court for Realm {
+    fn lab(&self) -> &Arc<Lab> {
+        self.stage().lab()
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        self.stage().trouble()
+    }
+
+    async fn changed(&self) {
+        self.stage().changed().await;
+    }
+
+    fn patience(&self) -> Duration {
+        self.stage().patience()
+    }
+
+    fn missing(&self) -> Violations {
+        let takes_off = |kind: LongKind| kind == LongKind::ForeignMarks;
+        let persons = match self.lab().plan.profile().long.iter().any(|fault| takes_off(fault.kind)) {
+            true => Persons::MayHaveToAct,
+            false => Persons::HaveNothingToDo,
+        };
+        settled::judge(&self.look(), persons)
+    }
+
+    fn show(&self) -> String {
+        self.look().to_string()
+    }
+
+    fn aftermath(&self) -> Duration {
+        LATE_REQUESTS
+    }
+
+    async fn quiet(&self) -> Violations {
+        let changes = || self.lab().history.look(|state| state.outside().changes());
+        self.stage().quiet(changes).await
+    }
+
+    fn sum_up(&self) -> Violations {
+        self.missing()
+    }
+
+    fn made(&self) -> String {
+        self.lab().history.look(|state| {
+            let births = |table| -> Vec<String> {
+                let tracks = state.table(Side::Control, table);
+                tracks.map(|(key, track)| format!("{key} {} times", track.births())).collect()
+            };
+            format!(
+                "{} containers ever, {} mails, DockerMachines [{}], MailgunMachines [{}]",
+                state.outside().containers().count(),
+                state.outside().mails().len(),
+                births(DOCKER_MACHINES).join(", "),
+                births(MAILGUN_MACHINES).join(", ")
+            )
+        })
+    }
+}

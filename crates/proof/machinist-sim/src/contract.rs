@@ -1,0 +1,64 @@
+//! The contracts that can be simulated. Cases, runs, sweeps and the draws of a seed are the same
+//! for each of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::case::CaseOf;
+use crate::faults::{Fault, LongKind, Victims};
+use crate::invariants::Id;
+use crate::run::{Depth, Report};
+
+/// One contract: its scenarios, its faults, and the world that plays them.
+pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
+    /// A scenario of the contract.
+    type Scenario: Named + Send + Sync;
+    /// A way in which the programs of the contract are broken on purpose.
+    type Mutant: Copy + fmt::Debug + fmt::Display + FromStr<Err = String> + PartialEq + Send + Sync;
+
+    /// Name of the contract on the command line.
+    const NAME: &'static str;
+    /// The beginning of the text of each case.
+    const PREFIX: &'static str;
+    /// The kinds of faults that a seed draws from. The order decides what a seed draws.
+    const FAULTS: &'static [Fault];
+    /// The kinds of faults that only runs with long faults draw from, beside the others. Their
+    /// draws are separate, so they do not change what a seed draws otherwise.
+    const FURTHER_FAULTS: &'static [Fault] = &[];
+    /// The kinds of long faults that a seed draws from.
+    const LONG_FAULTS: &'static [LongKind];
+    /// The processes that die in a sweep, in turn.
+    const VICTIMS: &'static [Victims];
+
+    /// All mutants.
+    fn mutants() -> &'static [Self::Mutant];
+
+    /// For each mutant, a seed of `cargo xtask sim` that catches it; for a mutant that no plain
+    /// seed catches, none.
+    fn recorded(mutant: Self::Mutant) -> Option<u64>;
+
+    /// All scenarios. The order decides what a seed draws.
+    fn scenarios() -> &'static [Self::Scenario];
+
+    /// The invariant that must catch the mutant.
+    fn caught_by(mutant: Self::Mutant) -> Id;
+
+    /// Plays a case in a runtime with paused time.
+    fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = Report>;
+
+    /// The scenario of that name.
+    fn by_name(name: &str) -> Option<Self::Scenario> {
+        Self::scenarios().iter().find(|scenario| scenario.name() == name).copied()
+    }
+}
+
+/// A value with a name in cases and reports.
+pub trait Named: Copy + fmt::Debug {
+    /// The name.
+    fn name(&self) -> &'static str;
+
+    /// Whether the scenario can end although this long fault happens.
+    fn endures(&self, _: LongKind) -> bool {
+        true
+    }
+}

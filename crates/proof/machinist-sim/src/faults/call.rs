@@ -1,0 +1,100 @@
+//! Calls of one life of a process to something outside of its API servers: crash points, deaths and
+//! history. The caller adds the faults of what it calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::crash::{Kind, Life, Victims};
+use super::long::Absence;
+use super::plan::Fault;
+use crate::actor::Process;
+use crate::lab::Lab;
+
+/// The caller of one life.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    life: Arc<Life>,
+    lab: Arc<Lab>,
+}
+
+/// A call that has begun.
+pub(crate) struct Begun(Option<usize>);
+
+/// The end of a call while the cloud is away.
+pub(crate) enum Unreachable {
+    /// No connection was made.
+    Refused,
+    /// A proxy answers 503.
+    Unavailable,
+    /// The connection broke before an answer arrived.
+    Lost,
+}
+
+impl Caller {
+    pub(crate) fn new(life: Arc<Life>, lab: Arc<Lab>) -> Self {
+        Self { life, lab }
+    }
+
+    pub(crate) fn lab(&self) -> &Arc<Lab> {
+        &self.lab
+    }
+
+    pub(crate) fn life(&self) -> u32 {
+        self.life.number
+    }
+
+    pub(crate) fn process(&self) -> Process {
+        self.life.process
+    }
+
+    /// Begins a call. A dead process, and one whose run has failed, waits for ever.
+    pub(crate) async fn begin(&self, label: &str) -> Begun {
+        let process = self.life.process;
+        self.while_alive().await;
+        if !self.lab.fuse.holds(format_args!("{process} cloud {label}")) {
+            std::future::pending::<()>().await;
+        }
+        let point = self.lab.points.before(Kind::DriverCall);
+        self.may_die().await;
+        self.lab.history.requested(process, label);
+        Begun(point)
+    }
+
+    /// Ends a call that took effect. A dead process never hears its answer.
+    pub(crate) async fn end(&self, Begun(point): Begun) {
+        self.while_alive().await;
+        self.lab.points.after(point);
+        self.may_die().await;
+    }
+
+    /// Returns how the call ends if the cloud is away now.
+    pub(crate) async fn unreachable(&self) -> Option<Unreachable> {
+        // A refusal takes time, so that no loop runs for ever in one instant.
+        const ROUND_TRIP: Duration = Duration::from_millis(1);
+        let (absence, until) = self.lab.plan.cloud_away()?;
+        let (until, unreachable) = match absence {
+            Absence::Refused => (Instant::now() + ROUND_TRIP, Unreachable::Refused),
+            Absence::Unavailable => (Instant::now() + ROUND_TRIP, Unreachable::Unavailable),
+            Absence::Hanging => (until, Unreachable::Lost),
+        };
+        tokio::time::sleep_until(until).await;
+        Some(unreachable)
+    }
+
+    async fn while_alive(&self) {
+        if !self.life.is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn may_die(&self) {
+        let process = self.life.process;
+        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
+            self.lab.history.note(format!("fault P10: the {process} dies"));
+            self.lab.points.strike(Victims::from(process));
+        }
+        self.while_alive().await;
+    }
+}

@@ -1,0 +1,203 @@
+//! The machine API as a contract of the simulator: how one of its runs is played and judged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::actor::{Process, Side};
+use crate::case::{Case, Long};
+use crate::contract::{Contract, Named};
+use crate::faults::{Fault, LongKind, Victims};
+use crate::invariants::{Disturbed, Id, Quiet, Settled, Spent, Violations};
+use crate::lab::{Answered, Lab};
+use crate::mutants::Mutant;
+use crate::passes;
+use crate::run::{Court, Depth, Report, run};
+use crate::scenarios::{self, Scenario};
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS};
+use crate::world::processes::RESYNC;
+use crate::world::simulated::{Setup, Simulated};
+use crate::world::{Trouble, Workload, World};
+
+/// The machine API.
+#[derive(Debug, Clone, Copy)]
+pub struct Mcm;
+
+impl Contract for Mcm {
+    type Scenario = Scenario;
+    type Mutant = Mutant;
+
+    const NAME: &'static str = "mcm";
+    const PREFIX: &'static str = "";
+    const FAULTS: &'static [Fault] = &Fault::OF_MCM;
+    const FURTHER_FAULTS: &'static [Fault] = &[Fault::D1];
+    const LONG_FAULTS: &'static [LongKind] = LongKind::OF_MCM;
+    const VICTIMS: &'static [Victims] = &Victims::ALL;
+
+    fn scenarios() -> &'static [Scenario] {
+        scenarios::EVERY
+    }
+
+    fn mutants() -> &'static [Mutant] {
+        &Mutant::ALL
+    }
+
+    fn recorded(mutant: Mutant) -> Option<u64> {
+        mutant.recorded()
+    }
+
+    fn caught_by(mutant: Mutant) -> Id {
+        mutant.caught_by()
+    }
+
+    async fn run(case: &Case, depth: Depth) -> Report {
+        let world = Simulated::new(&setup_of(case)).await;
+        run(world, async |world| (case.scenario.play)(world).await, depth).await
+    }
+}
+
+impl Named for Scenario {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn endures(&self, fault: LongKind) -> bool {
+        match fault {
+            // A Machine without a set that is given up is never replaced.
+            LongKind::NoStock | LongKind::RateLimit | LongKind::CloudAway | LongKind::ZoneOut => {
+                !scenarios::WITHOUT_SETS.contains(&self.name)
+            }
+            // Two writers would choose different Machines. A Node that another client keeps blocks
+            // its name, and a kubelet does not register a second time.
+            LongKind::ForeignMarks => self.name != "scale-by-choice" && self.name != "same-name-again",
+            // The Machine may be given up before it reports the foreign instance.
+            LongKind::ServerAway | LongKind::SilentWatch | LongKind::Suspended | LongKind::Down => {
+                self.name != "foreign-instance"
+            }
+            LongKind::RefusedEvictions | LongKind::LateWrites | LongKind::RefusedTargets => true,
+        }
+    }
+}
+
+impl Court for Simulated {
+    fn lab(&self) -> &Arc<Lab> {
+        Self::lab(self)
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        World::trouble(self)
+    }
+
+    async fn changed(&self) {
+        World::changed(self).await;
+    }
+
+    fn patience(&self) -> Duration {
+        self.pace().patience
+    }
+
+    fn missing(&self) -> Violations {
+        self.lab().history.look(Settled::judge)
+    }
+
+    fn show(&self) -> String {
+        self.view().to_string()
+    }
+
+    async fn quiet(&self) -> Violations {
+        let window = self.pace().watch_for;
+        let (answers, calls, passes) = (self.answers().len(), calls(self), passes::counts());
+        tokio::time::sleep(window).await;
+        let mut quiet = Quiet { window, ..Quiet::default() };
+        for answer in &self.answers()[answers..] {
+            let is_read = matches!(answer.verb, "get" | "list" | "watch");
+            // A series of Events ends minutes after its last Event, with one write that marks the
+            // end.
+            let is_event = answer.about.table.starts_with("events");
+            let is_lease = answer.about.table.starts_with("leases");
+            if !is_read && !is_event && !is_lease {
+                *quiet
+                    .writes
+                    .entry(format!("{} {} {}", answer.process, answer.verb, answer.about))
+                    .or_default() += 1;
+            }
+        }
+        quiet.calls = u32::try_from(self::calls(self) - calls).unwrap_or(u32::MAX);
+        quiet.passes = passes::counts();
+        for (kind, before) in passes {
+            quiet.passes.entry(kind).and_modify(|after| *after -= before);
+        }
+        quiet.judge(&objects(self), RESYNC)
+    }
+
+    fn sum_up(&self) -> Violations {
+        let lab = self.lab();
+        // Under long faults, writes are repeated for hours.
+        if !lab.plan.profile().long.is_empty() {
+            return Violations::default();
+        }
+        let writes = self.answers().iter().filter(|answer| is_budgeted(answer)).count();
+        let spent = lab.history.look(|state| Spent::of(state, writes));
+        let disturbances = lab.plan.injected() + usize::from(lab.points.happened()) * PER_CRASH;
+        let disturbed = if disturbances == 0 { Disturbed::Never } else { Disturbed::Times(disturbances) };
+        spent.judge(disturbed)
+    }
+
+    fn made(&self) -> String {
+        let machines: usize = self
+            .lab()
+            .history
+            .look(|state| state.table(Side::Control, MACHINES).map(|(_, track)| track.births()).sum());
+        let (ever, alive) = (self.cloud().ledger().ever().len(), self.cloud().alive());
+        format!("{machines} Machines ever, {ever} instances ever, {alive} instances")
+    }
+}
+
+/// A restarted process repeats a few writes, because it never saw their answers.
+const PER_CRASH: usize = 8;
+
+/// Whether an answer counts against the budget of writes. Only Machines, Nodes and tokens have a
+/// budget. Classes and their Secrets are marked once, independent of the number of Machines. Events
+/// and evictions are counted separately.
+fn is_budgeted(answer: &Answered) -> bool {
+    let is_read = matches!(answer.verb, "get" | "list" | "watch");
+    let is_machines = match answer.side {
+        Side::Control => answer.about.table == MACHINES,
+        Side::Target => answer.about.table == NODES || answer.about.table == SECRETS,
+    };
+    answer.process == Process::MachineController && !is_read && is_machines
+}
+
+fn calls(world: &Simulated) -> u64 {
+    world.cloud().call_counts().values().sum()
+}
+
+fn objects(world: &Simulated) -> BTreeMap<&'static str, u64> {
+    let count = |table| {
+        let count = world.server(Side::Control).snapshot(table).len();
+        u64::try_from(count).unwrap_or(u64::MAX)
+    };
+    BTreeMap::from([
+        ("machine", count(MACHINES)),
+        ("machineset", count(MACHINE_SETS)),
+        ("machinedeployment", count(MACHINE_DEPLOYMENTS)),
+        ("machineclass", count("machineclasses.machine.sapcloud.io")),
+        ("secret", count("secrets")),
+        ("lost owner", count(MACHINES)),
+        (
+            "orphaned node",
+            u64::try_from(world.server(Side::Target).snapshot(NODES).len()).unwrap_or(u64::MAX),
+        ),
+        ("replacement", count(MACHINE_DEPLOYMENTS) + count(MACHINES)),
+    ])
+}
+
+/// The setup of the world of a case.
+fn setup_of(case: &Case) -> Setup {
+    let setup = Setup::swarm(case.seed, case.profile());
+    let workload = match case.long {
+        Long::None => Workload::USUAL,
+        Long::Drawn | Long::These(_) => Workload::draw(case.seed),
+    };
+    Setup { crash: case.crash, mutant: case.mutant, workload, ..setup }
+}
