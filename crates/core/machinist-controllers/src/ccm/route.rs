@@ -51,6 +51,7 @@ impl Kind<Ccm> for RouteTables {
             options: runtime.tools.options.routes.clone(),
             nodes: nodes.collect(),
             is_synced: seen.nodes.synced(),
+            nodes_freshness: runtime.freshness::<CloudNodeFacts>(world),
             account: cloud::account(runtime, world, opened.as_ref()),
             memory: RouteMemory { in_flight, ..seen.memory.routes.clone() },
             told: seen.memory.told(memory::ROUTES),
@@ -76,6 +77,10 @@ impl Kind<Ccm> for RouteTables {
                 tell(runtime, &object, memory::ROUTES, &event);
                 Ok(())
             }
+            Action::ReadNodes => {
+                runtime.read_soon::<CloudNodeFacts>(&Key::Routes);
+                Ok(())
+            }
             Action::List => list(runtime),
             Action::Create(spec) => create(runtime, s, spec),
             Action::Delete(route) => delete(runtime, s, route),
@@ -96,7 +101,7 @@ impl Kind<Ccm> for RouteTables {
     fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
         runtime.tools.options.dry_run
             && match action {
-                Action::List => false,
+                Action::ReadNodes | Action::List => false,
                 Action::Create(_) | Action::Delete(_) | Action::SetNetwork(_) | Action::Tell { .. } => true,
             }
     }

@@ -82,10 +82,12 @@ impl Backends {
     /// Collects the Nodes that may receive traffic. The second part of each item is
     /// `spec.providerID`, as the provider classifies it.
     pub fn of<'n>(nodes: impl IntoIterator<Item = (&'n CloudNodeFacts, RecordedId)>) -> Self {
-        let eligible = nodes.into_iter().filter(|(node, _)| is_eligible(node));
-        let mut all: Vec<Backend> = eligible
+        let is_foreign = |recorded: &RecordedId| matches!(recorded, RecordedId::NotOurs { .. });
+        // Another program decides which of its Nodes receive traffic.
+        let counts = nodes.into_iter().filter(|(node, recorded)| is_eligible(node) || is_foreign(recorded));
+        let mut all: Vec<Backend> = counts
             .map(|(node, recorded)| {
-                let is_foreign = matches!(recorded, RecordedId::NotOurs { .. });
+                let is_foreign = is_foreign(&recorded);
                 let foreign = || ProviderId::parse(node.provider_id().filter(|_| is_foreign)?).ok();
                 Backend {
                     name: node.name.clone(),
@@ -102,19 +104,20 @@ impl Backends {
     /// Returns the targets of one load balancer. Nodes without an instance of this cloud are left
     /// out; they return when their provider id appears.
     pub fn targets(&self, selector: &Selector) -> Vec<BalancerTarget> {
-        self.select(selector, |backend| !backend.is_foreign)
+        self.select(|backend| !backend.is_foreign && selector.matches(backend.labels.as_ref()))
     }
 
-    /// Returns the selected Nodes of other clouds. Another program may have made them targets of
-    /// the same load balancer, and a driver that does not know them would remove those targets.
-    pub fn foreign_targets(&self, selector: &Selector) -> Vec<BalancerTarget> {
-        self.select(selector, |backend| backend.is_foreign)
+    /// Returns the Nodes of other clouds. Another program may have made them targets of the same
+    /// load balancer, and a driver that does not know them would remove those targets. Whether such
+    /// a Node is selected or about to be deleted does not matter: this driver could not add its
+    /// target again.
+    pub fn foreign_targets(&self) -> Vec<BalancerTarget> {
+        self.select(|backend| backend.is_foreign)
     }
 
-    fn select(&self, selector: &Selector, is_wanted: impl Fn(&Backend) -> bool) -> Vec<BalancerTarget> {
-        let selected = self.0.iter().filter(|backend| selector.matches(backend.labels.as_ref()));
-        selected
-            .filter(|backend| is_wanted(backend))
+    fn select(&self, is_wanted: impl Fn(&Backend) -> bool) -> Vec<BalancerTarget> {
+        let wanted = self.0.iter().filter(|backend| is_wanted(backend));
+        wanted
             .filter_map(|backend| {
                 let instance = backend.instance.clone()?;
                 Some(BalancerTarget {

@@ -16,6 +16,8 @@
 //! after them must still show the route. If the cloud has no room for the route of another Node, a
 //! list that began after the Node left is enough.
 //!
+//! A silent watch of Nodes proves nothing: before a change, the Nodes are listed once.
+//!
 //! The route of an instance without a Node stays until the instance is deleted: the store of Nodes
 //! may be incomplete, and the route does no harm until its destination is wanted. The routes of
 //! Nodes that are not in this cloud belong to their users.
@@ -32,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Call, Step, plus};
+use machinist_core::{Call, Freshness, Step, plus};
 use machinist_instance::{RecordedId, Route, RouteSpec};
 
 use self::desired::{Differences, Impossible};
@@ -65,6 +67,8 @@ pub struct Snapshot {
     pub nodes: Vec<RoutedNode>,
     /// Whether the store of Nodes is complete.
     pub is_synced: bool,
+    /// How recently the watch of Nodes delivered something.
+    pub nodes_freshness: Freshness,
     /// The state of today's account.
     pub account: Account,
     /// The driver's answers about routes.
@@ -75,8 +79,8 @@ pub struct Snapshot {
 
 impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, options: _, nodes, is_synced, account, memory, told } = self;
-        (nodes, is_synced, account, memory, told).hash(state);
+        let Self { now: _, options: _, nodes, is_synced, nodes_freshness, account, memory, told } = self;
+        (nodes, is_synced, nodes_freshness.is_fresh(), account, memory, told).hash(state);
     }
 }
 
@@ -103,6 +107,8 @@ pub struct Options {
 /// One call.
 #[derive(Debug)]
 pub enum Action {
+    /// Lists the Nodes, because their watch is silent and a change is due.
+    ReadNodes,
     /// Asks the driver to list the routes.
     List,
     /// Asks the driver to create a route.
@@ -146,7 +152,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     let mut plan = next_call(s, listed, &differences);
     if s.now < outdated_at {
         plan = plan.no_later_than(outdated_at);
-    } else if plan.actions.is_empty() && s.memory.working.is_none() {
+    } else if plan.actions.is_empty() && working_until(s).is_none() {
+        // A change that the cloud was carrying out may not be wanted any more: its Node has left.
         plan = list(s);
     }
     with_reports(s, listed, &differences, plan)
@@ -168,15 +175,12 @@ fn list(s: &Snapshot) -> Plan<Action> {
 
 /// Plans the next change: deletions first, and only one change at a time.
 fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> Plan<Action> {
-    if let Some(working) = &s.memory.working {
-        let look_at = plus(working.ended, wait_for_work(working.since, working.ended));
-        if s.now < look_at {
-            let why = Why::new(
-                CcmReason::RouteWorking { change: working.change.clone() },
-                Step::Expect("the controller asks again"),
-            );
-            return Plan::until(look_at, why.since(working.since));
-        }
+    if let Some((working, look_at)) = working_until(s) {
+        let why = Why::new(
+            CcmReason::RouteWorking { change: working.change.clone() },
+            Step::Expect("the controller asks again"),
+        );
+        return Plan::until(look_at, why.since(working.since));
     }
     let has_room = abandoned::has_room(listed, differences);
     let mut first_retry: Option<Timestamp> = None;
@@ -209,6 +213,9 @@ fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> 
         if let Some(plan) = s.account.cannot_spend(s.now) {
             return plan;
         }
+        if let Some(plan) = s.nodes_freshness.obstacle(|| Action::ReadNodes) {
+            return plan;
+        }
         return match next {
             Next::Delete(_) if listed.has_assumed => list(s),
             Next::Delete(route) => calling(Action::Delete(route.clone()), DELETE_ROUTE),
@@ -234,6 +241,13 @@ fn changes(differences: &Differences, has_room: bool) -> impl Iterator<Item = (C
     let creations = creations.map(|missing| (Change::create(&missing.spec), Next::Create(&missing.spec)));
     let deletions = differences.delete.iter().map(deletion);
     deletions.chain(first.into_iter().flatten()).chain(creations).chain(last.into_iter().flatten())
+}
+
+/// Returns the change that the cloud is carrying out, until the controller asks again.
+fn working_until(s: &Snapshot) -> Option<(&Working, Timestamp)> {
+    let working = s.memory.working.as_ref()?;
+    let look_at = plus(working.ended, wait_for_work(working.since, working.ended));
+    (s.now < look_at).then_some((working, look_at))
 }
 
 enum Next<'a> {
@@ -397,6 +411,7 @@ fn wait_for_work(since: Timestamp, ended: Timestamp) -> Duration {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::ReadNodes => f.write_str("target: list Nodes"),
             Self::List => f.write_str("driver: list routes"),
             Self::Create(spec) => write!(f, "driver: {}", Change::create(spec)),
             Self::Delete(route) => write!(f, "driver: {}", Change::delete(route)),

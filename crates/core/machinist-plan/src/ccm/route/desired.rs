@@ -103,8 +103,10 @@ pub(super) fn compare(options: &Options, nodes: &[RoutedNode], table: &RouteTabl
         }
         let is_in_cluster = options.cluster.iter().any(|cluster| cluster.touches(&destination));
         let is_wrong = match (&route.instance, claim) {
-            // The pod network of a Node is ours, even if the flag does not contain it.
-            (Some(_), Some(_)) => true,
+            // The pod network of a Node is ours, even if the flag does not contain it. The route of
+            // a server that exists goes only for one that the cloud will accept: the Node may be
+            // restored, and its server gone.
+            (Some(instance), Some(claim)) => instance == claim.instance || is_accepted(table, claim),
             // A Node that has just registered again has no addresses yet.
             (None, Some(claim)) => !claim.addresses.is_empty(),
             (Some(instance), None) => is_in_cluster && claiming.contains(instance) && has_all(instance),

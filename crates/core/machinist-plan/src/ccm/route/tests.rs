@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use k8s_openapi::api::core::v1::Node;
-use machinist_core::Answered;
+use machinist_core::{Answered, FreshRead, Silence};
 use machinist_instance::{AccountId, Error, ErrorKind, Progress, ProviderId, RouteTable};
 use serde_json::{Value, json};
 
@@ -67,6 +67,7 @@ fn cluster(routes: &[Route]) -> Snapshot {
         options: Arc::new(Options { cluster, period, follows_addresses: false }),
         nodes: vec![node(1, &["10.244.1.0/24"]), node(2, &["10.244.2.0/24"])],
         is_synced: true,
+        nodes_freshness: Freshness::Fresh,
         account: Account { id: account, ..Account::default() },
         memory: RouteMemory { listed: Some(listed), ..RouteMemory::default() },
         told: Arc::default(),
@@ -178,7 +179,7 @@ fn play(mut s: Snapshot) -> Vec<Route> {
                 let table = (**table).clone();
                 s.memory.take_list(answered(0, Ok(table)));
             }
-            Action::SetNetwork(_) | Action::Tell { .. } => {}
+            Action::ReadNodes | Action::SetNetwork(_) | Action::Tell { .. } => {}
         }
     }
     panic!("the routes are never complete")
@@ -265,6 +266,31 @@ fn the_route_of_a_node_that_comes_back_is_kept() {
     let mut unsynced = without(121, 120);
     unsynced.is_synced = false;
     assert_eq!(abandoned(&unsynced), BTreeMap::new());
+}
+
+/// The Node may have come back, or another one may want its destination.
+#[test]
+fn a_silent_watch_of_nodes_changes_no_route() {
+    let hole = route("10.244.9.0/24", 0);
+    let silent = |routes: &[Route], read| {
+        let mut s = cluster(routes);
+        s.memory.abandoned = since(-180, &hole);
+        let silence = Silence { server: "the API server".to_owned(), since: at(-200), read };
+        s.nodes_freshness = Freshness::Stale(silence);
+        plan(&s)
+    };
+    let with_hole: Vec<Route> = both().into_iter().chain([hole.clone()]).collect();
+    for routes in [&with_hole, &both()[..1]] {
+        let planned = silent(routes, FreshRead::Possible);
+        let reads = planned.actions.iter().filter(|it| matches!(it, Action::ReadNodes)).count();
+        let calls = planned.actions.iter().filter(|it| matches!(it, Action::Create(_) | Action::Delete(_)));
+        assert_eq!((reads, calls.count()), (1, 0), "{planned}");
+        let waits = silent(routes, FreshRead::Failed(at(20)));
+        assert_eq!(waits.wait, machinist_core::Wait::Until(at(20)), "{waits}");
+        assert_eq!(waits.why.reason.code(), "ServerSilent");
+    }
+    let settled = silent(&both(), FreshRead::Possible);
+    assert!(!settled.actions.iter().any(|it| matches!(it, Action::ReadNodes)), "nothing is due: {settled}");
 }
 
 /// In a network of another cluster, its routes over gateways that are no servers look the same.
@@ -482,6 +508,26 @@ fn one_change_is_in_flight_at_a_time() {
     assert_eq!(calls(&s), Vec::<String>::new());
     assert!(plan(&s).why.to_string().contains("add_route"), "{}", plan(&s));
     s.now = at(1);
+    assert_eq!(calls(&s), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
+}
+
+/// The Node leaves while the cloud creates its route.
+#[test]
+fn a_change_that_is_not_wanted_any_more_does_not_stop_the_lists() {
+    let mut s = cluster(&both()[..1]);
+    let Some(Action::Create(spec)) = plan(&s).actions.pop() else { panic!("a creation is planned") };
+    s.memory.take_create(&spec, answered(0, Ok(Progress::Working("add_route".to_owned()))));
+    s.nodes.pop();
+    s.now = at(1000);
+    assert_eq!(calls(&s), ["driver: list routes"]);
+}
+
+/// The Node was restored after its pod network went to another one, and its server is gone.
+#[test]
+fn a_route_that_works_stays_until_the_cloud_accepts_another() {
+    let mut s = with_nodes(&[route("10.244.1.0/24", 2)], vec![node(1, &["10.244.1.0/24"])]);
+    let listed = s.memory.listed.as_mut().expect("listed");
+    Arc::make_mut(&mut listed.table).gateways.remove(&ProviderId::parse("sim://1").expect("not empty"));
     assert_eq!(calls(&s), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
 }
 

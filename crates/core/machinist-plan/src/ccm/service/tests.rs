@@ -409,6 +409,14 @@ fn nodes_of_other_clouds_are_named_to_the_driver() {
     let wanted = wanted::of(&mixed.snapshot()).unwrap_or_else(|text| panic!("{text}"));
     let targets: Vec<&str> = wanted.spec.targets.iter().map(|target| target.instance.as_str()).collect();
     assert_eq!(targets, ["sim://a", "robot://1"]);
+    // Its targets would go, and nobody would add them again.
+    let leaving = node("r", |it| {
+        it["spec"]["providerID"] = json!("robot://1");
+        it["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
+    });
+    let tainted = with(&[node("a", |_| {}), leaving]);
+    let still = wanted::of(&tainted.snapshot()).unwrap_or_else(|text| panic!("{text}"));
+    assert_eq!(still.spec.targets, wanted.spec.targets);
     let none = with(&[robot("r")]).plan();
     assert!(none.contains("warning UnAvailableLoadBalancer"), "they receive no traffic from us: {none}");
 }

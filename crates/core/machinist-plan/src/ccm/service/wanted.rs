@@ -29,7 +29,7 @@ pub(super) struct Wanted {
 /// # Errors
 /// If the annotation that selects Nodes cannot be read. The text names the annotation.
 pub(super) fn of(s: &Snapshot) -> Result<Wanted, String> {
-    selector(s).map(|selector| with(s, |backends| backends.targets(&selector), &selector))
+    selector(s).map(|selector| with(s, |backends| backends.targets(&selector)))
 }
 
 /// Computes the load balancer of a Service whose annotation that selects Nodes cannot be read. Its
@@ -39,7 +39,7 @@ pub(super) fn of(s: &Snapshot) -> Result<Wanted, String> {
 /// about the load balancer.
 pub(super) fn following(s: &Snapshot) -> Option<Wanted> {
     if let Some(selector) = &s.answers.selector {
-        return Some(with(s, |backends| backends.targets(selector), selector));
+        return Some(with(s, |backends| backends.targets(selector)));
     }
     let shown = &s.listed.as_ref()?.balancer.as_ref()?.targets;
     let every = Selector::default();
@@ -48,7 +48,7 @@ pub(super) fn following(s: &Snapshot) -> Option<Wanted> {
         let kept: Vec<_> = all.iter().filter(|it| shown.contains(&it.instance)).cloned().collect();
         if kept.is_empty() { all } else { kept }
     };
-    Some(with(s, targets, &every))
+    Some(with(s, targets))
 }
 
 /// Returns the selector of the Nodes.
@@ -64,7 +64,7 @@ pub(super) fn selector(s: &Snapshot) -> Result<Selector, String> {
     }
 }
 
-fn with(s: &Snapshot, targets: impl FnOnce(&Backends) -> Vec<BalancerTarget>, selector: &Selector) -> Wanted {
+fn with(s: &Snapshot, targets: impl FnOnce(&Backends) -> Vec<BalancerTarget>) -> Wanted {
     let service = &s.service;
     let mut options = options(s);
     options.remove(NODE_SELECTOR);
@@ -84,7 +84,7 @@ fn with(s: &Snapshot, targets: impl FnOnce(&Backends) -> Vec<BalancerTarget>, se
     }
     let mut targets = targets(&s.backends);
     let own = targets.iter().map(|target| target.instance.clone()).collect();
-    targets.extend(s.backends.foreign_targets(selector));
+    targets.extend(s.backends.foreign_targets());
     let claim = claims::claim(s);
     let inputs = Inputs {
         shape: fingerprint(&(service.spec_fingerprint, &listeners, &options, selector_text(s), &claim)),

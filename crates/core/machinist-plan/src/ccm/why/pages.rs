@@ -22,7 +22,7 @@ use CcmReason as C;
 use Reason as R;
 
 rows! {
-    never [R::Looking(_), R::ServerSilent { .. }];
+    never [R::Looking(_)];
 
     INITIALIZATION: R::Contract(C::InstanceNotFound { .. }) => [
         C::InstanceNotFound { instance: node() },
@@ -188,6 +188,9 @@ rows! {
         },
     ];
     CLUSTER: R::ClockSkew { .. } => [R::ClockSkew { seconds: 45 }];
+    CLUSTER: R::ServerSilent { .. } => [
+        R::ServerSilent { server: "the API server of the cluster".into() },
+    ];
 }
 
 fn instance() -> String {
