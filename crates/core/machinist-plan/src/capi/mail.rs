@@ -271,7 +271,7 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         (_, Some(Err(()))) => hold(letter, 1, s, "the annotation with the intent cannot be read"),
         (Some(id), Some(Ok(intent))) => match intent.outcome {
             None => attempt(s, letter, id, &intent),
-            Some(Outcome::Rejected) => rejected(s, letter, &intent),
+            Some(Outcome::Rejected) => rejected(s, letter, id, &intent),
             Some(Outcome::NotSent) => not_sent(s, letter, id, &intent),
             Some(Outcome::Unknown) => unknown(s, letter, id, &intent),
         },
@@ -303,9 +303,7 @@ fn sending() -> Decision {
 /// The object has no intent. A restore of the store may have lost the intent of a mail that was
 /// sent: then an answer of this process or the mail service shows the mail.
 fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
-    let was_accepted = s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok());
-    let is_shown = s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true));
-    if was_accepted || is_shown {
+    if is_known_as_sent(s) {
         let action = Action::ConcludeSent { message_id: Some(message_id(s, letter)) };
         let why = writing("recording that the mail was accepted before the object was restored");
         return Decision { action: Some(action), why, ..sending() };
@@ -322,17 +320,19 @@ fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
 
 /// Looks a mail up before it is sent, in case a restore of the store has lost that it was sent. It
 /// may have been sent since `since`, and until a call of an earlier process ended after this
-/// process began to act. The look counts once the mail service certainly shows such a mail, and as
-/// long as it remembers it. That moment is not recorded on the object: a restore could bring the
-/// record back, and then the mail would be sent twice. So a process that restarts more often than
-/// that never sends such a mail.
+/// process began to act, or until a call of this process ended. The look counts once the mail
+/// service certainly shows such a mail, and as long as it remembers it. That moment is not recorded
+/// on the object: a restore could bring the record back, and then the mail would be sent twice. So
+/// a process that restarts more often than that never sends such a mail.
 fn look_up_before(
     s: &Snapshot,
     letter: &Letter<'_>,
     id: String,
     (since, attempt): (Timestamp, u32),
 ) -> Decision {
-    let counts_from = plus(plus(s.process.acting_since(), SEND_BOUND), s.shown_within);
+    let earlier = plus(s.process.acting_since(), SEND_BOUND);
+    let own = s.sent.as_ref().filter(|_| !had_no_effect(s)).map(|sent| sent.ended);
+    let counts_from = plus(own.map_or(earlier, |own| own.max(earlier)), s.shown_within);
     let why = Why::new(Reason::Calling(LOOK_UP), Step::Expect("the mail is sent if it was not sent before"));
     let look_up = Decision { action: Some(Action::LookUp(id)), why, ..sending() };
     let Some(looked) = &s.looked else { return look_up };
@@ -428,14 +428,8 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
 /// looks the mail up first: a restore of the store may have lost a later attempt. Another mail
 /// service shows nothing of this one.
 fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
-    let was_accepted = s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok());
-    if was_accepted || s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true)) {
-        let why = writing("recording that the mail was accepted before the object was restored");
-        return Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() };
-    }
-    let is_same_service = intent.service.as_ref() == Some(&s.service);
-    if s.sent.is_none() && is_same_service && !may_repeat(letter) {
-        return look_up_before(s, letter, id.to_owned(), (intent.at, intent.attempt));
+    if let Some(decision) = accepted_or_unknown(s, letter, id, intent, intent.attempt) {
+        return decision;
     }
     let failure = s.sent.as_ref().and_then(|sent| Some((sent.answer.as_ref().err()?, sent.ended)));
     if let Some((error, ended)) = failure {
@@ -451,6 +445,40 @@ fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Dec
         next.message.clone_from(&intent.message);
     }
     decision
+}
+
+/// A restore of the store may have lost an attempt after this one. Concludes that the mail was
+/// accepted, or looks the mail up before the next attempt. Returns nothing if this process knows
+/// that its last call had no effect, if a user permits a second mail, and if the mail service of
+/// the attempt is another one.
+fn accepted_or_unknown(
+    s: &Snapshot,
+    letter: &Letter<'_>,
+    id: &str,
+    intent: &Intent,
+    next: u32,
+) -> Option<Decision> {
+    if is_known_as_sent(s) {
+        let why = writing("recording that the mail was accepted before the object was restored");
+        return Some(Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() });
+    }
+    let is_same_service = intent.service.as_ref() == Some(&s.service);
+    if had_no_effect(s) || !is_same_service || may_repeat(letter) {
+        return None;
+    }
+    Some(look_up_before(s, letter, id.to_owned(), (intent.at, next)))
+}
+
+/// Whether an answer to this process shows that the mail was accepted.
+fn is_known_as_sent(s: &Snapshot) -> bool {
+    s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok())
+        || s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true))
+}
+
+/// Whether the last call of this process that sends the mail certainly had no effect.
+fn had_no_effect(s: &Snapshot) -> bool {
+    let error = s.sent.as_ref().and_then(|sent| sent.answer.as_ref().err());
+    error.is_some_and(|error| !matches!(error.kind, ErrorKind::Ambiguous | ErrorKind::Bug))
 }
 
 fn retry_of_send(s: &Snapshot, error: &Error, ended: Timestamp) -> Timestamp {
@@ -514,9 +542,12 @@ fn envelope(s: &Snapshot, letter: &Letter<'_>, id: &str) -> Envelope {
     }
 }
 
-fn rejected(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
-    if intent.inputs.as_deref() != Some(fingerprint(s, letter).as_str()) {
-        return intend(s, letter, intent.attempt.saturating_add(1));
+/// The mail service did not accept the mail. A corrected mail is sent with a new intent.
+fn rejected(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+    if is_known_as_sent(s) || intent.inputs.as_deref() != Some(fingerprint(s, letter).as_str()) {
+        let next = intent.attempt.saturating_add(1);
+        let known = accepted_or_unknown(s, letter, id, intent, next);
+        return known.unwrap_or_else(|| intend(s, letter, next));
     }
     let fix = "correct the spec, or start the provider with another credential".to_owned();
     refused(intent.message.clone().unwrap_or_default(), fix)

@@ -119,8 +119,13 @@ fn an_old_intent_is_written_again_before_the_call() {
 
 /// Returns an intent whose call had no effect.
 fn intent_without_effect(holder: &str, service: &str) -> Arc<MailRequestFacts> {
+    concluded(holder, service, "NotSent")
+}
+
+/// Returns an intent with that outcome.
+fn concluded(holder: &str, service: &str, outcome: &str) -> Arc<MailRequestFacts> {
     let intent = json!({
-        "attempt": 1, "at": at(0).to_string(), "holder": holder, "service": service, "outcome": "NotSent",
+        "attempt": 1, "at": at(0).to_string(), "holder": holder, "service": service, "outcome": outcome,
         "message": "cannot connect",
     });
     request(json!({constants::SEND_INTENT_ANNOTATION: intent.to_string()}), Some("id@x"))
@@ -143,10 +148,39 @@ fn a_mail_that_was_certainly_not_sent_is_no_doubt() {
     assert_eq!(told(&s, &own).0, "record: sent", "this process knows the later attempt");
     s.sent = None;
     assert_eq!(told(&s, &own).0, "look id@x up", "another process does not");
+    s.sent = answered(499, Err(Error::new(ErrorKind::Ambiguous, "503")));
+    assert_eq!(told(&s, &own).0, "look id@x up", "the later attempt may have been accepted");
+    s.sent = None;
     s.looked = answered(499, Ok(true));
     assert_eq!(told(&s, &own).0, "record: sent");
     s.looked = answered(499, Ok(false));
     assert_eq!(told(&s, &own).0, "intend attempt 1");
+}
+
+/// A restore of the store may have lost that the corrected mail was sent.
+#[test]
+fn a_corrected_mail_is_looked_up_unless_this_process_saw_the_rejection() {
+    let corrected = concluded("me", "service-a", "Rejected");
+    let mut s = snapshot(500);
+    assert_eq!(told(&s, &corrected).0, "look id@x up");
+    s.looked = answered(499, Ok(true));
+    assert_eq!(told(&s, &corrected).0, "record: sent");
+    s.looked = answered(499, Ok(false));
+    assert_eq!(told(&s, &corrected).0, "intend attempt 2");
+    s.looked = None;
+    s.sent = answered(1, Err(Error::new(ErrorKind::InvalidSpec, "400")));
+    assert_eq!(told(&s, &corrected).0, "intend attempt 2", "this process knows the last answer");
+    s.sent = answered(1, Err(Error::new(ErrorKind::Ambiguous, "503")));
+    assert_eq!(told(&s, &corrected).0, "look id@x up", "the later attempt may have been accepted");
+    s.sent = answered(400, Err(Error::new(ErrorKind::Ambiguous, "503")));
+    s.looked = answered(499, Ok(false));
+    assert_eq!(told(&s, &corrected).0, "", "the service may not show the later attempt yet");
+    s.looked = None;
+    s.sent = answered(1, Ok(()));
+    assert_eq!(told(&s, &corrected).0, "record: sent");
+    s.sent = None;
+    s.service = "service-b".to_owned();
+    assert_eq!(told(&s, &corrected).0, "intend attempt 2", "the other service shows nothing");
 }
 
 #[test]
