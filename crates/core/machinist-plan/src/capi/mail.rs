@@ -399,7 +399,9 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
         let why = writing("recording how the attempt ended");
         Decision { action: Some(Action::Conclude(concluded)), why, ..sending() }
     };
-    match s.sent.as_ref().filter(|_| is_own).map(|sent| &sent.answer) {
+    // If the answer to the write of this intent was lost, the last answer is about an earlier one.
+    let is_about_it = |sent: &&Answered<()>| is_own && (sent.answer.is_ok() || intent.at <= sent.started);
+    match s.sent.as_ref().filter(is_about_it).map(|sent| &sent.answer) {
         Some(Ok(())) => {
             let why = writing("recording that the mail was accepted");
             Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() }

@@ -183,6 +183,24 @@ fn a_corrected_mail_is_looked_up_unless_this_process_saw_the_rejection() {
     assert_eq!(told(&s, &corrected).0, "intend attempt 2", "the other service shows nothing");
 }
 
+/// The write of a new intent had an effect, and its answer was lost.
+#[test]
+fn an_answer_to_an_earlier_intent_says_nothing_about_a_later_one() {
+    let own = request(intent("me", 10), Some("id@x"));
+    let mut s = snapshot(11);
+    s.failures = 1;
+    for kind in [ErrorKind::InvalidSpec, ErrorKind::Denied, ErrorKind::Ambiguous] {
+        s.sent = answered(5, Err(Error::new(kind, "400")));
+        assert_eq!(told(&s, &own).0, "look id@x up", "{kind}");
+    }
+    s.sent = answered(10, Err(Error::new(ErrorKind::InvalidSpec, "400")));
+    assert_eq!(told(&s, &own).0, "record: rejected");
+    // The earlier call had no effect, so this process may still send.
+    s.may_send = true;
+    s.sent = answered(5, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
+    assert_eq!(told(&s, &own).0, "send id@x");
+}
+
 #[test]
 fn a_doubt_names_its_reason_and_the_way_out() {
     let mut s = snapshot(430);
