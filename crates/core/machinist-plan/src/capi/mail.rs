@@ -15,6 +15,9 @@
 //! intent loses both, but the Message-Id of an object is always the same. So a process looks it up
 //! before the first intent, unless it saw the creation of the object.
 //!
+//! The annotations name their object, and so does the Message-Id. A copy of an object, for example
+//! by `kubectl get -o yaml | kubectl create`, has those of the original: its mail was not sent.
+//!
 //! An absence counts only while the mail service certainly still shows the mail: after the time
 //! that the service promises (`shown_within`), and before `REMEMBERED_FOR`. Later, a user decides.
 //! `shown_within` begins when no call can run any more: some time after the intent, by the clock
@@ -34,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::Report;
 use super::{CapiReason, Reason, Why};
-use crate::facts::{MailRequestFacts, ObjectFacts};
+use crate::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
 
 /// Sends a mail.
 pub const SEND: Call = Call::change("send the mail");
@@ -59,8 +62,11 @@ const UNAVAILABLE: &str = "Unavailable";
 /// State of a mail that may have been accepted.
 const UNSURE: &str = "Uncertain";
 const UNCERTAIN: &str = "It is unknown whether the mail was accepted";
-/// Longest Message-Id that is not shortened to a hash.
-const LONGEST_ID: usize = 200;
+/// Condition of an object that was copied with the marks of another one.
+pub(crate) const COPY: &str = "spec.messageID: this object is a copy of another object, which has that Message-Id. The \
+     field cannot be changed. Delete this object, and create it again without spec.messageID";
+/// What to do if the Message-Id, which cannot be changed, is wrong.
+const NEW_OBJECT: &str = "delete the object, and create it again without spec.messageID";
 
 /// The intent to send a mail: the content of the annotation
 /// [`constants::SEND_INTENT_ANNOTATION`].
@@ -218,7 +224,7 @@ fn problem(s: &Snapshot, request: &MailRequestFacts) -> Option<(String, String)>
     let is_header_safe = |id: &str| id.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>".contains(&byte));
     if !is_header_safe(request.message_id.as_deref().unwrap_or_default()) {
         let message = "spec.messageID: expected printable ASCII without spaces, < and >".to_owned();
-        return Some((message, "delete the object and create another one without spec.messageID".to_owned()));
+        return Some((message, NEW_OBJECT.to_owned()));
     }
     let domains = &s.recipient_domains;
     let is_permitted = |recipient: &String| {
@@ -243,7 +249,10 @@ fn refused(message: String, fix: String) -> Decision {
 
 fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     let request = letter.request;
-    if request.object.annotation(constants::SENT_AT_ANNOTATION).is_some() {
+    if request.is_copy() {
+        return refused(COPY.to_owned(), NEW_OBJECT.to_owned());
+    }
+    if request.sent_at().is_some() {
         return Decision {
             is_sent: true,
             action: None,
@@ -262,8 +271,7 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
             false => decision,
         };
     }
-    let recorded = request.message_id.as_deref().filter(|id| !id.is_empty());
-    match (recorded, intent_of(&request.object)) {
+    match (request.recorded_id(), intent_of(request)) {
         (None, None) => first(s, letter),
         // The Message-Id without an intent was restored from a backup without annotations.
         (Some(id), None) => restored(s, letter, id),
@@ -278,10 +286,17 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     }
 }
 
-/// Reads the intent of an object; an error if the annotation has another form.
-pub fn intent_of(object: &ObjectFacts) -> Option<Result<Intent, ()>> {
-    let text = object.annotation(constants::SEND_INTENT_ANNOTATION)?;
-    Some(serde_json::from_str(text).map_err(|_| ()))
+/// Reads the intent of an object; an error if the annotation has another form. The intent of
+/// another object does not count: it was copied.
+pub fn intent_of(request: &MailRequestFacts) -> Option<Result<Intent, ()>> {
+    let (text, is_own) = request.intent()?;
+    let read = |text| serde_json::from_str::<Intent>(text);
+    // The text of a copied intent: namespace, name, intent.
+    let is_of_another = || text.splitn(3, '/').nth(2).is_some_and(|text| read(text).is_ok());
+    match read(text) {
+        Ok(intent) => is_own.then_some(Ok(intent)),
+        Err(_) => (!is_of_another()).then_some(Err(())),
+    }
 }
 
 fn writing(what: &'static str) -> Why {
@@ -383,7 +398,7 @@ fn message_id(s: &Snapshot, letter: &Letter<'_>) -> String {
     let object = &letter.request.object;
     let (namespace, name, uid) = (&object.namespace, &object.name, &object.uid);
     let id = format!("machinist.{}.{namespace}.{name}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain);
-    if id.len() <= LONGEST_ID {
+    if id.len() <= LONGEST_MESSAGE_ID {
         return id;
     }
     format!("machinist.{}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain)
@@ -696,7 +711,7 @@ fn still_unsure(s: &Snapshot, letter: &Letter<'_>, decision: Decision) -> Decisi
 fn hold(letter: &Letter<'_>, attempts: u32, s: &Snapshot, because: &str) -> Decision {
     if letter.request.object.annotation(constants::RESEND_ANNOTATION).is_some()
         && letter.request.message_id.is_some()
-        && intent_of(&letter.request.object).is_some_and(|intent| intent.is_err())
+        && intent_of(letter.request).is_some_and(|intent| intent.is_err())
     {
         return intend(s, letter, attempts.saturating_add(1));
     }
