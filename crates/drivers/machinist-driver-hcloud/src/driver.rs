@@ -136,7 +136,7 @@ impl Provider for HcloudProvider {
         Ok(Arc::new(Account {
             client,
             options: self.options.clone(),
-            network: OnceCell::new(),
+            network: tokio::sync::Mutex::default(),
             has_network: OnceCell::new(),
             missing_network: Mutex::default(),
             adopted: Mutex::default(),
@@ -156,9 +156,10 @@ fn token(credential: &Credential) -> Option<&str> {
 pub(crate) struct Account {
     pub(crate) client: Client,
     pub(crate) options: Arc<HcloudOptions>,
-    /// The id of the configured network. The id of a network never changes.
-    network: OnceCell<i64>,
-    /// Set once the configured network was seen.
+    /// The id of the network that is configured by its name, while it is known. Another network may
+    /// get the name.
+    network: tokio::sync::Mutex<Option<i64>>,
+    /// Set once the network was seen that is configured by its id.
     has_network: OnceCell<()>,
     /// Why the configured network cannot be used.
     missing_network: Mutex<Option<String>>,
@@ -202,29 +203,59 @@ impl Driver for Account {
 }
 
 impl Account {
-    /// The id of the configured network. The first call may have to search the network by name.
+    /// The id of the configured network. A call may have to search the network by name.
     pub(crate) async fn network(&self) -> Result<Option<i64>, Failure> {
         let Some(configured) = &self.options.network else { return Ok(None) };
         if let Ok(id) = configured.parse() {
             return Ok(Some(id));
         }
-        let find = async || {
-            let found: Vec<Id> =
-                self.client.list(&Call::list("/networks").with("name", configured), "networks").await?;
-            found.first().map(|network| network.id).ok_or_else(|| no_network(configured))
-        };
-        self.network.get_or_try_init(find).await.copied().map(Some)
+        let mut known = self.network.lock().await;
+        if known.is_none() {
+            *known = Some(self.network_of_name(configured).await?);
+        }
+        Ok(*known)
     }
 
-    /// Notes whether a network exists that is configured by its id. Servers that are attached to it
-    /// show it without a call.
-    async fn check_network(&self, servers: &[Server]) {
-        let Some(id) = self.options.network.as_ref().and_then(|configured| configured.parse().ok()) else {
-            return;
-        };
-        let is_attached = |server: &Server| server.private_net.iter().any(|net| net.network == id);
+    /// Forgets the id of a network that does not exist any more.
+    pub(crate) async fn forget_network(&self, id: i64) {
+        let mut known = self.network.lock().await;
+        *known = known.filter(|known| *known != id);
+    }
+
+    async fn network_of_name(&self, name: &str) -> Result<i64, Failure> {
+        let found: Vec<Id> =
+            self.client.list(&Call::list("/networks").with("name", name), "networks").await?;
+        found.first().map(|network| network.id).ok_or_else(|| no_network(name))
+    }
+
+    /// The id of the configured network, checked with a list of all servers. Servers that are
+    /// attached to the network show it without a call.
+    async fn network_of_all(&self, servers: &[Server]) -> Result<Option<i64>, Failure> {
+        let Some(configured) = &self.options.network else { return Ok(None) };
+        if let Ok(id) = configured.parse() {
+            self.check_network(id, servers).await;
+            return Ok(Some(id));
+        }
+        let mut known = self.network.lock().await;
+        if known.is_none_or(|id| !is_attached(servers, id)) {
+            // With the id of a deleted network, the servers would show no private addresses.
+            let found = self.network_of_name(configured).await;
+            if let Err(failure) = &found
+                && failure.error.kind == ErrorKind::InvalidSpec
+            {
+                *known = None;
+                self.set_missing(Some(failure.error.message.clone()));
+            }
+            *known = Some(found?);
+        }
+        self.set_missing(None);
+        Ok(*known)
+    }
+
+    /// Notes whether the network exists that is configured by its id.
+    async fn check_network(&self, id: i64, servers: &[Server]) {
         let check = async || {
-            if servers.iter().any(is_attached) {
+            if is_attached(servers, id) {
                 return Ok(());
             }
             let found: Option<Id> = self.client.find(Call::get("/networks/-", id), "network").await?;
@@ -236,12 +267,19 @@ impl Account {
             // Without an answer, the last one stays.
             Err(_) => return,
         };
+        self.set_missing(missing);
+    }
+
+    fn set_missing(&self, missing: Option<String>) {
         *self.missing_network.lock().unwrap_or_else(PoisonError::into_inner) = missing;
     }
 
     pub(crate) async fn view(&self) -> Result<View, Error> {
-        let network = self.network().await?;
-        Ok(View { family: self.options.address_family, has_zone: self.options.zone_label, network })
+        Ok(self.view_in(self.network().await?))
+    }
+
+    fn view_in(&self, network: Option<i64>) -> View {
+        View { family: self.options.address_family, has_zone: self.options.zone_label, network }
     }
 
     pub(crate) async fn servers(&self, call: Call) -> Result<Vec<Server>, Failure> {
@@ -344,19 +382,18 @@ impl Instances for Account {
     }
 
     async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
-        let view = self.view().await?;
-        let call = match scope {
+        let (view, servers) = match scope {
             Scope::Ours(cluster) => {
                 label::check_value("cluster", cluster)?;
-                request::by_label(CLUSTER, cluster)
+                (self.view().await?, self.servers(request::by_label(CLUSTER, cluster)).await?)
             }
-            Scope::Visible => request::all(),
+            Scope::Visible => {
+                let servers = self.servers(request::all()).await?;
+                let view = self.view_in(self.network_of_all(&servers).await?);
+                self.remember(Reach::of(view, &servers));
+                (view, servers)
+            }
         };
-        let servers = self.servers(call).await?;
-        if matches!(scope, Scope::Visible) {
-            self.check_network(&servers).await;
-            self.remember(Reach::of(view, &servers));
-        }
         servers.into_iter().map(|server| reply::instance(view, server)).collect()
     }
 
@@ -410,6 +447,10 @@ impl Instances for Account {
         self.client.call(request::power_off(id::server(id)?)).await?;
         Ok(())
     }
+}
+
+fn is_attached(servers: &[Server], network: i64) -> bool {
+    servers.iter().any(|server| server.private_net.iter().any(|net| net.network == network))
 }
 
 fn no_network(configured: &str) -> Failure {

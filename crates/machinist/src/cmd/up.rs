@@ -36,7 +36,7 @@ use tokio::time::Instant;
 
 use self::cloud::{Choice, Counts, Docker, DockerIdentity, NODE_IMAGE, PortMoved};
 use self::cluster::Cluster;
-use self::earlier_run::Note;
+use self::earlier_run::{Note, Others};
 use self::manifest::{Applied, Kinds, Manifest};
 use self::progress::{End, Reachable, State, Stopped, Summary};
 use self::screen::{Screen, reached};
@@ -79,8 +79,11 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     let mut place = Place::of(Command::Up, args.data_dir.as_deref())?;
     let choice = Choice::open(args, docker, place.path()).await?;
     let progress = Progress::new(output.clone(), progress::form_of(args));
+    let others = Others::default();
     let ended = loop {
-        match run_in(args, output.clone(), &manifest, place, &choice, &progress, stop.as_mut()).await {
+        let ended =
+            run_in(args, output.clone(), &manifest, place, &choice, &progress, &others, stop.as_mut());
+        match ended.await {
             Err(error) if error.is::<PortMoved>() && args.data_dir.is_some() => {
                 progress.note(
                     "The engine publishes the API server of the Nodes at another port; starts again with it",
@@ -92,7 +95,12 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     };
     let ended = match (choice.docker(), &args.data_dir) {
         (Some(docker), Some(path)) if args.until == Some(Until::Gone) => {
-            delete_broken(docker, ended, path, &progress).await
+            let others = match args.manifest.is_empty() {
+                // The run deletes all machine objects of the directory.
+                true => Some(Vec::new()),
+                false => others.noted().or((!builds_on_kept).then(Vec::new)),
+            };
+            delete_broken(docker, ended, path, others, &progress).await
         }
         _ => ended,
     };
@@ -122,7 +130,9 @@ fn check_flags(args: &UpArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Runs the cluster until the state of `--until`, or until `stop` completes.
+/// Runs the cluster until the state of `--until`, or until `stop` completes. Notes the machine
+/// objects of other runs.
+#[expect(clippy::too_many_arguments, reason = "the parts of one run, used once")]
 async fn run_in(
     args: &UpArgs,
     output: Output,
@@ -130,6 +140,7 @@ async fn run_in(
     place: Place,
     choice: &Choice,
     progress: &Progress,
+    others: &Others,
     mut stop: Pin<&mut impl Future<Output = ()>>,
 ) -> anyhow::Result<End> {
     let deadline = args.until.map(|_| Instant::now() + args.timeout.unwrap_or(DEFAULT_TIMEOUT));
@@ -140,7 +151,7 @@ async fn run_in(
             let error = anyhow!("--timeout: the API servers did not start in time");
             return Err(if args.until == Some(Until::Gone) { error.context(BrokenControlPlane) } else { error });
         }
-        cluster = Cluster::start(args, manifest, place, choice, progress) => cluster?,
+        cluster = Cluster::start(args, manifest, place, choice, progress, others) => cluster?,
     };
     let screen =
         Screen::new(progress.form, &output, &cluster.inspectors).context("cannot listen for signals")?;
@@ -156,6 +167,7 @@ async fn run_in(
         Ok(_) | Err(_) => None,
     };
     let (cloud, kubeconfig) = (cluster.cloud.clone(), cluster.kubeconfig.clone());
+    others.note(&cluster.server, manifest);
     cluster.stop().await;
     if let Ok(End::Interrupted) = result {
         let state = match args.data_dir.as_deref().map(|path| (path, data_folder::lost(path, args.cloud))) {
@@ -181,11 +193,13 @@ async fn run_in(
 
 /// Deletes a cluster of containers that could not be deleted in order: its control plane does not
 /// work, or its machines do not end in time. Only the containers and the network with the name that
-/// the directory records are deleted.
+/// the directory records are deleted. Nothing is deleted if the cluster has machine objects that no
+/// manifest of this run contains, or if it is not known whether it has `others`.
 async fn delete_broken(
     docker: &Docker,
     ended: anyhow::Result<End>,
     data_dir: &Path,
+    others: Option<Vec<String>>,
     progress: &Progress,
 ) -> anyhow::Result<End> {
     let why = match &ended {
@@ -193,6 +207,23 @@ async fn delete_broken(
         Err(error) if error.is::<BrokenControlPlane>() => one_line(error),
         Ok(End::Ready | End::Gone | End::Interrupted) | Err(_) => return ended,
     };
+    let kept_for = match others.as_deref() {
+        Some([]) => None,
+        Some([first]) => Some(format!("no manifest of this run contains {first}")),
+        Some([first, more @ ..]) => {
+            Some(format!("no manifest of this run contains {first} and {} more", more.len()))
+        }
+        None => Some("the objects in the directory were not read".to_owned()),
+    };
+    if let Some(kept_for) = kept_for {
+        progress.note(&format!(
+            "Cluster {} cannot be deleted in order: {why}. Nothing is deleted without a drain, because {kept_for}. Delete \
+             everything of this cluster: {}",
+            docker.name(),
+            docker.cleanup()
+        ))?;
+        return ended;
+    }
     progress.note(&format!(
         "Cluster {} cannot be deleted in order: {why}. Deletes its containers without a drain, and its network",
         docker.name()

@@ -68,10 +68,12 @@ pub(super) async fn act<F: Fed<Capi>>(
             // Of several processes that decide at the same time, one writes the intent.
             let mut patch = patch()
                 .test(&MESSAGE_ID, read.as_ref())
-                .set_annotation(annotations, SEND_INTENT_ANNOTATION, &text)
+                .set_annotation(annotations, SEND_INTENT_ANNOTATION, &object.bound(&text))
                 .remove_annotation(annotations, RESEND_ANNOTATION);
             if annotations.is_some() {
-                patch = patch.test(&["metadata", "annotations", SENT_AT_ANNOTATION], None);
+                // A copy may have the time of the original.
+                let copied = object.annotation(SENT_AT_ANNOTATION).map(Value::from);
+                patch = patch.test(&["metadata", "annotations", SENT_AT_ANNOTATION], copied.as_ref());
             }
             if let Some(id) = message_id {
                 patch = patch.add(&MESSAGE_ID, Value::from(id));
@@ -85,12 +87,13 @@ pub(super) async fn act<F: Fed<Capi>>(
         }
         Action::Conclude(intent) => {
             let text = serde_json::to_string(&intent).unwrap_or_default();
-            let patch = patch().set_annotation(annotations, SEND_INTENT_ANNOTATION, &text);
+            let patch = patch().set_annotation(annotations, SEND_INTENT_ANNOTATION, &object.bound(&text));
             write.patch::<F>(patch).await
         }
         Action::ConcludeSent { message_id } => {
             let at = machinist_api::WireTime::from(runtime.now());
-            let mut patch = patch().set_annotation(annotations, SENT_AT_ANNOTATION, at.as_str());
+            let at = object.bound(at.as_str());
+            let mut patch = patch().set_annotation(annotations, SENT_AT_ANNOTATION, &at);
             if let Some(id) = message_id {
                 let read = request.message_id.as_deref().map(Value::from);
                 patch = patch.test(&MESSAGE_ID, read.as_ref()).add(&MESSAGE_ID, Value::from(id));

@@ -103,6 +103,33 @@ async fn a_stored_message_id_sends_no_second_mail() {
     assert_eq!((post.times(), post.calls.load(Ordering::Relaxed)), (vec![1], 1));
 }
 
+/// The annotations of the original have no effect on the copy.
+#[tokio::test(start_paused = true)]
+async fn a_copy_of_a_sent_request_is_sent_without_its_message_id() {
+    let (world, post) = (World::new().await, Post::default());
+    let _running = world.mailgun(&post, "one");
+    world.request("hello").await;
+    world.settle(10).await;
+    let original = world.mail_of("hello").await;
+    let metadata = json!({"name": "copy", "annotations": original["metadata"]["annotations"]});
+    let mut spec = original["spec"].clone();
+    world.cluster("copy", "MailgunCluster").await;
+    world.create_with("MailgunCluster", metadata.clone(), spec.clone()).await;
+    world.settle(30).await;
+    let object = world.mail_of("copy").await;
+    assert_eq!(condition(&object, "RequestSent"), ("False".to_owned(), "Rejected".to_owned()), "{object}");
+    assert_eq!(post.times(), [1]);
+
+    let message_id = spec.as_object_mut().and_then(|spec| spec.remove("messageID"));
+    world.delete("MailgunCluster", "copy").await;
+    world.create_with("MailgunCluster", metadata, spec).await;
+    world.settle(30).await;
+    let object = world.mail_of("copy").await;
+    assert_eq!(condition(&object, "RequestSent").1, "Sent", "{object}");
+    assert_eq!(post.times(), [1, 1]);
+    assert_ne!(Some(&object["spec"]["messageID"]), message_id.as_ref());
+}
+
 /// A machine is requested once its infrastructure and its bootstrap data are there. The mail does
 /// not contain the data. A person fills in the provider id.
 #[tokio::test(start_paused = true)]

@@ -15,6 +15,9 @@
 //! intent loses both, but the Message-Id of an object is always the same. So a process looks it up
 //! before the first intent, unless it saw the creation of the object.
 //!
+//! The annotations name their object, and so does the Message-Id. A copy of an object, for example
+//! by `kubectl get -o yaml | kubectl create`, has those of the original: its mail was not sent.
+//!
 //! An absence counts only while the mail service certainly still shows the mail: after the time
 //! that the service promises (`shown_within`), and before `REMEMBERED_FOR`. Later, a user decides.
 //! `shown_within` begins when no call can run any more: some time after the intent, by the clock
@@ -34,7 +37,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::Report;
 use super::{CapiReason, Reason, Why};
-use crate::facts::{MailRequestFacts, ObjectFacts};
+use crate::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
 
 /// Sends a mail.
 pub const SEND: Call = Call::change("send the mail");
@@ -59,8 +62,11 @@ const UNAVAILABLE: &str = "Unavailable";
 /// State of a mail that may have been accepted.
 const UNSURE: &str = "Uncertain";
 const UNCERTAIN: &str = "It is unknown whether the mail was accepted";
-/// Longest Message-Id that is not shortened to a hash.
-const LONGEST_ID: usize = 200;
+/// Condition of an object that was copied with the marks of another one.
+pub(crate) const COPY: &str = "spec.messageID: this object is a copy of another object, which has that Message-Id. The \
+     field cannot be changed. Delete this object, and create it again without spec.messageID";
+/// What to do if the Message-Id, which cannot be changed, is wrong.
+const NEW_OBJECT: &str = "delete the object, and create it again without spec.messageID";
 
 /// The intent to send a mail: the content of the annotation
 /// [`constants::SEND_INTENT_ANNOTATION`].
@@ -218,7 +224,7 @@ fn problem(s: &Snapshot, request: &MailRequestFacts) -> Option<(String, String)>
     let is_header_safe = |id: &str| id.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>".contains(&byte));
     if !is_header_safe(request.message_id.as_deref().unwrap_or_default()) {
         let message = "spec.messageID: expected printable ASCII without spaces, < and >".to_owned();
-        return Some((message, "delete the object and create another one without spec.messageID".to_owned()));
+        return Some((message, NEW_OBJECT.to_owned()));
     }
     let domains = &s.recipient_domains;
     let is_permitted = |recipient: &String| {
@@ -243,7 +249,10 @@ fn refused(message: String, fix: String) -> Decision {
 
 fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     let request = letter.request;
-    if request.object.annotation(constants::SENT_AT_ANNOTATION).is_some() {
+    if request.is_copy() {
+        return refused(COPY.to_owned(), NEW_OBJECT.to_owned());
+    }
+    if request.sent_at().is_some() {
         return Decision {
             is_sent: true,
             action: None,
@@ -262,8 +271,7 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
             false => decision,
         };
     }
-    let recorded = request.message_id.as_deref().filter(|id| !id.is_empty());
-    match (recorded, intent_of(&request.object)) {
+    match (request.recorded_id(), intent_of(request)) {
         (None, None) => first(s, letter),
         // The Message-Id without an intent was restored from a backup without annotations.
         (Some(id), None) => restored(s, letter, id),
@@ -271,17 +279,24 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         (_, Some(Err(()))) => hold(letter, 1, s, "the annotation with the intent cannot be read"),
         (Some(id), Some(Ok(intent))) => match intent.outcome {
             None => attempt(s, letter, id, &intent),
-            Some(Outcome::Rejected) => rejected(s, letter, &intent),
+            Some(Outcome::Rejected) => rejected(s, letter, id, &intent),
             Some(Outcome::NotSent) => not_sent(s, letter, id, &intent),
             Some(Outcome::Unknown) => unknown(s, letter, id, &intent),
         },
     }
 }
 
-/// Reads the intent of an object; an error if the annotation has another form.
-pub fn intent_of(object: &ObjectFacts) -> Option<Result<Intent, ()>> {
-    let text = object.annotation(constants::SEND_INTENT_ANNOTATION)?;
-    Some(serde_json::from_str(text).map_err(|_| ()))
+/// Reads the intent of an object; an error if the annotation has another form. The intent of
+/// another object does not count: it was copied.
+pub fn intent_of(request: &MailRequestFacts) -> Option<Result<Intent, ()>> {
+    let (text, is_own) = request.intent()?;
+    let read = |text| serde_json::from_str::<Intent>(text);
+    // The text of a copied intent: namespace, name, intent.
+    let is_of_another = || text.splitn(3, '/').nth(2).is_some_and(|text| read(text).is_ok());
+    match read(text) {
+        Ok(intent) => is_own.then_some(Ok(intent)),
+        Err(_) => (!is_of_another()).then_some(Err(())),
+    }
 }
 
 fn writing(what: &'static str) -> Why {
@@ -303,9 +318,7 @@ fn sending() -> Decision {
 /// The object has no intent. A restore of the store may have lost the intent of a mail that was
 /// sent: then an answer of this process or the mail service shows the mail.
 fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
-    let was_accepted = s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok());
-    let is_shown = s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true));
-    if was_accepted || is_shown {
+    if is_known_as_sent(s) {
         let action = Action::ConcludeSent { message_id: Some(message_id(s, letter)) };
         let why = writing("recording that the mail was accepted before the object was restored");
         return Decision { action: Some(action), why, ..sending() };
@@ -322,17 +335,19 @@ fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
 
 /// Looks a mail up before it is sent, in case a restore of the store has lost that it was sent. It
 /// may have been sent since `since`, and until a call of an earlier process ended after this
-/// process began to act. The look counts once the mail service certainly shows such a mail, and as
-/// long as it remembers it. That moment is not recorded on the object: a restore could bring the
-/// record back, and then the mail would be sent twice. So a process that restarts more often than
-/// that never sends such a mail.
+/// process began to act, or until a call of this process ended. The look counts once the mail
+/// service certainly shows such a mail, and as long as it remembers it. That moment is not recorded
+/// on the object: a restore could bring the record back, and then the mail would be sent twice. So
+/// a process that restarts more often than that never sends such a mail.
 fn look_up_before(
     s: &Snapshot,
     letter: &Letter<'_>,
     id: String,
     (since, attempt): (Timestamp, u32),
 ) -> Decision {
-    let counts_from = plus(plus(s.process.acting_since(), SEND_BOUND), s.shown_within);
+    let earlier = plus(s.process.acting_since(), SEND_BOUND);
+    let own = s.sent.as_ref().filter(|_| !had_no_effect(s)).map(|sent| sent.ended);
+    let counts_from = plus(own.map_or(earlier, |own| own.max(earlier)), s.shown_within);
     let why = Why::new(Reason::Calling(LOOK_UP), Step::Expect("the mail is sent if it was not sent before"));
     let look_up = Decision { action: Some(Action::LookUp(id)), why, ..sending() };
     let Some(looked) = &s.looked else { return look_up };
@@ -383,7 +398,7 @@ fn message_id(s: &Snapshot, letter: &Letter<'_>) -> String {
     let object = &letter.request.object;
     let (namespace, name, uid) = (&object.namespace, &object.name, &object.uid);
     let id = format!("machinist.{}.{namespace}.{name}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain);
-    if id.len() <= LONGEST_ID {
+    if id.len() <= LONGEST_MESSAGE_ID {
         return id;
     }
     format!("machinist.{}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain)
@@ -399,7 +414,9 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
         let why = writing("recording how the attempt ended");
         Decision { action: Some(Action::Conclude(concluded)), why, ..sending() }
     };
-    match s.sent.as_ref().filter(|_| is_own).map(|sent| &sent.answer) {
+    // If the answer to the write of this intent was lost, the last answer is about an earlier one.
+    let is_about_it = |sent: &&Answered<()>| is_own && (sent.answer.is_ok() || intent.at <= sent.started);
+    match s.sent.as_ref().filter(is_about_it).map(|sent| &sent.answer) {
         Some(Ok(())) => {
             let why = writing("recording that the mail was accepted");
             Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() }
@@ -428,14 +445,8 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
 /// looks the mail up first: a restore of the store may have lost a later attempt. Another mail
 /// service shows nothing of this one.
 fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
-    let was_accepted = s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok());
-    if was_accepted || s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true)) {
-        let why = writing("recording that the mail was accepted before the object was restored");
-        return Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() };
-    }
-    let is_same_service = intent.service.as_ref() == Some(&s.service);
-    if s.sent.is_none() && is_same_service && !may_repeat(letter) {
-        return look_up_before(s, letter, id.to_owned(), (intent.at, intent.attempt));
+    if let Some(decision) = accepted_or_unknown(s, letter, id, intent, intent.attempt) {
+        return decision;
     }
     let failure = s.sent.as_ref().and_then(|sent| Some((sent.answer.as_ref().err()?, sent.ended)));
     if let Some((error, ended)) = failure {
@@ -451,6 +462,40 @@ fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Dec
         next.message.clone_from(&intent.message);
     }
     decision
+}
+
+/// A restore of the store may have lost an attempt after this one. Concludes that the mail was
+/// accepted, or looks the mail up before the next attempt. Returns nothing if this process knows
+/// that its last call had no effect, if a user permits a second mail, and if the mail service of
+/// the attempt is another one.
+fn accepted_or_unknown(
+    s: &Snapshot,
+    letter: &Letter<'_>,
+    id: &str,
+    intent: &Intent,
+    next: u32,
+) -> Option<Decision> {
+    if is_known_as_sent(s) {
+        let why = writing("recording that the mail was accepted before the object was restored");
+        return Some(Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() });
+    }
+    let is_same_service = intent.service.as_ref() == Some(&s.service);
+    if had_no_effect(s) || !is_same_service || may_repeat(letter) {
+        return None;
+    }
+    Some(look_up_before(s, letter, id.to_owned(), (intent.at, next)))
+}
+
+/// Whether an answer to this process shows that the mail was accepted.
+fn is_known_as_sent(s: &Snapshot) -> bool {
+    s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok())
+        || s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true))
+}
+
+/// Whether the last call of this process that sends the mail certainly had no effect.
+fn had_no_effect(s: &Snapshot) -> bool {
+    let error = s.sent.as_ref().and_then(|sent| sent.answer.as_ref().err());
+    error.is_some_and(|error| !matches!(error.kind, ErrorKind::Ambiguous | ErrorKind::Bug))
 }
 
 fn retry_of_send(s: &Snapshot, error: &Error, ended: Timestamp) -> Timestamp {
@@ -514,9 +559,12 @@ fn envelope(s: &Snapshot, letter: &Letter<'_>, id: &str) -> Envelope {
     }
 }
 
-fn rejected(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
-    if intent.inputs.as_deref() != Some(fingerprint(s, letter).as_str()) {
-        return intend(s, letter, intent.attempt.saturating_add(1));
+/// The mail service did not accept the mail. A corrected mail is sent with a new intent.
+fn rejected(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+    if is_known_as_sent(s) || intent.inputs.as_deref() != Some(fingerprint(s, letter).as_str()) {
+        let next = intent.attempt.saturating_add(1);
+        let known = accepted_or_unknown(s, letter, id, intent, next);
+        return known.unwrap_or_else(|| intend(s, letter, next));
     }
     let fix = "correct the spec, or start the provider with another credential".to_owned();
     refused(intent.message.clone().unwrap_or_default(), fix)
@@ -663,7 +711,7 @@ fn still_unsure(s: &Snapshot, letter: &Letter<'_>, decision: Decision) -> Decisi
 fn hold(letter: &Letter<'_>, attempts: u32, s: &Snapshot, because: &str) -> Decision {
     if letter.request.object.annotation(constants::RESEND_ANNOTATION).is_some()
         && letter.request.message_id.is_some()
-        && intent_of(&letter.request.object).is_some_and(|intent| intent.is_err())
+        && intent_of(letter.request).is_some_and(|intent| intent.is_err())
     {
         return intend(s, letter, attempts.saturating_add(1));
     }

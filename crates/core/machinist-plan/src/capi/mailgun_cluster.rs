@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_api::capi::constants::conditions::FULFILLED;
-use machinist_api::capi::{Initialization, MailStatus, constants};
+use machinist_api::capi::{Initialization, MailStatus};
 use machinist_core::{Known, Step};
 
 use super::conditions::{self, Report};
@@ -130,8 +130,8 @@ pub(super) fn conclude(
     with_reports(plan, request, &reports, s.now, |status| {
         status.message_id.clone_from(&request.message_id);
         status.send_state = Some(state.to_owned());
-        status.sent_at = request.object.annotation(constants::SENT_AT_ANNOTATION).map(str::to_owned);
-        let error = mail::intent_of(&request.object).and_then(Result::ok).and_then(|intent| intent.message);
+        status.sent_at = request.sent_at().map(str::to_owned);
+        let error = mail::intent_of(request).and_then(Result::ok).and_then(|intent| intent.message);
         status.last_error = error.filter(|_| !is_sent);
         if is_fulfilled {
             status.ready = Some(true);

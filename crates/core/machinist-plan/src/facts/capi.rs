@@ -18,6 +18,9 @@ use super::{EARLIER_CALLS_SINCE, RawVersion, Version, recorded_wait};
 const BALANCER_REPOSITORY: &str = "kindest";
 const BALANCER_TAG: &str = "v20230606-42a2262b";
 
+/// Longest Message-Id that contains namespace and name. A longer one is shortened.
+pub(crate) const LONGEST_MESSAGE_ID: usize = 200;
+
 /// Facts that the objects of all kinds have.
 #[derive(Debug, Clone)]
 pub struct ObjectFacts {
@@ -330,6 +333,59 @@ pub struct MailRequestFacts {
     pub on_uncertain: OnUncertain,
     /// The status as it was read; absent if there is none.
     pub status: Option<MailStatus>,
+}
+
+impl MailRequestFacts {
+    /// Returns the recorded Message-Id, unless empty.
+    pub fn recorded_id(&self) -> Option<&str> {
+        self.message_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// Returns when the mail was sent, as recorded on this object. The value of an earlier version,
+    /// or of a user, does not name its object: it counts if the Message-Id names this object.
+    pub fn sent_at(&self) -> Option<&str> {
+        let text = self.object.annotation(constants::SENT_AT_ANNOTATION)?;
+        let unbound = || Some(text).filter(|text| !text.contains('/') && self.has_own_id());
+        self.bound_text(constants::SENT_AT_ANNOTATION).or_else(unbound)
+    }
+
+    /// Returns the text of the intent and whether it names this object. Without the name, it counts
+    /// as that of this object if the Message-Id names this object.
+    pub(crate) fn intent(&self) -> Option<(&str, bool)> {
+        let own = self.bound_text(constants::SEND_INTENT_ANNOTATION).map(|own| (own, true));
+        own.or_else(|| Some((self.object.annotation(constants::SEND_INTENT_ANNOTATION)?, self.has_own_id())))
+    }
+
+    /// Whether the Message-Id belongs to another object, so that this object is a copy.
+    pub fn is_copy(&self) -> bool {
+        let marks = [constants::SENT_AT_ANNOTATION, constants::SEND_INTENT_ANNOTATION];
+        let has_own_mark = marks.iter().any(|mark| self.bound_text(mark).is_some());
+        self.recorded_id().is_some() && !has_own_mark && !self.has_own_id()
+    }
+
+    /// Returns the text of an annotation that begins with namespace and name of this object.
+    fn bound_text(&self, key: &str) -> Option<&str> {
+        self.object.annotation(key)?.strip_prefix(&self.object.bound(""))
+    }
+
+    /// Whether the Message-Id contains namespace and name of this object. A shortened one does not
+    /// contain them, and counts if it would be too long with them.
+    fn has_own_id(&self) -> bool {
+        let Some(id) = self.recorded_id() else { return false };
+        let after_kind = id.strip_prefix("machinist.").and_then(|rest| rest.split_once('.'));
+        let Some((_, rest)) = after_kind else { return false };
+        let object = &self.object;
+        let names = format!("{}.{}.", object.namespace, object.name);
+        // The UID is that of the object before a move. No UID has a dot, but a name may.
+        let after_uid = |rest: &str| {
+            let purpose = rest.split_once('.').map(|(_, rest)| rest.split('@').next().unwrap_or(rest));
+            purpose.is_some_and(|purpose| !purpose.is_empty() && !purpose.contains('.'))
+        };
+        match rest.strip_prefix(&names) {
+            Some(rest) => after_uid(rest),
+            None => LONGEST_MESSAGE_ID < id.len() + names.len() && after_uid(rest),
+        }
+    }
 }
 
 /// Planner facts of a MailgunCluster.

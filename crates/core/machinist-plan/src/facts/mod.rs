@@ -24,6 +24,7 @@ mod service;
 mod token;
 
 pub use attachment::AttachmentFacts;
+pub(crate) use capi::LONGEST_MESSAGE_ID;
 pub use capi::{
     ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts, MailRequestFacts,
     MailgunClusterFacts, MailgunMachineFacts, ObjectFacts,

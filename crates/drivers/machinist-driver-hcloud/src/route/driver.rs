@@ -69,6 +69,9 @@ impl Account {
     async fn route_network(&self) -> Result<Network, Error> {
         let id = self.route_network_id().await?;
         let found = self.client.find(Call::get("/networks/-", id), "network").await?;
+        if found.is_none() {
+            self.forget_network(id).await;
+        }
         let missing =
             || Error::new(ErrorKind::InvalidSpec, format!("HCLOUD_NETWORK: network {id} does not exist"));
         found.ok_or_else(missing)

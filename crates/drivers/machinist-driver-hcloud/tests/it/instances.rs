@@ -1,14 +1,16 @@
 //! Instances: lookups, ownership and the mapping of a server that the API shows.
 
-use machinist_driver::Provider as _;
+use std::sync::Arc;
+
+use machinist_driver::{Driver, Provider as _};
 use machinist_driver_hcloud::{AddressFamily, HcloudOptions};
 use machinist_instance::{
-    AddressKind, Credential, ErrorKind, InstanceRef, NodeName, Power, ProviderId, Scope, Sighting,
+    AddressKind, Credential, Error, ErrorKind, InstanceRef, NodeName, Power, ProviderId, Scope, Sighting,
 };
-use machinist_standin_hcloud::{Fault, FaultRule, ServerStatus};
+use machinist_standin_hcloud::{Fault, FaultRule, Network, ServerStatus};
 use tokio::time::Instant;
 
-use crate::cloud::{Cloud, PROJECT, instance_spec, options, settings};
+use crate::cloud::{Cloud, NETWORK, PROJECT, instance_spec, options, settings};
 
 fn by_id(id: i64) -> InstanceRef {
     InstanceRef { id: ProviderId::parse(&format!("hcloud://{id}")).ok(), ..InstanceRef::default() }
@@ -112,6 +114,43 @@ async fn a_network_that_does_not_exist_is_named() {
     let error = cloud.driver().instances().list(&Scope::Visible).await.expect_err("no network");
     assert_eq!(error.kind, ErrorKind::InvalidSpec);
     assert!(error.message.contains("HCLOUD_NETWORK") && error.message.contains("nowhere"), "{error}");
+}
+
+/// A network was deleted and made again under the configured name.
+#[tokio::test(start_paused = true)]
+async fn another_network_with_the_configured_name_is_found() {
+    async fn internal(driver: &Arc<dyn Driver>) -> Result<usize, Error> {
+        let instances = driver.instances().list(&Scope::Visible).await?;
+        let addresses = instances.iter().flat_map(|instance| &instance.addresses);
+        Ok(addresses.filter(|address| address.kind == AddressKind::InternalIP).count())
+    }
+    let cloud = Cloud::instant();
+    cloud.server("w-1");
+    let driver = cloud.driver();
+    let searches = || cloud.standin.counters().get("GET /v1/networks").copied().unwrap_or_default();
+    assert_eq!(internal(&driver).await, Ok(1));
+    assert_eq!(internal(&driver).await, Ok(1));
+    assert_eq!(searches(), 1, "the server shows the network");
+
+    let mut state = cloud.standin.dump();
+    let network = state.networks.remove(&NETWORK).expect("it exists");
+    let mut without = state.clone();
+    without.servers.values_mut().for_each(|server| server.private_net.clear());
+    let id = NETWORK + 100;
+    state.networks.insert(id, Network { id, ..network });
+    let nets = state.servers.values_mut().flat_map(|server| &mut server.private_net);
+    nets.for_each(|net| net.network = id);
+
+    cloud.standin.load(without).expect("in memory");
+    let error = internal(&driver).await.expect_err("the network does not exist");
+    assert_eq!(error.kind, ErrorKind::InvalidSpec);
+    assert_eq!(driver.misconfigured(), Some(error.message));
+    assert_eq!(searches(), 2, "one for each list");
+
+    cloud.standin.load(state).expect("in memory");
+    assert_eq!(internal(&driver).await, Ok(1), "of the network with the other id");
+    assert_eq!(driver.misconfigured(), None);
+    assert_eq!(searches(), 3);
 }
 
 /// TH-10 and TH-12, with the answers of the API.

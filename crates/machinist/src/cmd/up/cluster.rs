@@ -37,7 +37,7 @@ use super::BrokenControlPlane;
 use super::ccm;
 use super::cloud::{Backend, Choice, CloudUrls, TOKEN_GROUP, Target};
 use super::data_folder::{self, Opened, Purpose};
-use super::earlier_run::Note;
+use super::earlier_run::{Note, Others};
 use super::manifest::Manifest;
 use super::view::Found;
 use super::writes::{MACHINE_CONTROLLER, MANAGER, UP};
@@ -98,9 +98,11 @@ impl Cluster {
         place: Place,
         choice: &Choice,
         progress: &Progress,
+        others: &Others,
     ) -> anyhow::Result<Self> {
         let Opened { server, cloud, is_continued, note, mut remarks, strangers } =
             open(args, manifest, choice)?;
+        others.note(&server, manifest);
         // A run that continues with stored objects applies no manifest.
         if is_continued && note.is_none() {
             manifest.rehearse(Some(&server)).await?;

@@ -6,12 +6,16 @@
 //! deleted the first one.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 
 use machinist_api::manifest::{ManifestObject, Place};
 use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::{Folder, Kept, Object, Server};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use super::manifest::Manifest;
+use super::view::Awaited;
 
 /// File of the note, for example `{"namespace":"default"}`.
 pub(super) const NOTE_FILE: &str = "up.json";
@@ -99,7 +103,85 @@ pub(super) fn machine_objects(server: &Server, namespace: &str) -> Vec<ManifestO
     objects
 }
 
+/// The machine objects of a directory that no manifest of this run contains, once they were read.
+#[derive(Debug, Default)]
+pub(super) struct Others(Mutex<Option<Vec<String>>>);
+
+impl Others {
+    /// Notes the objects that the API server has now.
+    pub(super) fn note(&self, server: &Server, manifest: &Manifest) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(others(server, manifest));
+    }
+
+    /// Returns the noted objects; `None` if the objects of the directory were never read.
+    pub(super) fn noted(&self) -> Option<Vec<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Returns the objects without an owner that create machines, of all namespaces, and that are not
+/// in the manifest.
+fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
+    let named = manifest.awaited();
+    let of_kind = |(kind, resource): (&str, &str)| {
+        let objects = server.snapshot(resource).into_iter().filter(|object| !is_owned(object));
+        let named = &named;
+        let awaited = objects.filter_map(move |object| {
+            let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
+            match kind {
+                "MachineDeployment" => Some(Awaited::Deployment(namespace, name)),
+                "MachineSet" => Some(Awaited::Set(namespace, name)),
+                "Machine" => Some(Awaited::Machine(namespace, name)),
+                _ => None,
+            }
+        });
+        awaited.filter(|it| !named.contains(it)).map(|it| it.to_string()).collect::<Vec<_>>()
+    };
+    KINDS.into_iter().flat_map(of_kind).collect()
+}
+
 fn is_owned(object: &Object) -> bool {
     let owners = object.value().pointer("/metadata/ownerReferences").and_then(Value::as_array);
     owners.is_some_and(|owners| owners.iter().any(|owner| owner["controller"] == true))
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_apiserver::{Config, Identity};
+    use machinist_kube::{ClientOptions, layer_client};
+    use serde_json::json;
+
+    use super::*;
+
+    /// An earlier run applied a, this run applies b.
+    #[tokio::test]
+    async fn objects_of_no_manifest_of_this_run_are_others() {
+        let server = Server::new(Config::default());
+        let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"));
+        super::super::cluster::install_crds(&client).await.expect("installed");
+        let noted = Others::default();
+        assert_eq!(noted.noted(), None);
+        let owned = json!([{
+            "apiVersion": API_VERSION, "kind": "MachineDeployment", "name": "d", "uid": "u", "controller": true,
+        }]);
+        for (name, owners) in [("a", json!([])), ("b", json!([])), ("of-a", owned)] {
+            let set = json!({
+                "apiVersion": API_VERSION, "kind": "MachineSet",
+                "metadata": {"name": name, "ownerReferences": owners},
+                "spec": {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": {
+                    "metadata": {"labels": {"app": name}}, "spec": {"class": {"kind": "MachineClass", "name": "c"}},
+                }},
+            });
+            let path = format!("/apis/{API_VERSION}/namespaces/default/machinesets");
+            let request = http::Request::post(path).header("content-type", "application/json");
+            let request = request.body(set.to_string().into_bytes()).expect("a request");
+            client.request::<Value>(request).await.expect("created");
+        }
+        let mut objects = machine_objects(&server, "default");
+        noted.note(&server, &Manifest::of(objects.clone(), "default"));
+        assert_eq!(noted.noted(), Some(Vec::new()));
+        objects.retain(|object| object.name == "b");
+        noted.note(&server, &Manifest::of(objects, "default"));
+        assert_eq!(noted.noted(), Some(vec!["MachineSet a".to_owned()]));
+    }
 }

@@ -234,5 +234,5 @@ fn taken_over_intent(s: &mailgun_machine::Snapshot) -> Plan<mailgun_machine::Act
 
 /// The intent of a mail whose outcome is not recorded.
 fn open_intent(request: &MailRequestFacts) -> Option<mail::Intent> {
-    mail::intent_of(&request.object)?.ok().filter(|intent| intent.outcome.is_none())
+    mail::intent_of(request)?.ok().filter(|intent| intent.outcome.is_none())
 }

@@ -10,6 +10,8 @@ use super::*;
 use crate::facts::MailgunClusterFacts;
 
 const EPOCH: i64 = 1_800_000_000;
+/// The Message-Id of the object before it was moved.
+const OWN_ID: &str = "machinist.mailguncluster.n.a.uid-of-before.create@mail.example.com";
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(EPOCH + second).expect("a valid time")
@@ -29,9 +31,14 @@ fn request(annotations: Value, message_id: Option<&str>) -> Arc<MailRequestFacts
     Arc::new(request)
 }
 
+/// Returns the annotation with an intent.
+fn marked(intent: &Value) -> Value {
+    json!({constants::SEND_INTENT_ANNOTATION: format!("n/a/{intent}")})
+}
+
 fn intent(holder: &str, second: i64) -> Value {
     let at = at(second).to_string();
-    json!({constants::SEND_INTENT_ANNOTATION: json!({"attempt": 1, "at": at, "holder": holder}).to_string()})
+    marked(&json!({"attempt": 1, "at": at, "holder": holder}))
 }
 
 /// The facts of a process that has been acting since that second.
@@ -119,11 +126,16 @@ fn an_old_intent_is_written_again_before_the_call() {
 
 /// Returns an intent whose call had no effect.
 fn intent_without_effect(holder: &str, service: &str) -> Arc<MailRequestFacts> {
+    concluded(holder, service, "NotSent")
+}
+
+/// Returns an intent with that outcome.
+fn concluded(holder: &str, service: &str, outcome: &str) -> Arc<MailRequestFacts> {
     let intent = json!({
-        "attempt": 1, "at": at(0).to_string(), "holder": holder, "service": service, "outcome": "NotSent",
+        "attempt": 1, "at": at(0).to_string(), "holder": holder, "service": service, "outcome": outcome,
         "message": "cannot connect",
     });
-    request(json!({constants::SEND_INTENT_ANNOTATION: intent.to_string()}), Some("id@x"))
+    request(marked(&intent), Some("id@x"))
 }
 
 #[test]
@@ -143,10 +155,57 @@ fn a_mail_that_was_certainly_not_sent_is_no_doubt() {
     assert_eq!(told(&s, &own).0, "record: sent", "this process knows the later attempt");
     s.sent = None;
     assert_eq!(told(&s, &own).0, "look id@x up", "another process does not");
+    s.sent = answered(499, Err(Error::new(ErrorKind::Ambiguous, "503")));
+    assert_eq!(told(&s, &own).0, "look id@x up", "the later attempt may have been accepted");
+    s.sent = None;
     s.looked = answered(499, Ok(true));
     assert_eq!(told(&s, &own).0, "record: sent");
     s.looked = answered(499, Ok(false));
     assert_eq!(told(&s, &own).0, "intend attempt 1");
+}
+
+/// A restore of the store may have lost that the corrected mail was sent.
+#[test]
+fn a_corrected_mail_is_looked_up_unless_this_process_saw_the_rejection() {
+    let corrected = concluded("me", "service-a", "Rejected");
+    let mut s = snapshot(500);
+    assert_eq!(told(&s, &corrected).0, "look id@x up");
+    s.looked = answered(499, Ok(true));
+    assert_eq!(told(&s, &corrected).0, "record: sent");
+    s.looked = answered(499, Ok(false));
+    assert_eq!(told(&s, &corrected).0, "intend attempt 2");
+    s.looked = None;
+    s.sent = answered(1, Err(Error::new(ErrorKind::InvalidSpec, "400")));
+    assert_eq!(told(&s, &corrected).0, "intend attempt 2", "this process knows the last answer");
+    s.sent = answered(1, Err(Error::new(ErrorKind::Ambiguous, "503")));
+    assert_eq!(told(&s, &corrected).0, "look id@x up", "the later attempt may have been accepted");
+    s.sent = answered(400, Err(Error::new(ErrorKind::Ambiguous, "503")));
+    s.looked = answered(499, Ok(false));
+    assert_eq!(told(&s, &corrected).0, "", "the service may not show the later attempt yet");
+    s.looked = None;
+    s.sent = answered(1, Ok(()));
+    assert_eq!(told(&s, &corrected).0, "record: sent");
+    s.sent = None;
+    s.service = "service-b".to_owned();
+    assert_eq!(told(&s, &corrected).0, "intend attempt 2", "the other service shows nothing");
+}
+
+/// The write of a new intent had an effect, and its answer was lost.
+#[test]
+fn an_answer_to_an_earlier_intent_says_nothing_about_a_later_one() {
+    let own = request(intent("me", 10), Some("id@x"));
+    let mut s = snapshot(11);
+    s.failures = 1;
+    for kind in [ErrorKind::InvalidSpec, ErrorKind::Denied, ErrorKind::Ambiguous] {
+        s.sent = answered(5, Err(Error::new(kind, "400")));
+        assert_eq!(told(&s, &own).0, "look id@x up", "{kind}");
+    }
+    s.sent = answered(10, Err(Error::new(ErrorKind::InvalidSpec, "400")));
+    assert_eq!(told(&s, &own).0, "record: rejected");
+    // The earlier call had no effect, so this process may still send.
+    s.may_send = true;
+    s.sent = answered(5, Err(Error::new(ErrorKind::Unavailable, "cannot connect")));
+    assert_eq!(told(&s, &own).0, "send id@x");
 }
 
 #[test]
@@ -154,7 +213,7 @@ fn a_doubt_names_its_reason_and_the_way_out() {
     let mut s = snapshot(430);
     s.service = "service-b".to_owned();
     let intent = json!({"attempt": 1, "at": at(0).to_string(), "holder": "other", "service": "service-a"});
-    let held = request(json!({constants::SEND_INTENT_ANNOTATION: intent.to_string()}), Some("id@x"));
+    let held = request(marked(&intent), Some("id@x"));
     let message = decided(&s, &held).report.message;
     assert!(message.contains("another mail service or domain was used before"), "{message}");
     assert!(message.contains(constants::RESEND_ANNOTATION), "{message}");
@@ -162,7 +221,7 @@ fn a_doubt_names_its_reason_and_the_way_out() {
     let intent = json!({
         "attempt": 1, "at": at(0).to_string(), "holder": "other", "outcome": "Unknown", "message": "503: unavailable",
     });
-    let unsure = request(json!({constants::SEND_INTENT_ANNOTATION: intent.to_string()}), Some("id@x"));
+    let unsure = request(marked(&intent), Some("id@x"));
     let mut s = snapshot(20);
     let message = decided(&s, &unsure).report.message;
     assert!(message.ends_with("503: unavailable"), "{message}");
@@ -202,8 +261,8 @@ fn an_unavailable_service_is_tried_again() {
 #[test]
 fn another_mail_service_proves_no_absence() {
     let at = at(0).to_string();
-    let intent = json!({"attempt": 1, "at": at, "holder": "other", "service": "service-a"}).to_string();
-    let pending = request(json!({constants::SEND_INTENT_ANNOTATION: intent}), Some("id@x"));
+    let intent = json!({"attempt": 1, "at": at, "holder": "other", "service": "service-a"});
+    let pending = request(marked(&intent), Some("id@x"));
     let mut s = snapshot(430);
     s.looked = answered(421, Ok(false));
     assert_eq!(told(&s, &pending).0, "intend attempt 2");
@@ -213,7 +272,7 @@ fn another_mail_service_proves_no_absence() {
 
 #[test]
 fn a_sent_mail_is_never_sent_again() {
-    let sent = request(json!({constants::SENT_AT_ANNOTATION: "2026-01-01T00:00:00Z"}), Some("id@x"));
+    let sent = request(json!({constants::SENT_AT_ANNOTATION: "n/a/2026-01-01T00:00:00Z"}), Some("id@x"));
     assert_eq!(told(&snapshot(0), &sent), (String::new(), "Sent"), "G12");
 }
 
@@ -401,8 +460,8 @@ fn a_process_remembers_a_mail_whose_intent_is_lost() {
 
 #[test]
 fn a_restored_message_id_is_looked_up() {
-    let restored = request(json!({}), Some("id@x"));
-    assert_eq!(told(&snapshot(0), &restored).0, "look id@x up", "G16");
+    let restored = request(json!({}), Some(OWN_ID));
+    assert_eq!(told(&snapshot(0), &restored).0, format!("look {OWN_ID} up"), "G16");
     let mut s = snapshot(430);
     s.looked = answered(421, Ok(true));
     assert_eq!(told(&s, &restored).0, "record: sent");
@@ -412,7 +471,7 @@ fn a_restored_message_id_is_looked_up() {
 fn a_restored_mail_is_not_sent_again_by_itself() {
     let mut s = snapshot(430);
     s.looked = answered(421, Ok(false));
-    let told_with = |annotations| told(&s, &request(annotations, Some("id@x")));
+    let told_with = |annotations| told(&s, &request(annotations, Some(OWN_ID)));
     assert_eq!(told_with(json!({})), (String::new(), "Uncertain"), "the service may have forgotten it");
     let wanted = json!({constants::RESEND_ANNOTATION: "yes"});
     assert_eq!(told_with(wanted).0, "intend attempt 2");
@@ -420,7 +479,7 @@ fn a_restored_mail_is_not_sent_again_by_itself() {
 
 #[test]
 fn an_unreadable_intent_waits_for_a_user() {
-    let broken = request(json!({constants::SEND_INTENT_ANNOTATION: "{"}), Some("id@x"));
+    let broken = request(json!({constants::SEND_INTENT_ANNOTATION: "n/a/{"}), Some("id@x"));
     assert_eq!(told(&snapshot(0), &broken), (String::new(), "Uncertain"));
 }
 
@@ -436,4 +495,49 @@ fn the_message_id_is_always_the_same() {
     };
     let id = message_id(&snapshot(0), &letter);
     assert_eq!(id, "machinist.mailguncluster.n.a.u.create@mail.example.com");
+}
+
+/// The annotations and the Message-Id of an object were copied to a new object.
+#[test]
+fn a_copy_of_a_request_is_not_sent() {
+    let time = "2026-01-01T00:00:00Z";
+    let sent = |value: &str| json!({constants::SENT_AT_ANNOTATION: value});
+    let bare = |annotations: Value| {
+        let text = annotations[constants::SEND_INTENT_ANNOTATION].as_str().unwrap_or_default();
+        json!({constants::SEND_INTENT_ANNOTATION: text.trim_start_matches("n/a/")})
+    };
+    let s = snapshot(500);
+    assert_eq!(told(&s, &request(sent(&format!("n/a/{time}")), Some("id@x"))).1, "Sent");
+    assert_eq!(told(&s, &request(sent(time), Some(OWN_ID))).1, "Sent", "of an earlier version, or moved");
+    assert_eq!(told(&s, &request(bare(intent("me", 0)), Some(OWN_ID))).0, format!("look {OWN_ID} up"));
+
+    let others = [
+        "machinist.mailguncluster.n.b.u.create@mail.example.com",
+        "machinist.mailguncluster.m.a.u.create@mail.example.com",
+        // The name of the other object is a.b.
+        "machinist.mailguncluster.n.a.b.u.create@mail.example.com",
+    ];
+    for id in others {
+        for annotations in [sent(time), sent(&format!("n/b/{time}")), bare(intent("me", 0)), json!({})] {
+            let copy = request(annotations, Some(id));
+            let decision = decided(&s, &copy);
+            assert!(decision.action.is_none() && !decision.is_sent, "{id}: {:?}", decision.action);
+            let told = format!("{} {}", decision.report.message, decision.why);
+            for part in ["copy of another object", "reate it again without spec.messageID"] {
+                assert!(told.contains(part), "expected {part:?} in {told}");
+            }
+            assert!(decision.report.message.contains("spec.messageID"), "{}", decision.report.message);
+        }
+    }
+
+    let short = format!("machinist.mailguncluster.u.create@{}.example.com", "mail.".repeat(30));
+    assert_eq!(told(&s, &request(sent(time), Some(&short))).1, "Rejected", "the long form fits");
+    let mut long = Arc::unwrap_or_clone(request(sent(time), Some(&short)));
+    long.object.name = "a".repeat(60);
+    assert_eq!(told(&s, &long).1, "Sent");
+
+    // The copy that was created as the message says.
+    for annotations in [sent(time), sent(&format!("n/b/{time}")), bare(intent("me", 0))] {
+        assert_eq!(told(&s, &request(annotations, None)).0, "intend attempt 1");
+    }
 }

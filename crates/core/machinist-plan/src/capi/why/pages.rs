@@ -7,7 +7,7 @@ use machinist_instance::ErrorKind;
 use super::*;
 use crate::capi::docker_cluster::{DELETE_BALANCER, ENSURE_BALANCER};
 use crate::capi::docker_machine::{COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP};
-use crate::capi::mail::{LOOK_UP, SEND};
+use crate::capi::mail::{COPY, LOOK_UP, SEND};
 use crate::pages::{Chapter, Page, rows};
 
 const GATES: &str = "Nothing happens";
@@ -97,6 +97,7 @@ rows! {
 
     MAIL: R::Contract(C::MailRejected { .. }) => [
         C::MailRejected { message: "400: to parameter is not a valid address".into() },
+        C::MailRejected { message: COPY.into() },
     ];
     MAIL: R::Contract(C::MailUncertain) => [C::MailUncertain];
     MAIL: R::Contract(C::MailOnHold { .. }) => [

@@ -269,6 +269,11 @@ impl Account {
             Ok(mut answer) => self.client.follow(answer.take("action")?, patience).await,
             Err(failure) => Err(failure),
         };
+        if let (Step::AttachToNetwork { network, .. }, Err(failure)) = (step, &performed)
+            && failure.is_absence()
+        {
+            self.forget_network(*network).await;
+        }
         match performed {
             Ok(End::Success) => Ok(Performed::Done),
             Ok(End::Pending) => Ok(Performed::Pending),
@@ -401,6 +406,9 @@ impl Account {
     async fn check_attachment(&self, shown: &LoadBalancer, wanted: &Wanted) -> Result<(), Error> {
         let Some(id) = wanted.network else { return Ok(()) };
         let network: Option<Network> = self.client.find(Call::get("/networks/-", id), "network").await?;
+        if network.is_none() {
+            self.forget_network(id).await;
+        }
         let network = network.ok_or_else(|| {
             Error::new(ErrorKind::InvalidSpec, format!("HCLOUD_NETWORK: network {id} does not exist"))
         })?;

@@ -154,6 +154,11 @@ impl Docker {
         self.identity.keep(&self.folder, engine, self.identity.control_plane.as_deref())
     }
 
+    /// Returns the shell command that deletes everything of the cluster.
+    pub(in crate::cmd::up) fn cleanup(&self) -> String {
+        identity::cleanup(self.name())
+    }
+
     /// Counts the containers of the cluster.
     ///
     /// # Errors

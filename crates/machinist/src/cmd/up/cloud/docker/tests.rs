@@ -361,12 +361,37 @@ async fn a_broken_cluster_is_deleted_in_any_state() {
         let (output, printed) = Output::memory();
         let progress = Progress::new(output, Form::Lines);
         let what = format!("{ended:?}");
-        let deleted = delete_broken(&docker, ended, Path::new("state"), &progress).await;
+        let deleted = delete_broken(&docker, ended, Path::new("state"), Some(Vec::new()), &progress).await;
         assert_eq!(matches!(deleted, Ok(End::Gone)), is_deleted, "{what}: {deleted:?}");
         assert_eq!(engine.state().containers.is_empty(), is_deleted, "{what}");
         let printed = printed.text();
         assert_eq!(printed.contains("cannot be deleted in order"), is_deleted, "{printed}");
         assert_eq!(printed.contains("mv "), is_deleted, "the way to start again: {printed}");
+    }
+}
+
+/// The cluster also has machines of an earlier manifest, or that is not known.
+#[tokio::test(start_paused = true)]
+async fn a_broken_cluster_with_machines_of_other_manifests_is_kept() {
+    for (others, told) in [
+        (Some(vec!["MachineSet a".to_owned()]), "contains MachineSet a. "),
+        (Some(vec!["MachineSet a".to_owned(), "Machine c".to_owned()]), "contains MachineSet a and 1 more. "),
+        (None, "were not read. "),
+    ] {
+        for ended in [Err(anyhow!("no answer").context(BrokenControlPlane)), Ok(End::Timeout)] {
+            let engine = Engine::default();
+            let docker = engine.docker().await;
+            engine.has_cluster(&docker, ["control-plane", "worker"]);
+            let (output, printed) = Output::memory();
+            let progress = Progress::new(output, Form::Lines);
+            let ended = delete_broken(&docker, ended, Path::new("state"), others.clone(), &progress).await;
+            assert!(!matches!(ended, Ok(End::Gone)), "{ended:?}");
+            assert_eq!(engine.state().containers.len(), 2);
+            let printed = printed.text();
+            for part in [told, &identity::cleanup(docker.name())] {
+                assert!(printed.contains(part), "expected {part:?} in {printed}");
+            }
+        }
     }
 }
 
