@@ -166,7 +166,7 @@ fn a_mail_that_was_certainly_not_sent_is_no_doubt() {
 
 /// A restore of the store may have lost that the corrected mail was sent.
 #[test]
-fn a_corrected_mail_is_looked_up_unless_this_process_saw_the_rejection() {
+fn a_corrected_mail_is_looked_up_unless_its_rejection_was_seen() {
     let corrected = concluded("me", "service-a", "Rejected");
     let mut s = snapshot(500);
     assert_eq!(told(&s, &corrected).0, "look id@x up");
@@ -192,7 +192,7 @@ fn a_corrected_mail_is_looked_up_unless_this_process_saw_the_rejection() {
 
 /// The write of a new intent had an effect, and its answer was lost.
 #[test]
-fn an_answer_to_an_earlier_intent_says_nothing_about_a_later_one() {
+fn an_answer_to_an_earlier_intent_is_none_to_a_later_one() {
     let own = request(intent("me", 10), Some("id@x"));
     let mut s = snapshot(11);
     s.failures = 1;

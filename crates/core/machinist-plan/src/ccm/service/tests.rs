@@ -409,7 +409,7 @@ fn nodes_of_other_clouds_are_named_to_the_driver() {
     let wanted = wanted::of(&mixed.snapshot()).unwrap_or_else(|text| panic!("{text}"));
     let targets: Vec<&str> = wanted.spec.targets.iter().map(|target| target.instance.as_str()).collect();
     assert_eq!(targets, ["sim://a", "robot://1"]);
-    // Its targets would go, and nobody would add them again.
+    // Otherwise its targets would go, and this driver cannot add them again.
     let leaving = node("r", |it| {
         it["spec"]["providerID"] = json!("robot://1");
         it["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
