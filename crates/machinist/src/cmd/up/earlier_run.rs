@@ -6,7 +6,7 @@
 //! deleted the first one.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use machinist_api::manifest::{ManifestObject, Place};
 use machinist_api::mcm::API_VERSION;
@@ -83,20 +83,16 @@ pub(super) fn namespaces(kept: &Kept) -> BTreeSet<String> {
 
 /// Returns the machine objects without an owner, as a manifest would list them.
 pub(super) fn machine_objects(server: &Server, namespace: &str) -> Vec<ManifestObject> {
-    let of_kind = |(kind, resource): (&str, &str)| {
-        let objects = server.snapshot(resource).into_iter();
-        let ours = objects.filter(|object| object.namespace() == namespace && !is_owned(object));
-        ours.map(|object| ManifestObject {
-            place: Place { document: 1, item: None },
-            api_version: API_VERSION.to_owned(),
-            kind: kind.to_owned(),
-            namespace: Some(namespace.to_owned()),
-            name: object.name().to_owned(),
-            body: object.value().clone(),
-        })
-        .collect::<Vec<_>>()
-    };
-    let mut objects: Vec<ManifestObject> = KINDS.into_iter().flat_map(of_kind).collect();
+    let ours = unowned(server).filter(|(_, object)| object.namespace() == namespace);
+    let ours = ours.map(|(kind, object)| ManifestObject {
+        place: Place { document: 1, item: None },
+        api_version: API_VERSION.to_owned(),
+        kind: kind.to_owned(),
+        namespace: Some(namespace.to_owned()),
+        name: object.name().to_owned(),
+        body: object.value().clone(),
+    });
+    let mut objects: Vec<ManifestObject> = ours.collect();
     for (index, object) in objects.iter_mut().enumerate() {
         object.place.document = index + 1;
     }
@@ -123,21 +119,15 @@ impl Others {
 /// in the manifest.
 fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
     let named = manifest.awaited();
-    let of_kind = |(kind, resource): (&str, &str)| {
-        let objects = server.snapshot(resource).into_iter().filter(|object| !is_owned(object));
-        let named = &named;
-        let awaited = objects.filter_map(move |object| {
-            let (namespace, name) = (object.namespace().to_owned(), object.name().to_owned());
-            match kind {
-                "MachineDeployment" => Some(Awaited::Deployment(namespace, name)),
-                "MachineSet" => Some(Awaited::Set(namespace, name)),
-                "Machine" => Some(Awaited::Machine(namespace, name)),
-                _ => None,
-            }
-        });
-        awaited.filter(|it| !named.contains(it)).map(|it| it.to_string()).collect::<Vec<_>>()
-    };
-    KINDS.into_iter().flat_map(of_kind).collect()
+    let all =
+        unowned(server).filter_map(|(kind, object)| Awaited::of(kind, object.namespace(), object.name()));
+    all.filter(|it| !named.contains(it)).map(|it| it.to_string()).collect()
+}
+
+/// Returns the machine objects without an owner, of all namespaces, with their kinds.
+fn unowned(server: &Server) -> impl Iterator<Item = (&'static str, Arc<Object>)> {
+    let of_kind = |(kind, resource)| server.snapshot(resource).into_iter().map(move |object| (kind, object));
+    KINDS.into_iter().flat_map(of_kind).filter(|(_, object)| !is_owned(object))
 }
 
 fn is_owned(object: &Object) -> bool {

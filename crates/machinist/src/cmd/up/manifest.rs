@@ -129,16 +129,7 @@ impl Manifest {
 
     fn awaited_among(&self, is_wanted: impl Fn(&Written) -> bool) -> Vec<Awaited> {
         let ours = self.objects.iter().filter(|it| it.object.api_version == API_VERSION && is_wanted(it));
-        ours.filter_map(|it| {
-            let (namespace, name) = (it.namespace().to_owned(), it.object.name.clone());
-            match it.object.kind.as_str() {
-                "MachineDeployment" => Some(Awaited::Deployment(namespace, name)),
-                "MachineSet" => Some(Awaited::Set(namespace, name)),
-                "Machine" => Some(Awaited::Machine(namespace, name)),
-                _ => None,
-            }
-        })
-        .collect()
+        ours.filter_map(|it| Awaited::of(&it.object.kind, it.namespace(), &it.object.name)).collect()
     }
 
     /// Returns the objects in the order in which they are applied.

@@ -205,6 +205,19 @@ pub(super) enum Awaited {
     Machine(String, String),
 }
 
+impl Awaited {
+    /// Returns the object of a kind that creates machines; nothing for another kind.
+    pub(super) fn of(kind: &str, namespace: &str, name: &str) -> Option<Self> {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        match kind {
+            "MachineDeployment" => Some(Self::Deployment(namespace, name)),
+            "MachineSet" => Some(Self::Set(namespace, name)),
+            "Machine" => Some(Self::Machine(namespace, name)),
+            _ => None,
+        }
+    }
+}
+
 /// Kind and name.
 impl fmt::Display for Awaited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
