@@ -15,6 +15,8 @@
 //! The caller lists the collected kinds. On request, the kinds of CustomResourceDefinitions are
 //! added and removed as these are.
 //!
+//! An owner of a kind that is not collected is read every 30 seconds.
+//!
 //! Deliberately absent: owners of a kind that is not served. Their dependents stay.
 
 pub(crate) mod defined_kinds;
@@ -47,7 +49,7 @@ const OWNERS: [&str; 2] = ["metadata", "ownerReferences"];
 const ABSENT_OWNERS_KEPT: usize = 500;
 
 /// Delay before an undecided object is looked at again: its kind may be served, or a view
-/// completed, by then.
+/// completed, by then. Also the time between two reads of an owner that no view shows.
 const UNDECIDED_PAUSE: Duration = Duration::from_secs(30);
 
 /// Delay if our view of an object is older than the quorum's. The watch usually wakes the object
@@ -225,10 +227,16 @@ impl GarbageCollector {
         }
         let undecided = states.contains(&OwnerState::Unknown);
         match verdict(&item.facts, &states, self.dependents_of(item)) {
-            Verdict::Keep if undecided => Next::In(UNDECIDED_PAUSE),
+            Verdict::Keep if undecided || self.lacks_an_owner(item) => Next::In(UNDECIDED_PAUSE),
             Verdict::Keep => Next::Idle,
             decided => self.carry_out(item, &states, decided).await,
         }
+    }
+
+    /// Returns whether only a read showed one of the owners. Its deletion wakes nothing: its kind may
+    /// not be collected, or the first list of its kind may begin after the deletion.
+    fn lacks_an_owner(&self, item: &Item) -> bool {
+        item.facts.owners.iter().any(|owner| self.graph.owner(owner, &item.key.namespace).is_none())
     }
 
     fn dependents_of(&self, item: &Item) -> Dependents {

@@ -1,6 +1,7 @@
 //! Tests that objects are deleted after their owners.
 
-use kube::api::DeleteParams;
+use kube::api::{ApiResource, DeleteParams, GroupVersionKind};
+use machinist_kcm::GcResource;
 use serde_json::{Value, json};
 
 use crate::world::{SCALED, World, config_map, controlled_by, define_scaled, node, owner, pod, workload};
@@ -262,6 +263,22 @@ async fn an_owner_of_a_kind_that_is_not_watched_is_looked_up() {
     world.until("the dependent is deleted", 5, |world| gone(world, &["of-absent"])).await;
     world.pass(60).await;
     assert!(world.exists("configmaps", "of-present"));
+    world.delete(SCALED, "default", "s", &DeleteParams::background()).await;
+    world.until("the deletion is noticed", 60, |world| gone(world, &["of-present"])).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_deleted_before_the_first_list_of_its_kind_is_noticed() {
+    // The server does not serve the kind yet, so its list waits for a retry.
+    let set = GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")));
+    let mut world = World::start_with(|config| config.gc_resources.push(set)).await;
+    world.pass(60).await;
+    define_scaled(&world).await;
+    let uid = world.create(custom("s", &[])).await;
+    world.create(config_map("of-s", &[owner("t.dev/v1", "Set", "s", &uid)])).await;
+    world.pass(1).await;
+    world.delete(SCALED, "default", "s", &DeleteParams::background()).await;
+    world.until("the dependent is deleted", 120, |world| gone(world, &["of-s"])).await;
 }
 
 #[tokio::test(start_paused = true)]
