@@ -4,6 +4,8 @@
 //! - If the stores do not show all writes of this process that are charged to a key, a pass makes
 //!   no decision about that key.
 //! - A pass ends at its first failed call.
+//! - An action that takes objects away does not begin long after the facts were read: a user may
+//!   have taken the request back while a slow API server answered the actions before it.
 //! - If a pass plans the same actions from the same facts as the last pass, it performs them only
 //!   after a pause. The pause doubles for as long as nothing changes.
 //! - Actions that the API server rejected or did not answer are performed again only after a pause,
@@ -23,6 +25,7 @@ use machinist_core::{ContractReason, Plan, Reason, Step, Why};
 use machinist_kube::Leadership;
 use tokio::time::Instant;
 
+use crate::begun::Moment;
 use crate::contract::{Contract, Kind, Observed, QueueKey, Stop};
 use crate::fingerprint::fingerprint;
 use crate::panics::{self, Panicked};
@@ -33,6 +36,9 @@ use crate::runtime::{NOT_NOW_AGAIN, Runtime};
 const UNANSWERED_AGAIN: Duration = Duration::from_secs(5);
 /// The number of independent calls of one plan that may be in flight at the same time.
 const CALLS_AT_ONCE: usize = 16;
+
+/// The time in which an action that takes objects away must begin, from when its facts were read.
+const TAKES_AWAY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Performs one pass over a key.
 pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::Key, id: &K::Id) {
@@ -49,6 +55,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     }
     runtime.heed_clock();
     runtime.notice_suspension();
+    let read = Moment::now(&runtime.options.clock);
     let observed = panics::catch(|| {
         let world = runtime.world.lock();
         // Checked again under this lock: another worker may have opened a charge on the key since
@@ -100,7 +107,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         tracing::info!(%key, actions = ?rendered, %why, "Performing actions");
     }
     runtime.note(key, why, planned);
-    let performed = match panics::catch_async(perform::<C, K>(runtime, &snapshot, actions)).await {
+    let performed = match panics::catch_async(perform::<C, K>(runtime, read, &snapshot, actions)).await {
         Ok(performed) => performed,
         Err(panicked) => {
             runtime.forget_pass(key);
@@ -209,13 +216,14 @@ fn failed<R: ContractReason>(what: &'static str, panicked: Panicked, message: St
 /// Performs the actions in order. Adjacent independent actions run concurrently.
 async fn perform<C: Contract, K: Kind<C>>(
     runtime: &Arc<Runtime<C>>,
+    read: Moment,
     snapshot: &K::Snapshot,
     actions: Vec<K::Action>,
 ) -> Result<(), Stop> {
     let mut actions = actions.into_iter().peekable();
     while let Some(action) = actions.next() {
         if !K::is_independent(&action) {
-            may_act(runtime)?;
+            may_act::<C, K>(runtime, read, &action)?;
             K::act(runtime, snapshot, action).await?;
             continue;
         }
@@ -224,7 +232,7 @@ async fn perform<C: Contract, K: Kind<C>>(
             together.push(action);
         }
         let calls = together.into_iter().map(async |action| {
-            may_act(runtime)?;
+            may_act::<C, K>(runtime, read, &action)?;
             K::act(runtime, snapshot, action).await
         });
         let results: Vec<_> = futures::stream::iter(calls).buffered(CALLS_AT_ONCE).collect().await;
@@ -235,7 +243,14 @@ async fn perform<C: Contract, K: Kind<C>>(
 
 /// Checks before each action that this process may still act. A process that was suspended in the
 /// middle of a pass may have lost its Lease.
-fn may_act<C: Contract>(runtime: &Runtime<C>) -> Result<(), Stop> {
+fn may_act<C: Contract, K: Kind<C>>(
+    runtime: &Runtime<C>,
+    read: Moment,
+    action: &K::Action,
+) -> Result<(), Stop> {
+    if K::takes_away(action) && read.is_older_than(TAKES_AWAY_WITHIN, &runtime.options.clock) {
+        return Err(Stop::NotNow("the facts of the decision are too old"));
+    }
     if runtime.in_flight.is_draining() {
         return Err(Stop::NotNow("the process is stopping"));
     }
@@ -253,4 +268,73 @@ pub(crate) enum Unknown {
     Waiting,
     /// The outcomes of these writes are unknown.
     Some(Vec<machinist_kube::barrier::Charge>),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::ObjectReference;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::test_contract::{NoReason, TestContract, TestRuntime, runtime};
+    use crate::world::World;
+
+    /// Counts the actions that were performed.
+    struct Removals;
+
+    struct Remove;
+
+    impl std::fmt::Display for Remove {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("remove")
+        }
+    }
+
+    impl Kind<TestContract> for Removals {
+        type Id = ();
+        type Snapshot = Counter;
+        type Action = Remove;
+
+        fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
+            Observed::NotYet
+        }
+        fn plan((): &(), _: &Counter) -> Plan<Remove, NoReason> {
+            Plan::idle(Why::settled())
+        }
+        async fn act(_: &Arc<TestRuntime>, performed: &Counter, _: Remove) -> Result<(), Stop> {
+            performed.0.fetch_add(1, Ordering::Relaxed);
+            tokio::time::sleep(Duration::from_secs(6)).await;
+            Ok(())
+        }
+        fn takes_away(_: &Remove) -> bool {
+            true
+        }
+        fn is_independent(_: &Remove) -> bool {
+            true
+        }
+        fn reference(_: &Counter) -> Option<ObjectReference> {
+            None
+        }
+    }
+
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+
+    impl std::hash::Hash for Counter {
+        fn hash<H: std::hash::Hasher>(&self, _: &mut H) {}
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_batch_of_removals_is_decided_again() {
+        let (runtime, clock) = runtime(|| Value::Null);
+        let performed = Counter::default();
+        let clock: machinist_kube::SharedClock = clock;
+        let actions = (0..100).map(|_| Remove).collect();
+        let ended =
+            perform::<TestContract, Removals>(&runtime, Moment::now(&clock), &performed, actions).await;
+        assert!(matches!(ended, Err(Stop::NotNow(_))), "{ended:?}");
+        assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
+    }
 }
