@@ -29,9 +29,9 @@ pub use mcm::{
     ClassNodeTemplate, ClassSpec, ConditionStatus, CurrentStatus, InPlaceUpdateStrategy, LastOperation,
     Machine, MachineClass, MachineConfiguration, MachineDeployment, MachineDeploymentCondition,
     MachineDeploymentSpec, MachineDeploymentStatus, MachineSet, MachineSetCondition, MachineSetSpec,
-    MachineSetStatus, MachineSpec, MachineStatus, MachineSummary, MachineTemplateSpec, NodeTemplateSpec,
-    OperationState, OperationType, OrchestrationType, Phase, RollbackConfig, RollingUpdateStrategy, Strategy,
-    StrategyType, TemplateMetadata,
+    MachineSetStatus, MachineSpec, MachineStatus, MachineSummary, MachineTemplateSpec, NodeTemplateNode,
+    NodeTemplateSpec, OperationState, OperationType, OrchestrationType, Phase, RollbackConfig,
+    RollingUpdateStrategy, Strategy, StrategyType, TemplateMetadata,
 };
 pub use priority::MachinePriority;
 pub use wire_time::WireTime;

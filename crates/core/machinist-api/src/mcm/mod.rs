@@ -32,7 +32,8 @@ pub use machine_deployment::{
 };
 pub use machine_set::{MachineSet, MachineSetCondition, MachineSetSpec, MachineSetStatus};
 pub use template::{
-    ClassSpec, MachineConfiguration, MachineSpec, MachineTemplateSpec, NodeTemplateSpec, TemplateMetadata,
+    ClassSpec, MachineConfiguration, MachineSpec, MachineTemplateSpec, NodeTemplateNode, NodeTemplateSpec,
+    TemplateMetadata,
 };
 
 use crate::text_enum::text_enum;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeSpec, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -36,6 +36,9 @@ pub struct MachineSpec {
     /// Timeouts and limits; on the wire these fields are at the same level as the ones above.
     #[serde(flatten)]
     pub configuration: MachineConfiguration,
+    /// Fields of a newer version of the CRD, unchanged, so that a template passes them on.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
 }
 
 impl MachineSpec {
@@ -82,7 +85,18 @@ pub struct NodeTemplateSpec {
     pub metadata: TemplateMetadata,
     /// Spec of the Node; only `taints` is applied.
     #[serde(default, deserialize_with = "null_as_default")]
-    pub spec: NodeSpec,
+    pub spec: NodeTemplateNode,
+}
+
+/// Spec of a Node in a template.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeTemplateNode {
+    /// Taints for the Node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub taints: Option<Vec<Taint>>,
+    /// All other fields, unchanged. None is applied.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
 }
 
 impl NodeTemplateSpec {
