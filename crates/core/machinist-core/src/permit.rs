@@ -39,6 +39,14 @@ pub enum Evidence {
         /// When the lookup began.
         looked: Timestamp,
     },
+    /// No Node is known to be the machine's, the owner of the Node of that name is unknown, and a
+    /// quorum list showed no pod to evict on it.
+    NoPods {
+        /// Name of the Node.
+        node: String,
+        /// When the list began.
+        listed: Timestamp,
+    },
     /// The drain was ended by force because it timed out or the Node is dead. The machine's status
     /// records this.
     Forced,
@@ -100,6 +108,9 @@ impl fmt::Display for Evidence {
                 write!(f, "node {node}, cordoned since {cordoned}, had no pod to evict at {listed}")
             }
             Self::NoNode { node, looked } => write!(f, "no node {node} existed at {looked}"),
+            Self::NoPods { node, listed } => {
+                write!(f, "node {node}, whose owner is unknown, had no pod to evict at {listed}")
+            }
             Self::Forced => f.write_str("the drain was ended by force"),
             Self::ForceDeletion => f.write_str("the label force-deletion is set"),
             Self::ClusterApi => f.write_str("Cluster API drained the Node before"),

@@ -256,6 +256,15 @@ pub enum McmReason {
         /// The older Machine.
         machine: String,
     },
+    /// Pods run on a Node with the Machine's name, and nothing proves whose Node it is.
+    NodeOfUnknownOwner {
+        /// Name of the Node.
+        node: String,
+        /// Number of pods that a drain would evict.
+        pods: usize,
+        /// Why the Node is not known to be the Machine's.
+        evidence: String,
+    },
     /// The Machine's class or credential is missing, so its instance cannot be deleted.
     CannotDeleteInstance {
         /// The missing object.
@@ -290,6 +299,13 @@ pub enum McmReason {
         users: usize,
         /// The first user.
         first: String,
+    },
+    /// An object that may use the MachineClass or Secret cannot be parsed.
+    UserUnreadable {
+        /// Kind of the object.
+        kind: &'static str,
+        /// Name of the object.
+        name: String,
     },
     /// Creating or deleting a child failed.
     ChildFailed {
@@ -472,11 +488,13 @@ impl ContractReason for McmReason {
             Self::SecondLook { .. } => "SecondLook",
             Self::InstanceNotOurs { .. } => "InstanceNotOurs",
             Self::InstanceShared { .. } => "InstanceShared",
+            Self::NodeOfUnknownOwner { .. } => "NodeOfUnknownOwner",
             Self::CannotDeleteInstance { .. } => "CannotDeleteInstance",
             Self::NodeLeaving { .. } => "NodeLeaving",
             Self::MachinesPending { .. } => "MachinesPending",
             Self::MachinesLeaving { .. } => "MachinesLeaving",
             Self::InUse { .. } => "InUse",
+            Self::UserUnreadable { .. } => "UserUnreadable",
             Self::ChildFailed { .. } => "ChildFailed",
             Self::Frozen { .. } => "Frozen",
             Self::ScaleUpDisabled => "ScaleUpDisabled",
@@ -654,6 +672,10 @@ impl fmt::Display for McmReason {
                     "instance {instance} has another owner: the older Machine {machine} also records it"
                 )
             }
+            Self::NodeOfUnknownOwner { node, pods, evidence } => {
+                let pods = if *pods == 1 { "1 pod runs".to_owned() } else { format!("{pods} pods run") };
+                write!(f, "{pods} on Node {node}, and it is not known whose Node it is ({evidence})")
+            }
             Self::CannotDeleteInstance { missing } => {
                 write!(f, "the instance cannot be deleted without {missing}")
             }
@@ -665,6 +687,9 @@ impl fmt::Display for McmReason {
             Self::MachinesLeaving { left, first } => {
                 write!(f, "waiting for {} to be deleted", machines(*left))?;
                 first.as_ref().map_or(Ok(()), |first| write!(f, "; the first is {first}"))
+            }
+            Self::UserUnreadable { kind, name } => {
+                write!(f, "{kind} {name} may use it, and cannot be parsed")
             }
             Self::InUse { by: [one, several], users, first } => match users {
                 1 => write!(f, "in use by {one} {first}"),

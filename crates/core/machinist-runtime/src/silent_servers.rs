@@ -36,6 +36,13 @@ pub struct SilentServer {
     pub error: Option<String>,
 }
 
+impl SilentServer {
+    /// Returns the error of a watch, or that there is none.
+    pub fn error(&self) -> &str {
+        self.error.as_deref().unwrap_or("the connection is open, and no data arrives")
+    }
+}
+
 impl fmt::Display for SilentServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} is silent since {:.0}", server(&self.cluster), self.since)
@@ -44,7 +51,7 @@ impl fmt::Display for SilentServer {
 
 /// The outages that the log has named.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<BTreeMap<Cluster, Timestamp>>);
+pub(crate) struct Told(Mutex<BTreeMap<Cluster, SilentServer>>);
 
 impl<C: Contract> Runtime<C> {
     /// The silent API servers.
@@ -80,18 +87,24 @@ impl<C: Contract> Runtime<C> {
         outages.collect()
     }
 
+    /// The outage of a cluster that the log has named. It stays the same while it lasts.
+    pub fn told_silence(&self, cluster: &Cluster) -> Option<SilentServer> {
+        self.told_silences.0.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+    }
+
     /// Logs the begin and the end of outages.
     pub(crate) fn tell_silences(&self) {
         let outages = self.silent_servers(&self.world.lock());
         let mut told = self.told_silences.0.lock().unwrap_or_else(PoisonError::into_inner);
-        for SilentServer { cluster, since, error } in &outages {
+        for outage in &outages {
+            let SilentServer { cluster, since, .. } = outage;
             if !told.contains_key(cluster) {
-                let error = error.as_deref().unwrap_or("the connection is open, and no data arrives");
+                let error = outage.error();
                 tracing::warn!(%cluster, %since, error, "An API server is silent; deadlines that depend on it wait");
-                told.insert(cluster.clone(), *since);
+                told.insert(cluster.clone(), outage.clone());
             }
         }
-        told.retain(|cluster, since| {
+        told.retain(|cluster, SilentServer { since, .. }| {
             let lasts = outages.iter().any(|outage| outage.cluster == *cluster);
             if !lasts {
                 tracing::info!(%cluster, %since, "An API server answers again");

@@ -66,7 +66,10 @@ impl Fed<Mcm> for MachineFacts {
             wake.push(Key::Replacement(change.uid.clone()));
         }
         if change.old.is_none() && change.new.is_none() {
-            // A Machine that cannot be parsed has appeared or is gone. Its set counts it.
+            // A Machine that cannot be parsed has appeared or is gone. It may use any class, and its
+            // set counts it.
+            let classes = seen.classes.iter().filter(|(key, _)| key.namespace == change.key.namespace);
+            wake.extend(classes.map(|(key, _)| Key::Class(key.clone())));
             for key in sets_of(seen, &change.key.namespace) {
                 if let Key::Set(set) = &key
                     && let Some(deployment) = seen.sets.get(set).and_then(|set| set.facts.owner.as_ref())
@@ -243,6 +246,11 @@ impl Fed<Mcm> for ClassFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Class(change.key.clone()));
+        if change.old.is_none() && change.new.is_none() {
+            // A class that cannot be parsed has appeared or is gone. It may use any Secret.
+            let held = seen.secrets.iter().filter(|(_, secret)| secret.facts.facts.has_finalizer);
+            wake.extend(held.map(|(key, _)| Key::Secret(key.clone())));
+        }
         wake.extend(machines_that_need(seen, &change.key));
         for facts in [&change.old, &change.new].into_iter().flatten() {
             let secret = |(namespace, name): &(String, String)| Key::Secret(ObjectKey::new(namespace, name));

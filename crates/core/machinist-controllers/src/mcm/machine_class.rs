@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_core::Reason;
 use machinist_kube::recorder::EventType;
-use machinist_kube::{GuardedPatch, ObjectKey};
+use machinist_kube::{GuardedPatch, ObjectKey, Store};
 use machinist_plan::facts::ClassFacts;
 use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
 use machinist_plan::{McmReason, Plan};
@@ -35,6 +35,8 @@ impl Kind<Mcm> for Classes {
         let machines =
             world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
         let users = users(world, &Key::Class(id.clone()), machines);
+        let unreadable = unreadable_in(&world.seen.machines, &id.namespace);
+        let users = Users { unreadable, ..users };
         Observed::Ready(ClassSnapshot { class: class.facts.clone(), users })
     }
 
@@ -74,6 +76,8 @@ impl Kind<Mcm> for Secrets {
         let name = id.to_string();
         let classes = world.seen.classes.by_index(BY_SECRET, &name).map(|(key, _)| &key.name);
         let users = users(world, &Key::Secret(id.clone()), classes);
+        let unreadable = unreadable_in(&world.seen.classes, &id.namespace);
+        let users = Users { unreadable, ..users };
         let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), users };
         Observed::Ready(snapshot)
     }
@@ -113,8 +117,17 @@ fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) 
     Users {
         count: names.count(),
         first,
+        unreadable: None,
         told: matches!(last, Some(Reason::Contract(McmReason::InUse { .. }))),
     }
+}
+
+/// Returns the name of an object of a namespace that cannot be parsed, and of which no older version
+/// is known.
+fn unreadable_in<F>(store: &Store<F>, namespace: &str) -> Option<String> {
+    let mut here =
+        store.unreadable().filter(|(key, _)| key.namespace == namespace && store.get(key).is_none());
+    here.next().map(|(key, _)| key.name.clone())
 }
 
 fn warn(runtime: &Runtime, object: Option<ObjectReference>, message: &str) -> Result<(), Stop> {

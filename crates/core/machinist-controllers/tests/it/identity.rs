@@ -326,6 +326,35 @@ async fn an_unreadable_machine_counts_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_unreadable_machine_keeps_class_and_secret() {
+    let world = World::new().await;
+    world.apply(0).await;
+    let machine = json!({
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine", "metadata": {"name": "odd"},
+        "spec": {
+            "class": {"kind": "MachineClass", "name": "c"}, "providerID": "sim:///i-1",
+            "nodeTemplate": {"metadata": {"labels": {"pool": 5}}},
+        },
+    });
+    let resource = kube::api::ApiResource::erase::<Machine>(&());
+    let raw: Api<kube::api::DynamicObject> = Api::namespaced_with(world.user.clone(), NAMESPACE, &resource);
+    raw.create(&PostParams::default(), &parse(machine)).await.expect("the API server accepts it");
+    let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
+    // An earlier process could parse the Machine.
+    let held = Patch::Merge(json!({"metadata": {"finalizers": [FINALIZER]}}));
+    classes.patch("c", &PatchParams::default(), &held).await.expect("patched");
+    let (machine_controller, _manager) = world.start();
+    classes.delete("c", &DeleteParams::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_secs(30 * 60)).await;
+    let why = machine_controller.inspector().why(&Key::Class(ObjectKey::new(NAMESPACE, "c")));
+    assert_eq!(why.expect("a reason").why.reason.to_string(), "Machine odd may use it, and cannot be parsed");
+    raw.delete("odd", &DeleteParams::default()).await.expect("deleted");
+    world
+        .until("the class is gone", async |_| classes.get_opt("c").await.expect("an answer").is_none())
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_node_whose_machine_is_gone_can_be_deleted() {
     let world = World::new().await;
     let (machine_controller, _manager) = world.start();

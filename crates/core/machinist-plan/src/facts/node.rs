@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use machinist_api::constants::{annotations, finalizers, labels};
 
 use super::machine::has_finalizer;
-use super::{ConditionFacts, Version};
+use super::{ConditionFacts, MachineFacts, Version};
 
 /// Annotation of a Node: which Machine of which installation added our finalizer, as
 /// `CLUSTER/NAMESPACE/UID`.
@@ -26,6 +26,15 @@ pub struct NodeMark {
 }
 
 impl NodeMark {
+    /// Returns the mark of a Machine of the installation with this cluster name.
+    pub fn of(machine: &MachineFacts, cluster: &str) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            namespace: machine.namespace.clone(),
+            machine_uid: machine.uid.clone(),
+        }
+    }
+
     /// Reads a mark. The name of a cluster may contain a slash, the other parts cannot.
     fn parse(text: &str) -> Option<Self> {
         let (rest, machine_uid) = text.rsplit_once('/')?;

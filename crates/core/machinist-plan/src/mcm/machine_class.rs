@@ -1,7 +1,8 @@
 //! MachineClass and its Secrets: protects both from deletion while they are in use.
 //!
 //! A class keeps our finalizer while a Machine refers to it, and a Secret keeps it while a class
-//! refers to it. Without them an instance could not be deleted. Deleting a class or Secret in use
+//! refers to it. Without them an instance could not be deleted. An object that cannot be parsed may
+//! be a user, so the finalizer stays while there is one. Deleting a class or Secret in use
 //! emits one `StillInUse` Event that names a user.
 
 use std::fmt;
@@ -39,6 +40,8 @@ pub struct Users {
     pub count: usize,
     /// Name of one user, which stays the same while other users change.
     pub first: Option<String>,
+    /// An object that cannot be parsed and may be a user, if any.
+    pub unreadable: Option<String>,
     /// Whether the Event about the users was already emitted.
     pub told: bool,
 }
@@ -78,6 +81,11 @@ fn finalize(
         (Some(_), false) if deleting_since.is_none() => {
             Plan::act(Action::AddFinalizer, Why::new(Reason::Writing("adding the finalizer"), Step::Nothing))
         }
+        (None, true) if let Some(name) = &users.unreadable => {
+            let reason = McmReason::UserUnreadable { kind: by[0], name: name.clone() };
+            let fix = format!("correct or delete {} {name}", by[0]);
+            Plan::idle(Why::new(reason, Step::Fix(fix)).since(deleting_since))
+        }
         (None, true) => Plan::act(
             Action::RemoveFinalizer,
             Why::new(Reason::Writing("removing the finalizer: no object uses it"), Step::Nothing),
@@ -112,6 +120,11 @@ mod tests {
     /// Checks the plan for a class that is being deleted. `told` is whether the Event was already
     /// emitted.
     fn check(users: &[&str], told: bool, expected: Expect) {
+        let first = users.first().map(ToString::to_string);
+        check_users(Users { count: users.len(), first, unreadable: None, told }, expected);
+    }
+
+    fn check_users(users: Users, expected: Expect) {
         let class = json!({
             "metadata": {
                 "name": "c", "namespace": "ns", "uid": "uid-c", "deletionTimestamp": "2027-01-15T08:00:00Z",
@@ -120,9 +133,19 @@ mod tests {
             "providerSpec": {},
         });
         let class = serde_json::from_value(class).expect("a class");
-        let users = Users { count: users.len(), first: users.first().map(ToString::to_string), told };
         let snapshot = ClassSnapshot { class: Arc::new(ClassFacts::parse(&class)), users };
         expected.assert_eq(&plan(&snapshot).to_string());
+    }
+
+    #[test]
+    fn a_class_stays_while_a_machine_that_may_use_it_cannot_be_parsed() {
+        check_users(
+            Users { unreadable: Some("m-3".into()), ..Users::default() },
+            expect![[r#"
+            why   Machine m-3 may use it, and cannot be parsed; since 2027-01-15T08:00:00Z; next: correct or delete Machine m-3
+            wait  for a change
+        "#]],
+        );
     }
 
     #[test]

@@ -494,6 +494,8 @@ pub(crate) fn sick_node(machine: &MachineFacts) -> (String, NodeOf) {
     let identity = Identity {
         recorded: machinist_instance::RecordedId::Unset,
         same_instance: true,
+        node_id_is_read: true,
+        recorded_by: None,
         claimed_by: None,
         held_by: None,
     };

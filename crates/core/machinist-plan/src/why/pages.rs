@@ -171,6 +171,18 @@ rows! {
     DELETION: R::Contract(M::InstanceShared { .. }) => [
         M::InstanceShared { instance: instance(), machine: other_machine() },
     ];
+    DELETION: R::Contract(M::NodeOfUnknownOwner { .. }) => [
+        M::NodeOfUnknownOwner {
+            node: machine(),
+            pods: 3,
+            evidence: "it has no provider id, and its label does not name this machine".into(),
+        },
+        M::NodeOfUnknownOwner {
+            node: machine(),
+            pods: 1,
+            evidence: "its provider id is k3s://worker-1, and its label does not name this machine".into(),
+        },
+    ];
     DELETION: R::Contract(M::NamesakeInstance { .. }) => [
         M::NamesakeInstance {
             instance: format!("instance {}", instance()),
@@ -189,6 +201,10 @@ rows! {
     DELETION: R::Awaiting(_) => [
         R::Awaiting("waiting for other clients to remove their finalizers"),
         R::Awaiting("waiting for the garbage collector to release the children"),
+    ];
+    DELETION: R::Contract(M::UserUnreadable { .. }) => [
+        M::UserUnreadable { kind: "Machine", name: machine() },
+        M::UserUnreadable { kind: "MachineClass", name: class() },
     ];
     DELETION: R::Contract(M::InUse { .. }) => [
         M::InUse { by: ["Machine", "machines"], users: 1, first: machine() },

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_api::Phase;
 use machinist_core::instance::{Listed, Shared};
 use machinist_core::{Answers, Call, Known, Process};
 use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises, ProviderId};
-use machinist_kube::{Entry, ObjectKey, Store};
+use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{Identity, SecretNeed, Snapshot};
 use machinist_plan::{Looks, TokenUse, Unanswered};
@@ -132,12 +133,22 @@ fn waited(
     queued + opened.map_or(Duration::ZERO, paused)
 }
 
-/// Returns the reads from the API server. If the stores of the target cluster were never filled,
+/// Returns the reads from the API server. A Machine that waits for its Node makes none, so the
+/// silence of its API server is that of the watches. If the stores of the target cluster were never filled,
 /// its API server counts as silent since this process could read them.
 fn looks(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Looks {
     let mut looks = seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
     let now = runtime.now();
     looks.silence = looks.silence.filter(|silence| silence.is_known_at(now));
+    if machine.status.phase == Phase::Pending && looks.silence.is_none() {
+        let told = runtime.told_silence(&Cluster::Target);
+        looks.silence = told.map(|server| Unanswered {
+            since: server.since,
+            last: now,
+            error: server.error().to_owned(),
+            is_blind: false,
+        });
+    }
     if !runtime.is_synced(seen) {
         let since = runtime.control_listed_at().unwrap_or_else(|| runtime.now());
         let error = "this process has never listed its objects".to_owned();
@@ -223,9 +234,14 @@ pub(crate) fn identity(
     let with_it = recorded.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
     let mut older =
         with_it.filter(|(key, other)| key.namespace == machine.namespace && is_older(&other.facts));
+    let with_id_of_node = text.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
+    let mut others = with_id_of_node
+        .filter(|(key, other)| key.namespace == machine.namespace && other.facts.uid != machine.uid);
     Identity {
         recorded: provider.parse_id(recorded.unwrap_or_default()),
         same_instance,
+        node_id_is_read: provider.parse_id(text.unwrap_or_default()).ours().is_some(),
+        recorded_by: others.next().map(|(key, _)| key.name.clone()),
         claimed_by: claimed_by.map(str::to_owned),
         held_by: older.next().map(|(key, _)| key.name.clone()),
     }

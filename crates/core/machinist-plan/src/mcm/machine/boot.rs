@@ -9,18 +9,23 @@ use std::time::Duration;
 
 use machinist_api::constants::markers;
 use machinist_api::{OperationType, Phase};
-use machinist_core::{plus, since};
+use machinist_core::{is_past, plus, since};
 use machinist_instance::{Boot, BootTrouble};
 
-use super::join::{BOOTS, awaiting};
+use super::join::{BOOTS, awaiting, join_deadline};
 use super::{Action, BOOT_FAILED, OperationWrite, Snapshot};
 use crate::Plan;
+use crate::looks::Unanswered;
 use crate::why::{McmReason, Step};
 
 /// Shortest and longest time between two observations.
 const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 /// The time between two observations is this fraction of the time since the instance exists.
 const OBSERVE_FRACTION: u32 = 4;
+/// While a Machine is Pending, an outage of the API server of its Node is noticed this often.
+const LOOK_FOR_SILENCE_EVERY: Duration = Duration::from_secs(60);
+/// Begin of the description while the API server of the Node does not answer.
+const NOT_SEEN: &str = "Waiting for the Node: ";
 /// Begin of the description of a problem that may end.
 const DOES_NOT_JOIN: &str = "The instance does not join: ";
 /// Begin of the description of a final problem.
@@ -28,13 +33,43 @@ const NEVER_JOINS: &str = "The instance can never join: ";
 
 /// Waits for the Node of a Pending Machine, and observes the instance meanwhile.
 pub(super) fn joining(s: &Snapshot, node: String) -> Plan<Action> {
-    let (reason, next) = match problem(s) {
-        None => (McmReason::Joining { node, token: s.token_use }, BOOTS),
-        Some(description) => (McmReason::BootFailed { description }, Step::Fix(FIX.to_owned())),
+    let joining = McmReason::Joining { node, token: s.token_use };
+    // If the time is up, the reason of the replacement is shown, which names the outage, too.
+    let is_overdue = is_past(s.now, join_deadline(&s.machine, &s.defaults, &s.gaps));
+    let silence = s.looks.silence.as_ref().filter(|_| !is_overdue);
+    let (reason, next) = match (problem(s), silence) {
+        (Some(description), _) => (McmReason::BootFailed { description }, Step::Fix(FIX.to_owned())),
+        (None, None) => (joining, BOOTS),
+        (None, Some(Unanswered { since, error, .. })) => {
+            let (since, error, waiting) = (*since, error.clone(), joining.to_string());
+            let fix = Step::Fix("restore the API server of the target cluster".to_owned());
+            (McmReason::NodesUnanswered { since, error, waiting }, fix)
+        }
     };
     let mut plan = awaiting(s, reason, next);
     plan.actions.extend(report(s));
-    observe(s, plan)
+    if plan.actions.is_empty() {
+        plan.actions.extend(name_silence(s));
+    }
+    // An outage is noticed without an event.
+    observe(s, plan).no_later_than(plus(s.now, LOOK_FOR_SILENCE_EVERY))
+}
+
+/// Writes into the status that the API server of the Nodes does not answer, so that the Node cannot
+/// be seen, and that it answers again.
+fn name_silence(s: &Snapshot) -> Option<Action> {
+    let written = s.machine.status.operation.description();
+    let description = match &s.looks.silence {
+        _ if recorded(s).is_some() => return None,
+        Some(silence) => format!("{NOT_SEEN}its API server has not answered since {:.0}", silence.since),
+        None if written.starts_with(NOT_SEEN) => markers::CREATING.to_owned(),
+        None => return None,
+    };
+    if written == description {
+        return None;
+    }
+    let write = s.status(Phase::Pending, OperationWrite::processing(OperationType::Create, description))?;
+    Some(Action::SetStatus(Box::new(write)))
 }
 
 const FIX: &str = "correct the user data or the image of the MachineClass; the Machine is replaced";

@@ -638,8 +638,7 @@ fn volumes_awaited(s: &Snapshot, left: &Left<'_>) -> Option<Awaiting> {
         let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
         return Some(Awaiting { said, why, look_at: None });
     };
-    // Another process may have begun to wait long ago.
-    let until = plus(began.max(s.process.acting_since()), s.defaults.detach_timeout).min(left.deadline);
+    let until = unseen(s).deadline(began, s.defaults.detach_timeout).min(left.deadline);
     if s.process.may_enforce_deadlines() && is_past(s.now, until) {
         return None;
     }
@@ -698,9 +697,10 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     let (OwnNode::Ours(node), false) = (s.own_node(), s.attachments.is_empty()) else {
         return drained(s, deleting_since, evidence);
     };
-    // A previous process may have written the marker long ago.
-    let written = s.machine.status.operation.last_update_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
-    let until = unseen(s).deadline(written.max(s.process.acting_since()), s.defaults.detach_timeout);
+    // A marker without a time counts from the start of acting.
+    let written = s.machine.status.operation.last_update_time.as_ref().map(|time| time.0);
+    let written = written.unwrap_or_else(|| s.process.acting_since());
+    let until = unseen(s).deadline(written, s.defaults.detach_timeout);
     if (is_labelled || s.process.may_enforce_deadlines()) && is_past(s.now, until) {
         // The attachments are of the same API server as the Nodes, and may be detached by now.
         let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes).filter(|_| !is_labelled);
@@ -762,6 +762,10 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
     if s.may_have_another_node() {
         return None;
     }
+    if let Some((node, _)) = s.node_of_unknown_owner() {
+        let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).filter(|list| list.leaving == 0)?;
+        return Some(Evidence::NoPods { node: node.name.clone(), listed: list.started });
+    }
     let look = s.looks.node_now(s.machine.node_name(), s.now)?;
     let is_so = match (s.own_node(), &look.uid) {
         (OwnNode::Missing, None) => true,
@@ -770,6 +774,35 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
         (OwnNode::Missing, Some(_)) | (OwnNode::Ours(_), _) => false,
     };
     is_so.then(|| Evidence::NoNode { node: look.name.clone(), looked: look.started })
+}
+
+/// Looks for pods on a Node that may run on the instance, although nothing proves it. The Node is
+/// neither cordoned nor drained. With pods on it, a user decides.
+fn look_for_pods(
+    s: &Snapshot,
+    node: &Arc<NodeFacts>,
+    evidence: String,
+    deleting_since: Timestamp,
+) -> Plan<Action> {
+    let left = s.pods.iter().filter(|pod| pod.leaves_in_a_drain()).count();
+    let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now);
+    if 0 < left {
+        let reason = McmReason::NodeOfUnknownOwner { node: node.name.clone(), pods: left, evidence };
+        let fix = format!(
+            "set label {}={} on the Node if it runs on this machine's instance, or delete the Node",
+            labels::MACHINE_NAME,
+            s.machine.name
+        );
+        return await_person(s, Why::new(reason, Step::Fix(fix)).since(deleting_since));
+    }
+    let reason =
+        McmReason::ConfirmingDrain { node: node.name.clone(), left: list.map_or(0, |list| list.leaving) };
+    let why = Why::new(reason, Step::Expect("the instance is deleted")).since(deleting_since);
+    match list.map(|list| again_at(list.started)) {
+        // The store will show these pods soon.
+        Some(again) if s.now < again => Plan::until(again, why),
+        _ => Plan::act(Action::ListPods(node.clone()), why),
+    }
 }
 
 /// Checks with the API server whether a Node exists that the store does not show.
@@ -850,6 +883,9 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
             let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes);
             if let Some(wait) = stale.filter(|_| s.may_have_another_node()) {
                 return wait;
+            }
+            if let Some((node, evidence)) = s.node_of_unknown_owner() {
+                return look_for_pods(s, node, evidence, deleting_since);
             }
             let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
             look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since)

@@ -8,8 +8,11 @@
 //!   other Machine is named on the Node, and the Node can belong to this Machine. It can if it is
 //!   the same instance, is younger than the Machine, or has our label and was not being deleted
 //!   before the Machine existed.
-//! - To drain or delete a Node, it must be the same instance, or have our label and no id. A Node
-//!   by which the Machine may be judged receives our label first.
+//! - To drain or delete a Node, it must be the same instance, or have our label, no mark of another
+//!   Machine, and no id that the provider can parse. A Node by which the Machine may be judged
+//!   receives our label first.
+//! - To delete the instance without a drain, the Node must be another's: another instance, or
+//!   recorded or named by another Machine. A Node of unknown owner may run on this instance.
 //!
 //! If two Machines record the same instance, the older Machine owns it. The other Machine is a
 //! copy, and its deletion removes nothing of the older one.
@@ -24,7 +27,7 @@ use machinist_instance::{InstanceRef, NodeName, RecordedId};
 
 use super::Snapshot;
 use crate::Why;
-use crate::facts::{MachineFacts, NodeFacts};
+use crate::facts::{MachineFacts, NodeFacts, NodeMark};
 use crate::why::{McmReason, Step};
 use machinist_core::Known;
 
@@ -36,6 +39,11 @@ pub struct Identity {
     pub recorded: RecordedId,
     /// Whether the Node's `spec.providerID` names the same instance.
     pub same_instance: bool,
+    /// Whether the provider can parse the Node's `spec.providerID`. Other programs may have set it,
+    /// such as the kubelet of a small distribution.
+    pub node_id_is_read: bool,
+    /// The other Machine that records the Node's `spec.providerID`, if any.
+    pub recorded_by: Option<String>,
     /// The other Machine that the Node's label names, if that Machine exists. A label with an
     /// unknown name is a leftover.
     pub claimed_by: Option<String>,
@@ -53,6 +61,26 @@ pub(super) enum OwnNode<'s> {
     NotOurs(&'s Arc<NodeFacts>, String),
 }
 
+impl Identity {
+    /// Returns the proof that a Node belongs to another Machine or instance.
+    pub(super) fn of_another(&self, node: &NodeFacts) -> Option<String> {
+        if let Some(other) = &self.held_by {
+            return Some(format!("machine {other} records the same instance"));
+        }
+        if self.same_instance {
+            return None;
+        }
+        if let Some(other) = &self.recorded_by {
+            return Some(format!("machine {other} records its provider id"));
+        }
+        let are_comparable = self.node_id_is_read && self.recorded.ours().is_some();
+        match node.provider_id() {
+            Some(id) if are_comparable => Some(format!("its provider id is {id}")),
+            _ => self.claimed_by.as_ref().map(|other| format!("its label names machine {other}")),
+        }
+    }
+}
+
 impl Snapshot {
     /// Returns the reference for the lookup of the instance, with all known properties.
     pub(super) fn instance(&self) -> InstanceRef {
@@ -64,18 +92,35 @@ impl Snapshot {
     /// Returns the Node if the proof is strong enough to drain and delete it.
     pub(super) fn own_node(&self) -> OwnNode<'_> {
         let Known::Present(node) = &self.node else { return OwnNode::Missing };
-        if let Some(other) = &self.identity.held_by {
-            return OwnNode::NotOurs(node, format!("machine {other} records the same instance"));
+        if let Some(evidence) = self.identity.of_another(node) {
+            return OwnNode::NotOurs(node, evidence);
         }
-        let has_our_label = node.machine_name() == Some(&self.machine.name);
-        match node.provider_id() {
-            _ if self.identity.same_instance => OwnNode::Ours(node),
-            Some(id) => OwnNode::NotOurs(node, format!("its provider id is {id}")),
-            None if has_our_label => OwnNode::Ours(node),
-            None => OwnNode::NotOurs(
-                node,
-                "it has no provider id, and its label does not name this machine".to_owned(),
-            ),
+        if self.identity.same_instance {
+            return OwnNode::Ours(node);
+        }
+        let id = node.provider_id();
+        if let Some(id) = id.filter(|_| self.identity.node_id_is_read) {
+            return OwnNode::NotOurs(node, format!("its provider id is {id}"));
+        }
+        if node.machine_name() != Some(&self.machine.name) {
+            let id = id
+                .map_or_else(|| "it has no provider id".to_owned(), |id| format!("its provider id is {id}"));
+            return OwnNode::NotOurs(node, format!("{id}, and its label does not name this machine"));
+        }
+        match node.mark().is_none_or(|mark| mark == NodeMark::of(&self.machine, &self.cluster)) {
+            true => OwnNode::Ours(node),
+            false => OwnNode::NotOurs(node, "its annotation names another machine".to_owned()),
+        }
+    }
+
+    /// Returns the Node with the expected name if nothing proves whose it is. It may run on the
+    /// Machine's instance.
+    pub(super) fn node_of_unknown_owner(&self) -> Option<(&Arc<NodeFacts>, String)> {
+        match self.own_node() {
+            OwnNode::NotOurs(node, evidence) if self.identity.of_another(node).is_none() => {
+                Some((node, evidence))
+            }
+            _ => None,
         }
     }
 

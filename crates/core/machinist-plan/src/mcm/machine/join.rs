@@ -44,7 +44,8 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
             return without_node(s, Some(reason));
         }
     };
-    if node.deleting_since.is_some() && !node.is_not_managed() {
+    let is_of_another = s.identity.of_another(node).is_some();
+    if node.deleting_since.is_some() && !node.is_not_managed() && !is_of_another {
         // A user who deletes a Node requests the deletion of its Machine.
         let why = Why::new(
             McmReason::NodeLeaving { node: node.name.clone() },
@@ -53,8 +54,9 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::act(Action::DeleteMachine, why);
     }
     if node.deleting_since.is_some() && node.has_finalizer {
-        // A user has excluded the Node from management. Its deletion does not delete the Machine,
-        // and must not hang while the Machine lives.
+        // A user has excluded the Node from management, or our label is left on the Node of another
+        // instance. Its deletion does not delete the Machine, and must not hang while the Machine
+        // lives.
         let why = Why::new(Reason::Writing("removing the finalizer of the Node"), Step::Nothing);
         return Plan::act(Action::RemoveNodeFinalizer(node.clone()), why);
     }

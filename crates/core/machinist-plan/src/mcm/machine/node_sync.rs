@@ -70,11 +70,7 @@ impl NodeSync {
             all.push(finalizers::NODE.to_owned());
             all
         });
-        let mark = NodeMark {
-            cluster: cluster.to_owned(),
-            namespace: machine.namespace.clone(),
-            machine_uid: machine.uid.clone(),
-        };
+        let mark = NodeMark::of(machine, cluster);
         let records_instance = machine.spec.provider_id().is_some_and(|id| node.provider_id() == Some(id));
         let is_earlier = |old: NodeMark| {
             let is_own = (&old.cluster, &old.namespace) == (&mark.cluster, &mark.namespace);

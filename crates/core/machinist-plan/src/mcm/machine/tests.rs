@@ -94,6 +94,8 @@ fn world() -> World {
         identity: Identity {
             recorded: RecordedId::Unset,
             same_instance: false,
+            node_id_is_read: false,
+            recorded_by: None,
             claimed_by: None,
             held_by: None,
         },
@@ -342,6 +344,8 @@ impl World {
         s.identity = Identity {
             recorded: RecordedId::any(recorded),
             same_instance: !recorded.is_empty() && named == Some(recorded),
+            node_id_is_read: named.is_some_and(|id| RecordedId::any(id).ours().is_some()),
+            recorded_by: None,
             claimed_by: None,
             held_by: None,
         };
@@ -433,9 +437,9 @@ fn the_time_to_join_counts_from_the_instance() {
         world.plan().to_string()
     };
     assert!(!joining(-30).contains("status: Failed"), "{}", joining(-30));
-    assert!(joining(-30).contains("wait  until 2027-01-15T08:19:31Z"), "{}", joining(-30));
+    assert!(joining(-30).contains("deadline 2027-01-15T08:19:31Z"), "{}", joining(-30));
     // The replacement planner marks the Machine as Failed.
-    assert!(joining(-1300).contains("wait  for a change"), "{}", joining(-1300));
+    assert!(!joining(-1300).contains("status:"), "{}", joining(-1300));
 }
 
 #[test]
@@ -744,7 +748,7 @@ fn an_existing_instance_is_recorded_after_the_timeout() {
 fn without_a_node_it_waits_up_to_the_creation_timeout() {
     world().pending().check(expect![[r#"
         why   waiting for Node m to register; since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
-        wait  until 2027-01-15T08:19:31Z
+        wait  until 2027-01-15T08:01:00Z
     "#]]);
 }
 
@@ -752,7 +756,7 @@ fn without_a_node_it_waits_up_to_the_creation_timeout() {
 fn an_unused_token_is_reported() {
     world().pending().with(|s| s.token_use = TokenUse::NeverUsed).check(expect![[r#"
         why   waiting for Node m to register (its bootstrap token was never used); since 2027-01-15T07:59:30Z; next: the instance boots and its kubelet registers; deadline 2027-01-15T08:19:31Z: the Machine is marked Failed
-        wait  until 2027-01-15T08:19:31Z
+        wait  until 2027-01-15T08:01:00Z
     "#]]);
 }
 
@@ -1755,6 +1759,14 @@ fn a_machine_that_is_updated_in_place_can_be_deleted() {
     assert!(matches!(updated().deleting(1).plan().actions.as_slice(), [Action::SetStatus(_)]));
     let going = updated().node_field("/metadata/deletionTimestamp", at(-1).to_string().into());
     assert!(matches!(going.plan().actions.as_slice(), [Action::DeleteMachine]));
+}
+
+#[test]
+fn the_deletion_of_the_node_of_another_instance_deletes_no_machine() {
+    let going = || world().running().node_field("/metadata/deletionTimestamp", at(-1).to_string().into());
+    assert!(matches!(going().plan().actions.as_slice(), [Action::DeleteMachine]));
+    let other = going().ids("sim:///i-1", "sim:///i-9").plan();
+    assert!(matches!(other.actions.as_slice(), [Action::RemoveNodeFinalizer(_)]), "{other}");
 }
 
 #[test]

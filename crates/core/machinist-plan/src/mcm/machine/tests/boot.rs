@@ -3,6 +3,7 @@
 use machinist_instance::{Boot, BootTrouble};
 
 use super::*;
+use crate::looks::Unanswered;
 
 fn trouble(is_final: bool) -> Boot {
     Boot::Trouble(BootTrouble {
@@ -52,6 +53,23 @@ fn a_failed_command_is_told_at_once_and_waits() {
     let actions: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
     let expected = [format!("status: Create Processing {text:?}"), format!("warning BootFailed: {text}")];
     assert_eq!(actions, expected);
+}
+
+#[test]
+fn the_status_names_an_outage_in_which_the_node_cannot_be_seen() {
+    let silent = |world: World| {
+        world.with(|s| {
+            let error = "connection refused".to_owned();
+            s.looks.silence = Some(Unanswered { since: at(-70), last: at(0), error, is_blind: false });
+        })
+    };
+    let text = "Waiting for the Node: its API server has not answered since 2027-01-15T07:58:50Z";
+    let writes = |text: &str| [format!("status: Create Processing {text:?}")];
+    let (code, actions) = told(silent(world().pending().created(-40)));
+    assert_eq!((code.as_str(), actions.as_slice()), ("NodesUnanswered", &writes(text)[..]));
+    let written = || world().pending().created(-40).phase("Pending", "Create", "Processing", text);
+    assert_eq!(told(silent(written())).1, [""; 0], "it is written once");
+    assert_eq!(told(written()).1, writes("Creating machine on cloud provider"), "the outage has ended");
 }
 
 #[test]

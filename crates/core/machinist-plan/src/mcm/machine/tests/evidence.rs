@@ -193,7 +193,59 @@ fn a_node_that_has_just_registered_is_labelled_and_drained() {
     // The Node may belong to another owner, because no label of the Machine names it.
     let mut unnamed = bare();
     unnamed.machine["metadata"]["labels"] = json!({});
-    assert!(evidence(unnamed).is_some(), "the pods do not belong to this Machine");
+    let plan = unnamed.plan();
+    assert_eq!(plan.why.reason.code(), "NodeOfUnknownOwner", "it may also run on the instance: {plan}");
+}
+
+/// The list of the pods on the Node, which is no evidence of a cordon.
+fn with_pods_listed(world: World, leaving: usize) -> World {
+    world.with(|s| {
+        s.looks.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving });
+    })
+}
+
+#[test]
+fn a_node_with_our_label_is_drained_whatever_its_id_is() {
+    let kubelet = || {
+        let world = world().draining().ids("sim:///i-1", "k3s://m").pod("web");
+        world.provider(|identity| identity.node_id_is_read = false)
+    };
+    let plan = kubelet().plan();
+    assert!(plan.actions.iter().any(|action| matches!(action, Action::Drain(_))), "{plan}");
+    // The mark of another Machine is stronger than the label.
+    let mark = json!({"machinist.dev/machine": "ours/ns/another"});
+    let marked = kubelet().looked(-1, Some("uid-n")).node_field("/metadata/annotations", mark);
+    assert_eq!(evidence(marked), None);
+}
+
+#[test]
+fn pods_on_a_node_of_unknown_owner_hold_the_deletion() {
+    let unlabelled = || {
+        let world = world().draining().ids("sim:///i-1", "k3s://m").looked(-1, Some("uid-n"));
+        let world = world.node_field("/metadata/labels", json!({}));
+        let old = at(-90_000).to_string().into();
+        world.node_field("/metadata/creationTimestamp", old).provider(|it| it.node_id_is_read = false)
+    };
+    unlabelled().pod("web").check(expect![[r#"
+        do    status: Delete Failed "Deletion is blocked: 1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine). Initiate node drain"
+        do    warning FailedDelete: Deletion is blocked: 1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine). Initiate node drain
+        why   1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine); since 2027-01-15T07:59:50Z; next: set label node.gardener.cloud/machine-name=m on the Node if it runs on this machine's instance, or delete the Node
+        wait  for a change
+    "#]]);
+    unlabelled().check(expect![[r#"
+        do    node m: list its pods at the API server
+        why   confirming with the API server that no pod is left on Node m; since 2027-01-15T07:59:50Z; next: the instance is deleted
+        wait  for a change
+    "#]]);
+    assert_eq!(evidence(with_pods_listed(unlabelled(), 1)), None);
+    let empty = Some(Evidence::NoPods { node: "m".into(), listed: at(-1) });
+    assert_eq!(evidence(with_pods_listed(unlabelled(), 0)), empty);
+    // The pods of another Machine's Node do not matter.
+    let of_another = unlabelled().pod("web").provider(|it| {
+        it.node_id_is_read = false;
+        it.recorded_by = Some("other".to_owned());
+    });
+    assert_eq!(evidence(of_another), Some(Evidence::NoNode { node: "m".into(), looked: at(-1) }));
 }
 
 #[test]
@@ -259,8 +311,14 @@ fn a_polite_drain_waits_for_volumes_for_a_while() {
     "#]]);
     let skewed = awaiting_volumes(121).with(|s| s.process.skew = Duration::from_secs(31));
     assert_eq!(evidence(skewed), None, "the clocks differ");
-    let restarted = awaiting_volumes(121).with(|s| s.process.started = at(-60));
-    assert_eq!(evidence(restarted), None, "a process that takes over gives the attachers the same time");
+    let restarted = |gaps: Unseen| {
+        evidence(awaiting_volumes(121).with(|s| {
+            s.process.started = at(-60);
+            s.gaps = gaps;
+        }))
+    };
+    assert!(restarted(Unseen::default()).is_some(), "the wait of an earlier process counts");
+    assert_eq!(restarted(Unseen::known_from(at(0))), None, "it ended before anything is known");
     let again = awaiting_volumes(121).pod("p").plan().to_string();
     assert!(
         again.contains("status: Delete Processing \"Initiate node drain\""),
@@ -330,8 +388,9 @@ fn the_wait_for_an_attachment_ends_after_two_minutes() {
     assert_eq!(evidence(world(121)), Some(Evidence::Forced));
     let skewed = world(121).with(|s| s.process.skew = Duration::from_secs(31));
     assert_eq!(evidence(skewed), None, "the clocks differ");
-    // A process that takes over gives the attachers the same time again.
-    assert_eq!(evidence(world(9000).with(|s| s.process.started = at(-60))), None);
+    // Nothing is known about the time before this process.
+    let unknown = |s: &mut Snapshot| s.gaps = Unseen::known_from(at(-60));
+    assert_eq!(evidence(world(9000).with(unknown)), None);
 }
 
 #[test]
