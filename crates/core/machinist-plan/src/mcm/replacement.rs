@@ -284,11 +284,15 @@ fn fail_unhealthy(s: &Snapshot, Overdue { machine, deadline }: Overdue<'_>) -> P
     mark(s, machine)
 }
 
-/// Marks a Machine as Failed, or looks for its Node first.
+/// Marks a Machine as Failed after a GET of its Node. A watch may deliver and still lag by minutes,
+/// so that its Node has recovered or joined meanwhile.
 fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
     let name = machine.node_name();
     let last = match judged(s, machine) {
         Judged::Healthy => return Plan::idle(Why::settled()),
+        Judged::Bad(_) if is_node_unread(s, machine) => {
+            return Plan::act(Action::LookForNode(machine.clone()), looking());
+        }
         Judged::Bad(reason) => reason,
         Judged::Missing => {
             let look = s.nodes.get(&machine.uid).and_then(|of| of.looks.node_now(name, s.now));
@@ -337,8 +341,17 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
     )
 }
 
+/// Whether no GET has just shown the Node by which the Machine is judged. The GET updates the store.
+fn is_node_unread(s: &Snapshot, machine: &MachineFacts) -> bool {
+    let Some(NodeOf { node: Known::Present(node), looks, .. }) = s.nodes.get(&machine.uid) else { return false };
+    // A Node of another name was found by its provider id.
+    let is_named = node.name == machine.node_name();
+    is_named && looks.node_now(&node.name, s.now).is_none_or(|look| look.uid.as_ref() != Some(&node.uid))
+}
+
 fn looking() -> Why {
-    Why::new(Reason::Looking("the Node"), Step::Expect("the Machine is marked Failed if the Node is missing"))
+    let next = "the Machine is marked Failed if the Node is missing or unhealthy";
+    Why::new(Reason::Looking("the Node"), Step::Expect(next))
 }
 
 /// Judges a Machine by its Node. Without facts, the Node counts as missing, so that a GET decides.
@@ -483,11 +496,14 @@ impl fmt::Display for Action {
     }
 }
 
-/// A Node that is not ready, for a Machine of a test.
+/// A Node that is not ready, for a Machine of a test, and that was read at that moment.
 #[cfg(test)]
-pub(crate) fn sick_node(machine: &MachineFacts) -> (String, NodeOf) {
+pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, NodeOf) {
+    let uid = format!("node-{}", machine.name);
+    let look = crate::NodeLook { name: machine.name.clone(), started: read_at, uid: Some(uid.clone()) };
+    let looks = Looks { node: Some(look), ..Looks::default() };
     let node = serde_json::json!({
-        "metadata": {"name": machine.name, "uid": format!("node-{}", machine.name)},
+        "metadata": {"name": machine.name, "uid": uid},
         "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
     });
     let node = serde_json::from_value(node).expect("a Node");
@@ -500,7 +516,7 @@ pub(crate) fn sick_node(machine: &MachineFacts) -> (String, NodeOf) {
         held_by: None,
     };
     let node = Known::Present(Arc::new(NodeFacts::parse(&node)));
-    (machine.uid.clone(), NodeOf { node, identity, looks: Looks::default() })
+    (machine.uid.clone(), NodeOf { node, identity, looks })
 }
 
 #[cfg(test)]

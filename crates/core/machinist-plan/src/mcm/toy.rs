@@ -412,7 +412,7 @@ impl Toy {
             nodes: self
                 .machines
                 .values()
-                .map(|machine| replacement::sick_node(&MachineFacts::parse(machine)))
+                .map(|machine| replacement::sick_node(&MachineFacts::parse(machine), self.now()))
                 .collect(),
             machines: self.machines.values().map(MachineFacts::parse).map(Arc::new).collect(),
             unheard: BTreeSet::new(),

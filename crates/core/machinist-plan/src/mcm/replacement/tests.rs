@@ -44,7 +44,7 @@ fn snapshot(machines: &[Value]) -> Snapshot {
         skew: Duration::ZERO,
         gaps: Unseen::default(),
         nodes_freshness: Freshness::Fresh,
-        nodes: machines.iter().map(|machine| sick_node(machine)).collect(),
+        nodes: machines.iter().map(|machine| sick_node(machine, at(0))).collect(),
         machines,
         unheard: BTreeSet::new(),
         sets: Vec::new(),
@@ -368,6 +368,20 @@ fn a_missing_node_is_looked_for_before_its_machine_fails() {
         assert!(plan.starts_with("do    machine a: Failed\n"), "{plan}");
         let plan = missing(look(-5, Some("uid-n")), machine);
         assert!(plan.starts_with("why   reading the Node from the API server"), "{plan}");
+    }
+}
+
+/// A watch may deliver and still lag.
+#[test]
+fn an_unhealthy_node_is_read_before_its_machine_fails() {
+    for machine in [machine("a", "Unknown", 700), joining("a", CREATION_TIMEOUT + 1)] {
+        let mut snapshot = snapshot(&[machine]);
+        assert!(plan(&snapshot).to_string().starts_with("do    machine a: Failed\n"));
+        for of in snapshot.nodes.values_mut() {
+            of.looks = Looks::default();
+        }
+        let plan = plan(&snapshot).to_string();
+        assert!(plan.starts_with("do    node a: look for it at the API server\n"), "{plan}");
     }
 }
 
