@@ -175,6 +175,9 @@ struct Open<Q> {
     queue_keys: Vec<Q>,
     expect: Expect,
     since: Instant,
+    /// When this process stopped to wait for the answer. A write may wait for its turn in this
+    /// process for long, so it was sent at any time between `since` and this moment.
+    given_up: Option<Instant>,
     state: State,
     /// UIDs seen deleting or deleted under this key since the charge was opened. The watch may be
     /// faster than the answer.
@@ -185,6 +188,10 @@ struct Open<Q> {
 impl<Q> Open<Q> {
     fn is_at(&self, (cluster, resource): &Place) -> bool {
         self.expect.cluster == *cluster && self.expect.resource == *resource
+    }
+
+    fn sent_until(&self) -> Instant {
+        self.given_up.unwrap_or(self.since)
     }
 
     /// Whether the result of the write is certain.
@@ -255,6 +262,7 @@ impl<Q: Ord + Clone> Barrier<Q> {
             queue_keys: queue_keys.to_vec(),
             expect,
             since: Instant::now(),
+            given_up: None,
             state: State::Sent,
             departed: BTreeMap::new(),
             reported_overdue: false,
@@ -278,6 +286,7 @@ impl<Q: Ord + Clone> Barrier<Q> {
         let seen = match settled {
             Settled::NotCommitted => true,
             Settled::Unknown => {
+                open.given_up = Some(settled_at);
                 open.state = State::Unknown;
                 false
             }
@@ -357,19 +366,24 @@ impl<Q: Ord + Clone> Barrier<Q> {
     }
 
     /// The write of an open charge, and the time at which the charge was opened.
-    pub fn expected(&self, charge: Charge) -> Option<(&Expect, Instant)> {
+    fn expected(&self, charge: Charge) -> Option<(&Expect, Instant)> {
         self.charges.get(&charge).map(|open| (&open.expect, open.since))
     }
 
+    /// The write of an open charge without an answer, and the latest time at which it was sent.
+    pub fn unanswered(&self, charge: Charge) -> Option<(&Expect, Instant)> {
+        self.charges.get(&charge).map(|open| (&open.expect, open.sent_until()))
+    }
+
     /// All destructive writes with an unknown outcome ([`WriteKind::Delete`] and
-    /// [`WriteKind::TakeAway`]), each with the time at which its charge was opened.
+    /// [`WriteKind::TakeAway`]), each with the latest time at which it was sent.
     pub fn unknown_losses(&self) -> Vec<(Charge, Expect, Instant)> {
         let unknown = self.charges.iter().filter(|(_, open)| open.state == State::Unknown);
         let losses = unknown.filter(|(_, open)| match open.expect.kind {
             WriteKind::Delete | WriteKind::TakeAway => true,
             WriteKind::Create | WriteKind::Update => false,
         });
-        losses.map(|(charge, open)| (*charge, open.expect.clone(), open.since)).collect()
+        losses.map(|(charge, open)| (*charge, open.expect.clone(), open.sent_until())).collect()
     }
 
     /// Writes that were answered [`OVERDUE_AFTER`] ago or earlier and that the watch has not shown.

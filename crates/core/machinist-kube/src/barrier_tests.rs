@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::barrier::{Barrier, Expect, OVERDUE_AFTER, Settled, WriteKind};
 use crate::cluster::Cluster;
 use crate::store::{Change, ObjectKey};
@@ -141,6 +143,20 @@ async fn an_unknown_outcome_blocks_until_the_write_is_settled() {
     assert!(barrier.overdue().is_empty(), "no list can settle an unknown outcome");
     assert_eq!(barrier.blocked(&SET).expect("still open").unknown, [charge]);
     assert_eq!(barrier.settle(charge, committed(900)), [SET]);
+}
+
+/// The write waits for its turn in this process, and its connection ends without an answer.
+#[tokio::test(start_paused = true)]
+async fn an_unanswered_write_was_sent_until_it_was_given_up() {
+    let mut barrier = Barrier::new();
+    let opened = Instant::now();
+    let charge = barrier.open(&[SET], expect(WriteKind::TakeAway));
+    tokio::time::advance(Duration::from_secs(50)).await;
+    barrier.settle(charge, Settled::Unknown);
+    let (_, sent) = barrier.unanswered(charge).expect("it is open");
+    assert_eq!(sent - opened, Duration::from_secs(50));
+    let blocked = barrier.blocked(&SET).expect("it is open");
+    assert_eq!(blocked.since, opened, "users see since when the key waits");
 }
 
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ impl<C: Contract> Runtime<C> {
             let unsettled = charges.into_iter().filter(|charge| world.settling.insert(*charge));
             let mine: Vec<Charge> = unsettled.collect();
             let expected = |charge| {
-                let (expect, sent) = world.barrier.expected(charge)?;
+                let (expect, sent) = world.barrier.unanswered(charge)?;
                 Some((charge, expect.clone(), sent))
             };
             mine.into_iter().filter_map(expected).collect()

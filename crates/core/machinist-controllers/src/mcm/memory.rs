@@ -65,7 +65,7 @@ pub(crate) struct NeverJoined {
 pub(crate) struct Raise {
     /// For a patch, the UID of the set and the generation that the patch tests.
     pub patched: Option<(String, Option<i64>)>,
-    /// When the write was sent.
+    /// When the write was sent, at the latest.
     pub sent: Instant,
 }
 

@@ -343,7 +343,9 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
 
 /// Whether no GET has just shown the Node by which the Machine is judged. The GET updates the store.
 fn is_node_unread(s: &Snapshot, machine: &MachineFacts) -> bool {
-    let Some(NodeOf { node: Known::Present(node), looks, .. }) = s.nodes.get(&machine.uid) else { return false };
+    let Some(NodeOf { node: Known::Present(node), looks, .. }) = s.nodes.get(&machine.uid) else {
+        return false;
+    };
     // A Node of another name was found by its provider id.
     let is_named = node.name == machine.node_name();
     is_named && looks.node_now(&node.name, s.now).is_none_or(|look| look.uid.as_ref() != Some(&node.uid))
