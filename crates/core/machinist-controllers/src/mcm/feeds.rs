@@ -105,7 +105,9 @@ impl Fed<Mcm> for MachineFacts {
 /// Reports a Machine whose deletion ended without this process, so that its instance may be left.
 /// Another client has removed the finalizer, or the cluster was restored from a backup.
 fn report_lost_finalizer(runtime: &Runtime, seen: &Seen, change: &Change<MachineFacts>) {
-    let Some(old) = change.old.as_ref().filter(|old| old.has_finalizer) else { return };
+    // Without a finalizer, an object that is being deleted was reported before.
+    let is_news = |old: &&Arc<MachineFacts>| old.has_finalizer || old.deleting_since.is_none();
+    let Some(old) = change.old.as_ref().filter(is_news) else { return };
     let is_free = change.new.as_ref().is_none_or(|new| !new.has_finalizer && new.deleting_since.is_some());
     let asked_for = seen.memory.answers.get(&change.uid).is_some_and(|answers| answers.ever_ensured);
     let instance = match old.spec.provider_id() {

@@ -298,6 +298,24 @@ async fn a_finalizer_removed_by_hand_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_finalizer_removed_before_the_deletion_is_reported() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let name = world.machines().await.remove(0).metadata.name.expect("a name");
+    let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    // Together, so that the controller cannot add the finalizer again in between.
+    let (api, params) = (world.machines_api(), PatchParams::default());
+    let (patched, ()) = tokio::join!(api.patch(&name, &params, &without), world.delete_machine(&name));
+    patched.expect("patched");
+    let told = async |w: &World| w.events("FinalizerLost").await.len();
+    world.until("the loss is reported", async |w| told(w).await == 1).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(told(&world).await, 1, "once");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_unreadable_machine_counts_after_a_restart() {
     let world = World::new().await;
     let (_machine_controller, manager) = world.start();
