@@ -31,7 +31,8 @@
 //!
 //! While the namespace of the Lease is being deleted, no process can create a Lease there. If the
 //! Lease is deleted with its namespace, the process that led last continues: each rejected attempt
-//! to create the Lease again proves that no other process leads. No process begins to lead.
+//! to create the Lease again proves that no other process leads. No process begins to lead. When the
+//! namespace is gone, the term ends.
 //!
 //! If a process dies or cannot renew, these rules do not protect its calls in flight. Only the
 //! instance key does.
@@ -716,8 +717,13 @@ impl Elector {
         };
         let lease = Lease { metadata, spec: Some(self.next_spec(None)) };
         let sent = Sent::now(&self.clock);
-        let result = self.leases.create(&PostParams::default(), &lease).await;
-        self.settle(result, sent)
+        match self.leases.create(&PostParams::default(), &lease).await {
+            // The namespace is gone. So another process may lead in a new namespace of this name.
+            Err(error) if WriteOutcome::of_error(&error) == WriteOutcome::NotFound => {
+                Err(Refusal::Other(error.to_string()))
+            }
+            result => self.settle(result, sent),
+        }
     }
 
     /// Writes our identity into the Lease, if no client has changed the Lease since it was read.

@@ -25,6 +25,7 @@ mod slow_webhook;
 mod stale_nodes;
 mod timeouts;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -180,9 +181,17 @@ impl World {
     /// Acts as the kubelets: creates a ready Node for each instance without one.
     async fn join(&self) {
         let nodes: Api<Node> = Api::all(self.user.clone());
+        let listed = nodes.list_metadata(&ListParams::default()).await.expect("an answer").items;
+        self.join_all_but(&mut listed.into_iter().filter_map(|node| node.metadata.name).collect()).await;
+    }
+
+    /// Acts as the kubelets of the instances without a Node, and adds their names to those that
+    /// have joined.
+    async fn join_all_but(&self, joined: &mut BTreeSet<String>) {
+        let nodes: Api<Node> = Api::all(self.user.clone());
         for entry in self.cloud.ledger().alive() {
             let name = entry.name.as_str();
-            if nodes.get_opt(name).await.expect("an answer").is_some() {
+            if !joined.insert(name.to_owned()) {
                 continue;
             }
             let node = json!({

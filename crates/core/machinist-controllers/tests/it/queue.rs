@@ -49,9 +49,11 @@ async fn scale_up(machines: u32, calls_per_hour: u32) {
     // A boot, and a few calls that are not about one Machine.
     let at_most = needed + needed / 20 + 120;
     let (expected, mut seconds) = (usize::try_from(machines).expect("a small number"), 0);
-    while running(&world).await < expected {
+    let mut joined = BTreeSet::new();
+    // Asking thousands of Machines takes long, so they are asked when all have joined.
+    while joined.len() < expected || running(&world).await < expected {
         tokio::time::sleep(Duration::from_secs(20)).await;
-        world.join().await;
+        world.join_all_but(&mut joined).await;
         seconds += 20;
         let (alive, ever) = (world.cloud.alive(), ever(&world));
         assert!(seconds <= at_most, "{alive} instances exist, {ever} ever existed, after {seconds} s");

@@ -536,6 +536,20 @@ async fn in_a_deleted_namespace_only_the_last_leader_leads() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_term_without_a_lease_ends_with_the_namespace() {
+    let server = FakeServer::new();
+    let mut one = Candidate::start(&server, "one");
+    sleep(SECOND * 3).await;
+    server.hook(|seen| if seen.method == "POST" { Verdict::NamespaceEnds } else { Verdict::Pass });
+    server.delete(PATH);
+    sleep(SECOND * 60).await;
+    assert!(one.leads());
+    server.hook(|seen| if seen.method == "POST" { Verdict::Answer(404) } else { Verdict::Pass });
+    let ElectionEnd::Lost { reason } = (&mut one.task).await.expect("no panic") else { panic!("it leads") };
+    assert!(reason.contains("failure requested by the test"), "it names the answer of the server: {reason}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_next_leader_learns_of_unseen_time() {
     let server = FakeServer::new();
     let one = Candidate::start(&server, "one");
