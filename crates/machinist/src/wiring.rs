@@ -155,11 +155,11 @@ impl Process<'_> {
         drained.tell();
         // From here on this process does not act. Only then may another process get the Lease.
         drop(running);
-        if drained.deletes == 0 {
+        if drained.may_hand_over() {
             election.release().await;
         } else {
-            // The next process would not know of that DELETE. A webhook that delays it must answer
-            // before the Lease expires.
+            // The next process would not know of that write. If the Lease expires, the process
+            // waits until a write that a webhook delays can no longer take effect.
             tracing::warn!("The lease is not released and will expire");
             election.abandon();
         }

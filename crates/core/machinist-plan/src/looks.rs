@@ -87,6 +87,8 @@ pub struct PodList {
     pub started: Timestamp,
     /// Number of pods that a drain must evict.
     pub leaving: usize,
+    /// Number of these pods that have not ended.
+    pub running: usize,
 }
 
 /// A GET of a Node's Lease.

@@ -673,8 +673,12 @@ impl fmt::Display for McmReason {
                 )
             }
             Self::NodeOfUnknownOwner { node, pods, evidence } => {
-                let pods = if *pods == 1 { "1 pod runs".to_owned() } else { format!("{pods} pods run") };
-                write!(f, "{pods} on Node {node}, and it is not known whose Node it is ({evidence})")
+                match pods {
+                    0 => write!(f, "Node {node} takes new pods")?,
+                    1 => write!(f, "1 pod runs on Node {node}")?,
+                    _ => write!(f, "{pods} pods run on Node {node}")?,
+                }
+                write!(f, ", and it is not known whose Node it is ({evidence})")
             }
             Self::CannotDeleteInstance { missing } => {
                 write!(f, "the instance cannot be deleted without {missing}")

@@ -65,6 +65,12 @@ pub trait Contract: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns the number of unanswered writes that may still take effect, although the process has
+    /// read their objects meanwhile. While there are some, the next process must not lead at once.
+    fn late_writes(_seen: &Self::Seen) -> usize {
+        0
+    }
+
     /// Returns why the process is not ready although its stores are complete. `/readyz` shows the
     /// text.
     fn unready(_seen: &Self::Seen, _tools: &Self::Tools) -> Option<String> {

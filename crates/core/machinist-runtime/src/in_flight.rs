@@ -52,19 +52,29 @@ pub struct Drained {
     /// The number of unanswered DELETE requests and unanswered patches that cause deletions. They
     /// may still take effect.
     pub deletes: usize,
+    /// The number of other unanswered writes that may still take effect
+    /// ([`crate::Contract::late_writes`]).
+    pub late: usize,
     /// The duration of the wait.
     pub waited: Duration,
 }
 
 impl Drained {
+    /// Whether the next process may lead at once: no write of this one may still take effect
+    /// unseen.
+    pub fn may_hand_over(&self) -> bool {
+        self.deletes + self.late == 0
+    }
+
     /// Logs the result, unless no work was in flight.
     pub fn tell(&self) {
-        let Self { calls, passes, deletes, waited } = self;
-        if 0 < calls + passes + deletes {
+        let Self { calls, passes, deletes, late, waited } = self;
+        if 0 < calls + passes + deletes + late {
             tracing::warn!(
                 calls,
                 passes,
                 deletes,
+                late,
                 ?waited,
                 "Timed out waiting for driver calls and writes in flight"
             );
@@ -120,7 +130,7 @@ impl InFlight {
     /// The work in flight now.
     pub(crate) fn now(&self) -> Drained {
         let Counts { calls, passes, .. } = *self.counts();
-        Drained { calls, passes, deletes: 0, waited: Duration::ZERO }
+        Drained { calls, passes, deletes: 0, late: 0, waited: Duration::ZERO }
     }
 
     async fn nothing_left(&self) {

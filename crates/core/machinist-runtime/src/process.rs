@@ -100,8 +100,9 @@ impl<C: Contract> Running<C> {
 
     /// The work in flight now.
     pub fn in_flight(&self) -> Drained {
-        let deletes = self.runtime.lock().barrier.unknown_losses().len();
-        Drained { deletes, ..self.runtime.in_flight.now() }
+        let world = self.runtime.lock();
+        let (deletes, late) = (world.barrier.unknown_losses().len(), C::late_writes(&world.seen));
+        Drained { deletes, late, ..self.runtime.in_flight.now() }
     }
 
     /// Returns a handle that reads the state of the running process.

@@ -43,6 +43,11 @@ pub(crate) fn get<'l>(labels: &'l Labels, name: &str) -> Option<&'l str> {
     labels.get(name).map(String::as_str).filter(|value| !value.is_empty())
 }
 
+/// Whether the container belongs to a control plane.
+pub(crate) fn is_of_control_plane(labels: &Labels) -> bool {
+    matches!(get(labels, KIND_ROLE), Some(BALANCER_ROLE | CONTROL_PLANE_ROLE))
+}
+
 /// Whether the container is a load balancer.
 pub(crate) fn is_balancer(labels: &Labels) -> bool {
     get(labels, KIND_ROLE) == Some(BALANCER_ROLE)

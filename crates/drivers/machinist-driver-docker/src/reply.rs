@@ -162,6 +162,9 @@ pub(crate) fn instance(seen: Seen) -> Result<Instance, Error> {
 /// foreign if that program created it for a cluster with such names, and otherwise absent. The
 /// driver would never delete it either.
 ///
+/// A foreign container of a control plane names no installation. Otherwise a caller could take it
+/// for the instance of its own restored object, because a user recorded its id.
+///
 /// # Errors
 /// As [`instance`].
 pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sighting, Error> {
@@ -169,7 +172,9 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sight
     let foreign = || Foreign {
         id: id::of(&seen.name),
         key: seen.key().map(InstanceKey::new),
-        cluster: label::get(&seen.labels, label::CLUSTER).map(str::to_owned),
+        cluster: label::get(&seen.labels, label::CLUSTER)
+            .filter(|_| !label::is_of_control_plane(&seen.labels))
+            .map(str::to_owned),
         created: seen.created,
     };
     match (&which.key, seen.key()) {
@@ -289,6 +294,23 @@ mod tests {
         assert_eq!(found(which("uid-2", "another")), Sighting::Foreign(foreign.clone()));
         assert_eq!(found(which("uid-2", "")), Sighting::Foreign(foreign));
         assert_eq!(sighting(&which("uid-2", ""), None), Ok(Sighting::Absent));
+    }
+
+    #[test]
+    fn a_foreign_control_plane_names_no_installation() {
+        let which = InstanceRef { key: Some(InstanceKey::new("uid-2")), ..InstanceRef::default() };
+        let labels = |role: &str| {
+            json!({
+                "machinist.dev/owner-uid": "uid-1", "machinist.dev/cluster": "default",
+                "io.x-k8s.kind.role": role,
+            })
+        };
+        let cluster = |role: &str| match sighting(&which, Some(seen(&[("/Config/Labels", labels(role))]))) {
+            Ok(Sighting::Foreign(foreign)) => foreign.cluster,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(cluster("worker"), Some("default".to_owned()));
+        assert_eq!(cluster("control-plane"), None);
     }
 
     #[test]

@@ -95,11 +95,9 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
     };
     let ended = match (choice.docker(), &args.data_dir) {
         (Some(docker), Some(path)) if args.until == Some(Until::Gone) => {
-            let others = match args.manifest.is_empty() {
-                // The run deletes all machine objects of the directory.
-                true => Some(Vec::new()),
-                false => others.noted().or((!builds_on_kept).then(Vec::new)),
-            };
+            // Without a manifest, the run deletes all machine objects of its namespace.
+            let knows_all = args.manifest.is_empty() || !builds_on_kept;
+            let others = others.noted().or(knows_all.then(Vec::new));
             delete_broken(docker, ended, path, others, &progress).await
         }
         _ => ended,
@@ -425,7 +423,10 @@ impl Story {
             let is_there = identity.is_there(&cluster.server);
             self.view.follow_presence(identity, is_there);
         }
-        let staying = self.view.follow_leaving(&manifest.awaited());
+        let mut staying = self.view.follow_leaving(&manifest.awaited());
+        // The view knows the machines of one namespace, and the containers belong to all of them.
+        let others = earlier_run::others(&cluster.server, manifest);
+        staying.extend(others.into_iter().filter(|it| !staying.contains(it)).collect::<Vec<_>>());
         let nothing_stays = staying.is_empty();
         if let Some(first) = staying.first() {
             let and_more = match staying.len() - 1 {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_api::MachineSetStatus;
 use machinist_api::constants::{finalizers, reasons};
+use machinist_api::{MachineSetStatus, Phase};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Entry, GuardedPatch, ObjectKey};
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
@@ -155,6 +155,11 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         Action::ReadMachines => {
             runtime.read_soon::<MachineFacts>(&own[0]);
             Ok(())
+        }
+        // The other process may just have written that the Machine has recovered.
+        Action::Delete(machine) if machine.status.phase == Phase::Failed => {
+            let version = machine.version.to_string();
+            delete(runtime, s, &machine, Some(&version)).await
         }
         Action::Delete(machine) => delete(runtime, s, &machine, None).await,
         Action::DeleteOwned(machine) => {

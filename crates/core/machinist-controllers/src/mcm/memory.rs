@@ -13,6 +13,8 @@ use machinist_plan::mcm::orphaned_node::MachineLook;
 use machinist_plan::{Looks, NodeSeen};
 use tokio::time::Instant;
 
+use machinist_runtime::LAST_WRITES;
+
 use super::evidence::Evidence;
 
 #[derive(Debug, Default)]
@@ -70,6 +72,12 @@ pub(crate) struct Raise {
 }
 
 impl Memory {
+    /// Returns the number of unanswered writes that may still raise the size of a set.
+    pub(crate) fn late_raises(&self) -> usize {
+        let raises = self.open_raises.values().flat_map(BTreeMap::values);
+        raises.filter(|raise| Instant::now() < raise.sent + LAST_WRITES).count()
+    }
+
     /// Forgets a deleted Machine.
     pub(crate) fn forget_machine(&mut self, uid: &str) {
         self.answers.remove(uid);

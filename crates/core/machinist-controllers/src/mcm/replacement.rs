@@ -94,8 +94,8 @@ impl Kind<Mcm> for Replacements {
                 key.iter().for_each(|key| runtime.read_soon::<NodeFacts>(key));
                 return Ok(());
             }
-            Action::LookForNode(machine) => {
-                look_for(runtime, &machine, machine.node_name()).await?;
+            Action::LookForNode { machine, node } => {
+                look_for(runtime, &machine, &node).await?;
                 let key = runtime.lock().seen.replacement_key(&machine);
                 runtime.queue.wake(key);
                 return Ok(());
@@ -123,7 +123,7 @@ impl Kind<Mcm> for Replacements {
     fn takes_away(action: &Action) -> bool {
         match action {
             Action::MarkFailed { .. } => true,
-            Action::ReadNodes | Action::LookForNode(_) => false,
+            Action::ReadNodes | Action::LookForNode { .. } => false,
         }
     }
 

@@ -230,7 +230,7 @@ async fn most_after_a_change(world: &World) -> i32 {
 async fn a_delayed_post_of_a_set_leads_to_no_second_set_of_full_size() {
     let world = World::new().await;
     let is_on = Arc::new(AtomicBool::new(true));
-    let (held, _manager) = world.start_manager_with(Method::POST, "/machinesets", is_on);
+    let (held, manager) = world.start_manager_with(Method::POST, "/machinesets", is_on);
     let clients = Clients { control: world.client("mc"), target: world.client("mc") };
     let provider = Arc::new(SimProvider::in_process(world.cloud.clone()));
     let options = MachineOptions::new(provider, "test");
@@ -239,6 +239,21 @@ async fn a_delayed_post_of_a_set_leads_to_no_second_set_of_full_size() {
     world.until("the write hangs", async |_| held.get().is_some()).await;
     assert_eq!(most_after_a_change(&world).await, 4, "three, and one more for the rollout");
     world.until("three of the new template run", async |w| running(w).await == 3).await;
+    assert!(manager.drain(Duration::from_secs(10)).await.may_hand_over());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_with_a_delayed_post_of_a_set_hands_nothing_over() {
+    let world = World::new().await;
+    let is_on = Arc::new(AtomicBool::new(true));
+    let (held, manager) = world.start_manager_with(Method::POST, "/machinesets", is_on);
+    world.apply(3).await;
+    world.until("the write hangs", async |_| held.get().is_some()).await;
+    // The request has no answer by then.
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let left = manager.drain(Duration::from_secs(10)).await;
+    assert_eq!((left.passes, left.deletes), (0, 0));
+    assert!(!left.may_hand_over(), "the successor would make a second set: {left:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,6 +4,7 @@
 //! repeat, because a JSON patch `test` distinguishes an absent field from an empty one. They hold
 //! no secret, and no resourceVersion that a planner compares.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use jiff::Timestamp;
@@ -54,6 +55,13 @@ pub struct Version(u64);
 impl Version {
     fn of(metadata: &ObjectMeta) -> Self {
         Self(metadata.resource_version.as_deref().and_then(|text| text.parse().ok()).unwrap_or_default())
+    }
+}
+
+/// The resourceVersion, for preconditions.
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

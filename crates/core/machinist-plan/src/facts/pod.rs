@@ -37,6 +37,8 @@ pub struct PodFacts {
     pub is_daemon: bool,
     /// Whether the pod mirrors a static pod, which only the kubelet can stop.
     pub is_mirror: bool,
+    /// Whether all containers of the pod have ended for good.
+    pub has_ended: bool,
 }
 
 impl PodFacts {
@@ -44,6 +46,7 @@ impl PodFacts {
     pub fn parse(pod: &Pod) -> Self {
         let metadata = &pod.metadata;
         let spec = pod.spec.as_ref();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let grace = metadata
             .deletion_grace_period_seconds
             .or_else(|| spec.and_then(|spec| spec.termination_grace_period_seconds))
@@ -62,6 +65,7 @@ impl PodFacts {
                 .annotations
                 .as_ref()
                 .is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
+            has_ended: matches!(phase, Some("Succeeded" | "Failed")),
         }
     }
 
@@ -69,6 +73,11 @@ impl PodFacts {
     /// evicted.
     pub fn leaves_in_a_drain(&self) -> bool {
         !self.is_daemon && !self.is_mirror
+    }
+
+    /// Whether the deletion of the instance would stop a pod that a drain evicts.
+    pub fn is_lost_without_drain(&self) -> bool {
+        self.leaves_in_a_drain() && !self.has_ended
     }
 
     /// Returns `namespace/name`.

@@ -106,14 +106,15 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
     // Deletions do not wait after a rejected creation, because fewer Machines may fix the cause.
     let again = s.failure.as_ref().and_then(|failure| failure.next_attempt(s.now));
-    let mut actions = sync(s);
-    match replicas::write_off(s) {
+    // First the replicas: a slow webhook for updates must not delay deletions.
+    let mut actions = match replicas::write_off(s) {
         // Until this is written, a used name might be treated as unused.
-        Some(write_off) => actions.push(write_off),
-        None => actions.extend(replicas::plan(s, again)),
-    }
+        Some(write_off) => vec![write_off],
+        None => replicas::plan(s, again),
+    };
+    actions.extend(sync(s));
     if let Some(wait) = stale(s, &actions) {
-        actions.retain(|action| !deletes_failed(action));
+        actions.retain(|action| !matches!(action, Action::Delete(_)));
         actions.extend(wait.actions);
         let mut plan = with_status(s, actions, wait.why);
         plan.wait = plan.wait.earliest(wait.wait);
@@ -129,16 +130,12 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-/// Returns the obstacle to the deletion of Failed Machines if the Machines are not fresh. In an old
-/// view, a Machine may be Failed or no longer preserved although it has recovered. Surplus Machines
-/// need no fresh view: the deployment that gave the set its size had the same one.
+/// Returns the obstacle to deletions if the Machines are not fresh. In an old view, a Machine may be
+/// Failed or no longer preserved although it has recovered, and Machines that are gone count as
+/// surplus.
 fn stale(s: &Snapshot, actions: &[Action]) -> Option<Plan<Action>> {
-    let is_held = actions.iter().any(deletes_failed);
-    if is_held { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
-}
-
-fn deletes_failed(action: &Action) -> bool {
-    matches!(action, Action::Delete(machine) if machine.status.phase == Phase::Failed)
+    let deletes = actions.iter().any(|action| matches!(action, Action::Delete(_)));
+    if deletes { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
 }
 
 impl Snapshot {

@@ -169,7 +169,12 @@ pub enum Action {
     /// Lists the Nodes at the API server, because the watch is silent.
     ReadNodes,
     /// Checks at the API server whether the Node of a Machine exists.
-    LookForNode(Arc<MachineFacts>),
+    LookForNode {
+        /// The Machine.
+        machine: Arc<MachineFacts>,
+        /// Name of the Node.
+        node: String,
+    },
 }
 
 /// A Machine whose time has passed.
@@ -291,7 +296,10 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
     let last = match judged(s, machine) {
         Judged::Healthy => return Plan::idle(Why::settled()),
         Judged::Bad(_) if is_node_unread(s, machine) => {
-            return Plan::act(Action::LookForNode(machine.clone()), looking());
+            let node =
+                s.nodes.get(&machine.uid).and_then(|of| of.node.present()).map(|node| node.name.clone());
+            let node = node.unwrap_or_else(|| name.to_owned());
+            return Plan::act(Action::LookForNode { machine: machine.clone(), node }, looking());
         }
         Judged::Bad(reason) => reason,
         Judged::Missing => {
@@ -302,7 +310,10 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
                 }
                 // The store is about to show the Node that the GET found.
                 Some(_) => return Plan::until(plus(s.now, UNSEEN_AGAIN), looking()),
-                None => return Plan::act(Action::LookForNode(machine.clone()), looking()),
+                None => {
+                    let (machine, node) = (machine.clone(), name.to_owned());
+                    return Plan::act(Action::LookForNode { machine, node }, looking());
+                }
             }
         }
     };
@@ -346,9 +357,7 @@ fn is_node_unread(s: &Snapshot, machine: &MachineFacts) -> bool {
     let Some(NodeOf { node: Known::Present(node), looks, .. }) = s.nodes.get(&machine.uid) else {
         return false;
     };
-    // A Node of another name was found by its provider id.
-    let is_named = node.name == machine.node_name();
-    is_named && looks.node_now(&node.name, s.now).is_none_or(|look| look.uid.as_ref() != Some(&node.uid))
+    looks.node_now(&node.name, s.now).is_none_or(|look| look.uid.as_ref() != Some(&node.uid))
 }
 
 fn looking() -> Why {
@@ -491,8 +500,8 @@ impl fmt::Display for Action {
         match self {
             Self::MarkFailed { machine, .. } => write!(f, "machine {}: Failed", machine.name),
             Self::ReadNodes => f.write_str("nodes: list them at the API server"),
-            Self::LookForNode(machine) => {
-                write!(f, "node {}: look for it at the API server", machine.node_name())
+            Self::LookForNode { node, .. } => {
+                write!(f, "node {node}: look for it at the API server")
             }
         }
     }

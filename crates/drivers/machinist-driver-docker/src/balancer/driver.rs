@@ -89,6 +89,7 @@ impl Account {
                     return Ok(Progress::Working(format!("pulling image {image}")));
                 }
                 if let Some(outdated) = outdated {
+                    self.name_is_free(spec, &outdated).await?;
                     settings.keep(&outdated);
                     self.engine.call(request::remove(&outdated.id)).await?;
                 }
@@ -155,6 +156,15 @@ impl Account {
                 Ok(Progress::Working("the engine removes it".to_owned()))
             }
             Err(failure) => Err(failure.into()),
+        }
+    }
+
+    /// Requires that no other container has the name of a balancer that is about to be replaced.
+    async fn name_is_free(&self, spec: &BalancerSpec, outdated: &Container) -> Result<(), Error> {
+        let named: Option<Container> = self.engine.find(request::inspect(&spec.name)).await?;
+        match named.filter(|it| it.id != outdated.id) {
+            Some(other) => Err(other_key(&Seen::from(other))),
+            None => Ok(()),
         }
     }
 

@@ -307,6 +307,32 @@ async fn a_balancer_of_a_taken_name_is_used_only_if_it_is_ours() {
 /// The default image of load balancers has changed, and the engine does not have the new one. The
 /// load balancer that works at another address is kept until the image is there.
 #[tokio::test]
+async fn a_renamed_balancer_stays_while_its_name_is_taken() {
+    let labels = json!({
+        "machinist.dev/owner-uid": "u1", "io.x-k8s.kind.role": "external-load-balancer",
+        "machinist.dev/ports": "6443",
+    });
+    let engine = Scripted::start(move |request| match request {
+        "GET /containers/json" => ok(json!([{"Id": "id-1", "Names": ["/old"], "State": "running"}])),
+        "GET /containers/id-1/json" => {
+            let mut shown = container("id-1", "old", None);
+            shown["Config"] = json!({"Labels": labels, "Image": "haproxy:old"});
+            ok(shown)
+        }
+        "GET /containers/c-lb/json" => ok(container("id-2", "c-lb", Some("another"))),
+        request if request.starts_with("GET /images/") => ok(json!({"Id": "image"})),
+        _ => missing(),
+    })
+    .await;
+    let driver = engine.driver().await;
+    let balancers = driver.balancers().expect("this driver has balancers");
+    balancers.ensure(&load_balancer()).await.expect_err("another container has the name");
+    let requests = engine.state().requests.clone();
+    assert!(requests.iter().any(|request| request == "GET /containers/c-lb/json"), "{requests:?}");
+    assert!(!requests.iter().any(|request| request.starts_with("DELETE ")), "{requests:?}");
+}
+
+#[tokio::test]
 async fn a_moved_balancer_stays_until_its_image_is_there() {
     let labels = json!({
         "machinist.dev/owner-uid": "u1", "io.x-k8s.kind.role": "external-load-balancer",

@@ -117,7 +117,7 @@ impl Others {
 
 /// Returns the objects without an owner that create machines, of all namespaces, and that are not
 /// in the manifest.
-fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
+pub(super) fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
     let named = manifest.awaited();
     let all =
         unowned(server).filter_map(|(kind, object)| Awaited::of(kind, object.namespace(), object.name()));
@@ -154,7 +154,8 @@ mod tests {
         let owned = json!([{
             "apiVersion": API_VERSION, "kind": "MachineDeployment", "name": "d", "uid": "u", "controller": true,
         }]);
-        for (name, owners) in [("a", json!([])), ("b", json!([])), ("of-a", owned)] {
+        let sets = [("default", "a", json!([])), ("default", "b", json!([])), ("default", "of-a", owned)];
+        for (namespace, name, owners) in sets.into_iter().chain([("kube-system", "c", json!([]))]) {
             let set = json!({
                 "apiVersion": API_VERSION, "kind": "MachineSet",
                 "metadata": {"name": name, "ownerReferences": owners},
@@ -162,16 +163,17 @@ mod tests {
                     "metadata": {"labels": {"app": name}}, "spec": {"class": {"kind": "MachineClass", "name": "c"}},
                 }},
             });
-            let path = format!("/apis/{API_VERSION}/namespaces/default/machinesets");
+            let path = format!("/apis/{API_VERSION}/namespaces/{namespace}/machinesets");
             let request = http::Request::post(path).header("content-type", "application/json");
             let request = request.body(set.to_string().into_bytes()).expect("a request");
             client.request::<Value>(request).await.expect("created");
         }
         let mut objects = machine_objects(&server, "default");
         noted.note(&server, &Manifest::of(objects.clone(), "default"));
-        assert_eq!(noted.noted(), Some(Vec::new()));
+        let of_another_namespace = "MachineSet c".to_owned();
+        assert_eq!(noted.noted(), Some(vec![of_another_namespace.clone()]));
         objects.retain(|object| object.name == "b");
         noted.note(&server, &Manifest::of(objects, "default"));
-        assert_eq!(noted.noted(), Some(vec!["MachineSet a".to_owned()]));
+        assert_eq!(noted.noted(), Some(vec!["MachineSet a".to_owned(), of_another_namespace]));
     }
 }

@@ -31,7 +31,7 @@ pub(super) fn attempts_as_answers(s: &machine::Snapshot) -> Plan<machine::Action
     if let Known::Present(node) = &s.node
         && is_tried
     {
-        s.looks.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0 });
+        s.looks.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0, running: 0 });
     }
     machine::plan(&s)
 }

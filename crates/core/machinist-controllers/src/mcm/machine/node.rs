@@ -87,9 +87,11 @@ pub(super) async fn list_pods(
     let list =
         list_once(Api::all(runtime.clients.target.clone()), &params, |pod: Pod| PodFacts::parse(&pod)).await;
     let list = list.map_err(|error| unanswered(runtime, machine, started, &error))?;
-    let leaving = list.items.iter().filter(|(_, pod)| pod.facts.leaves_in_a_drain()).count();
     // An unreadable pod may be one that has to be evicted.
-    let leaving = leaving + list.unreadable.len();
+    let count = |is: fn(&PodFacts) -> bool| {
+        list.items.iter().filter(|(_, pod)| is(&pod.facts)).count() + list.unreadable.len()
+    };
+    let (leaving, running) = (count(PodFacts::leaves_in_a_drain), count(PodFacts::is_lost_without_drain));
     let part = RelistPart {
         index: BY_NODE,
         value: node.name.clone(),
@@ -97,7 +99,7 @@ pub(super) async fn list_pods(
         resource_version: list.resource_version,
     };
     take_in::<Mcm, PodFacts>(runtime, Delta::RelistPart(part));
-    let list = PodList { node_uid: node.uid.clone(), started, leaving };
+    let list = PodList { node_uid: node.uid.clone(), started, leaving, running };
     remember_look(runtime, machine, |looks| looks.pods = Some(list));
     Ok(())
 }

@@ -346,6 +346,14 @@ fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
     Plan::act_all(write.into_iter().collect(), why)
 }
 
+/// Whether a request to create the instance would return this one.
+fn is_adopted(s: &Snapshot, instance: &Instance) -> bool {
+    match &instance.key {
+        Some(key) => *key == s.key(),
+        None => s.process.adopts_since(s.machine.created) <= instance.created,
+    }
+}
+
 /// Looks for an instance before a Machine without a recorded id is marked Failed. After a restore,
 /// after a crash between creation and record, or if a user removed the id, the instance exists, and
 /// its Node may be in use.
@@ -376,7 +384,7 @@ fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
     let found = s.answers.find.as_ref().filter(|found| found.by.id.is_none());
     let Some(found) = found.filter(|found| shown_from <= found.answered.started) else { return Some(find()) };
     match &found.answered.answer {
-        Ok(Sighting::Present(instance)) if instance.key.as_ref() == Some(&s.key()) => {
+        Ok(Sighting::Present(instance)) if is_adopted(s, instance) => {
             Some(record(s, instance, found.answered.account.clone()))
         }
         Ok(_) => None,

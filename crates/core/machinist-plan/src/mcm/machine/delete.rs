@@ -22,8 +22,8 @@ use super::{
     Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
 };
 use crate::drain::{Call as PodCall, Drain, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later};
-use crate::facts::{NodeFacts, PodFacts, Token};
-use crate::looks::{DEADLY, PodList, Renewal, again_at, is_untimed};
+use crate::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
+use crate::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
 use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
 use machinist_core::Evidence;
@@ -39,6 +39,8 @@ const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 const DELETIONS_PER_PASS: usize = 20;
 /// Maximum number of pods that an Event names.
 const PODS_NAMED: usize = 10;
+/// Why a dead Node is drained by force, as a phrase.
+const NODE_IS_DEAD: &str = "the Node is dead";
 /// Start of the description of a drain that was tried and is blocked. A process that takes over
 /// reads from it that the pods were evicted before.
 const BLOCKED: &str = "Drain is blocked: ";
@@ -255,6 +257,11 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     if is_past(s.now, force_from) && !is_forced && s.nodes_freshness.may_be_read() {
         actions.push(Action::ReadNodes);
     }
+    if is_dead_unread(s, node, cause) {
+        actions.push(Action::LookForNode(node.name.clone()));
+        let why = Why::new(Reason::Looking("the Node"), Step::Expect("a dead Node is drained by force"));
+        return Plan::act_all(actions, why.since(deleting_since));
+    }
     let progress = Drain {
         now: s.now,
         pods: &s.pods,
@@ -364,7 +371,7 @@ fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressur
     let may_force = s.process.may_enforce_deadlines() && s.nodes_freshness.is_fresh();
     match given_up_at(s, node) {
         Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
-            forced(deleting_since.max(given_up_at), "the Node is dead")
+            forced(deleting_since.max(given_up_at), NODE_IS_DEAD)
         }
         _ if may_force && is_past(s.now, patience_ends) && was_polite(s) => {
             forced(patience_ends, "the drain timed out")
@@ -373,6 +380,14 @@ fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressur
         Some(given_up_at) => polite(given_up_at.min(patience_ends)),
         None => polite(patience_ends),
     }
+}
+
+/// Whether pods are about to be deleted because a Node is dead, and no GET has just shown that. A
+/// watch may deliver and still lag by minutes, so that the Node has recovered.
+fn is_dead_unread(s: &Snapshot, node: &NodeFacts, cause: &str) -> bool {
+    let is_read = |look: &NodeLook| look.uid.as_ref() == Some(&node.uid);
+    let has_begun = s.evictions.values().any(|attempt| attempt.is_deletion);
+    cause == NODE_IS_DEAD && !has_begun && !s.looks.node_now(&node.name, s.now).is_some_and(is_read)
 }
 
 /// Whether each pod that is left was tried politely, with an answer. A process that takes over
@@ -763,8 +778,9 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
         return None;
     }
     if let Some((node, _)) = s.node_of_unknown_owner() {
-        let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).filter(|list| list.leaving == 0)?;
-        return Some(Evidence::NoPods { node: node.name.clone(), listed: list.started });
+        let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).filter(|list| list.running == 0)?;
+        return (!takes_pods(node))
+            .then(|| Evidence::NoPods { node: node.name.clone(), listed: list.started });
     }
     let look = s.looks.node_now(s.machine.node_name(), s.now)?;
     let is_so = match (s.own_node(), &look.uid) {
@@ -776,6 +792,12 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
     is_so.then(|| Evidence::NoNode { node: look.name.clone(), looked: look.started })
 }
 
+/// Whether the scheduler binds pods to a Node, so that it may have pods after a list without any.
+fn takes_pods(node: &NodeFacts) -> bool {
+    let is_ready = node.condition(conditions::NODE_READY).is_some_and(|ready| ready.status == "True");
+    is_ready && node.unschedulable != Some(true)
+}
+
 /// Looks for pods on a Node that may run on the instance, although nothing proves it. The Node is
 /// neither cordoned nor drained. With pods on it, a user decides.
 fn look_for_pods(
@@ -784,19 +806,21 @@ fn look_for_pods(
     evidence: String,
     deleting_since: Timestamp,
 ) -> Plan<Action> {
-    let left = s.pods.iter().filter(|pod| pod.leaves_in_a_drain()).count();
+    let left = s.pods.iter().filter(|pod| pod.is_lost_without_drain()).count();
     let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now);
-    if 0 < left {
+    if 0 < left || takes_pods(node) {
         let reason = McmReason::NodeOfUnknownOwner { node: node.name.clone(), pods: left, evidence };
+        let claim = match node.machine_name() == Some(&s.machine.name) {
+            true => format!("remove annotation {NODE_MARK} of the Node"),
+            false => format!("set label {}={} on the Node", labels::MACHINE_NAME, s.machine.name),
+        };
         let fix = format!(
-            "set label {}={} on the Node if it runs on this machine's instance, or delete the Node",
-            labels::MACHINE_NAME,
-            s.machine.name
+            "{claim} if it runs on this machine's instance; otherwise cordon and empty the Node, or delete it"
         );
         return await_person(s, Why::new(reason, Step::Fix(fix)).since(deleting_since));
     }
     let reason =
-        McmReason::ConfirmingDrain { node: node.name.clone(), left: list.map_or(0, |list| list.leaving) };
+        McmReason::ConfirmingDrain { node: node.name.clone(), left: list.map_or(0, |list| list.running) };
     let why = Why::new(reason, Step::Expect("the instance is deleted")).since(deleting_since);
     match list.map(|list| again_at(list.started)) {
         // The store will show these pods soon.

@@ -4,10 +4,10 @@
 //! id has the region, and the Node's id has the zone. So neither equal names nor different ids
 //! prove anything. The required proof depends on the operation:
 //!
-//! - To judge a Machine's health by a Node, three facts are enough: the Machine names the Node, no
-//!   other Machine is named on the Node, and the Node can belong to this Machine. It can if it is
-//!   the same instance, is younger than the Machine, or has our label and was not being deleted
-//!   before the Machine existed.
+//! - To judge a Machine's health by a Node, it must be the same instance, which no older Machine
+//!   records. Otherwise three facts are enough: the Machine names the Node, no other Machine is
+//!   named on the Node, and the Node can belong to this Machine. It can if it is younger than the
+//!   Machine, or has our label and was not being deleted before the Machine existed.
 //! - To drain or delete a Node, it must be the same instance, or have our label, no mark of another
 //!   Machine, and no id that the provider can parse. A Node by which the Machine may be judged
 //!   receives our label first.
@@ -27,7 +27,7 @@ use machinist_instance::{InstanceRef, NodeName, RecordedId};
 
 use super::Snapshot;
 use crate::Why;
-use crate::facts::{MachineFacts, NodeFacts, NodeMark};
+use crate::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
 use crate::why::{McmReason, Step};
 use machinist_core::Known;
 
@@ -61,27 +61,34 @@ pub(super) enum OwnNode<'s> {
     NotOurs(&'s Arc<NodeFacts>, String),
 }
 
-impl Identity {
+impl Snapshot {
     /// Returns the proof that a Node belongs to another Machine or instance.
     pub(super) fn of_another(&self, node: &NodeFacts) -> Option<String> {
-        if let Some(other) = &self.held_by {
+        let Identity { recorded, same_instance, node_id_is_read, recorded_by, claimed_by, held_by } =
+            &self.identity;
+        if let Some(other) = held_by {
             return Some(format!("machine {other} records the same instance"));
         }
-        if self.same_instance {
+        if *same_instance {
             return None;
         }
-        if let Some(other) = &self.recorded_by {
+        if let Some(other) = recorded_by {
             return Some(format!("machine {other} records its provider id"));
         }
-        let are_comparable = self.node_id_is_read && self.recorded.ours().is_some();
+        let are_comparable = *node_id_is_read && recorded.ours().is_some();
         match node.provider_id() {
             Some(id) if are_comparable => Some(format!("its provider id is {id}")),
-            _ => self.claimed_by.as_ref().map(|other| format!("its label names machine {other}")),
+            // Other programs write labels. This one wrote the mark, for this Machine.
+            _ if node.mark().as_ref() == Some(&self.mark()) => None,
+            _ => claimed_by.as_ref().map(|other| format!("its label names machine {other}")),
         }
     }
-}
 
-impl Snapshot {
+    /// The mark of this Machine's Node.
+    fn mark(&self) -> NodeMark {
+        NodeMark::of(&self.machine, &self.cluster)
+    }
+
     /// Returns the reference for the lookup of the instance, with all known properties.
     pub(super) fn instance(&self) -> InstanceRef {
         let name = self.machine.node.clone().or_else(|| NodeName::new(&self.machine.name));
@@ -92,7 +99,7 @@ impl Snapshot {
     /// Returns the Node if the proof is strong enough to drain and delete it.
     pub(super) fn own_node(&self) -> OwnNode<'_> {
         let Known::Present(node) = &self.node else { return OwnNode::Missing };
-        if let Some(evidence) = self.identity.of_another(node) {
+        if let Some(evidence) = self.of_another(node) {
             return OwnNode::NotOurs(node, evidence);
         }
         if self.identity.same_instance {
@@ -107,9 +114,9 @@ impl Snapshot {
                 .map_or_else(|| "it has no provider id".to_owned(), |id| format!("its provider id is {id}"));
             return OwnNode::NotOurs(node, format!("{id}, and its label does not name this machine"));
         }
-        match node.mark().is_none_or(|mark| mark == NodeMark::of(&self.machine, &self.cluster)) {
+        match node.mark().is_none_or(|mark| mark == self.mark()) {
             true => OwnNode::Ours(node),
-            false => OwnNode::NotOurs(node, "its annotation names another machine".to_owned()),
+            false => OwnNode::NotOurs(node, format!("its annotation {NODE_MARK} names another machine")),
         }
     }
 
@@ -117,9 +124,7 @@ impl Snapshot {
     /// Machine's instance.
     pub(super) fn node_of_unknown_owner(&self) -> Option<(&Arc<NodeFacts>, String)> {
         match self.own_node() {
-            OwnNode::NotOurs(node, evidence) if self.identity.of_another(node).is_none() => {
-                Some((node, evidence))
-            }
+            OwnNode::NotOurs(node, evidence) if self.of_another(node).is_none() => Some((node, evidence)),
             _ => None,
         }
     }
@@ -173,6 +178,10 @@ pub(super) fn joined_node<'s>(
 ) -> OwnNode<'s> {
     let Known::Present(node) = node else { return OwnNode::Missing };
     let not_ours = |evidence: String| OwnNode::NotOurs(node, evidence);
+    // A wrong label must not make a healthy Machine look unhealthy. It is corrected.
+    if identity.same_instance && identity.held_by.is_none() {
+        return OwnNode::Ours(node);
+    }
     if let Some(other) = &identity.claimed_by {
         return not_ours(format!("its label names machine {other}"));
     }

@@ -44,7 +44,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
             return without_node(s, Some(reason));
         }
     };
-    let is_of_another = s.identity.of_another(node).is_some();
+    let is_of_another = s.of_another(node).is_some();
     if node.deleting_since.is_some() && !node.is_not_managed() && !is_of_another {
         // A user who deletes a Node requests the deletion of its Machine.
         let why = Why::new(

@@ -292,10 +292,17 @@ impl World {
             .with(|s| s.node_seen.cordoned = Some(at(-8)))
     }
 
+    /// The API server has returned the Node with the Machine's name: its UID, or none.
+    fn looked(self, seconds: i64, uid: Option<&str>) -> Self {
+        let look = NodeLook { name: "m".into(), started: at(seconds), uid: uid.map(str::to_owned) };
+        self.with(|s| s.looks.node = Some(look))
+    }
+
     /// A valid list has shown no pod.
     fn listed(self) -> Self {
         self.with(|s| {
-            s.looks.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving: 0 });
+            s.looks.pods =
+                Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving: 0, running: 0 });
         })
     }
 
@@ -1121,8 +1128,11 @@ fn an_old_view_of_a_node_forces_no_drain() {
             {"type": "Terminating", "status": "True"},
         ]);
         let world = world().draining().node_field("/status/conditions", conditions).pod("p");
-        world.with(|s| s.nodes_freshness = freshness).plan().to_string()
+        world.with(|s| s.nodes_freshness = freshness)
     };
+    let unread = drain(Freshness::Fresh).plan();
+    assert!(matches!(unread.actions.as_slice(), [Action::LookForNode(_)]), "the watch may lag: {unread}");
+    let drain = |freshness| drain(freshness).looked(-1, Some("uid-n")).plan().to_string();
     let stale = |read| {
         let server = "the API server of the target cluster".to_owned();
         Freshness::Stale(machinist_core::Silence { server, since: at(-200), read })
@@ -1146,6 +1156,7 @@ fn pods_of_a_node_dead_for_five_minutes_are_deleted() {
                 {"type": "Terminating", "status": "True"},
             ]),
         )
+        .looked(-1, Some("uid-n"))
         .pod("p")
         .check(expect![[r#"
             do    pod ns/p: delete without grace
@@ -1564,10 +1575,7 @@ fn a_node_is_not_joined_by_its_name_alone() {
         spelled_otherwise().node_field("/metadata/deletionTimestamp", at(-10_000).to_string().into());
     let mut unnamed = unlabelled();
     unnamed.machine["metadata"]["labels"] = json!({});
-    let claimed: fn(&mut Identity) = |identity| {
-        identity.same_instance = true;
-        identity.claimed_by = Some("other".to_owned());
-    };
+    let claimed: fn(&mut Identity) = |identity| identity.claimed_by = Some("other".to_owned());
     for (evidence, world) in [
         ("it is older than this machine, and its provider id is aws:///eu-west-1a/i-1", older),
         ("its label names machine gone", others),
@@ -1583,6 +1591,15 @@ fn a_node_is_not_joined_by_its_name_alone() {
             "{plan}"
         );
     }
+}
+
+/// Another program labels all Nodes alike.
+#[test]
+fn a_wrong_label_of_the_same_instance_is_corrected() {
+    let label = json!({"node.gardener.cloud/machine-name": "other"});
+    let world = world().running().node_field("/metadata/labels", label);
+    let plan = world.provider(|identity| identity.claimed_by = Some("other".to_owned())).plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::SyncNode(_)]), "{plan}");
 }
 
 #[test]

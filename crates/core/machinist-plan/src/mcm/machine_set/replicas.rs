@@ -33,9 +33,13 @@ const BURST: usize = 100;
 pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
     let missing = missing(s);
     let may_grow = 0 < missing && !s.set.is_frozen() && !s.set.is_scale_up_disabled() && again.is_none();
-    let mut actions = if may_grow { grow(s, missing.min(BURST)) } else { Vec::new() };
+    // Deletions come first: while creations hang in a webhook, the facts for deletions would get
+    // too old again and again.
     let due = victims(s).into_iter().filter(|machine| s.may_delete(machine)).take(BURST);
-    actions.extend(due.cloned().map(Action::Delete));
+    let mut actions: Vec<_> = due.cloned().map(Action::Delete).collect();
+    if may_grow {
+        actions.extend(grow(s, missing.min(BURST)));
+    }
     actions
 }
 

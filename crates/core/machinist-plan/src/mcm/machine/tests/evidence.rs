@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::facts::{AttachmentFacts, PreservedBy};
-use crate::looks::{LeaseLook, NodeLook, Renewal};
+use crate::looks::{LeaseLook, Renewal};
 use machinist_core::{Evidence, FreshRead, Silence};
 
 impl World {
@@ -19,10 +19,9 @@ impl World {
         self.with(|s| s.attachments.push(Arc::new(attachment)))
     }
 
-    /// The API server has returned the Node with the Machine's name: its UID, or none.
-    fn looked(self, seconds: i64, uid: Option<&str>) -> Self {
-        let look = NodeLook { name: "m".into(), started: at(seconds), uid: uid.map(str::to_owned) };
-        self.with(|s| s.looks.node = Some(look))
+    fn with_ended_pods(mut self) -> Self {
+        self.pods.iter_mut().for_each(|pod| pod["status"] = json!({"phase": "Succeeded"}));
+        self
     }
 
     fn without_node(mut self) -> Self {
@@ -75,7 +74,7 @@ fn the_pods_are_listed_after_the_cordon_is_seen() {
 #[test]
 fn a_list_counts_if_it_is_young_and_began_after_the_cordon() {
     let listed = |cordoned: i64, started: i64, uid: &str| {
-        let list = PodList { node_uid: uid.into(), started: at(started), leaving: 0 };
+        let list = PodList { node_uid: uid.into(), started: at(started), leaving: 0, running: 0 };
         evidence(world().draining().with(|s| {
             s.node_seen.cordoned = Some(at(cordoned));
             s.looks.pods = Some(list);
@@ -93,7 +92,7 @@ fn a_list_counts_if_it_is_young_and_began_after_the_cordon() {
 
 #[test]
 fn a_pod_that_only_the_list_shows_delays_the_deletion() {
-    let list = |started| PodList { node_uid: "uid-n".into(), started: at(started), leaving: 1 };
+    let list = |started| PodList { node_uid: "uid-n".into(), started: at(started), leaving: 1, running: 1 };
     world().draining().with(|s| s.looks.pods = Some(list(-1))).check(expect![[r#"
         why   confirming with the API server that no pod is left on Node m; the last list showed 1 pod; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the drain is ended by force
         wait  until 2027-01-15T08:00:04Z
@@ -200,7 +199,7 @@ fn a_node_that_has_just_registered_is_labelled_and_drained() {
 /// The list of the pods on the Node, which is no evidence of a cordon.
 fn with_pods_listed(world: World, leaving: usize) -> World {
     world.with(|s| {
-        s.looks.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving });
+        s.looks.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving, running: leaving });
     })
 }
 
@@ -213,9 +212,22 @@ fn a_node_with_our_label_is_drained_whatever_its_id_is() {
     let plan = kubelet().plan();
     assert!(plan.actions.iter().any(|action| matches!(action, Action::Drain(_))), "{plan}");
     // The mark of another Machine is stronger than the label.
-    let mark = json!({"machinist.dev/machine": "ours/ns/another"});
-    let marked = kubelet().looked(-1, Some("uid-n")).node_field("/metadata/annotations", mark);
-    assert_eq!(evidence(marked), None);
+    let marked = |mark: &str| {
+        let applied = r#"{"metadata":{},"spec":{}}"#;
+        let mark = json!({
+            "machinist.dev/machine": mark, "node.machine.sapcloud.io/last-applied-anno-labels-taints": applied,
+        });
+        kubelet().looked(-1, Some("uid-n")).node_field("/metadata/annotations", mark)
+    };
+    let held = marked("theirs/ns/another").plan().to_string();
+    assert!(held.contains("next: remove annotation machinist.dev/machine of the Node"), "{held}");
+    // A label that another program changed to an existing Machine is weaker than our mark.
+    let label = json!({"node.gardener.cloud/machine-name": "m2"});
+    let relabelled = marked("ours/ns/uid-m").node_field("/metadata/labels", label).provider(|identity| {
+        identity.node_id_is_read = false;
+        identity.claimed_by = Some("m2".to_owned());
+    });
+    assert_eq!(relabelled.plan().why.reason.code(), "NodeOfUnknownOwner");
 }
 
 #[test]
@@ -229,7 +241,7 @@ fn pods_on_a_node_of_unknown_owner_hold_the_deletion() {
     unlabelled().pod("web").check(expect![[r#"
         do    status: Delete Failed "Deletion is blocked: 1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine). Initiate node drain"
         do    warning FailedDelete: Deletion is blocked: 1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine). Initiate node drain
-        why   1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine); since 2027-01-15T07:59:50Z; next: set label node.gardener.cloud/machine-name=m on the Node if it runs on this machine's instance, or delete the Node
+        why   1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine); since 2027-01-15T07:59:50Z; next: set label node.gardener.cloud/machine-name=m on the Node if it runs on this machine's instance; otherwise cordon and empty the Node, or delete it
         wait  for a change
     "#]]);
     unlabelled().check(expect![[r#"
@@ -240,6 +252,10 @@ fn pods_on_a_node_of_unknown_owner_hold_the_deletion() {
     assert_eq!(evidence(with_pods_listed(unlabelled(), 1)), None);
     let empty = Some(Evidence::NoPods { node: "m".into(), listed: at(-1) });
     assert_eq!(evidence(with_pods_listed(unlabelled(), 0)), empty);
+    let ended = unlabelled().pod("job").with_ended_pods();
+    assert_eq!(evidence(with_pods_listed(ended, 0)), empty, "a pod that has ended is not lost");
+    let open = with_pods_listed(unlabelled().node_field("/spec/unschedulable", Value::Null), 0).plan();
+    assert!(open.to_string().contains("Node m takes new pods"), "{open}");
     // The pods of another Machine's Node do not matter.
     let of_another = unlabelled().pod("web").provider(|it| {
         it.node_id_is_read = false;
@@ -436,13 +452,13 @@ fn pods_of_a_node_without_a_recent_lease_are_deleted_at_once() {
         let plan = world.pod("p").plan();
         plan.actions.iter().any(|action| matches!(action, Action::Drain(drain::Call::Delete(_))))
     };
-    let silent = || world().draining().silent(-4);
+    let silent = || world().draining().silent(-4).looked(-1, Some("uid-n"));
     assert!(by_force(silent().lease(0, Renewal::Never)), "the Lease does not exist");
     assert!(by_force(silent().lease(0, Renewal::At(at(-301)))), "the Lease is old");
     assert!(!by_force(silent().lease(0, Renewal::At(at(-299)))), "the Lease is recent");
     assert!(!by_force(silent().lease(0, Renewal::Unknown)), "the Lease is not readable");
     assert!(
-        by_force(world().draining().silent(-301).lease(0, Renewal::Unknown)),
+        by_force(silent().silent(-301).lease(0, Renewal::Unknown)),
         "the silence was observed for long enough"
     );
     let skewed = silent().lease(0, Renewal::Never).with(|s| s.process.skew = Duration::from_secs(31));

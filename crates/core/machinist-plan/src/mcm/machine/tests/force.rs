@@ -87,12 +87,12 @@ fn a_forced_drain_needs_a_list_that_began_after_the_force() {
     "#]]);
     assert!(ends(deleted().listed()));
     let emptied = |started| {
-        let list = PodList { node_uid: "uid-n".into(), started: at(started), leaving: 0 };
+        let list = PodList { node_uid: "uid-n".into(), started: at(started), leaving: 0, running: 0 };
         world().draining().deleting(7261).with(|s| s.looks.pods = Some(list))
     };
     assert!(ends(emptied(-1)));
     assert!(!ends(emptied(-11)), "the list is old");
-    let early = PodList { node_uid: "uid-n".into(), started: at(-5), leaving: 0 };
+    let early = PodList { node_uid: "uid-n".into(), started: at(-5), leaving: 0, running: 0 };
     let just_forced = world().draining().deleting(7202).with(|s| s.looks.pods = Some(early));
     assert!(!ends(just_forced), "the list began before the force");
 }
@@ -228,7 +228,8 @@ fn a_dead_node_and_the_label_need_no_politeness() {
         {"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-301).to_string()},
         {"type": "Terminating", "status": "True"},
     ]);
-    assert_eq!(removal(timed_out(600).node_field("/status/conditions", dead)), "delete");
+    let dead = timed_out(600).node_field("/status/conditions", dead).looked(-1, Some("uid-n"));
+    assert_eq!(removal(dead), "delete");
     assert_eq!(removal(given_up()), "delete");
 }
 
