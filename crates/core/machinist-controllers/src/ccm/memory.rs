@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use machinist_core::{Answered, Answers};
 use machinist_instance::{AccountId, BalancerKey, Error, ErrorKind, Power};
 use machinist_plan::ccm::account::{Account, BalancerProof, Failure, Outage, Proof, is_outage};
-use machinist_plan::ccm::backends::Backends;
+use machinist_plan::ccm::backends::{Backends, Departed};
 use machinist_plan::ccm::listed_balancers::ListedBalancers;
 use machinist_plan::ccm::node;
 use machinist_plan::ccm::node_removal::{self, Refusal};
@@ -64,6 +64,8 @@ pub(crate) struct Memory {
     pub unrouted: BTreeMap<String, Why>,
     /// The Nodes behind load balancers; absent until they were computed for the first time.
     pub backends: Option<Arc<Backends>>,
+    /// Since when Nodes of another cloud are among them without being registered.
+    pub departed: Departed,
     /// Number of changes that may change the Nodes behind load balancers.
     pub node_changes: u64,
     /// The number of changes when these Nodes were computed; absent before that.
@@ -291,5 +293,7 @@ impl Memory {
         self.removed.clear();
         self.told.clear();
         self.first_uninitialized = None;
+        // The next computation counts from its own moment.
+        (self.departed, self.backends_computed) = (Departed::new(), None);
     }
 }

@@ -339,3 +339,36 @@ async fn a_protected_load_balancer_is_retained() {
     assert_eq!(world.events("LoadBalancerRetained").await.len(), 1);
     assert_eq!(world.events("DeletedLoadBalancer").await, Vec::<String>::new(), "it was not deleted");
 }
+
+/// Another program made its target with an IP address, and this program could not add it again.
+#[tokio::test(start_paused = true)]
+async fn a_robot_node_that_registers_again_keeps_its_target() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    let robot: Node = parse(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "robot"},
+        "spec": {"providerID": "hrobot://4321"},
+    }));
+    let join = async || world.nodes().create(&PostParams::default(), &robot).await.expect("accepted");
+    let leave = async || world.nodes().delete("robot", &DeleteParams::default()).await.expect("deleted");
+    join().await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("the load balancer exists", async |w| balancer(w) == Some((vec![80], 1))).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let mut state = world.standin.dump();
+    let kind = machinist_standin_hcloud::TargetKind::Ip("198.51.100.1".to_owned());
+    let target = machinist_standin_hcloud::Target { kind, use_private_ip: false };
+    state.load_balancers.values_mut().for_each(|balancer| balancer.targets.push(target.clone()));
+    world.standin.load(state).expect("in memory");
+    leave().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    join().await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 2)));
+    leave().await;
+    tokio::time::sleep(Duration::from_secs(110)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 2)), "it may come back");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 1)), "the last server of Hetzner Robot has left");
+}
