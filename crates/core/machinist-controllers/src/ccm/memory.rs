@@ -284,7 +284,9 @@ impl Memory {
         self.evidence.forget_moments();
         self.suspects = BTreeMap::new();
         self.balancers.clear();
-        self.routes = RouteMemory::default();
+        // Which routes belong to Nodes elsewhere depends on no time.
+        let elsewhere = std::mem::take(&mut self.routes.elsewhere);
+        self.routes = RouteMemory { elsewhere, ..RouteMemory::default() };
         self.drift = Drift::default();
         let was_ever_proven = self.account.was_ever_proven;
         self.account = AccountMemory { was_ever_proven, ..AccountMemory::default() };

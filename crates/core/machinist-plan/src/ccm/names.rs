@@ -123,6 +123,8 @@ pub const ORPHANED_BALANCER: &str = "OrphanedLoadBalancer";
 pub const FAILED_TO_CREATE_ROUTE: &str = "FailedToCreateRoute";
 /// Event: a route could not be deleted.
 pub const FAILED_TO_DELETE_ROUTE: &str = "FailedToDeleteRoute";
+/// Event: routes without a Node were deleted.
+pub const DELETED_ROUTE: &str = "DeletedAbandonedRoute";
 /// Event: the number of routes is near its limit.
 pub const ROUTE_LIMIT_NEAR: &str = "RouteLimitNear";
 
