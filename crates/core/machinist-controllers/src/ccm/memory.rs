@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Answers};
+use machinist_core::{Answered, Answers, Silence};
 use machinist_instance::{AccountId, BalancerKey, Error, ErrorKind, Power};
 use machinist_plan::ccm::account::{Account, BalancerProof, Failure, Outage, Proof, is_outage};
 use machinist_plan::ccm::backends::{Backends, Departed};
@@ -112,6 +112,10 @@ pub(crate) struct Drift {
     pub listed: Option<Arc<ListedBalancers>>,
     /// The last list, if it failed.
     pub failed: Option<Failure>,
+    /// When this process last asked for a list of the Nodes because their watch was silent.
+    pub nodes_asked: Option<Timestamp>,
+    /// The silence of the watch of Nodes, if that list has failed.
+    pub nodes_silence: Option<Silence>,
 }
 
 /// Returns the failure that follows an earlier one of the same call.

@@ -57,6 +57,7 @@ impl Kind<Ccm> for Services {
             process: cloud::process(runtime, opened.as_ref()),
             options: runtime.tools.options.services.clone(),
             backends,
+            nodes_silence: seen.memory.drift.nodes_silence.clone(),
             account: cloud::account(runtime, world, opened.as_ref()),
             listed: listed.map(|listed| listed.of(&service.key())),
             targets: opened.as_ref().and_then(|opened| listed_targets(opened, &answers)),

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Call, Process, READ_WITHIN, Step, plus};
+use machinist_core::{Answered, Call, Process, READ_WITHIN, Silence, Step, plus};
 use machinist_instance::{
     Balancer, BalancerDeletion, BalancerNote, BalancerRef, BalancerSpec, Ensured, Error, ErrorKind, Ingress,
     Progress, ProviderId,
@@ -71,6 +71,9 @@ pub struct Snapshot {
     pub service: Arc<ServiceFacts>,
     /// The Nodes that may be behind the load balancer.
     pub backends: Arc<Backends>,
+    /// The silence of the watch of Nodes, if a list of them has failed, too. So Nodes may be
+    /// missing.
+    pub nodes_silence: Option<Silence>,
     /// The state of today's account.
     pub account: Account,
     /// The driver's answers for this Service, by its UID.
@@ -136,6 +139,7 @@ impl Hash for Snapshot {
             options: _,
             service,
             backends,
+            nodes_silence,
             account,
             answers,
             listed,
@@ -146,6 +150,7 @@ impl Hash for Snapshot {
             rehearsal,
         } = self;
         (service, backends, account, answers, listed, targets, served, rivals, told, rehearsal).hash(state);
+        nodes_silence.is_some().hash(state);
     }
 }
 
@@ -507,6 +512,8 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
         let next = "give the Service a port with a protocol that the cloud supports; the Events of the Service \
                     name the reason for each port";
         Why::new(CcmReason::NoPorts, Step::Fix(next.to_owned()))
+    } else if let Some(silence) = &s.nodes_silence {
+        silence.why()
     } else if wanted.own.is_empty() {
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {

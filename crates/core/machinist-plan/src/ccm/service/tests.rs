@@ -153,6 +153,7 @@ fn new_service() -> World {
         options: Arc::new(options),
         service: Arc::new(ServiceFacts::parse(&parsed)),
         backends: backends(&[node("a", |_| {}), node("b", |_| {})]),
+        nodes_silence: None,
         account: Account { id: Some(account()), ..Account::default() },
         answers: BalancerAnswers::default(),
         listed: None,
@@ -279,6 +280,18 @@ fn the_status_is_written_only_if_it_differs() {
     let empty = Ensured::complete(Balancer { ingress: Vec::new(), ..balancer() });
     let world = held_service().ensured(-1, Ok(Progress::Done(empty)));
     assert!(!world.plan().contains("status:"), "cleared and empty are equal");
+}
+
+/// New Nodes may be missing among the targets.
+#[test]
+fn a_silent_watch_of_nodes_is_no_settled_state() {
+    let read = machinist_core::FreshRead::Failed(at(5));
+    let silence = Silence { server: "the API server".to_owned(), since: at(-700), read };
+    let silent = |world: World| world.with(|s| s.nodes_silence = Some(silence));
+    assert!(settled().plan().starts_with("why   up to date"));
+    let planned = plan(&silent(settled()).snapshot());
+    assert_eq!(planned.why.reason.code(), "ServerSilent", "{planned}");
+    assert!(planned.actions.is_empty(), "{planned}");
 }
 
 /// TS-04
