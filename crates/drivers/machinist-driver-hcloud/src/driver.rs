@@ -33,6 +33,10 @@ const TOKEN_ENTRIES: [&str; 2] = ["token", "hcloudToken"];
 /// `ensure` makes at most this number of calls: by key, creation, by name, labels.
 const LONGEST_CHAIN: u32 = 4;
 
+/// Calls that begin this long after the account was opened name the Nodes of Hetzner Robot. The
+/// controllers wait as long for a Node of another cloud that is registered again.
+const ROBOTS_KNOWN_AFTER: Duration = Duration::from_secs(120);
+
 /// The promises of Hetzner Cloud.
 pub const PROMISES: Promises = Promises {
     // The API shows a server at once. The time covers a list whose pages changed while it was read.
@@ -134,6 +138,7 @@ impl Provider for HcloudProvider {
             now: self.now.clone(),
         };
         Ok(Arc::new(Account {
+            opened: Instant::now(),
             client,
             options: self.options.clone(),
             network: tokio::sync::Mutex::default(),
@@ -154,6 +159,8 @@ fn token(credential: &Credential) -> Option<&str> {
 
 /// One project of the cloud.
 pub(crate) struct Account {
+    /// When the account was opened, usually at the start of the process.
+    opened: Instant,
     pub(crate) client: Client,
     pub(crate) options: Arc<HcloudOptions>,
     /// The id of the network that is configured by its name, while it is known. Another network may
@@ -203,6 +210,12 @@ impl Driver for Account {
 }
 
 impl Account {
+    /// Whether Nodes of Hetzner Robot may exist that no call has named yet. A kubelet may be
+    /// registering its Node again while the process starts.
+    pub(crate) fn may_have_unknown_robots(&self) -> bool {
+        Instant::now() < self.opened + ROBOTS_KNOWN_AFTER
+    }
+
     /// The id of the configured network. A call may have to search the network by name.
     pub(crate) async fn network(&self) -> Result<Option<i64>, Failure> {
         let Some(configured) = &self.options.network else { return Ok(None) };

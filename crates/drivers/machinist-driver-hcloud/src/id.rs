@@ -4,9 +4,13 @@
 //! `hcloud://bm-NUMBER`. This driver does not support Robot, so it classifies both as ids of
 //! another cloud, and no controller acts on them.
 
+use std::net::IpAddr;
+
 use machinist_instance::{Error, ErrorKind, ProviderId, RecordedId};
 
 const PREFIX: &str = "hcloud://";
+/// Begins the id of a Robot server.
+const ROBOT_PREFIX: &str = "hrobot://";
 /// Begins the older form of a Robot id, after the prefix.
 const ROBOT_MARK: &str = "bm-";
 const EXPECTED: &str = "hcloud://NUMBER";
@@ -47,6 +51,11 @@ pub(crate) fn is_robot(id: &ProviderId) -> bool {
 
 pub(crate) fn of(server: i64) -> ProviderId {
     ProviderId::parse(&format!("{PREFIX}{server}")).expect("the prefix is not empty")
+}
+
+/// The id of a dedicated server behind a vSwitch. The cloud knows only its address.
+pub(crate) fn of_vswitch(address: IpAddr) -> ProviderId {
+    ProviderId::parse(&format!("{ROBOT_PREFIX}{address}")).expect("the prefix is not empty")
 }
 
 fn number(text: &str) -> Option<i64> {

@@ -131,7 +131,10 @@ impl Witness {
             (Ok(instances), Some(account)) => {
                 seen.memory.account.list_failed = None;
                 seen.memory.account.listed = Some(ended);
-                seen.memory.account.checked = Some((account.id().clone(), ended));
+                let before = seen.memory.account.checked.replace((account.id().clone(), ended));
+                if before.is_none_or(|(before, _)| before != *account.id()) {
+                    self.wake_unrecorded(seen);
+                }
                 // A server gets its private addresses late, so a Node that registers soon needs a
                 // younger list.
                 if seen.nodes.iter().next().is_none() {
@@ -158,6 +161,14 @@ impl Witness {
         seen.memory.account.list_failed = Some(next_failure(last.as_ref(), error, ended));
         let waiting = seen.nodes.by_index(super::seen::UNINITIALIZED, super::seen::YES);
         waiting.for_each(|(key, _)| self.runtime.wake(Key::Node(key.name.clone())));
+        self.wake_unrecorded(seen);
+    }
+
+    /// Wakes the Services that record no account, and may wait for the first list of it.
+    fn wake_unrecorded(&self, seen: &Seen) {
+        let services = seen.services.by_index(BALANCED, YES);
+        let unrecorded = services.filter(|(_, service)| service.facts.recorded_balancer().is_none());
+        unrecorded.for_each(|(key, _)| self.runtime.wake(Key::Service(key.clone())));
     }
 
     /// Wakes the Services whose load balancer lacks targets, the Nodes that wait for the list, and

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_plan::ccm::Plan;
-use machinist_plan::ccm::backends::{Action, Snapshot, plan};
+use machinist_plan::ccm::backends::{Action, Snapshot, is_due, plan};
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Ccm, Runtime, World};
@@ -29,17 +29,21 @@ impl Kind<Ccm> for BackendSets {
         if !seen.nodes.synced() {
             return Observed::NotYet;
         }
-        let memory = &seen.memory;
+        let (memory, now) = (&seen.memory, runtime.now());
         let provider = &runtime.tools.options.provider;
-        let all = seen.nodes.iter().filter(|_| memory.are_backends_stale());
+        let is_due = is_due(memory.are_backends_stale(), &memory.departed, now);
+        let all = seen.nodes.iter().filter(|_| is_due);
         let nodes = all.map(|(_, node)| {
             let recorded = provider.parse_id(node.facts.provider_id().unwrap_or_default());
             (node.facts.clone(), recorded)
         });
         Observed::Ready(Snapshot {
+            now,
             nodes: nodes.collect(),
             revision: memory.node_changes,
             computed: memory.backends_computed,
+            last: memory.backends.clone(),
+            departed: memory.departed.clone(),
         })
     }
 
@@ -67,10 +71,11 @@ pub(super) fn compute(runtime: &Runtime) {
 }
 
 /// Stores the set, and wakes the Services whose load balancers it may change.
-fn share(runtime: &Runtime, Action::Share { backends, revision }: Action) {
+fn share(runtime: &Runtime, Action::Share { backends, revision, departed }: Action) {
     let services: Vec<Key> = {
         let seen = &mut runtime.lock().seen;
         seen.memory.backends_computed = Some(revision);
+        seen.memory.departed = departed;
         if seen.memory.backends.as_ref() == Some(&backends) {
             return;
         }

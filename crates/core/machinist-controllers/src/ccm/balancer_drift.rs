@@ -6,9 +6,10 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
 use machinist_instance::{Balancer, Error};
-use machinist_plan::ccm::Plan;
-use machinist_plan::ccm::balancer_drift::{Action, Snapshot, plan};
+use machinist_plan::ccm::balancer_drift::{Action, Snapshot, plan, unanswered};
 use machinist_plan::ccm::listed_balancers::{LIST_BALANCERS, ListedBalancers};
+use machinist_plan::ccm::{Plan, Why};
+use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::cloud::{self, Start};
@@ -42,6 +43,8 @@ impl Kind<Ccm> for BalancerDrifts {
             services: memory.service_keys.clone().unwrap_or_default(),
             has_balancers: world.seen.services.by_index(BALANCED, YES).next().is_some(),
             period: runtime.tools.options.drift_period,
+            nodes_freshness: runtime.freshness::<CloudNodeFacts>(world),
+            nodes_asked: memory.drift.nodes_asked,
             told: memory.told(memory::DRIFT),
         })
     }
@@ -50,8 +53,24 @@ impl Kind<Ccm> for BalancerDrifts {
         plan(snapshot)
     }
 
-    async fn act(runtime: &Arc<Runtime>, _: &Snapshot, action: Action) -> Result<(), Stop> {
+    /// Stores whether a list of the silent Nodes has failed, and wakes the Services that report it.
+    fn publish(runtime: &Runtime, snapshot: &Snapshot, _: &Why) {
+        let silence = unanswered(&snapshot.nodes_freshness, snapshot.nodes_asked).cloned();
+        let seen = &mut runtime.lock().seen;
+        let before = std::mem::replace(&mut seen.memory.drift.nodes_silence, silence);
+        if before.is_some() != seen.memory.drift.nodes_silence.is_some() {
+            let services = seen.services.by_index(BALANCED, YES);
+            services.for_each(|(key, _)| runtime.wake(Key::Service(key.clone())));
+        }
+    }
+
+    async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         match action {
+            Action::ReadNodes => {
+                runtime.lock().seen.memory.drift.nodes_asked = Some(s.now);
+                runtime.read_soon::<CloudNodeFacts>(&Key::BalancerDrift);
+                Ok(())
+            }
             Action::List => list(runtime),
             Action::Tell(event) => {
                 tell(runtime, &reference_of_program(runtime), memory::DRIFT, &event);
@@ -63,7 +82,7 @@ impl Kind<Ccm> for BalancerDrifts {
     fn is_rehearsed(runtime: &Runtime, action: &Action) -> bool {
         runtime.tools.options.dry_run
             && match action {
-                Action::List => false,
+                Action::ReadNodes | Action::List => false,
                 Action::Tell(_) => true,
             }
     }

@@ -69,11 +69,13 @@ pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>)
     let facts =
         opened.map(|opened| evidence::proof_facts(&world.seen, opened.account(), provider, listed.is_some()));
     let balancers = opened.filter(|_| facts.is_some_and(|facts| facts.decides_nothing()));
+    let is_untried = balancers.is_some_and(|opened| !has_answered(&world.seen, opened));
     Account {
         id: opened.map(|opened| opened.account().clone()),
         proof: Proof::of(facts),
         balancers: balancers
             .map_or(BalancerProof::Given, |opened| evidence::balancers(&world.seen, opened.account())),
+        is_untried,
         paused_until: opened.and_then(Opened::paused_until).map(|until| runtime.wall(until)),
         is_pause_assumed: opened.is_some_and(|opened| opened.account.is_pause_assumed()),
         list_since: world.asks.of(LIST_SUBJECT).map(|(_, since)| since),
@@ -83,6 +85,14 @@ pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>)
         list_cost: u32::try_from(pages).unwrap_or(u32::MAX),
         budget: opened.and_then(|opened| opened.driver.budget()),
     }
+}
+
+/// Whether a list of the account has ended well, so that the credential is known to work.
+fn has_answered(seen: &Seen, opened: &Opened) -> bool {
+    let today = Some(opened.account());
+    opened.account.sightings().is_some()
+        || seen.memory.account.checked.as_ref().map(|(account, _)| account) == today
+        || seen.memory.drift.listed.as_ref().is_some_and(|listed| listed.account.as_ref() == today)
 }
 
 /// Returns the facts about this process.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Answers};
+use machinist_core::{Answered, Answers, Silence};
 use machinist_instance::{AccountId, BalancerKey, Error, ErrorKind, Power};
 use machinist_plan::ccm::account::{Account, BalancerProof, Failure, Outage, Proof, is_outage};
-use machinist_plan::ccm::backends::Backends;
+use machinist_plan::ccm::backends::{Backends, Departed};
 use machinist_plan::ccm::listed_balancers::ListedBalancers;
 use machinist_plan::ccm::node;
 use machinist_plan::ccm::node_removal::{self, Refusal};
@@ -64,6 +64,8 @@ pub(crate) struct Memory {
     pub unrouted: BTreeMap<String, Why>,
     /// The Nodes behind load balancers; absent until they were computed for the first time.
     pub backends: Option<Arc<Backends>>,
+    /// Since when Nodes of another cloud are among them without being registered.
+    pub departed: Departed,
     /// Number of changes that may change the Nodes behind load balancers.
     pub node_changes: u64,
     /// The number of changes when these Nodes were computed; absent before that.
@@ -110,6 +112,10 @@ pub(crate) struct Drift {
     pub listed: Option<Arc<ListedBalancers>>,
     /// The last list, if it failed.
     pub failed: Option<Failure>,
+    /// When this process last asked for a list of the Nodes because their watch was silent.
+    pub nodes_asked: Option<Timestamp>,
+    /// The silence of the watch of Nodes, if that list has failed.
+    pub nodes_silence: Option<Silence>,
 }
 
 /// Returns the failure that follows an earlier one of the same call.
@@ -282,7 +288,9 @@ impl Memory {
         self.evidence.forget_moments();
         self.suspects = BTreeMap::new();
         self.balancers.clear();
-        self.routes = RouteMemory::default();
+        // Which routes belong to Nodes elsewhere depends on no time.
+        let elsewhere = std::mem::take(&mut self.routes.elsewhere);
+        self.routes = RouteMemory { elsewhere, ..RouteMemory::default() };
         self.drift = Drift::default();
         let was_ever_proven = self.account.was_ever_proven;
         self.account = AccountMemory { was_ever_proven, ..AccountMemory::default() };
@@ -291,5 +299,7 @@ impl Memory {
         self.removed.clear();
         self.told.clear();
         self.first_uninitialized = None;
+        // The next computation counts from its own moment.
+        (self.departed, self.backends_computed) = (Departed::new(), None);
     }
 }

@@ -11,7 +11,7 @@ use machinist_kube::ObjectKey;
 use machinist_plan::ccm::names::NETWORK_UNAVAILABLE;
 use machinist_plan::ccm::route::{
     Action, CREATE_ROUTE, DELETE_ROUTE, LIST_ROUTES, NetworkCondition, RouteMemory, RoutedNode, Snapshot,
-    abandoned, nodes_without_route, plan,
+    abandoned, elsewhere, nodes_without_route, plan,
 };
 use machinist_plan::ccm::{Plan, Why};
 use machinist_plan::facts::CloudNodeFacts;
@@ -62,10 +62,14 @@ impl Kind<Ccm> for RouteTables {
         plan(snapshot)
     }
 
-    /// Stores why Nodes lack a route, because a user asks about the Node, and since when routes
-    /// have had no Node.
+    /// Stores why Nodes lack a route, because a user asks about the Node, since when routes have had
+    /// no Node, and which routes are those of Nodes elsewhere.
     fn publish(runtime: &Runtime, snapshot: &Snapshot, why: &Why) {
-        runtime.lock().seen.memory.routes.abandoned = abandoned(snapshot);
+        {
+            let routes = &mut runtime.lock().seen.memory.routes;
+            routes.abandoned = abandoned(snapshot);
+            routes.elsewhere = elsewhere(snapshot);
+        }
         note_nodes(runtime, nodes_without_route(snapshot, why));
     }
 

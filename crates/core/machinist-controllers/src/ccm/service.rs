@@ -57,6 +57,7 @@ impl Kind<Ccm> for Services {
             process: cloud::process(runtime, opened.as_ref()),
             options: runtime.tools.options.services.clone(),
             backends,
+            nodes_silence: seen.memory.drift.nodes_silence.clone(),
             account: cloud::account(runtime, world, opened.as_ref()),
             listed: listed.map(|listed| listed.of(&service.key())),
             targets: opened.as_ref().and_then(|opened| listed_targets(opened, &answers)),
@@ -93,8 +94,11 @@ impl Kind<Ccm> for Services {
             Action::Compare { spec, inputs } => rehearsal::compare(runtime, s, *spec, inputs),
             // Only reported.
             Action::Foreseen(_) => Ok(()),
-            Action::AddFinalizer => {
-                let patch = patch().add_finalizer(finalizers, BALANCER_FINALIZER);
+            Action::AddFinalizer(record) => {
+                let mut patch = patch().add_finalizer(finalizers, BALANCER_FINALIZER);
+                if let Some(record) = record {
+                    patch = patch.set_annotation(noted(service).as_ref(), BALANCER_RECORD, &record);
+                }
                 write.patch_status::<ServiceFacts>(patch).await
             }
             Action::Ensure { spec, inputs } => ensure(runtime, s, *spec, inputs),
@@ -133,7 +137,7 @@ impl Kind<Ccm> for Services {
         runtime.tools.options.dry_run
             && match action {
                 Action::Compare { .. } => false,
-                Action::AddFinalizer
+                Action::AddFinalizer(_)
                 | Action::Ensure { .. }
                 | Action::Foreseen(_)
                 | Action::Delete(_)

@@ -19,6 +19,7 @@ use super::{CcmReason, Plan, Reason, Why, names};
 use crate::event::{EventText, Told};
 
 pub use self::balancers::{BalancerProof, RecordedBalancer};
+pub(super) use self::balancers::{UNKNOWN_ID, known_id};
 
 /// The state of today's account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +30,9 @@ pub struct Account {
     pub proof: Proof,
     /// Whether this account is known to be that of the load balancers, while no Node can prove it.
     pub balancers: BalancerProof,
+    /// Whether no answer has shown yet that the credential works: no Node proves it, and no list
+    /// has ended well.
+    pub is_untried: bool,
     /// Until when the cloud throttles the account. No call begins earlier.
     pub paused_until: Option<Timestamp>,
     /// Whether the cloud did not say how long the pause lasts, so that a test request may end it.
@@ -139,6 +143,7 @@ impl Hash for Account {
             id,
             proof,
             balancers,
+            is_untried,
             paused_until,
             is_pause_assumed,
             list_since,
@@ -148,7 +153,7 @@ impl Hash for Account {
             list_cost,
             budget: _,
         } = self;
-        (id, proof, balancers, paused_until.is_some(), is_pause_assumed, list_since).hash(state);
+        (id, proof, balancers, is_untried, paused_until.is_some(), is_pause_assumed, list_since).hash(state);
         (list_failed, outage, works_since, list_cost).hash(state);
     }
 }
@@ -303,20 +308,27 @@ impl Account {
     /// Returns a plan that waits, if the account may be a wrong one. The list of the account, which
     /// has its own key, gives the proof.
     pub(super) fn is_doubtful<A>(&self) -> Option<Plan<A>> {
-        let why = match (self.proof, &self.list_failed) {
-            (Proof::Given, _) => return None,
+        let why = match self.proof {
+            Proof::Given => return None,
             // The account showed nothing yet, so nothing suggests that it is a wrong one.
-            (Proof::Unlisted, None) => calling(Call::LIST).since(self.list_since),
-            (Proof::Unlisted, Some(failure)) => {
-                let retry_at = plus(failure.ended, failure_wait(failure, FAILED_AGAIN));
-                Why::call_failed(Call::LIST, &failure.error, failure.count, retry_at)
-            }
-            (Proof::Missing, _) => {
+            Proof::Unlisted => self.unlisted(),
+            Proof::Missing => {
                 let next = "use a credential of the project with the servers of the Nodes";
                 Why::new(CcmReason::AccountUnproven, Step::Fix(next.to_owned()))
             }
         };
         Some(Plan::idle(why))
+    }
+
+    /// Returns why an object waits for the first list of the account.
+    pub(super) fn unlisted(&self) -> Why {
+        match &self.list_failed {
+            None => calling(Call::LIST).since(self.list_since),
+            Some(failure) => {
+                let retry_at = plus(failure.ended, failure_wait(failure, FAILED_AGAIN));
+                Why::call_failed(Call::LIST, &failure.error, failure.count, retry_at)
+            }
+        }
     }
 
     /// Whether an outage ended after a failure that it may have caused, and that ended at `ended`.

@@ -2,14 +2,19 @@
 //!
 //! A cluster changes its Nodes often. So the controller computes one set for all Services, at most
 //! once every two seconds, and a Service decides from that set.
+//!
+//! A Node of another cloud stays in the set for two minutes after this process saw it last. Its
+//! kubelet may register it again in a moment, and this program could not add its target again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use machinist_api::constants::labels::parse_bool;
-use machinist_core::Step;
+use machinist_core::{Step, plus};
 use machinist_instance::{BalancerTarget, ProviderId, RecordedId};
 
 use super::names::{AUTOSCALER_DELETION_TAINT, EXCLUDE_FROM_BALANCERS};
@@ -18,16 +23,35 @@ use super::{Plan, Reason, Why};
 use crate::facts::CloudNodeFacts;
 
 /// All facts for one computation.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub struct Snapshot {
+    /// The moment of the decision.
+    pub now: Timestamp,
     /// All Nodes of the cluster, and `spec.providerID` as the provider classifies it. Empty if no
-    /// Node has changed since the last computation.
+    /// computation is due ([`is_due`]).
     pub nodes: Vec<(Arc<CloudNodeFacts>, RecordedId)>,
     /// Number of changes of Nodes that this process has seen.
     pub revision: u64,
     /// The number of changes at the last computation; absent before it.
     pub computed: Option<u64>,
+    /// The last set.
+    pub last: Option<Arc<Backends>>,
+    /// Since when Nodes of another cloud are in the last set without being registered.
+    pub departed: Departed,
 }
+
+/// Since when Nodes of another cloud have not been registered, by their names.
+pub type Departed = BTreeMap<String, Timestamp>;
+
+impl Hash for Snapshot {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { now: _, nodes, revision, computed, last, departed } = self;
+        (nodes, revision, computed, last, departed).hash(state);
+    }
+}
+
+/// A Node of another cloud that is registered again within this time keeps its targets.
+const REGISTERED_AGAIN: Duration = Duration::from_secs(120);
 
 /// One call. This planner has only one kind.
 #[derive(Debug)]
@@ -38,20 +62,61 @@ pub enum Action {
         backends: Arc<Backends>,
         /// The number of changes that the set contains.
         revision: u64,
+        /// The Nodes of the set that are not registered.
+        departed: Departed,
     },
 }
 
-/// Computes the set of Nodes, if a Node has changed.
+/// Whether the set must be computed: a Node has changed, or has been unregistered for long enough.
+pub fn is_due(is_changed: bool, departed: &Departed, now: Timestamp) -> bool {
+    is_changed || first_end(departed).is_some_and(|end| end <= now)
+}
+
+/// Returns when the first of the departed Nodes leaves the set.
+fn first_end(departed: &Departed) -> Option<Timestamp> {
+    departed.values().map(|since| plus(*since, REGISTERED_AGAIN)).min()
+}
+
+/// Computes the set of Nodes, if it may have changed.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
-    if s.computed == Some(s.revision) {
-        return Plan::idle(Why::settled());
+    if !is_due(s.computed != Some(s.revision), &s.departed, s.now) {
+        return match first_end(&s.departed) {
+            Some(end) => Plan::until(end, Why::settled()),
+            None => Plan::idle(Why::settled()),
+        };
     }
-    let backends = Backends::of(s.nodes.iter().map(|(node, recorded)| (&**node, recorded.clone())));
+    let mut backends = Backends::of(s.nodes.iter().map(|(node, recorded)| (&**node, recorded.clone())));
+    let departed = keep_departed(s, &mut backends);
+    let end = first_end(&departed);
     let why = Why::new(
         Reason::Writing("updating the Nodes behind load balancers"),
         Step::Expect("the Services update their load balancers"),
     );
-    Plan::act(Action::Share { backends: Arc::new(backends), revision: s.revision }, why)
+    let share = Action::Share { backends: Arc::new(backends), revision: s.revision, departed };
+    let plan = Plan::act(share, why);
+    match end {
+        Some(end) => plan.no_later_than(end),
+        None => plan,
+    }
+}
+
+/// Adds the Nodes of another cloud that left a short time ago, and returns them.
+fn keep_departed(s: &Snapshot, backends: &mut Backends) -> Departed {
+    // A Node that has just registered again has no provider id yet.
+    let known = s.nodes.iter().filter(|(_, recorded)| !matches!(recorded, RecordedId::Unset));
+    let registered: BTreeSet<&String> = known.map(|(node, _)| &node.name).collect();
+    let before = s.last.iter().flat_map(|last| &last.0).filter(|backend| backend.is_foreign);
+    let mut departed = Departed::new();
+    for backend in before.filter(|backend| !registered.contains(&backend.name)) {
+        let since = s.departed.get(&backend.name).copied().unwrap_or(s.now);
+        if s.now < plus(since, REGISTERED_AGAIN) {
+            departed.insert(backend.name.clone(), since);
+            backends.0.retain(|other| other.name != backend.name);
+            backends.0.push(backend.clone());
+        }
+    }
+    backends.0.sort_by(|a, b| a.name.cmp(&b.name));
+    departed
 }
 
 impl fmt::Display for Action {
@@ -147,4 +212,82 @@ fn is_excluded(node: &CloudNodeFacts) -> bool {
 /// computation may have considered a taint that is removed now.
 pub fn is_affected_by(old: &CloudNodeFacts, new: &CloudNodeFacts) -> bool {
     is_eligible(old) != is_eligible(new) || old.provider_id() != new.provider_id() || old.labels != new.labels
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Node;
+    use machinist_core::Wait;
+    use serde_json::json;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
+    }
+
+    /// A Node of this cloud, of another cloud, or without a provider id.
+    fn node(name: &str, id: &str) -> (Arc<CloudNodeFacts>, RecordedId) {
+        let node = json!({"metadata": {"name": name, "uid": name}, "spec": {"providerID": id}});
+        let node: Node = serde_json::from_value(node).expect("a Node");
+        let recorded = match id {
+            "" => RecordedId::Unset,
+            id if id.starts_with("sim:") => RecordedId::any(id),
+            _ => RecordedId::NotOurs { expected: "sim://ID".to_owned() },
+        };
+        (Arc::new(CloudNodeFacts::parse(&node)), recorded)
+    }
+
+    /// Plays the changes of the Nodes, each at its second, and returns the names of the Nodes of
+    /// other clouds after the last one, and the wait.
+    fn played(changes: &[(i64, &[(&str, &str)])]) -> (Vec<String>, Wait) {
+        let (mut last, mut departed): (Option<Arc<Backends>>, _) = (None, Departed::new());
+        let mut wait = Wait::Idle;
+        for (revision, (second, nodes)) in (1..).zip(changes) {
+            let s = Snapshot {
+                now: at(*second),
+                nodes: nodes.iter().map(|(name, id)| node(name, id)).collect(),
+                revision,
+                computed: Some(revision - 1),
+                last: last.clone(),
+                departed: departed.clone(),
+            };
+            let planned = plan(&s);
+            wait = planned.wait.clone();
+            let [Action::Share { backends, departed: left, .. }] = &planned.actions[..] else {
+                panic!("the set is computed: {planned}")
+            };
+            (last, departed) = (Some(backends.clone()), left.clone());
+        }
+        let foreign = last.expect("a set").foreign_targets();
+        (foreign.into_iter().map(|target| target.node).collect(), wait)
+    }
+
+    /// Its targets would be removed, and this program could not add them again.
+    #[test]
+    fn a_node_elsewhere_that_comes_back_stays_in_the_set() {
+        let both: &[_] = &[("a", "sim://a"), ("robot", "hrobot://1")];
+        let one: &[_] = &[("a", "sim://a")];
+        let kept = vec!["robot".to_owned()];
+        assert_eq!(played(&[(0, both), (10, one)]), (kept.clone(), Wait::Until(at(130))));
+        assert_eq!(played(&[(0, both), (10, one), (129, one)]), (kept.clone(), Wait::Until(at(130))));
+        assert_eq!(played(&[(0, both), (10, one), (130, one)]), (Vec::new(), Wait::Idle));
+        let unset: &[_] = &[("a", "sim://a"), ("robot", "")];
+        assert_eq!(played(&[(0, both), (10, one), (12, unset)]).0, kept, "its provider id follows");
+        assert_eq!(played(&[(0, both), (10, one), (12, both)]), (kept.clone(), Wait::Idle));
+        assert_eq!(played(&[(0, both), (10, one), (100, both), (200, one)]).0, kept, "a new departure");
+        let moved: &[_] = &[("a", "sim://a"), ("robot", "sim://robot")];
+        assert_eq!(played(&[(0, both), (10, moved)]).0, Vec::<String>::new(), "it is one of this cloud");
+    }
+
+    #[test]
+    fn the_set_is_computed_when_a_departed_node_is_given_up() {
+        let departed: Departed = [("robot".to_owned(), at(0))].into();
+        assert!(is_due(true, &Departed::new(), at(0)));
+        assert!(!is_due(false, &departed, at(119)) && is_due(false, &departed, at(120)));
+        let (now, last) = (at(5), None);
+        let s = Snapshot { now, nodes: Vec::new(), revision: 1, computed: Some(1), last, departed };
+        let planned = plan(&s);
+        assert!(planned.actions.is_empty() && planned.wait == Wait::Until(at(120)), "{planned}");
+    }
 }

@@ -4,6 +4,9 @@
 //! The list only reads. A Service compares its load balancer with the one that its last `ensure`
 //! returned. A load balancer without a Service is reported and never deleted: another cluster may
 //! own it. Nothing is reported from an account that is not known to be that of the Nodes.
+//!
+//! The targets of a load balancer follow the watch of Nodes. If that watch is silent, the Nodes are
+//! listed once per period, and Services report a list without an answer.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::plus;
+use machinist_core::{FreshRead, Freshness, Silence, plus};
 use machinist_instance::{Balancer, BalancerKey};
 
 use super::account::{self, Account, Failure};
@@ -38,15 +41,31 @@ pub struct Snapshot {
     pub has_balancers: bool,
     /// Time between two lists.
     pub period: Duration,
+    /// How recently the watch of Nodes delivered something.
+    pub nodes_freshness: Freshness,
+    /// When this process last asked for a list of the Nodes because their watch was silent.
+    pub nodes_asked: Option<Timestamp>,
     /// Events that were emitted about load balancers without a Service.
     pub told: Arc<Told>,
 }
 
 impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, account, in_flight, listed, failed, services, has_balancers, period: _, told } =
-            self;
+        let Self {
+            now: _,
+            account,
+            in_flight,
+            listed,
+            failed,
+            services,
+            has_balancers,
+            period: _,
+            nodes_freshness,
+            nodes_asked,
+            told,
+        } = self;
         (account, in_flight, listed, failed, services, has_balancers, told).hash(state);
+        (nodes_freshness.is_fresh(), nodes_asked).hash(state);
     }
 }
 
@@ -60,6 +79,8 @@ impl Snapshot {
 /// One call.
 #[derive(Debug)]
 pub enum Action {
+    /// Lists the Nodes, because their watch is silent.
+    ReadNodes,
     /// Asks the driver to list the load balancers.
     List,
     /// Emits an Event about the cluster.
@@ -78,7 +99,23 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     let orphans: Vec<&Balancer> = listed.iter().flat_map(|listed| listed.orphans(&s.services)).collect();
     let event = orphans_event(&orphans).and_then(|event| s.told.if_due(event, s.now));
     plan.actions.splice(0..0, event.map(Action::Tell));
+    plan.actions.extend(are_nodes_due(s).then_some(Action::ReadNodes));
     plan
+}
+
+/// Whether the Nodes are listed now: their watch is silent, and they were not asked for within the
+/// period. The decision about the next list of load balancers comes at least as often.
+fn are_nodes_due(s: &Snapshot) -> bool {
+    let is_due = s.nodes_asked.is_none_or(|asked| plus(asked, s.period) <= s.now);
+    s.has_balancers && is_due && s.nodes_freshness.may_be_read()
+}
+
+/// Returns the silence of the watch of Nodes, if a list of them has failed since it began. Then
+/// this process does not know whether a load balancer has all its targets.
+pub fn unanswered(nodes_freshness: &Freshness, nodes_asked: Option<Timestamp>) -> Option<&Silence> {
+    let Freshness::Stale(silence) = nodes_freshness else { return None };
+    let has_ended = !matches!(silence.read, FreshRead::InFlight(_));
+    (has_ended && nodes_asked.is_some_and(|asked| silence.since < asked)).then_some(silence)
 }
 
 /// Returns one Event for all load balancers without a Service: several Events with one reason would
@@ -133,6 +170,7 @@ fn list(s: &Snapshot) -> Plan<Action> {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::ReadNodes => f.write_str("target: list Nodes"),
             Self::List => f.write_str("driver: list balancers"),
             Self::Tell(event) => event.fmt(f),
         }

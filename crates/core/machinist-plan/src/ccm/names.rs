@@ -56,8 +56,8 @@ pub const NODE_SELECTOR: &str = "node-selector";
 
 /// Annotation of a Service, after the cloud's prefix: the name of its load balancer.
 pub const BALANCER_NAME: &str = "name";
-/// Annotation of a Service: its load balancer, as `ID in ACCOUNT for UID`. In another account, the
-/// load balancer of this id may be left over from a wrong credential.
+/// Annotation of a Service: its load balancer, as `ID in ACCOUNT for UID`. Before the creation, the
+/// id is `?`. In another account, the load balancer may be left over from a wrong credential.
 pub const BALANCER_RECORD: &str = "machinist.dev/load-balancer";
 
 /// Condition of a Node: the kubelet is ready.
@@ -123,6 +123,8 @@ pub const ORPHANED_BALANCER: &str = "OrphanedLoadBalancer";
 pub const FAILED_TO_CREATE_ROUTE: &str = "FailedToCreateRoute";
 /// Event: a route could not be deleted.
 pub const FAILED_TO_DELETE_ROUTE: &str = "FailedToDeleteRoute";
+/// Event: routes without a Node were deleted.
+pub const DELETED_ROUTE: &str = "DeletedAbandonedRoute";
 /// Event: the number of routes is near its limit.
 pub const ROUTE_LIMIT_NEAR: &str = "RouteLimitNear";
 

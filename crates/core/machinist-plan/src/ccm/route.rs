@@ -20,11 +20,13 @@
 //!
 //! The route of an instance without a Node stays until the instance is deleted: the store of Nodes
 //! may be incomplete, and the route does no harm until its destination is wanted. The routes of
-//! Nodes that are not in this cloud belong to their users.
+//! Nodes that are not in this cloud belong to their users, also after such a Node has left: this
+//! program could not create them again. An Event names the routes without a Node that were deleted.
 
 mod abandoned;
 mod condition;
 mod desired;
+mod elsewhere;
 mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -47,6 +49,7 @@ use crate::facts::CloudNodeFacts;
 pub use self::abandoned::abandoned;
 pub use self::condition::NetworkCondition;
 pub use self::desired::is_affected_by;
+pub use self::elsewhere::elsewhere;
 pub use self::memory::{Change, ListedRoutes, RouteMemory, Working};
 
 /// Lists the routes of the account.
@@ -148,7 +151,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     let listed = s.memory.listed.as_ref().filter(|listed| listed.account == s.account.id);
     let Some(listed) = listed else { return list(s) };
     let outdated_at = plus(listed.ended, s.account.stretched(s.options.period, s.now));
-    let differences = desired::compare(&s.options, &s.nodes, &listed.table);
+    let differences = desired::compare(s, &listed.table);
     let mut plan = next_call(s, listed, &differences);
     if s.now < outdated_at {
         plan = plan.no_later_than(outdated_at);
@@ -295,7 +298,7 @@ pub fn nodes_without_route(s: &Snapshot, why: &Why) -> BTreeMap<String, Why> {
         why.reason,
         Reason::Contract(CcmReason::RouteFailed { .. } | CcmReason::RouteDestinationTaken { .. })
     );
-    let differences = desired::compare(&s.options, &s.nodes, &listed.table);
+    let differences = desired::compare(s, &listed.table);
     let mut whys = BTreeMap::new();
     for missing in &differences.create {
         let change = Change::create(&missing.spec);
@@ -340,6 +343,8 @@ fn with_reports(
             actions.extend(tell(None, EventText::warning(names::FAILED_TO_DELETE_ROUTE, message)));
         }
     }
+    let deleted = abandoned::deleted_event(&s.memory).and_then(|event| s.told.if_new(event));
+    actions.extend(deleted.map(|event| Action::Tell { node: None, event }));
     for impossible in &differences.impossible {
         let why = impossible.why();
         let event = EventText::warning(names::FAILED_TO_CREATE_ROUTE, why.reason.to_string());

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Call, Process, READ_WITHIN, Step, plus};
+use machinist_core::{Answered, Call, Process, READ_WITHIN, Silence, Step, plus};
 use machinist_instance::{
     Balancer, BalancerDeletion, BalancerNote, BalancerRef, BalancerSpec, Ensured, Error, ErrorKind, Ingress,
     Progress, ProviderId,
@@ -71,6 +71,9 @@ pub struct Snapshot {
     pub service: Arc<ServiceFacts>,
     /// The Nodes that may be behind the load balancer.
     pub backends: Arc<Backends>,
+    /// The silence of the watch of Nodes, if a list of them has failed, too. So Nodes may be
+    /// missing.
+    pub nodes_silence: Option<Silence>,
     /// The state of today's account.
     pub account: Account,
     /// The driver's answers for this Service, by its UID.
@@ -136,6 +139,7 @@ impl Hash for Snapshot {
             options: _,
             service,
             backends,
+            nodes_silence,
             account,
             answers,
             listed,
@@ -146,6 +150,7 @@ impl Hash for Snapshot {
             rehearsal,
         } = self;
         (service, backends, account, answers, listed, targets, served, rivals, told, rehearsal).hash(state);
+        nodes_silence.is_some().hash(state);
     }
 }
 
@@ -173,8 +178,9 @@ impl Options {
 /// One call for one Service.
 #[derive(Debug)]
 pub enum Action {
-    /// Adds the finalizer: the intent.
-    AddFinalizer,
+    /// Adds the finalizer and the record of today's account in one patch: the intent. The record is
+    /// absent if the Service has one, or the credential opens no account.
+    AddFinalizer(Option<String>),
     /// Asks the driver to create or update the load balancer.
     Ensure {
         /// The wanted load balancer.
@@ -287,12 +293,27 @@ fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
         (Proof::Given, BalancerProof::Unlisted(failed)) => failed.as_ref(),
         (Proof::Given, BalancerProof::Given) => None,
     };
-    let event = failed.filter(|failure| needs_a_user(failure.error.kind)).map(|failure| {
-        let event = if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
-        event(&failure.error.message)
-    });
-    plan.actions.extend(event.and_then(|event| tell(s, event)));
+    let event = if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
+    plan.actions.extend(failed.and_then(|failure| tell_failed_list(s, failure, event)));
     Some(plan)
+}
+
+/// Waits for the first list of the account before the account is recorded on the Service. A
+/// credential that the cloud rejects creates nothing, and its record would only be in the way of
+/// the corrected one.
+fn untried(s: &Snapshot) -> Option<Plan<Action>> {
+    if !s.account.is_untried || record::intent(s).is_none() {
+        return None;
+    }
+    let mut plan = Plan::idle(s.account.unlisted());
+    let failed = s.account.list_failed.as_ref();
+    plan.actions.extend(failed.and_then(|failure| tell_failed_list(s, failure, failed_event)));
+    Some(plan)
+}
+
+/// Reports a list that fails until a user acts.
+fn tell_failed_list(s: &Snapshot, failure: &Failure, event: fn(&str) -> EventText) -> Option<Action> {
+    needs_a_user(failure.error.kind).then(|| tell(s, event(&failure.error.message))).flatten()
 }
 
 /// Whether a list fails until a user corrects the credential or the settings.
@@ -321,12 +342,15 @@ fn ensure(s: &Snapshot) -> Plan<Action> {
     if let Some(waits) = without_the_name(s) {
         return waits;
     }
+    if let Some(waits) = untried(s) {
+        return waits;
+    }
     if !s.service.has_finalizer {
         let why = Why::new(
             Reason::Writing("adding the finalizer, which records that a load balancer may exist"),
             Step::Expect("the cloud creates the load balancer"),
         );
-        return Plan::act(Action::AddFinalizer, why);
+        return Plan::act(Action::AddFinalizer(record::intent(s)), why);
     }
     if s.service.earlier_calls_since.is_some() {
         let why = Why::new(
@@ -427,6 +451,9 @@ fn call_ensure(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
     if let Some(plan) = cannot_spend(s, failed_event) {
         return plan;
     }
+    if let Some(plan) = record::before_the_first_call(s) {
+        return plan;
+    }
     // After a restart or with a renewed credential the call only reads, so it is not announced.
     let has_new_inputs = s.answers.done.is_some_and(|done| done != wanted.inputs);
     let is_drift = match &s.answers.ensure {
@@ -485,6 +512,8 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
         let next = "give the Service a port with a protocol that the cloud supports; the Events of the Service \
                     name the reason for each port";
         Why::new(CcmReason::NoPorts, Step::Fix(next.to_owned()))
+    } else if let Some(silence) = &s.nodes_silence {
+        silence.why()
     } else if wanted.own.is_empty() {
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {
@@ -836,7 +865,7 @@ fn tell(s: &Snapshot, event: EventText) -> Option<Action> {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::AddFinalizer => f.write_str("service: add finalizer"),
+            Self::AddFinalizer(_) => f.write_str("service: add finalizer"),
             Self::Ensure { spec, .. } => write!(f, "driver: ensure {}", Outline(spec)),
             Self::Compare { spec, .. } => write!(f, "driver: compare {}", Outline(spec)),
             Self::Foreseen(changes) => write!(f, "driver: {changes}"),

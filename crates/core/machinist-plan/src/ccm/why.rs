@@ -140,8 +140,8 @@ pub enum CcmReason {
     },
     /// A Service records a load balancer of another account, and today's account does not show it.
     BalancerElsewhere {
-        /// The id of the load balancer.
-        balancer: String,
+        /// The id of the load balancer; absent if only its account is recorded.
+        balancer: Option<String>,
         /// `namespace/name` of the Service.
         service: String,
     },
@@ -337,7 +337,12 @@ impl fmt::Display for CcmReason {
             Self::BalancerNameTaken { holder } => {
                 write!(f, "Service {holder} has the name for the load balancer, so none is created")
             }
-            Self::BalancerElsewhere { balancer, service } => write!(
+            Self::BalancerElsewhere { balancer: None, service } => write!(
+                f,
+                "a load balancer of Service {service} may have been created with another credential, and the \
+                 project of today's credential does not show it"
+            ),
+            Self::BalancerElsewhere { balancer: Some(balancer), service } => write!(
                 f,
                 "load balancer {balancer} of Service {service} was created with another credential, and the \
                  project of today's credential does not show it"

@@ -88,7 +88,7 @@ impl Balancers for Account {
         {
             changes.push(format!("create_certificate {name}"));
         }
-        let wanted = Wanted::new(spec, settings, network, certificates.as_deref())?;
+        let wanted = self.wanted_with(spec, settings, network, certificates.as_deref())?;
         let mut notes = wanted.notes.clone();
         match self.existing_balancer(&wanted, &wanted.name).await? {
             Some(existing) => {
@@ -153,7 +153,19 @@ impl Account {
         let settings = Settings::parse(&spec.options, &self.options.balancer_defaults, &spec.key)?;
         let network = self.network().await?;
         let certificates = self.certificates(&settings, &spec.key).await?;
-        Wanted::new(spec, settings, network, certificates.as_deref())
+        self.wanted_with(spec, settings, network, certificates.as_deref())
+    }
+
+    fn wanted_with(
+        &self,
+        spec: &BalancerSpec,
+        settings: Settings,
+        network: Option<i64>,
+        certificates: Option<&[i64]>,
+    ) -> Result<Wanted, Error> {
+        let mut wanted = Wanted::new(spec, settings, network, certificates)?;
+        wanted.keeps_ip_targets |= self.may_have_unknown_robots();
+        Ok(wanted)
     }
 
     fn balancer_view(&self) -> View<'static> {

@@ -333,7 +333,10 @@ fn selector_targets_stay_and_address_targets_are_removed() {
     let expected = [Step::RemoveTarget(OldTarget::Ip("198.51.100.1".to_owned()))];
     assert_eq!(steps(shown.clone(), Wish::default()), expected);
     let with_robot = Wish { targets: vec!["hcloud://7", "hrobot://1"], ..Wish::default() };
-    assert_eq!(steps(shown, with_robot), []);
+    assert_eq!(steps(shown.clone(), with_robot), []);
+    let known = Known { skips: &Skips::new(), turned: None };
+    let following = plan(&balancer(shown), &wanted(Wish::default()), Scope::Targets, known);
+    assert_eq!(following.steps, [], "a call that only follows the Nodes removes none");
 }
 
 #[test]

@@ -165,7 +165,7 @@ fn sort<'a>(target: &BalancerTargetModel, wanted: &'a Wanted, scope: Scope) -> S
                 Some(wanted) => Sort::Turning(wanted),
             }
         }
-        (TargetKind::Ip, _) if !wanted.has_robot_targets => match &target.ip {
+        (TargetKind::Ip, _) if scope == Scope::Everything && !wanted.keeps_ip_targets => match &target.ip {
             Some(ip) => Sort::Old(OldTarget::Ip(ip.ip.clone())),
             None => Sort::Kept,
         },

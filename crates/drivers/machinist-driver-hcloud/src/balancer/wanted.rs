@@ -34,9 +34,10 @@ pub(crate) struct Wanted {
     pub(crate) network: Option<i64>,
     pub(crate) services: Vec<WantedService>,
     pub(crate) targets: Vec<WantedTarget>,
-    /// Whether the cluster has servers of Hetzner Robot. The driver cannot assign their addresses,
-    /// so it leaves all targets with an IP address unchanged.
-    pub(crate) has_robot_targets: bool,
+    /// Whether all targets with an IP address stay: the cluster has servers of Hetzner Robot, or may
+    /// have some that the caller does not know yet. The driver cannot assign their addresses, so it
+    /// could not add these targets again.
+    pub(crate) keeps_ip_targets: bool,
     pub(crate) notes: Vec<BalancerNote>,
 }
 
@@ -82,7 +83,7 @@ impl Wanted {
             network,
             services,
             targets,
-            has_robot_targets: spec.targets.iter().any(|target| id::is_robot(&target.instance)),
+            keeps_ip_targets: spec.targets.iter().any(|target| id::is_robot(&target.instance)),
             notes,
         })
     }
@@ -117,7 +118,7 @@ impl Wanted {
             network,
             services: Vec::new(),
             targets: targets(&spec.targets, &mut Vec::new()),
-            has_robot_targets: spec.targets.iter().any(|target| id::is_robot(&target.instance)),
+            keeps_ip_targets: spec.targets.iter().any(|target| id::is_robot(&target.instance)),
             notes: Vec::new(),
         })
     }
@@ -251,13 +252,13 @@ pub(crate) mod tests {
             "MalformedProviderID",
         ];
         assert_eq!(reasons(&wanted), expected);
-        assert!(!wanted.has_robot_targets);
+        assert!(!wanted.keeps_ip_targets);
     }
 
     #[test]
     fn robot_targets_are_skipped_and_remembered() {
         let wanted = wanted(&spec(&["hrobot://1"], &[("type", "lb11")]), None).expect("valid");
-        assert!(wanted.targets.is_empty() && wanted.has_robot_targets);
+        assert!(wanted.targets.is_empty() && wanted.keeps_ip_targets);
     }
 
     #[test]

@@ -28,6 +28,13 @@ pub(crate) struct Subnet {
     pub(crate) gateway: Option<IpAddr>,
 }
 
+impl Subnet {
+    /// Whether the subnet connects dedicated servers, to which the cloud forwards.
+    pub(crate) fn is_vswitch(&self) -> bool {
+        self.kind == "vswitch"
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub(crate) struct NetworkRoute {
     pub(crate) destination: String,

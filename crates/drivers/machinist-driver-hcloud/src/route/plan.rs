@@ -78,16 +78,25 @@ pub(crate) fn next(network: &Network, destination: &str, gateway: IpAddr) -> Res
     Ok(Next::Add)
 }
 
-/// The routes of a network with the servers of their gateways.
+/// The routes of a network with the servers of their gateways. A gateway in a subnet of a vSwitch is
+/// a dedicated server, to which the cloud forwards: a user made that route.
 pub(crate) fn table(network: &Network, servers: &[Server]) -> RouteTable {
     let has = |server: &&Server, gateway: IpAddr| {
         let mut nets = server.private_net.iter().filter(|net| net.network == network.id);
         nets.any(|net| net.ip == Some(gateway) || net.alias_ips.contains(&gateway))
     };
+    let is_behind_vswitch = |gateway: IpAddr| {
+        let mut subnets = network.subnets.iter().filter(|subnet| subnet.is_vswitch());
+        subnets.any(|subnet| cidr::contains(&subnet.ip_range, gateway))
+    };
+    let instance = |gateway: IpAddr| match servers.iter().find(|server| has(server, gateway)) {
+        Some(server) => Some(id::of(server.id)),
+        None => is_behind_vswitch(gateway).then(|| id::of_vswitch(gateway)),
+    };
     let route = |route: &NetworkRoute| Route {
         destination: route.destination.clone(),
         gateway: route.gateway,
-        instance: servers.iter().find(|server| has(server, route.gateway)).map(|server| id::of(server.id)),
+        instance: instance(route.gateway),
     };
     let gateway = |server: &Server| Some((id::of(server.id), address(server, network.id)?));
     RouteTable {
@@ -103,6 +112,7 @@ fn invalid(text: String) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use machinist_instance::ProviderId;
     use serde_json::json;
 
     use super::*;
@@ -196,5 +206,21 @@ mod tests {
         assert_eq!(instances, [Some(id::of(7)), Some(id::of(7)), None, None]);
         assert_eq!(table.limit, Some(MOST_ROUTES));
         assert_eq!(table.gateways, [(id::of(7), ip("10.0.0.2"))].into(), "8 is in another network");
+    }
+
+    /// A user made it, and this program could not create it again.
+    #[test]
+    fn a_gateway_behind_a_vswitch_is_a_server_elsewhere() {
+        let subnet = |kind: &str, ip_range: &str| {
+            serde_json::from_value(json!({"type": kind, "ip_range": ip_range})).expect("a subnet")
+        };
+        let routes =
+            [("10.244.1.0/24", "10.0.1.5"), ("10.244.2.0/24", "10.0.2.5"), ("10.244.3.0/24", "10.0.1.2")];
+        let subnets = vec![subnet("vswitch", "10.0.1.0/24"), subnet("cloud", "10.0.2.0/24")];
+        let network = Network { subnets, ..network(&routes) };
+        let table = table(&network, &[server(7, 1, "10.0.1.2", "10.0.1.20")]);
+        let instances: Vec<_> = table.routes.into_iter().map(|route| route.instance).collect();
+        let elsewhere = ProviderId::parse("hrobot://10.0.1.5").ok();
+        assert_eq!(instances, [elsewhere, None, Some(id::of(7))]);
     }
 }

@@ -841,3 +841,22 @@ async fn foreseen_changes_are_only_read() {
     assert_eq!(foresee(&changed).await, expected);
     assert_eq!(commands(&cloud), before, "nothing but reads was sent");
 }
+
+/// Another program made them, for servers of Hetzner Robot. Their Nodes may be unknown at the start
+/// of a process.
+#[tokio::test(start_paused = true)]
+async fn address_targets_outlast_the_start_of_a_process() {
+    let cloud = Cloud::instant();
+    let spec = spec(&[cloud.server("a").id], &[]);
+    ensured(&*cloud.driver(), &spec).await;
+    change(&cloud, |balancer| {
+        let kind = TargetKind::Ip("198.51.100.1".to_owned());
+        balancer.targets.push(machinist_standin_hcloud::Target { kind, use_private_ip: false });
+    });
+    let driver = cloud.driver();
+    ensured(&*driver, &spec).await;
+    assert_eq!(shown(&cloud).targets.len(), 2, "no call could add it again");
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    ensured(&*driver, &spec).await;
+    assert_eq!(shown(&cloud).targets.len(), 1, "the cluster has no server of Hetzner Robot");
+}

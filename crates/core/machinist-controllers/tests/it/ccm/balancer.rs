@@ -1,6 +1,10 @@
 //! Load balancers of Services.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use http_body_util::BodyExt as _;
 use kube::api::DeleteParams;
+use tower::Service as _;
 
 use super::*;
 
@@ -338,4 +342,87 @@ async fn a_protected_load_balancer_is_retained() {
     assert!(balancer(&world).is_some());
     assert_eq!(world.events("LoadBalancerRetained").await.len(), 1);
     assert_eq!(world.events("DeletedLoadBalancer").await, Vec::<String>::new(), "it was not deleted");
+}
+
+/// Another program made its target with an IP address, and this program could not add it again.
+#[tokio::test(start_paused = true)]
+async fn a_robot_node_that_registers_again_keeps_its_target() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    let robot: Node = parse(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "robot"},
+        "spec": {"providerID": "hrobot://4321"},
+    }));
+    let join = async || world.nodes().create(&PostParams::default(), &robot).await.expect("accepted");
+    let leave = async || world.nodes().delete("robot", &DeleteParams::default()).await.expect("deleted");
+    join().await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("the load balancer exists", async |w| balancer(w) == Some((vec![80], 1))).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    let mut state = world.standin.dump();
+    let kind = machinist_standin_hcloud::TargetKind::Ip("198.51.100.1".to_owned());
+    let target = machinist_standin_hcloud::Target { kind, use_private_ip: false };
+    state.load_balancers.values_mut().for_each(|balancer| balancer.targets.push(target.clone()));
+    world.standin.load(state).expect("in memory");
+    leave().await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    join().await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 2)));
+    leave().await;
+    tokio::time::sleep(Duration::from_secs(110)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 2)), "it may come back");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 1)), "the last server of Hetzner Robot has left");
+}
+
+/// The program has lost the permission to read Nodes, so new ones cannot become targets.
+#[tokio::test(start_paused = true)]
+async fn services_name_the_silent_watch_of_nodes() {
+    let world = World::new();
+    let (is_forbidden, lists) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let client = {
+        let (is_forbidden, lists, server) =
+            (is_forbidden.clone(), lists.clone(), world.server.service_as(Identity::admin()));
+        let filtered = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let is_of_nodes = request.uri().path() == "/api/v1/nodes";
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch="));
+            lists.fetch_add(u64::from(is_of_nodes && !is_watch), Ordering::Relaxed);
+            let is_forbidden = is_of_nodes && is_forbidden.load(Ordering::Relaxed);
+            let mut server = server.clone();
+            async move {
+                if is_forbidden {
+                    let status = json!({
+                        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403,
+                        "reason": "Forbidden", "message": "nodes is forbidden",
+                    });
+                    let body = kube::client::Body::from(status.to_string().into_bytes());
+                    let body = body.map_err(tower::BoxError::from).boxed_unsync();
+                    return Ok(http::Response::builder().status(403).body(body).expect("a response"));
+                }
+                let answer = server.call(request).await.map_err(tower::BoxError::from)?;
+                Ok::<_, tower::BoxError>(
+                    answer.map(|body| body.map_err(tower::BoxError::from).boxed_unsync()),
+                )
+            }
+        });
+        layer_client(filtered, &world.client_options())
+    };
+    let process = world.start_over(client, None, |_| {});
+    let inspector = process.inspector();
+    world.nodes_with_servers(&["a"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
+    world.until("the Service is settled", async |_| why(&inspector, &key) == "up to date").await;
+    let before = lists.load(Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(lists.load(Ordering::Relaxed), before, "an idle process lists no Nodes");
+    assert_eq!(why(&inspector, &key), "up to date");
+    is_forbidden.store(true, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(1800)).await;
+    let told = why(&inspector, &key);
+    assert!(told.starts_with("the API server of the target cluster"), "{told}");
+    is_forbidden.store(false, Ordering::Relaxed);
+    world.until("the Service is settled again", async |_| why(&inspector, &key) == "up to date").await;
 }

@@ -30,10 +30,15 @@ async fn is_gone(world: &World) -> bool {
     world.services().get_opt("web").await.expect("an answer").is_none()
 }
 
-/// The load balancer that the Service records.
-async fn recorded(world: &World) -> Option<String> {
+/// The load balancer or the account that the Service records.
+async fn intended(world: &World) -> Option<String> {
     let service = world.services().get("web").await.expect("the Service exists");
     service.metadata.annotations?.get("machinist.dev/load-balancer").cloned()
+}
+
+/// The load balancer that the Service records.
+async fn recorded(world: &World) -> Option<String> {
+    intended(world).await.filter(|record| !record.starts_with("? in "))
 }
 
 /// Runs the program until the Service records a load balancer.
@@ -109,4 +114,48 @@ async fn a_node_proves_the_account_against_a_record() {
     let told = world.events("LoadBalancerLeftOver").await;
     assert!(told.iter().any(|message| message.contains("is done with the Service")), "{told:?}");
     drop(process);
+}
+
+/// R23: the process ends after the creation and before its answer, and the token is corrected.
+#[tokio::test(start_paused = true)]
+async fn a_creation_with_a_wrong_token_is_never_forgotten() {
+    let world = World::new();
+    world.set_token(1, OTHER_TOKEN);
+    let process = start(&world);
+    world.services().create(&PostParams::default(), &service()).await.expect("accepted");
+    while balancers(&world).is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(process);
+    assert_eq!(recorded(&world).await, None, "only the account is recorded");
+    world.set_token(2, TOKEN);
+    let process = start(&world);
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(balancers(&world), ["b"], "no second one is created");
+    let told = world.events("CloudAccountUnproven").await;
+    assert!(
+        told.iter().any(|message| message.contains("a load balancer of Service default/web")),
+        "{told:?}"
+    );
+    // The user has looked into the first project.
+    let forget = json!({"metadata": {"annotations": {"machinist.dev/load-balancer": null}}});
+    let params = PatchParams::default();
+    world.services().patch("web", &params, &Patch::Merge(forget)).await.expect("changed");
+    world.until("the right project has one", async |w| balancers(w).contains(&PROJECT.to_owned())).await;
+    drop(process);
+}
+
+/// The cloud rejects a mistyped token, so nothing was created that could be left over.
+#[tokio::test(start_paused = true)]
+async fn a_rejected_token_leaves_no_record() {
+    let world = World::new();
+    world.set_token(1, "mistyped");
+    let _process = start(&world);
+    world.services().create(&PostParams::default(), &service()).await.expect("accepted");
+    world.until("it is reported", async |w| !w.events("SyncLoadBalancerFailed").await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    assert_eq!(intended(&world).await, None);
+    world.set_token(2, TOKEN);
+    world.until("the load balancer is recorded", async |w| recorded(w).await.is_some()).await;
+    assert_eq!(balancers(&world), [PROJECT]);
 }

@@ -39,6 +39,45 @@ async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
     world.standin.delete_server(ids["b"]).expect("deleted");
     world.nodes().delete("b", &DeleteParams::default()).await.expect("deleted");
     world.until("its route is deleted", async |w| routes(w) == ["10.244.1.0/24"]).await;
+    world.until("it is named", async |w| w.events("DeletedAbandonedRoute").await.len() == 1).await;
+    let told = world.events("DeletedAbandonedRoute").await;
+    assert!(told[0].contains("belongs: 10.244.2.0/24 over 10."), "{told:?}");
+}
+
+/// A user made the route to a dedicated server, and the program could not create it again.
+#[tokio::test(start_paused = true)]
+async fn the_route_of_a_node_elsewhere_outlasts_it() {
+    let world = World::new();
+    let mut state = world.standin.dump();
+    let network = state.networks.get_mut(&NETWORK).expect("the network");
+    let mut route = |destination: &str, gateway: &str| {
+        let (destination, gateway) = (destination.to_owned(), gateway.to_owned());
+        network.routes.push(machinist_standin_hcloud::Route { destination, gateway });
+    };
+    route("10.244.7.0/24", "10.0.7.7");
+    route("10.244.8.0/24", "10.0.99.8");
+    network.subnets.push(Subnet {
+        kind: "vswitch".to_owned(),
+        ip_range: "10.0.99.0/24".to_owned(),
+        network_zone: "eu-central".to_owned(),
+        gateway: "10.0.0.1".to_owned(),
+        vswitch_id: Some(1000),
+    });
+    world.standin.load(state).expect("in memory");
+    let _process = world.start();
+    let robot: Node = parse(json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "robot"},
+        "spec": {"providerID": "hrobot://4321", "podCIDR": "10.244.7.0/24", "podCIDRs": ["10.244.7.0/24"]},
+    }));
+    world.nodes().create(&PostParams::default(), &robot).await.expect("accepted");
+    world.nodes_with_servers(&["a"]).await;
+    give_pods(&world, "a", "10.244.1.0/24").await;
+    let all = ["10.244.1.0/24", "10.244.7.0/24", "10.244.8.0/24"];
+    world.until("the route exists", async |w| routes(w) == all).await;
+    world.nodes().delete("robot", &DeleteParams::default()).await.expect("deleted");
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(routes(&world), all, "neither that of the Node nor that behind the vSwitch");
+    assert_eq!(world.events("DeletedAbandonedRoute").await, Vec::<String>::new());
 }
 
 /// Scenario 14: the address of the server in the network changes.

@@ -13,7 +13,7 @@ use machinist_instance::{AccountId, BalancerKey};
 use super::{Account, Failure, Proof, calling, failure_wait};
 use crate::ccm::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use crate::ccm::{CcmReason, Plan, Why, names};
-use crate::facts::ServiceFacts;
+use crate::facts::{BalancerRecord, ServiceFacts};
 
 /// Whether an account is known to be that of the load balancers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
@@ -34,11 +34,24 @@ pub enum BalancerProof {
 pub struct RecordedBalancer {
     /// `namespace/name` of the Service.
     pub service: String,
-    /// The id of the load balancer.
-    pub balancer: String,
+    /// The id of the load balancer; absent if only its account was recorded, before the creation.
+    pub balancer: Option<String>,
+}
+
+/// The id in the record of a Service whose load balancer was not shown yet.
+pub(in crate::ccm) const UNKNOWN_ID: &str = "?";
+
+/// Returns the id of a recorded load balancer, unless only its account was recorded.
+pub(in crate::ccm) fn known_id<'s>(record: &BalancerRecord<'s>) -> Option<&'s str> {
+    (record.id != UNKNOWN_ID).then_some(record.id)
 }
 
 impl RecordedBalancer {
+    /// The load balancer that a Service records.
+    pub(in crate::ccm) fn of(service: &ServiceFacts, record: &BalancerRecord<'_>) -> Self {
+        Self { service: service.full_name(), balancer: known_id(record).map(str::to_owned) }
+    }
+
     /// Returns why nothing is done about load balancers while this one is not shown.
     pub fn unseen(&self) -> Why {
         let Self { service, balancer } = self.clone();
@@ -68,7 +81,7 @@ impl BalancerProof {
                 return Self::Given;
             }
             let Some(record) = record else { continue };
-            let recorded = RecordedBalancer { service: service.full_name(), balancer: record.id.to_owned() };
+            let recorded = RecordedBalancer::of(service, &record);
             // The order of the Services must not change the reason.
             missing = Some(missing.map_or(recorded.clone(), |first| first.min(recorded)));
         }

@@ -44,6 +44,8 @@ fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
         services: Arc::new(vec![BalancerKey::new("ours")]),
         has_balancers: true,
         period: Duration::from_secs(600),
+        nodes_freshness: Freshness::Fresh,
+        nodes_asked: None,
         told: Arc::default(),
     }
 }
@@ -144,4 +146,40 @@ fn a_service_finds_its_balancer_in_the_list() {
     let listed = snapshot(vec![balancer(Some("ours"))]).listed.expect("listed");
     assert!(listed.of(&BalancerKey::new("ours")).balancer.is_some());
     assert!(listed.of(&BalancerKey::new("none")).balancer.is_none());
+}
+
+/// The watch of Nodes has been silent since that second.
+fn silent(since: i64, read: FreshRead) -> Freshness {
+    Freshness::Stale(Silence { server: "the API server".to_owned(), since: at(since), read })
+}
+
+/// Otherwise new Nodes never become targets, and no user learns of it.
+#[test]
+fn the_nodes_are_listed_once_per_period_of_silence() {
+    let reads = |s: &Snapshot| plan(s).actions.iter().any(|action| matches!(action, Action::ReadNodes));
+    let quiet = |nodes_asked: Option<i64>| Snapshot {
+        nodes_freshness: silent(-700, FreshRead::Possible),
+        nodes_asked: nodes_asked.map(at),
+        ..snapshot(Vec::new())
+    };
+    assert!(!reads(&snapshot(Vec::new())), "a watch that works costs no request");
+    assert!(reads(&quiet(None)) && reads(&quiet(Some(-600))));
+    assert!(!reads(&quiet(Some(-599))));
+    assert!(!reads(&Snapshot { has_balancers: false, ..quiet(None) }));
+    for read in [FreshRead::InFlight(at(9)), FreshRead::Failed(at(9))] {
+        assert!(!reads(&Snapshot { nodes_freshness: silent(-700, read), ..quiet(None) }));
+    }
+}
+
+#[test]
+fn a_list_of_nodes_without_an_answer_is_known() {
+    let is_unanswered =
+        |freshness: &Freshness, asked: Option<i64>| unanswered(freshness, asked.map(at)).is_some();
+    assert!(!is_unanswered(&Freshness::Fresh, Some(-1)));
+    assert!(!is_unanswered(&silent(-700, FreshRead::Possible), None), "no list has failed");
+    assert!(!is_unanswered(&silent(-700, FreshRead::Possible), Some(-800)), "in an earlier silence");
+    assert!(!is_unanswered(&silent(-700, FreshRead::InFlight(at(9))), Some(-1)));
+    for read in [FreshRead::Failed(at(9)), FreshRead::Possible] {
+        assert!(is_unanswered(&silent(-700, read), Some(-1)));
+    }
 }

@@ -11,7 +11,9 @@ use jiff::Timestamp;
 use machinist_core::plus;
 
 use super::desired::{self, Differences};
-use super::{Change, ListedRoutes, Snapshot};
+use super::{Change, ListedRoutes, RouteMemory, Snapshot};
+use crate::ccm::names;
+use crate::event::EventText;
 
 /// A Node that is registered again within this time finds its routes.
 const REGISTERED_AGAIN: Duration = Duration::from_secs(120);
@@ -21,7 +23,7 @@ const REGISTERED_AGAIN: Duration = Duration::from_secs(120);
 pub fn abandoned(s: &Snapshot) -> BTreeMap<Change, Timestamp> {
     let listed = s.memory.listed.as_ref().filter(|listed| s.is_synced && listed.account == s.account.id);
     let Some(listed) = listed else { return BTreeMap::new() };
-    let routes = desired::compare(&s.options, &s.nodes, &listed.table).abandoned;
+    let routes = desired::compare(s, &listed.table).abandoned;
     routes.iter().map(Change::delete).map(|deletion| (deletion.clone(), since(s, &deletion))).collect()
 }
 
@@ -35,6 +37,33 @@ pub(super) fn due_at(s: &Snapshot, deletion: &Change, has_room: bool) -> Timesta
     let since = since(s, deletion);
     if has_room { plus(since, REGISTERED_AGAIN) } else { since }
 }
+
+/// Returns one Event for all such routes that were deleted a short time ago: several Events with
+/// one reason would replace each other. A user may have made one of them.
+pub(super) fn deleted_event(memory: &RouteMemory) -> Option<EventText> {
+    let mut all: Vec<_> = memory.deleted.iter().collect();
+    // The older ones were in the Event before.
+    all.sort_by_key(|(_, deleted_at)| std::cmp::Reverse(**deleted_at));
+    let more = match all.len().saturating_sub(MOST_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named = all.iter().take(MOST_NAMED).filter_map(|(change, _)| match change {
+        Change::Delete { destination, gateway } => Some(format!("{destination} over {gateway}")),
+        Change::Create { .. } => None,
+    });
+    let mut named: Vec<_> = named.collect();
+    named.sort();
+    let message = format!(
+        "Deleted routes to which neither a Node nor a server belongs: {}{more}. If you made one of them, create \
+         it again in the cloud. A Node with that pod network keeps it.",
+        named.join(", ")
+    );
+    (!named.is_empty()).then(|| EventText::warning(names::DELETED_ROUTE, message))
+}
+
+/// Up to this number of routes, the Event names each. The API server limits its text.
+const MOST_NAMED: usize = 20;
 
 /// Whether the cloud accepts all missing routes beside those that exist.
 pub(super) fn has_room(listed: &ListedRoutes, differences: &Differences) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use machinist_instance::{ProviderId, Route, RouteSpec, RouteTable};
 
-use super::{Options, RoutedNode};
+use super::{Change, Options, RoutedNode, Snapshot, elsewhere};
 use crate::ccm::addresses::internal_ips;
 use crate::ccm::cidr::Cidr;
 use crate::facts::CloudNodeFacts;
@@ -51,7 +51,9 @@ struct Claim<'n> {
 }
 
 /// Compares the routes of a table with the Nodes.
-pub(super) fn compare(options: &Options, nodes: &[RoutedNode], table: &RouteTable) -> Differences {
+pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
+    let (options, nodes) = (&*s.options, &s.nodes);
+    let elsewhere = elsewhere::of(s, table);
     let mut differences = Differences::default();
     let mut claims: BTreeMap<Cidr, Claim<'_>> = BTreeMap::new();
     let mut claiming: BTreeSet<&ProviderId> = BTreeSet::new();
@@ -113,7 +115,8 @@ pub(super) fn compare(options: &Options, nodes: &[RoutedNode], table: &RouteTabl
             (None, None) => {
                 // Without a Node of this cloud, nothing suggests that the routes are those of the
                 // cluster.
-                if is_in_cluster && !claims.is_empty() {
+                let is_of_a_user = elsewhere.contains(&Change::delete(route));
+                if is_in_cluster && !is_of_a_user && !claims.is_empty() {
                     differences.abandoned.push(route.clone());
                 }
                 false

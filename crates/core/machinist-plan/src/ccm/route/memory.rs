@@ -1,6 +1,6 @@
 //! The driver's answers about routes, as this process remembers them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr};
@@ -30,9 +30,15 @@ pub struct RouteMemory {
     /// Since when each decision has found a route without an instance and without a Node, by its
     /// deletion ([`super::abandoned`]).
     pub abandoned: BTreeMap<Change, Timestamp>,
+    /// When the cloud accepted the deletion of such a route, for the Event about it.
+    pub deleted: BTreeMap<Change, Timestamp>,
+    /// The routes of Nodes that are or were in another cloud, by their deletion
+    /// ([`super::elsewhere`]).
+    pub elsewhere: BTreeSet<Change>,
 }
 
-/// A failure is forgotten after this time: twice the longest time between two attempts.
+/// A failure is forgotten after this time: twice the longest time between two attempts. An Event
+/// names a deleted route for the same time.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// The routes of the account.
@@ -138,7 +144,12 @@ impl RouteMemory {
     /// Stores an answer to `delete`.
     pub fn take_delete(&mut self, route: &Route, answered: Answered<Progress<()>>) {
         let account = answered.account.clone();
-        if self.take(Change::delete(route), answered)
+        let (deletion, ended) = (Change::delete(route), answered.ended);
+        self.deleted.retain(|_, at| machinist_core::since(ended, *at) <= FORGOTTEN_AFTER);
+        if answered.answer.is_ok() && self.abandoned.contains_key(&deletion) {
+            self.deleted.insert(deletion.clone(), ended);
+        }
+        if self.take(deletion, answered)
             && let Some(listed) = self.listed_of(account.as_ref())
         {
             let is_other =

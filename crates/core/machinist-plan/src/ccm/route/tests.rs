@@ -116,6 +116,60 @@ fn routes_of_nodes_elsewhere_are_kept() {
     assert!(!is_deleted(&s));
 }
 
+/// This program could not create them again if the Node comes back.
+#[test]
+fn routes_of_nodes_that_were_elsewhere_are_kept() {
+    let gone = route("10.244.7.0/24", 0);
+    let hole = Route { instance: None, ..route("10.244.8.0/24", 7) };
+    let routes = [gone.clone(), hole.clone(), route("10.244.1.0/24", 1), route("10.244.2.0/24", 2)];
+    let left = |recorded: RecordedId| {
+        let mut s = cluster(&routes);
+        // Its pod network is the first destination, and its address the second gateway.
+        s.nodes.push(RoutedNode { recorded, ..node(7, &["10.244.7.0/24"]) });
+        s.memory.elsewhere = elsewhere(&s);
+        s.nodes.pop();
+        abandoned(&s).into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!(left(RecordedId::NotOurs { expected: "sim://ID".to_owned() }), []);
+    let both = [Change::delete(&gone), Change::delete(&hole)];
+    assert_eq!(left(RecordedId::Unset), both, "it may have been one of this cloud");
+    let mut s = cluster(&routes);
+    s.memory.elsewhere = both.into();
+    assert_eq!(elsewhere(&s).len(), 2);
+    s.memory.take_list(answered(0, Ok(table(&routes[1..]))));
+    assert_eq!(elsewhere(&s), [Change::delete(&hole)].into(), "a deleted route is forgotten");
+}
+
+/// A user may have made one of them.
+#[test]
+fn deleted_routes_without_a_node_are_named_in_one_event() {
+    let holes = [route("10.244.8.0/24", 0), route("10.244.9.0/24", 0)];
+    let mut s = cluster(&[both(), holes.to_vec()].concat());
+    s.memory.abandoned = holes.iter().map(|hole| (Change::delete(hole), at(-180))).collect();
+    let told = |s: &mut Snapshot| {
+        let planned = plan(s).actions.into_iter().filter_map(|action| match action {
+            Action::Tell { node: None, event } => Some(event),
+            _ => None,
+        });
+        let events: Vec<_> = planned.collect();
+        let mut told = (*s.told).clone();
+        events.iter().for_each(|event| told.note(event, s.now));
+        s.told = Arc::new(told);
+        events.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut s), Vec::<String>::new());
+    s.memory.take_delete(&holes[0], answered(1, Ok(Progress::Done(()))));
+    expect![[r#"
+        warning DeletedAbandonedRoute: Deleted routes to which neither a Node nor a server belongs: 10.244.8.0/24 over 10.0.0.0. If you made one of them, create it again in the cloud. A Node with that pod network keeps it."#]]
+    .assert_eq(&told(&mut s).join("\n"));
+    assert_eq!(told(&mut s), Vec::<String>::new(), "once");
+    s.memory.take_delete(&holes[1], answered(2, Ok(Progress::Working("delete_route".to_owned()))));
+    let second = told(&mut s).join("\n");
+    assert!(second.contains(": 10.244.8.0/24 over 10.0.0.0, 10.244.9.0/24 over 10.0.0.0. If"), "{second}");
+    s.memory.take_delete(&both()[0], answered(700, Ok(Progress::Done(()))));
+    assert_eq!(s.memory.deleted, BTreeMap::new(), "only those without a Node, and not for ever");
+}
+
 /// The route has had no Node since that second.
 fn since(second: i64, route: &Route) -> BTreeMap<Change, Timestamp> {
     [(Change::delete(route), at(second))].into()

@@ -3,15 +3,37 @@
 //! Before the first Node has joined, nothing proves that the credential opens the right account. If
 //! it is corrected later, the load balancer is created a second time, and only this record knows
 //! the first one. The program has no credential for that account, so a user must delete it there.
+//!
+//! The account is recorded before the first call that may create a load balancer, because the
+//! process may end or get another credential before the answer. The id is added after the answer.
+//! No account is recorded before it has answered a list: in the account of a mistyped token nothing
+//! is created.
 
 use machinist_core::Step;
 use machinist_instance::{AccountId, Balancer};
 
 use super::{Action, LIST_BALANCERS, Plan, Reason, Snapshot, Why, tell};
-use crate::ccm::account::{RecordedBalancer, calling};
+use crate::ccm::account::{RecordedBalancer, UNKNOWN_ID, calling, known_id};
 use crate::ccm::names;
 use crate::event::EventText;
 use crate::facts::BalancerRecord;
+
+/// Returns the record of today's account for a Service that has none, to be written before the
+/// first call that may create its load balancer.
+pub(super) fn intent(s: &Snapshot) -> Option<String> {
+    let is_recorded = s.service.recorded_balancer().is_some();
+    // A dry run writes no record, and decides as if the Service had it.
+    if is_recorded || s.rehearsal.is_some() { None } else { text(s, UNKNOWN_ID) }
+}
+
+/// Returns the plan that writes the record before the first call in an account.
+pub(super) fn before_the_first_call(s: &Snapshot) -> Option<Plan<Action>> {
+    let why = Why::new(
+        Reason::Writing("recording the account in which a load balancer may exist"),
+        Step::Expect("the cloud creates the load balancer"),
+    );
+    Some(Plan::act(Action::Record(intent(s)?), why))
+}
 
 /// Returns the action that records a load balancer, or that reports one of another account.
 pub(super) fn needed(s: &Snapshot, balancer: &Balancer) -> Option<Action> {
@@ -31,8 +53,12 @@ pub(super) fn needed(s: &Snapshot, balancer: &Balancer) -> Option<Action> {
 }
 
 fn record(s: &Snapshot, id: &str) -> Option<Action> {
+    text(s, id).map(Action::Record)
+}
+
+fn text(s: &Snapshot, id: &str) -> Option<String> {
     let account = s.account.id.as_ref().map(AccountId::as_str)?;
-    Some(Action::Record(format!("{id} in {account} for {}", s.service.uid)))
+    Some(format!("{id} in {account} for {}", s.service.uid))
 }
 
 /// Returns the load balancer that the Service records with another account than today's.
@@ -59,7 +85,7 @@ pub(super) fn renewed(s: &Snapshot) -> Option<Plan<Action>> {
 /// absence in this one proves nothing.
 pub(super) fn elsewhere(s: &Snapshot) -> Option<Plan<Action>> {
     let recorded = of_another_account(s)?;
-    let balancer = RecordedBalancer { service: s.service.full_name(), balancer: recorded.id.to_owned() };
+    let balancer = RecordedBalancer::of(&s.service, &recorded);
     let mut plan = Plan::idle(balancer.unseen());
     let now = ", and the project of today's credential does not show it";
     plan.actions.extend(tell(s, left_over(&recorded, now)));
@@ -73,10 +99,12 @@ pub(super) fn left_behind(s: &Snapshot) -> Option<Action> {
 }
 
 fn left_over(recorded: &BalancerRecord<'_>, now: &str) -> EventText {
+    let first = match known_id(recorded) {
+        Some(id) => format!("Load balancer {id} was created for this Service with another credential"),
+        None => "A load balancer may have been created for this Service with another credential".to_owned(),
+    };
     let message = format!(
-        "Load balancer {} was created for this Service with another credential{now}. If the first one exists in \
-         another project, delete it there. Then remove the annotation {}.",
-        recorded.id,
+        "{first}{now}. If the first one exists in another project, delete it there. Then remove the annotation {}.",
         names::BALANCER_RECORD
     );
     EventText::warning(names::BALANCER_LEFT_OVER, message)

@@ -35,7 +35,7 @@ pub(super) fn plan(s: &Snapshot, rehearsal: Rehearsal, mut plan: Plan<Action>) -
         }
     }
     if s.account.is_proven() && rehearsal.lacks_finalizer {
-        plan.actions.insert(0, Action::AddFinalizer);
+        plan.actions.insert(0, Action::AddFinalizer(None));
     }
     plan
 }

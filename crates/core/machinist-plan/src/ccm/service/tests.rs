@@ -153,6 +153,7 @@ fn new_service() -> World {
         options: Arc::new(options),
         service: Arc::new(ServiceFacts::parse(&parsed)),
         backends: backends(&[node("a", |_| {}), node("b", |_| {})]),
+        nodes_silence: None,
         account: Account { id: Some(account()), ..Account::default() },
         answers: BalancerAnswers::default(),
         listed: None,
@@ -165,9 +166,17 @@ fn new_service() -> World {
     World { service, snapshot }
 }
 
-/// The same Service with its finalizer.
+/// The same Service with its finalizer and the record of its account.
 fn held_service() -> World {
-    new_service().set("/metadata/finalizers", json!(["service.kubernetes.io/load-balancer-cleanup"]))
+    let held =
+        new_service().set("/metadata/finalizers", json!(["service.kubernetes.io/load-balancer-cleanup"]));
+    held.set("/metadata/annotations", noted(json!({})))
+}
+
+/// These annotations, beside the record of the account.
+fn noted(mut annotations: Value) -> Value {
+    annotations[names::BALANCER_RECORD] = json!(format!("? in {} for 0a-1b", account().as_str()));
+    annotations
 }
 
 fn balancer() -> Balancer {
@@ -271,6 +280,18 @@ fn the_status_is_written_only_if_it_differs() {
     let empty = Ensured::complete(Balancer { ingress: Vec::new(), ..balancer() });
     let world = held_service().ensured(-1, Ok(Progress::Done(empty)));
     assert!(!world.plan().contains("status:"), "cleared and empty are equal");
+}
+
+/// New Nodes may be missing among the targets.
+#[test]
+fn a_silent_watch_of_nodes_is_no_settled_state() {
+    let read = machinist_core::FreshRead::Failed(at(5));
+    let silence = Silence { server: "the API server".to_owned(), since: at(-700), read };
+    let silent = |world: World| world.with(|s| s.nodes_silence = Some(silence));
+    assert!(settled().plan().starts_with("why   up to date"));
+    let planned = plan(&silent(settled()).snapshot());
+    assert_eq!(planned.why.reason.code(), "ServerSilent", "{planned}");
+    assert!(planned.actions.is_empty(), "{planned}");
 }
 
 /// TS-04
@@ -381,7 +402,7 @@ fn the_finalizer_of_another_class_outlasts_the_type() {
 #[test]
 fn a_deletion_names_the_traces_of_the_balancer() {
     let world = settled()
-        .set("/metadata/annotations", json!({"balancer.sim/name": "edge"}))
+        .set("/metadata/annotations", noted(json!({"balancer.sim/name": "edge"})))
         .set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     let traces = plan(&world.snapshot())
         .actions
@@ -548,7 +569,8 @@ fn a_change_of_type_is_settled_after_a_restart() {
 /// The name is claimed before the creation: the second Service costs nothing and says why.
 #[test]
 fn a_second_service_with_a_name_gets_no_balancer() {
-    let named = |world: World| world.set("/metadata/annotations", json!({"balancer.sim/name": "edge"}));
+    let named =
+        |world: World| world.set("/metadata/annotations", noted(json!({"balancer.sim/name": "edge"})));
     let created = |second: i64, world: World| {
         named(world).set("/metadata/creationTimestamp", json!(at(second).to_string()))
     };
@@ -661,7 +683,7 @@ fn a_changed_service_is_deleted_at_once() {
     let before = shape(&refused.snapshot().service);
     let refused = refused.with(|s| s.answers.deleted_shape = Some(before));
     assert!(!refused.plan().contains("driver: delete"), "{}", refused.plan());
-    let changed = refused.set("/metadata/annotations", json!({"balancer.sim/name": "edge"}));
+    let changed = refused.set("/metadata/annotations", noted(json!({"balancer.sim/name": "edge"})));
     assert!(changed.plan().contains("driver: delete balancer 0a-1b"), "{}", changed.plan());
 }
 
@@ -777,7 +799,7 @@ fn only_relevant_changes_lead_to_another_call() {
         ("/spec/sessionAffinityConfig", json!({"clientIP": {"timeoutSeconds": 5}})),
         ("/spec/loadBalancerIP", json!("1.2.3.4")),
         ("/spec/externalIPs", json!(["1.2.3.4"])),
-        ("/metadata/annotations", json!({"balancer.sim/algorithm": "random"})),
+        ("/metadata/annotations", noted(json!({"balancer.sim/algorithm": "random"}))),
         ("/spec/externalTrafficPolicy", json!("Local")),
         ("/spec/healthCheckNodePort", json!(30090)),
         ("/spec/ipFamilies", json!(["IPv4", "IPv6"])),
@@ -788,8 +810,8 @@ fn only_relevant_changes_lead_to_another_call() {
         ("/metadata/labels", json!({"a": "b"})),
         ("/spec/selector", json!({"a": "b"})),
         ("/spec/allocateLoadBalancerNodePorts", json!(true)),
-        ("/metadata/annotations", json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"})),
-        ("/metadata/annotations", json!({"other.example/a": "b"})),
+        ("/metadata/annotations", noted(json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"}))),
+        ("/metadata/annotations", noted(json!({"other.example/a": "b"}))),
     ] {
         assert!(!asks(pointer, value), "{pointer}");
     }
@@ -899,8 +921,10 @@ fn only_some_changes_of_a_node_matter() {
 #[test]
 fn an_annotation_selects_the_nodes() {
     let selecting = |text: &str| {
-        held_service()
-            .set("/metadata/annotations", json!({"balancer.sim/node-selector": text, "balancer.sim/x": "y"}))
+        held_service().set(
+            "/metadata/annotations",
+            noted(json!({"balancer.sim/node-selector": text, "balancer.sim/x": "y"})),
+        )
     };
     let planned = selecting("pool=b").plan();
     assert!(planned.contains("nodes [b]"), "{planned}");
@@ -918,7 +942,7 @@ fn an_annotation_selects_the_nodes() {
 #[test]
 fn targets_follow_the_nodes_whatever_the_annotation_says() {
     let wrong = || {
-        let annotations = json!({"balancer.sim/node-selector": "pool in b"});
+        let annotations = noted(json!({"balancer.sim/node-selector": "pool in b"}));
         settled().set("/metadata/annotations", annotations)
     };
     let in_pool = |name: &str, pool: &str| {
@@ -1007,7 +1031,7 @@ fn failures_are_retried_less_and_less_often() {
         world = world.ensured(0, Err(Error::new(ErrorKind::Exhausted, "no")));
         assert!(world.plan().contains(&format!("wait  until {}", at(wait))), "{wait}: {}", world.plan());
     }
-    let fixed = world.set("/metadata/annotations", json!({"balancer.sim/location": "here"}));
+    let fixed = world.set("/metadata/annotations", noted(json!({"balancer.sim/location": "here"})));
     assert!(fixed.plan().contains("driver: ensure"), "a change of the Service may fix it");
     let again = fixed.ensured(0, Err(Error::new(ErrorKind::Exhausted, "no")));
     assert!(again.plan().contains(&format!("wait  until {}", at(5))), "a new cause: {}", again.plan());

@@ -87,7 +87,8 @@ rows! {
         C::BalancerNameTaken { holder: "default/web".into() },
     ];
     BALANCERS: R::Contract(C::BalancerElsewhere { .. }) => [
-        C::BalancerElsewhere { balancer: "42".into(), service: "default/web".into() },
+        C::BalancerElsewhere { balancer: Some("42".into()), service: "default/web".into() },
+        C::BalancerElsewhere { balancer: None, service: "default/web".into() },
     ];
     BALANCERS: R::Contract(C::BalancerInvalid { .. }) => [
         C::BalancerInvalid {

@@ -35,7 +35,7 @@ fn examples() -> Vec<CcmReason> {
         R::OtherBalancerClass { class: text("example.com/balancer") },
         R::NodeSelectorInvalid { message: text("annotation example.com/node-selector \"(\": expected") },
         R::BalancerNameTaken { holder: text("default/web") },
-        R::BalancerElsewhere { balancer: text("42"), service: text("default/web") },
+        R::BalancerElsewhere { balancer: Some(text("42")), service: text("default/web") },
         R::BalancerInvalid { message: text("example.com/location: expected a location") },
         R::BalancerWorking { change: text("attach_to_network") },
         R::AccountUnproven,

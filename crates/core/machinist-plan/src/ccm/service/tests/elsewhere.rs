@@ -57,7 +57,7 @@ fn services_prove_the_account_of_a_cluster_without_nodes() {
     let account = account();
     let today = Some(account.as_str());
     let missing = |service: &str| {
-        let (service, balancer) = (format!("default/{service}"), "7".to_owned());
+        let (service, balancer) = (format!("default/{service}"), Some("7".to_owned()));
         BalancerProof::Missing(RecordedBalancer { service, balancer })
     };
     assert_eq!(proof(&[], None), BalancerProof::Given, "nothing is recorded");
@@ -74,7 +74,7 @@ fn services_prove_the_account_of_a_cluster_without_nodes() {
 /// Otherwise a second load balancer is created, and a deleted Service forgets the first one.
 #[test]
 fn nothing_is_done_while_recorded_balancers_are_unseen() {
-    let missing = RecordedBalancer { service: "default/api".to_owned(), balancer: "9".to_owned() };
+    let missing = RecordedBalancer { service: "default/api".to_owned(), balancer: Some("9".to_owned()) };
     let doubts = |world: World, proof: BalancerProof| world.with(|s| s.account.balancers = proof);
     for world in [held_service, || deleting(held_service()), || recorded_elsewhere("9")] {
         let waiting = doubts(world(), BalancerProof::Unlisted(None)).plan();
@@ -146,4 +146,82 @@ fn a_renewed_credential_is_recorded_before_the_deletion() {
     assert!(planned.starts_with(&writes) && !planned.contains("driver"), "{planned}");
     let planned = deleting(settled()).plan();
     assert!(planned.contains("driver: delete balancer 0a-1b"), "today's account is recorded: {planned}");
+}
+
+fn intent() -> String {
+    format!("? in {} for 0a-1b", account().as_str())
+}
+
+/// The Service records only the account of its load balancer, and not today's.
+fn intended_elsewhere() -> World {
+    recorded_elsewhere("?")
+}
+
+/// R23: the process may end, or get another credential, before the answer.
+#[test]
+fn the_account_is_recorded_before_the_first_call() {
+    let planned = plan(&new_service().snapshot());
+    let [Action::AddFinalizer(Some(record))] = &planned.actions[..] else { panic!("one patch: {planned}") };
+    assert_eq!(*record, intent());
+    let unrecorded = || held_service().set("/metadata/annotations", json!({}));
+    unrecorded().check(expect![[r#"
+        do    service: record ? in 64b4b5ce852512812aa755f4 for 0a-1b
+        why   recording the account in which a load balancer may exist; next: the cloud creates the load balancer
+        wait  for a change
+    "#]]);
+    let done = unrecorded().ensured(-1, done()).plan();
+    assert!(done.contains("service: record 7 in ") && !done.contains("record ?"), "{done}");
+    let copied = json!({names::BALANCER_RECORD: "7 in another for another-uid"});
+    let copied = plan(&new_service().set("/metadata/annotations", copied).snapshot());
+    assert!(matches!(&copied.actions[..], [Action::AddFinalizer(Some(_))]), "{copied}");
+    // A record that names an earlier account is kept.
+    let earlier = plan(&recorded_elsewhere("6").set("/metadata/finalizers", json!([])).snapshot());
+    assert!(matches!(&earlier.actions[..], [Action::AddFinalizer(None)]), "{earlier}");
+}
+
+/// Nothing is created with a mistyped token, so its record would only be in the way.
+#[test]
+fn no_account_is_recorded_before_it_has_answered() {
+    let untried = |world: World, failed: Option<ErrorKind>| {
+        let failed = failed.map(|kind| Failure { error: Error::new(kind, "no"), ended: at(-1), count: 1 });
+        world
+            .with(|s| s.account = Account { is_untried: true, list_failed: failed, ..s.account.clone() })
+            .plan()
+    };
+    for world in [new_service, || held_service().set("/metadata/annotations", json!({}))] {
+        let waits = untried(world(), None);
+        assert!(waits.starts_with("why   waiting for the cloud to list"), "{waits}");
+        let told = untried(world(), Some(ErrorKind::Denied));
+        assert!(told.starts_with("do    warning SyncLoadBalancerFailed: Error syncing load bal"), "{told}");
+        assert!(!told.contains("service:") && !told.contains("driver:"), "{told}");
+    }
+    let known = untried(held_service(), None);
+    assert!(known.contains("driver: ensure"), "its account is recorded: {known}");
+}
+
+/// R23: whether the first load balancer exists is not known, so it is named as a possible one.
+#[test]
+fn a_creation_without_an_answer_is_named_elsewhere() {
+    let created = intended_elsewhere().ensured(-1, done()).plan();
+    let told = "warning LoadBalancerLeftOver: A load balancer may have been created for this Service with \
+                another credential, and now the Service has load balancer 7. If the first one exists in";
+    assert!(created.contains(told) && !created.contains("service: record"), "{created}");
+    let waits = deleting(intended_elsewhere().with(listed(None))).deleted(-1, absent()).plan();
+    let why =
+        "why   a load balancer of Service default/web may have been created with another credential, and";
+    assert!(waits.contains(why) && !waits.contains("remove finalizer"), "{waits}");
+    let service = json!({"metadata": {
+        "namespace": "default", "name": "a", "uid": "a", "annotations": {names::BALANCER_RECORD: "? in x for a"},
+    }});
+    let service = ServiceFacts::parse(&serde_json::from_value(service).expect("a Service"));
+    let listed = crate::ccm::listed_balancers::ListedBalancers {
+        started: at(-1),
+        ended: at(-1),
+        account: Some(account()),
+        services: Arc::default(),
+        balancers: Vec::new(),
+    };
+    let missing = RecordedBalancer { service: "default/a".to_owned(), balancer: None };
+    let proof = BalancerProof::of([&service].into_iter(), &account(), Some(&listed), None);
+    assert_eq!(proof, BalancerProof::Missing(missing), "nothing is created in another project");
 }
