@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+/// User-Agent of an actor that knows nothing of the processes.
+pub const STRANGER: &str = "stranger";
+/// User-Agent of a restore of a cluster.
+pub const RESTORE: &str = "restore";
+
 /// One of the two clusters. In production both may be the same server; here there are always two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Side {

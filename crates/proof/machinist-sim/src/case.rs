@@ -97,7 +97,9 @@ impl<C: Contract> CaseOf<C> {
         let long = match &self.long {
             Long::None => Vec::new(),
             Long::Drawn => {
-                let mut drawn = LongFault::draw(self.seed, C::LONG_FAULTS);
+                let further = C::FURTHER_LONG_FAULTS.iter().copied();
+                let further: Vec<_> = further.filter(|kind| self.scenario.endures(*kind)).collect();
+                let mut drawn = LongFault::draw_with_further(self.seed, C::LONG_FAULTS, &further);
                 drawn.retain(|fault| self.scenario.endures(fault.kind));
                 drawn
             }

@@ -27,6 +27,9 @@ pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
     const FURTHER_FAULTS: &'static [Fault] = &[];
     /// The kinds of long faults that a seed draws from.
     const LONG_FAULTS: &'static [LongKind];
+    /// Further kinds of long faults. Their draws are separate, so they do not change what a seed
+    /// draws otherwise.
+    const FURTHER_LONG_FAULTS: &'static [LongKind] = &[];
     /// The processes that die in a sweep, in turn.
     const VICTIMS: &'static [Victims];
 

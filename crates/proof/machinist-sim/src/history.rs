@@ -13,12 +13,13 @@ use machinist_apiserver::{Commit, Object, Subscription};
 use machinist_cloud_sim as cloud;
 use machinist_kube::SharedClock;
 
-use crate::actor::{Process, Side};
+use crate::actor::{Process, RESTORE, STRANGER, Side};
 use crate::ask::{Ask, Sent};
 use crate::capi::outside::{self, By, Outside};
 use crate::ccm::project::{self, Lookup, Project};
+use crate::faults::Absence;
 use crate::invariants::{Id, Invariant, Violation, Violations};
-use crate::sight::{PODS, Seen};
+use crate::sight::{MACHINES, NODES, PODS, Seen};
 use crate::trace::{Line, LineKind, Trace};
 
 /// The state after all events so far, as the invariants see it.
@@ -31,6 +32,9 @@ pub struct State {
     project: Project,
     outside: Outside,
     in_flight: BTreeMap<u64, Arc<Sent>>,
+    arrived: BTreeSet<u64>,
+    by_hand: ByHand,
+    undelivered: BTreeMap<Undelivered, (Timestamp, Absence)>,
     pods: BTreeMap<String, PodAnswers>,
 }
 
@@ -41,6 +45,39 @@ pub struct PodAnswers {
     pub eviction: bool,
     /// Whether a deletion of the pod was accepted or rejected. An answer 429 is neither.
     pub deletion: bool,
+}
+
+/// An object about which the last write of a process did not reach the server.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Undelivered {
+    /// The process.
+    pub process: Process,
+    /// The server.
+    pub side: Side,
+    /// The table of the object.
+    pub table: String,
+    /// `namespace/name`, or `name`.
+    pub key: String,
+}
+
+impl Undelivered {
+    fn of(process: Process, side: Side, ask: &Ask) -> Self {
+        Self { process, side, table: ask.about.table.clone(), key: ask.about.key() }
+    }
+}
+
+/// What other actors did to Machines, by UID.
+#[derive(Debug, Clone, Default)]
+struct ByHand {
+    /// When another actor last took our finalizer off.
+    stripped: BTreeMap<String, Timestamp>,
+    /// When a Machine was deleted that had lost our finalizer to another actor, or that a restore
+    /// does not contain.
+    lost: BTreeMap<String, Timestamp>,
+    /// Machines that another actor created under the name of an older one.
+    replaced: BTreeSet<String>,
+    /// When a cluster was last restored.
+    restored: Option<Timestamp>,
 }
 
 /// All versions of one object, oldest first; `None` where the object did not exist.
@@ -135,6 +172,9 @@ impl State {
             project: Project::default(),
             outside: Outside::default(),
             in_flight: BTreeMap::new(),
+            arrived: BTreeSet::new(),
+            by_hand: ByHand::default(),
+            undelivered: BTreeMap::new(),
             pods: BTreeMap::new(),
         }
     }
@@ -142,6 +182,44 @@ impl State {
     /// The answers about a pod that a process received; `key` is `namespace/name`.
     pub fn answers_about(&self, key: &str) -> PodAnswers {
         self.pods.get(key).copied().unwrap_or_default()
+    }
+
+    /// When another actor last took our finalizer off the Machine of that UID.
+    pub fn stripped_at(&self, uid: &str) -> Option<Timestamp> {
+        self.by_hand.stripped.get(uid).copied()
+    }
+
+    /// When the Machine of that UID was lost: another actor took our finalizer off before its
+    /// deletion, or a restore does not contain it.
+    pub fn lost_at(&self, uid: &str) -> Option<Timestamp> {
+        self.by_hand.lost.get(uid).copied()
+    }
+
+    /// Whether another actor created the Machine of that UID under the name of an older one.
+    pub fn was_replaced(&self, uid: &str) -> bool {
+        self.by_hand.replaced.contains(uid)
+    }
+
+    /// Whether a write about that object has not arrived.
+    pub fn is_being_written(&self, side: Side, table: &str, key: &str) -> bool {
+        self.in_flight.values().any(|sent| {
+            sent.side == side
+                && sent.about.table == table
+                && sent.about.key() == key
+                && !self.arrived.contains(&sent.number)
+        })
+    }
+
+    /// When a cluster was last restored.
+    pub fn restored_at(&self) -> Option<Timestamp> {
+        self.by_hand.restored
+    }
+
+    /// The objects about which the last write of a process did not reach the server; when the
+    /// process last tried, and how the server was away. An object that was changed since then is
+    /// left out, because the change may have changed the decision.
+    pub fn undelivered(&self) -> impl Iterator<Item = (&Undelivered, Timestamp, Absence)> {
+        self.undelivered.iter().map(|(waiting, (at, absence))| (waiting, *at, *absence))
     }
 
     /// All tracks of a table, by key.
@@ -190,6 +268,39 @@ impl State {
         let table = tables.entry(commit.resource.clone()).or_default();
         let track = table.entry(commit.key.as_str().to_owned()).or_default();
         track.0.push((commit.revision, commit.new.clone()));
+        // A kubelet writes its status all the time, which changes no decision to write.
+        let is_status = *commit.resource == *NODES && commit.new.is_some();
+        self.undelivered.retain(|waiting, _| {
+            let is_same = waiting.side == side
+                && waiting.table.split('.').next() == commit.resource.split('.').next()
+                && waiting.key == commit.key.as_str();
+            is_status || !is_same
+        });
+        if *commit.resource == *MACHINES {
+            self.note_by_hand(commit);
+        }
+    }
+
+    fn note_by_hand(&mut self, commit: &Commit) {
+        let new = commit.new.as_deref().map(|new| Seen(new.value()));
+        let Some(old) = commit.old.as_deref().map(|old| Seen(old.value())) else {
+            if &*commit.user_agent == STRANGER
+                && let Some(new) = new
+            {
+                self.by_hand.replaced.insert(new.uid().to_owned());
+            }
+            return;
+        };
+        let keeps_it = new.is_some_and(Seen::has_intent);
+        let is_by_others = Process::of_agent(&commit.user_agent).is_none();
+        let ByHand { stripped, lost, .. } = &mut self.by_hand;
+        if old.has_intent() && !keeps_it && is_by_others {
+            stripped.insert(old.uid().to_owned(), self.now);
+        }
+        let is_restore = &*commit.user_agent == RESTORE;
+        if commit.new.is_none() && (is_restore || stripped.contains_key(old.uid())) {
+            lost.insert(old.uid().to_owned(), self.now);
+        }
     }
 
     fn ledger(&mut self, commit: &cloud::Commit) {
@@ -219,12 +330,13 @@ impl State {
         }
     }
 
-    /// The write in flight that caused a commit: the oldest write of that process to that object
-    /// with a fitting method.
+    /// The write that caused a commit: of the writes that have reached their server and are not
+    /// answered, the oldest one of that process to that object with a fitting method.
     fn cause(&self, side: Side, commit: &Commit) -> Option<Arc<Sent>> {
         let process = Process::of_agent(&commit.user_agent)?;
         let fits = |sent: &&Arc<Sent>| {
-            sent.process == process
+            self.arrived.contains(&sent.number)
+                && sent.process == process
                 && sent.side == side
                 && sent.about.table == *commit.resource
                 && sent.about.key() == commit.key.as_str()
@@ -358,6 +470,7 @@ impl History {
     pub fn arrived(&self, sent: &Sent) {
         let mut inner = self.lock();
         inner.catch_up();
+        inner.state.arrived.insert(sent.number);
         inner.judge(&Event::Arrived(sent));
     }
 
@@ -366,6 +479,7 @@ impl History {
         let mut inner = self.lock();
         inner.catch_up();
         inner.state.in_flight.remove(&sent.number);
+        inner.state.arrived.remove(&sent.number);
     }
 
     /// Records a request of a process to a server.
@@ -373,6 +487,37 @@ impl History {
         let hash = if ask.body.is_empty() { 0 } else { crate::seed::fnv(&ask.body) };
         let text = format!("{process} {side} {} {} {hash:016x}", ask.verb(), ask.about);
         self.lock().line(LineKind::Request, text, String::new());
+    }
+
+    /// Records that a request found its server away.
+    pub fn undelivered(&self, process: Process, side: Side, ask: &Ask, absence: Absence) {
+        let is_of_an_object =
+            !ask.about.table.starts_with("events") && !ask.about.table.starts_with("leases");
+        if ask.is_write() && is_of_an_object {
+            let mut inner = self.lock();
+            let now = inner.clock.now();
+            inner.state.undelivered.insert(Undelivered::of(process, side, ask), (now, absence));
+        }
+    }
+
+    /// Records that a request reached its server.
+    pub fn delivered(&self, process: Process, side: Side, ask: &Ask) {
+        let mut inner = self.lock();
+        if inner.state.undelivered.is_empty() {
+            return;
+        }
+        inner.state.undelivered.remove(&Undelivered::of(process, side, ask));
+        // An object that is to be created may have another name now.
+        if ask.parts.method == Method::POST && !ask.is_eviction() {
+            inner.state.undelivered.retain(|waiting, _| {
+                waiting.process != process || waiting.side != side || waiting.table != ask.about.table
+            });
+        }
+    }
+
+    /// Records that a process starts without a memory.
+    pub fn reborn(&self, process: Process) {
+        self.lock().state.undelivered.retain(|waiting, _| waiting.process != process);
     }
 
     /// Records the server's answer to a write, in the line that golden traces show.
@@ -410,6 +555,13 @@ impl History {
         let text = format!("{process} cloud {operation} {which}");
         inner.line(LineKind::Call, text, format!("{:<10} cloud  {operation} {which}", process.to_string()));
         inner.judge(&Event::Called(operation));
+    }
+
+    /// Records that a cluster was restored.
+    pub fn restored(&self) {
+        let mut inner = self.lock();
+        inner.catch_up();
+        inner.state.by_hand.restored = Some(inner.clock.now());
     }
 
     /// Records a fault, a crash or another change of the run.
@@ -488,6 +640,7 @@ impl Inner {
 
     fn committed(&mut self, side: Side, commit: &Commit) {
         let cause = self.state.cause(side, commit);
+        self.state.now = self.clock.now();
         self.state.commit(side, commit);
         let what = match (&commit.old, &commit.new) {
             (None, _) => "+",

@@ -14,9 +14,10 @@ use crate::mutants::Mutant;
 use crate::passes;
 use crate::run::{Court, Depth, Report, run};
 use crate::scenarios::{self, Scenario};
-use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS};
+use crate::sight::{MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS};
 use crate::world::processes::RESYNC;
 use crate::world::simulated::{Setup, Simulated};
+use crate::world::workload::Election;
 use crate::world::{Trouble, Workload, World};
 
 /// The machine API.
@@ -31,7 +32,8 @@ impl Contract for Mcm {
     const PREFIX: &'static str = "";
     const FAULTS: &'static [Fault] = &Fault::OF_MCM;
     const FURTHER_FAULTS: &'static [Fault] = &[Fault::D1];
-    const LONG_FAULTS: &'static [LongKind] = LongKind::OF_MCM;
+    const LONG_FAULTS: &'static [LongKind] = &LongKind::OF_MCM;
+    const FURTHER_LONG_FAULTS: &'static [LongKind] = &LongKind::FURTHER_OF_MCM;
     const VICTIMS: &'static [Victims] = &Victims::ALL;
 
     fn scenarios() -> &'static [Scenario] {
@@ -75,6 +77,23 @@ impl Named for Scenario {
                 self.name != "foreign-instance"
             }
             LongKind::RefusedEvictions | LongKind::LateWrites | LongKind::RefusedTargets => true,
+            // A Machine that another actor releases is deleted at once, with its Node and its pod.
+            LongKind::FinalizersOff => {
+                !scenarios::WITHOUT_SETS.contains(&self.name) && self.name != "heal-with-a-pod"
+            }
+            LongKind::ControlRestored => scenarios::RESTORABLE.contains(&self.name),
+            // Their pods and Nodes would be lost, and the user does not create them again.
+            LongKind::TargetRestored => {
+                let has_own = ["drain", "drain-of-a-crowd", "heal-with-a-pod", "bound-before-the-cordon"];
+                !scenarios::WITHOUT_SETS.contains(&self.name) && !has_own.contains(&self.name)
+            }
+            // The scenario stops the processes itself.
+            LongKind::SecondReplica => self.name != "restored",
+            // The user erases or orphans all objects, or counts the instances of the account.
+            LongKind::Crowd => {
+                let counts = ["restored", "orphan", "exchanged-secret"];
+                !scenarios::WITHOUT_SETS.contains(&self.name) && !counts.contains(&self.name)
+            }
         }
     }
 }
@@ -181,8 +200,8 @@ fn objects(world: &Simulated) -> BTreeMap<&'static str, u64> {
         ("machine", count(MACHINES)),
         ("machineset", count(MACHINE_SETS)),
         ("machinedeployment", count(MACHINE_DEPLOYMENTS)),
-        ("machineclass", count("machineclasses.machine.sapcloud.io")),
-        ("secret", count("secrets")),
+        ("machineclass", count(MACHINE_CLASSES)),
+        ("secret", count(SECRETS)),
         ("lost owner", count(MACHINES)),
         (
             "orphaned node",
@@ -199,5 +218,9 @@ fn setup_of(case: &Case) -> Setup {
         Long::None => Workload::USUAL,
         Long::Drawn | Long::These(_) => Workload::draw(case.seed),
     };
+    // Two replicas without an election are a mistake of the user.
+    let is_replicated = setup.profile.long.iter().any(|fault| fault.kind == LongKind::SecondReplica);
+    let election = if is_replicated { Election::Lease } else { workload.election };
+    let workload = Workload { election, ..workload };
     Setup { crash: case.crash, mutant: case.mutant, workload, ..setup }
 }

@@ -3,7 +3,7 @@
 //!
 //! | mutant | what is broken | caught by |
 //! |---|---|---|
-//! | uid check | writes have no UID, so they apply to any object of that name | S3 |
+//! | uid check | writes have no UID, so they apply to any object of that name | S21 |
 //! | own-writes barrier | a process believes at once that its store contains its own write | S4 |
 //! | fresh name | a POST with an unknown outcome is repeated under another name | S4 |
 //! | early finalizer | the finalizer is removed before the instance is deleted | S3 |
@@ -23,6 +23,8 @@
 //! | unasked failure | a Machine is given up before the cloud is asked for its instance | S19 |
 //! | failed call ends drain | a call that failed writes that the drain has ended | S6 |
 //! | unavailable first | a rollout counts as if each set deleted unavailable Machines first | S5 |
+//! | unsent as unknown | a write that was never sent counts as unknown, and the return of the server wakes nothing | L8 |
+//! | missed return | the return of a server wakes nothing | L8 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -42,7 +44,7 @@ use self::planners::{
     absence_without_lag, early_finalizer, no_ownership_proof, no_replacement_limit, node_by_name,
     orphaned_machines, orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
 };
-use self::tampers::{FreshNames, OldRevisions, WithoutUids};
+use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
 use crate::ask::Ask;
 use crate::faults::answer::Answer;
 use crate::invariants::Id;
@@ -109,11 +111,15 @@ pub enum Mutant {
     UnavailableFirst,
     /// A Node that is being deleted keeps the finalizer although its Machine is gone.
     KeptNode,
+    /// A write that was never sent counts as unknown, and the return of the server wakes nothing.
+    UnsentAsUnknown,
+    /// The return of a server wakes nothing.
+    MissedReturn,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -135,6 +141,8 @@ impl Mutant {
         Self::FailedCallEndsDrain,
         Self::UnavailableFirst,
         Self::KeptNode,
+        Self::UnsentAsUnknown,
+        Self::MissedReturn,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -161,13 +169,16 @@ impl Mutant {
             Self::FailedCallEndsDrain => "failed-call-ends-drain",
             Self::UnavailableFirst => "unavailable-first",
             Self::KeptNode => "kept-node",
+            Self::UnsentAsUnknown => "unsent-as-unknown",
+            Self::MissedReturn => "missed-return",
         }
     }
 
     /// The invariant that must catch the mutant.
     pub fn caught_by(self) -> Id {
         match self {
-            Self::UidCheck | Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof => Id::S3,
+            Self::UidCheck => Id::S21,
+            Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof => Id::S3,
             Self::OwnWritesBarrier | Self::FreshName | Self::TwoRaises => Id::S4,
             Self::OrphanedChildren => Id::S18,
             Self::NodeByName => Id::S7,
@@ -181,6 +192,7 @@ impl Mutant {
             Self::QueueAsFailure => Id::S20,
             Self::UnavailableFirst => Id::S5,
             Self::KeptNode => Id::L2,
+            Self::UnsentAsUnknown | Self::MissedReturn => Id::L8,
         }
     }
 
@@ -193,18 +205,20 @@ impl Mutant {
             Self::OrphanedChildren => Some(8),
             Self::NodeByName => Some(20),
             Self::AbsenceWithoutLag | Self::KeptNode => Some(38),
-            Self::UnseenCordon => Some(44),
-            Self::OwnWritesBarrier => Some(52),
+            Self::UnseenCordon => Some(83),
+            Self::OwnWritesBarrier | Self::FreshName => Some(52),
             Self::OwnershipProof => Some(65),
-            Self::ReplacementWithoutStock => Some(9),
+            Self::ReplacementWithoutStock => Some(123),
             Self::StaleDeadlines => Some(29),
             Self::QueueAsFailure => Some(77),
             Self::UnavailableFirst => Some(280),
+            Self::UidCheck => Some(341),
+            Self::UnsentAsUnknown | Self::MissedReturn => Some(182),
             Self::FailedCallEndsDrain => Some(370),
             Self::FirstPassByForce => Some(429),
             Self::UnaskedFailure => Some(454),
-            Self::AttemptsAsAnswers => Some(648),
-            Self::UidCheck | Self::FreshName | Self::TwoRaises => None,
+            Self::AttemptsAsAnswers => Some(350),
+            Self::TwoRaises => None,
         }
     }
 
@@ -214,6 +228,8 @@ impl Mutant {
             Self::UidCheck => Some(Arc::new(WithoutUids)),
             Self::OwnWritesBarrier => Some(Arc::new(OldRevisions)),
             Self::FreshName => Some(Arc::new(FreshNames)),
+            Self::UnsentAsUnknown => Some(Arc::new(UnsentAsUnknown)),
+            Self::MissedReturn => Some(Arc::new(MissedReturn)),
             // They have other planners.
             _ => None,
         }
@@ -243,7 +259,11 @@ impl Mutant {
             Self::FailedCallEndsDrain => Planners { machine: evidence::failed_call_ends_drain, ..sound },
             Self::UnavailableFirst => Planners { machine_deployment: evidence::unavailable_first, ..sound },
             Self::KeptNode => Planners { orphaned_node: evidence::kept_node, ..sound },
-            Self::UidCheck | Self::OwnWritesBarrier | Self::FreshName => sound,
+            Self::UidCheck
+            | Self::OwnWritesBarrier
+            | Self::FreshName
+            | Self::UnsentAsUnknown
+            | Self::MissedReturn => sound,
         }
     }
 }

@@ -20,6 +20,10 @@ pub const MACHINE_DEPLOYMENTS: &str = "machinedeployments.machine.sapcloud.io";
 pub const NODES: &str = "nodes";
 /// The table of Pods.
 pub const PODS: &str = "pods";
+/// The table of MachineClasses.
+pub const MACHINE_CLASSES: &str = "machineclasses.machine.sapcloud.io";
+/// The table of Leases.
+pub const LEASES: &str = "leases";
 /// The table of Secrets.
 pub const SECRETS: &str = "secrets";
 

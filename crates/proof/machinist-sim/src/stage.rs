@@ -48,7 +48,7 @@ impl Stage {
             while let Some(commit) = commits.next().await {
                 history.catch_up();
                 // Leases are renewed all the time, and no task waits for them.
-                if !commit.resource.starts_with("leases.") {
+                if !commit.resource.starts_with("leases") {
                     changed.notify_waiters();
                 }
             }

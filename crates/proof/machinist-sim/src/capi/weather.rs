@@ -39,7 +39,12 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             | LongKind::RateLimit
             | LongKind::ZoneOut
             | LongKind::RefusedEvictions
-            | LongKind::RefusedTargets => tokio::time::sleep_until(until).await,
+            | LongKind::RefusedTargets
+            | LongKind::FinalizersOff
+            | LongKind::ControlRestored
+            | LongKind::TargetRestored
+            | LongKind::SecondReplica
+            | LongKind::Crowd => tokio::time::sleep_until(until).await,
         }
     })
     .await;

@@ -47,7 +47,12 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             | LongKind::LateWrites
             | LongKind::NoStock
             | LongKind::RefusedEvictions
-            | LongKind::RefusedTargets => tokio::time::sleep_until(until).await,
+            | LongKind::RefusedTargets
+            | LongKind::FinalizersOff
+            | LongKind::ControlRestored
+            | LongKind::TargetRestored
+            | LongKind::SecondReplica
+            | LongKind::Crowd => tokio::time::sleep_until(until).await,
         }
     })
     .await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::crash::{Kind, Life, Victims};
+use super::crash::{Kind, Life};
 use super::long::Absence;
 use super::plan::Fault;
 use crate::actor::Process;
@@ -93,7 +93,7 @@ impl Caller {
         let process = self.life.process;
         if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
             self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike(Victims::from(process));
+            self.lab.points.strike_life(&self.life);
         }
         self.while_alive().await;
     }

@@ -10,7 +10,7 @@ use machinist_cloud_sim::{
 use machinist_driver_sim::Transport;
 use tokio::time::Instant;
 
-use super::crash::{Kind, Life, Victims};
+use super::crash::{Kind, Life};
 use super::long::Absence;
 use super::plan::Fault;
 use crate::lab::Lab;
@@ -32,7 +32,7 @@ impl CloudWire {
         let process = self.life.process;
         if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
             self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike(Victims::from(process));
+            self.lab.points.strike_life(&self.life);
         }
         if !self.life.is_alive() {
             std::future::pending::<()>().await;

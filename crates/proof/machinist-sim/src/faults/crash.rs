@@ -218,7 +218,7 @@ pub struct CrashPoints {
 
 #[derive(Debug, Default)]
 struct State {
-    lives: BTreeMap<Process, Arc<Life>>,
+    lives: BTreeMap<(Process, u32), Arc<Life>>,
     is_counting: bool,
     points: Points,
     planned: Option<Crash>,
@@ -234,7 +234,7 @@ impl CrashPoints {
 
     /// Registers a new life of a process.
     pub fn born(&self, life: Arc<Life>) {
-        self.lock().lives.insert(life.process, life);
+        self.lock().lives.insert((life.process, life.number), life);
     }
 
     /// Starts counting points.
@@ -283,6 +283,12 @@ impl CrashPoints {
         self.lock().lives.values().filter(|life| victims.include(life.process)).for_each(|life| life.end());
         // After the run no task receives deaths, and none needs to.
         let _ = self.deaths.send(victims);
+    }
+
+    /// Kills one life of a process, and no other replica of it.
+    pub fn strike_life(&self, life: &Life) {
+        life.end();
+        let _ = self.deaths.send(Victims::from(life.process));
     }
 
     fn pass(&self, point: usize, moment: Moment) {

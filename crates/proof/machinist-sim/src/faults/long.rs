@@ -15,6 +15,11 @@
 //! | refused-evictions | the API server refuses evictions: 403, 500, or a webhook |
 //! | refused-targets | the cloud refuses targets of load balancers |
 //! | late-writes | writes take effect up to a minute late |
+//! | finalizers-off | another actor takes our finalizers off, puts old labels and annotations back on, and replaces Machines |
+//! | control-restored | the cluster of the Machines is restored from a backup, and the cloud stays as it is |
+//! | target-restored | the same for the cluster of the Nodes |
+//! | second-replica | each process has a second replica; the leader is suspended or killed, and continues later |
+//! | crowd | a deployment of hundreds waits at a low rate limit of the cloud |
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,6 +44,11 @@ pub enum LongKind {
     RefusedEvictions,
     LateWrites,
     RefusedTargets,
+    FinalizersOff,
+    ControlRestored,
+    TargetRestored,
+    SecondReplica,
+    Crowd,
 }
 
 impl LongKind {
@@ -67,9 +77,25 @@ impl LongKind {
         Self::LateWrites,
     ];
     /// The kinds that the worlds of the machine API draw from.
-    pub const OF_MCM: &[Self] = Self::ALL.split_at(Self::ALL.len() - 1).0;
+    pub const OF_MCM: [Self; 11] = [
+        Self::ServerAway,
+        Self::SilentWatch,
+        Self::CloudAway,
+        Self::Suspended,
+        Self::Down,
+        Self::NoStock,
+        Self::ZoneOut,
+        Self::RateLimit,
+        Self::ForeignMarks,
+        Self::RefusedEvictions,
+        Self::LateWrites,
+    ];
+    /// Further kinds of the worlds of the machine API. Their draws are separate, so they do not
+    /// change what a seed draws otherwise.
+    pub const FURTHER_OF_MCM: [Self; 5] =
+        [Self::FinalizersOff, Self::ControlRestored, Self::TargetRestored, Self::SecondReplica, Self::Crowd];
     /// All kinds.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 17] = [
         Self::ServerAway,
         Self::SilentWatch,
         Self::CloudAway,
@@ -82,6 +108,11 @@ impl LongKind {
         Self::RefusedEvictions,
         Self::LateWrites,
         Self::RefusedTargets,
+        Self::FinalizersOff,
+        Self::ControlRestored,
+        Self::TargetRestored,
+        Self::SecondReplica,
+        Self::Crowd,
     ];
 
     /// Name of the kind in cases and reports.
@@ -99,6 +130,11 @@ impl LongKind {
             Self::RefusedEvictions => "refused-evictions",
             Self::LateWrites => "late-writes",
             Self::RefusedTargets => "refused-targets",
+            Self::FinalizersOff => "finalizers-off",
+            Self::ControlRestored => "control-restored",
+            Self::TargetRestored => "target-restored",
+            Self::SecondReplica => "second-replica",
+            Self::Crowd => "crowd",
         }
     }
 }
@@ -135,6 +171,12 @@ pub enum Absence {
 
 /// The picks below this number are equally likely.
 const PICKS: u64 = 5040;
+/// The share of runs with a further long fault, per thousand.
+const WITH_A_FURTHER: u32 = 350;
+/// The share of these in which the further fault is the only one.
+const FURTHER_ALONE: u32 = 300;
+/// The longest further fault. A longer one shows nothing more, and takes most of the time of a run.
+const FURTHER_LASTS: Duration = Duration::from_secs(20 * 60);
 
 impl LongFault {
     /// Draws the long faults of a run from its seed.
@@ -157,6 +199,22 @@ impl LongFault {
             }
         }
         drawn
+    }
+
+    /// Draws the long faults of a run, and in some runs one of the further kinds: alone, or beside
+    /// the others.
+    pub fn draw_with_further(seed: Seed, kinds: &[LongKind], further: &[LongKind]) -> Vec<Self> {
+        let others = Self::draw(seed, kinds);
+        let mut stream = seed.stream("further long faults");
+        if !stream.happens(WITH_A_FURTHER) {
+            return others;
+        }
+        let Some(kind) = stream.pick(further) else { return others };
+        let is_alone = stream.happens(FURTHER_ALONE);
+        let drawn = Self::drawn(kind, &mut stream);
+        let fault = Self { lasts: drawn.lasts.min(FURTHER_LASTS), ..drawn };
+        let others = if is_alone { Vec::new() } else { others };
+        others.into_iter().chain([fault]).collect()
     }
 
     fn drawn(kind: LongKind, stream: &mut Stream) -> Self {
@@ -276,5 +334,23 @@ mod tests {
             drawn.iter().filter(|faults| faults.len() == 1).map(|faults| faults[0].kind).collect();
         assert_eq!(alone.len(), LongKind::ALL.len());
         assert!(drawn.iter().any(Vec::is_empty) && drawn.iter().any(|faults| 3 <= faults.len()));
+    }
+
+    #[test]
+    fn a_further_fault_is_alone_or_beside_the_drawn_ones() {
+        let (kinds, further) = (&LongKind::OF_MCM, &LongKind::FURTHER_OF_MCM);
+        let (mut alone, mut beside) = (BTreeSet::new(), BTreeSet::new());
+        for seed in (0..1000).map(Seed) {
+            let all = LongFault::draw_with_further(seed, kinds, further);
+            match all.split_last() {
+                Some((last, [])) if further.contains(&last.kind) => _ = alone.insert(last.kind),
+                Some((last, others)) if further.contains(&last.kind) => {
+                    assert_eq!(others, LongFault::draw(seed, kinds));
+                    beside.insert(last.kind);
+                }
+                _ => assert_eq!(all, LongFault::draw(seed, kinds)),
+            }
+        }
+        assert_eq!((alone.len(), beside.len()), (further.len(), further.len()));
     }
 }

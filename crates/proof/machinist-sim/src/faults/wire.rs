@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Service};
 
 use super::answer::{Answer, AnswerBody, full};
-use super::crash::{Kind, Life, Victims};
+use super::crash::{Kind, Life};
 use super::long::Absence;
 use super::plan::{Fate, Fault, Loss};
 use super::stream;
@@ -78,8 +78,10 @@ impl Wire {
         self.link.may_die().await;
         self.link.wait_until_open(ask).await;
         if let Some((absence, until)) = lab.plan.away(process, *side) {
+            lab.history.undelivered(process, *side, ask, absence);
             return absence.answer(until).await;
         }
+        lab.history.delivered(process, *side, ask);
         if let Some(code) = lab.plan.refuses_evictions().filter(|_| ask.is_eviction()) {
             tokio::time::sleep(lab.plan.latency(process)).await;
             return self.link.hear(ask, Ok(refusal(code)));
@@ -160,7 +162,7 @@ impl Link {
         let process = self.life.process;
         if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
             self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike(Victims::from(process));
+            self.lab.points.strike_life(&self.life);
         }
         self.while_alive().await;
     }
@@ -248,7 +250,7 @@ impl Loss {
 }
 
 /// An error Status in the words of kube-apiserver.
-fn refusal(code: u16) -> Response<AnswerBody> {
+pub(crate) fn refusal(code: u16) -> Response<AnswerBody> {
     let reason = match code {
         400 => "BadRequest",
         403 => "Forbidden",

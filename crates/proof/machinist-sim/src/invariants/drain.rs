@@ -88,6 +88,12 @@ impl DrainOrder {
     fn see_end(&self, state: &State, id: &str, found: &mut Violations) {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.provider_id() == id);
         let Some(node) = machine.map(Seen::node_label).filter(|node| !node.is_empty()) else { return };
+        // A Node that an earlier instance of that name registered belongs to another Machine, which
+        // was lost.
+        let registered = state.track(Side::Target, NODES, node).and_then(|track| track.now());
+        if registered.is_some_and(|node| !node.provider_id().is_empty() && node.provider_id() != id) {
+            return;
+        }
         let on_node = |pod: &Seen<'_>| pod.text("/spec/nodeName") == node && has_to_leave(*pod);
         let force = self.force(state, state.now, node);
         for pod in state.objects(Side::Target, PODS).filter(on_node) {

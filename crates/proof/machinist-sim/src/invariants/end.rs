@@ -78,6 +78,8 @@ fn judge_machine(state: &State, machine: Seen<'_>, found: &mut Violations) {
                 machine.provider_id()
             ),
         ),
+        // The Machine still has the instance of the Machine that it replaced.
+        Some(_) if state.was_replaced(machine.uid()) => {}
         Some(instance) if instance.key.as_deref().is_some_and(|key| key != machine.uid()) => {
             found.add(Id::L1, format!("Machine {name} has an instance with key {:?}", instance.key));
         }

@@ -1,11 +1,13 @@
 //! S1, S2, S3: the instances of a Machine, from the first to the last.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use machinist_api::constants::labels;
 use machinist_cloud_sim as cloud;
 
 use super::{Id, Invariant, Violations};
-use crate::actor::Side;
+use crate::actor::{RESTORE, Side};
 use crate::history::{Event, InstanceTrack, State};
 use crate::sight::{MACHINES, Seen};
 
@@ -27,7 +29,13 @@ impl Invariant for OnePerMachine {
         }
         let Some(made) = state.instance(commit.id().as_str()) else { return };
         let others = || state.instances().filter(|other| other.id != made.id);
-        if let Some(other) = others().find(|other| other.key.is_some() && other.key == made.key) {
+        // A restored Machine may have lost the record of an instance that does not exist any more.
+        let is_forgotten = |other: &InstanceTrack| {
+            state.restored_at().is_some_and(|at| other.created < at) && !other.is_alive_at(state.now)
+        };
+        let twin =
+            others().find(|other| other.key.is_some() && other.key == made.key && !is_forgotten(other));
+        if let Some(other) = twin {
             found.add(Id::S1, format!("{} and {} were made for the same key", other.id, made.id));
         }
         let same_name = others().find(|other| other.name == made.name && other.is_alive_at(state.now));
@@ -51,6 +59,7 @@ impl Invariant for OnlyWithCause {
                 let name = machine.name();
                 found.add(Id::S2, format!("{id} is being deleted, but its Machine {name} is not"));
             }
+            None if was_lost_while_deleting(state, instance) => {}
             None => found.add(Id::S2, format!("{id} is being deleted, but belongs to no Machine")),
         }
     }
@@ -66,7 +75,7 @@ impl Invariant for FinalizerTruth {
             Event::Ledger(cloud::Commit::Made { entry }) => {
                 let Some(key) = &entry.key else { return };
                 match state.by_uid(Side::Control, MACHINES, key.as_str()) {
-                    Some(machine) if machine.has_intent() => {}
+                    Some(machine) if machine.has_intent() || is_just_stripped(state, machine.uid()) => {}
                     Some(machine) => found.add(
                         Id::S3,
                         format!(
@@ -75,6 +84,7 @@ impl Invariant for FinalizerTruth {
                             machine.name()
                         ),
                     ),
+                    None if is_just_stripped(state, key.as_str()) => {}
                     None => found.add(
                         Id::S3,
                         format!("{} was made for {}, which does not exist", entry.id, entry.name),
@@ -89,7 +99,11 @@ impl Invariant for FinalizerTruth {
                 // the processes, and the server's removal of an object without finalizers, are
                 // judged.
                 let is_ours = crate::actor::Process::of_agent(&commit.user_agent).is_some();
-                let is_erased = &*commit.user_agent == USER_AGENT && !old.has_intent();
+                let is_erased = match &*commit.user_agent {
+                    USER_AGENT => !old.has_intent(),
+                    RESTORE => true,
+                    _ => is_just_stripped(state, old.uid()),
+                };
                 let judged = (old.has_intent() && is_ours) || (commit.new.is_none() && !is_erased);
                 if keeps_it || forced || !judged {
                     return;
@@ -118,6 +132,23 @@ impl Invariant for FinalizerTruth {
             | Event::Outside(..) => {}
         }
     }
+}
+
+/// The time in which a process may not know yet that another actor took the finalizer off: the
+/// longest age of facts that count as fresh, and the time in which watches and writes may be late.
+const UNKNOWN_FOR: Duration = Duration::from_secs(120 + 120);
+
+/// Whether another actor has just taken the finalizer off the Machine of that UID.
+fn is_just_stripped(state: &State, uid: &str) -> bool {
+    let stripped = state.stripped_at(uid);
+    stripped.is_some_and(|at| state.now.duration_since(at).unsigned_abs() <= UNKNOWN_FOR)
+}
+
+/// Whether the Machine of an instance was being deleted when another actor released it.
+fn was_lost_while_deleting(state: &State, instance: &InstanceTrack) -> bool {
+    let Some(key) = instance.key.as_deref().filter(|key| state.lost_at(key).is_some()) else { return false };
+    let versions = state.table(Side::Control, MACHINES).flat_map(|(_, track)| track.versions());
+    versions.filter(|(_, machine)| machine.uid() == key).any(|(_, machine)| machine.is_deleting())
 }
 
 /// The Machine of an instance: found by the key, or by name if others made the instance. A Machine

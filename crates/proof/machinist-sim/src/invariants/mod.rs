@@ -17,9 +17,11 @@
 //! | S18 | objects that a user orphans stay | each deletion of a Machine or a set |
 //! | S19 | a Machine whose instance exists is not given up as one that was never created | each Machine that is marked Failed |
 //! | S20 | a Machine is given up as one that cannot be created only if an attempt has failed | each Machine that is marked Failed |
+//! | S21 | a write changes or deletes only the object that its sender has seen | each commit |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
 //! | L4 | no writes, calls or passes when there is nothing to do | at the end |
+//! | L8 | after an outage of an API server, work goes on within 5 s, or a little later if many objects wait | after each outage |
 //! | L6 | 6 writes to make a Machine, 7 to delete one | at the end, without faults |
 //!
 //! Rules of the cloud-controller-manager ([`crate::ccm::invariants`]):
@@ -59,7 +61,9 @@ mod drain;
 mod end;
 mod identity;
 mod instances;
+pub mod outage;
 mod replacement;
+mod stale;
 mod surge;
 
 use std::fmt;
@@ -86,10 +90,12 @@ pub enum Id {
     S18,
     S19,
     S20,
+    S21,
     L1,
     L2,
     L4,
     L6,
+    L8,
     C1,
     C2,
     C3,
@@ -186,6 +192,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(replacement::NoUntriedVictim),
         Box::<circles::NoCircles>::default(),
         Box::new(circles::OrphansStay),
+        Box::new(stale::SameObject),
     ]
 }
 

@@ -90,12 +90,17 @@ fn replicas_decided_at(set: &Track, seen: u64) -> u64 {
 
 fn live_of_set(state: &State, uid: &str) -> u32 {
     let live = state.objects(Side::Control, MACHINES);
-    count(live.filter(|machine| !machine.is_deleting() && machine.owner_uid() == Some(uid)))
+    count(live.filter(|machine| is_live(state, *machine) && machine.owner_uid() == Some(uid)))
 }
 
 fn live_of_deployment(state: &State, uid: &str) -> u32 {
     let live = machines_of_deployment(state, uid);
-    count(live.filter(|machine| !machine.is_deleting()))
+    count(live.filter(|machine| is_live(state, *machine)))
+}
+
+/// Whether a Machine counts. One that another actor replaced may be unknown to the manager yet.
+fn is_live(state: &State, machine: Seen<'_>) -> bool {
+    !machine.is_deleting() && !state.was_replaced(machine.uid())
 }
 
 /// The existing Machines of all sets of a deployment.

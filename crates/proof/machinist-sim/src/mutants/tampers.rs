@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::Tamper;
 use crate::ask::Ask;
 use crate::faults::answer::{Answer, full};
+use crate::faults::wire::refusal;
 use crate::sight::MACHINES;
 
 /// Removes the `test` of the uid from patches, and the preconditions from deletions.
@@ -84,5 +85,28 @@ impl Tamper for FreshNames {
         about.name = name;
         let parts = ask.again().into_parts().0;
         Some(Ask { parts, body: Bytes::from(body.to_string()), about })
+    }
+}
+
+/// Hides the return of an API server: the requests that look for it fail for ever.
+pub(super) struct MissedReturn;
+
+#[async_trait]
+impl Tamper for MissedReturn {
+    async fn answer(&self, ask: &Ask, answer: Answer) -> Answer {
+        if ask.parts.uri.path() == "/version" { Ok(refusal(503)) } else { answer }
+    }
+}
+
+/// Hides the return of an API server, and that a write was never sent.
+pub(super) struct UnsentAsUnknown;
+
+#[async_trait]
+impl Tamper for UnsentAsUnknown {
+    async fn answer(&self, ask: &Ask, answer: Answer) -> Answer {
+        match MissedReturn.answer(ask, answer).await {
+            Err(_) if ask.is_write() => Err("connection reset by peer".into()),
+            answer => answer,
+        }
     }
 }

@@ -93,6 +93,24 @@ pub const EVERY: &[Scenario] = &[
 /// The scenarios with Machines that no set replaces.
 pub const WITHOUT_SETS: [&str; 3] = ["same-name-again", "foreign-node", "foreign-instance"];
 
+/// The scenarios in which the user repeats each lost request after a restore of the cluster: all
+/// of them are about the deployment, its classes and the Secret.
+pub const RESTORABLE: [&str; 13] = [
+    "create-one",
+    "delete-one",
+    "burst",
+    "rollout",
+    "scale",
+    "delete",
+    "heal",
+    "heal-many",
+    "heal-after-adoption",
+    "delete-while-creating",
+    "flap",
+    "change-of-mind",
+    "renewed-token",
+];
+
 /// The scenario of that name.
 pub fn by_name(name: &str) -> Option<Scenario> {
     ALL.iter().find(|scenario| scenario.name == name).copied()

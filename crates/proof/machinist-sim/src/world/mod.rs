@@ -6,10 +6,14 @@
 //! cloud and machines on real Kubernetes servers in real time. If a world cannot play a scenario,
 //! the report names it as skipped.
 
+mod built_in;
 pub(crate) mod marks;
+mod operator;
 pub mod processes;
 pub mod real;
+mod restore;
 pub mod simulated;
+mod stranger;
 mod tenants;
 pub mod user;
 pub mod view;
@@ -183,7 +187,9 @@ impl dyn World + '_ {
         !self.long_faults().iter().any(|fault| match fault.kind {
             // A silent Node is replaced after its health timeout, and a Machine without an instance
             // after its creation timeout.
-            LongKind::ZoneOut | LongKind::NoStock | LongKind::RateLimit => true,
+            LongKind::ZoneOut | LongKind::NoStock | LongKind::RateLimit | LongKind::Crowd => true,
+            // A Machine is lost, or its instance, or its Node.
+            LongKind::FinalizersOff | LongKind::ControlRestored | LongKind::TargetRestored => true,
             LongKind::ServerAway
             | LongKind::SilentWatch
             | LongKind::CloudAway
@@ -192,7 +198,8 @@ impl dyn World + '_ {
             | LongKind::ForeignMarks
             | LongKind::RefusedEvictions
             | LongKind::LateWrites
-            | LongKind::RefusedTargets => false,
+            | LongKind::RefusedTargets
+            | LongKind::SecondReplica => false,
         })
     }
 

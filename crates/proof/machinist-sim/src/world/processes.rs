@@ -16,6 +16,7 @@ use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
 use machinist_kube::{ClientOptions, layer_client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::NAMESPACE;
 use super::workload::Election;
@@ -26,6 +27,7 @@ use crate::faults::crash::{Life, Victims};
 use crate::faults::wire::Wire;
 use crate::lab::Lab;
 use crate::seed::Seed;
+use crate::sight::{LEASES, Seen};
 
 /// Time between death and restart. It is as short as a restart can be, because a longer gap would
 /// hide errors of a quick successor.
@@ -57,10 +59,36 @@ pub struct Surroundings {
 /// Both processes.
 pub struct Processes {
     surroundings: Surroundings,
-    running: Mutex<BTreeMap<Process, Running>>,
-    elections: Mutex<BTreeMap<Process, JoinSet<()>>>,
-    gates: Mutex<BTreeMap<Process, Gate>>,
+    running: Mutex<BTreeMap<(Process, Replica), Replicated>>,
     lives: Mutex<BTreeMap<Process, u32>>,
+    held: Mutex<Option<Instant>>,
+    standbys: Mutex<Standbys>,
+}
+
+/// The replicas of a process. Without an election there is only the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Replica {
+    /// The replica that always exists.
+    First,
+    /// A replica that takes over when the first one does not hold its Lease any more.
+    Second,
+}
+
+/// One life of a replica.
+struct Replicated {
+    life: Arc<Life>,
+    gate: Gate,
+    // Dropped first, so that the process ends before its election.
+    _running: Running,
+    _election: Option<JoinSet<()>>,
+}
+
+/// Whether a second replica that dies is started again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Standbys {
+    #[default]
+    Unwanted,
+    Wanted,
 }
 
 impl Processes {
@@ -69,14 +97,19 @@ impl Processes {
         Arc::new(Self {
             surroundings,
             running: Mutex::default(),
-            elections: Mutex::default(),
-            gates: Mutex::default(),
             lives: Mutex::default(),
+            held: Mutex::default(),
+            standbys: Mutex::default(),
         })
     }
 
-    /// Starts a process with a new client, new stores and no memory.
+    /// Starts the first replica of a process.
     pub fn start(&self, process: Process) {
+        self.start_replica(process, Replica::First);
+    }
+
+    /// Starts a replica with a new client, new stores and no memory.
+    fn start_replica(&self, process: Process, replica: Replica) {
         let number = {
             let mut lives = lock(&self.lives);
             let number = lives.entry(process).or_default();
@@ -86,15 +119,19 @@ impl Processes {
         let life = Arc::new(Life::new(process, number));
         let Surroundings { lab, .. } = &self.surroundings;
         lab.points.born(life.clone());
+        lab.history.reborn(process);
         if number != 0 {
             lab.history.note(format!("the {process} starts again"));
         }
         let clients =
             Clients { control: self.client(&life, Side::Control), target: self.client(&life, Side::Target) };
         let gate = Gate::default();
-        let leadership = match self.surroundings.election {
-            Election::None => None,
-            Election::Lease => Some(self.elect(&life, &gate, clients.control.clone())),
+        let (leadership, election) = match self.surroundings.election {
+            Election::None => (None, None),
+            Election::Lease => {
+                let (leadership, election) = self.elect(&life, &gate, clients.control.clone());
+                (Some(leadership), Some(election))
+            }
         };
         let options = self.options(&life, &gate);
         let running = match process {
@@ -105,12 +142,12 @@ impl Processes {
             // Their worlds start them.
             Process::CloudController | Process::Provider => return,
         };
-        lock(&self.running).insert(process, running);
-        lock(&self.gates).insert(process, gate);
+        let live = Replicated { life, gate, _running: running, _election: election };
+        lock(&self.running).insert((process, replica), live);
     }
 
     /// Starts the election of a life. The process dies when it loses its Lease.
-    fn elect(&self, life: &Arc<Life>, gate: &Gate, client: kube::Client) -> Leadership {
+    fn elect(&self, life: &Arc<Life>, gate: &Gate, client: kube::Client) -> (Leadership, JoinSet<()>) {
         let Surroundings { lab, seed, .. } = &self.surroundings;
         let agent = life.process.user_agent();
         let options = LeaseOptions {
@@ -119,74 +156,123 @@ impl Processes {
             renew_deadline: Duration::from_secs(40),
             retry_period: Duration::from_secs(10),
             seed: seed.stream(&format!("election/{agent}/{}", life.number)).bits(),
-            ..LeaseOptions::new(NAMESPACE, agent, format!("{agent}-{}", life.number))
+            ..LeaseOptions::new(NAMESPACE, agent, identity(life))
         };
         let (elector, leadership) = Elector::new(client, options, lab.shared_clock());
-        let (lab, process) = (lab.clone(), life.process);
+        let (lab, life) = (lab.clone(), life.clone());
         let election = async move {
             if let ElectionEnd::Lost { reason } = elector.run(std::future::pending()).await {
-                lab.history.note(format!("the {process} ends: {reason}"));
-                lab.points.strike(Victims::from(process));
+                lab.history.note(format!("the {} ends: {reason}", life.process));
+                lab.points.strike_life(&life);
             }
         };
         let mut tasks = JoinSet::new();
         tasks.spawn(gate.around(election));
-        lock(&self.elections).insert(life.process, tasks);
-        leadership
+        (leadership, tasks)
     }
 
-    /// Stops a process in the middle of its work, until [`Self::resume`].
-    pub fn suspend(&self, process: Process) {
-        if let Some(gate) = lock(&self.gates).get(&process) {
-            gate.close();
+    /// Stops a replica in the middle of its work, until [`Self::resume`].
+    pub fn suspend(&self, process: Process, replica: Replica) {
+        if let Some(live) = lock(&self.running).get(&(process, replica)) {
+            live.gate.close();
         }
     }
 
-    /// Lets a suspended process continue.
-    pub fn resume(&self, process: Process) {
-        if let Some(gate) = lock(&self.gates).get(&process) {
-            gate.open();
+    /// Lets a suspended replica continue.
+    pub fn resume(&self, process: Process, replica: Replica) {
+        if let Some(live) = lock(&self.running).get(&(process, replica)) {
+            live.gate.open();
         }
+    }
+
+    /// Kills a replica. It is started again soon, unless a fault keeps it down.
+    pub fn kill(&self, process: Process, replica: Replica) {
+        let life = lock(&self.running).get(&(process, replica)).map(|live| live.life.clone());
+        if let Some(life) = life {
+            self.surroundings.lab.points.strike_life(&life);
+        }
+    }
+
+    /// Kills all replicas, and starts none before that moment.
+    pub fn hold_until(&self, until: Instant) {
+        *lock(&self.held) = Some(until);
+        self.surroundings.lab.points.strike(Victims::Both);
+    }
+
+    /// Starts a second replica of each process.
+    pub fn add_standbys(&self) {
+        *lock(&self.standbys) = Standbys::Wanted;
+        Process::ALL.into_iter().for_each(|process| self.start_replica(process, Replica::Second));
+    }
+
+    /// Ends the second replicas for ever.
+    pub fn remove_standbys(&self) {
+        *lock(&self.standbys) = Standbys::Unwanted;
+        Process::ALL.into_iter().for_each(|process| self.kill(process, Replica::Second));
+    }
+
+    /// The replica that holds the Lease of its process, as the Lease on the server says.
+    pub fn leader(&self, process: Process) -> Option<Replica> {
+        let leases = self.surroundings.control.snapshot(LEASES);
+        let lease = leases.iter().map(|lease| Seen(lease.value()));
+        let holder = lease
+            .filter(|lease| lease.name() == process.user_agent())
+            .map(|lease| lease.text("/spec/holderIdentity"))
+            .next()?;
+        let running = lock(&self.running);
+        let mut of_process = running.iter().filter(|((of, _), _)| *of == process);
+        of_process.find(|(_, live)| identity(&live.life) == holder).map(|((_, replica), _)| *replica)
     }
 
     /// Stops a process as its user does, while it has no call in flight.
     pub fn stop(&self, process: Process) {
-        self.bury(process);
+        self.bury(process, Replica::First);
         self.surroundings.lab.history.note(format!("the {process} is stopped"));
     }
 
-    /// Drops a process after its life has ended.
-    fn bury(&self, process: Process) {
-        let buried = lock(&self.running).remove(&process);
+    /// Drops a replica after its life has ended.
+    fn bury(&self, process: Process, replica: Replica) {
+        let buried = lock(&self.running).remove(&(process, replica));
         drop(buried);
-        drop(lock(&self.elections).remove(&process));
     }
 
     /// Runs for ever: drops killed processes and starts them again.
     pub async fn tend(self: Arc<Self>, mut deaths: mpsc::UnboundedReceiver<Victims>) {
         let mut restarts = JoinSet::new();
         while let Some(victims) = deaths.recv().await {
-            let struck = Process::ALL.into_iter().filter(|process| victims.include(*process));
-            let struck: Vec<Process> = struck.collect();
-            for process in &struck {
-                self.bury(*process);
+            let dead = |(of, live): (&(Process, Replica), &Replicated)| {
+                (victims.include(of.0) && !live.life.is_alive()).then_some(*of)
+            };
+            let struck: Vec<(Process, Replica)> = lock(&self.running).iter().filter_map(dead).collect();
+            for (process, replica) in &struck {
+                self.bury(*process, *replica);
                 self.surroundings.lab.history.note(format!("the {process} is dead"));
             }
             restarts.spawn(self.clone().restart(struck));
         }
     }
 
-    async fn restart(self: Arc<Self>, struck: Vec<Process>) {
+    async fn restart(self: Arc<Self>, struck: Vec<(Process, Replica)>) {
         tokio::time::sleep(DEAD_FOR).await;
-        for process in struck {
-            while let Some(until) = self.surroundings.lab.plan.down(process) {
+        for (process, replica) in struck {
+            while let Some(until) = self.down_until(process, replica) {
                 tokio::time::sleep_until(until).await;
             }
+            let is_wanted = replica == Replica::First || *lock(&self.standbys) == Standbys::Wanted;
             // Another death may have restarted the process meanwhile.
-            if !lock(&self.running).contains_key(&process) {
-                self.start(process);
+            if is_wanted && !lock(&self.running).contains_key(&(process, replica)) {
+                self.start_replica(process, replica);
             }
         }
+    }
+
+    /// The end of the time in which a replica must not run.
+    fn down_until(&self, process: Process, replica: Replica) -> Option<Instant> {
+        let down = match replica {
+            Replica::First => self.surroundings.lab.plan.down(process),
+            Replica::Second => None,
+        };
+        down.max(lock(&self.held).filter(|until| Instant::now() < *until))
     }
 
     fn client(&self, life: &Arc<Life>, side: Side) -> kube::Client {
@@ -238,6 +324,11 @@ impl Processes {
             ..MachineOptions::new(Arc::new(provider), "sim")
         }
     }
+}
+
+/// The name of a life in its Lease.
+fn identity(life: &Life) -> String {
+    format!("{}-{}", life.process.user_agent(), life.number)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

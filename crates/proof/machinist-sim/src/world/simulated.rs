@@ -8,26 +8,24 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{ApiResource, PostParams};
-use machinist_api::{Machine, MachineDeployment, MachineSet, crd};
+use kube::api::PostParams;
+use machinist_api::crd;
 use machinist_apiserver::{
     CertificateAuthority, Config, History as ServerHistory, Identity, ReplicaView, SeededIds, Server,
 };
 use machinist_cloud_sim::{Clock as CloudClock, Cloud, IdStyle, Settings};
 use machinist_controllers::Planners;
-use machinist_kcm::{CaPair, GcResource};
 use machinist_node_sim::{Auth, ConnectError, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
+use super::built_in::BuiltIn;
 use super::processes::{Processes, Surroundings};
 use super::workload::TENANT;
-use super::{Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, tenants, weather};
+use super::{Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, operator, tenants, weather};
 use crate::actor::{Process, Side};
 use crate::faults::cloud::CloudFaults;
 use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongFault, Profile};
@@ -119,13 +117,14 @@ pub struct Simulated {
     processes: Arc<Processes>,
     changed: Arc<Notify>,
     workload: Workload,
+    _built_in: Arc<BuiltIn>,
     _fleet: Fleet,
     _tasks: JoinSet<()>,
 }
 
 /// The CA of all simulated clusters. It is generated once, because keys take time to generate and
 /// no test depends on them.
-fn authority() -> CertificateAuthority {
+pub(super) fn authority() -> CertificateAuthority {
     static AUTHORITY: OnceLock<CertificateAuthority> = OnceLock::new();
     let make = || {
         let epoch = crate::lab::EPOCH.parse().expect("the epoch is a valid time");
@@ -164,10 +163,12 @@ impl Simulated {
         apply_crds(&control).await?;
 
         let mut tasks = JoinSet::new();
+        let servers = BTreeMap::from([(Side::Control, control.clone()), (Side::Target, target.clone())]);
+        let built_in = Arc::new(BuiltIn::new(servers, clock, setup.seed));
         let changed = Arc::new(Notify::new());
         for (side, server) in [(Side::Control, &control), (Side::Target, &target)] {
             tasks.spawn(tell_of_changes(server.clone(), history.clone(), changed.clone()));
-            tasks.spawn(built_in_controllers(side, server.clone(), clock, setup.seed));
+            built_in.start(side);
         }
         let views = replica_views();
         for ((process, side), view) in &views {
@@ -194,14 +195,19 @@ impl Simulated {
                 target: target.clone(),
                 cloud: cloud.clone(),
                 processes: processes.clone(),
+                built_in: built_in.clone(),
                 seed: setup.seed,
             };
             tasks.spawn(weather::happen(elements, fault));
         }
+        if setup.profile.long.iter().any(|fault| operator::is_needed_after(fault.kind)) {
+            tasks.spawn(operator::clean_up(lab.clone(), control.clone(), target.clone(), cloud.clone()));
+        }
         tasks.spawn(tenants::move_in(setup.workload.tenants, target.clone(), lab.clone()));
         let workload = setup.workload;
-        let (_fleet, _tasks) = (fleet, tasks);
-        let world = Self { lab, control, target, cloud, processes, changed, workload, _fleet, _tasks };
+        let (_built_in, _fleet, _tasks) = (built_in, fleet, tasks);
+        let world =
+            Self { lab, control, target, cloud, processes, changed, workload, _built_in, _fleet, _tasks };
         if setup.processes == Start::AtOnce {
             world.start_processes().await?;
         }
@@ -278,40 +284,9 @@ async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>)
     while let Some(commit) = commits.next().await {
         history.catch_up();
         // Leases are renewed all the time, and no task waits for them.
-        if !commit.resource.starts_with("leases.") {
+        if !commit.resource.starts_with("leases") {
             changed.notify_waiters();
         }
-    }
-}
-
-async fn built_in_controllers(side: Side, server: Server, clock: RunClock, seed: Seed) {
-    let service = server.service_as(Identity::admin()).with_user_agent("kube-controller-manager");
-    let client = kube::Client::new(service, NAMESPACE);
-    let mut config = machinist_kcm::Config::new(Arc::new(clock));
-    let ca = authority();
-    config.ca = CaPair::from_pem(ca.certificate_pem(), ca.key_pem()).ok();
-    config.seed = seed.stream("kcm").bits();
-    config.gc_resources = collected(side);
-    // The controllers end only when a watch can never succeed. The scenario then fails because
-    // their work is missing.
-    let Err(fatal) = machinist_kcm::run(client, config).await;
-    tracing::error!(error = %fatal, "The built-in controllers ended");
-}
-
-/// The kinds whose objects have owners or are owners in a run. Watches of kinds without objects,
-/// and attempts to list kinds that a server does not serve, would take most of the time of a run.
-fn collected(side: Side) -> Vec<GcResource> {
-    match side {
-        Side::Control => vec![
-            GcResource::namespaced(ApiResource::erase::<Machine>(&())),
-            GcResource::namespaced(ApiResource::erase::<MachineSet>(&())),
-            GcResource::namespaced(ApiResource::erase::<MachineDeployment>(&())),
-        ],
-        Side::Target => vec![
-            GcResource::cluster_scoped(ApiResource::erase::<Node>(&())),
-            GcResource::namespaced(ApiResource::erase::<Lease>(&())),
-            GcResource::namespaced(ApiResource::erase::<Pod>(&())),
-        ],
     }
 }
 

@@ -1,0 +1,67 @@
+//! L8: after an outage of an API server, each process goes on within seconds with the writes that
+//! did not reach that server.
+
+use std::time::Duration;
+
+use super::{Id, Violations};
+use crate::actor::Side;
+use crate::faults::{Absence, LongFault, LongKind, Profile};
+use crate::history::State;
+
+/// Time from the end of an outage to the next request: five seconds, and the time over which many
+/// objects are spread.
+pub const GOES_ON_WITHIN: Duration = Duration::from_secs(5 + 3);
+/// A shorter outage ends before the pauses between attempts have grown.
+const SHORTEST: Duration = Duration::from_secs(60);
+/// Time after other faults in which late answers and events may still arrive.
+const ECHOES: Duration = Duration::from_secs(60);
+/// Time after which a patch that causes deletions, and has no answer, cannot take effect any more.
+/// Before, the process does not ask for its outcome. A write that was refused was never sent.
+const LAST_EFFECT: Duration = Duration::from_secs(65);
+
+/// Whether the outage alone decides when the processes go on: no other fault happens near its end.
+pub fn is_judged(outage: LongFault, profile: &Profile) -> bool {
+    let end = outage.ends();
+    let is_near = |begins: Duration, ends: Duration| begins <= end + GOES_ON_WITHIN && end <= ends + ECHOES;
+    let delays_writes = |kind: LongKind| match kind {
+        LongKind::NoStock | LongKind::ZoneOut | LongKind::ForeignMarks | LongKind::RefusedEvictions => false,
+        LongKind::ServerAway
+        | LongKind::SilentWatch
+        | LongKind::CloudAway
+        | LongKind::Suspended
+        | LongKind::Down
+        | LongKind::RateLimit
+        | LongKind::LateWrites
+        | LongKind::RefusedTargets
+        | LongKind::FinalizersOff
+        | LongKind::ControlRestored
+        | LongKind::TargetRestored
+        | LongKind::SecondReplica
+        | LongKind::Crowd => true,
+    };
+    let others = profile.long.iter().filter(|other| **other != outage && delays_writes(other.kind));
+    let chaos = profile.warm_up + profile.chaos;
+    outage.kind == LongKind::ServerAway
+        && SHORTEST <= outage.lasts
+        && chaos + ECHOES <= end
+        && !others.into_iter().any(|other| is_near(other.begins, other.ends()))
+}
+
+/// Checks the writes that have not reached the server again.
+pub fn judge(state: &State, side: Side) -> Violations {
+    let mut found = Violations::default();
+    for (waiting, at, absence) in state.undelivered().filter(|(waiting, ..)| waiting.side == side) {
+        let age = Duration::try_from(state.now.duration_since(at)).unwrap_or_default();
+        if absence == Absence::Refused || LAST_EFFECT <= age {
+            let (process, table, key) = (waiting.process, &waiting.table, &waiting.key);
+            found.add(
+                Id::L8,
+                format!(
+                    "the {side} server is back for {GOES_ON_WITHIN:?}, and the {process} has not gone on with \
+                     {table} {key}, which it last tried to write at {at}"
+                ),
+            );
+        }
+    }
+    found
+}
