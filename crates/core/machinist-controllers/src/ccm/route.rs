@@ -62,8 +62,8 @@ impl Kind<Ccm> for RouteTables {
         plan(snapshot)
     }
 
-    /// Stores why Nodes lack a route, because a user asks about the Node, since when routes have had
-    /// no Node, and which routes are those of Nodes elsewhere.
+    /// Stores why Nodes lack a route, because a user asks about the Node, since when routes have
+    /// had no Node, and which routes are those of Nodes elsewhere.
     fn publish(runtime: &Runtime, snapshot: &Snapshot, why: &Why) {
         {
             let routes = &mut runtime.lock().seen.memory.routes;

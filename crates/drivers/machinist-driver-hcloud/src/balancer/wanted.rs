@@ -34,9 +34,9 @@ pub(crate) struct Wanted {
     pub(crate) network: Option<i64>,
     pub(crate) services: Vec<WantedService>,
     pub(crate) targets: Vec<WantedTarget>,
-    /// Whether all targets with an IP address stay: the cluster has servers of Hetzner Robot, or may
-    /// have some that the caller does not know yet. The driver cannot assign their addresses, so it
-    /// could not add these targets again.
+    /// Whether all targets with an IP address stay: the cluster has servers of Hetzner Robot, or
+    /// may have some that the caller does not know yet. The driver cannot assign their addresses,
+    /// so it could not add these targets again.
     pub(crate) keeps_ip_targets: bool,
     pub(crate) notes: Vec<BalancerNote>,
 }

@@ -78,8 +78,8 @@ pub(crate) fn next(network: &Network, destination: &str, gateway: IpAddr) -> Res
     Ok(Next::Add)
 }
 
-/// The routes of a network with the servers of their gateways. A gateway in a subnet of a vSwitch is
-/// a dedicated server, to which the cloud forwards: a user made that route.
+/// The routes of a network with the servers of their gateways. A gateway in a subnet of a vSwitch
+/// is a dedicated server, to which the cloud forwards: a user made that route.
 pub(crate) fn table(network: &Network, servers: &[Server]) -> RouteTable {
     let has = |server: &&Server, gateway: IpAddr| {
         let mut nets = server.private_net.iter().filter(|net| net.network == network.id);
