@@ -31,8 +31,8 @@
 //!
 //! While the namespace of the Lease is being deleted, no process can create a Lease there. If the
 //! Lease is deleted with its namespace, the process that led last continues: each rejected attempt
-//! to create the Lease again proves that no other process leads. No process begins to lead. When the
-//! namespace is gone, the term ends.
+//! to create the Lease again proves that no other process leads. No process begins to lead. When
+//! the namespace is gone, the term ends.
 //!
 //! If a process dies or cannot renew, these rules do not protect its calls in flight. Only the
 //! instance key does.

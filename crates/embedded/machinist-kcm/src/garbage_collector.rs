@@ -233,8 +233,8 @@ impl GarbageCollector {
         }
     }
 
-    /// Returns whether only a read showed one of the owners. Its deletion wakes nothing: its kind may
-    /// not be collected, or the first list of its kind may begin after the deletion.
+    /// Returns whether only a read showed one of the owners. Its deletion wakes nothing: its kind
+    /// may not be collected, or the first list of its kind may begin after the deletion.
     fn lacks_an_owner(&self, item: &Item) -> bool {
         item.facts.owners.iter().any(|owner| self.graph.owner(owner, &item.key.namespace).is_none())
     }

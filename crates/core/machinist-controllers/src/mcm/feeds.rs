@@ -66,8 +66,8 @@ impl Fed<Mcm> for MachineFacts {
             wake.push(Key::Replacement(change.uid.clone()));
         }
         if change.old.is_none() && change.new.is_none() {
-            // A Machine that cannot be parsed has appeared or is gone. It may use any class, and its
-            // set counts it.
+            // A Machine that cannot be parsed has appeared or is gone. It may use any class, and
+            // its set counts it.
             let classes = seen.classes.iter().filter(|(key, _)| key.namespace == change.key.namespace);
             wake.extend(classes.map(|(key, _)| Key::Class(key.clone())));
             for key in sets_of(seen, &change.key.namespace) {

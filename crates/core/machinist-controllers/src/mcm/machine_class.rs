@@ -122,8 +122,8 @@ fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) 
     }
 }
 
-/// Returns the name of an object of a namespace that cannot be parsed, and of which no older version
-/// is known.
+/// Returns the name of an object of a namespace that cannot be parsed, and of which no older
+/// version is known.
 fn unreadable_in<F>(store: &Store<F>, namespace: &str) -> Option<String> {
     let mut here =
         store.unreadable().filter(|(key, _)| key.namespace == namespace && store.get(key).is_none());

@@ -213,7 +213,8 @@ async fn raise<T>(
     let is_unsure = matches!(result, Err(Stop::Unanswered(_))) && world.is_unsure(&key);
     let Some(raises) = world.seen.memory.open_raises.get_mut(&s.deployment.uid) else { return result };
     match (&result, before) {
-        // The write may have waited for its turn in this process, and was sent at any time until now.
+        // The write may have waited for its turn in this process. It was sent at any time until
+        // now.
         _ if is_unsure => raises.get_mut(set).into_iter().for_each(|raise| raise.sent = Instant::now()),
         // A rejection says nothing about an earlier write to the same set.
         (Err(_), Some(before)) => drop(raises.insert(set.to_owned(), before)),

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_stays_while_a_machine_that_may_use_it_cannot_be_parsed() {
+    fn a_machine_that_cannot_be_parsed_keeps_its_class() {
         check_users(
             Users { unreadable: Some("m-3".into()), ..Users::default() },
             expect![[r#"

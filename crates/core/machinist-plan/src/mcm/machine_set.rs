@@ -130,8 +130,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-/// Returns the obstacle to deletions if the Machines are not fresh. In an old view, a Machine may be
-/// Failed or no longer preserved although it has recovered, and Machines that are gone count as
+/// Returns the obstacle to deletions if the Machines are not fresh. In an old view, a Machine may
+/// be Failed or no longer preserved although it has recovered, and Machines that are gone count as
 /// surplus.
 fn stale(s: &Snapshot, actions: &[Action]) -> Option<Plan<Action>> {
     let deletes = actions.iter().any(|action| matches!(action, Action::Delete(_)));

@@ -352,7 +352,8 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
     )
 }
 
-/// Whether no GET has just shown the Node by which the Machine is judged. The GET updates the store.
+/// Whether no GET has just shown the Node by which the Machine is judged. The GET updates the
+/// store.
 fn is_node_unread(s: &Snapshot, machine: &MachineFacts) -> bool {
     let Some(NodeOf { node: Known::Present(node), looks, .. }) = s.nodes.get(&machine.uid) else {
         return false;

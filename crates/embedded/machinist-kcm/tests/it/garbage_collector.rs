@@ -268,7 +268,7 @@ async fn an_owner_of_a_kind_that_is_not_watched_is_looked_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_owner_deleted_before_the_first_list_of_its_kind_is_noticed() {
+async fn an_owner_deleted_before_its_kind_is_listed_is_noticed() {
     // The server does not serve the kind yet, so its list waits for a retry.
     let set = GcResource::namespaced(ApiResource::from_gvk(&GroupVersionKind::gvk("t.dev", "v1", "Set")));
     let mut world = World::start_with(|config| config.gc_resources.push(set)).await;

@@ -1779,7 +1779,7 @@ fn a_machine_that_is_updated_in_place_can_be_deleted() {
 }
 
 #[test]
-fn the_deletion_of_the_node_of_another_instance_deletes_no_machine() {
+fn the_deletion_of_another_instances_node_deletes_no_machine() {
     let going = || world().running().node_field("/metadata/deletionTimestamp", at(-1).to_string().into());
     assert!(matches!(going().plan().actions.as_slice(), [Action::DeleteMachine]));
     let other = going().ids("sim:///i-1", "sim:///i-9").plan();
