@@ -253,7 +253,7 @@ mod tests {
                 departed: departed.clone(),
             };
             let planned = plan(&s);
-            wait = planned.wait.clone();
+            wait = planned.wait;
             let [Action::Share { backends, departed: left, .. }] = &planned.actions[..] else {
                 panic!("the set is computed: {planned}")
             };
