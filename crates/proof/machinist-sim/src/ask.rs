@@ -182,6 +182,11 @@ impl Observed {
         *seen = (*seen).max(revision);
     }
 
+    /// The newest revision of a table that the process has seen by a list or a watch.
+    pub fn table_seen(&self, side: Side, table: &str) -> u64 {
+        self.tables.get(&(side, table.to_owned())).copied().unwrap_or(0)
+    }
+
     /// Records that the process has seen an object at that revision.
     pub fn object(&mut self, side: Side, about: &About, revision: u64) {
         let seen = self.objects.entry((side, about.table.clone(), about.key())).or_default();

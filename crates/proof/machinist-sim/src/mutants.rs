@@ -25,6 +25,7 @@
 //! | unavailable first | a rollout counts as if each set deleted unavailable Machines first | S5 |
 //! | unsent as unknown | a write that was never sent counts as unknown, and the return of the server wakes nothing | L8 |
 //! | missed return | the return of a server wakes nothing | L8 |
+//! | silent wait | a Machine that waits counts as up to date | L9 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -115,11 +116,13 @@ pub enum Mutant {
     UnsentAsUnknown,
     /// The return of a server wakes nothing.
     MissedReturn,
+    /// A Machine that waits counts as up to date.
+    SilentWait,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -143,6 +146,7 @@ impl Mutant {
         Self::KeptNode,
         Self::UnsentAsUnknown,
         Self::MissedReturn,
+        Self::SilentWait,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -171,6 +175,7 @@ impl Mutant {
             Self::KeptNode => "kept-node",
             Self::UnsentAsUnknown => "unsent-as-unknown",
             Self::MissedReturn => "missed-return",
+            Self::SilentWait => "silent-wait",
         }
     }
 
@@ -193,6 +198,7 @@ impl Mutant {
             Self::UnavailableFirst => Id::S5,
             Self::KeptNode => Id::L2,
             Self::UnsentAsUnknown | Self::MissedReturn => Id::L8,
+            Self::SilentWait => Id::L9,
         }
     }
 
@@ -200,6 +206,7 @@ impl Mutant {
     pub fn recorded(self) -> Option<u64> {
         match self {
             Self::EarlyFinalizer => Some(2),
+            Self::SilentWait => Some(4),
             Self::UnboundedRequeue => Some(0),
             Self::ReplacementLimit => Some(5),
             Self::OrphanedChildren => Some(8),
@@ -258,6 +265,7 @@ impl Mutant {
             Self::UnaskedFailure => Planners { machine: evidence::unasked_failure, ..sound },
             Self::FailedCallEndsDrain => Planners { machine: evidence::failed_call_ends_drain, ..sound },
             Self::UnavailableFirst => Planners { machine_deployment: evidence::unavailable_first, ..sound },
+            Self::SilentWait => Planners { machine: evidence::silent_wait, ..sound },
             Self::KeptNode => Planners { orphaned_node: evidence::kept_node, ..sound },
             Self::UidCheck
             | Self::OwnWritesBarrier

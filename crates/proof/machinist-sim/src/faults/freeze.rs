@@ -34,6 +34,11 @@ impl Gate {
         self.lock().is_closed = true;
     }
 
+    /// Whether the tasks are stopped.
+    pub fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
     /// Lets all tasks continue.
     pub fn open(&self) {
         let waiting = {

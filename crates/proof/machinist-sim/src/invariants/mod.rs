@@ -22,6 +22,7 @@
 //! | L2 | nothing else is left | at the end |
 //! | L4 | no writes, calls or passes when there is nothing to do | at the end |
 //! | L8 | after an outage of an API server, work goes on within 5 s, or a little later if many objects wait | after each outage |
+//! | L9 | no Machine counts as up to date while it makes no progress | every minute of runs with long faults |
 //! | L6 | 6 writes to make a Machine, 7 to delete one | at the end, without faults |
 //!
 //! Rules of the cloud-controller-manager ([`crate::ccm::invariants`]):
@@ -96,6 +97,7 @@ pub enum Id {
     L4,
     L6,
     L8,
+    L9,
     C1,
     C2,
     C3,

@@ -138,6 +138,12 @@ pub(super) fn unavailable_first(s: &machine_deployment::Snapshot) -> Plan<machin
     machine_deployment::plan(&s)
 }
 
+/// A pass that only waits gives no reason.
+pub(super) fn silent_wait(s: &machine::Snapshot) -> Plan<machine::Action> {
+    let plan = machine::plan(s);
+    if plan.actions.is_empty() { Plan { why: Why::settled(), ..plan } } else { plan }
+}
+
 /// No Node is released.
 pub(super) fn kept_node(_: &orphaned_node::Snapshot) -> Plan<orphaned_node::Action> {
     Plan::idle(Why::settled())

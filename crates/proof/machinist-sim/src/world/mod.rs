@@ -10,6 +10,7 @@ mod built_in;
 pub(crate) mod marks;
 mod operator;
 pub mod processes;
+mod progress;
 pub mod real;
 mod restore;
 pub mod simulated;

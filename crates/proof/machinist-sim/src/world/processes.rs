@@ -10,6 +10,7 @@ use machinist_cloud_sim::Cloud;
 use machinist_controllers::{
     Clients, MachineController, MachineOptions, Manager, Options, Planners, ProcessOptions, Running,
 };
+use machinist_core::Reason;
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;
 use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
@@ -21,6 +22,7 @@ use tokio::time::Instant;
 use super::NAMESPACE;
 use super::workload::Election;
 use crate::actor::{Process, Side};
+use crate::ask::Observed;
 use crate::faults::Gate;
 use crate::faults::cloud::CloudWire;
 use crate::faults::crash::{Life, Victims};
@@ -79,8 +81,27 @@ struct Replicated {
     life: Arc<Life>,
     gate: Gate,
     // Dropped first, so that the process ends before its election.
-    _running: Running,
+    running: Running,
     _election: Option<JoinSet<()>>,
+}
+
+/// The replica of a process that acts now, as an observer sees it.
+pub struct Acting {
+    /// Number of its life.
+    pub life: u32,
+    /// The revisions that it has seen.
+    pub observed: Observed,
+    /// What `why` says, by `kind/namespace/name`.
+    pub whys: BTreeMap<String, Said>,
+}
+
+/// What `why` says about an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Said {
+    /// Whether the object counts as up to date.
+    pub is_settled: bool,
+    /// The reason as text.
+    pub text: String,
 }
 
 /// Whether a second replica that dies is started again.
@@ -142,7 +163,7 @@ impl Processes {
             // Their worlds start them.
             Process::CloudController | Process::Provider => return,
         };
-        let live = Replicated { life, gate, _running: running, _election: election };
+        let live = Replicated { life, gate, running, _election: election };
         lock(&self.running).insert((process, replica), live);
     }
 
@@ -222,6 +243,21 @@ impl Processes {
         let running = lock(&self.running);
         let mut of_process = running.iter().filter(|((of, _), _)| *of == process);
         of_process.find(|(_, live)| identity(&live.life) == holder).map(|((_, replica), _)| *replica)
+    }
+
+    /// The replica of a process that acts now; `None` if none runs, or it is suspended.
+    pub fn acting(&self, process: Process) -> Option<Acting> {
+        let replica = match self.surroundings.election {
+            Election::None => Replica::First,
+            Election::Lease => self.leader(process)?,
+        };
+        let running = lock(&self.running);
+        let live = running.get(&(process, replica)).filter(|live| !live.gate.is_closed())?;
+        let whys = live.running.inspector().whys().into_iter().map(|(key, record)| {
+            let is_settled = record.why.reason == Reason::Settled;
+            (key.to_string(), Said { is_settled, text: record.why.reason.to_string() })
+        });
+        Some(Acting { life: live.life.number, observed: live.life.observed(), whys: whys.collect() })
     }
 
     /// Stops a process as its user does, while it has no call in flight.

@@ -25,7 +25,9 @@ use tokio::task::JoinSet;
 use super::built_in::BuiltIn;
 use super::processes::{Processes, Surroundings};
 use super::workload::TENANT;
-use super::{Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, operator, tenants, weather};
+use super::{
+    Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, operator, progress, tenants, weather,
+};
 use crate::actor::{Process, Side};
 use crate::faults::cloud::CloudFaults;
 use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongFault, Profile};
@@ -202,6 +204,9 @@ impl Simulated {
         }
         if setup.profile.long.iter().any(|fault| operator::is_needed_after(fault.kind)) {
             tasks.spawn(operator::clean_up(lab.clone(), control.clone(), target.clone(), cloud.clone()));
+        }
+        if !is_usual {
+            tasks.spawn(progress::watch(lab.clone(), control.clone(), processes.clone()));
         }
         tasks.spawn(tenants::move_in(setup.workload.tenants, target.clone(), lab.clone()));
         let workload = setup.workload;

@@ -1,0 +1,59 @@
+//! L9: no Machine counts as up to date while it makes no progress. A person who asks `why` about it
+//! learns what it waits for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use machinist_apiserver::Server;
+use tokio::time::Instant;
+
+use super::processes::Processes;
+use crate::actor::{Process, Side};
+use crate::invariants::Id;
+use crate::lab::Lab;
+use crate::sight::{MACHINES, Seen};
+
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// A Machine that did not change for this time makes no progress.
+const UNCHANGED_FOR: Duration = Duration::from_secs(5 * 60);
+
+/// Runs for ever: checks that the machine controller has a reason for each Machine that is not
+/// settled and does not change. Only versions count that the controller has seen.
+pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Processes>) {
+    let mut unchanged: BTreeMap<String, (u64, u32, Instant)> = BTreeMap::new();
+    lab.plan.beginning().await;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let Some(acting) = processes.acting(Process::MachineController) else {
+            unchanged.clear();
+            continue;
+        };
+        let mut still = BTreeMap::new();
+        for machine in control.snapshot(MACHINES) {
+            let seen = Seen(machine.value());
+            let key = format!("{}/{}", seen.namespace(), seen.name());
+            let is_settled = seen.phase() == "Running" && !seen.is_deleting();
+            let is_seen = machine.revision() <= acting.observed.table_seen(Side::Control, MACHINES);
+            if is_settled || !is_seen {
+                continue;
+            }
+            let version = (machine.revision(), acting.life);
+            let known = unchanged.get(seen.uid()).filter(|(revision, life, _)| (*revision, *life) == version);
+            let since = known.map_or_else(Instant::now, |(.., since)| *since);
+            still.insert(seen.uid().to_owned(), (version.0, version.1, since));
+            if since.elapsed() < UNCHANGED_FOR {
+                continue;
+            }
+            let why = acting.whys.get(&format!("machine/{key}"));
+            if why.is_none_or(|why| why.is_settled) {
+                let (phase, text) = (seen.phase(), why.map(|why| why.text.as_str()));
+                lab.history.violate(
+                    Id::L9,
+                    format!("Machine {key} has phase {phase:?} and does not change, and why says {text:?}"),
+                );
+            }
+        }
+        unchanged = still;
+    }
+}
