@@ -674,11 +674,10 @@ impl fmt::Display for McmReason {
             }
             Self::NodeOfUnknownOwner { node, pods, evidence } => {
                 match pods {
-                    0 => write!(f, "Node {node} takes new pods")?,
-                    1 => write!(f, "1 pod runs on Node {node}")?,
-                    _ => write!(f, "{pods} pods run on Node {node}")?,
+                    1 => f.write_str("1 pod runs")?,
+                    _ => write!(f, "{pods} pods run")?,
                 }
-                write!(f, ", and it is not known whose Node it is ({evidence})")
+                write!(f, " on Node {node}, and it is not known whose Node it is ({evidence})")
             }
             Self::CannotDeleteInstance { missing } => {
                 write!(f, "the instance cannot be deleted without {missing}")

@@ -179,7 +179,7 @@ rows! {
         },
         M::NodeOfUnknownOwner {
             node: machine(),
-            pods: 0,
+            pods: 1,
             evidence: "its provider id is k3s://worker-1, and its label does not name this machine".into(),
         },
     ];

@@ -779,8 +779,7 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
     }
     if let Some((node, _)) = s.node_of_unknown_owner() {
         let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).filter(|list| list.running == 0)?;
-        return (!takes_pods(node))
-            .then(|| Evidence::NoPods { node: node.name.clone(), listed: list.started });
+        return Some(Evidence::NoPods { node: node.name.clone(), listed: list.started });
     }
     let look = s.looks.node_now(s.machine.node_name(), s.now)?;
     let is_so = match (s.own_node(), &look.uid) {
@@ -790,12 +789,6 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
         (OwnNode::Missing, Some(_)) | (OwnNode::Ours(_), _) => false,
     };
     is_so.then(|| Evidence::NoNode { node: look.name.clone(), looked: look.started })
-}
-
-/// Whether the scheduler binds pods to a Node, so that it may have pods after a list without any.
-fn takes_pods(node: &NodeFacts) -> bool {
-    let is_ready = node.condition(conditions::NODE_READY).is_some_and(|ready| ready.status == "True");
-    is_ready && node.unschedulable != Some(true)
 }
 
 /// Looks for pods on a Node that may run on the instance, although nothing proves it. The Node is
@@ -808,15 +801,14 @@ fn look_for_pods(
 ) -> Plan<Action> {
     let left = s.pods.iter().filter(|pod| pod.is_lost_without_drain()).count();
     let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now);
-    if 0 < left || takes_pods(node) {
+    if 0 < left {
         let reason = McmReason::NodeOfUnknownOwner { node: node.name.clone(), pods: left, evidence };
         let claim = match node.machine_name() == Some(&s.machine.name) {
             true => format!("remove annotation {NODE_MARK} of the Node"),
             false => format!("set label {}={} on the Node", labels::MACHINE_NAME, s.machine.name),
         };
-        let fix = format!(
-            "{claim} if it runs on this machine's instance; otherwise cordon and empty the Node, or delete it"
-        );
+        let fix =
+            format!("{claim} if it runs on this machine's instance; otherwise empty the Node, or delete it");
         return await_person(s, Why::new(reason, Step::Fix(fix)).since(deleting_since));
     }
     let reason =
