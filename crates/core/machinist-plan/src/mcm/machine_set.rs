@@ -114,7 +114,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     };
     actions.extend(sync(s));
     if let Some(wait) = stale(s, &actions) {
-        actions.retain(|action| !matches!(action, Action::Delete(_)));
+        actions.retain(|action| !deletes_failed(action));
         actions.extend(wait.actions);
         let mut plan = with_status(s, actions, wait.why);
         plan.wait = plan.wait.earliest(wait.wait);
@@ -130,12 +130,16 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-/// Returns the obstacle to deletions if the Machines are not fresh. In an old view, a Machine may
-/// be Failed or no longer preserved although it has recovered, and Machines that are gone count as
-/// surplus.
+/// Returns the obstacle to the deletion of Failed Machines if the Machines are not fresh. In an old
+/// view, a Machine may be Failed or no longer preserved although it has recovered. Surplus Machines
+/// need no fresh view: the deployment that gave the set its size had the same one.
 fn stale(s: &Snapshot, actions: &[Action]) -> Option<Plan<Action>> {
-    let deletes = actions.iter().any(|action| matches!(action, Action::Delete(_)));
-    if deletes { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
+    let is_held = actions.iter().any(deletes_failed);
+    if is_held { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
+}
+
+fn deletes_failed(action: &Action) -> bool {
+    matches!(action, Action::Delete(machine) if machine.status.phase == Phase::Failed)
 }
 
 impl Snapshot {
