@@ -42,9 +42,12 @@ pub(super) fn stale_deadlines(s: &replacement::Snapshot) -> Plan<replacement::Ac
     s.nodes_freshness = Freshness::Fresh;
     s.gaps = Unseen::default();
     for machine in &s.machines {
-        let absent = NodeLook { name: machine.node_name().to_owned(), started: s.now, uid: None };
         if let Some(of) = s.nodes.get_mut(&machine.uid) {
-            of.looks.node = Some(absent);
+            // As if a GET had just shown the state of the store.
+            let node = of.node.present();
+            let name = node.map_or(machine.node_name(), |node| &node.name).to_owned();
+            let uid = node.map(|node| node.uid.clone());
+            of.looks.node = Some(NodeLook { name, started: s.now, uid });
         }
     }
     replacement::plan(&s)
