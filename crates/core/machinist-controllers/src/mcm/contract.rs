@@ -166,13 +166,13 @@ impl Contract for Mcm {
         }
     }
 
-    /// For a Machine whose owner does not exist, returns the reason of the decision about the
-    /// owner. For a Machine that waits for its replacement, returns the reason of the decision
-    /// about replacements.
     fn late_writes(seen: &Seen) -> usize {
         seen.memory.late_raises()
     }
 
+    /// For a Machine whose owner does not exist, returns the reason of the decision about the
+    /// owner. For a Machine that waits for its replacement, returns the reason of the decision
+    /// about replacements.
     fn why<'w>(world: &'w World, key: &Key, record: &'w WhyRecord<McmReason>, now: Timestamp) -> &'w Why {
         let turn = || {
             let Key::Machine(id) = key else { return None };

@@ -34,9 +34,8 @@ impl Kind<Mcm> for Classes {
             };
         let machines =
             world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
-        let users = users(world, &Key::Class(id.clone()), machines);
         let unreadable = unreadable_in(&world.seen.machines, &id.namespace);
-        let users = Users { unreadable, ..users };
+        let users = users(world, &Key::Class(id.clone()), machines, unreadable);
         Observed::Ready(ClassSnapshot { class: class.facts.clone(), users })
     }
 
@@ -75,9 +74,8 @@ impl Kind<Mcm> for Secrets {
         let Some(secret) = world.seen.secrets.get(id) else { return Observed::Gone };
         let name = id.to_string();
         let classes = world.seen.classes.by_index(BY_SECRET, &name).map(|(key, _)| &key.name);
-        let users = users(world, &Key::Secret(id.clone()), classes);
         let unreadable = unreadable_in(&world.seen.classes, &id.namespace);
-        let users = Users { unreadable, ..users };
+        let users = users(world, &Key::Secret(id.clone()), classes, unreadable);
         let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), users };
         Observed::Ready(snapshot)
     }
@@ -109,7 +107,12 @@ impl Kind<Mcm> for Secrets {
 
 /// Returns the users of an object, and whether they were the last reason: then the Event was
 /// already emitted.
-fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) -> Users {
+fn users<'w>(
+    world: &World,
+    key: &Key,
+    names: impl Iterator<Item = &'w String>,
+    unreadable: Option<String>,
+) -> Users {
     // The keys are sorted, and so are the names within a namespace.
     let mut names = names.peekable();
     let first = names.peek().map(|name| (*name).clone());
@@ -117,7 +120,7 @@ fn users<'w>(world: &World, key: &Key, names: impl Iterator<Item = &'w String>) 
     Users {
         count: names.count(),
         first,
-        unreadable: None,
+        unreadable,
         told: matches!(last, Some(Reason::Contract(McmReason::InUse { .. }))),
     }
 }

@@ -24,9 +24,7 @@ use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFact
 use machinist_plan::mcm::machine_deployment::{
     Action, OpenRaise, Owned, SetPatch, Snapshot, owner_reference, synced_changes,
 };
-use machinist_runtime::{
-    Created, Kind, LAST_WRITES, Observed, Stop, controlled_by, refresh, stays, version_if_owned,
-};
+use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, stays, version_if_owned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -183,11 +181,11 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
 /// Returns the writes of a MachineDeployment that may still raise the size of a set.
 fn open_raises(runtime: &Runtime, world: &World, deployment_uid: &str) -> Vec<OpenRaise> {
     let raises = world.seen.memory.open_raises.get(deployment_uid).into_iter().flatten();
-    let open = raises.filter(|(_, raise)| Instant::now() < raise.sent + LAST_WRITES);
+    let open = raises.filter(|(_, raise)| raise.may_land());
     open.map(|(set, raise)| OpenRaise {
         set: set.clone(),
         patched: raise.patched.clone(),
-        until: runtime.wall(raise.sent + LAST_WRITES),
+        until: runtime.wall(raise.until()),
     })
     .collect()
 }
@@ -205,7 +203,7 @@ async fn raise<T>(
     let before = {
         let mut world = runtime.lock();
         let raises = world.seen.memory.open_raises.entry(s.deployment.uid.clone()).or_default();
-        raises.retain(|_, raise| Instant::now() < raise.sent + LAST_WRITES);
+        raises.retain(|_, raise| raise.may_land());
         raises.insert(set.to_owned(), raise)
     };
     let result = write.await;

@@ -71,11 +71,23 @@ pub(crate) struct Raise {
     pub sent: Instant,
 }
 
+impl Raise {
+    /// Until when the write may take effect.
+    pub(crate) fn until(&self) -> Instant {
+        self.sent + LAST_WRITES
+    }
+
+    /// Whether the write may still take effect.
+    pub(crate) fn may_land(&self) -> bool {
+        Instant::now() < self.until()
+    }
+}
+
 impl Memory {
     /// Returns the number of unanswered writes that may still raise the size of a set.
     pub(crate) fn late_raises(&self) -> usize {
         let raises = self.open_raises.values().flat_map(BTreeMap::values);
-        raises.filter(|raise| Instant::now() < raise.sent + LAST_WRITES).count()
+        raises.filter(|raise| raise.may_land()).count()
     }
 
     /// Forgets a deleted Machine.

@@ -26,7 +26,7 @@ pub(crate) fn check(
     let id = network.id;
     let zone = balancer.location.as_ref().map(|location| location.network_zone.as_str());
     let is_usable = |subnet: &&Subnet| {
-        subnet.kind != "vswitch" && zone.is_none_or(|zone| zone.is_empty() || zone == subnet.network_zone)
+        !subnet.is_vswitch() && zone.is_none_or(|zone| zone.is_empty() || zone == subnet.network_zone)
     };
     let mut subnets = network.subnets.iter().filter(is_usable).peekable();
     if subnets.peek().is_none() {
