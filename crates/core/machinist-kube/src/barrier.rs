@@ -170,6 +170,19 @@ pub struct Barrier<Q: Ord> {
 
 type Place = (Cluster, &'static str);
 
+/// A write without an answer.
+#[derive(Debug, Clone)]
+pub struct Unanswered {
+    /// The charge of the write.
+    pub charge: Charge,
+    /// What the write does.
+    pub expect: Expect,
+    /// The latest time at which the write was sent for the first time.
+    pub sent: Instant,
+    /// The latest time at which the write was sent, repetitions included.
+    pub last_sent: Instant,
+}
+
 #[derive(Debug)]
 struct Open<Q> {
     queue_keys: Vec<Q>,
@@ -178,6 +191,8 @@ struct Open<Q> {
     /// When this process stopped to wait for the answer. A write may wait for its turn in this
     /// process for long, so it was sent at any time between `since` and this moment.
     given_up: Option<Instant>,
+    /// When the write was last repeated.
+    repeated: Option<Instant>,
     state: State,
     /// UIDs seen deleting or deleted under this key since the charge was opened. The watch may be
     /// faster than the answer.
@@ -190,8 +205,10 @@ impl<Q> Open<Q> {
         self.expect.cluster == *cluster && self.expect.resource == *resource
     }
 
-    fn sent_until(&self) -> Instant {
-        self.given_up.unwrap_or(self.since)
+    fn unanswered(&self, charge: Charge) -> Unanswered {
+        let sent = self.given_up.unwrap_or(self.since);
+        let last_sent = self.repeated.map_or(sent, |repeated| repeated.max(sent));
+        Unanswered { charge, expect: self.expect.clone(), sent, last_sent }
     }
 
     /// Whether the result of the write is certain.
@@ -263,6 +280,7 @@ impl<Q: Ord + Clone> Barrier<Q> {
             expect,
             since: Instant::now(),
             given_up: None,
+            repeated: None,
             state: State::Sent,
             departed: BTreeMap::new(),
             reported_overdue: false,
@@ -370,20 +388,27 @@ impl<Q: Ord + Clone> Barrier<Q> {
         self.charges.get(&charge).map(|open| (&open.expect, open.since))
     }
 
-    /// The write of an open charge without an answer, and the latest time at which it was sent.
-    pub fn unanswered(&self, charge: Charge) -> Option<(&Expect, Instant)> {
-        self.charges.get(&charge).map(|open| (&open.expect, open.sent_until()))
+    /// The write of an open charge without an answer.
+    pub fn unanswered(&self, charge: Charge) -> Option<Unanswered> {
+        self.charges.get(&charge).map(|open| open.unanswered(charge))
     }
 
     /// All destructive writes with an unknown outcome ([`WriteKind::Delete`] and
-    /// [`WriteKind::TakeAway`]), each with the latest time at which it was sent.
-    pub fn unknown_losses(&self) -> Vec<(Charge, Expect, Instant)> {
+    /// [`WriteKind::TakeAway`]).
+    pub fn unknown_losses(&self) -> Vec<Unanswered> {
         let unknown = self.charges.iter().filter(|(_, open)| open.state == State::Unknown);
         let losses = unknown.filter(|(_, open)| match open.expect.kind {
             WriteKind::Delete | WriteKind::TakeAway => true,
             WriteKind::Create | WriteKind::Update => false,
         });
-        losses.map(|(charge, open)| (*charge, open.expect.clone(), open.sent_until())).collect()
+        losses.map(|(charge, open)| open.unanswered(*charge)).collect()
+    }
+
+    /// Notes that the write of a charge is sent once more.
+    pub fn repeated(&mut self, charge: Charge) {
+        if let Some(open) = self.charges.get_mut(&charge) {
+            open.repeated = Some(Instant::now());
+        }
     }
 
     /// Writes that were answered [`OVERDUE_AFTER`] ago or earlier and that the watch has not shown.

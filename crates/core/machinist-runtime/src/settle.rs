@@ -6,16 +6,19 @@
 //!   patch, because the patch cannot take effect later. An earlier read might show the object
 //!   before the effect.
 //! - **DELETE without an answer:** the request may hang in a webhook, and take effect after the
-//!   controller has deleted another object for the same limit. So the runtime repeats the DELETE
-//!   for the same UID until an answer shows the outcome. Until then, the keys that count the object
-//!   stay charged, and the controller deletes no other object for that limit.
+//!   controller has deleted another object for the same limit. So for one minute the runtime repeats
+//!   the DELETE for the same UID: the first request may take effect in that time anyway. Later a
+//!   repetition would act on an old decision, so the runtime only reads the object. An object that
+//!   is not being deleted a minute after the last request stays, and is decided about anew. Until
+//!   the outcome is known, the keys that count the object stay charged, and the controller deletes
+//!   no other object for that limit.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use machinist_core::{Reason, Step, Why};
-use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
+use machinist_kube::barrier::{Charge, Expect, Settled, Unanswered, WriteKind};
 use machinist_kube::{Cluster, WriteOutcome};
 use tokio::time::Instant;
 
@@ -34,6 +37,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub enum Question {
     /// The effect of the write is unknown.
     Unknown,
+    /// The effect of the write is unknown, and the write may be repeated to learn it.
+    UnknownAndRecent,
     /// The write took effect, but the watch has not shown it.
     Overdue,
 }
@@ -42,19 +47,15 @@ impl<C: Contract> Runtime<C> {
     /// Starts a task that settles unanswered writes, so that passes can decide about their key
     /// again. A slow webhook blocks no worker, because the task awaits the answers.
     pub(crate) fn settle_unknown(self: &Arc<Self>, key: &C::Key, charges: Vec<Charge>) {
-        let mine: Vec<(Charge, Expect, Instant)> = {
+        let mine: Vec<Unanswered> = {
             let mut world = self.world.lock();
             let unsettled = charges.into_iter().filter(|charge| world.settling.insert(*charge));
             let mine: Vec<Charge> = unsettled.collect();
-            let expected = |charge| {
-                let (expect, sent) = world.barrier.unanswered(charge)?;
-                Some((charge, expect.clone(), sent))
-            };
-            mine.into_iter().filter_map(expected).collect()
+            mine.into_iter().filter_map(|charge| world.barrier.unanswered(charge)).collect()
         };
-        let Some((_, first, _)) = mine.first() else { return };
+        let Some(first) = mine.first().map(|write| &write.expect) else { return };
         let write = format!("{} of {} {}", verb(first.kind), first.resource, first.key);
-        let sent = mine.iter().map(|(_, _, sent)| *sent).min().unwrap_or_else(Instant::now);
+        let sent = mine.iter().map(|write| write.sent).min().unwrap_or_else(Instant::now);
         let since = self.now().checked_sub(sent.elapsed()).ok();
         let why = Why::new(
             Reason::WriteUnsettled { write },
@@ -66,7 +67,7 @@ impl<C: Contract> Runtime<C> {
         let asking = self.in_flight.ask();
         self.spawn(async move {
             let _asking = asking;
-            let charges: Vec<Charge> = mine.iter().map(|(charge, ..)| *charge).collect();
+            let charges: Vec<Charge> = mine.iter().map(|write| write.charge).collect();
             let settled = panics::catch_async(runtime.settle(mine)).await;
             runtime.world.lock().settling.retain(|charge| !charges.contains(charge));
             match settled {
@@ -92,8 +93,8 @@ impl<C: Contract> Runtime<C> {
     pub(crate) async fn settle_losses(&self) {
         loop {
             let unknown = self.world.lock().barrier.unknown_losses();
-            let questions = unknown.into_iter().map(async |(charge, expect, sent)| {
-                if !self.settle_one(charge, &expect, sent).await {
+            let questions = unknown.into_iter().map(async |write| {
+                if !self.settle_one(&write).await {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
             });
@@ -110,23 +111,45 @@ impl<C: Contract> Runtime<C> {
     }
 
     /// Settles the writes. Returns the cluster whose server did not show an outcome.
-    async fn settle(&self, charges: Vec<(Charge, Expect, Instant)>) -> Option<Cluster> {
-        for (charge, expect, sent) in charges {
-            if !self.settle_one(charge, &expect, sent).await {
-                return Some(expect.cluster);
+    async fn settle(&self, writes: Vec<Unanswered>) -> Option<Cluster> {
+        for write in writes {
+            if !self.settle_one(&write).await {
+                return Some(write.expect.cluster);
             }
         }
         None
     }
 
-    async fn settle_one(&self, charge: Charge, expect: &Expect, sent: Instant) -> bool {
-        if expect.kind == WriteKind::TakeAway {
-            tokio::time::sleep_until(sent + LAST_WRITES).await;
-        }
-        let Some(settled) = self.ask_about(expect, Question::Unknown).await else { return false };
-        tracing::info!(write = ?expect, ?settled, "Read the outcome of an unanswered write");
-        self.settle_charge(charge, settled);
+    async fn settle_one(&self, write: &Unanswered) -> bool {
+        let settled = match write.expect.kind {
+            WriteKind::Delete if write.sent.elapsed() < LAST_WRITES => {
+                self.world.lock().barrier.repeated(write.charge);
+                self.ask_about(&write.expect, Question::UnknownAndRecent).await
+            }
+            WriteKind::Delete => self.outcome_of_old_delete(write).await,
+            WriteKind::TakeAway => {
+                tokio::time::sleep_until(write.sent + LAST_WRITES).await;
+                self.ask_about(&write.expect, Question::Unknown).await
+            }
+            WriteKind::Create | WriteKind::Update => self.ask_about(&write.expect, Question::Unknown).await,
+        };
+        let Some(settled) = settled else { return false };
+        tracing::info!(write = ?write.expect, ?settled, "Read the outcome of an unanswered write");
+        self.settle_charge(write.charge, settled);
         true
+    }
+
+    /// Reads the outcome of a DELETE that is not repeated any more. An object that is not being
+    /// deleted yet is read again when the last request can no longer take effect.
+    async fn outcome_of_old_delete(&self, write: &Unanswered) -> Option<Settled> {
+        let asked = Instant::now();
+        let settled = self.ask_about(&write.expect, Question::Unknown).await?;
+        let effective_until = write.last_sent + LAST_WRITES;
+        if settled != Settled::NotCommitted || effective_until <= asked {
+            return Some(settled);
+        }
+        tokio::time::sleep_until(effective_until).await;
+        self.ask_about(&write.expect, Question::Unknown).await
     }
 
     /// Reads the writes that the watches have not shown in time, in an endless loop.
@@ -164,23 +187,28 @@ pub(crate) async fn ask_api<C: Contract, F: Fed<C>>(
     question: Question,
 ) -> Option<Settled> {
     match (question, expect.kind, &expect.uid) {
-        (Question::Unknown, WriteKind::Delete, Some(uid)) => delete_again::<C, F>(runtime, expect, uid).await,
+        (Question::UnknownAndRecent, WriteKind::Delete, Some(uid)) => {
+            delete_again::<C, F>(runtime, expect, uid).await
+        }
         _ => read::<C, F>(runtime, expect).await,
     }
 }
 
 async fn read<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, expect: &Expect) -> Option<Settled> {
-    match refresh::<C, F>(runtime, &expect.key).await {
-        Ok(Some(entry)) if expect.kind == WriteKind::Delete && !entry.deleting => Some(Settled::NotCommitted),
-        Ok(Some(entry)) => {
-            Some(Settled::Committed { uid: entry.uid, resource_version: entry.resource_version })
-        }
-        Ok(None) => Some(Settled::NotCommitted),
+    let found = match refresh::<C, F>(runtime, &expect.key).await {
+        Ok(found) => found,
         Err(error) => {
             tracing::info!(object = %expect.key, %error, "Cannot read the outcome of a write; retrying");
-            None
+            return None;
         }
-    }
+    };
+    Some(match (found, expect.uid.as_ref().filter(|_| expect.kind == WriteKind::Delete)) {
+        (Some(entry), Some(uid)) if entry.uid == *uid && !entry.deleting => Settled::NotCommitted,
+        (Some(entry), Some(uid)) if entry.uid != *uid => Settled::Deleted { uid: uid.clone() },
+        (None, Some(uid)) => Settled::Deleted { uid: uid.clone() },
+        (Some(entry), _) => Settled::Committed { uid: entry.uid, resource_version: entry.resource_version },
+        (None, None) => Settled::NotCommitted,
+    })
 }
 
 /// Repeats a DELETE with a lost answer. The deadline of the request is longer than a webhook may

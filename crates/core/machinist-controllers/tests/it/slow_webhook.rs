@@ -168,6 +168,39 @@ async fn a_delayed_delete_counts_until_its_outcome_is_known() {
     assert!(named, "`why` names the wait");
 }
 
+/// A DELETE that was decided a minute ago is not sent again: the deployment may want the Machine now.
+#[tokio::test(start_paused = true)]
+async fn a_lost_delete_is_not_repeated_after_a_minute() {
+    let world = World::new().await;
+    let provider = Arc::new(SimProvider::in_process(world.cloud.clone()));
+    let clients = Clients { control: world.client("mc"), target: world.client("mc") };
+    let _controller =
+        MachineController::start(clients, world.options("mc"), MachineOptions::new(provider, "test"), None);
+    let is_on = Arc::new(AtomicBool::new(false));
+    let (held, manager) = world.start_manager_with(Method::DELETE, "/machines/", is_on.clone());
+    held.set(Instant::now() + Duration::from_secs(86_400)).expect("no write was held before");
+    world.apply(3).await;
+    world.until_running(3).await;
+    is_on.store(true, Ordering::Relaxed);
+    let scale = async |replicas: u32| {
+        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    };
+    scale(2).await;
+    tokio::time::sleep(Duration::from_secs(80)).await;
+    let whys = manager.inspector().whys();
+    assert!(whys.iter().any(|(_, record)| record.why.reason.code() == "WriteUnsettled"), "{whys:?}");
+    scale(3).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    is_on.store(false, Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert_eq!(world.cloud.ledger().ever().len(), 3, "no Machine was deleted and made again");
+    let going = world.machines().await.into_iter().filter(|it| it.metadata.deletion_timestamp.is_some());
+    assert_eq!(going.count(), 0);
+    scale(4).await;
+    world.until_running(4).await;
+}
+
 /// The process loses its Lease while the first DELETEs of a large scale-down hang.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_lost_its_lease_does_not_finish_its_batch() {
