@@ -272,6 +272,32 @@ async fn a_node_with_a_wrong_label_is_found_by_its_id() {
     delete_with_label(json!("wrong")).await;
 }
 
+/// A kubelet that starts with another name registers a second Node. Pods run on that one.
+#[tokio::test(start_paused = true)]
+async fn of_two_nodes_of_an_instance_the_newer_is_drained() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let machine = world.machines().await.remove(0);
+    let (name, id) = (machine.metadata.name.expect("a name"), machine.spec.provider_id.expect("an instance"));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let second = json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": "renamed"}, "spec": {"providerID": id},
+    });
+    nodes.create(&PostParams::default(), &parse(second)).await.expect("the second Node is created");
+    world.bind_pod("p", "renamed").await;
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
+    world.delete_machine(&name).await;
+    let is_leaving =
+        async |_: &World| pods.get("p").await.expect("the pod").metadata.deletion_timestamp.is_some();
+    world.until("the pod on the newer Node is evicted", is_leaving).await;
+    assert_eq!(world.cloud.alive(), 1, "its instance runs until the pod has left");
+    pods.delete("p", &DeleteParams::default().grace_period(0)).await.expect("the pod has left");
+    world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_removed_by_hand_is_reported() {
     let world = World::new().await;

@@ -169,7 +169,8 @@ fn listed(account: &Account, id: &ProviderId) -> Option<Listed> {
 /// The label `node` may be missing or wrong: users set and remove labels, and a kubelet may
 /// register under another name. So the named Node counts only if nothing shows that another Node
 /// belongs to the recorded instance. Otherwise the Machine would be deleted without a drain, and
-/// its Node would be left behind.
+/// its Node would be left behind. Of two Nodes of the instance, the newer one counts: its kubelet
+/// registered last, so pods run there.
 pub(crate) fn node_of<'w>(
     runtime: &Runtime,
     seen: &'w Seen,
@@ -181,14 +182,13 @@ pub(crate) fn node_of<'w>(
         |node: &&Entry<NodeFacts>| is_same_instance(runtime, Some(recorded), node.facts.provider_id());
     let is_labelled = |node: &&Entry<NodeFacts>| node.facts.machine_name() == Some(&machine.name);
     let has_no_id = |node: &&Entry<NodeFacts>| node.facts.provider_id().is_none();
-    let by_id = || seen.nodes.by_index(BY_ID, recorded).next().map(|(_, node)| node);
+    let with_id = || seen.nodes.by_index(BY_ID, recorded).map(|(_, node)| node);
+    let own = || with_id().chain(named.filter(is_own)).max_by_key(|node| node.facts.created);
     let by_label = || seen.nodes.by_index(BY_MACHINE, &machine.name).map(|(_, node)| node);
     if machine.node.is_none() {
-        return by_id().or_else(|| by_label().next()).or(named);
+        return own().or_else(|| by_label().next()).or(named);
     }
-    named
-        .filter(is_own)
-        .or_else(by_id)
+    own()
         .or_else(|| named.filter(has_no_id).filter(is_labelled))
         // A label on a Node of another instance is a leftover.
         .or_else(|| by_label().find(|node| is_own(node) || has_no_id(node)))
