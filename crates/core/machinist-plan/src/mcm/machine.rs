@@ -199,7 +199,7 @@ impl Defaults {
     }
 
     /// The creation timeout of a Machine, for deadlines.
-    fn creation_patience(&self, machine: &MachineFacts) -> Duration {
+    pub(super) fn creation_patience(&self, machine: &MachineFacts) -> Duration {
         self.creation_timeout_of(machine).max(LEAST_PATIENCE)
     }
 }

@@ -22,7 +22,8 @@
 //!
 //! A Machine is being replaced if it is Failed, being deleted, or created and not Running yet. The
 //! last case cannot be distinguished from an ordinary scale-up without memory. So a scale-up also
-//! delays the next replacement, by at most the creation timeout.
+//! delays the next replacement, by at most the creation timeout, even if its Machines wait longer
+//! than that in our queue for the cloud.
 //!
 //! No Machine is marked while its set cannot create its replacement: while another Machine of the
 //! set has no instance, and its last attempt to create one failed. Otherwise a used-up quota or
@@ -277,7 +278,12 @@ fn fail_joins<'s>(s: &'s Snapshot, overdue: impl Iterator<Item = Overdue<'s>>) -
 /// Decides about the Machine that has been unhealthy for longest.
 fn fail_unhealthy(s: &Snapshot, Overdue { machine, deadline }: Overdue<'_>) -> Plan<Action> {
     if s.machines.iter().any(|other| is_being_replaced(s, other)) {
-        return Plan::idle(limit(s, deadline));
+        let queued = s.machines.iter().filter_map(|other| queued_until(s, other));
+        let plan = Plan::idle(limit(s, deadline));
+        return match queued.filter(|until| !is_past(s.now, *until)).min() {
+            Some(until) => plan.no_later_than(just_past(until)),
+            None => plan,
+        };
     }
     if let Some(why) = cannot_be_replaced(s, machine) {
         return Plan::idle(why.since(deadline));
@@ -442,6 +448,13 @@ fn joining_until(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     Some(given_up_at(s, machine).map_or(deadline, |given_up_at| given_up_at.min(deadline)))
 }
 
+/// Returns until when a Machine without an instance counts as a replacement in progress. The time in
+/// our queue for the cloud counts: thousands of queued creations must not stop all healing.
+fn queued_until(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
+    let waits = machine.provider_id.is_none() && is_replacement(machine);
+    waits.then(|| s.gaps.deadline(machine.created, s.defaults.creation_patience(machine)))
+}
+
 /// Whether a Machine has failed and will be replaced. A preserved Machine is not replaced while it
 /// is preserved.
 fn has_failed(s: &Snapshot, machine: &MachineFacts) -> bool {
@@ -453,7 +466,8 @@ fn is_being_replaced(s: &Snapshot, machine: &MachineFacts) -> bool {
     // A Machine that is being deleted may have failed before: its last operation is Delete by now.
     // An ordinary deletion delays a replacement a little, which is harmless.
     // A Machine that should have joined by now is no replacement in progress.
-    let is_late = joining_until(s, machine).is_some_and(|deadline| is_past(s.now, deadline));
+    let until = joining_until(s, machine).or_else(|| queued_until(s, machine));
+    let is_late = until.is_some_and(|deadline| is_past(s.now, deadline));
     failed || !is_live(machine) || (is_replacement(machine) && !is_late)
 }
 

@@ -16,7 +16,10 @@ fn at(seconds_from_now: i64) -> Timestamp {
 /// A Machine that has been in its phase for this many seconds.
 fn machine(name: &str, phase: &str, seconds: i64) -> Value {
     json!({
-        "metadata": {"name": name, "namespace": "ns", "uid": format!("uid-{name}")},
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("uid-{name}"),
+            "creationTimestamp": at(-seconds).to_string(),
+        },
         "spec": {"class": {"kind": "MachineClass", "name": "c"}, "nodeTemplate": {}},
         "status": {"currentStatus": {"phase": phase, "lastUpdateTime": at(-seconds).to_string()}},
     })
@@ -102,6 +105,20 @@ fn no_machine_fails_before_the_second_after_the_deadline() {
         wait  for a change
     "#]],
     );
+}
+
+#[test]
+fn queued_creations_delay_a_replacement_for_one_timeout() {
+    let queued = |seconds| [machine("a", "Unknown", 9000), machine("b", "", seconds)];
+    check(
+        &queued(1200),
+        expect![[r#"
+            why   replacement waits: Machine b of the same deployment is being replaced; since 2027-01-15T05:40:00Z; next: the other Machine is replaced
+            wait  until 2027-01-15T08:00:01Z
+        "#]],
+    );
+    let after = plan(&snapshot(&queued(1201)));
+    assert_eq!(after.actions.iter().map(ToString::to_string).collect::<Vec<_>>(), ["machine a: Failed"]);
 }
 
 #[test]
