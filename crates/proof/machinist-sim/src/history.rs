@@ -489,14 +489,20 @@ impl History {
         self.lock().line(LineKind::Request, text, String::new());
     }
 
-    /// Records that a request found its server away.
+    /// Records that a request found its server away. A write to an object that does not exist any
+    /// more is left out: the process learns that before it tries again.
     pub fn undelivered(&self, process: Process, side: Side, ask: &Ask, absence: Absence) {
         let is_of_an_object =
             !ask.about.table.starts_with("events") && !ask.about.table.starts_with("leases");
         if ask.is_write() && is_of_an_object {
             let mut inner = self.lock();
             let now = inner.clock.now();
-            inner.state.undelivered.insert(Undelivered::of(process, side, ask), (now, absence));
+            inner.catch_up();
+            let creates = ask.parts.method == Method::POST && !ask.is_eviction();
+            let exists = |track: &Track| track.now().is_some();
+            if creates || inner.state.track(side, &ask.about.table, &ask.about.key()).is_some_and(exists) {
+                inner.state.undelivered.insert(Undelivered::of(process, side, ask), (now, absence));
+            }
         }
     }
 

@@ -93,6 +93,9 @@ pub struct Acting {
     pub observed: Observed,
     /// What `why` says, by `kind/namespace/name`.
     pub whys: BTreeMap<String, Said>,
+    /// Whether `why` names an API server that does not answer, or a kind that was not listed yet,
+    /// before the reason of any object.
+    pub names_outage: bool,
 }
 
 /// What `why` says about an object.
@@ -253,11 +256,14 @@ impl Processes {
         };
         let running = lock(&self.running);
         let live = running.get(&(process, replica)).filter(|live| !live.gate.is_closed())?;
-        let whys = live.running.inspector().whys().into_iter().map(|(key, record)| {
+        let inspector = live.running.inspector();
+        let names_outage = !inspector.silent_servers().is_empty() || inspector.not_ready().is_some();
+        let whys = inspector.whys().into_iter().map(|(key, record)| {
             let is_settled = record.why.reason == Reason::Settled;
             (key.to_string(), Said { is_settled, text: record.why.reason.to_string() })
         });
-        Some(Acting { life: live.life.number, observed: live.life.observed(), whys: whys.collect() })
+        let (life, observed) = (live.life.number, live.life.observed());
+        Some(Acting { life, observed, whys: whys.collect(), names_outage })
     }
 
     /// Stops a process as its user does, while it has no call in flight.

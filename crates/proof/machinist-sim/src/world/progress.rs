@@ -19,7 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const UNCHANGED_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Runs for ever: checks that the machine controller has a reason for each Machine that is not
-/// settled and does not change. Only versions count that the controller has seen.
+/// settled and does not change. Only versions count that the controller has seen. A server that does
+/// not answer is the first thing that `why` names, so it is a reason for all Machines.
 pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Processes>) {
     let mut unchanged: BTreeMap<String, (u64, u32, Instant)> = BTreeMap::new();
     lab.plan.beginning().await;
@@ -46,7 +47,7 @@ pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Process
                 continue;
             }
             let why = acting.whys.get(&format!("machine/{key}"));
-            if why.is_none_or(|why| why.is_settled) {
+            if !acting.names_outage && why.is_none_or(|why| why.is_settled) {
                 let (phase, text) = (seen.phase(), why.map(|why| why.text.as_str()));
                 lab.history.violate(
                     Id::L9,
