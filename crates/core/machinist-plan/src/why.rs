@@ -135,6 +135,14 @@ pub enum McmReason {
         /// Name of the Node.
         node: String,
     },
+    /// The set deletes no Machines for its size, because its deployment wants a larger size now and
+    /// has not written it yet.
+    SizeOutdated {
+        /// Name of the deployment.
+        deployment: String,
+        /// The replicas that the deployment wants for the set.
+        size: u32,
+    },
     /// The Machine is unhealthy for too long, but another Machine of the deployment is being
     /// replaced.
     ReplacementLimit {
@@ -472,6 +480,7 @@ impl ContractReason for McmReason {
             Self::NamesakeInstance { .. } => "NamesakeInstance",
             Self::Unhealthy { .. } => "Unhealthy",
             Self::CriticalComponents { .. } => "CriticalComponents",
+            Self::SizeOutdated { .. } => "SizeOutdated",
             Self::ReplacementLimit { .. } => "ReplacementLimit",
             Self::ReplacementGap { .. } => "ReplacementGap",
             Self::ReplacementImpossible { .. } => "ReplacementImpossible",
@@ -573,6 +582,11 @@ impl fmt::Display for McmReason {
             Self::CriticalComponents { node } => {
                 write!(f, "critical components of Node {node} are not ready")
             }
+            Self::SizeOutdated { deployment, size } => write!(
+                f,
+                "no Machine is deleted for the size of this MachineSet: MachineDeployment {deployment} wants {} here, and has not written that yet",
+                machines(*size)
+            ),
             Self::ReplacementLimit { other } => {
                 write!(f, "replacement waits: Machine {other} of the same deployment is being replaced")
             }

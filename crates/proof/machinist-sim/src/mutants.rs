@@ -23,6 +23,7 @@
 //! | unasked failure | a Machine is given up before the cloud is asked for its instance | S19 |
 //! | failed call ends drain | a call that failed writes that the drain has ended | S6 |
 //! | unavailable first | a rollout counts as if each set deleted unavailable Machines first | S5 |
+//! | late size | a set deletes Machines for a size that its deployment has given up | S5 |
 //! | unsent as unknown | a write that was never sent counts as unknown, and the return of the server wakes nothing | L8 |
 //! | missed return | the return of a server wakes nothing | L8 |
 //! | silent wait | a Machine that waits counts as up to date | L9 |
@@ -42,7 +43,7 @@ use async_trait::async_trait;
 use machinist_controllers::Planners;
 
 use self::planners::{
-    absence_without_lag, early_finalizer, no_ownership_proof, no_replacement_limit, node_by_name,
+    absence_without_lag, early_finalizer, late_size, no_ownership_proof, no_replacement_limit, node_by_name,
     orphaned_machines, orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
@@ -110,6 +111,8 @@ pub enum Mutant {
     FailedCallEndsDrain,
     /// A rollout counts as if each set deleted unavailable Machines first.
     UnavailableFirst,
+    /// A set deletes Machines for a size that its deployment has given up.
+    LateSize,
     /// A Node that is being deleted keeps the finalizer although its Machine is gone.
     KeptNode,
     /// A write that was never sent counts as unknown, and the return of the server wakes nothing.
@@ -122,7 +125,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -143,6 +146,7 @@ impl Mutant {
         Self::UnaskedFailure,
         Self::FailedCallEndsDrain,
         Self::UnavailableFirst,
+        Self::LateSize,
         Self::KeptNode,
         Self::UnsentAsUnknown,
         Self::MissedReturn,
@@ -172,6 +176,7 @@ impl Mutant {
             Self::UnaskedFailure => "unasked-failure",
             Self::FailedCallEndsDrain => "failed-call-ends-drain",
             Self::UnavailableFirst => "unavailable-first",
+            Self::LateSize => "late-size",
             Self::KeptNode => "kept-node",
             Self::UnsentAsUnknown => "unsent-as-unknown",
             Self::MissedReturn => "missed-return",
@@ -195,7 +200,7 @@ impl Mutant {
             Self::ReplacementWithoutStock => Id::S16,
             Self::UnaskedFailure => Id::S19,
             Self::QueueAsFailure => Id::S20,
-            Self::UnavailableFirst => Id::S5,
+            Self::UnavailableFirst | Self::LateSize => Id::S5,
             Self::KeptNode => Id::L2,
             Self::UnsentAsUnknown | Self::MissedReturn => Id::L8,
             Self::SilentWait => Id::L9,
@@ -219,6 +224,7 @@ impl Mutant {
             Self::StaleDeadlines => Some(29),
             Self::QueueAsFailure => Some(77),
             Self::UnavailableFirst => Some(280),
+            Self::LateSize => Some(1360),
             Self::UidCheck => Some(341),
             Self::UnsentAsUnknown | Self::MissedReturn => Some(182),
             Self::FailedCallEndsDrain => Some(370),
@@ -265,6 +271,7 @@ impl Mutant {
             Self::UnaskedFailure => Planners { machine: evidence::unasked_failure, ..sound },
             Self::FailedCallEndsDrain => Planners { machine: evidence::failed_call_ends_drain, ..sound },
             Self::UnavailableFirst => Planners { machine_deployment: evidence::unavailable_first, ..sound },
+            Self::LateSize => Planners { machine_set: late_size, ..sound },
             Self::SilentWait => Planners { machine: evidence::silent_wait, ..sound },
             Self::KeptNode => Planners { orphaned_node: evidence::kept_node, ..sound },
             Self::UidCheck

@@ -222,10 +222,15 @@ impl Fed<Mcm> for MachineDeploymentFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Deployment(change.key.clone()));
-        // The end of a set's freeze depends on the replicas of its deployment.
-        let frozen =
-            seen.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| set.facts.freeze().is_frozen());
-        wake.extend(frozen.map(|(key, _)| Key::Set(key.clone())));
+        // The end of a set's freeze depends on the replicas of its deployment, and so does whether
+        // the set deletes surplus Machines.
+        let has_surplus = |set: &MachineSetFacts| {
+            let machines = seen.machines.by_index(BY_OWNER, &set.uid).count();
+            usize::try_from(set.replicas()).is_ok_and(|most| most < machines)
+        };
+        let depends = |set: &MachineSetFacts| set.freeze().is_frozen() || has_surplus(set);
+        let owned = seen.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| depends(&set.facts));
+        wake.extend(owned.map(|(key, _)| Key::Set(key.clone())));
     }
 }
 

@@ -11,9 +11,7 @@ use super::machine_set::{remember_status_written, with_changes};
 use super::memory::Raise;
 use super::object_key;
 use super::options::Tools;
-use super::seen::machines_owned_by;
-use super::seen::unreadable_machines_owned_by;
-use super::seen::{BY_OWNER, NO_OWNER};
+use super::seen::{BY_OWNER, NO_OWNER, sets_owned_by};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
@@ -22,7 +20,7 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::Plan;
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{
-    Action, OpenRaise, Owned, SetPatch, Snapshot, owner_reference, synced_changes,
+    Action, OpenRaise, SetPatch, Snapshot, owner_reference, synced_changes,
 };
 use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, stays, version_if_owned};
 use serde_json::{Value, json};
@@ -38,16 +36,6 @@ impl Kind<Mcm> for Deployments {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(deployment) = world.seen.deployments.get(id) else { return Observed::Gone };
-        let mut sets: Vec<Owned> = Vec::new();
-        for (_, set) in world.seen.sets.by_index(BY_OWNER, &deployment.uid) {
-            sets.push(Owned {
-                set: set.facts.clone(),
-                machines: machines_owned_by(&world.seen, &set.uid),
-                unreadable: u32::try_from(unreadable_machines_owned_by(&world.seen, &set.uid).len())
-                    .unwrap_or(u32::MAX),
-            });
-        }
-        sets.sort_by(|a, b| (a.set.created, &a.set.name).cmp(&(b.set.created, &b.set.name)));
         let here = |key: &ObjectKey| key.namespace == id.namespace;
         let free = world.seen.sets.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| here(key));
         let adoptable = free.map(|(_, set)| set.facts.clone()).collect();
@@ -58,7 +46,8 @@ impl Kind<Mcm> for Deployments {
         let taken_names = others.map(|(key, _)| key.name.clone()).collect();
         let snapshot = Snapshot {
             now: runtime.now(),
-            sets,
+            sets: sets_owned_by(&world.seen, &deployment.uid),
+            machines_freshness: runtime.freshness::<MachineFacts>(world),
             adoptable,
             taken_names,
             looked_for: world.seen.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
@@ -120,6 +109,10 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         }
         Action::MarkMachine { machine, since } => mark(runtime, s, &machine, &since).await,
         Action::LookFor(name) => look_for(runtime, s, &name).await,
+        Action::ReadMachines => {
+            runtime.read_soon::<MachineFacts>(&own[0]);
+            Ok(())
+        }
         Action::SetChosen(chosen) => {
             let patch = GuardedPatch::new(&deployment.uid);
             let (read, key) = (deployment.annotations.as_ref(), annotations::TRIGGER_DELETION);

@@ -11,7 +11,7 @@ use machinist_api::{MachineSetStatus, Phase};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Entry, GuardedPatch, ObjectKey};
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
-use machinist_plan::mcm::machine_deployment::{FieldChange, synced_changes};
+use machinist_plan::mcm::machine_deployment::{FieldChange, Sizing, synced_changes};
 use machinist_plan::mcm::machine_set::{
     Action, ChildFailure, RESERVED_NUMBERS, Snapshot, child, owner_reference,
 };
@@ -25,6 +25,7 @@ use super::options::Tools;
 use super::seen::BY_UID;
 use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
+use super::seen::sets_owned_by;
 use super::seen::unreadable_machines_owned_by;
 use machinist_core::Attempts;
 use machinist_plan::Plan;
@@ -40,10 +41,15 @@ impl Kind<Mcm> for Sets {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
-        // Only the end of a freeze depends on the deployment. For all other rules a new version of
-        // it changes nothing.
+        // The end of a freeze depends on the deployment, and so do deletions (`sizing`). For all
+        // other rules a new version of it changes nothing.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
         let machines = machines_owned_by(&world.seen, &set.uid);
+        let has_surplus = usize::try_from(set.facts.replicas()).is_ok_and(|most| most < machines.len());
+        let sizing = deployment_of(world, &set.facts).filter(|_| has_surplus).map(|owner| Sizing {
+            deployment: owner.facts.clone(),
+            sets: sets_owned_by(&world.seen, &owner.uid),
+        });
         let kept = |machine: &Arc<MachineFacts>| {
             Some((machine.uid.clone(), world.seen.memory.kept.get(&machine.uid)?.clone()))
         };
@@ -56,6 +62,7 @@ impl Kind<Mcm> for Sets {
             unreadable: unreadable_machines_owned_by(&world.seen, &set.uid),
             adoptable: machines_without_owner(&world.seen, &id.namespace),
             deployment: deployment.map(|deployment| deployment.facts.clone()),
+            sizing,
             margins: runtime.tools.safety_margins,
             settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),

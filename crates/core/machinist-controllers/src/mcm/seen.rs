@@ -10,6 +10,7 @@ use machinist_plan::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
     NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA,
 };
+use machinist_plan::mcm::machine_deployment::Owned;
 use machinist_plan::mcm::machine_set::would_adopt;
 
 use super::key::Key;
@@ -214,4 +215,17 @@ pub(crate) fn unreadable_machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<
 pub(crate) fn machines_without_owner(seen: &Seen, namespace: &str) -> Vec<Arc<MachineFacts>> {
     let free = seen.machines.by_index(BY_OWNER, NO_OWNER).filter(|(key, _)| key.namespace == namespace);
     free.map(|(_, entry)| entry.facts.clone()).collect()
+}
+
+/// Returns the sets of a deployment, oldest first, each with its Machines.
+pub(crate) fn sets_owned_by(seen: &Seen, deployment_uid: &str) -> Vec<Owned> {
+    let owned = |set: &Arc<MachineSetFacts>| Owned {
+        set: set.clone(),
+        machines: machines_owned_by(seen, &set.uid),
+        unreadable: u32::try_from(unreadable_machines_owned_by(seen, &set.uid).len()).unwrap_or(u32::MAX),
+    };
+    let mut sets: Vec<Owned> =
+        seen.sets.by_index(BY_OWNER, deployment_uid).map(|(_, entry)| owned(&entry.facts)).collect();
+    sets.sort_by(|a, b| (a.set.created, &a.set.name).cmp(&(b.set.created, &b.set.name)));
+    sets
 }

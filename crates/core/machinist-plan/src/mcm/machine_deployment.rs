@@ -15,7 +15,9 @@
 
 mod chosen;
 mod freeze;
+mod lowerings;
 mod raises;
+mod sizing;
 pub(crate) mod snapshot;
 pub(crate) mod template;
 
@@ -26,6 +28,7 @@ use std::sync::Arc;
 use machinist_api::constants::{annotations, finalizers, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec, StrategyType};
 
+pub use self::sizing::Sizing;
 pub use self::snapshot::{OpenRaise, Owned, Snapshot};
 use self::template::is_synced;
 pub use self::template::{
@@ -76,6 +79,8 @@ pub enum Action {
     },
     /// Looks up a Machine with that name at the API server.
     LookFor(String),
+    /// Lists the Machines at the API server. All deployments and sets share the answer.
+    ReadMachines,
     /// Writes the names of the chosen Machines, or removes the annotation if there are none.
     SetChosen(Option<String>),
     /// Removes the condition `Frozen` from the status.
@@ -140,7 +145,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some(thaw) = freeze::thaw(s) {
         return thaw;
     }
-    if let Some(refusal) = unusable(s) {
+    if let Some(refusal) = unusable(&s.deployment) {
         let fix = Step::Fix(format!("fix {}", refusal.field));
         let why = Why::new(McmReason::InvalidSpec(refusal.message.clone()), fix);
         return with_status(s, &Stage::Refused(refusal), Vec::new(), why);
@@ -153,18 +158,18 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some(first) = chosen.first() {
         return first;
     }
-    let plan = chosen.with(match new_set_index(s) {
+    let plan = chosen.with(match new_set_index(&s.deployment, &s.sets) {
         None if !rollout::rests(&s.deployment, &s.sets) => create_set(s),
         new => resize(s, new),
     });
-    raises::hold_back(s, plan)
+    lowerings::hold_back(s, raises::hold_back(s, plan))
 }
 
 /// Returns the oldest set of this template. A set that is being deleted never counts, because its
 /// Machines are deleted with it.
-fn new_set_index(s: &Snapshot) -> Option<usize> {
-    let template = &s.deployment.spec.template;
-    s.sets.iter().position(|Owned { set, .. }| {
+fn new_set_index(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> Option<usize> {
+    let template = &deployment.spec.template;
+    sets.iter().position(|Owned { set, .. }| {
         set.deleting_since.is_none() && is_same_template(template, &set.spec.template)
     })
 }
@@ -193,15 +198,15 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
 }
 
 /// Returns why a deployment is not reconciled until a user fixes its spec.
-fn unusable(s: &Snapshot) -> Option<Refusal> {
-    let spec = &s.deployment.spec;
-    if let Some((field, message)) = &s.deployment.invalid {
+fn unusable(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
+    let spec = &deployment.spec;
+    if let Some((field, message)) = &deployment.invalid {
         return Some(Refusal::invalid(field, message));
     }
     if let Some(refusal) = Refusal::if_selecting_all(spec.selector.as_ref()) {
         return Some(refusal);
     }
-    if let Some(refusal) = strategy_refusal(s).filter(|_| !s.deployment.is_in_place()) {
+    if let Some(refusal) = strategy_refusal(deployment).filter(|_| !deployment.is_in_place()) {
         return Some(refusal);
     }
     if spec.rollback_to.is_some() {
@@ -213,8 +218,8 @@ fn unusable(s: &Snapshot) -> Option<Refusal> {
 }
 
 /// Rejects a strategy that is not supported yet.
-fn strategy_refusal(s: &Snapshot) -> Option<Refusal> {
-    let strategy = s.deployment.spec.strategy.as_ref()?.type_.as_ref()?;
+fn strategy_refusal(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
+    let strategy = deployment.spec.strategy.as_ref()?.type_.as_ref()?;
     (*strategy != StrategyType::RollingUpdate).then(|| {
         let message = format!("spec.strategy.type {strategy} is not supported yet: expected RollingUpdate");
         Refusal::invalid("spec.strategy.type", message)
@@ -229,7 +234,7 @@ fn rest(s: &Snapshot) -> Option<Why> {
     if let Some(machine) = rollout::updating_in_place(&s.sets) {
         return Some(crate::why::why_updated_in_place(machine));
     }
-    strategy_refusal(s).map(|refusal| {
+    strategy_refusal(&s.deployment).map(|refusal| {
         let fix = Step::Fix(format!("fix {}", refusal.field));
         Why::new(McmReason::InvalidSpec(refusal.message), fix)
     })
@@ -294,7 +299,7 @@ fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {
     }
     let rolling = Stage::Rolling(new.map(|new| &s.sets[new]));
     actions.extend(outdated_history(s, new, &rolling).into_iter().map(Action::DeleteSet));
-    let stage = strategy_refusal(s).map_or(rolling, Stage::Refused);
+    let stage = strategy_refusal(&s.deployment).map_or(rolling, Stage::Refused);
     let plan = with_status(s, &stage, actions, rest(s).unwrap_or(sizes.why));
     match status::progress_deadline(s) {
         Some(deadline) if s.now <= deadline => plan.no_later_than(just_past(deadline)),
@@ -472,6 +477,7 @@ impl fmt::Display for Action {
                 write!(f, "machine {}: mark for deletion since {since}", machine.name)
             }
             Self::LookFor(name) => write!(f, "machine {name}: look for it"),
+            Self::ReadMachines => f.write_str("machines: list them at the API server"),
             Self::SetChosen(Some(chosen)) => write!(f, "deployment: machines to delete {chosen}"),
             Self::SetChosen(None) => f.write_str("deployment: no machines to delete"),
             Self::RemoveFrozen { .. } => f.write_str("deployment: remove condition Frozen"),

@@ -18,6 +18,7 @@ pub(crate) mod snapshot;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::constants::{finalizers, reasons};
@@ -34,7 +35,11 @@ use super::status;
 use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
 use crate::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
 use crate::{Plan, Why};
-use machinist_core::SKEW_LIMIT;
+use machinist_core::{SKEW_LIMIT, plus};
+
+/// When a set that waits for a larger size is looked at again, at the latest. A change of the
+/// deployment or of the set wakes it earlier.
+const SIZE_AGAIN: Duration = Duration::from_secs(10);
 
 /// One call for one set.
 #[derive(Debug)]
@@ -114,7 +119,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     };
     actions.extend(sync(s));
     if let Some(wait) = stale(s, &actions) {
-        actions.retain(|action| !deletes_failed(action));
+        actions.retain(|action| !matches!(action, Action::Delete(_)));
         actions.extend(wait.actions);
         let mut plan = with_status(s, actions, wait.why);
         plan.wait = plan.wait.earliest(wait.wait);
@@ -123,23 +128,27 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
             None => plan,
         };
     }
-    let look_at = again.into_iter().chain(replicas::next_expiry(s)).chain(s.next_deletion()).min();
+    let look_at = again.into_iter().chain(replicas::next_expiry(s)).chain(s.next_deletion());
+    let look_at = look_at.chain(waits_for_size(s).map(|_| plus(s.now, SIZE_AGAIN))).min();
     match look_at {
         Some(look_at) => with_status(s, actions, why(s)).no_later_than(look_at),
         None => with_status(s, actions, why(s)),
     }
 }
 
-/// Returns the obstacle to the deletion of Failed Machines if the Machines are not fresh. In an old
-/// view, a Machine may be Failed or no longer preserved although it has recovered. Surplus Machines
-/// need no fresh view: the deployment that gave the set its size had the same one.
+/// Returns the obstacle to deletions if the Machines are not fresh. In an old view, a Machine may
+/// be Failed or no longer preserved although it has recovered, and the deployment may want fewer
+/// Machines in this set because others were available.
 fn stale(s: &Snapshot, actions: &[Action]) -> Option<Plan<Action>> {
-    let is_held = actions.iter().any(deletes_failed);
+    let is_held = actions.iter().any(|action| matches!(action, Action::Delete(_)));
     if is_held { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
 }
 
-fn deletes_failed(action: &Action) -> bool {
-    matches!(action, Action::Delete(machine) if machine.status.phase == Phase::Failed)
+/// Returns the size that the deployment has not written yet, if the set deletes fewer Machines
+/// because of it.
+fn waits_for_size(s: &Snapshot) -> Option<u32> {
+    let live = number(s.machines.iter().filter(|machine| is_live(machine)).count());
+    if live <= s.set.replicas() { None } else { s.larger_size() }
 }
 
 impl Snapshot {
@@ -280,6 +289,11 @@ fn why(s: &Snapshot) -> Why {
             McmReason::MachinesPending { available, desired, first },
             Step::Expect("the Machines become Running"),
         );
+    }
+    if let (Some(size), Some(owner)) = (waits_for_size(s), &s.set.owner) {
+        let deployment = owner.name.clone();
+        let next = Step::Expect("the MachineDeployment writes the new size");
+        return Why::new(McmReason::SizeOutdated { deployment, size }, next);
     }
     let leaving = s.machines.iter().filter(|machine| !is_live(machine));
     let left = u32::try_from(leaving.clone().count()).unwrap_or(u32::MAX);

@@ -129,6 +129,7 @@ impl Toy {
             now: self.now(),
             deployment: Arc::new(deployment),
             sets,
+            machines_freshness: Default::default(),
             adoptable: Vec::new(),
             taken_names: Default::default(),
             looked_for: Default::default(),
@@ -148,6 +149,9 @@ impl Toy {
             unreadable: Vec::new(),
             adoptable: Vec::new(),
             deployment: self.facts().map(Arc::new),
+            sizing: self
+                .deployment_snapshot()
+                .map(|owner| machine_deployment::Sizing { deployment: owner.deployment, sets: owner.sets }),
             margins: Default::default(),
             settled_numbers: Default::default(),
             status_written: None,
@@ -211,6 +215,7 @@ impl Toy {
                     None => annotations.remove(annotations::TRIGGER_DELETION),
                 };
             }
+            Action::ReadMachines => unreachable!("the toy's Machines are fresh"),
             Action::LookFor(_) => unreachable!("the toy's autoscaler knows its Machines"),
             Action::RemoveFrozen { .. } | Action::RemoveFreeze => unreachable!("the toy is never frozen"),
         }

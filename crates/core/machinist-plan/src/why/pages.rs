@@ -216,6 +216,7 @@ rows! {
         M::MachinesPending { available: 0, desired: 3, first: None },
     ];
     SETS: R::Contract(M::MachinesLeaving { .. }) => [M::MachinesLeaving { left: 2, first: Some(machine()) }];
+    SETS: R::Contract(M::SizeOutdated { .. }) => [M::SizeOutdated { deployment: "workers".into(), size: 4 }];
     SETS: R::Contract(M::ChildFailed { .. }) => [
         M::ChildFailed { message: "admission webhook \"limits.example.com\" denied the request".into() },
     ];

@@ -77,6 +77,10 @@ pub(super) fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
 }
 
 /// Does not see that the garbage collector has to release the Machines, and deletes them by name.
+pub(super) fn late_size(s: &machine_set::Snapshot) -> Plan<machine_set::Action> {
+    machine_set::plan(&machine_set::Snapshot { sizing: None, ..s.clone() })
+}
+
 pub(super) fn orphaned_machines(s: &machine_set::Snapshot) -> Plan<machine_set::Action> {
     let mut s = s.clone();
     without_orphan(&mut Arc::make_mut(&mut s.set).finalizers);

@@ -5,6 +5,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use machinist_core::Freshness;
 
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 
@@ -17,6 +18,8 @@ pub struct Snapshot {
     pub deployment: Arc<MachineDeploymentFacts>,
     /// The sets that the deployment controls, oldest first, each with its Machines.
     pub sets: Vec<Owned>,
+    /// How fresh the Machines are.
+    pub machines_freshness: Freshness,
     /// The sets in the namespace without a controlling owner.
     pub adoptable: Vec<Arc<MachineSetFacts>>,
     /// Names of all other sets of the namespace.
@@ -43,6 +46,7 @@ impl Hash for Snapshot {
             now: _,
             deployment,
             sets,
+            machines_freshness,
             adoptable: _,
             taken_names: _,
             looked_for,
@@ -50,6 +54,7 @@ impl Hash for Snapshot {
             open_raises,
             predecessor_until: _,
         } = self;
+        machines_freshness.is_fresh().hash(state);
         (deployment, sets, looked_for).hash(state);
         for OpenRaise { set, patched, until: _ } in open_raises {
             (set, patched).hash(state);

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
+use machinist_core::{FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
 use super::*;
@@ -152,6 +153,7 @@ impl World {
                     unreadable: 0,
                 })
                 .collect(),
+            machines_freshness: Freshness::Fresh,
             adoptable: self.free.iter().map(set).collect(),
             taken_names: self.taken.clone(),
             looked_for: self.looked_for.clone(),
@@ -643,4 +645,49 @@ fn a_frozen_deployment_copies_unfreeze_to_its_sets_first() {
     assert_eq!(passed_on.actions(), expected);
     assert_eq!(asked(frozen()).set("w-1", "c", 3, &[RUNNING; 3]).actions(), expected);
     assert_eq!(asked(world(3)).set("w-1", "c", 3, &[RUNNING; 3]).actions(), ["deployment: remove freeze"]);
+}
+
+// === a deployment whose Machines are not fresh ===
+
+#[test]
+fn a_set_shrinks_only_by_fresh_machines() {
+    let stale = |world: World, read| {
+        let silence = Silence { server: "the API server".to_owned(), since: at(-200), read };
+        plan(&Snapshot { machines_freshness: Freshness::Stale(silence), ..world.snapshot() })
+    };
+    let down = || {
+        let old = |set: &mut Value| set["spec"]["replicas"] = 3.into();
+        world(2).set_with("w-1", "c", 2, &[RUNNING; 3], old)
+    };
+    assert_eq!(down().sizes(), [2]);
+    expect![[r#"
+        do    machines: list them at the API server
+        why   the API server is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:56:40Z; next: the controller reads the current state from the API server
+        wait  until 2027-01-15T08:01:41Z
+    "#]]
+    .assert_eq(&stale(down(), FreshRead::Possible).to_string());
+    let waiting = stale(down(), FreshRead::Failed(at(20)));
+    assert!(waiting.actions.is_empty(), "{waiting}");
+    assert_eq!(waiting.wait, machinist_core::Wait::Until(at(20)));
+    let up = stale(world(4).set("w-1", "c", 3, &[RUNNING; 3]), FreshRead::Possible);
+    let up: Vec<_> = up.actions.iter().map(ToString::to_string).collect();
+    assert!(up.iter().any(|action| action.contains("3 -> 4 replicas")), "growth does not wait: {up:?}");
+}
+
+#[test]
+fn a_deployment_says_which_size_it_wants_now() {
+    let size = |world: World, uid: &str| {
+        let s = world.snapshot();
+        Sizing { deployment: s.deployment, sets: s.sets }.size_of(s.now, uid)
+    };
+    let late = || {
+        world(4).set_with("w-1", "c", 2, &[RUNNING; 4], |set| {
+            set["metadata"]["annotations"]["deployment.kubernetes.io/desired-replicas"] = "2".into();
+        })
+    };
+    assert_eq!(size(late(), "uid-w-1"), Some(4), "the patch to 2 took effect after the scale-up");
+    assert_eq!(size(late(), "uid-other"), None);
+    assert_eq!(size(late().field("/metadata/deletionTimestamp", at(-9).to_string().into()), "uid-w-1"), None);
+    let without_set = world(4).set("w-1", "b", 2, &[RUNNING; 4]);
+    assert_eq!(size(without_set, "uid-w-1"), None, "the deployment creates its new set first");
 }

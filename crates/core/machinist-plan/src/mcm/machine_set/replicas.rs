@@ -8,6 +8,9 @@
 //! own it. The Machine counts when the set looks for missing Machines, and not when it looks for
 //! surplus Machines. The same applies to a Machine that cannot be parsed, because its instance may
 //! run.
+//!
+//! If the deployment wants a larger set now than the set's spec says, only Machines beyond that
+//! larger size are surplus: the deployment is about to write it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -60,7 +63,8 @@ pub(super) fn victims(s: &Snapshot) -> Vec<&Arc<MachineFacts>> {
         candidates.retain(|machine| is_given_up(s, machine));
         return candidates;
     }
-    let surplus = candidates.len().saturating_sub(wanted(s));
+    let larger = s.larger_size().map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX));
+    let surplus = candidates.len().saturating_sub(wanted(s).max(larger));
     shrink(s, candidates, surplus)
 }
 

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use machinist_core::{Attempts, Freshness, plus};
 
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use crate::mcm::machine_deployment::Sizing;
 use crate::mcm::refusal::Refusal;
 
 /// Wait after a failed creation or deletion of a Machine, doubled after each failure.
@@ -35,6 +36,9 @@ pub struct Snapshot {
     pub adoptable: Vec<Arc<MachineFacts>>,
     /// The deployment of the set, if known. Only a frozen set needs it.
     pub deployment: Option<Arc<MachineDeploymentFacts>>,
+    /// The deployment of the set with all its sets, if known. Only a set with more Machines than
+    /// replicas needs it.
+    pub sizing: Option<Sizing>,
     /// The limits for setting and lifting a freeze.
     pub margins: SafetyMargins,
     /// Numbers that are certainly in use. Memory: may be empty at any moment.
@@ -45,6 +49,15 @@ pub struct Snapshot {
     pub failure: Option<ChildFailure>,
     /// The last failed deletion of each Machine, by UID.
     pub rejected: BTreeMap<String, ChildFailure>,
+}
+
+impl Snapshot {
+    /// Returns the replicas that the deployment wants for the set now, if they are more than the
+    /// set has in its spec.
+    pub(super) fn larger_size(&self) -> Option<u32> {
+        let size = self.sizing.as_ref()?.size_of(self.now, &self.set.uid)?;
+        (self.set.replicas() < size).then_some(size)
+    }
 }
 
 impl Hash for Snapshot {
@@ -61,6 +74,7 @@ impl Hash for Snapshot {
             unreadable,
             adoptable: _,
             deployment,
+            sizing,
             margins: _,
             settled_numbers,
             status_written: _,
@@ -68,7 +82,8 @@ impl Hash for Snapshot {
             rejected,
         } = self;
         machines_freshness.is_fresh().hash(state);
-        (set, machines, unreadable, deployment, settled_numbers, failure, rejected).hash(state);
+        (set, machines, unreadable, deployment, sizing).hash(state);
+        (settled_numbers, failure, rejected).hash(state);
     }
 }
 

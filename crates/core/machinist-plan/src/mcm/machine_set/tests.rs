@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::facts::MachineDeploymentFacts;
 use crate::mcm::machine_deployment::synced_changes;
+use crate::mcm::machine_deployment::{Owned, Sizing};
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-s";
@@ -142,6 +143,7 @@ impl World {
                 .deployment
                 .as_ref()
                 .map(|it| Arc::new(MachineDeploymentFacts::parse(&parse(it)))),
+            sizing: None,
             margins: SafetyMargins::default(),
             settled_numbers: self.settled.clone(),
             status_written: self.status_written,
@@ -437,11 +439,49 @@ fn a_set_deletes_no_failed_machine_by_an_old_view() {
     assert_eq!(failed, [create([0]), vec![read]].concat(), "creations do not wait");
     let enough = stale(world(1).machine("a", "Running"), FreshRead::Possible);
     assert!(enough.actions.is_empty(), "nothing is read while nothing is due: {enough}");
-    // The deployment that gave the set its size had the same view.
     let surplus = world(1).machine("a", "Running").machine("b", "Pending");
     let surplus: Vec<_> =
         stale(surplus, FreshRead::Possible).actions.iter().map(ToString::to_string).collect();
-    assert_eq!(surplus, ["machine b: delete"]);
+    assert_eq!(surplus, ["machines: list them at the API server"]);
+}
+
+#[test]
+fn a_set_deletes_nothing_that_its_deployment_wants_now() {
+    let owner = json!([{
+        "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineDeployment", "name": "d", "uid": "uid-d",
+        "controller": true,
+    }]);
+    let late = |desired: u32| {
+        // The patch to 2 took effect late: four Machines still run.
+        let mut world = world(2)
+            .field("/metadata/ownerReferences", owner.clone())
+            .field("/metadata/annotations", json!({"deployment.kubernetes.io/desired-replicas": "2"}));
+        for name in ["a", "b", "c", "d"] {
+            world = world.machine(name, "Running");
+        }
+        let s = world.snapshot();
+        let deployment = json!({
+            "metadata": {"name": "d", "namespace": "ns", "uid": "uid-d"},
+            "spec": {
+                "replicas": desired, "selector": {"matchLabels": {"app": "s"}},
+                "strategy": {
+                    "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+                },
+                "template": world.set["spec"]["template"].clone(),
+            },
+        });
+        let sizing = Sizing {
+            deployment: Arc::new(MachineDeploymentFacts::parse(&parse(&deployment))),
+            sets: vec![Owned { set: s.set.clone(), machines: s.machines.clone(), unreadable: 0 }],
+        };
+        plan(&Snapshot { sizing: Some(sizing), ..s })
+    };
+    let deleted = |plan: Plan<Action>| plan.actions.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(deleted(late(2)), ["machine d: delete", "machine c: delete"]);
+    assert_eq!(deleted(late(3)), ["machine d: delete"]);
+    expect![[r#"
+    "#]]
+    .assert_eq(&late(4).to_string());
 }
 
 #[test]

@@ -1,0 +1,25 @@
+//! Patches that lower the size of a set, which need fresh Machines.
+//!
+//! A size is lowered because enough other Machines are available. If the watch of the Machines is
+//! silent, they may have become unavailable since, and the set would delete the last one that is.
+
+use super::{Action, Snapshot};
+use crate::Plan;
+
+/// Removes the actions that lower the size of a set if the Machines are not fresh.
+pub(super) fn hold_back(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
+    if !plan.actions.iter().any(lowers) {
+        return plan;
+    }
+    let Some(wait) = s.machines_freshness.obstacle(|| Action::ReadMachines) else { return plan };
+    // The status says which generation was acted on. A successor of this process relies on it.
+    plan.actions.retain(|action| !lowers(action) && !matches!(action, Action::SetStatus(_)));
+    plan.actions.extend(wait.actions);
+    plan.why = wait.why;
+    plan.wait = plan.wait.earliest(wait.wait);
+    plan
+}
+
+fn lowers(action: &Action) -> bool {
+    matches!(action, Action::PatchSet(patch) if patch.is_lower())
+}
