@@ -26,6 +26,7 @@
 //! | late size | a set deletes Machines for a size that its deployment has given up | S5 |
 //! | unsent as unknown | a write that was never sent counts as unknown, and the return of the server wakes nothing | L8 |
 //! | missed return | the return of a server wakes nothing | L8 |
+//! | ignored lease | a replica acts without its Lease | S22 |
 //! | silent wait | a Machine that waits counts as up to date | L9 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
@@ -121,11 +122,13 @@ pub enum Mutant {
     MissedReturn,
     /// A Machine that waits counts as up to date.
     SilentWait,
+    /// A replica acts without its Lease.
+    IgnoredLease,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -151,6 +154,7 @@ impl Mutant {
         Self::UnsentAsUnknown,
         Self::MissedReturn,
         Self::SilentWait,
+        Self::IgnoredLease,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -181,6 +185,7 @@ impl Mutant {
             Self::UnsentAsUnknown => "unsent-as-unknown",
             Self::MissedReturn => "missed-return",
             Self::SilentWait => "silent-wait",
+            Self::IgnoredLease => "ignored-lease",
         }
     }
 
@@ -204,13 +209,14 @@ impl Mutant {
             Self::KeptNode => Id::L2,
             Self::UnsentAsUnknown | Self::MissedReturn => Id::L8,
             Self::SilentWait => Id::L9,
+            Self::IgnoredLease => Id::S22,
         }
     }
 
     /// A seed of `cargo xtask sim` that catches the mutant.
     pub fn recorded(self) -> Option<u64> {
         match self {
-            Self::EarlyFinalizer => Some(2),
+            Self::EarlyFinalizer | Self::IgnoredLease => Some(2),
             Self::SilentWait => Some(4),
             Self::UnboundedRequeue => Some(0),
             Self::ReplacementLimit => Some(5),
@@ -278,7 +284,9 @@ impl Mutant {
             | Self::OwnWritesBarrier
             | Self::FreshName
             | Self::UnsentAsUnknown
-            | Self::MissedReturn => sound,
+            | Self::MissedReturn
+            // The replicas of its world ignore their Leases.
+            | Self::IgnoredLease => sound,
         }
     }
 }

@@ -184,6 +184,11 @@ impl Life {
         Self { process, number, alive: AtomicBool::new(true), observed: Mutex::default() }
     }
 
+    /// The name of the life in its Lease.
+    pub fn identity(&self) -> String {
+        format!("{}-{}", self.process.user_agent(), self.number)
+    }
+
     /// Whether the life has not ended.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::SeqCst)

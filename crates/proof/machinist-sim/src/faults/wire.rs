@@ -74,6 +74,7 @@ impl Wire {
             return std::future::pending().await;
         }
         lab.history.asked(process, *side, ask);
+        lab.history.acts(process, &life.identity(), ask);
         let point = lab.points.before(Kind::Request);
         self.link.may_die().await;
         self.link.wait_until_open(ask).await;

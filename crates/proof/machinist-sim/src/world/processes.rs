@@ -156,6 +156,7 @@ impl Processes {
                 let (leadership, election) = self.elect(&life, &gate, clients.control.clone());
                 (Some(leadership), Some(election))
             }
+            Election::Ignored => (None, Some(self.elect(&life, &gate, clients.control.clone()).1)),
         };
         let options = self.options(&life, &gate);
         let running = match process {
@@ -180,7 +181,7 @@ impl Processes {
             renew_deadline: Duration::from_secs(40),
             retry_period: Duration::from_secs(10),
             seed: seed.stream(&format!("election/{agent}/{}", life.number)).bits(),
-            ..LeaseOptions::new(NAMESPACE, agent, identity(life))
+            ..LeaseOptions::new(NAMESPACE, agent, life.identity())
         };
         let (elector, leadership) = Elector::new(client, options, lab.shared_clock());
         let (lab, life) = (lab.clone(), life.clone());
@@ -245,14 +246,14 @@ impl Processes {
             .next()?;
         let running = lock(&self.running);
         let mut of_process = running.iter().filter(|((of, _), _)| *of == process);
-        of_process.find(|(_, live)| identity(&live.life) == holder).map(|((_, replica), _)| *replica)
+        of_process.find(|(_, live)| live.life.identity() == holder).map(|((_, replica), _)| *replica)
     }
 
     /// The replica of a process that acts now; `None` if none runs, or it is suspended.
     pub fn acting(&self, process: Process) -> Option<Acting> {
         let replica = match self.surroundings.election {
             Election::None => Replica::First,
-            Election::Lease => self.leader(process)?,
+            Election::Lease | Election::Ignored => self.leader(process)?,
         };
         let running = lock(&self.running);
         let live = running.get(&(process, replica)).filter(|live| !live.gate.is_closed())?;
@@ -366,11 +367,6 @@ impl Processes {
             ..MachineOptions::new(Arc::new(provider), "sim")
         }
     }
-}
-
-/// The name of a life in its Lease.
-fn identity(life: &Life) -> String {
-    format!("{}-{}", life.process.user_agent(), life.number)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

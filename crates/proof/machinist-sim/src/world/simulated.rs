@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 
 use super::built_in::BuiltIn;
 use super::processes::{Processes, Surroundings};
-use super::workload::TENANT;
+use super::workload::{Election, TENANT};
 use super::{
     Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, operator, progress, tenants, weather,
 };
@@ -187,7 +187,10 @@ impl Simulated {
             planners: passes::counted(planners, lab.fuse.clone()),
             seed: setup.seed,
             views,
-            election: setup.workload.election,
+            election: match (setup.workload.election, setup.mutant) {
+                (Election::Lease, Some(Mutant::IgnoredLease)) => Election::Ignored,
+                (election, _) => election,
+            },
         });
         tasks.spawn(processes.clone().tend(dead));
         for fault in setup.profile.long.iter().copied() {
