@@ -209,9 +209,14 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         let (id, uid) = (id.clone(), uid.clone());
         Box::new(move |seen: &mut Seen| {
             let entry = seen.docker_clusters.get(&id);
-            // The object or its Cluster may have been paused while the call waited for its slot.
+            // The object or its Cluster may have been paused while the call waited for its slot, and
+            // its watch may have become silent.
+            let is_seen = call != ENSURE_BALANCER || seen.docker_clusters.is_fresh();
             let wanted = entry.is_some_and(|entry| {
-                entry.uid == uid && is_wanted(&entry.facts) && !seen.cluster_is_paused(&entry.facts.object)
+                is_seen
+                    && entry.uid == uid
+                    && is_wanted(&entry.facts)
+                    && !seen.cluster_is_paused(&entry.facts.object)
             });
             if wanted && call == ENSURE_BALANCER {
                 seen.memory.balancers.entry(uid).or_default().ever_ensured = true;

@@ -326,9 +326,11 @@ impl Asking<'_> {
             Box::new(move |seen: &mut Seen| {
                 let entry = seen.docker_machines.get(&id);
                 // The object or its Cluster may have been paused while the call waited for its
-                // slot.
+                // slot, and its watch may have become silent.
+                let is_seen = call != Call::ENSURE || seen.docker_machines.is_fresh();
                 let wanted = entry.is_some_and(|entry| {
-                    entry.uid == uid
+                    is_seen
+                        && entry.uid == uid
                         && is_wanted(&entry.facts)
                         && !seen.machine_is_paused(&entry.facts.object)
                 });

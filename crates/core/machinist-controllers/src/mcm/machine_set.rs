@@ -22,11 +22,11 @@ use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
 use super::object_key;
 use super::options::Tools;
-use super::seen::BY_UID;
 use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
 use super::seen::sets_owned_by;
 use super::seen::unreadable_machines_owned_by;
+use super::seen::{BY_UID, has_surplus};
 use machinist_core::Attempts;
 use machinist_plan::Plan;
 use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, stays, version_if_owned};
@@ -45,7 +45,7 @@ impl Kind<Mcm> for Sets {
         // other rules a new version of it changes nothing.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
         let machines = machines_owned_by(&world.seen, &set.uid);
-        let has_surplus = usize::try_from(set.facts.replicas()).is_ok_and(|most| most < machines.len());
+        let has_surplus = has_surplus(&world.seen, &set.facts);
         let sizing = deployment_of(world, &set.facts).filter(|_| has_surplus).map(|owner| Sizing {
             deployment: owner.facts.clone(),
             sets: sets_owned_by(&world.seen, &owner.uid),
