@@ -106,6 +106,7 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
     } else {
         tracing::info!(%key, actions = ?rendered, %why, "Performing actions");
     }
+    let counts_as_settled = why.reason == Reason::Settled;
     runtime.note(key, why, planned);
     let performed = match panics::catch_async(perform::<C, K>(runtime, read, &snapshot, actions)).await {
         Ok(performed) => performed,
@@ -144,6 +145,9 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
                     pause
                 }
                 Stop::Unanswered(_) => {
+                    if counts_as_settled {
+                        runtime.note_unanswered(key, &rendered);
+                    }
                     // The end of the write wakes the key at once, but the API server is probably
                     // still unavailable.
                     let pause = runtime.queue.retry(key.clone()).min(UNANSWERED_AGAIN);

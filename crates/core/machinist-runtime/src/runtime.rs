@@ -244,6 +244,13 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
+    /// Reports in `why` that actions got no answer, about an object that is up to date otherwise.
+    pub(crate) fn note_unanswered(&self, key: &C::Key, actions: &[String]) {
+        let again = Step::Expect("the controller tries again after a pause");
+        let reason = Reason::Writing("the API server did not answer the last change");
+        self.note(key, Why::new(reason, again), actions.to_vec());
+    }
+
     /// Reports a rejected change in an Event and in `why`. Otherwise users would only see that the
     /// object does not change.
     pub(crate) fn tell_refused(&self, key: &C::Key, object: Option<ObjectReference>, message: &str) {

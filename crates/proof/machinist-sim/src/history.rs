@@ -210,6 +210,11 @@ impl State {
         })
     }
 
+    /// Whether a write of a process has no answer yet.
+    pub fn awaits_answer(&self, process: Process) -> bool {
+        self.in_flight.values().any(|sent| sent.process == process)
+    }
+
     /// When a cluster was last restored.
     pub fn restored_at(&self) -> Option<Timestamp> {
         self.by_hand.restored

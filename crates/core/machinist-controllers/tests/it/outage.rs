@@ -64,3 +64,33 @@ async fn a_refused_token_is_created_again_after_pauses() {
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(world.cloud.alive(), 1);
 }
+
+/// A running Machine is up to date until its Node lacks a label that nobody can write.
+#[tokio::test(start_paused = true)]
+async fn a_write_without_an_answer_is_a_reason() {
+    let world = World::new().await;
+    let link = Switch::new();
+    let name = "machine-controller";
+    let machine = MachineOptions::new(Arc::new(SimProvider::in_process(world.cloud.clone())), "test");
+    let clients = Clients { control: world.client(name), target: link.client(&world, name) };
+    let controller = MachineController::start(clients, world.options(name), machine, None);
+    let clients = Clients { control: world.client("manager"), target: world.client("manager") };
+    let _manager = Manager::start(clients, world.options("manager"), None);
+    world.apply(1).await;
+    world.until_running(1).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let machine = world.machines().await.remove(0).metadata.name.expect("a name");
+    let key = Key::Machine(ObjectKey::new(NAMESPACE, &machine));
+    let code = || controller.inspector().why(&key).expect("a decision").why.reason.code();
+    assert_eq!(code(), "Settled");
+    link.set(Link::Refused);
+    let labelled = json!({"metadata": {"labels": {"pool": "a"}}});
+    let change = json!({"spec": {"template": {"spec": {"nodeTemplate": labelled}}}});
+    let params = PatchParams::default();
+    world.deployments().patch("w", &params, &Patch::Merge(change)).await.expect("patched");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(code(), "Writing");
+    link.set(Link::Up);
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(code(), "Settled");
+}

@@ -20,7 +20,8 @@ const UNCHANGED_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Runs for ever: checks that the machine controller has a reason for each Machine that is not
 /// settled and does not change. Only versions count that the controller has seen. A server that does
-/// not answer is the first thing that `why` names, so it is a reason for all Machines.
+/// not answer is the first thing that `why` names, so it is a reason for all Machines. A write
+/// without an answer is one, too.
 pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Processes>) {
     let mut unchanged: BTreeMap<String, (u64, u32, Instant)> = BTreeMap::new();
     lab.plan.beginning().await;
@@ -30,6 +31,9 @@ pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Process
             unchanged.clear();
             continue;
         };
+        // The end of a write wakes the objects that it is about.
+        let awaits_answer = lab.history.look(|state| state.awaits_answer(Process::MachineController));
+        let is_excused = acting.names_outage || awaits_answer;
         let mut still = BTreeMap::new();
         for machine in control.snapshot(MACHINES) {
             let seen = Seen(machine.value());
@@ -47,7 +51,7 @@ pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Process
                 continue;
             }
             let why = acting.whys.get(&format!("machine/{key}"));
-            if !acting.names_outage && why.is_none_or(|why| why.is_settled) {
+            if !is_excused && why.is_none_or(|why| why.is_settled) {
                 let (phase, text) = (seen.phase(), why.map(|why| why.text.as_str()));
                 lab.history.violate(
                     Id::L9,
