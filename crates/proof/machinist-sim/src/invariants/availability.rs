@@ -1,9 +1,12 @@
 //! S5: no voluntary deletion reduces the number of available Machines below the deployment's
 //! promise.
 //!
-//! Deaths caused by the environment are not voluntary. So a Machine counts as available if the
-//! manager had last seen it as available. The promise is the smallest of all specs that were
-//! current since that revision.
+//! Deaths caused by the environment are not voluntary, and the choice of the autoscaler is not that
+//! of the program: a Machine that it names is deleted, whatever the others do. A Machine counts as
+//! available if the manager had last seen it as available. The promise is the smallest of all specs
+//! that were current since that revision.
+
+use machinist_api::constants::annotations;
 
 use super::surge::{deployment_of, machines_of_deployment, shown_at, track_of};
 use super::{Id, Invariant, Violations};
@@ -23,7 +26,8 @@ impl Invariant for Availability {
         }
         let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
         let is_going = commit.new.as_deref().is_none_or(|object| Seen(object.value()).is_deleting());
-        if old.is_deleting() || !is_going || old.phase() != RUNNING {
+        let is_chosen = !old.annotation(annotations::MARKED_FOR_DELETION_TIME).is_empty();
+        if old.is_deleting() || !is_going || is_chosen || old.phase() != RUNNING {
             return;
         }
         let Some(set) = old.owner_uid().and_then(|uid| track_of(state, MACHINE_SETS, uid)) else { return };
