@@ -6,12 +6,12 @@
 //!   patch, because the patch cannot take effect later. An earlier read might show the object
 //!   before the effect.
 //! - **DELETE without an answer:** the request may hang in a webhook, and take effect after the
-//!   controller has deleted another object for the same limit. So for one minute the runtime repeats
-//!   the DELETE for the same UID: the first request may take effect in that time anyway. Later a
-//!   repetition would act on an old decision, so the runtime only reads the object. An object that
-//!   is not being deleted a minute after the last request stays, and is decided about anew. Until
-//!   the outcome is known, the keys that count the object stay charged, and the controller deletes
-//!   no other object for that limit.
+//!   controller has deleted another object for the same limit. So for one minute the runtime
+//!   repeats the DELETE for the same UID: the first request may take effect in that time anyway.
+//!   Later a repetition would act on an old decision, so the runtime only reads the object. An
+//!   object that is not being deleted a minute after the last request stays, and the next pass
+//!   decides about it again. Until the outcome is known, the keys that count the object stay
+//!   charged, and the controller deletes no other object for that limit.
 
 use std::sync::Arc;
 use std::time::Duration;

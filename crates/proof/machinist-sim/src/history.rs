@@ -18,7 +18,7 @@ use crate::ask::{Ask, Sent};
 use crate::capi::outside::{self, By, Outside};
 use crate::ccm::project::{self, Lookup, Project};
 use crate::faults::Absence;
-use crate::invariants::{Id, Invariant, Violation, Violations, leader};
+use crate::invariants::{Id, Invariant, Violation, Violations};
 use crate::sight::{MACHINES, NODES, PODS, Seen};
 use crate::trace::{Line, LineKind, Trace};
 
@@ -492,19 +492,6 @@ impl History {
         let hash = if ask.body.is_empty() { 0 } else { crate::seed::fnv(&ask.body) };
         let text = format!("{process} {side} {} {} {hash:016x}", ask.verb(), ask.about);
         self.lock().line(LineKind::Request, text, String::new());
-    }
-
-    /// Checks that the sender of a request may write.
-    pub fn acts(&self, process: Process, identity: &str, ask: &Ask) {
-        if !ask.is_write() {
-            return;
-        }
-        let mut inner = self.lock();
-        inner.catch_up();
-        let found = leader::judge(&inner.state, process, identity, ask);
-        if !found.is_empty() {
-            inner.report(found.into_inner(), "the state of the run");
-        }
     }
 
     /// Records that a request found its server away. A write to an object that does not exist any

@@ -209,8 +209,8 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         let (id, uid) = (id.clone(), uid.clone());
         Box::new(move |seen: &mut Seen| {
             let entry = seen.docker_clusters.get(&id);
-            // The object or its Cluster may have been paused while the call waited for its slot, and
-            // its watch may have become silent.
+            // The object or its Cluster may have been paused while the call waited for its slot,
+            // and its watch may have become silent.
             let is_seen = call != ENSURE_BALANCER || seen.docker_clusters.is_fresh();
             let wanted = entry.is_some_and(|entry| {
                 is_seen

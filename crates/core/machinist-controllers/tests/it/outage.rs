@@ -65,7 +65,7 @@ async fn a_refused_token_is_created_again_after_pauses() {
     assert_eq!(world.cloud.alive(), 1);
 }
 
-/// A running Machine is up to date until its Node lacks a label that nobody can write.
+/// A running Machine is up to date until its Node lacks a label that cannot be written.
 #[tokio::test(start_paused = true)]
 async fn a_write_without_an_answer_is_a_reason() {
     let world = World::new().await;

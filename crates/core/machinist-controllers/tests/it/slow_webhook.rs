@@ -168,7 +168,8 @@ async fn a_delayed_delete_counts_until_its_outcome_is_known() {
     assert!(named, "`why` names the wait");
 }
 
-/// A DELETE that was decided a minute ago is not sent again: the deployment may want the Machine now.
+/// A DELETE that was decided a minute ago is not sent again: the deployment may want the Machine
+/// now.
 #[tokio::test(start_paused = true)]
 async fn a_lost_delete_is_not_repeated_after_a_minute() {
     let world = World::new().await;

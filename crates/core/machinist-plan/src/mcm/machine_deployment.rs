@@ -17,7 +17,7 @@ mod chosen;
 mod freeze;
 mod lowerings;
 mod raises;
-mod sizing;
+pub(crate) mod sizing;
 pub(crate) mod snapshot;
 pub(crate) mod template;
 
@@ -26,14 +26,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use machinist_api::constants::{annotations, finalizers, labels, reasons};
-use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec, StrategyType};
+use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec};
 
 pub use self::sizing::Sizing;
+use self::sizing::{new_set_index, strategy_refusal, unusable};
 pub use self::snapshot::{OpenRaise, Owned, Snapshot};
-use self::template::is_synced;
 pub use self::template::{
     FieldChange, is_same_template, new_set, owner_reference, set_name, synced_changes, template_hash,
 };
+use self::template::{copied_annotations, is_synced};
 use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
@@ -165,15 +166,6 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     lowerings::hold_back(s, raises::hold_back(s, plan))
 }
 
-/// Returns the oldest set of this template. A set that is being deleted never counts, because its
-/// Machines are deleted with it.
-fn new_set_index(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> Option<usize> {
-    let template = &deployment.spec.template;
-    sets.iter().position(|Owned { set, .. }| {
-        set.deleting_since.is_none() && is_same_template(template, &set.spec.template)
-    })
-}
-
 fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     let since = s.deployment.deleting_since;
     if !s.deployment.has_finalizer {
@@ -195,35 +187,6 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     // The garbage collector may have released sets that the watch still shows as owned.
     let deletions = staying.map(|owned| Action::DeleteOwnedSet(owned.set.clone())).collect();
     with_status(s, &Stage::Leaving, deletions, why)
-}
-
-/// Returns why a deployment is not reconciled until a user fixes its spec.
-fn unusable(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
-    let spec = &deployment.spec;
-    if let Some((field, message)) = &deployment.invalid {
-        return Some(Refusal::invalid(field, message));
-    }
-    if let Some(refusal) = Refusal::if_selecting_all(spec.selector.as_ref()) {
-        return Some(refusal);
-    }
-    if let Some(refusal) = strategy_refusal(deployment).filter(|_| !deployment.is_in_place()) {
-        return Some(refusal);
-    }
-    if spec.rollback_to.is_some() {
-        let message =
-            "spec.rollbackTo is not supported yet: expected the template of the former revision instead";
-        return Some(Refusal::invalid("spec.rollbackTo", message));
-    }
-    None
-}
-
-/// Rejects a strategy that is not supported yet.
-fn strategy_refusal(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
-    let strategy = deployment.spec.strategy.as_ref()?.type_.as_ref()?;
-    (*strategy != StrategyType::RollingUpdate).then(|| {
-        let message = format!("spec.strategy.type {strategy} is not supported yet: expected RollingUpdate");
-        Refusal::invalid("spec.strategy.type", message)
-    })
 }
 
 /// Returns why a deployment rests, excluding the bounds of the rollout.
@@ -355,13 +318,6 @@ fn size_annotations(s: &Snapshot) -> BTreeMap<String, String> {
         (annotations::DESIRED_REPLICAS.to_owned(), desired.to_string()),
         (annotations::MAX_REPLICAS.to_owned(), desired.saturating_add(s.deployment.max_surge()).to_string()),
     ])
-}
-
-/// Returns the annotations of a deployment that are copied to its sets.
-pub(crate) fn copied_annotations(deployment: &MachineDeploymentFacts) -> BTreeMap<String, String> {
-    let copied = |key: &String| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key.as_str());
-    let all = deployment.annotations.iter().flatten();
-    all.filter(|(key, _)| copied(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 fn revision_of(set: &MachineSetFacts) -> i64 {

@@ -448,8 +448,8 @@ fn joining_until(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     Some(given_up_at(s, machine).map_or(deadline, |given_up_at| given_up_at.min(deadline)))
 }
 
-/// Returns until when a Machine without an instance counts as a replacement in progress. The time in
-/// our queue for the cloud counts: thousands of queued creations must not stop all healing.
+/// Returns until when a Machine without an instance counts as a replacement in progress. The time
+/// in our queue for the cloud counts: thousands of queued creations must not stop all healing.
 fn queued_until(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     let waits = machine.provider_id.is_none() && is_replacement(machine);
     waits.then(|| s.gaps.deadline(machine.created, s.defaults.creation_patience(machine)))

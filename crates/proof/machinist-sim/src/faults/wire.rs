@@ -29,6 +29,7 @@ use super::plan::{Fate, Fault, Loss};
 use super::stream;
 use crate::actor::Side;
 use crate::ask::{Ask, Sent};
+use crate::invariants::leader;
 use crate::lab::Lab;
 
 /// The connection of one life of one process to one server. Clones are the same connection.
@@ -74,7 +75,8 @@ impl Wire {
             return std::future::pending().await;
         }
         lab.history.asked(process, *side, ask);
-        lab.history.acts(process, &life.identity(), ask);
+        let found = lab.history.look(|state| leader::judge(state, process, &life.identity(), ask));
+        found.into_inner().into_iter().for_each(|(id, what)| lab.history.violate(id, what));
         let point = lab.points.before(Kind::Request);
         self.link.may_die().await;
         self.link.wait_until_open(ask).await;

@@ -2,9 +2,9 @@
 //! promise.
 //!
 //! Deaths caused by the environment are not voluntary, and the choice of the autoscaler is not that
-//! of the program: a Machine that it names is deleted, whatever the others do. A Machine counts as
-//! available if the manager had last seen it as available. The promise is the smallest of all specs
-//! that were current since that revision.
+//! of the program: a Machine that it names is deleted in every state of the others. A Machine
+//! counts as available if the manager had last seen it as available. The promise is the smallest of
+//! all specs that were current since that revision.
 
 use machinist_api::constants::annotations;
 

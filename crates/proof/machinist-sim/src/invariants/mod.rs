@@ -18,7 +18,7 @@
 //! | S19 | a Machine whose instance exists is not given up as one that was never created | each Machine that is marked Failed |
 //! | S20 | a Machine is given up as one that cannot be created only if an attempt has failed | each Machine that is marked Failed |
 //! | S21 | a write changes or deletes only the object that its sender has seen | each commit |
-//! | S22 | only the replica that holds the Lease writes, unless nobody holds it | each write that is sent |
+//! | S22 | only the replica that holds the Lease writes, unless the Lease is free | each write that is sent |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
 //! | L4 | no writes, calls or passes when there is nothing to do | at the end |

@@ -19,8 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(60);
 const UNCHANGED_FOR: Duration = Duration::from_secs(5 * 60);
 
 /// Runs for ever: checks that the machine controller has a reason for each Machine that is not
-/// settled and does not change. Only versions count that the controller has seen. A server that does
-/// not answer is the first thing that `why` names, so it is a reason for all Machines. A write
+/// settled and does not change. Only versions count that the controller has seen. A server that
+/// does not answer is the first thing that `why` names, so it is a reason for all Machines. A write
 /// without an answer is one, too.
 pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Processes>) {
     let mut unchanged: BTreeMap<String, (u64, u32, Instant)> = BTreeMap::new();

@@ -45,7 +45,7 @@ pub enum Election {
     None,
     /// Each process holds a Lease, and is restarted when it loses the Lease.
     Lease,
-    /// Each process takes part in the election, and acts whatever comes of it: a mutant.
+    /// Each process takes part in the election, and acts with and without the Lease: a mutant.
     Ignored,
 }
 

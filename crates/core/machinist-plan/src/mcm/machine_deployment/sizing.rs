@@ -7,10 +7,12 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use machinist_api::StrategyType;
 
 use super::snapshot::Owned;
-use super::{new_set_index, unusable};
+use super::template::is_same_template;
 use crate::facts::MachineDeploymentFacts;
+use crate::mcm::refusal::Refusal;
 use crate::mcm::rollout;
 
 /// A deployment with all its sets.
@@ -38,4 +40,42 @@ impl Sizing {
         let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
         rollout::sizes(now, deployment, sets, new).replicas.get(index).copied()
     }
+}
+
+/// Returns the oldest set of this template. A set that is being deleted never counts, because its
+/// Machines are deleted with it.
+pub(super) fn new_set_index(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> Option<usize> {
+    let template = &deployment.spec.template;
+    sets.iter().position(|Owned { set, .. }| {
+        set.deleting_since.is_none() && is_same_template(template, &set.spec.template)
+    })
+}
+
+/// Returns why a deployment is not reconciled until a user fixes its spec.
+pub(super) fn unusable(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
+    let spec = &deployment.spec;
+    if let Some((field, message)) = &deployment.invalid {
+        return Some(Refusal::invalid(field, message));
+    }
+    if let Some(refusal) = Refusal::if_selecting_all(spec.selector.as_ref()) {
+        return Some(refusal);
+    }
+    if let Some(refusal) = strategy_refusal(deployment).filter(|_| !deployment.is_in_place()) {
+        return Some(refusal);
+    }
+    if spec.rollback_to.is_some() {
+        let message =
+            "spec.rollbackTo is not supported yet: expected the template of the former revision instead";
+        return Some(Refusal::invalid("spec.rollbackTo", message));
+    }
+    None
+}
+
+/// Rejects a strategy that is not supported yet.
+pub(super) fn strategy_refusal(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
+    let strategy = deployment.spec.strategy.as_ref()?.type_.as_ref()?;
+    (*strategy != StrategyType::RollingUpdate).then(|| {
+        let message = format!("spec.strategy.type {strategy} is not supported yet: expected RollingUpdate");
+        Refusal::invalid("spec.strategy.type", message)
+    })
 }

@@ -143,7 +143,7 @@ pub fn new_set(
         .match_labels
         .get_or_insert_with(BTreeMap::new)
         .insert(labels::MACHINE_TEMPLATE_HASH.to_owned(), hash);
-    let mut all_annotations = super::copied_annotations(deployment);
+    let mut all_annotations = copied_annotations(deployment);
     all_annotations.extend(sizes);
     all_annotations.insert(annotations::REVISION.to_owned(), revision.to_string());
     MachineSet {
@@ -178,4 +178,11 @@ pub fn owner_reference(deployment: &MachineDeploymentFacts) -> OwnerReference {
         controller: Some(true),
         block_owner_deletion: Some(true),
     }
+}
+
+/// Returns the annotations of a deployment that are copied to its sets.
+pub(crate) fn copied_annotations(deployment: &MachineDeploymentFacts) -> BTreeMap<String, String> {
+    let copied = |key: &String| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key.as_str());
+    let all = deployment.annotations.iter().flatten();
+    all.filter(|(key, _)| copied(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }

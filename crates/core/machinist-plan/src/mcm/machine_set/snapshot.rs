@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use machinist_core::{Attempts, Freshness, plus};
 
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
-use crate::mcm::machine_deployment::Sizing;
+use crate::mcm::machine_deployment::sizing::Sizing;
 use crate::mcm::refusal::Refusal;
 
 /// Wait after a failed creation or deletion of a Machine, doubled after each failure.
