@@ -39,7 +39,7 @@ use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
-use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, selects};
+use crate::facts::{MachineFacts, MachineSetFacts, selects};
 use crate::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
 use crate::{Plan, Why};
 use machinist_core::just_past;

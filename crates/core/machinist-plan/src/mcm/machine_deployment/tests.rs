@@ -13,6 +13,7 @@ use machinist_core::{FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::facts::MachineDeploymentFacts;
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-w";
