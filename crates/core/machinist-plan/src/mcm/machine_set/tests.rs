@@ -480,6 +480,8 @@ fn a_set_deletes_nothing_that_its_deployment_wants_now() {
     assert_eq!(deleted(late(2)), ["machine d: delete", "machine c: delete"]);
     assert_eq!(deleted(late(3)), ["machine d: delete"]);
     expect![[r#"
+        why   no Machine is deleted for the size of this MachineSet: MachineDeployment d wants 4 machines here, and has not written that yet; next: the MachineDeployment writes the new size
+        wait  until 2027-01-15T08:00:10Z
     "#]]
     .assert_eq(&late(4).to_string());
 }
