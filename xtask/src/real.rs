@@ -41,6 +41,10 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["lanes", "all"])]
     rest: bool,
 
+    /// Run only one half of the chosen lanes. Both halves can run at the same time
+    #[arg(long, value_enum, value_name = "HALF", conflicts_with = "lanes")]
+    half: Option<Half>,
+
     /// Print the lanes, and run nothing
     #[arg(long)]
     list: bool,
@@ -48,6 +52,16 @@ pub(crate) struct Args {
     /// Arguments for the test targets, such as a part of a test's name
     #[arg(last = true, value_name = "ARGS")]
     test_arguments: Vec<String>,
+}
+
+/// The halves share no process and no port, so they can run at the same time. Each of them waits
+/// more than it computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Half {
+    /// Lanes on control planes that this command starts
+    Clusters,
+    /// Lanes with a Docker engine, and those that need nothing
+    Alone,
 }
 
 struct Lane {
@@ -92,6 +106,15 @@ enum Form {
     },
     /// A check that needs no cluster.
     Alone(fn() -> Result<Ending>),
+}
+
+impl Form {
+    fn half(&self) -> Half {
+        match self {
+            Self::Check(_) | Self::TestTarget { .. } => Half::Clusters,
+            Self::EngineTarget { .. } | Self::Alone(_) => Half::Alone,
+        }
+    }
 }
 
 /// Short enough to observe the replacement of a lost Node.
@@ -303,16 +326,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
-    let chosen = choose(&args.lanes, |when| args.all || (when == When::All) == args.rest)?;
+    let mut chosen = choose(&args.lanes, |when| args.all || (when == When::All) == args.rest)?;
+    chosen.retain(|lane| args.half.is_none_or(|half| half == lane.form.half()));
     let (alone, with_clusters): (Vec<_>, Vec<_>) =
-        chosen.into_iter().partition(|lane| matches!(lane.form, Form::Alone(_) | Form::EngineTarget { .. }));
+        chosen.into_iter().partition(|lane| lane.form.half() == Half::Alone);
     let mut verdicts = match Assets::reason_they_cannot_be_had() {
         _ if with_clusters.is_empty() => Vec::new(),
         Some(reason) => with_clusters.iter().map(|lane| (*lane, Verdict::Skipped(reason.clone()))).collect(),
         None => run_all(&with_clusters, &args.test_arguments)?,
     };
     verdicts.extend(alone.into_iter().map(|lane| (lane, run_alone(lane, &args.test_arguments))));
-    summarise(&verdicts)
+    summarise(args.half, &verdicts)
 }
 
 /// Returns the named lanes. Without a name, those that `is_wanted`.
@@ -430,8 +454,8 @@ pub(crate) fn ensure_success(command: &mut Command) -> Result<()> {
 }
 
 /// Prints the verdicts. Fails if a lane failed.
-fn summarise(verdicts: &[(&Lane, Verdict)]) -> Result<()> {
-    for line in lines_of(verdicts) {
+fn summarise(half: Option<Half>, verdicts: &[(&Lane, Verdict)]) -> Result<()> {
+    for line in lines_of(half, verdicts) {
         println!("{line}");
     }
     let failed = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_)));
@@ -443,7 +467,7 @@ fn summarise(verdicts: &[(&Lane, Verdict)]) -> Result<()> {
 /// Returns one line per lane, in a form from which a script can read the skipped ones. If every
 /// lane was skipped, a last line says so of the whole command, so that `.ci/run` does not count it
 /// as passed.
-fn lines_of(verdicts: &[(&Lane, Verdict)]) -> Vec<String> {
+fn lines_of(half: Option<Half>, verdicts: &[(&Lane, Verdict)]) -> Vec<String> {
     let line = |(lane, verdict): &(&Lane, Verdict)| match verdict {
         Verdict::Passed(took) => format!("PASSED  real lane {} ({took:.0?})", lane.name),
         Verdict::Skipped(reason) => format!("SKIPPED real lane {}: {reason}", lane.name),
@@ -452,7 +476,8 @@ fn lines_of(verdicts: &[(&Lane, Verdict)]) -> Vec<String> {
     let mut lines: Vec<String> = verdicts.iter().map(line).collect();
     let ran = |(_, verdict): &(&Lane, Verdict)| !matches!(verdict, Verdict::Skipped(_));
     if let (Some((_, Verdict::Skipped(reason))), false) = (verdicts.first(), verdicts.iter().any(ran)) {
-        lines.push(format!("SKIPPED real lane: {reason}"));
+        let what = half.map_or("real lane".to_owned(), |half| format!("half {half:?}"));
+        lines.push(format!("SKIPPED {what}: {reason}"));
     }
     lines
 }
@@ -471,10 +496,10 @@ mod tests {
     fn only_a_run_without_any_lane_counts_as_skipped() {
         let skipped = |lane| (lane, Verdict::Skipped("no Go".to_owned()));
         let (join, goldens) = (&LANES[0], &LANES[1]);
-        let all = lines_of(&[skipped(join), skipped(goldens)]);
+        let all = lines_of(None, &[skipped(join), skipped(goldens)]);
         let expected = ["real lane join", "real lane goldens", "real lane"];
         assert_eq!(all, expected.map(|name| format!("SKIPPED {name}: no Go")));
-        let some = lines_of(&[skipped(join), (goldens, Verdict::Passed(Duration::from_secs(3)))]);
+        let some = lines_of(None, &[skipped(join), (goldens, Verdict::Passed(Duration::from_secs(3)))]);
         assert_eq!(some, ["SKIPPED real lane join: no Go", "PASSED  real lane goldens (3s)"]);
     }
 
