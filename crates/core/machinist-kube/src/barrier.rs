@@ -59,6 +59,10 @@ pub enum WriteKind {
     TakeAway,
     /// DELETE.
     Delete,
+    /// DELETE of an object that a controller chose among several, for a limit that may change. If
+    /// the answer is lost, the DELETE is not repeated, because the controller may choose another
+    /// object by then. A read proves nothing until the write can no longer take effect.
+    DeleteChosen,
 }
 
 /// The result of a write.
@@ -393,12 +397,12 @@ impl<Q: Ord + Clone> Barrier<Q> {
         self.charges.get(&charge).map(|open| open.unanswered(charge))
     }
 
-    /// All destructive writes with an unknown outcome ([`WriteKind::Delete`] and
-    /// [`WriteKind::TakeAway`]).
+    /// All destructive writes with an unknown outcome ([`WriteKind::Delete`],
+    /// [`WriteKind::DeleteChosen`] and [`WriteKind::TakeAway`]).
     pub fn unknown_losses(&self) -> Vec<Unanswered> {
         let unknown = self.charges.iter().filter(|(_, open)| open.state == State::Unknown);
         let losses = unknown.filter(|(_, open)| match open.expect.kind {
-            WriteKind::Delete | WriteKind::TakeAway => true,
+            WriteKind::Delete | WriteKind::DeleteChosen | WriteKind::TakeAway => true,
             WriteKind::Create | WriteKind::Update => false,
         });
         losses.map(|(charge, open)| open.unanswered(*charge)).collect()

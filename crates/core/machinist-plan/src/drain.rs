@@ -81,9 +81,9 @@ pub enum Manner {
 pub struct Eviction {
     /// `namespace/name` of the pod.
     pub pod: String,
-    /// Number of attempts with an answer, and the time of the last attempt.
+    /// Number of attempts with an answer about the pod, and the time of the last attempt.
     pub attempts: Attempts,
-    /// Time of the first attempt with an answer.
+    /// Time of the first attempt with an answer about the pod.
     pub first: Timestamp,
     /// When the last request began.
     pub asked: Timestamp,
@@ -158,13 +158,20 @@ impl EvictionOutcome {
         }
     }
 
-    /// Whether the API server decided about the pod. A throttled request or a lost one says
-    /// nothing.
+    /// Whether the answer is about the pod, so that it uses up the patience of a polite drain. A
+    /// webhook that fails again and again is a decision, too. A server whose storage fails, a
+    /// throttled request and a lost one say nothing about the pod.
     pub fn is_about_the_pod(&self) -> bool {
         match self {
-            Self::Accepted | Self::Deleted | Self::Held(_) | Self::Refused(_) | Self::Failed(_) => true,
+            Self::Accepted | Self::Deleted | Self::Held(_) | Self::Refused(_) => true,
+            Self::Failed(message) => message.contains("webhook"),
             Self::Throttled { .. } | Self::Unanswered(_) => false,
         }
+    }
+
+    /// Whether the API server answered that it could not carry out the request.
+    pub fn is_failure(&self) -> bool {
+        matches!(self, Self::Failed(_))
     }
 }
 
@@ -271,7 +278,7 @@ impl Drain<'_> {
         let is_over = attempt.is_some_and(|attempt| {
             // The time that Go MCM needs for this number of attempts, because some attempts here
             // are made sooner.
-            let patience = EVICT_AGAIN_AFTER * self.max_evictions.saturating_sub(1);
+            let patience = EVICT_AGAIN_AFTER * self.max_evictions;
             self.max_evictions <= attempt.attempts.count && patience <= since(self.now, attempt.first)
         });
         if is_over { Call::Delete(pod_ref(pod)) } else { Call::Evict(pod_ref(pod)) }

@@ -584,7 +584,7 @@ impl fmt::Display for McmReason {
             }
             Self::SizeOutdated { deployment, size } => write!(
                 f,
-                "no Machine is deleted for the size of this MachineSet: MachineDeployment {deployment} wants {} here, and has not written that yet",
+                "the size of this MachineSet is outdated: MachineDeployment {deployment} wants {} here, and has not written that yet",
                 machines(*size)
             ),
             Self::ReplacementLimit { other } => {

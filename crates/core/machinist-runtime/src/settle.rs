@@ -12,6 +12,8 @@
 //!   object that is not being deleted a minute after the last request stays, and the next pass
 //!   decides about it again. Until the outcome is known, the keys that count the object stay
 //!   charged, and the controller deletes no other object for that limit.
+//! - **DELETE of an object that a controller chose among several:** it is not repeated at all. The
+//!   runtime reads the object a minute after it sent the DELETE, and the controller chooses again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -127,7 +129,7 @@ impl<C: Contract> Runtime<C> {
                 self.ask_about(&write.expect, Question::UnknownAndRecent).await
             }
             WriteKind::Delete => self.outcome_of_old_delete(write).await,
-            WriteKind::TakeAway => {
+            WriteKind::TakeAway | WriteKind::DeleteChosen => {
                 tokio::time::sleep_until(write.sent + LAST_WRITES).await;
                 self.ask_about(&write.expect, Question::Unknown).await
             }
@@ -202,7 +204,8 @@ async fn read<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, expect: &Expect) -> 
             return None;
         }
     };
-    Some(match (found, expect.uid.as_ref().filter(|_| expect.kind == WriteKind::Delete)) {
+    let is_delete = matches!(expect.kind, WriteKind::Delete | WriteKind::DeleteChosen);
+    Some(match (found, expect.uid.as_ref().filter(|_| is_delete)) {
         (Some(entry), Some(uid)) if entry.uid == *uid && !entry.deleting => Settled::NotCommitted,
         (Some(entry), Some(uid)) if entry.uid != *uid => Settled::Deleted { uid: uid.clone() },
         (None, Some(uid)) => Settled::Deleted { uid: uid.clone() },
@@ -243,6 +246,6 @@ fn verb(kind: WriteKind) -> &'static str {
     match kind {
         WriteKind::Create => "POST",
         WriteKind::Update | WriteKind::TakeAway => "PATCH",
-        WriteKind::Delete => "DELETE",
+        WriteKind::Delete | WriteKind::DeleteChosen => "DELETE",
     }
 }

@@ -118,20 +118,31 @@ impl<C: Contract> Write<'_, C> {
 
     /// Deletes the object with that UID. Deleting a missing object succeeds.
     pub async fn delete<F: Fed<C>>(&self, uid: &str) -> Result<(), Stop> {
-        self.delete_if::<F>(uid, None).await
+        self.delete_if::<F>(WriteKind::Delete, uid, None).await
+    }
+
+    /// Deletes the object with that UID, which the controller chose among several; if a version is
+    /// given, only that version of it. If the answer is lost, the controller chooses again.
+    pub async fn delete_chosen<F: Fed<C>>(&self, uid: &str, version: Option<&str>) -> Result<(), Stop> {
+        self.delete_if::<F>(WriteKind::DeleteChosen, uid, version).await
     }
 
     /// Deletes the object with that UID, unless a client has changed it since it had that
     /// resourceVersion.
     pub async fn delete_unchanged<F: Fed<C>>(&self, uid: &str, resource_version: &str) -> Result<(), Stop> {
-        self.delete_if::<F>(uid, Some(resource_version)).await
+        self.delete_if::<F>(WriteKind::Delete, uid, Some(resource_version)).await
     }
 
-    async fn delete_if<F: Fed<C>>(&self, uid: &str, unchanged_since: Option<&str>) -> Result<(), Stop> {
+    async fn delete_if<F: Fed<C>>(
+        &self,
+        kind: WriteKind,
+        uid: &str,
+        unchanged_since: Option<&str>,
+    ) -> Result<(), Stop> {
         let api = self.api::<F>();
         let params = preconditions(uid, unchanged_since);
         let unchanged_since = unchanged_since.map(str::to_owned);
-        let charge = self.open_as::<F>(WriteKind::Delete, Some(uid.to_owned()), unchanged_since);
+        let charge = self.open_as::<F>(kind, Some(uid.to_owned()), unchanged_since);
         let result = api.delete(&self.key.name, &params).await;
         let outcome = WriteOutcome::of(&result);
         let settled = match &result {

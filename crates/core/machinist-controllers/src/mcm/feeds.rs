@@ -23,7 +23,7 @@ use super::key::Key;
 use super::machine::reference as machine_reference;
 use super::seen::{
     BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DELETING, HELD, SecretEntry, Seen, TokenEntry, YES,
-    has_surplus, machines_without_owner,
+    differs_from_its_size, machines_without_owner,
 };
 
 /// Reason of the Event about a Machine whose finalizer another client removed.
@@ -224,7 +224,7 @@ impl Fed<Mcm> for MachineDeploymentFacts {
         wake.push(Key::Deployment(change.key.clone()));
         // The end of a set's freeze depends on the replicas of its deployment, and so does whether
         // the set deletes surplus Machines.
-        let depends = |set: &MachineSetFacts| set.freeze().is_frozen() || has_surplus(seen, set);
+        let depends = |set: &MachineSetFacts| set.freeze().is_frozen() || differs_from_its_size(seen, set);
         let owned = seen.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| depends(&set.facts));
         wake.extend(owned.map(|(key, _)| Key::Set(key.clone())));
     }

@@ -26,7 +26,7 @@ use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
 use super::seen::sets_owned_by;
 use super::seen::unreadable_machines_owned_by;
-use super::seen::{BY_UID, has_surplus};
+use super::seen::{BY_UID, differs_from_its_size};
 use machinist_core::Attempts;
 use machinist_plan::Plan;
 use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, stays, version_if_owned};
@@ -41,12 +41,12 @@ impl Kind<Mcm> for Sets {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
-        // The end of a freeze depends on the deployment, and so do deletions (`sizing`). For all
-        // other rules a new version of it changes nothing.
+        // The end of a freeze depends on the deployment, and so do the creations and deletions of a
+        // set without its size (`sizing`). For all other rules a new version of it changes nothing.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
         let machines = machines_owned_by(&world.seen, &set.uid);
-        let has_surplus = has_surplus(&world.seen, &set.facts);
-        let sizing = deployment_of(world, &set.facts).filter(|_| has_surplus).map(|owner| Sizing {
+        let differs = differs_from_its_size(&world.seen, &set.facts);
+        let sizing = deployment_of(world, &set.facts).filter(|_| differs).map(|owner| Sizing {
             deployment: owner.facts.clone(),
             sets: sets_owned_by(&world.seen, &owner.uid),
         });
@@ -259,6 +259,10 @@ async fn delete(
     let charged = counting(s);
     let write = child_write(runtime, s, machine, &charged);
     let result = match version {
+        // The size of the set may change before a lost DELETE could be repeated.
+        version if s.set.deleting_since.is_none() => {
+            write.delete_chosen::<MachineFacts>(&machine.uid, version).await
+        }
         Some(version) => write.delete_unchanged::<MachineFacts>(&machine.uid, version).await,
         None => write.delete::<MachineFacts>(&machine.uid).await,
     };

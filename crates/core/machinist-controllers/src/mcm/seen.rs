@@ -202,11 +202,12 @@ pub(crate) fn machines_owned_by(seen: &Seen, owner_uid: &str) -> Vec<Arc<Machine
     seen.machines.by_index(BY_OWNER, owner_uid).map(|(_, entry)| entry.facts.clone()).collect()
 }
 
-/// Whether a set has more Machines than replicas, without those that are being deleted.
-pub(crate) fn has_surplus(seen: &Seen, set: &MachineSetFacts) -> bool {
+/// Whether a set has another number of Machines than replicas, without those that are being
+/// deleted.
+pub(crate) fn differs_from_its_size(seen: &Seen, set: &MachineSetFacts) -> bool {
     let machines = seen.machines.by_index(BY_OWNER, &set.uid);
     let staying = machines.filter(|(_, machine)| !machine.deleting).count();
-    usize::try_from(set.replicas()).is_ok_and(|most| most < staying)
+    usize::try_from(set.replicas()) != Ok(staying)
 }
 
 /// Returns the names of the Machines of an owner that cannot be parsed, and of which no older

@@ -16,6 +16,7 @@ mod names;
 mod replicas;
 pub(crate) mod snapshot;
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -129,7 +130,9 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         };
     }
     let look_at = again.into_iter().chain(replicas::next_expiry(s)).chain(s.next_deletion());
-    let look_at = look_at.chain(waits_for_size(s).map(|_| plus(s.now, SIZE_AGAIN))).min();
+    let is_bound = replicas::kept_available(s).is_some() || replicas::without_room(s).is_some();
+    let is_waiting = is_bound || waits_for_size(s).is_some();
+    let look_at = look_at.chain(is_waiting.then(|| plus(s.now, SIZE_AGAIN))).min();
     match look_at {
         Some(look_at) => with_status(s, actions, why(s)).no_later_than(look_at),
         None => with_status(s, actions, why(s)),
@@ -144,11 +147,15 @@ fn stale(s: &Snapshot, actions: &[Action]) -> Option<Plan<Action>> {
     if is_held { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
 }
 
-/// Returns the size that the deployment has not written yet, if the set deletes fewer Machines
-/// because of it.
+/// Returns the size that the deployment has not written yet, if the set deletes or creates fewer
+/// Machines because of it.
 fn waits_for_size(s: &Snapshot) -> Option<u32> {
     let live = number(s.machines.iter().filter(|machine| is_live(machine)).count());
-    if live <= s.set.replicas() { None } else { s.larger_size() }
+    match live.cmp(&s.set.replicas()) {
+        Ordering::Less => s.smaller_size(),
+        Ordering::Equal => None,
+        Ordering::Greater => s.larger_size(),
+    }
 }
 
 impl Snapshot {
@@ -273,6 +280,16 @@ fn why(s: &Snapshot) -> Why {
         let reason = McmReason::ChildFailed { message: failure.message.clone() };
         return Why::new(reason, Step::Expect("the controller tries again")).since(failure.attempts.last);
     }
+    if live < desired
+        && let (Some(size), Some(owner)) = (waits_for_size(s), &s.set.owner)
+    {
+        return outdated(owner.name.clone(), size);
+    }
+    if let Some(bounds) = replicas::without_room(s) {
+        let (machines, most) = (bounds.live, bounds.most);
+        let reason = McmReason::SurgeBound { machines, most, waiting_for: None };
+        return Why::new(reason, Step::Expect("the other MachineSets delete Machines"));
+    }
     if available < desired {
         let mut waiting =
             s.machines.iter().filter(|machine| is_live(machine) && !machine.status.phase.is_available());
@@ -291,9 +308,12 @@ fn why(s: &Snapshot) -> Why {
         );
     }
     if let (Some(size), Some(owner)) = (waits_for_size(s), &s.set.owner) {
-        let deployment = owner.name.clone();
-        let next = Step::Expect("the MachineDeployment writes the new size");
-        return Why::new(McmReason::SizeOutdated { deployment, size }, next);
+        return outdated(owner.name.clone(), size);
+    }
+    if let Some(bounds) = replicas::kept_available(s) {
+        let (available, fewest) = (bounds.available, bounds.fewest);
+        let reason = McmReason::UnavailableBound { available, fewest, waiting_for: None };
+        return Why::new(reason, Step::Expect("Machines of the other MachineSets become Running"));
     }
     let leaving = s.machines.iter().filter(|machine| !is_live(machine));
     let left = u32::try_from(leaving.clone().count()).unwrap_or(u32::MAX);
@@ -308,6 +328,11 @@ fn why(s: &Snapshot) -> Why {
     let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
     kept.filter(|_| desired < live)
         .map_or_else(Why::settled, |machine| crate::why::why_updated_in_place(machine))
+}
+
+fn outdated(deployment: String, size: u32) -> Why {
+    let next = Step::Expect("the MachineDeployment writes the new size");
+    Why::new(McmReason::SizeOutdated { deployment, size }, next)
 }
 
 impl fmt::Display for Action {

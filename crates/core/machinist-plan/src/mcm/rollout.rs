@@ -42,6 +42,34 @@ pub struct Sizes {
     pub why: Why,
 }
 
+/// The numbers of Machines that a deployment has and may have, as one of its sets sees them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bounds {
+    /// The available Machines that stay for certain, and all available ones of the set in question.
+    pub available: u32,
+    /// The minimum number of available Machines.
+    pub fewest: u32,
+    /// The Machines of all sets, without those that are being deleted.
+    pub live: u32,
+    /// The maximum number of Machines.
+    pub most: u32,
+}
+
+/// Returns what a set's surplus must leave, and how many Machines it may add. The Machines that
+/// another set still has to delete do not count as available.
+pub fn bounds(now: Timestamp, deployment: &MachineDeploymentFacts, sets: &[Owned], index: usize) -> Bounds {
+    let orders: Vec<Order> = sets.iter().map(|owned| Order::of(now, owned)).collect();
+    let all = Sets { deployment, sets, told: sets.iter().map(told).collect(), orders };
+    let others = (0..sets.len()).filter(|other| *other != index);
+    let staying = total(others.map(|other| all.certain(other, all.told[other])));
+    let own = sets.get(index).map_or(0, available);
+    let live = total(sets.iter().map(|owned| {
+        let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
+        number(live).saturating_add(owned.unreadable)
+    }));
+    Bounds { available: staying.saturating_add(own), fewest: all.fewest(), live, most: all.most() }
+}
+
 /// Decides the sizes. `new` is the index of the set with the deployment's template. Only a resting
 /// deployment may lack it.
 pub fn sizes(

@@ -41,6 +41,8 @@ pub(crate) struct Toy {
     /// Machines that the test made unhealthy. They count as available, because an earlier decision
     /// could not know this.
     pub(crate) hurt: BTreeSet<String>,
+    /// Whether sets delete Machines without a look at their deployment.
+    pub(crate) sets_look_away: bool,
 }
 
 impl Toy {
@@ -66,6 +68,7 @@ impl Toy {
             most: 0,
             fewest: usize::MAX,
             hurt: BTreeSet::new(),
+            sets_look_away: false,
         };
         toy.note_bounds();
         toy
@@ -151,6 +154,7 @@ impl Toy {
             deployment: self.facts().map(Arc::new),
             sizing: self
                 .deployment_snapshot()
+                .filter(|_| !self.sets_look_away)
                 .map(|owner| machine_deployment::Sizing { deployment: owner.deployment, sets: owner.sets }),
             margins: Default::default(),
             settled_numbers: Default::default(),

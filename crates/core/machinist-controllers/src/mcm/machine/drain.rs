@@ -48,6 +48,7 @@ async fn evict(runtime: &Runtime, pod: &PodRef) -> EvictionOutcome {
     let pods: Api<Pod> = Api::namespaced(runtime.clients.target.clone(), &pod.namespace);
     let result = machinist_kube::eviction::evict(&pods, &pod.name, &pod.uid).await;
     match outcome::EvictionOutcome::of(&result) {
+        outcome::EvictionOutcome::Gone if !is_of_the_api(&result) => failed(&result),
         outcome::EvictionOutcome::Evicted | outcome::EvictionOutcome::Gone => EvictionOutcome::Accepted,
         outcome::EvictionOutcome::Blocked { message, .. } => EvictionOutcome::Held(message),
         outcome::EvictionOutcome::Misconfigured { message } => EvictionOutcome::Held(message),
@@ -90,7 +91,8 @@ fn failed<T>(result: &Result<T, kube::Error>) -> EvictionOutcome {
         }
         // Not a word about the pod: a proxy answered, or the credential is not valid now.
         _ if status.reason == NO_STATUS => EvictionOutcome::Unanswered(message),
-        (401 | 500, _) => EvictionOutcome::Failed(message),
+        (401, _) => EvictionOutcome::Unanswered(message),
+        (500, _) => EvictionOutcome::Failed(message),
         (_, WriteOutcome::Unknown { message }) => EvictionOutcome::Unanswered(message),
         _ => EvictionOutcome::Refused(message),
     }

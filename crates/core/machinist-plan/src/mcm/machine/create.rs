@@ -15,7 +15,7 @@ use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
 use crate::facts::{MachineFacts, TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
-use machinist_core::{Answers, Call, Known, MadeIn, is_past, just_past, plus, retry_after};
+use machinist_core::{Answers, Call, Found, Known, MadeIn, is_past, just_past, plus, retry_after};
 
 /// The shortest lifetime of a bootstrap token, even if the creation timeout is shorter: an instance
 /// that boots needs the token for this long.
@@ -44,17 +44,33 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     // Without an attempt that failed, the time says nothing about the Machine.
     let has_tried =
         obstacle.is_some() || blocked.is_some() || creation_failed(&s.machine) || ensure_failed(s);
-    if has_tried && is_past(s.now, deadline) {
+    let can_fail = !is_out_of_sight(s);
+    if has_tried && can_fail && is_past(s.now, deadline) {
         return time_is_up(s, obstacle.as_ref());
     }
     match obstacle {
         None => blocked.unwrap_or_else(|| make(s)),
-        Some(obstacle) => {
+        Some(obstacle) if can_fail => {
             let why =
                 obstacle.why(s).deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
             report(s, &obstacle.operation(), why, obstacle.retry_at(s)).no_later_than(just_past(deadline))
         }
+        Some(obstacle) => report(s, &obstacle.operation(), obstacle.why(s), obstacle.retry_at(s)),
     }
+}
+
+/// Whether the Machine may have an instance that this process cannot look for: no credential opens
+/// an account. The instance and its Node may be in use, so the time decides nothing.
+fn is_out_of_sight(s: &Snapshot) -> bool {
+    s.ownership.account.is_none() && may_have_an_instance(s)
+}
+
+/// Whether an instance may exist although none is recorded: this process does not know every call
+/// about the Machine, or it made one.
+fn may_have_an_instance(s: &Snapshot) -> bool {
+    !s.process.saw_the_birth_of(s.machine.created)
+        || s.answers.unsure_since.is_some()
+        || s.answers.made_in != MadeIn::Nowhere
 }
 
 /// Records the instance and writes the status in one pass. The status must lag the record, so it
@@ -358,15 +374,13 @@ fn is_adopted(s: &Snapshot, instance: &Instance) -> bool {
 /// after a crash between creation and record, or if a user removed the id, the instance exists, and
 /// its Node may be in use.
 ///
-/// Returns nothing if the instance is absent, or if the cloud cannot be asked. Then the deletion of
-/// the Machine looks for the instance.
+/// Returns nothing if the instance is absent. An absence in an account that may be another one than
+/// that of the instance shows nothing.
 fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
-    s.ownership.account.as_ref()?;
-    let has_asked_for_one = s.answers.unsure_since.is_some() || s.answers.made_in != MadeIn::Nowhere;
-    let knows_all_calls = s.process.saw_the_birth_of(s.machine.created);
-    if knows_all_calls && !has_asked_for_one {
+    if !may_have_an_instance(s) {
         return None;
     }
+    let knows_all_calls = s.process.saw_the_birth_of(s.machine.created);
     let Promises { call_bound, visible_within, .. } = s.process.promises;
     let last_call = [
         s.answers.unsure_since,
@@ -381,13 +395,14 @@ fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
         return Some(Plan::until(shown_from, looking()));
     }
     let find = || s.paused().unwrap_or_else(|| Plan::act(Action::Find(s.instance()), looking()));
-    let found = s.answers.find.as_ref().filter(|found| found.by.id.is_none());
+    let of_today = |found: &&Found| found.by.id.is_none() && found.answered.account == s.ownership.account;
+    let found = s.answers.find.as_ref().filter(of_today);
     let Some(found) = found.filter(|found| shown_from <= found.answered.started) else { return Some(find()) };
     match &found.answered.answer {
         Ok(Sighting::Present(instance)) if is_adopted(s, instance) => {
             Some(record(s, instance, found.answered.account.clone()))
         }
-        Ok(_) => None,
+        Ok(_) => proof::before_ensure(s),
         Err(error) => {
             let wait = retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry);
             let retry_at = plus(found.answered.ended, wait);

@@ -21,7 +21,9 @@ use super::{
     Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_NOT_OURS, NodeSync, OperationWrite, OwnNode,
     Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
 };
-use crate::drain::{Call as PodCall, Drain, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later};
+use crate::drain::{
+    Call as PodCall, Drain, Eviction, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later,
+};
 use crate::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
 use crate::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
 use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
@@ -88,6 +90,7 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     match (stage(s), s.own_node()) {
         (Stage::Drain, OwnNode::Ours(node)) => drain(s, node, since),
         (Stage::Drain, OwnNode::Missing | OwnNode::NotOurs(..)) => remove_instance(s, since, without_node(s)),
+        (Stage::Volumes, OwnNode::Ours(node)) if has_recovered(s, node) => drain_again(s, since),
         (Stage::Volumes, _) => detach(s, since),
         (Stage::Instance, _) => {
             let stage = DeletionMarker::DeleteInstance.as_str();
@@ -397,8 +400,8 @@ fn was_polite(s: &Snapshot) -> bool {
     let is_said =
         operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(BLOCKED);
     let was_tried = |pod: &PodFacts| {
-        let tried = s.evictions.get(&pod.uid).is_some_and(|eviction| 0 < eviction.attempts.count);
-        tried || pod.deleting_since.is_some()
+        let has_answer = |eviction: &Eviction| 0 < eviction.attempts.count || eviction.outcome.is_failure();
+        s.evictions.get(&pod.uid).is_some_and(has_answer) || pod.deleting_since.is_some()
     };
     is_said || s.pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| was_tried(pod))
 }
@@ -555,6 +558,10 @@ impl Left<'_> {
         }
         match listed(s, self.node) {
             Some((cordoned, list)) if list.leaving == 0 => {
+                // Another actor may have uncordoned the Node since the store last changed.
+                if let Some(wait) = s.nodes_freshness.obstacle(|| Action::ReadNodes) {
+                    return wait;
+                }
                 let evidence = Evidence::EmptyAfterCordon {
                     node: self.node.name.clone(),
                     cordoned,
@@ -703,26 +710,41 @@ fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> W
     Why::new(reason, Step::Expect(expected))
 }
 
+/// Whether a Node takes pods again after a drain that ended by force: the cloud could not delete
+/// its instance for a while, and a dead Node is often not cordoned.
+fn has_recovered(s: &Snapshot, node: &NodeFacts) -> bool {
+    let is_ready = node.condition("Ready").is_some_and(|ready| ready.status == "True");
+    is_ready && node.unschedulable != Some(true) && !s.machine.wants_force_deletion()
+}
+
+fn drain_again(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
+    let operation = OperationWrite::processing(OperationType::Delete, DeletionMarker::DrainNode.as_str());
+    let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let why = Why::new(Reason::Writing("starting the drain again"), Step::Expect("the pods leave the Node"));
+    Plan::act_all(said.into_iter().collect(), why.since(deleting_since))
+}
+
 /// Detaches volumes after a forced drain by deleting their VolumeAttachments, as Go MCM does. The
 /// wait is limited, because the attacher may no longer exist.
 fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     let is_labelled = s.machine.wants_force_deletion();
     let evidence = if is_labelled { Evidence::ForceDeletion } else { Evidence::Forced };
+    // The Node may have recovered since the force, which the attachments do not show, either.
+    let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes).filter(|_| !is_labelled);
     // If the Node belongs to another owner, its attachments do, too.
-    let (OwnNode::Ours(node), false) = (s.own_node(), s.attachments.is_empty()) else {
-        return drained(s, deleting_since, evidence);
+    let (node, are_detached) = match s.own_node() {
+        OwnNode::Ours(node) => (node, s.attachments.is_empty()),
+        OwnNode::Missing | OwnNode::NotOurs(..) => return drained(s, deleting_since, evidence),
     };
+    if are_detached {
+        return stale.unwrap_or_else(|| drained(s, deleting_since, evidence));
+    }
     // A marker without a time counts from the start of acting.
     let written = s.machine.status.operation.last_update_time.as_ref().map(|time| time.0);
     let written = written.unwrap_or_else(|| s.process.acting_since());
     let until = unseen(s).deadline(written, s.defaults.detach_timeout);
     if (is_labelled || s.process.may_enforce_deadlines()) && is_past(s.now, until) {
-        // The attachments are of the same API server as the Nodes, and may be detached by now.
-        let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes).filter(|_| !is_labelled);
-        if let Some(wait) = stale {
-            return wait;
-        }
-        return drained(s, deleting_since, evidence);
+        return stale.unwrap_or_else(|| drained(s, deleting_since, evidence));
     }
     let staying = s.attachments.iter().filter(|attachment| attachment.deleting_since.is_none());
     let actions = staying.take(DELETIONS_PER_PASS).cloned().map(Action::DeleteAttachment).collect();

@@ -8,9 +8,9 @@ use machinist_instance::Foreign;
 use super::{Action, DELETE_FAILED, Snapshot, delete};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
+use machinist_core::Call;
 use machinist_core::instance::Proof;
 use machinist_core::ownership::Standing;
-use machinist_core::{Call, just_past};
 
 /// Lists the account once if the list may show whether the instance was created in it. Later, when
 /// instances are deleted, this evidence may be lost.
@@ -41,10 +41,7 @@ pub(super) fn before_ensure(s: &Snapshot) -> Option<Plan<Action>> {
         Standing::Doubtful(at) => at,
     };
     let restore = format!("restore the credential in {}, or delete the Machine", secrets(s));
-    let deadline = just_past(s.creation_deadline());
-    let why = Why::new(other_account(s), Step::Fix(restore))
-        .deadline(deadline, Step::Expect("the Machine is marked Failed"));
-    Some(Plan::until(list_again_at.min(deadline), why))
+    Some(Plan::until(list_again_at, Why::new(other_account(s), Step::Fix(restore))))
 }
 
 fn standing(s: &Snapshot) -> Standing {

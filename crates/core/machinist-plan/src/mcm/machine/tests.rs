@@ -708,7 +708,7 @@ fn an_instance_is_looked_for_before_creation_times_out() {
     let another = Instance { key: Some(InstanceKey::new("other")), ..instance() };
     let fails = |world: World| world.plan().to_string().starts_with("do    status: Failed");
     assert!(fails(late().found(-5, Ok(Sighting::Present(another)))));
-    assert!(fails(late().with(|s| s.ownership.account = None)), "the cloud cannot be asked");
+    assert!(!fails(late().with(|s| s.ownership.account = None)), "the cloud cannot be asked");
     assert!(fails(late().with(|s| s.process.started = at(-1400))), "no call asked for an instance");
     let unsure = |s: &mut Snapshot| {
         s.process.started = at(-1400);
@@ -719,6 +719,29 @@ fn an_instance_is_looked_for_before_creation_times_out() {
         why   waiting for the cloud to look up the instance; next: the Machine is marked Failed if it has no instance
         wait  until 2027-01-15T08:00:12Z
     "#]]);
+}
+
+/// The credential was swapped: the absence in its account says nothing about the instance.
+#[test]
+fn an_absence_in_another_account_gives_no_machine_up() {
+    let swapped = || {
+        late().found(-5, Ok(Sighting::Absent)).with(|s| {
+            s.ownership.recorded = None;
+            s.ownership.others = machinist_core::ownership::Others::AsOld;
+            s.ownership.list = machinist_core::ownership::List::Ended(at(600));
+        })
+    };
+    swapped().check(expect![[r#"
+        why   instance m not found: the credential in Secret ns/s seems to open another account, because the cloud shows no other instance created with it either; next: restore the credential in Secret ns/s, or delete the Machine
+        wait  until 2027-01-15T08:10:00Z
+    "#]]);
+    let elsewhere = swapped().with(|s| {
+        let found = s.answers.find.as_mut().expect("an answer");
+        found.answered.account = account("b");
+    });
+    assert!(elsewhere.plan().to_string().starts_with("do    driver: find"), "today's account is asked");
+    let own = swapped().with(|s| s.process.started = at(-1400));
+    assert!(own.plan().to_string().starts_with("do    status: Failed"), "no call asked for an instance");
 }
 
 #[test]
@@ -1055,7 +1078,8 @@ fn quick_attempts_do_not_bring_force_forward() {
         world.with(|s| s.evictions = evictions).plan().to_string()
     };
     assert!(removed(6, -30).contains("pod ns/p: evict"), "{}", removed(6, -30));
-    assert!(removed(6, -100).contains("pod ns/p: delete without grace"), "{}", removed(6, -100));
+    assert!(removed(6, -100).contains("pod ns/p: evict"), "the drain timeout has not passed");
+    assert!(removed(6, -120).contains("pod ns/p: delete without grace"), "{}", removed(6, -120));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::snapshot::Owned;
 use super::template::is_same_template;
 use crate::facts::MachineDeploymentFacts;
 use crate::mcm::refusal::Refusal;
-use crate::mcm::rollout;
+use crate::mcm::rollout::{self, Bounds};
 
 /// A deployment with all its sets.
 #[derive(Debug, Clone, Hash)]
@@ -39,6 +39,20 @@ impl Sizing {
         }
         let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
         rollout::sizes(now, deployment, sets, new).replicas.get(index).copied()
+    }
+}
+
+impl Sizing {
+    /// Returns the numbers of Machines that bind the set with this UID when it deletes surplus
+    /// Machines or creates missing ones. Since the deployment sized the set, it may have been
+    /// scaled.
+    pub fn bounds(&self, now: Timestamp, set_uid: &str) -> Option<Bounds> {
+        let Self { deployment, sets } = self;
+        if deployment.deleting_since.is_some() || unusable(deployment).is_some() {
+            return None;
+        }
+        let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
+        Some(rollout::bounds(now, deployment, sets, index))
     }
 }
 

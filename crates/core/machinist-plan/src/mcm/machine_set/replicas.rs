@@ -9,8 +9,13 @@
 //! surplus Machines. The same applies to a Machine that cannot be parsed, because its instance may
 //! run.
 //!
+//! A surplus Machine that is available stays while the deployment would have too few available
+//! Machines without it: a user may have scaled the deployment up since it lowered this set.
+//!
 //! If the deployment wants a larger set now than the set's spec says, only Machines beyond that
-//! larger size are surplus: the deployment is about to write it.
+//! larger size are surplus: the deployment is about to write it. If it wants a smaller set, no
+//! Machine beyond that smaller size is created, and none while the deployment has as many Machines
+//! as it may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +30,8 @@ use super::names::{Reserved, child_name};
 use super::snapshot::Snapshot;
 use crate::facts::{MachineFacts, MachineSetFacts};
 use crate::mcm::deletion_order::{is_marked, place};
-use crate::mcm::live::is_live;
+use crate::mcm::live::{is_available, is_live, number};
+use crate::mcm::rollout::Bounds;
 use machinist_core::just_past;
 
 /// Maximum number of Machines that one pass creates or deletes.
@@ -34,7 +40,7 @@ const BURST: usize = 100;
 /// Returns the calls that bring the number of live Machines to the desired number. No Machine is
 /// created before `again`.
 pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
-    let missing = missing(s);
+    let missing = missing(s).min(allowed(s));
     let may_grow = 0 < missing && !s.set.is_frozen() && !s.set.is_scale_up_disabled() && again.is_none();
     // Deletions come first: while creations hang in a webhook, the facts for deletions would get
     // too old again and again.
@@ -55,6 +61,21 @@ fn missing(s: &Snapshot) -> usize {
     wanted(s).saturating_sub(live + s.unreadable.len())
 }
 
+/// Returns how many Machines the set may create: the deployment may want fewer now than the spec of
+/// the set says.
+fn allowed(s: &Snapshot) -> usize {
+    let room = s.bounds().map_or(u32::MAX, |bounds| bounds.most.saturating_sub(bounds.live));
+    let live = number(s.machines.iter().filter(|machine| is_live(machine)).count() + s.unreadable.len());
+    let within = s.smaller_size().map_or(u32::MAX, |size| size.saturating_sub(live));
+    usize::try_from(room.min(within)).unwrap_or(usize::MAX)
+}
+
+/// Returns what keeps the set from creating Machines: the deployment has enough of them. Machines
+/// of another set may still have to be deleted.
+pub(super) fn without_room(s: &Snapshot) -> Option<Bounds> {
+    s.bounds().filter(|bounds| 0 < missing(s) && bounds.most <= bounds.live)
+}
+
 /// Returns the Machines that the set has to delete.
 pub(super) fn victims(s: &Snapshot) -> Vec<&Arc<MachineFacts>> {
     let live = s.machines.iter().filter(|machine| is_live(machine));
@@ -65,7 +86,34 @@ pub(super) fn victims(s: &Snapshot) -> Vec<&Arc<MachineFacts>> {
     }
     let larger = s.larger_size().map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX));
     let surplus = candidates.len().saturating_sub(wanted(s).max(larger));
-    shrink(s, candidates, surplus)
+    let chosen = shrink(s, candidates, surplus);
+    let Some(bounds) = s.bounds() else { return chosen };
+    affordable(s, chosen, bounds)
+}
+
+/// Leaves out the available Machines without which the deployment would have too few. The choice of
+/// the autoscaler stands.
+fn affordable<'s>(
+    s: &Snapshot,
+    chosen: Vec<&'s Arc<MachineFacts>>,
+    bounds: Bounds,
+) -> Vec<&'s Arc<MachineFacts>> {
+    let mut spare = bounds.available.saturating_sub(bounds.fewest);
+    let mut is_affordable = |machine: &&Arc<MachineFacts>| {
+        let is_kept = is_available(machine) && spare == 0 && !is_marked(&s.set, machine);
+        spare = spare.saturating_sub(u32::from(is_available(machine)));
+        !is_kept
+    };
+    chosen.into_iter().filter(|machine| is_affordable(machine)).collect()
+}
+
+/// Returns what keeps surplus Machines: the deployment has too few available ones without them.
+pub(super) fn kept_available(s: &Snapshot) -> Option<Bounds> {
+    let live = s.machines.iter().filter(|machine| is_live(machine));
+    let surplus = live.filter(|machine| !machine.is_updated_in_place()).count();
+    let bounds = s.bounds().filter(|bounds| bounds.available <= bounds.fewest)?;
+    let is_short = wanted(s) < surplus && victims(s).is_empty() && s.larger_size().is_none();
+    is_short.then_some(bounds)
 }
 
 /// Whether a Machine has failed and is not preserved.

@@ -11,6 +11,7 @@ use machinist_core::{Attempts, Freshness, plus};
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use crate::mcm::machine_deployment::sizing::Sizing;
 use crate::mcm::refusal::Refusal;
+use crate::mcm::rollout::Bounds;
 
 /// Wait after a failed creation or deletion of a Machine, doubled after each failure.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
@@ -36,8 +37,8 @@ pub struct Snapshot {
     pub adoptable: Vec<Arc<MachineFacts>>,
     /// The deployment of the set, if known. Only a frozen set needs it.
     pub deployment: Option<Arc<MachineDeploymentFacts>>,
-    /// The deployment of the set with all its sets, if known. Only a set with more Machines than
-    /// replicas needs it.
+    /// The deployment of the set with all its sets, if known. Only a set whose replicas differ from
+    /// its Machines needs it.
     pub sizing: Option<Sizing>,
     /// The limits for setting and lifting a freeze.
     pub margins: SafetyMargins,
@@ -55,8 +56,24 @@ impl Snapshot {
     /// Returns the replicas that the deployment wants for the set now, if they are more than the
     /// set has in its spec.
     pub(super) fn larger_size(&self) -> Option<u32> {
-        let size = self.sizing.as_ref()?.size_of(self.now, &self.set.uid)?;
-        (self.set.replicas() < size).then_some(size)
+        self.wanted_size().filter(|size| self.set.replicas() < *size)
+    }
+
+    /// Returns the replicas that the deployment wants for the set now, if they are fewer than the
+    /// set has in its spec.
+    pub(super) fn smaller_size(&self) -> Option<u32> {
+        self.wanted_size().filter(|size| *size < self.set.replicas())
+    }
+
+    fn wanted_size(&self) -> Option<u32> {
+        self.sizing.as_ref()?.size_of(self.now, &self.set.uid)
+    }
+}
+
+impl Snapshot {
+    /// Returns how many Machines the deployment has and may have.
+    pub(super) fn bounds(&self) -> Option<Bounds> {
+        self.sizing.as_ref()?.bounds(self.now, &self.set.uid)
     }
 }
 

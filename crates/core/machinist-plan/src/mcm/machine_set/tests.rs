@@ -480,10 +480,43 @@ fn a_set_deletes_nothing_that_its_deployment_wants_now() {
     assert_eq!(deleted(late(2)), ["machine d: delete", "machine c: delete"]);
     assert_eq!(deleted(late(3)), ["machine d: delete"]);
     expect![[r#"
-        why   no Machine is deleted for the size of this MachineSet: MachineDeployment d wants 4 machines here, and has not written that yet; next: the MachineDeployment writes the new size
+        why   the size of this MachineSet is outdated: MachineDeployment d wants 4 machines here, and has not written that yet; next: the MachineDeployment writes the new size
         wait  until 2027-01-15T08:00:10Z
     "#]]
     .assert_eq(&late(4).to_string());
+}
+
+/// The patch that enlarged the set took effect after the deployment was scaled down.
+#[test]
+fn a_set_creates_nothing_that_its_deployment_gave_up() {
+    let owner = json!([{"kind": "MachineDeployment", "name": "d", "uid": "uid-d", "controller": true}]);
+    let late = |desired: u32| {
+        let world = world(4)
+            .field("/metadata/ownerReferences", owner.clone())
+            .field("/metadata/annotations", json!({"deployment.kubernetes.io/desired-replicas": "4"}))
+            .machine("a", "Running");
+        let s = world.snapshot();
+        let deployment = json!({
+            "metadata": {"name": "d", "namespace": "ns", "uid": "uid-d"},
+            "spec": {
+                "replicas": desired, "selector": {"matchLabels": {"app": "s"}},
+                "strategy": {
+                    "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+                },
+                "template": world.set["spec"]["template"].clone(),
+            },
+        });
+        let sizing = Sizing {
+            deployment: Arc::new(MachineDeploymentFacts::parse(&parse(&deployment))),
+            sets: vec![Owned { set: s.set.clone(), machines: s.machines.clone(), unreadable: 0 }],
+        };
+        plan(&Snapshot { sizing: Some(sizing), ..s }).to_string()
+    };
+    assert!(late(4).contains("reserve numbers"), "{}", late(4));
+    expect![[r#"
+        why   the size of this MachineSet is outdated: MachineDeployment d wants 1 machine here, and has not written that yet; next: the MachineDeployment writes the new size
+        wait  until 2027-01-15T08:00:10Z
+    "#]].assert_eq(&late(1));
 }
 
 #[test]

@@ -164,19 +164,36 @@ fn a_rollout_counts_by_the_priorities_of_machines() {
 #[test]
 fn a_wrong_size_is_reported_as_a_violation() {
     for (class, replicas, expected) in [("c-1", 1, "S5"), ("c-2", 2, "S4")] {
-        let mut toy = Toy::new(3, 1, 0);
-        toy.settle();
-        toy.use_class("c-2");
-        toy.reconcile_deployment();
-        let of_class = |set: &&mut MachineSet| set.spec.template.spec.class.name() == class;
-        let set = toy.sets.values_mut().find(of_class).expect("both sets exist");
-        set.spec.replicas = Some(replicas);
-        let name = set.metadata.name.clone().expect("a name");
-        for _ in 0..3 {
-            toy.reconcile_set(&name);
-        }
+        let toy = with_wrong_size(class, replicas, |toy| toy.sets_look_away = true);
         assert!(toy.violations.iter().any(|found| found.starts_with(expected)), "{:?}", toy.violations);
     }
+}
+
+/// Verifies that a set keeps the Machines that its deployment needs, although its spec is lower.
+#[test]
+fn a_set_keeps_available_machines_of_its_deployment() {
+    let mut toy = with_wrong_size("c-1", 1, |_| {});
+    assert_eq!((toy.machines.len(), &toy.violations), (3, &Vec::new()));
+    toy.settle();
+    assert_eq!(toy.violations, Vec::<String>::new());
+    assert_eq!(toy.machines.len(), 3, "the rollout ends: {:?}", toy.trace);
+}
+
+/// A rollout of three in which one set has a size that its deployment did not choose.
+fn with_wrong_size(class: &str, replicas: i32, prepare: fn(&mut Toy)) -> Toy {
+    let mut toy = Toy::new(3, 1, 0);
+    toy.settle();
+    prepare(&mut toy);
+    toy.use_class("c-2");
+    toy.reconcile_deployment();
+    let of_class = |set: &&mut MachineSet| set.spec.template.spec.class.name() == class;
+    let set = toy.sets.values_mut().find(of_class).expect("both sets exist");
+    set.spec.replicas = Some(replicas);
+    let name = set.metadata.name.clone().expect("a name");
+    for _ in 0..3 {
+        toy.reconcile_set(&name);
+    }
+    toy
 }
 
 #[test]

@@ -394,6 +394,35 @@ fn attachments_are_deleted_before_the_instance() {
     assert_eq!(evidence(by_label), Some(Evidence::ForceDeletion));
 }
 
+/// Another actor may have uncordoned the Node, and pods may be bound to it.
+#[test]
+fn an_empty_list_counts_only_with_a_fresh_node() {
+    let listed = || world().draining().listed();
+    assert!(evidence(listed()).is_some());
+    let read = FreshRead::Possible;
+    let silent = Silence { server: "the API server".to_owned(), since: at(-300), read };
+    let plan = listed().with(|s| s.nodes_freshness = Freshness::Stale(silent)).plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::ReadNodes]), "{plan}");
+}
+
+/// The cloud could not delete the instance for a while, and the dead Node became ready.
+#[test]
+fn a_node_that_recovers_after_the_force_is_drained_again() {
+    let back = || detaching(3600).node_field("/spec/unschedulable", json!(null));
+    back().check(expect![[r#"
+        do    status: Delete Processing "Initiate node drain"
+        why   starting the drain again; since 2027-01-15T07:59:50Z; next: the pods leave the Node
+        wait  for a change
+    "#]]);
+    assert_eq!(evidence(back().force_deletion()), Some(Evidence::ForceDeletion));
+    let still_dead = back().node_field("/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
+    assert_eq!(evidence(still_dead), Some(Evidence::Forced));
+    let read = FreshRead::Possible;
+    let silent = Silence { server: "the API server".to_owned(), since: at(-300), read };
+    let unseen = detaching(3600).with(|s| s.nodes_freshness = Freshness::Stale(silent));
+    assert_eq!(evidence(unseen), None, "the Node may have recovered");
+}
+
 #[test]
 fn the_wait_for_an_attachment_ends_after_two_minutes() {
     let world =

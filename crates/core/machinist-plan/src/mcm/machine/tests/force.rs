@@ -158,6 +158,8 @@ fn lost_and_throttled_attempts_do_not_count() {
     assert_eq!((held.attempts.count, held.first), (1, at(-40)), "the patience begins with an answer");
     let failed = after(Some(&held), EvictionOutcome::Failed("webhook".into()), -20);
     assert_eq!((failed.attempts.count, failed.first), (2, at(-40)));
+    let storage = after(Some(&failed), EvictionOutcome::Failed("etcdserver: request timed out".into()), -10);
+    assert_eq!(storage.attempts.count, 2, "a server without its storage decides nothing");
 }
 
 // === politeness ===
@@ -347,7 +349,7 @@ fn the_end_by_force_names_the_killed_pods() {
 
 #[test]
 fn a_polite_drain_names_the_pods_that_it_kills() {
-    let held = tried(360, -7190, -20, EvictionOutcome::Held("no".into()));
+    let held = tried(360, -7200, -20, EvictionOutcome::Held("no".into()));
     let plan = world().draining().deleting(7195).pod("p").attempt(held).plan().to_string();
     assert!(plan.contains("warning DrainForced: Deleting pods without grace"), "{plan}");
 }
