@@ -55,6 +55,7 @@ const RULES: &[(&str, Rule)] = &[
     ("modules are named after what is inside", sources::module_names),
     ("no file names a path of one computer", sources::machine_paths),
     ("dependencies are declared once, in the workspace", manifests::declared_in_the_workspace),
+    ("no shipped program can take a fix back", manifests::shipped_reverts),
     ("no crate is compiled in two major versions", manifests::duplicate_versions),
     ("the checked-in CRDs are what the program prints", checked_in_crds),
 ];

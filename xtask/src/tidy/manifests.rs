@@ -35,6 +35,42 @@ pub(super) fn declared_in_the_workspace(workspace: &Workspace) -> Result<Finding
     Ok(findings)
 }
 
+/// The feature `reverts` of machinist-core takes fixes back for the simulator. Cargo turns on the
+/// features of a dev-dependency only when it builds tests, so no other section may name it.
+pub(super) fn shipped_reverts(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let mut is_known = false;
+    for package in &workspace.packages {
+        let manifest = std::fs::read_to_string(&package.manifest_path)?;
+        is_known |= package.name == "machinist-core" && declares_reverts(&manifest);
+        for line in reverting_lines(&manifest) {
+            findings.fault(format!(
+                "{}: `{line}` gives a shipped program the feature {REVERTS}; expected it in dev-dependencies only",
+                package.name
+            ));
+        }
+    }
+    if !is_known {
+        findings.fault(format!("machinist-core has no feature {REVERTS}, so this rule proves nothing"));
+    }
+    Ok(findings)
+}
+
+const REVERTS: &str = "reverts";
+
+fn declares_reverts(manifest: &str) -> bool {
+    section(manifest, |header| header == "features").any(|line| key_of(line) == Some(REVERTS))
+}
+
+/// The lines outside of dev-dependencies that turn the feature on.
+fn reverting_lines(manifest: &str) -> impl Iterator<Item = &str> {
+    let is_shipped = |header: &str| !header.split('.').any(|part| part == "dev-dependencies");
+    section(manifest, is_shipped).filter(|line| {
+        let turned_on = line.split('#').next().and_then(|line| line.split_once('=')).map(|(_, value)| value);
+        turned_on.is_some_and(|value| value.contains(REVERTS))
+    })
+}
+
 pub(super) fn duplicate_versions(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();
     for (name, versions) in versions_by_name(&workspace.text_of("Cargo.lock")?) {
@@ -110,6 +146,18 @@ mod tests {
         let refused: Vec<&str> =
             dependency_lines(manifest).filter(|line| inherited_dependency(line).is_none()).collect();
         assert_eq!(refused, ["d = \"1\"", "e = { version = \"1\" }"]);
+    }
+
+    #[test]
+    fn a_shipped_dependency_that_reverts_fixes_is_noticed() {
+        let manifest = "[package]\nname = \"x\"\n[features]\nreverts = []\nall = [\"machinist-core/reverts\"]\n[dependencies]\n\
+                        a = { workspace = true, features = [\"reverts\"] }\nb.workspace = true # not reverts\n\
+                        [dev-dependencies]\na = { workspace = true, features = [\"reverts\"] }\n";
+        let refused: Vec<&str> = reverting_lines(manifest).collect();
+        let expected =
+            ["all = [\"machinist-core/reverts\"]", "a = { workspace = true, features = [\"reverts\"] }"];
+        assert_eq!(refused, expected);
+        assert!(declares_reverts(manifest));
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! snapshot           known facts, driver answers, and the deciding process
 //! freshness, unseen  how recent facts are, and the time that deadlines leave out
 //! instance, ownership, permit   when an instance counts as deleted, and the permit to delete it
+//! reverted           fixes that the simulator takes back
 //! ```
 //!
 //! This crate is pure, like the planners: no client, no async runtime, no clock, no randomness, no
@@ -17,6 +18,7 @@ pub mod instance;
 pub mod ownership;
 mod permit;
 mod plan;
+pub mod reverted;
 mod snapshot;
 mod unseen;
 mod why;

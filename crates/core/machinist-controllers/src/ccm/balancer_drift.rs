@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
+use machinist_core::reverted::{Fix, is_reverted};
 use machinist_instance::{Balancer, Error};
 use machinist_plan::ccm::balancer_drift::{Action, Snapshot, plan, unanswered};
 use machinist_plan::ccm::listed_balancers::{LIST_BALANCERS, ListedBalancers};
@@ -110,7 +111,7 @@ fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
                 seen.memory.drift.listed =
                     Some(Arc::new(ListedBalancers { started, ended, account, services, balancers }));
                 // The check also covers the set of Nodes, so it is computed from the store.
-                seen.memory.node_changes += 1;
+                seen.memory.node_changes += u64::from(!is_reverted(Fix::TaintsChangeTargets));
                 waker.wake(Key::Backends);
                 wake_services(seen);
             }

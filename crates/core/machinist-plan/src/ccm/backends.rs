@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::constants::labels::parse_bool;
+use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{Step, plus};
 use machinist_instance::{BalancerTarget, ProviderId, RecordedId};
 
@@ -211,7 +212,8 @@ fn is_excluded(node: &CloudNodeFacts) -> bool {
 /// computed again. That includes each change from eligible to not eligible, and back: another
 /// computation may have considered a taint that is removed now.
 pub fn is_affected_by(old: &CloudNodeFacts, new: &CloudNodeFacts) -> bool {
-    is_eligible(old) != is_eligible(new) || old.provider_id() != new.provider_id() || old.labels != new.labels
+    let has_turned = is_eligible(old) != is_eligible(new) && !is_reverted(Fix::TaintsChangeTargets);
+    has_turned || old.provider_id() != new.provider_id() || old.labels != new.labels
 }
 
 #[cfg(test)]
