@@ -13,6 +13,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use machinist_core::reverted;
 use tokio::runtime::Runtime;
 
 use crate::contract::{Contract, Named};
@@ -67,6 +68,9 @@ pub enum Long {
     These(Vec<LongFault>),
 }
 
+/// The share of seeds that play a further scenario, per thousand.
+const FURTHER_SCENARIOS: u32 = 250;
+
 impl<C: Contract> CaseOf<C> {
     /// A scenario in a world without faults.
     pub fn calm(scenario: C::Scenario, seed: u64) -> Self {
@@ -81,7 +85,10 @@ impl<C: Contract> CaseOf<C> {
 
     /// The case that a seed draws: its scenario, its workload, and the faults of its world.
     pub fn drawn(seed: u64) -> Self {
-        let drawn = Seed(seed).stream("scenario").pick(C::scenarios());
+        let mut stream = Seed(seed).stream("further scenario");
+        let further =
+            stream.happens(FURTHER_SCENARIOS).then(|| stream.pick(C::further_scenarios())).flatten();
+        let drawn = further.or_else(|| Seed(seed).stream("scenario").pick(C::scenarios()));
         let scenario = drawn.expect("a contract has scenarios");
         Self { long: Long::Drawn, ..Self::swarm(scenario, seed) }
     }
@@ -101,7 +108,7 @@ impl<C: Contract> CaseOf<C> {
                 let further: Vec<_> = further.filter(|kind| self.scenario.endures(*kind)).collect();
                 let mut drawn = LongFault::draw_with_further(self.seed, C::LONG_FAULTS, &further);
                 drawn.retain(|fault| self.scenario.endures(fault.kind));
-                drawn
+                LongFault::with_own(self.seed, self.scenario.is_about(), drawn)
             }
             Long::These(faults) => faults.clone(),
         };
@@ -110,7 +117,10 @@ impl<C: Contract> CaseOf<C> {
 
     /// Plays the case in a new runtime.
     pub fn play(&self, runtime: impl Fn() -> Runtime, depth: Depth) -> Report {
-        runtime().block_on(C::run(self, depth))
+        reverted::revert(self.mutant.and_then(C::reverts));
+        let report = runtime().block_on(C::run(self, depth));
+        reverted::revert(None);
+        report
     }
 
     /// The command that repeats the run.

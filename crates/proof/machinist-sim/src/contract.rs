@@ -4,6 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use machinist_core::reverted::Fix;
+
 use crate::case::CaseOf;
 use crate::faults::{Fault, LongKind, Victims};
 use crate::invariants::Id;
@@ -43,15 +45,26 @@ pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
     /// All scenarios. The order decides what a seed draws.
     fn scenarios() -> &'static [Self::Scenario];
 
+    /// Further scenarios. A separate draw decides whether a seed plays one of them.
+    fn further_scenarios() -> &'static [Self::Scenario] {
+        &[]
+    }
+
     /// The invariant that must catch the mutant.
     fn caught_by(mutant: Self::Mutant) -> Id;
+
+    /// The fix outside of the planners that the mutant takes back.
+    fn reverts(_: Self::Mutant) -> Option<Fix> {
+        None
+    }
 
     /// Plays a case in a runtime with paused time.
     fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = Report>;
 
     /// The scenario of that name.
     fn by_name(name: &str) -> Option<Self::Scenario> {
-        Self::scenarios().iter().find(|scenario| scenario.name() == name).copied()
+        let mut all = Self::scenarios().iter().chain(Self::further_scenarios());
+        all.find(|scenario| scenario.name() == name).copied()
     }
 }
 
@@ -63,5 +76,10 @@ pub trait Named: Copy + fmt::Debug {
     /// Whether the scenario can end although this long fault happens.
     fn endures(&self, _: LongKind) -> bool {
         true
+    }
+
+    /// The long faults that the scenario is about. Most of its seeds draw one of them.
+    fn is_about(&self) -> &'static [LongKind] {
+        &[]
     }
 }

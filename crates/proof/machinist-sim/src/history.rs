@@ -45,6 +45,9 @@ pub struct PodAnswers {
     pub eviction: bool,
     /// Whether a deletion of the pod was accepted or rejected. An answer 429 is neither.
     pub deletion: bool,
+    /// The first and the last answer that rejected an eviction of the pod for another reason than a
+    /// budget, since the process started.
+    pub rejected: Option<(Timestamp, Timestamp)>,
 }
 
 /// An object about which the last write of a process did not reach the server.
@@ -384,6 +387,8 @@ struct Inner {
 
 /// The status of an answer that neither accepts nor rejects a request.
 const TOO_MANY_REQUESTS: u16 = 429;
+/// The answers by which an API server or a webhook rejects an eviction, other than by a budget.
+const REJECTIONS: [u16; 3] = [400, 403, 500];
 /// Maximum number of stored violations. More would mostly be consequences of these.
 const MOST_VIOLATIONS: usize = 8;
 
@@ -528,7 +533,11 @@ impl History {
 
     /// Records that a process starts without a memory.
     pub fn reborn(&self, process: Process) {
-        self.lock().state.undelivered.retain(|waiting, _| waiting.process != process);
+        let mut inner = self.lock();
+        inner.state.undelivered.retain(|waiting, _| waiting.process != process);
+        for answers in inner.state.pods.values_mut().filter(|_| process == Process::MachineController) {
+            answers.rejected = None;
+        }
     }
 
     /// Records the server's answer to a write, in the line that golden traces show.
@@ -551,9 +560,13 @@ impl History {
             return;
         }
         let mut inner = self.lock();
+        let now = inner.clock.now();
         let answers = inner.state.pods.entry(ask.about.key()).or_default();
         if ask.is_eviction() {
             answers.eviction = true;
+            if REJECTIONS.contains(&code) {
+                answers.rejected = Some((answers.rejected.map_or(now, |(first, _)| first), now));
+            }
         } else if ask.parts.method == Method::DELETE && code != TOO_MANY_REQUESTS {
             answers.deletion = true;
         }

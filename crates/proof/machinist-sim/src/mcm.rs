@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_core::reverted::Fix;
+
 use crate::actor::{Process, Side};
 use crate::case::{Case, Long};
 use crate::contract::{Contract, Named};
@@ -40,12 +42,20 @@ impl Contract for Mcm {
         scenarios::EVERY
     }
 
+    fn further_scenarios() -> &'static [Scenario] {
+        scenarios::FURTHER
+    }
+
     fn mutants() -> &'static [Mutant] {
         &Mutant::ALL
     }
 
     fn recorded(mutant: Mutant) -> Option<u64> {
         mutant.recorded()
+    }
+
+    fn reverts(mutant: Mutant) -> Option<Fix> {
+        mutant.reverts()
     }
 
     fn caught_by(mutant: Mutant) -> Id {
@@ -61,6 +71,10 @@ impl Contract for Mcm {
 impl Named for Scenario {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn is_about(&self) -> &'static [LongKind] {
+        self.is_about
     }
 
     fn endures(&self, fault: LongKind) -> bool {

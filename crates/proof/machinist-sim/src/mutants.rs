@@ -28,6 +28,10 @@
 //! | missed return | the return of a server wakes nothing | L8 |
 //! | ignored lease | a replica acts without its Lease | S22 |
 //! | silent wait | a Machine that waits counts as up to date | L9 |
+//! | unreported rejection | a rejected eviction is not in the status | S23 |
+//! | force needs nodes | the label `force-deletion` waits for the API server of the Nodes | L10 |
+//! | idle lookups | each Machine is looked up again and again before it is created | S24 |
+//! | short token | a token lasts no longer than a short creation timeout, and is made again | S17 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -42,6 +46,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use machinist_controllers::Planners;
+use machinist_core::reverted::Fix;
 
 use self::planners::{
     absence_without_lag, early_finalizer, late_size, no_ownership_proof, no_replacement_limit, node_by_name,
@@ -124,11 +129,19 @@ pub enum Mutant {
     SilentWait,
     /// A replica acts without its Lease.
     IgnoredLease,
+    /// A rejected eviction is not in the status.
+    UnreportedRejection,
+    /// The label `force-deletion` waits for the API server of the Nodes.
+    ForceNeedsNodes,
+    /// Each Machine is looked up again and again before it is created.
+    IdleLookups,
+    /// A token lasts no longer than a short creation timeout, and is made again.
+    ShortToken,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 30] = [
         Self::UidCheck,
         Self::OwnWritesBarrier,
         Self::FreshName,
@@ -155,6 +168,10 @@ impl Mutant {
         Self::MissedReturn,
         Self::SilentWait,
         Self::IgnoredLease,
+        Self::UnreportedRejection,
+        Self::ForceNeedsNodes,
+        Self::IdleLookups,
+        Self::ShortToken,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -186,6 +203,10 @@ impl Mutant {
             Self::MissedReturn => "missed-return",
             Self::SilentWait => "silent-wait",
             Self::IgnoredLease => "ignored-lease",
+            Self::UnreportedRejection => "unreported-rejection",
+            Self::ForceNeedsNodes => "force-needs-nodes",
+            Self::IdleLookups => "idle-lookups",
+            Self::ShortToken => "short-token",
         }
     }
 
@@ -210,6 +231,10 @@ impl Mutant {
             Self::UnsentAsUnknown | Self::MissedReturn => Id::L8,
             Self::SilentWait => Id::L9,
             Self::IgnoredLease => Id::S22,
+            Self::UnreportedRejection => Id::S23,
+            Self::ForceNeedsNodes => Id::L10,
+            Self::IdleLookups => Id::S24,
+            Self::ShortToken => Id::S17,
         }
     }
 
@@ -237,7 +262,8 @@ impl Mutant {
             Self::FirstPassByForce => Some(429),
             Self::UnaskedFailure => Some(454),
             Self::AttemptsAsAnswers => Some(350),
-            Self::TwoRaises => None,
+            Self::TwoRaises => Some(439),
+            Self::UnreportedRejection | Self::ForceNeedsNodes | Self::IdleLookups | Self::ShortToken => None,
         }
     }
 
@@ -280,6 +306,10 @@ impl Mutant {
             Self::LateSize => Planners { machine_set: late_size, ..sound },
             Self::SilentWait => Planners { machine: evidence::silent_wait, ..sound },
             Self::KeptNode => Planners { orphaned_node: evidence::kept_node, ..sound },
+            Self::UnreportedRejection => Planners { machine: evidence::unreported_rejection, ..sound },
+            Self::ForceNeedsNodes => Planners { machine: evidence::force_needs_nodes, ..sound },
+            Self::IdleLookups => Planners { machine: evidence::idle_lookups, ..sound },
+            Self::ShortToken => Planners { machine: evidence::short_token, ..sound },
             Self::UidCheck
             | Self::OwnWritesBarrier
             | Self::FreshName
@@ -288,6 +318,13 @@ impl Mutant {
             // The replicas of its world ignore their Leases.
             | Self::IgnoredLease => sound,
         }
+    }
+}
+
+impl Mutant {
+    /// The fix outside of the planners that the mutant takes back.
+    pub fn reverts(self) -> Option<Fix> {
+        (self == Self::ShortToken).then_some(Fix::CirclesPause)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | taken-over intent | the intent of an earlier process is taken as an own one without a call | K6 |
 //! | hasty deletion | the control plane is deleted while the load balancer has it | K8 |
 //! | dropped while draining | the load balancer loses a machine as soon as its Node is drained | K8 |
+//! | without key | a container of the right name counts as the own one without the key | K4 |
 //! | forgotten node | a bootstrapped machine counts as up to date without its Node | K10 |
 
 use std::fmt;
@@ -41,11 +42,12 @@ pub enum Mutant {
     HastyDeletion,
     DroppedWhileDraining,
     ForgottenNode,
+    WithoutKey,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::SecondContainer,
         Self::EarlyRelease,
         Self::AbsenceWithoutLag,
@@ -55,6 +57,7 @@ impl Mutant {
         Self::HastyDeletion,
         Self::DroppedWhileDraining,
         Self::ForgottenNode,
+        Self::WithoutKey,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -69,6 +72,7 @@ impl Mutant {
             Self::HastyDeletion => "hasty-deletion",
             Self::DroppedWhileDraining => "dropped-while-draining",
             Self::ForgottenNode => "forgotten-node",
+            Self::WithoutKey => "without-key",
         }
     }
 
@@ -77,6 +81,7 @@ impl Mutant {
         match self {
             Self::SecondContainer => Id::K1,
             Self::EarlyRelease | Self::AbsenceWithoutLag => Id::K3,
+            Self::WithoutKey => Id::K4,
             Self::UnbalancedBootstrap => Id::K5,
             Self::HastyMail | Self::TakenOverIntent => Id::K6,
             Self::HastyDeletion | Self::DroppedWhileDraining => Id::K8,
@@ -94,6 +99,7 @@ impl Mutant {
             Self::UnbalancedBootstrap => Some(10),
             Self::TakenOverIntent => Some(65),
             Self::AbsenceWithoutLag => Some(620),
+            Self::WithoutKey => None,
         }
     }
 
@@ -112,6 +118,8 @@ impl Mutant {
             Self::HastyDeletion => Planners { docker_machine: hasty_deletion, ..sound },
             Self::DroppedWhileDraining => Planners { docker_cluster: dropped_while_draining, ..sound },
             Self::ForgottenNode => Planners { docker_machine: forgotten_node, ..sound },
+            // The engine of its world ignores keys.
+            Self::WithoutKey => sound,
         }
     }
 }

@@ -100,6 +100,7 @@ impl Realm {
         history.follow(Side::Target, workload.commits());
         install_kinds(&management, setup.kind).await?;
         let engine = Engine::new("engine").with_clock(move || clock.time());
+        engine.state().ignores_keys = setup.mutant == Some(Mutant::WithoutKey);
         let post = Standin::new(KEY, shown_after(setup));
 
         let mut tasks = JoinSet::new();

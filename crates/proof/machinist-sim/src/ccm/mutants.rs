@@ -1,5 +1,5 @@
-//! The cloud-controller-manager, broken on purpose in five ways. A named invariant must catch each
-//! mutant, on seeds that the correct program passes.
+//! The cloud-controller-manager, broken on purpose in several ways. A named invariant must catch
+//! each mutant, on seeds that the correct program passes.
 //!
 //! | mutant | what is broken | caught by |
 //! |---|---|---|
@@ -7,15 +7,19 @@
 //! | absent by name | a server that a lookup by name does not find is taken as deleted | C4 |
 //! | hasty release | a load balancer that one call does not find is taken as deleted at once | C3 |
 //! | taint first | the taint is removed before the addresses are written | C5 |
+//! | forgotten targets | a target that the cloud refused is never tried again | L1 |
+//! | ignored taints | a Node that loses the taint of the autoscaler wakes nothing | L1 |
+//! | missed recovery | the end of an outage of the cloud ends no wait | L8 |
 //! | present by name | a server of the same name is taken as proof that the Node's server exists | L1 |
 
 use std::fmt;
 use std::time::Duration;
 
 use machinist_controllers::ccm::Planners;
-use machinist_core::Answers;
-use machinist_instance::{InstanceRef, NodeName, ProviderId, RecordedId};
-use machinist_plan::ccm::{Plan, node, node_removal, service};
+use machinist_core::reverted::Fix;
+use machinist_core::{Answers, Wait};
+use machinist_instance::{InstanceRef, NodeName, Progress, ProviderId, RecordedId};
+use machinist_plan::ccm::{CcmReason, Plan, Reason, node, node_removal, service};
 
 use crate::invariants::Id;
 
@@ -32,12 +36,26 @@ pub enum Mutant {
     HastyRelease,
     /// The taint of an uninitialised Node is removed before its addresses are written.
     TaintFirst,
+    /// A target that the cloud refused is never tried again.
+    ForgottenTargets,
+    /// A Node that loses the taint of the autoscaler wakes nothing.
+    IgnoredTaints,
+    /// The end of an outage of the cloud ends no wait.
+    MissedRecovery,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 5] =
-        [Self::ListAlone, Self::AbsentByName, Self::PresentByName, Self::HastyRelease, Self::TaintFirst];
+    pub const ALL: [Self; 8] = [
+        Self::ListAlone,
+        Self::AbsentByName,
+        Self::PresentByName,
+        Self::HastyRelease,
+        Self::TaintFirst,
+        Self::ForgottenTargets,
+        Self::IgnoredTaints,
+        Self::MissedRecovery,
+    ];
 
     /// Name of the mutant in cases and reports.
     pub fn name(self) -> &'static str {
@@ -47,6 +65,9 @@ impl Mutant {
             Self::PresentByName => "present-by-name",
             Self::HastyRelease => "hasty-release",
             Self::TaintFirst => "taint-first",
+            Self::ForgottenTargets => "forgotten-targets",
+            Self::IgnoredTaints => "ignored-taints",
+            Self::MissedRecovery => "missed-recovery",
         }
     }
 
@@ -54,7 +75,8 @@ impl Mutant {
     pub fn caught_by(self) -> Id {
         match self {
             Self::ListAlone | Self::AbsentByName => Id::C4,
-            Self::PresentByName => Id::L1,
+            Self::PresentByName | Self::ForgottenTargets | Self::IgnoredTaints => Id::L1,
+            Self::MissedRecovery => Id::L8,
             Self::HastyRelease => Id::C3,
             Self::TaintFirst => Id::C5,
         }
@@ -66,6 +88,7 @@ impl Mutant {
             Self::ListAlone | Self::PresentByName | Self::TaintFirst => 0,
             Self::AbsentByName => 1,
             Self::HastyRelease => 12,
+            Self::ForgottenTargets | Self::IgnoredTaints | Self::MissedRecovery => return None,
         })
     }
 
@@ -79,7 +102,17 @@ impl Mutant {
             Self::PresentByName => Planners { node: by_name, ..sound },
             Self::HastyRelease => Planners { service: hasty_release, ..sound },
             Self::TaintFirst => Planners { node: taint_first, ..sound },
+            Self::ForgottenTargets => Planners { service: forgotten_targets, ..sound },
+            Self::IgnoredTaints => sound,
+            Self::MissedRecovery => {
+                Planners { node: missed_recovery_of_node, service: missed_recovery, ..sound }
+            }
         }
+    }
+
+    /// The fix outside of the planners that the mutant takes back.
+    pub fn reverts(self) -> Option<Fix> {
+        (self == Self::IgnoredTaints).then_some(Fix::TaintsChangeTargets)
     }
 }
 
@@ -119,6 +152,34 @@ fn hasty_release(s: &service::Snapshot) -> Plan<service::Action> {
     s.process.promises.call_bound = Duration::ZERO;
     (s.answers.ensured_at, s.answers.unsure_at) = (None, None);
     service::plan(&s)
+}
+
+/// The last refusal counts as one of this moment, and no time is set for another try.
+fn forgotten_targets(s: &service::Snapshot) -> Plan<service::Action> {
+    let mut s = s.clone();
+    if let Some((_, last)) = &mut s.answers.ensure
+        && matches!(&last.answer, Ok(Progress::Done(ensured)) if !ensured.skipped.is_empty())
+    {
+        (last.started, last.ended) = (s.now, s.now);
+    }
+    let mut plan = service::plan(&s);
+    if matches!(plan.why.reason, Reason::Contract(CcmReason::TargetsSkipped { .. })) {
+        plan.wait = Wait::Idle;
+    }
+    plan
+}
+
+/// The process does not remember that the cloud works again.
+fn missed_recovery(s: &service::Snapshot) -> Plan<service::Action> {
+    let mut s = s.clone();
+    s.account.works_since = None;
+    service::plan(&s)
+}
+
+fn missed_recovery_of_node(s: &node::Snapshot) -> Plan<node::Action> {
+    let mut s = s.clone();
+    s.account.works_since = None;
+    node::plan(&s)
 }
 
 fn taint_first(s: &node::Snapshot) -> Plan<node::Action> {

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_core::reverted::Fix;
+
 use super::cluster::{Cluster, Setup};
 use super::invariants::SERVICES;
 use super::mutants::Mutant;
@@ -36,6 +38,14 @@ impl Contract for Ccm {
         scenarios::ALL
     }
 
+    fn further_scenarios() -> &'static [Scenario] {
+        scenarios::FURTHER
+    }
+
+    fn reverts(mutant: Mutant) -> Option<Fix> {
+        mutant.reverts()
+    }
+
     fn mutants() -> &'static [Mutant] {
         &Mutant::ALL
     }
@@ -63,6 +73,10 @@ impl Contract for Ccm {
 impl Named for Scenario {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn is_about(&self) -> &'static [LongKind] {
+        self.is_about
     }
 
     fn endures(&self, fault: LongKind) -> bool {

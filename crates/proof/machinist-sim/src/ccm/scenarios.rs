@@ -9,7 +9,9 @@ use machinist_standin_hcloud::{Fault, FaultRule};
 
 use super::cluster::Cluster;
 use super::machines::{Machines, create_workers};
+use super::settled;
 use super::view::View;
+use crate::faults::LongKind;
 use crate::sight::Item;
 use crate::world::{Outcome, Trouble, ensure};
 
@@ -22,6 +24,8 @@ pub struct Scenario {
     pub play: for<'c> fn(&'c Cluster) -> Played<'c>,
     /// Whether Machines own Nodes.
     pub has_machines: bool,
+    /// The long faults that the scenario is about.
+    pub is_about: &'static [LongKind],
 }
 
 /// A scenario that is being played.
@@ -35,7 +39,7 @@ impl fmt::Debug for Scenario {
 
 /// A scenario without Machines.
 const fn alone(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
-    Scenario { name, play, has_machines: false }
+    Scenario { name, play, has_machines: false, is_about: &[] }
 }
 
 /// All scenarios.
@@ -49,8 +53,19 @@ pub const ALL: &[Scenario] = &[
     alone("ip-reuse", |c| Box::pin(ip_reuse(c))),
     alone("unlisted-server", |c| Box::pin(unlisted_server(c))),
     alone("renamed-server", |c| Box::pin(renamed_server(c))),
-    Scenario { name: "two-contracts", play: |c| Box::pin(two_contracts(c)), has_machines: true },
+    Scenario {
+        name: "two-contracts",
+        play: |c| Box::pin(two_contracts(c)),
+        has_machines: true,
+        is_about: &[],
+    },
 ];
+
+/// Scenarios about some of the long faults. Only `cargo xtask sim` plays them.
+pub const FURTHER: &[Scenario] = &[Scenario {
+    is_about: &[LongKind::ForeignMarks, LongKind::RefusedTargets, LongKind::CloudAway],
+    ..alone("balancer-life", |c| Box::pin(balancer_life(c)))
+}];
 
 /// The scenarios with a crash at every call.
 pub const SWEPT: [&str; 4] = ["node-init", "node-delete", "balancer-create", "balancer-delete"];
@@ -114,6 +129,28 @@ async fn balancer_flap(cluster: &Cluster) -> Outcome {
         cluster.delete_service("web").await?;
         without_balancer(cluster).await?;
     }
+    Ok(())
+}
+
+/// Nodes join and leave behind a load balancer, and a user creates a second Service.
+async fn balancer_life(cluster: &Cluster) -> Outcome {
+    const STEP: Duration = Duration::from_secs(100);
+    let ids = cluster.start_with(&["a", "b"]).await?;
+    cluster.create_service("web").await?;
+    cluster.until("the load balancer", |view| view.has_balancer("web", 2)).await?;
+    cluster.begin("Nodes join and leave behind a load balancer, and a second one is wanted");
+    cluster.pass(STEP).await?;
+    let _ = cluster.boot("c")?;
+    cluster.pass(STEP).await?;
+    cluster.create_service("late").await?;
+    cluster.pass(STEP).await?;
+    cluster.kill(ids[0])?;
+    let _ = cluster.boot("d")?;
+    let agree = |view: &View| match settled::judge(view).into_inner().first() {
+        None => Ok(()),
+        Some((_, what)) => Err(what.clone()),
+    };
+    cluster.until("the load balancers to have the Nodes", agree).await?;
     Ok(())
 }
 

@@ -5,6 +5,9 @@ use super::view::View;
 use crate::invariants::{Id, Violations};
 use crate::sight::Item;
 
+/// The label of a load balancer with the UID of its Service.
+pub(super) const SERVICE_UID: &str = "hcloud-ccm/service-uid";
+
 /// Returns what is missing in the end state.
 pub fn judge(view: &View) -> Violations {
     let mut found = Violations::default();
@@ -51,7 +54,7 @@ fn nodes(view: &View, found: &mut Violations) {
 
 fn balancers(view: &View, found: &mut Violations) {
     let service_of = |balancer: &machinist_standin_hcloud::LoadBalancer| {
-        let uid = balancer.labels.get("hcloud-ccm/service-uid").cloned().unwrap_or_default();
+        let uid = balancer.labels.get(SERVICE_UID).cloned().unwrap_or_default();
         view.services.iter().map(Item::seen).find(|service| service.uid() == uid)
     };
     for balancer in view.cloud.load_balancers.values() {

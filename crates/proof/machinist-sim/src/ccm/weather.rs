@@ -1,7 +1,7 @@
 //! The long faults that are not on a connection: a process that does not run, servers without
 //! power, an account without requests, and other writers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,11 +9,15 @@ use machinist_apiserver::Server;
 use machinist_standin_hcloud::Standin;
 use tokio::time::Instant;
 
+use super::invariants::SERVICES;
 use super::process::{CloudController, PROJECT};
+use super::settled::SERVICE_UID;
 use crate::actor::Side;
 use crate::faults::{LongFault, LongKind};
+use crate::invariants::{Id, outage};
 use crate::lab::Lab;
 use crate::seed::Seed;
+use crate::sight::Seen;
 use crate::world::marks::Marks;
 
 /// The parts of a world that long faults change.
@@ -28,6 +32,7 @@ pub(super) struct Elements {
 /// Waits for the fault, and lets it happen.
 pub(super) async fn happen(elements: Elements, fault: LongFault) {
     let lab = elements.lab.clone();
+    let (elements_lab, server, standin) = (lab.clone(), elements.server.clone(), elements.standin.clone());
     lab.endure(fault, "", |until| async move {
         match fault.kind {
             LongKind::Suspended => elements.controller.lives().suspend_until(until).await,
@@ -56,6 +61,34 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
         }
     })
     .await;
+    if fault.kind == LongKind::CloudAway && outage::is_undisturbed(fault, elements_lab.plan.profile()) {
+        let waiting = unserved(&server, &standin);
+        tokio::time::sleep(outage::GOES_ON_WITHIN).await;
+        let still = unserved(&server, &standin);
+        for name in waiting.intersection(&still) {
+            let within = outage::GOES_ON_WITHIN;
+            elements_lab.history.violate(
+                Id::L8,
+                format!("the cloud is back for {within:?}, and Service {name} has no load balancer"),
+            );
+        }
+    }
+}
+
+/// The Services without a load balancer.
+fn unserved(server: &Server, standin: &Standin) -> BTreeSet<String> {
+    let cloud = standin.dump();
+    let has_balancer = |uid: &str| {
+        cloud.load_balancers.values().any(|it| it.labels.get(SERVICE_UID).is_some_and(|label| label == uid))
+    };
+    let services = server.snapshot(SERVICES);
+    let seen = services.iter().map(|service| Seen(service.value()));
+    seen.filter(|service| {
+        let wants_one = service.text("/spec/type") == "LoadBalancer" && !service.is_deleting();
+        wants_one && !has_balancer(service.uid())
+    })
+    .map(|service| service.name().to_owned())
+    .collect()
 }
 
 impl Elements {

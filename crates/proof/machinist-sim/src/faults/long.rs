@@ -217,6 +217,17 @@ impl LongFault {
         others.into_iter().chain([fault]).collect()
     }
 
+    /// Draws one of the long faults that a scenario is about, in most runs: alone, or beside the
+    /// others.
+    pub fn with_own(seed: Seed, kinds: &[LongKind], others: Vec<Self>) -> Vec<Self> {
+        const WITH_OWN: u32 = 800;
+        const ALONE: u32 = 500;
+        let mut stream = seed.stream("own long fault");
+        let Some(kind) = stream.pick(kinds).filter(|_| stream.happens(WITH_OWN)) else { return others };
+        let others = if stream.happens(ALONE) { Vec::new() } else { others };
+        others.into_iter().chain([Self::drawn(kind, &mut stream)]).collect()
+    }
+
     fn drawn(kind: LongKind, stream: &mut Stream) -> Self {
         const MINUTE: Duration = Duration::from_secs(60);
         let begins = match stream.below(10) {

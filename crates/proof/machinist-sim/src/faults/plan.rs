@@ -372,6 +372,17 @@ impl FaultPlan {
         faults.find(|(fault, _)| is_its(*fault)).map(|(_, until)| until)
     }
 
+    /// Whether no chaos and no long fault happened since then, except those of which it is true;
+    /// `began` is the beginning of the part of interest.
+    pub fn was_calm_since(&self, began: Instant, since: Instant, except: fn(LongFault) -> bool) -> bool {
+        let happened =
+            |begins: Duration, ends: Duration| began + begins <= Instant::now() && since < began + ends;
+        let chaos_ends = self.profile.warm_up + self.profile.chaos;
+        let is_chaotic = !self.profile.rates.is_empty() && happened(Duration::ZERO, chaos_ends);
+        let others = self.profile.long.iter().filter(|fault| !except(**fault));
+        !is_chaotic && !others.into_iter().any(|fault| happened(fault.begins, fault.ends()))
+    }
+
     /// The profile of the run.
     pub fn profile(&self) -> &Profile {
         &self.profile

@@ -5,6 +5,9 @@
 //! eviction before the pod is deleted, and the deletion before the instance is deleted. An attempt
 //! without an answer is not enough.
 //!
+//! S23: a pod whose eviction was rejected is named in the status of the Machine before it is
+//! deleted by force. A user cannot correct what nothing shows.
+//!
 //! Whether a pod is on a Node is judged by the server's commits at the moment when the cloud
 //! accepts the deletion. It does not matter what the process had seen by then.
 
@@ -82,6 +85,14 @@ impl DrainOrder {
             ),
             Force::AfterTimeout | Force::Always => {}
         }
+        let Some((first, last)) = state.answers_about(&sent.about.key()).rejected else { return };
+        if REPORTED_WITHIN <= elapsed(first, last) && !is_rejection_reported(state, node, first) {
+            let name = pod.name();
+            found.add(
+                Id::S23,
+                format!("pod {name} is deleted by force, and no status named it since {first}, when its eviction was rejected"),
+            );
+        }
     }
 
     /// Checks the start of an instance's deletion.
@@ -135,6 +146,33 @@ impl DrainOrder {
         let own = machine.text("/spec/drainTimeout");
         own.parse::<GoDuration>().ok().and_then(GoDuration::to_std).unwrap_or(self.drain_timeout)
     }
+}
+
+/// Time in which a rejected eviction must be in the status of the Machine.
+const REPORTED_WITHIN: Duration = Duration::from_secs(90);
+
+/// Whether a status of the Machine named a pod of that Node since then. A drain with several such
+/// pods names one of them. A Machine whose status cannot be written is left out.
+fn is_rejection_reported(state: &State, node: &str, since: Timestamp) -> bool {
+    let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
+    let key = machine.map(|machine| format!("{}/{}", machine.namespace(), machine.name()));
+    let Some(track) = key.and_then(|key| state.track(Side::Control, MACHINES, &key)) else { return true };
+    let pods: Vec<String> = state
+        .objects(Side::Target, PODS)
+        .filter(|pod| pod.text("/spec/nodeName") == node)
+        .map(|pod| format!("{}/{}", pod.namespace(), pod.name()))
+        .collect();
+    let is_later = |version: Seen<'_>| {
+        let written = version.text("/status/lastOperation/lastUpdateTime").parse::<Timestamp>();
+        written.is_ok_and(|written| since.as_second() <= written.as_second())
+    };
+    let texts: Vec<&str> = track
+        .versions()
+        .map(|(_, version)| version)
+        .filter(|version| is_later(*version))
+        .map(|version| version.text("/status/lastOperation/description"))
+        .collect();
+    texts.is_empty() || texts.iter().any(|text| pods.iter().any(|pod| text.contains(pod.as_str())))
 }
 
 /// Whether a drain may use force.

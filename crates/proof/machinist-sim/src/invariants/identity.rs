@@ -45,7 +45,7 @@ impl Invariant for ProviderIds {
 }
 
 /// The machine controller deletes a Node only if the Node belongs to a Machine that is being
-/// deleted.
+/// deleted, or was.
 pub(super) struct OwnNodesOnly;
 
 impl Invariant for OwnNodesOnly {
@@ -66,7 +66,10 @@ impl Invariant for OwnNodesOnly {
                 id => id == machine.provider_id(),
             }
         };
-        if !state.objects(Side::Control, MACHINES).any(is_owner) {
+        // A lost DELETE may be repeated after a deletion by force has released the Machine.
+        let tracks = state.table(Side::Control, MACHINES);
+        let mut ever = tracks.flat_map(|(_, track)| track.versions()).map(|(_, machine)| machine);
+        if !ever.any(is_owner) {
             let (name, id) = (node.name(), node.provider_id());
             found.add(
                 Id::S7,

@@ -18,12 +18,15 @@
 //! | S19 | a Machine whose instance exists is not given up as one that was never created | each Machine that is marked Failed |
 //! | S20 | a Machine is given up as one that cannot be created only if an attempt has failed | each Machine that is marked Failed |
 //! | S21 | a write changes or deletes only the object that its sender has seen | each commit |
+//! | S23 | a pod whose eviction is rejected is named in the status before it is deleted by force | each write about pods |
 //! | S22 | only the replica that holds the Lease writes, unless the Lease is free | each write that is sent |
+//! | S24 | while many Machines wait for their creation, most calls of the cloud create | each call |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
 //! | L4 | no writes, calls or passes when there is nothing to do | at the end |
 //! | L8 | after an outage of an API server, work goes on within 5 s, or a little later if many objects wait | after each outage |
 //! | L9 | no Machine counts as up to date while it makes no progress | every minute of runs with long faults |
+//! | L10 | the label `force-deletion` works without the API server of the Nodes | every minute of runs with long faults |
 //! | L6 | 6 writes to make a Machine, 7 to delete one | at the end, without faults |
 //!
 //! Rules of the cloud-controller-manager ([`crate::ccm::invariants`]):
@@ -58,6 +61,7 @@
 //! sent the write.
 
 mod availability;
+mod budget;
 mod circles;
 mod drain;
 mod end;
@@ -95,12 +99,15 @@ pub enum Id {
     S20,
     S21,
     S22,
+    S23,
+    S24,
     L1,
     L2,
     L4,
     L6,
     L8,
     L9,
+    L10,
     C1,
     C2,
     C3,
@@ -177,6 +184,7 @@ impl fmt::Display for Violation {
 pub fn every() -> Vec<Box<dyn Invariant>> {
     let mut every = all();
     every.push(Box::new(replacement::NothingToReplaceWith));
+    every.push(Box::new(budget::CreationsFirst::default()));
     every
 }
 

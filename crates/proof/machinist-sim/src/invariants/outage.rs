@@ -1,12 +1,14 @@
 //! L8: after an outage of an API server, each process goes on within seconds with the writes that
-//! did not reach that server.
+//! did not reach that server. The same holds after an outage of the cloud for the load balancers of
+//! Services ([`crate::ccm`]).
 
 use std::time::Duration;
 
 use super::{Id, Violations};
 use crate::actor::Side;
 use crate::faults::{Absence, LongFault, LongKind, Profile};
-use crate::history::State;
+use crate::history::{State, Undelivered};
+use crate::sight::{MACHINES, NODES, PODS};
 
 /// Time from the end of an outage to the next request: five seconds, and the time over which many
 /// objects are spread.
@@ -21,6 +23,11 @@ const LAST_EFFECT: Duration = Duration::from_secs(65);
 
 /// Whether the outage alone decides when the processes go on: no other fault happens near its end.
 pub fn is_judged(outage: LongFault, profile: &Profile) -> bool {
+    outage.kind == LongKind::ServerAway && is_undisturbed(outage, profile)
+}
+
+/// Whether no other fault happens near the end of an outage, which lasted long enough.
+pub fn is_undisturbed(outage: LongFault, profile: &Profile) -> bool {
     let end = outage.ends();
     let is_near = |begins: Duration, ends: Duration| begins <= end + GOES_ON_WITHIN && end <= ends + ECHOES;
     let delays_writes = |kind: LongKind| match kind {
@@ -41,16 +48,36 @@ pub fn is_judged(outage: LongFault, profile: &Profile) -> bool {
     };
     let others = profile.long.iter().filter(|other| **other != outage && delays_writes(other.kind));
     let chaos = profile.warm_up + profile.chaos;
-    outage.kind == LongKind::ServerAway
-        && SHORTEST <= outage.lasts
+    SHORTEST <= outage.lasts
         && chaos + ECHOES <= end
         && !others.into_iter().any(|other| is_near(other.begins, other.ends()))
+}
+
+/// Whether a Machine still needs the write. What a Machine left behind that was deleted by force is
+/// for its user.
+fn is_still_wanted(state: &State, waiting: &Undelivered) -> bool {
+    let node = match waiting.table.as_str() {
+        PODS => state
+            .track(waiting.side, PODS, &waiting.key)
+            .and_then(|track| track.now())
+            .map(|pod| pod.text("/spec/nodeName").to_owned()),
+        NODES => Some(waiting.key.clone()),
+        _ => return true,
+    };
+    let Some(node) = node else { return true };
+    let Some(node) = state.track(waiting.side, NODES, &node).and_then(|track| track.now()) else {
+        return true;
+    };
+    let mut machines = state.objects(Side::Control, MACHINES);
+    let id = node.provider_id();
+    id.is_empty() || machines.any(|machine| machine.provider_id() == id)
 }
 
 /// Checks the writes that have not reached the server again.
 pub fn judge(state: &State, side: Side) -> Violations {
     let mut found = Violations::default();
-    for (waiting, at, absence) in state.undelivered().filter(|(waiting, ..)| waiting.side == side) {
+    let of_side = state.undelivered().filter(|(waiting, ..)| waiting.side == side);
+    for (waiting, at, absence) in of_side.filter(|(waiting, ..)| is_still_wanted(state, waiting)) {
         let age = Duration::try_from(state.now.duration_since(at)).unwrap_or_default();
         if absence == Absence::Refused || LAST_EFFECT <= age {
             let (process, table, key) = (waiting.process, &waiting.table, &waiting.key);

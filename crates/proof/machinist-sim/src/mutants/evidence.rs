@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_api::constants::annotations::MACHINE_PRIORITY;
+use machinist_api::constants::labels::FORCE_DELETION;
 use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::{LastOperation, OperationState, OperationType, Phase};
-use machinist_core::{Freshness, Known, MadeIn, Unseen};
-use machinist_instance::ProviderId;
+use machinist_core::{Call, Found, Freshness, Known, MadeIn, Unseen};
+use machinist_instance::{InstanceRef, NodeName, ProviderId};
 use machinist_plan::drain::EvictionOutcome;
 use machinist_plan::mcm::machine::creation_failed;
 use machinist_plan::mcm::{machine, machine_deployment, orphaned_node, replacement};
@@ -145,6 +146,62 @@ pub(super) fn unavailable_first(s: &machine_deployment::Snapshot) -> Plan<machin
 pub(super) fn silent_wait(s: &machine::Snapshot) -> Plan<machine::Action> {
     let plan = machine::plan(s);
     if plan.actions.is_empty() { Plan { why: Why::settled(), ..plan } } else { plan }
+}
+
+/// No status names a pod whose eviction was rejected.
+pub(super) fn unreported_rejection(s: &machine::Snapshot) -> Plan<machine::Action> {
+    let mut plan = machine::plan(s);
+    let names_a_pod = |action: &machine::Action| match action {
+        machine::Action::SetStatus(write) => {
+            let pods = s.evictions.values().map(|eviction| eviction.pod.as_str());
+            let text = write.operation.as_ref().map_or("", |operation| operation.description.as_str());
+            pods.into_iter().any(|pod| text.contains(pod))
+        }
+        _ => false,
+    };
+    plan.actions.retain(|action| !names_a_pod(action));
+    plan
+}
+
+/// While the API server of the Nodes does not answer, the label `force-deletion` has no effect.
+pub(super) fn force_needs_nodes(s: &machine::Snapshot) -> Plan<machine::Action> {
+    if s.nodes_freshness.is_fresh() && s.looks.silence.is_none() {
+        return machine::plan(s);
+    }
+    let mut s = s.clone();
+    if let Some(labels) = &mut Arc::make_mut(&mut s.machine).labels {
+        labels.remove(FORCE_DELETION);
+    }
+    machine::plan(&s)
+}
+
+/// A Machine without an instance is looked up every minute, before its creation.
+pub(super) fn idle_lookups(s: &machine::Snapshot) -> Plan<machine::Action> {
+    const EVERY: Duration = Duration::from_secs(60);
+    let mut plan = machine::plan(s);
+    let is_due = |found: &Found| found.answered.ended + EVERY <= s.now;
+    let creates = |action: &machine::Action| matches!(action, machine::Action::Queue(Call::ENSURE));
+    if plan.actions.iter().any(creates) && s.answers.find.as_ref().is_none_or(is_due) {
+        let name = NodeName::new(&s.machine.name);
+        let which = InstanceRef { name, ..InstanceRef::default() };
+        plan.actions = vec![machine::Action::Find(which)];
+    }
+    plan
+}
+
+/// A token that is made for a short creation timeout expires with it.
+pub(super) fn short_token(s: &machine::Snapshot) -> Plan<machine::Action> {
+    const SHORT: Duration = Duration::from_secs(60);
+    let mut plan = machine::plan(s);
+    let timeout = s.machine.creation_timeout.unwrap_or(s.defaults.creation_timeout);
+    for action in &mut plan.actions {
+        if let machine::Action::CreateToken { expires, .. } = action
+            && timeout <= SHORT
+        {
+            *expires = (*expires).min(s.now + timeout);
+        }
+    }
+    plan
 }
 
 /// No Node is released.

@@ -13,6 +13,7 @@ mod heal;
 mod life;
 mod names;
 mod rollout;
+mod undecided;
 
 use std::fmt;
 use std::future::Future;
@@ -27,6 +28,8 @@ pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, orphan, scale};
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::rollout::{change_of_mind, roll};
+pub use self::undecided::{force_deletion, short_creation_timeout, undecided};
+use crate::faults::LongKind;
 use crate::world::{Ability, Outcome, World};
 
 /// A scenario with its name and requirements.
@@ -38,6 +41,8 @@ pub struct Scenario {
     pub play: for<'w> fn(&'w dyn World) -> Played<'w>,
     /// The abilities that the world must have.
     pub needs: &'static [Ability],
+    /// The long faults that the scenario is about.
+    pub is_about: &'static [LongKind],
 }
 
 /// A scenario that is being played.
@@ -51,12 +56,12 @@ impl fmt::Debug for Scenario {
 
 /// A scenario that every world can play.
 const fn everywhere(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'w>) -> Scenario {
-    Scenario { name, play, needs: &[] }
+    Scenario { name, play, needs: &[], is_about: &[] }
 }
 
 /// A scenario that takes hours of simulated time.
 const fn patient(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'w>) -> Scenario {
-    Scenario { name, play, needs: &[Ability::SkipTime] }
+    Scenario { name, play, needs: &[Ability::SkipTime], is_about: &[] }
 }
 
 /// The scenarios of every test.
@@ -86,8 +91,28 @@ pub const EVERY: &[Scenario] = &[
     patient("heal-after-adoption", |w| Box::pin(heal_after_adoption(w))),
     patient("exchanged-secret", |w| Box::pin(exchanged_secret(w))),
     everywhere("renewed-token", |w| Box::pin(renewed_token(w))),
-    Scenario { name: "restored", play: |w| Box::pin(restored(w)), needs: &[Ability::StoreVerbatim] },
-    Scenario { name: "orphan", play: |w| Box::pin(orphan(w)), needs: &[Ability::JudgeCommits] },
+    Scenario {
+        name: "restored",
+        play: |w| Box::pin(restored(w)),
+        needs: &[Ability::StoreVerbatim],
+        is_about: &[],
+    },
+    Scenario {
+        name: "orphan",
+        play: |w| Box::pin(orphan(w)),
+        needs: &[Ability::JudgeCommits],
+        is_about: &[],
+    },
+];
+
+/// Scenarios about some of the long faults. Only `cargo xtask sim` plays them.
+pub const FURTHER: &[Scenario] = &[
+    Scenario { is_about: &[LongKind::LateWrites], ..patient("undecided", |w| Box::pin(undecided(w))) },
+    Scenario {
+        is_about: &[LongKind::ServerAway],
+        ..patient("force-deletion", |w| Box::pin(force_deletion(w)))
+    },
+    patient("short-creation-timeout", |w| Box::pin(short_creation_timeout(w))),
 ];
 
 /// The scenarios with Machines that no set replaces.

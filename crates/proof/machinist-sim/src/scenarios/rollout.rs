@@ -51,7 +51,7 @@ async fn rank_amid_outage(world: &dyn World, user: User<'_>) -> Outcome {
     Ok(())
 }
 
-fn all_of_class(view: &View, class: &str) -> Result<(), String> {
+pub(super) fn all_of_class(view: &View, class: &str) -> Result<(), String> {
     settled(view, 3)?;
     match view.machines().find(|machine| machine.text("/spec/class/name") != class) {
         None => Ok(()),

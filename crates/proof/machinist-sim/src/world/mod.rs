@@ -32,6 +32,7 @@ use serde_json::Value;
 use crate::actor::Side;
 use crate::faults::{LongFault, LongKind};
 use crate::lab::Answered;
+use crate::seed::Seed;
 pub use crate::world::user::User;
 pub use crate::world::view::View;
 pub use crate::world::workload::Workload;
@@ -60,6 +61,11 @@ pub trait World: Send + Sync {
     /// The timeouts of the Machines, and the pods on their Nodes.
     fn workload(&self) -> Workload {
         Workload::USUAL
+    }
+
+    /// The seed of the requests of users who do not always do the same.
+    fn seed(&self) -> Seed {
+        Seed(0)
     }
 
     /// The long faults of the run.

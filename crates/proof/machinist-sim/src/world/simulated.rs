@@ -119,6 +119,7 @@ pub struct Simulated {
     processes: Arc<Processes>,
     changed: Arc<Notify>,
     workload: Workload,
+    seed: Seed,
     _built_in: Arc<BuiltIn>,
     _fleet: Fleet,
     _tasks: JoinSet<()>,
@@ -210,12 +211,24 @@ impl Simulated {
         }
         if !is_usual {
             tasks.spawn(progress::watch(lab.clone(), control.clone(), processes.clone()));
+            tasks.spawn(progress::watch_forced(lab.clone(), control.clone()));
         }
         tasks.spawn(tenants::move_in(setup.workload.tenants, target.clone(), lab.clone()));
-        let workload = setup.workload;
+        let (workload, seed) = (setup.workload, setup.seed);
         let (_built_in, _fleet, _tasks) = (built_in, fleet, tasks);
-        let world =
-            Self { lab, control, target, cloud, processes, changed, workload, _built_in, _fleet, _tasks };
+        let world = Self {
+            lab,
+            control,
+            target,
+            cloud,
+            processes,
+            changed,
+            workload,
+            seed,
+            _built_in,
+            _fleet,
+            _tasks,
+        };
         if setup.processes == Start::AtOnce {
             world.start_processes().await?;
         }
@@ -386,6 +399,10 @@ impl World for Simulated {
 
     fn workload(&self) -> Workload {
         self.workload
+    }
+
+    fn seed(&self) -> Seed {
+        self.seed
     }
 
     fn long_faults(&self) -> &[LongFault] {

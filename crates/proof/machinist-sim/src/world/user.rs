@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
-use machinist_api::constants::annotations;
+use machinist_api::constants::{annotations, labels};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -36,12 +36,18 @@ write_files:
 #[derive(Clone, Copy)]
 pub struct User<'w> {
     world: &'w dyn World,
+    creation_timeout: Option<Duration>,
 }
 
 impl<'w> User<'w> {
     /// The user of a world.
     pub fn of(world: &'w dyn World) -> Self {
-        Self { world }
+        Self { world, creation_timeout: None }
+    }
+
+    /// A user whose Machines have that creation timeout.
+    pub fn with_creation_timeout(self, timeout: Duration) -> Self {
+        Self { creation_timeout: Some(timeout), ..self }
     }
 
     /// Creates the Secret and a class of that name.
@@ -140,7 +146,8 @@ impl<'w> User<'w> {
     /// The timeouts of a Machine in the world's workload.
     fn timeouts(self) -> Vec<(&'static str, String)> {
         let workload = self.world.workload();
-        let own = [("drainTimeout", workload.drain_timeout), ("creationTimeout", workload.creation_timeout)];
+        let creation_timeout = self.creation_timeout.or(workload.creation_timeout);
+        let own = [("drainTimeout", workload.drain_timeout), ("creationTimeout", creation_timeout)];
         own.into_iter().filter_map(|(field, timeout)| Some((field, go_duration(timeout?)))).collect()
     }
 
@@ -209,6 +216,13 @@ impl<'w> User<'w> {
     pub async fn delete_machine(self, name: &str) -> Outcome {
         self.machines().delete(name, &DeleteParams::default()).await?;
         Ok(())
+    }
+
+    /// Deletes a Machine by force: with the label, and then as usual.
+    pub async fn force_deletion_of(self, name: &str) -> Outcome {
+        let patch = json!({"metadata": {"labels": {(labels::FORCE_DELETION): "True"}}});
+        self.machines().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        self.delete_machine(name).await
     }
 
     /// Lets a Machine be deleted before the others of its set, as the cluster-autoscaler does.
