@@ -100,7 +100,7 @@ pub(super) async fn list_pods(
     };
     take_in::<Mcm, PodFacts>(runtime, Delta::RelistPart(part));
     let list = PodList { node_uid: node.uid.clone(), started, leaving, running };
-    remember_look(runtime, machine, |looks| looks.pods = Some(list));
+    remember_look(runtime, machine, |looks| looks.listed(list));
     Ok(())
 }
 
