@@ -98,7 +98,7 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 }
 
 /// Whether the API server of the target cluster has been silent for so long that a deletion that a
-/// user forces goes on without it.
+/// user forces goes on without it. Rejections count as silence in such a deletion.
 fn has_no_answer(s: &Snapshot) -> bool {
     s.looks.silence.as_ref().is_some_and(|silence| UNANSWERED_FOR <= since(s.now, silence.since))
 }
@@ -1153,7 +1153,7 @@ fn left_in_target(s: &Snapshot) -> Option<Action> {
     });
     left.extend(s.attachments.iter().map(|attachment| format!("VolumeAttachment {}", attachment.name)));
     let message = format!(
-        "May be left in the target cluster: {}. Its API server has not answered since {:.0} ({})",
+        "May be left in the target cluster: {}. Its API server has not done what was asked since {:.0} ({})",
         left.join(", "),
         silence.since,
         silence.error
