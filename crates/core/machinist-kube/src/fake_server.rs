@@ -81,10 +81,19 @@ struct State {
     /// All events: resourceVersion, path of the collection, line of the watch.
     log: Vec<(u64, String, Bytes)>,
     compacted: u64,
-    watchers: Vec<(String, UnboundedSender<Bytes>)>,
+    watchers: Vec<Watcher>,
     seen: Vec<Seen>,
     hook: Hook,
     date: Option<&'static str>,
+}
+
+/// An open watch.
+struct Watcher {
+    /// Path of the collection.
+    path: String,
+    /// The watch gets only later events, also if the server has not reached this resourceVersion.
+    from: u64,
+    lines: UnboundedSender<Bytes>,
 }
 
 impl FakeServer {
@@ -160,9 +169,9 @@ impl FakeServer {
 
     /// Sends raw bytes to every open watch.
     pub(crate) fn send(&self, bytes: &str) {
-        for (_, watcher) in &self.lock().watchers {
+        for watcher in &self.lock().watchers {
             // It is not an error of the test if a client has dropped its watch.
-            let _gone = watcher.unbounded_send(Bytes::copy_from_slice(bytes.as_bytes())).is_err();
+            let _gone = watcher.lines.unbounded_send(Bytes::copy_from_slice(bytes.as_bytes())).is_err();
         }
     }
 
@@ -305,14 +314,11 @@ impl State {
             let status = json!({ "kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version" });
             return whole(200, format!("{}\n", json!({ "type": "ERROR", "object": status })).into());
         }
-        if self.rv < from {
-            return failure(504, "Timeout");
-        }
         let (sender, receiver) = unbounded();
         for (_, _, line) in self.log.iter().filter(|(rv, of, _)| from < *rv && of == path) {
             sender.unbounded_send(line.clone()).expect("the receiver is below");
         }
-        self.watchers.push((path.to_owned(), sender));
+        self.watchers.push(Watcher { path: path.to_owned(), from, lines: sender });
         let frames = receiver.map(|line| Ok::<_, BoxError>(Frame::data(line)));
         Response::new(StreamBody::new(frames).boxed_unsync())
     }
@@ -343,8 +349,11 @@ impl State {
     fn tell(&mut self, kind: &str, collection: &str, object: &Value) {
         let line = Bytes::from(format!("{}\n", json!({ "type": kind, "object": object })));
         self.log.push((self.rv, collection.to_owned(), line.clone()));
-        self.watchers
-            .retain(|(of, watcher)| of != collection || watcher.unbounded_send(line.clone()).is_ok());
+        let rv = self.rv;
+        self.watchers.retain(|watcher| {
+            let is_silent = watcher.path != collection || rv <= watcher.from;
+            is_silent || watcher.lines.unbounded_send(line.clone()).is_ok()
+        });
     }
 }
 

@@ -34,6 +34,9 @@
 //! to create the Lease again proves that no other process leads. No process begins to lead. When
 //! the namespace is gone, the term ends.
 //!
+//! A client that deletes the Lease does not stop the leader, which creates the Lease again. Another
+//! process waits until the deleted Lease would have expired.
+//!
 //! If a process dies or cannot renew, these rules do not protect its calls in flight. Only the
 //! instance key does.
 
@@ -432,7 +435,7 @@ pub struct Elector {
     mine: Option<Lease>,
     /// The Lease of the last read, and when we first read it in this version.
     seen: Option<(Lease, Instant)>,
-    /// Whether the Lease named another holder when we took it.
+    /// Whether the Lease named another holder when we took it, or was deleted before.
     ran_out: bool,
     /// Whether we took the Lease. From then on we take it from no other process again.
     has_led: bool,
@@ -627,7 +630,10 @@ impl Elector {
         }
         let written = match self.leases.get_opt(&self.options.name).await {
             Err(error) => return Attempt::Failed(error.to_string()),
-            Ok(None) => self.create().await,
+            Ok(None) => match self.last_holder() {
+                Some(holder) => return Attempt::Theirs(holder),
+                None => self.create().await,
+            },
             Ok(Some(lease)) => match self.opponent(&lease) {
                 Some(holder) => return Attempt::Theirs(holder),
                 None => {
@@ -653,6 +659,15 @@ impl Elector {
             }
             Err(Refusal::Other(reason)) => Attempt::Failed(reason),
         }
+    }
+
+    /// The holder of a Lease that was deleted. A client that deletes a Lease does not stop the
+    /// holder, so the Lease counts until it would have expired. If we have seen the Lease, its last
+    /// holder did not release it to us.
+    fn last_holder(&mut self) -> Option<String> {
+        let (lease, _) = self.seen.clone().filter(|_| !self.has_led)?;
+        self.ran_out = true;
+        self.opponent(&lease)
     }
 
     /// The holder of this Lease, if it is another process and the Lease has not expired since we

@@ -17,9 +17,11 @@
 //! and the results of these reads stay.
 //!
 //! A list of the whole kind that the watch did not make is a read. The watch delivers events while
-//! the list is under way, so a resourceVersion below that of the watch shows no restore: the store
-//! drops the list. If the list is newer, the store shows it until the watch has caught up. A relist
-//! that was sent later and has a lower resourceVersion shows a restore, too.
+//! the list is under way, so a resourceVersion below that of the watch does not prove a restore.
+//! The store drops the list, and asks the watch to list the kind again. The store does the same
+//! with a list that has an object in an older version than the store. If the list is newer, the
+//! store shows it until the watch has caught up. A relist that was sent later and has a lower
+//! resourceVersion shows a restore, too.
 //!
 //! # Guarantees
 //! * No object goes back to an older resourceVersion, and no deleted object reappears. The only
@@ -39,6 +41,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 /// The content of a store is fresh for this long after the watch delivered something. API servers
@@ -290,6 +293,8 @@ pub struct Store<F> {
     /// When the process was found to have been suspended, so that the monotonic clock may have
     /// stood still; absent if fresh news has arrived since.
     doubted: Option<Instant>,
+    /// Tells the watch to list the kind again.
+    relist: Arc<Notify>,
 }
 
 struct Index<F> {
@@ -345,6 +350,7 @@ impl<F> Store<F> {
             synced: false,
             heard: None,
             doubted: None,
+            relist: Arc::default(),
         }
     }
 
@@ -436,6 +442,12 @@ impl<F> Store<F> {
     /// listed: the process was suspended.
     pub fn doubt(&mut self) {
         self.doubted = Some(Instant::now());
+    }
+
+    /// Tells the watch of this store to list the kind again, for
+    /// [`WatchOptions::relist`](crate::WatchOptions::relist).
+    pub fn relist_signal(&self) -> Arc<Notify> {
+        self.relist.clone()
     }
 
     /// The resourceVersion up to which the watch has reported all events. The value decreases only
@@ -569,12 +581,13 @@ impl<F> Store<F> {
     /// Applies a list of the whole kind that the watch did not make.
     ///
     /// A list that the watch has overtaken is dropped, and does not make the store fresh: the watch
-    /// may be silent since it overtook the list.
+    /// may be silent since it overtook the list. After a restore of etcd, the watch stays silent or
+    /// lacks changes, so it lists the kind again.
     fn list_once(&mut self, list: Relist<F>, changes: &mut Vec<Change<F>>) {
-        let Relist { items, unreadable, resource_version: listed, sent } = list;
-        if self.synced && listed < self.known_rv() {
-            return;
+        if self.synced && self.goes_back(&list) {
+            return self.relist.notify_one();
         }
+        let Relist { items, unreadable, resource_version: listed, sent } = list;
         self.heard = self.heard.max(Some(sent));
         self.doubted = self.doubted.filter(|doubted| sent < *doubted);
         if self.synced && listed == self.known_rv() {
@@ -618,6 +631,17 @@ impl<F> Store<F> {
             ahead.until = ahead.until.max(listed);
         }
         changes.sort_by(|a, b| a.key.cmp(&b.key));
+    }
+
+    /// Whether a list is older than this store, or has an object in an older version.
+    fn goes_back(&self, list: &Relist<F>) -> bool {
+        let listed = list.resource_version;
+        let is_older = |(key, entry): &(ObjectKey, Entry<F>)| {
+            let knows_less = self.ahead.get(key).is_none_or(|ahead| ahead.until < listed);
+            let known = self.entries.get(key).filter(|_| knows_less);
+            known.is_some_and(|known| entry.resource_version < known.resource_version)
+        };
+        listed < self.known_rv() || list.items.iter().any(is_older)
     }
 
     /// The resourceVersion up to which the watch or a whole list has shown everything.

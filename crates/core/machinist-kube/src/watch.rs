@@ -11,10 +11,16 @@
 //! | the stream ends after a second or more | resumes at once from the last resourceVersion |
 //! | the stream ends within a second | resumes after a backoff |
 //! | no data arrives past the watch timeout | closes the watch and resumes after a backoff |
-//! | data arrives after two silent minutes | ignores the data, which may be old, and resumes |
+//! | data arrives after two silent minutes | ignores the data, and lists the kind again |
 //! | 410, as the answer or within the stream | lists the kind again |
 //! | other errors | resumes after a backoff; lists again after three error answers in a row |
 //! | an object cannot be parsed | reports the object, emits [`Delta::Unreadable`] and continues |
+//! | etcd is restored from a backup | lists the kind again |
+//!
+//! After a restore, an API server sends nothing to a watch that has seen a later resourceVersion,
+//! until the server passes that version. So a watch that resumes after an outage first reads the
+//! resourceVersion of the server. If that version is lower, the watch lists the kind again. It also
+//! does so if the store asks for it, see [`WatchOptions::relist`].
 //!
 //! This module reads the stream without `kube::runtime::watcher`, because that watcher retries an
 //! HTTP 410 forever, reopens a stream that closes at once without a pause, hides bookmarks, and
@@ -33,6 +39,7 @@ use kube::core::Status;
 use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 pub use self::once::list_once;
@@ -73,8 +80,8 @@ const PROGRESS_CAP: Duration = Duration::from_secs(2);
 /// decision is possible until the server is back.
 const NO_SERVER_CAP: Duration = Duration::from_secs(5);
 
-/// After this many error answers in a row, the resourceVersion itself may be the cause: after a
-/// restore of etcd it may be in the future. The watch then lists the kind again.
+/// After this many error answers in a row, the resourceVersion itself may be the cause. The watch
+/// then lists the kind again.
 const REFUSALS_BEFORE_RELIST: u32 = 3;
 
 /// After this many expired continue tokens, the list is read without pages.
@@ -125,6 +132,9 @@ pub struct WatchOptions {
     pub seed: u64,
     /// The wall clock, which shows that the machine was suspended.
     pub clock: Option<SharedClock>,
+    /// Signal after which the watch lists the kind again:
+    /// [`Store::relist_signal`](crate::Store::relist_signal).
+    pub relist: Option<Arc<Notify>>,
     /// Receives a note of each list, reconnect and unreadable object.
     pub observer: Option<Arc<dyn Fn(WatchNote) + Send + Sync>>,
 }
@@ -162,8 +172,9 @@ where
 {
     let url = api.resource_url().to_owned();
     let jitter = Jitter::new(options.seed ^ hash_of_parts(&[&url]));
-    let mut watch =
-        Watch { request: kube::core::Request::new(url), client: api.into_client(), options, jitter };
+    let heard = Moment::now(options.clock.as_ref());
+    let request = kube::core::Request::new(url);
+    let mut watch = Watch { request, client: api.into_client(), options, jitter, heard };
     watch.run(&Reader { parse, kind: std::marker::PhantomData }, sink).await
 }
 
@@ -172,14 +183,28 @@ struct Watch {
     client: Client,
     options: WatchOptions,
     jitter: Jitter,
+    /// When the API server last sent data, on any stream.
+    heard: Moment,
 }
 
 /// The position of the watch in the history of the kind.
 enum Position {
     /// The kind must be listed: the position is unknown or not reliable.
     Unlisted,
+    /// As [`Position::At`], before an outage. Etcd may have been restored in the meantime.
+    Before(u64),
     /// All events up to this resourceVersion were passed to the sink.
     At(u64),
+}
+
+impl Position {
+    /// The server was unreachable, or answered with an error.
+    fn after_outage(self) -> Self {
+        match self {
+            Self::At(rv) => Self::Before(rv),
+            position => position,
+        }
+    }
 }
 
 /// The end of one list or stream.
@@ -188,6 +213,8 @@ enum Ended {
     Closed,
     /// The server no longer has the events since our resourceVersion.
     Expired,
+    /// Events since our resourceVersion may be missing.
+    Doubted(&'static str),
     /// The server answered with an error.
     Refused(String),
     /// The server answered that the client may not do this, or not now: a status of 4xx.
@@ -224,32 +251,50 @@ impl Watch {
         let mut listed: Option<Instant> = None;
         loop {
             let started = Instant::now();
-            let (was_listing, before) = match position {
-                Position::Unlisted => (true, 0),
-                Position::At(rv) => (false, rv),
+            let (was_streaming, before) = match position {
+                Position::Unlisted | Position::Before(_) => (false, 0),
+                Position::At(rv) => (true, rv),
             };
             let ended = match position {
                 Position::Unlisted => match self.list(reader).await {
                     Ok(list) => {
                         position = Position::At(list.resource_version);
                         listed = Some(Instant::now());
+                        self.heard = Moment::now(self.options.clock.as_ref());
                         self.note(|| WatchNote::Listed { objects: list.items.len() });
                         sink(Delta::Relist(list));
                         continue;
                     }
                     Err(ended) => ended,
                 },
-                Position::At(ref mut rv) => self.stream(rv, reader, &mut sink).await,
+                Position::Before(rv) => match self.newest_version().await {
+                    Ok(newest) => {
+                        position = if newest < rv { Position::Unlisted } else { Position::At(rv) };
+                        continue;
+                    }
+                    Err(ended) => ended,
+                },
+                Position::At(ref mut rv) => {
+                    let relist = self.options.relist.clone();
+                    tokio::select! {
+                        biased;
+                        () = notified(relist) => Ended::Doubted("the store asked for a list"),
+                        ended = self.stream(rv, reader, &mut sink) => ended,
+                    }
+                }
             };
             let lived = started.elapsed();
-            if !was_listing && LASTING_STREAM <= lived {
+            if was_streaming && LASTING_STREAM <= lived {
                 (failures, refusals) = (0, 0);
             }
             let progressed = matches!(position, Position::At(rv) if before < rv);
             let mut cap = BACKOFF.cap;
             let kind_is_missing = matches!(ended, Ended::Missing(_));
-            let server_works = matches!(ended, Ended::Closed | Ended::Expired);
+            let server_works = matches!(ended, Ended::Closed | Ended::Expired | Ended::Doubted(_));
             let server_answers = server_works || matches!(ended, Ended::Denied(_) | Ended::Missing(_));
+            if !server_works {
+                position = position.after_outage();
+            }
             let reason = match ended {
                 Ended::Fatal(source) => return WatchFatal { url: self.request.url_path.clone(), source },
                 Ended::Closed if SHORT_STREAM <= lived => {
@@ -257,7 +302,7 @@ impl Watch {
                     continue;
                 }
                 Ended::Closed => "the server closed the stream at once".to_owned(),
-                Ended::Expired => {
+                Ended::Expired | Ended::Doubted(_) => {
                     position = Position::Unlisted;
                     // The server usually no longer has the events after a long pause or an outage.
                     // Then list at once, but not repeatedly.
@@ -265,7 +310,10 @@ impl Watch {
                         failures = 1;
                         continue;
                     }
-                    "the resourceVersion is too old".to_owned()
+                    match ended {
+                        Ended::Doubted(reason) => reason.to_owned(),
+                        _ => "the resourceVersion is too old".to_owned(),
+                    }
                 }
                 Ended::Refused(reason) | Ended::Denied(reason) | Ended::Missing(reason) => {
                     refusals += 1;
@@ -314,6 +362,12 @@ impl Watch {
         }
     }
 
+    async fn list_page(&self, params: &ListParams) -> Result<String, Ended> {
+        let mut request = self.request.list(params).map_err(never_sent)?;
+        request.extensions_mut().insert("list");
+        self.client.request_text(request).await.map_err(ended_by)
+    }
+
     async fn list_pages<K, F, P>(&self, limit: Option<u32>, reader: &Reader<K, P>) -> Result<Relist<F>, Ended>
     where
         K: Resource + DeserializeOwned,
@@ -328,14 +382,8 @@ impl Watch {
             ..ListParams::default()
         };
         loop {
-            let mut request = self.request.list(&params).map_err(never_sent)?;
-            request.extensions_mut().insert("list");
-            let text = self.client.request_text(request).await.map_err(ended_by)?;
-            let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
-                Ended::Refused(format!("the answer is not a list: {}", without_quotes(&error.to_string())))
-            })?;
-            let resource_version = parse_rv(page.metadata.resource_version.as_deref())
-                .ok_or_else(|| Ended::Refused("the list has no numeric resourceVersion".to_owned()))?;
+            let text = self.list_page(&params).await?;
+            let (page, resource_version) = page_of(&text)?;
             let list = whole.get_or_insert(Relist {
                 items: Vec::new(),
                 unreadable: Vec::new(),
@@ -362,6 +410,18 @@ impl Watch {
                 return Ok(list);
             }
         }
+    }
+
+    /// Reads the resourceVersion of the kind with a quorum read of one object.
+    async fn newest_version(&self) -> Result<u64, Ended> {
+        let params = ListParams {
+            label_selector: self.options.label_selector.clone(),
+            field_selector: self.options.field_selector.clone(),
+            limit: Some(1),
+            ..ListParams::default()
+        };
+        let text = self.list_page(&params).await?;
+        page_of(&text).map(|(_, resource_version)| resource_version)
     }
 
     /// Watches from `rv` until the stream ends. Advances `rv` with each delta.
@@ -394,6 +454,7 @@ impl Watch {
             Ok(Ok(answer)) => answer,
         };
         let open = Open { answer, silence: server_timeout + IDLE_MARGIN };
+        let opened = self.options.observer.clone();
         let mut follow = std::pin::pin!(self.follow(open, rv, reader, sink));
         // A server that closes each stream at once answers each request, but shows nothing. So only
         // time proves that a watch is open. An event proves it too, but a kind may have none for
@@ -401,13 +462,15 @@ impl Watch {
         if let Ok(ended) = timeout(SHORT_STREAM, &mut follow).await {
             return ended;
         }
-        self.note(|| WatchNote::Opened);
+        if let Some(observer) = opened {
+            observer(WatchNote::Opened);
+        }
         follow.await
     }
 
     /// Passes the events of an open watch to the sink until the stream ends.
     async fn follow<K, F, P>(
-        &self,
+        &mut self,
         open: Open<impl AsyncBufRead>,
         rv: &mut u64,
         reader: &Reader<K, P>,
@@ -419,7 +482,6 @@ impl Watch {
     {
         let mut answer = std::pin::pin!(open.answer);
         let mut line = Vec::new();
-        let mut heard = Moment::now(self.options.clock.as_ref());
         loop {
             line.clear();
             match timeout(open.silence, read_line(&mut answer, &mut line)).await {
@@ -433,12 +495,13 @@ impl Watch {
                 Ok(Ok(Line::Whole)) => {}
             }
             // While the process was suspended, or the connection was stuck, the line may have
-            // waited in a buffer. A new request shows the present state.
+            // waited in a buffer. After a restore, it may be the first event past our
+            // resourceVersion. A list shows the present state.
             let now = Moment::now(self.options.clock.as_ref());
-            if FRESH_FOR < now.since(&heard) {
-                return Ended::Broken("data arrived after a long silence".to_owned());
+            if FRESH_FOR < now.since(&self.heard) {
+                return Ended::Doubted("data arrived after a long silence");
             }
-            heard = now;
+            self.heard = now;
             match self.event(&line, reader) {
                 Ok(Some(delta)) => {
                     *rv = delta_rv(&delta).unwrap_or(*rv);
@@ -511,6 +574,24 @@ fn delta_rv<F>(delta: &Delta<F>) -> Option<u64> {
         | Delta::Fetched(..)
         | Delta::Absent { .. } => None,
     }
+}
+
+/// Waits for the signal, for ever if there is none.
+async fn notified(signal: Option<Arc<Notify>>) {
+    match signal {
+        Some(signal) => signal.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Parses a page of a list, and its resourceVersion.
+fn page_of(text: &str) -> Result<(Page<'_>, u64), Ended> {
+    let page: Page<'_> = serde_json::from_str(text).map_err(|error| {
+        Ended::Refused(format!("the answer is not a list: {}", without_quotes(&error.to_string())))
+    })?;
+    let resource_version = parse_rv(page.metadata.resource_version.as_deref())
+        .ok_or_else(|| Ended::Refused("the list has no numeric resourceVersion".to_owned()))?;
+    Ok((page, resource_version))
 }
 
 fn never_sent(error: kube::core::request::Error) -> Ended {

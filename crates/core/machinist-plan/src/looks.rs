@@ -24,8 +24,10 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub struct Looks {
     /// The last GET of the Machine's Node.
     pub node: Option<NodeLook>,
-    /// The last list of the pods on the Node.
+    /// The last list of the pods on a Node.
     pub pods: Option<PodList>,
+    /// The last lists of the pods on other Nodes of the instance.
+    pub other_pods: Vec<PodList>,
     /// The last GET of the Node's Lease.
     pub lease: Option<LeaseLook>,
     /// Since when the API server of the target cluster has not answered requests about this
@@ -180,13 +182,20 @@ impl Looks {
         self.node.as_ref().filter(|look| look.name == name && is_evidence(look.started, now))
     }
 
+    /// Takes a list of the pods on a Node.
+    pub fn listed(&mut self, list: PodList) {
+        self.other_pods.extend(self.pods.take());
+        self.other_pods.retain(|other| other.node_uid != list.node_uid);
+        self.pods = Some(list);
+    }
+
     /// Returns the list of the pods on that Node, if it began at `earliest` or later and is young
     /// enough to be evidence.
     pub(crate) fn pods_since(&self, node_uid: &str, earliest: Timestamp, now: Timestamp) -> Option<&PodList> {
         let counts = |list: &&PodList| {
             list.node_uid == node_uid && earliest <= list.started && is_evidence(list.started, now)
         };
-        self.pods.as_ref().filter(counts)
+        self.pods.iter().chain(&self.other_pods).find(counts)
     }
 
     /// Returns the GET of that Node's Lease, if it began at `earliest` or later.

@@ -163,6 +163,7 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
                 })
             });
             options.clock.get_or_insert_with(|| runtime.options.clock.clone());
+            options.relist = Some(F::store(&runtime.world.lock().seen).relist_signal());
             let sink = |delta: Delta<F>| take_in(&runtime, delta);
             let fatal = run_watch(api, options, |object: F::Object| F::parse(&object), sink).await;
             tracing::error!(

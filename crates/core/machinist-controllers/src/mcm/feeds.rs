@@ -375,6 +375,11 @@ impl Fed<Mcm> for NodeFacts {
         if [&change.old, &change.new].into_iter().flatten().any(|node| node.is_held()) {
             wake.push(Key::Node(change.key.clone()));
         }
+        // The Machine may have another Node of the instance from now on.
+        let id = change.new.as_ref().and_then(|node| node.provider_id());
+        let of_instance = id.into_iter().flat_map(|id| seen.nodes.by_index(BY_ID, id));
+        let held = of_instance.filter(|(_, node)| node.facts.is_held());
+        wake.extend(held.map(|(key, _)| Key::Node(key.clone())));
     }
 }
 
@@ -474,7 +479,9 @@ impl Fed<Mcm> for AttachmentFacts {
 /// Returns the Machines of a Node that are being deleted: only their decisions depend on the
 /// objects on the Node.
 fn deleting_machines_of_node<'w>(seen: &'w Seen, node: &'w str) -> impl Iterator<Item = Key> + 'w {
-    let on_node = seen.machines_of_node(node);
+    let id = seen.nodes.get(&ObjectKey::cluster_scoped(node)).and_then(|node| node.facts.provider_id());
+    let by_id = id.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id)).map(|(key, _)| key);
+    let on_node = seen.machines_of_node(node).chain(by_id);
     let deleting = on_node.filter(|key| seen.machines.get(key).is_some_and(|entry| entry.deleting));
     deleting.cloned().map(Key::Machine)
 }

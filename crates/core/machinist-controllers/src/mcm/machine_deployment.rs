@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use super::adoption::adopt;
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
@@ -53,6 +54,13 @@ impl Kind<Mcm> for Deployments {
             looked_for: world.seen.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&deployment.uid).copied(),
             open_raises: open_raises(runtime, world, &deployment.uid),
+            late_adoptions: world
+                .seen
+                .memory
+                .late_adoptions
+                .get(&deployment.uid)
+                .cloned()
+                .unwrap_or_default(),
             predecessor_until: runtime.alone_from().map(|at| runtime.wall(at)),
             deployment: deployment.facts.clone(),
         };
@@ -166,7 +174,9 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             stays::<Mcm, MachineDeploymentFacts>(runtime, &own_key, &deployment.uid).await?;
             let ours = owner_reference(deployment);
             let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), Some(&ours));
-            set_write(runtime, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
+            let charged = charged(s, &set);
+            let write = set_write(runtime, &set, &charged);
+            adopt::<MachineSetFacts>(&write, patch, &deployment.uid, &set.uid).await
         }
     }
 }

@@ -17,6 +17,7 @@ use machinist_plan::mcm::machine_set::{
 };
 use serde_json::json;
 
+use super::adoption::adopt;
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
@@ -67,6 +68,7 @@ impl Kind<Mcm> for Sets {
             settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),
             failure: world.seen.memory.child_failures.get(&set.uid).cloned(),
+            late_adoptions: world.seen.memory.late_adoptions.get(&set.uid).cloned().unwrap_or_default(),
             set: set.facts.clone(),
         };
         Observed::Ready(snapshot)
@@ -180,7 +182,8 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             stays::<Mcm, MachineSetFacts>(runtime, &object_key(&set.namespace, &set.name), &set.uid).await?;
             let ours = owner_reference(set);
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), Some(&ours));
-            child_write(runtime, s, &machine, &own).patch::<MachineFacts>(patch).await
+            adopt::<MachineFacts>(&child_write(runtime, s, &machine, &own), patch, &set.uid, &machine.uid)
+                .await
         }
         Action::Release(machine) => {
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), None);

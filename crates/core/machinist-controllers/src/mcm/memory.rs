@@ -7,6 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_core::Answers;
 use machinist_plan::drain::Eviction;
+use machinist_plan::mcm::late_adoption::LateAdoption;
 use machinist_plan::mcm::lost_owner::OwnerLook;
 use machinist_plan::mcm::machine_set::ChildFailure;
 use machinist_plan::mcm::orphaned_node::MachineLook;
@@ -45,6 +46,8 @@ pub(crate) struct Memory {
     /// Writes that raise the size of a MachineSet and had no answer, by the UID of the
     /// MachineDeployment and the name of the set.
     pub open_raises: BTreeMap<String, BTreeMap<String, Raise>>,
+    /// Adoptions that had no answer, by the UID of the owner.
+    pub late_adoptions: BTreeMap<String, Vec<LateAdoption>>,
     /// Machines that were marked in a row because they could never join, by UID of their set.
     pub never_joined: BTreeMap<String, NeverJoined>,
     /// The last failure to create a Machine, by UID of its set.
@@ -108,6 +111,7 @@ impl Memory {
         self.never_joined.remove(uid);
         self.looked_for.remove(uid);
         self.open_raises.remove(uid);
+        self.late_adoptions.remove(uid);
     }
 
     /// Forgets the facts that depend on the time at which they were learned. The facts that an
@@ -141,7 +145,7 @@ impl Memory {
         let machines: BTreeSet<&String> = machines.collect();
         let owners = self.settled_numbers.keys().chain(self.status_written.keys());
         let owners = owners.chain(self.child_failures.keys()).chain(self.looked_for.keys());
-        let owners = owners.chain(self.open_raises.keys());
+        let owners = owners.chain(self.open_raises.keys()).chain(self.late_adoptions.keys());
         let owners: BTreeSet<&String> = owners.collect();
         (machines.len(), owners.len())
     }

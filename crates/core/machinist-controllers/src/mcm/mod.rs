@@ -7,6 +7,7 @@
 //! process    the machine controller and the manager; explain: the same without a controller
 //! ```
 
+mod adoption;
 mod contract;
 mod evidence;
 mod explain;

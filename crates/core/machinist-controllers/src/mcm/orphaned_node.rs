@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
+use super::machine::has_better_node;
 use super::options::Tools;
 use super::seen::BY_NODE;
 
@@ -38,9 +39,12 @@ impl Kind<Mcm> for OrphanedNodes {
         let provider = machine.provider.as_ref();
         // The Machine of the Node removes the finalizer itself. If the Machine is gone, this key is
         // woken. Comparing with all Machines takes time, and the Node's name is usually enough.
+        // A Machine keeps only one Node of its instance.
         let machines = &world.seen.machines;
-        let is_named = machines.by_index(BY_NODE, &node.name).next().is_some();
-        if is_named || machines.iter().any(|(_, machine)| has(provider, &machine.facts, node)) {
+        let keeps = |machine: &MachineFacts| !has_better_node(runtime, &world.seen, machine, node);
+        let is_kept = machines.by_index(BY_NODE, &node.name).any(|(_, machine)| keeps(&machine.facts));
+        let may_have = |machine: &MachineFacts| has(provider, machine, node) && keeps(machine);
+        if is_kept || machines.iter().any(|(_, machine)| may_have(&machine.facts)) {
             return Observed::Gone;
         }
         Observed::Ready(Snapshot {
@@ -89,11 +93,14 @@ async fn look_for_machine(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), St
     let list = list_once(api, &ListParams::default(), |machine: Machine| MachineFacts::parse(&machine)).await;
     let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
     let provider = runtime.tools.machine().provider.as_ref();
-    let machine = list.items.iter().find(|(_, machine)| has(provider, &machine.facts, &s.node));
+    let mut world = runtime.lock();
+    let machine = list.items.iter().find(|(_, machine)| {
+        let machine = &machine.facts;
+        has(provider, machine, &s.node) && !has_better_node(runtime, &world.seen, machine, &s.node)
+    });
     // A Machine that cannot be parsed may have the Node.
     let unreadable = || list.unreadable.first().map(|(key, _)| key.name.clone());
     let claimed_by = machine.map(|(key, _)| key.name.clone()).or_else(unreadable);
-    let mut world = runtime.lock();
     let key = ObjectKey::cluster_scoped(&s.node.name);
     if world.seen.nodes.get(&key).is_some_and(|node| node.uid == s.node.uid) {
         let look = MachineLook { started, claimed_by };

@@ -62,7 +62,7 @@ impl World {
         pods.create(&PostParams::default(), &parse(pod)).await.expect("the pod is accepted");
     }
 
-    async fn ready(&self, node: &str, condition: Value) {
+    pub(super) async fn ready(&self, node: &str, condition: Value) {
         let status = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
         let patched = self.nodes().patch_status(node, &PatchParams::default(), &status).await;
         patched.expect("the status is accepted");

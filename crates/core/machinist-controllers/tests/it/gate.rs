@@ -32,6 +32,8 @@ pub(crate) enum Link {
     SilentWatches,
     /// The connection of each request breaks. Watches that are open go on.
     Reset,
+    /// The server rejects all requests with this code. Watches that are open go on.
+    Denied(u16),
     /// The server answers requests with this method and part of the path with an error.
     Rejects { method: &'static Method, path: &'static str, code: u16 },
 }
@@ -107,6 +109,7 @@ impl Service<Request<Body>> for Gate {
                 }
                 Link::Reset => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
                 Link::Hanging | Link::Frozen => return std::future::pending().await,
+                Link::Denied(code) => return rejection(code),
                 Link::SilentWatches if is_watch => return std::future::pending().await,
                 Link::Rejects { method, path, code }
                     if request.method() == method && request.uri().path().contains(path) =>
@@ -139,7 +142,11 @@ impl Service<Request<Body>> for Gate {
 fn rejection(code: u16) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-        "reason": if code == 403 { "Forbidden" } else { "InternalError" },
+        "reason": match code {
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            _ => "InternalError",
+        },
         "message": "webhook pods.example.com says no",
     });
     let body = Full::new(Bytes::from(status.to_string())).map_err(Into::into).boxed_unsync();

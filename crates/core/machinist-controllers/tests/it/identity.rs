@@ -272,30 +272,96 @@ async fn a_node_with_a_wrong_label_is_found_by_its_id() {
     delete_with_label(json!("wrong")).await;
 }
 
-/// A kubelet that starts with another name registers a second Node. Pods run on that one.
+/// A kubelet that starts with another name registers a second Node. Pods are on both.
 #[tokio::test(start_paused = true)]
-async fn of_two_nodes_of_an_instance_the_newer_is_drained() {
+async fn each_node_of_an_instance_is_drained() {
     let world = World::new().await;
     let _processes = world.start();
     world.apply(1).await;
     world.until_running(1).await;
     let machine = world.machines().await.remove(0);
-    let (name, id) = (machine.metadata.name.expect("a name"), machine.spec.provider_id.expect("an instance"));
+    let name = machine.metadata.name.clone().expect("a name");
+    rename(&world, &machine, "Unknown").await;
+    world.bind_pod("on-ready", &name).await;
+    world.bind_pod("on-renamed", "renamed").await;
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
+    world.delete_machine(&name).await;
+    for pod in ["on-ready", "on-renamed"] {
+        let is_leaving =
+            async |_: &World| pods.get(pod).await.expect("the pod").metadata.deletion_timestamp.is_some();
+        world.until(&format!("{pod} is evicted"), is_leaving).await;
+        assert!(is_alive(&world, &name), "the instance runs until {pod} has left");
+        pods.delete(pod, &DeleteParams::default().grace_period(0)).await.expect("the pod has left");
+    }
+    world.until("the instance is deleted", async |w| !is_alive(w, &name)).await;
+}
+
+fn is_alive(world: &World, instance: &str) -> bool {
+    world.cloud.ledger().alive().any(|it| it.name.as_str() == instance)
+}
+
+/// Creates another Node of the instance of a Machine.
+async fn rename(world: &World, machine: &Machine, ready: &str) {
+    // A creation timestamp has whole seconds.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let nodes: Api<Node> = Api::all(world.user.clone());
+    let id = machine.spec.provider_id.clone().expect("an instance");
     let second = json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": "renamed"}, "spec": {"providerID": id},
     });
+    let nodes: Api<Node> = Api::all(world.user.clone());
     nodes.create(&PostParams::default(), &parse(second)).await.expect("the second Node is created");
-    world.bind_pod("p", "renamed").await;
+    let now = format!("{:.0}", world.clock.now());
+    world.ready("renamed", json!({"type": "Ready", "status": ready, "lastTransitionTime": now})).await;
+}
+
+/// A kubelet that registered once under another name leaves a Node that is not Ready.
+#[tokio::test(start_paused = true)]
+async fn of_two_nodes_of_an_instance_the_ready_one_counts() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let machine = world.machines().await.remove(0);
+    let name = machine.metadata.name.clone().expect("a name");
+    rename(&world, &machine, "False").await;
+    world.bind_pod("p", &name).await;
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    assert_eq!(running(&world).await, 1, "the Machine is healthy");
     let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
     world.delete_machine(&name).await;
     let is_leaving =
         async |_: &World| pods.get("p").await.expect("the pod").metadata.deletion_timestamp.is_some();
-    world.until("the pod on the newer Node is evicted", is_leaving).await;
-    assert_eq!(world.cloud.alive(), 1, "its instance runs until the pod has left");
+    world.until("the pod on the Node that is Ready is evicted", is_leaving).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(is_alive(&world, &name), "the pod still runs");
     pods.delete("p", &DeleteParams::default().grace_period(0)).await.expect("the pod has left");
-    world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let no_node =
+        async |_: &World| nodes.list(&ListParams::default()).await.expect("a list").items.is_empty();
+    world.until("instance and both Nodes are deleted", no_node).await;
+    assert!(!is_alive(&world, &name));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_user_can_delete_the_other_node_of_an_instance() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let machine = world.machines().await.remove(0);
+    rename(&world, &machine, "True").await;
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    let has_finalizer =
+        async |_: &World| nodes.get("renamed").await.expect("the Node").metadata.finalizers.is_some();
+    world.until("the newer Node has our finalizer", has_finalizer).await;
+    // The kubelet registers under its former name again.
+    world.ready("renamed", json!({"type": "Ready", "status": "False"})).await;
+    nodes.delete("renamed", &DeleteParams::default()).await.expect("the deletion begins");
+    let is_gone = async |_: &World| nodes.get_opt("renamed").await.expect("an answer").is_none();
+    world.until("the other Node is gone", is_gone).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let left = world.machines().await.remove(0);
+    assert_eq!((left.metadata.uid, running(&world).await), (machine.metadata.uid, 1));
 }
 
 #[tokio::test(start_paused = true)]

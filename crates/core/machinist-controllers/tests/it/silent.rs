@@ -194,6 +194,28 @@ async fn the_label_works_in_a_process_that_never_sees_the_target() {
     }
 }
 
+/// A user revokes the credential for the target cluster while the process runs.
+#[tokio::test(start_paused = true)]
+async fn the_label_works_with_a_credential_that_was_revoked() {
+    for code in [401, 403] {
+        let split = Split::new().await;
+        split.forbid().await;
+        split.delete().await;
+        split.world.until("the drain is blocked", async |w| w.says("Drain is blocked").await).await;
+        split.cut(Link::Denied(code));
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        assert_eq!(split.world.cloud.alive(), 1, "the instance stays: {}", split.why());
+        split.give_up().await;
+        tokio::time::sleep(Duration::from_secs(240)).await;
+        let left = split.world.machines().await;
+        assert_eq!((split.world.cloud.alive(), left.len()), (0, 0), "{}: {left:#?}", split.why());
+        let [event] = split.world.events("TargetSilent").await.try_into().expect("one Event");
+        let message = event.message.unwrap_or_default();
+        let left = format!("May be left in the target cluster: Node {}", split.name);
+        assert!(message.starts_with(&left) && message.contains("says no"), "{message}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_server_error_is_no_answer_about_a_pod() {
     let split = Split::new().await;

@@ -295,3 +295,43 @@ async fn beside_a_delayed_patch_of_a_set_no_other_set_grows() {
     assert_eq!(most_after_a_change(&world).await, 7, "six, and one more for the rollout");
     drop(manager);
 }
+
+/// An adoption takes effect after a user has deleted the deployment without its sets.
+#[tokio::test(start_paused = true)]
+async fn a_late_adoption_gives_no_owner_that_is_gone() {
+    let world = World::new().await;
+    let clients = Clients { control: world.client("mc"), target: world.client("mc") };
+    let options = MachineOptions::new(Arc::new(SimProvider::in_process(world.cloud.clone())), "test");
+    let _controller = MachineController::start(clients, world.options("mc"), options, None);
+    let is_on = Arc::new(AtomicBool::new(false));
+    let (held, _manager) = world.start_manager_with(Method::PATCH, "/machinesets/", is_on.clone());
+    world.apply(1).await;
+    world.until_running(1).await;
+    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let name = sets
+        .list(&ListParams::default())
+        .await
+        .expect("a list")
+        .items
+        .remove(0)
+        .metadata
+        .name
+        .expect("a name");
+    is_on.store(true, Ordering::Relaxed);
+    let (params, free) =
+        (PatchParams::default(), Patch::Merge(json!({"metadata": {"ownerReferences": null}})));
+    sets.patch(&name, &params, &free).await.expect("released");
+    world.until("the adoption hangs", async |_| held.get().is_some()).await;
+    world.deployments().delete("w", &DeleteParams::orphan()).await.expect("deleted");
+    // The garbage collector finds no set that it has to release, and removes its finalizer.
+    let mut finalizers = world.deployments().get("w").await.expect("it exists").metadata.finalizers;
+    finalizers.iter_mut().for_each(|all| all.retain(|it| it != "orphan"));
+    let collected = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+    world.deployments().patch("w", &params, &collected).await.expect("patched");
+    tokio::time::sleep(HANGS * 3).await;
+    let deployment = world.deployments().get_opt("w").await.expect("an answer");
+    assert!(deployment.is_none(), "the deployment is gone");
+    let set = sets.get(&name).await.expect("the set stays").metadata;
+    assert_eq!((set.owner_references, set.deletion_timestamp.is_some()), (None, false));
+    assert_eq!(running(&world).await, 1);
+}

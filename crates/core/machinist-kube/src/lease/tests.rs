@@ -179,6 +179,36 @@ async fn a_released_lease_is_taken_at_once() {
     assert!(given_back.elapsed() < SECOND * 3);
 }
 
+/// A user deletes the Lease. The last writes of its holder may still take effect.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_counts_until_it_would_have_expired() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let two = Candidate::start(&server, "two");
+    sleep(SECOND * 10).await;
+    one.kill();
+    server.delete(PATH);
+    sleep(SECOND * 11).await;
+    assert!(!two.leads(), "the deletion does not stop the holder");
+    sleep(SECOND * 10).await;
+    assert!(two.leads());
+    assert!(two.leadership.taken_over_since().is_some(), "the holder did not release the Lease");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_holder_creates_a_deleted_lease_again() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    let two = Candidate::start(&server, "two");
+    sleep(SECOND * 10).await;
+    server.delete(PATH);
+    sleep(SECOND * 60).await;
+    assert!(one.leads() && !two.leads());
+    assert_eq!(spec(&server)["holderIdentity"], "one");
+}
+
 #[tokio::test(start_paused = true)]
 async fn stopping_without_the_lease_leaves_it_to_its_holder() {
     let server = FakeServer::new();

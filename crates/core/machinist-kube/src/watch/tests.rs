@@ -30,6 +30,19 @@ struct Watched {
     task: JoinHandle<WatchFatal>,
 }
 
+fn value(map: ConfigMap) -> String {
+    map.data.unwrap_or_default().remove("value").unwrap_or_default()
+}
+
+/// Applies a delta, and records the changes.
+fn apply(store: &Mutex<Store<String>>, changes: &Mutex<Vec<String>>, delta: Delta<String>) {
+    for change in store.lock().expect("unpoisoned").apply(delta) {
+        let side = |side: &Option<Arc<String>>| side.as_deref().map_or("-".into(), String::clone);
+        let told = format!("{} {}>{}", change.key.name, side(&change.old), side(&change.new));
+        changes.lock().expect("unpoisoned").push(told);
+    }
+}
+
 impl Watched {
     fn start(server: &FakeServer) -> Self {
         Self::start_seeded(server, 1)
@@ -37,27 +50,29 @@ impl Watched {
 
     fn start_seeded(server: &FakeServer, seed: u64) -> Self {
         let store = Arc::new(Mutex::new(Store::new(&[])));
+        let relist = Some(store.lock().expect("unpoisoned").relist_signal());
         let changes = Arc::new(Mutex::new(Vec::new()));
         let notes = Arc::new(Mutex::new(Vec::new()));
         let observer = {
             let notes = notes.clone();
             move |note| notes.lock().expect("unpoisoned").push(note)
         };
-        let options = WatchOptions { seed, observer: Some(Arc::new(observer)), ..WatchOptions::default() };
+        let observer: Option<Arc<dyn Fn(WatchNote) + Send + Sync>> = Some(Arc::new(observer));
+        let options = WatchOptions { seed, observer, relist, ..WatchOptions::default() };
         let sink = {
             let (store, changes) = (store.clone(), changes.clone());
-            move |delta| {
-                for change in store.lock().expect("unpoisoned").apply(delta) {
-                    let side = |side: &Option<Arc<String>>| side.as_deref().map_or("-".into(), String::clone);
-                    let told = format!("{} {}>{}", change.key.name, side(&change.old), side(&change.new));
-                    changes.lock().expect("unpoisoned").push(told);
-                }
-            }
+            move |delta| apply(&store, &changes, delta)
         };
-        let value = |map: ConfigMap| map.data.unwrap_or_default().remove("value").unwrap_or_default();
         let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
         let task = tokio::spawn(run_watch(api, options, value, sink));
         Self { store, changes, notes, task }
+    }
+
+    /// Lists the kind as for a deadline that is due.
+    async fn list_once(&self, server: &FakeServer) {
+        let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
+        let list = list_once(api, &ListParams::default(), value).await.expect("listed");
+        apply(&self.store, &self.changes, Delta::ListedOnce(list));
     }
 
     /// The changes since the last call.
@@ -310,8 +325,9 @@ async fn an_unanswered_watch_is_reopened() {
     assert_eq!(watched.changes(), ["a ->1"]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn after_a_restore_the_watch_lists_the_restored_state() {
+/// A server with object `a`, a backup of it, and a watch that has seen later changes. Every API
+/// server is stopped during a restore.
+async fn before_a_restore() -> (FakeServer, Watched, impl Fn(&FakeServer) -> u64) {
     let server = FakeServer::new();
     server.put(&path("a"), map("old"));
     let (objects, rv) = server.snapshot();
@@ -323,10 +339,72 @@ async fn after_a_restore_the_watch_lists_the_restored_state() {
     server.put(&path("b"), map("new"));
     sleep(SOON).await;
     watched.changes();
-    server.restore(objects, rv);
-    sleep(Duration::from_secs(30)).await;
+    (server, watched, move |server| {
+        server.restore(objects.clone(), rv);
+        rv
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_restore_the_watch_lists_the_restored_state() {
+    let (server, watched, restore) = before_a_restore().await;
+    sleep(SHORT_STREAM).await;
+    server.hook(|_| Verdict::Refuse);
+    let rv = restore(&server);
+    sleep(SOON).await;
+    server.hook(|_| Verdict::Pass);
+    sleep(Duration::from_secs(10)).await;
     assert_eq!(watched.changes(), ["a 4>old", "b new>-"]);
     assert_eq!(watched.observed_rv(), rv);
+    server.put(&path("b"), map("next"));
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["b ->next"]);
+}
+
+/// A real API server sends nothing to a watch that is ahead of it.
+#[tokio::test(start_paused = true)]
+async fn a_list_shows_a_restore_to_a_silent_watch() {
+    let (server, watched, restore) = before_a_restore().await;
+    sleep(SHORT_STREAM).await;
+    let rv = restore(&server);
+    sleep(FRESH_FOR * 2).await;
+    assert_eq!(watched.changes(), Vec::<String>::new());
+    assert!(!watched.store.lock().expect("unpoisoned").is_fresh());
+    watched.list_once(&server).await;
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a 4>old", "b new>-"]);
+    assert_eq!(watched.observed_rv(), rv);
+    assert!(watched.store.lock().expect("unpoisoned").is_fresh());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_shows_a_restore_after_the_old_version() {
+    let (server, watched, restore) = before_a_restore().await;
+    sleep(SHORT_STREAM).await;
+    restore(&server);
+    let other = "/api/v1/namespaces/ns/leases/other";
+    for n in 0..20 {
+        server.put(other, map(&n.to_string()));
+    }
+    sleep(FRESH_FOR * 2).await;
+    watched.list_once(&server).await;
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a 4>old", "b new>-"]);
+}
+
+/// The first event after the lost versions does not show the changes before it.
+#[tokio::test(start_paused = true)]
+async fn an_event_after_a_silence_leads_to_a_relist() {
+    let (server, watched, restore) = before_a_restore().await;
+    sleep(SHORT_STREAM).await;
+    restore(&server);
+    // Longer than one stream, so that the next stream is young when the event arrives.
+    sleep(SERVER_TIMEOUT * 2).await;
+    for n in 0..20 {
+        server.put(&path("c"), map(&n.to_string()));
+    }
+    sleep(SOON).await;
+    assert_eq!(watched.changes(), ["a 4>old", "b new>-", "c ->19"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -424,7 +502,6 @@ async fn a_single_list_names_unreadable_objects() {
     server.put(&path("a"), json!({ "data": "no map" }));
     server.put(&path("b"), map("2"));
     let api: Api<ConfigMap> = Api::namespaced(server.client(), "ns");
-    let value = |map: ConfigMap| map.data.unwrap_or_default().remove("value").unwrap_or_default();
     let list = list_once(api, &ListParams::default(), value).await.expect("listed");
     let read: Vec<_> =
         list.items.iter().map(|(key, entry)| (key.name.as_str(), entry.facts.as_str())).collect();
@@ -440,15 +517,14 @@ async fn data_after_a_long_silence_is_not_believed() {
     let watched = Watched::start(&server);
     sleep(SOON).await;
     watched.changes();
-    let watches = server.count(Seen::is_watch);
-    // The line may have waited in a buffer, so a new request shows the present state.
+    let (lists, watches) = (server.count(Seen::is_list), server.count(Seen::is_watch));
     sleep(FRESH_FOR + SOON).await;
-    server.put(&path("a"), map("2"));
-    sleep(SOON / 2).await;
-    assert_eq!(watched.changes(), Vec::<String>::new());
     assert!(!watched.store.lock().expect("unpoisoned").is_fresh());
-    sleep(Duration::from_secs(1)).await;
-    assert_eq!(watched.changes(), ["a 1>2"]);
+    // The line may have waited in a buffer, so a list shows the present state.
+    server.send("{\"type\":\"BOOKMARK\",\"object\":{\"metadata\":{\"resourceVersion\":\"777\"}}}\n");
+    let rv = server.put(&path("a"), map("2"));
+    sleep(SOON).await;
+    assert_eq!((watched.changes(), watched.observed_rv()), (vec!["a 1>2".to_owned()], rv));
     assert!(watched.store.lock().expect("unpoisoned").is_fresh());
-    assert_eq!(server.count(Seen::is_watch), watches + 1);
+    assert_eq!((server.count(Seen::is_list), server.count(Seen::is_watch)), (lists + 1, watches + 1));
 }

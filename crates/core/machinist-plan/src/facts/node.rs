@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use machinist_api::constants::{annotations, finalizers, labels};
+use machinist_api::constants::{annotations, conditions, finalizers, labels};
 
 use super::machine::has_finalizer;
 use super::{ConditionFacts, MachineFacts, Version};
@@ -129,6 +129,11 @@ impl NodeFacts {
         let unknown =
             || NodeMark { cluster: text.clone(), namespace: String::new(), machine_uid: String::new() };
         Some(NodeMark::parse(text).unwrap_or_else(unknown))
+    }
+
+    /// Whether the Node is Ready.
+    pub fn is_ready(&self) -> bool {
+        self.condition(conditions::NODE_READY).is_some_and(|ready| ready.status == "True")
     }
 
     /// Returns the condition of a type.

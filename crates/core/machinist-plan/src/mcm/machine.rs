@@ -84,8 +84,10 @@ pub struct Snapshot {
     pub token: Token,
     /// Whether the token was used; only `machinist why` looks it up.
     pub token_use: TokenUse,
-    /// The Node with the Machine's Node name.
+    /// The Node of the Machine.
     pub node: Known<Arc<NodeFacts>>,
+    /// Other Nodes of the recorded instance: its kubelet registered under several names.
+    pub other_nodes: Vec<OtherNode>,
     /// The provider's comparison of the ids of the Machine and the Node.
     pub identity: Identity,
     /// The pods on that Node.
@@ -94,7 +96,7 @@ pub struct Snapshot {
     pub budgets: Vec<Arc<BudgetFacts>>,
     /// Eviction attempts, by pod UID.
     pub evictions: Arc<BTreeMap<String, Eviction>>,
-    /// The VolumeAttachments of that Node.
+    /// The VolumeAttachments of that Node, and of the other Nodes of the instance.
     pub attachments: Vec<Arc<AttachmentFacts>>,
     /// Reads from the API server, which are newer than the stores.
     pub looks: Looks,
@@ -138,6 +140,7 @@ impl Hash for Snapshot {
             token,
             token_use,
             node,
+            other_nodes,
             identity,
             pods,
             budgets,
@@ -156,10 +159,20 @@ impl Hash for Snapshot {
         } = self;
         (nodes_freshness.is_fresh(), pods_freshness.is_fresh()).hash(state);
         (promises, machine, class, class_error, secrets, inputs, token, token_use).hash(state);
-        (node, identity, pods, budgets, evictions, attachments, looks, node_seen).hash(state);
+        (node, other_nodes, identity, pods, budgets).hash(state);
+        (evictions, attachments, looks, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
     }
+}
+
+/// Another Node of the instance of a Machine.
+#[derive(Debug, Clone, Hash)]
+pub struct OtherNode {
+    /// The Node. Its provider id names the instance.
+    pub node: Arc<NodeFacts>,
+    /// Since when the Node has been cordoned, see [`NodeSeen::cordoned`].
+    pub cordoned: Option<Timestamp>,
 }
 
 /// A Secret that a class refers to.

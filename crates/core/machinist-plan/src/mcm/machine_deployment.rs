@@ -35,6 +35,7 @@ pub use self::template::{
     FieldChange, is_same_template, new_set, owner_reference, set_name, synced_changes, template_hash,
 };
 use self::template::{copied_annotations, is_synced};
+use super::late_adoption;
 use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
@@ -172,6 +173,9 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(why_finalizers_of_others(since));
     }
     if s.sets.is_empty() {
+        if let Some(wait) = late_adoption::wait(&s.late_adoptions, s.now, since) {
+            return wait;
+        }
         let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
@@ -185,8 +189,12 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         .since(since);
     let staying = s.sets.iter().filter(|owned| owned.set.deleting_since.is_none());
     // The garbage collector may have released sets that the watch still shows as owned.
-    let deletions = staying.map(|owned| Action::DeleteOwnedSet(owned.set.clone())).collect();
-    with_status(s, &Stage::Leaving, deletions, why)
+    let leave = |set: &Arc<MachineSetFacts>| match late_adoption::is_late(&s.late_adoptions, &set.uid, since)
+    {
+        true => Action::Release(set.clone()),
+        false => Action::DeleteOwnedSet(set.clone()),
+    };
+    with_status(s, &Stage::Leaving, staying.map(|owned| leave(&owned.set)).collect(), why)
 }
 
 /// Returns why a deployment rests, excluding the bounds of the rollout.

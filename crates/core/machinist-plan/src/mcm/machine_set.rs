@@ -29,6 +29,7 @@ pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
 use self::snapshot::invalid;
 pub use self::snapshot::{ChildFailure, SafetyMargins, Snapshot};
+use super::late_adoption;
 use super::live::{is_live, number};
 use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
@@ -195,6 +196,9 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(why_finalizers_of_others(s.set.deleting_since));
     }
     if s.machines.is_empty() && s.unreadable.is_empty() {
+        if let Some(wait) = late_adoption::wait(&s.late_adoptions, s.now, s.set.deleting_since) {
+            return wait;
+        }
         let why = Why::new(Reason::Writing("removing the finalizer"), Step::Nothing);
         return Plan::act(Action::RemoveFinalizer, why);
     }
@@ -213,7 +217,15 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     // The garbage collector may have released Machines that the watch still shows as owned.
     let staying = s.machines.iter().filter(|machine| machine.deleting_since.is_none());
     let due = staying.filter(|machine| s.may_delete(machine));
-    let plan = with_status(s, due.map(|machine| Action::DeleteOwned(machine.clone())).collect(), why);
+    let leave = |machine: &Arc<MachineFacts>| match late_adoption::is_late(
+        &s.late_adoptions,
+        &machine.uid,
+        s.set.deleting_since,
+    ) {
+        true => Action::Release(machine.clone()),
+        false => Action::DeleteOwned(machine.clone()),
+    };
+    let plan = with_status(s, due.map(leave).collect(), why);
     match s.next_deletion() {
         Some(look_at) => plan.no_later_than(look_at),
         None => plan,

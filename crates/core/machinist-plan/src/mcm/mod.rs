@@ -1,6 +1,7 @@
 //! The machine API of Gardener's machine-controller-manager.
 
 mod deletion_order;
+pub mod late_adoption;
 mod live;
 pub mod lost_owner;
 pub mod machine;

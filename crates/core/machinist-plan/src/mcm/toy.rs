@@ -138,6 +138,7 @@ impl Toy {
             looked_for: Default::default(),
             status_written: None,
             open_raises: Vec::new(),
+            late_adoptions: Vec::new(),
             predecessor_until: None,
         })
     }
@@ -161,6 +162,7 @@ impl Toy {
             status_written: None,
             failure: None,
             rejected: Default::default(),
+            late_adoptions: Vec::new(),
             machines_freshness: Default::default(),
         })
     }

@@ -100,7 +100,7 @@ pub(super) async fn list_pods(
     };
     take_in::<Mcm, PodFacts>(runtime, Delta::RelistPart(part));
     let list = PodList { node_uid: node.uid.clone(), started, leaving, running };
-    remember_look(runtime, machine, |looks| looks.pods = Some(list));
+    remember_look(runtime, machine, |looks| looks.listed(list));
     Ok(())
 }
 
@@ -127,7 +127,9 @@ pub(super) async fn look_at_lease(
 
 /// Remembers a failed read, and whether the API server was silent.
 fn unanswered(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp, error: &kube::Error) -> Stop {
-    let is_answer = matches!(error, kube::Error::Api(status) if status.code < 500);
+    let is_denied = matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403));
+    let is_answer = matches!(error, kube::Error::Api(status) if status.code < 500)
+        && !(is_denied && machine.wants_force_deletion());
     let (ended, silent) = (runtime.now(), (!is_answer).then(|| error.to_string()));
     remember(runtime, machine, |memory| {
         memory.looks.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
@@ -136,10 +138,12 @@ fn unanswered(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp, error
 }
 
 /// Remembers the end of a write to the API server of the target cluster, and whether that server
-/// was silent.
+/// was silent. A deletion that a user forces does not wait for a server that rejects the write, for
+/// example because the credential was revoked.
 pub(super) fn heard(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp, end: &Result<(), Stop>) {
     let silent = match end {
         Err(Stop::Unanswered(error)) => Some(error.clone()),
+        Err(Stop::Refused { message, .. }) if machine.wants_force_deletion() => Some(message.clone()),
         Err(Stop::NotNow(_)) => return,
         Ok(()) | Err(Stop::Stale | Stop::Refused { .. }) => None,
     };

@@ -1,5 +1,6 @@
 //! Collects the facts of one decision about a Machine, and opens the account of its class.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use machinist_core::{Answers, Call, Known, Process};
 use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
-use machinist_plan::mcm::machine::{Identity, SecretNeed, Snapshot};
+use machinist_plan::mcm::machine::{Identity, OtherNode, SecretNeed, Snapshot};
 use machinist_plan::{Looks, TokenUse, Unanswered};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
@@ -44,7 +45,10 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let node_name = node.map_or(machine.node_name(), |node| &node.facts.name);
     let is_deleting = machine.deleting_since.is_some();
     let pods = if is_deleting { on_node(&seen.pods, node_name) } else { Vec::new() };
-    let attachments = if is_deleting { on_node(&seen.attachments, node_name) } else { Vec::new() };
+    let others = node.map_or_else(Vec::new, |node| other_nodes(runtime, seen, &machine, node));
+    let names = [node_name].into_iter().chain(others.iter().map(|other| other.node.name.as_str()));
+    let attached = names.filter(|_| is_deleting).flat_map(|name| on_node(&seen.attachments, name));
+    let attachments = attached.collect();
     let mut namespaces: Vec<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
     namespaces.dedup();
     let budgets = namespaces
@@ -93,6 +97,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
             None if options.nodes_may_be_elsewhere && has_no_node(runtime, seen) => Known::Unasked,
             node => Known::from_store(node.map(|node| node.facts.clone())),
         },
+        other_nodes: others,
         identity,
         pods,
         budgets,
@@ -169,8 +174,8 @@ fn listed(account: &Account, id: &ProviderId) -> Option<Listed> {
 /// The label `node` may be missing or wrong: users set and remove labels, and a kubelet may
 /// register under another name. So the named Node counts only if nothing shows that another Node
 /// belongs to the recorded instance. Otherwise the Machine would be deleted without a drain, and
-/// its Node would be left behind. Of two Nodes of the instance, the newer one counts: its kubelet
-/// registered last, so pods run there.
+/// its Node would be left behind. Of several Nodes of the instance, the best one counts, see
+/// [`nodes_of_instance`].
 pub(crate) fn node_of<'w>(
     runtime: &Runtime,
     seen: &'w Seen,
@@ -182,8 +187,7 @@ pub(crate) fn node_of<'w>(
         |node: &&Entry<NodeFacts>| is_same_instance(runtime, Some(recorded), node.facts.provider_id());
     let is_labelled = |node: &&Entry<NodeFacts>| node.facts.machine_name() == Some(&machine.name);
     let has_no_id = |node: &&Entry<NodeFacts>| node.facts.provider_id().is_none();
-    let with_id = || seen.nodes.by_index(BY_ID, recorded).map(|(_, node)| node);
-    let own = || with_id().chain(named.filter(is_own)).max_by_key(|node| node.facts.created);
+    let own = || nodes_of_instance(runtime, seen, machine).into_iter().next();
     let by_label = || seen.nodes.by_index(BY_MACHINE, &machine.name).map(|(_, node)| node);
     if machine.node.is_none() {
         return own().or_else(|| by_label().next()).or(named);
@@ -193,6 +197,60 @@ pub(crate) fn node_of<'w>(
         // A label on a Node of another instance is a leftover.
         .or_else(|| by_label().find(|node| is_own(node) || has_no_id(node)))
         .or(named)
+}
+
+/// Returns the Nodes of the recorded instance, the best one first.
+///
+/// A kubelet that registers under another name leaves a Node that is no longer Ready. A Node that
+/// is Ready counts more, and of two such Nodes the newer one. While the Machine is being deleted, a
+/// Node with pods to evict counts most, so that all Nodes are drained one after the other.
+fn nodes_of_instance<'w>(
+    runtime: &Runtime,
+    seen: &'w Seen,
+    machine: &MachineFacts,
+) -> Vec<&'w Entry<NodeFacts>> {
+    let Some(recorded) = machine.spec.provider_id() else { return Vec::new() };
+    let named = seen.nodes.get(&ObjectKey::cluster_scoped(machine.node_name()));
+    let is_own =
+        |node: &&Entry<NodeFacts>| is_same_instance(runtime, Some(recorded), node.facts.provider_id());
+    let with_id = seen.nodes.by_index(BY_ID, recorded).map(|(_, node)| node);
+    let is_other = |node: &&Entry<NodeFacts>| node.facts.provider_id() != Some(recorded);
+    let mut nodes: Vec<_> = with_id.chain(named.filter(is_own).filter(is_other)).collect();
+    let is_deleting = machine.deleting_since.is_some();
+    nodes.sort_by_cached_key(|node| {
+        let mut pods = seen.pods.by_index(BY_NODE, &node.facts.name);
+        let has_pods = is_deleting && pods.any(|(_, pod)| pod.facts.leaves_in_a_drain());
+        Reverse((has_pods, node.facts.is_ready(), node.facts.created, node.facts.name.clone()))
+    });
+    nodes
+}
+
+/// Returns the Nodes of the recorded instance besides the Node of the Machine.
+fn other_nodes(
+    runtime: &Runtime,
+    seen: &Seen,
+    machine: &MachineFacts,
+    own: &Entry<NodeFacts>,
+) -> Vec<OtherNode> {
+    let others = nodes_of_instance(runtime, seen, machine).into_iter().filter(|node| node.uid != own.uid);
+    let other = |node: &Entry<NodeFacts>| OtherNode {
+        node: node.facts.clone(),
+        cordoned: seen.memory.nodes.get(&node.uid).and_then(|node| node.cordoned),
+    };
+    others.map(other).collect()
+}
+
+/// Returns whether a Node is of the instance of a Machine, and another Node counts as its Node. A
+/// Machine that is being deleted keeps all its Nodes until the end.
+pub(crate) fn has_better_node(
+    runtime: &Runtime,
+    seen: &Seen,
+    machine: &MachineFacts,
+    node: &NodeFacts,
+) -> bool {
+    let nodes = nodes_of_instance(runtime, seen, machine);
+    let place = nodes.iter().position(|entry| entry.uid == node.uid);
+    machine.deleting_since.is_none() && place.is_some_and(|place| 0 < place)
 }
 
 /// Returns whether the cluster has the Node of no Machine, so that the Nodes may be in another one.

@@ -101,7 +101,7 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 }
 
 /// Whether the API server of the target cluster has been silent for so long that a deletion that a
-/// user forces goes on without it.
+/// user forces goes on without it. Rejections count as silence in such a deletion.
 fn has_no_answer(s: &Snapshot) -> bool {
     s.looks.silence.as_ref().is_some_and(|silence| UNANSWERED_FOR <= since(s.now, silence.since))
 }
@@ -247,7 +247,10 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let is_forced = manner != Manner::Polite;
     let is_over = is_forced && is_past(s.now, deadline);
     // Rejected writes to the Node must not keep the pods of a forced drain for ever.
-    let mut actions = if is_over { Vec::new() } else { prepare(node) };
+    let mut actions = match is_over {
+        true => Vec::new(),
+        false => nodes_of_instance(s, node).flat_map(prepare).collect(),
+    };
     if !is_forced && is_lease_needed(s, node) {
         actions.push(Action::LookAtLease(node.clone()));
         let why = Why::new(
@@ -562,6 +565,10 @@ impl Left<'_> {
                 if let Some(wait) = s.nodes_freshness.obstacle(|| Action::ReadNodes) {
                     return wait;
                 }
+                let is_confirmed = |other: &NodeFacts| is_empty(listed(s, other).map(|(_, list)| list));
+                if let Some(node) = unconfirmed(s, is_confirmed) {
+                    return Left { node, ..self }.confirm(s);
+                }
                 let evidence = Evidence::EmptyAfterCordon {
                     node: self.node.name.clone(),
                     cordoned,
@@ -583,10 +590,20 @@ impl Left<'_> {
             let is_over = is_past(s.now, self.deadline);
             let list = s.looks.pods_since(&self.node.uid, began, s.now);
             if is_over && list.is_none() {
-                return self.list_anyway();
+                return self.list_anyway(s);
             }
-            if !is_over && listed(s, self.node).is_none_or(|(_, list)| list.started < began) {
+            let listed =
+                |node: &NodeFacts| listed(s, node).map(|(_, list)| list).filter(|list| began <= list.started);
+            if !is_over && listed(self.node).is_none() {
                 return self.confirm(s);
+            }
+            let is_confirmed = |other: &NodeFacts| match is_over {
+                true => is_empty(s.looks.pods_since(&other.uid, began, s.now)),
+                false => is_empty(listed(other)),
+            };
+            if let Some(node) = unconfirmed(s, is_confirmed) {
+                let other = Left { node, ..self };
+                return if is_over { other.list_anyway(s) } else { other.confirm(s) };
             }
         }
         let marker = DeletionMarker::DeleteVolumeAttachments.as_str();
@@ -603,10 +620,16 @@ impl Left<'_> {
 
     /// Requests the list that a forced drain needs, without a cordon: a rejected write to the Node
     /// must not keep the instance for ever.
-    fn list_anyway(self) -> Plan<Action> {
-        let reason = McmReason::ConfirmingDrain { node: self.node.name.clone(), left: 0 };
+    fn list_anyway(self, s: &Snapshot) -> Plan<Action> {
+        let last = s.looks.pods_since(&self.node.uid, Timestamp::MIN, s.now);
+        let left = last.map_or(0, |list| list.leaving);
+        let reason = McmReason::ConfirmingDrain { node: self.node.name.clone(), left };
         let why = Why::new(reason, Step::Expect("the instance is deleted")).since(self.deleting_since);
-        Plan::act(Action::ListPods(self.node.clone()), why)
+        match last.map(|list| again_at(list.started)) {
+            // The store will show these pods soon.
+            Some(again) if 0 < left && s.now < again => Plan::until(again, why),
+            _ => Plan::act(Action::ListPods(self.node.clone()), why),
+        }
     }
 
     /// Cordons the Node, and then requests the list that counts as evidence.
@@ -615,7 +638,7 @@ impl Left<'_> {
         if let Some(wait) = s.still_queued(Call::DELETE) {
             return Plan::act_all(self.actions, wait.why.since(self.deleting_since));
         }
-        if self.node.unschedulable != Some(true) || s.node_seen.cordoned.is_none() {
+        if cordoned_since(s, self.node).is_none() {
             let why =
                 Why::new(Reason::Writing("cordoning the Node"), Step::Expect("the pods leave the Node"));
             return Plan::act_all(self.actions, why.since(self.deleting_since));
@@ -695,8 +718,34 @@ fn deletes(plan: &Plan<Action>) -> bool {
 /// Returns the list of the pods on a Node that began after the cordon was observed, and the time of
 /// that observation.
 fn listed<'s>(s: &'s Snapshot, node: &NodeFacts) -> Option<(Timestamp, &'s PodList)> {
-    let cordoned = s.node_seen.cordoned.filter(|_| node.unschedulable == Some(true))?;
+    let cordoned = cordoned_since(s, node)?;
     Some((cordoned, s.looks.pods_since(&node.uid, cordoned, s.now)?))
+}
+
+/// Returns since when a Node of the instance has been cordoned.
+fn cordoned_since(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
+    let other = s.other_nodes.iter().find(|other| other.node.uid == node.uid);
+    let cordoned = other.map_or(s.node_seen.cordoned, |other| other.cordoned);
+    cordoned.filter(|_| node.unschedulable == Some(true))
+}
+
+fn is_empty(list: Option<&PodList>) -> bool {
+    list.is_some_and(|list| list.leaving == 0)
+}
+
+/// Returns all Nodes of the instance, that of the Machine first.
+fn nodes_of_instance<'s>(
+    s: &'s Snapshot,
+    node: &'s Arc<NodeFacts>,
+) -> impl Iterator<Item = &'s Arc<NodeFacts>> {
+    std::iter::once(node).chain(s.other_nodes.iter().map(|other| &other.node))
+}
+
+/// Returns another Node of the instance on which pods may be left. If the store shows pods on a
+/// Node, that Node counts as the Node of the Machine and is drained.
+fn unconfirmed(s: &Snapshot, is_confirmed: impl Fn(&NodeFacts) -> bool) -> Option<&Arc<NodeFacts>> {
+    let mut others = s.other_nodes.iter().map(|other| &other.node);
+    others.find(|node| !is_confirmed(node))
 }
 
 fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> Why {
@@ -1076,11 +1125,13 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     let mut actions = Vec::new();
     match s.own_node() {
         OwnNode::Ours(node) => {
-            if node.has_finalizer {
-                actions.push(Action::RemoveNodeFinalizer(node.clone()));
-            }
-            if node.deleting_since.is_none() {
-                actions.push(Action::DeleteNode(node.clone()));
+            for node in nodes_of_instance(s, node) {
+                if node.has_finalizer {
+                    actions.push(Action::RemoveNodeFinalizer(node.clone()));
+                }
+                if node.deleting_since.is_none() {
+                    actions.push(Action::DeleteNode(node.clone()));
+                }
             }
         }
         // The proof for this Node is enough to judge the Machine, but not to delete the Node. Our
@@ -1116,6 +1167,7 @@ fn left_in_target(s: &Snapshot) -> Option<Action> {
         return None;
     }
     let mut left = vec![format!("Node {}", s.machine.node_name())];
+    left.extend(s.other_nodes.iter().map(|other| format!("Node {}", other.node.name)));
     left.extend(match &s.token {
         Token::Ours(token) => Some(format!("bootstrap token {}", token.id)),
         Token::Free(id) if silence.is_blind => Some(format!("bootstrap token {id}")),
@@ -1123,7 +1175,7 @@ fn left_in_target(s: &Snapshot) -> Option<Action> {
     });
     left.extend(s.attachments.iter().map(|attachment| format!("VolumeAttachment {}", attachment.name)));
     let message = format!(
-        "May be left in the target cluster: {}. Its API server has not answered since {:.0} ({})",
+        "May be left in the target cluster: {}. Its API server has not done what was asked since {:.0} ({})",
         left.join(", "),
         silence.since,
         silence.error

@@ -91,6 +91,7 @@ fn world() -> World {
         token: Token::Free(token_id(UID, 0)),
         token_use: TokenUse::Unasked,
         node: Known::Absent,
+        other_nodes: Vec::new(),
         identity: Identity {
             recorded: RecordedId::Unset,
             same_instance: false,

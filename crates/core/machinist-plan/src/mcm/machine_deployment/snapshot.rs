@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use machinist_core::Freshness;
 
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use crate::mcm::late_adoption::LateAdoption;
 
 /// All facts for one decision about one deployment.
 #[derive(Debug, Clone)]
@@ -32,6 +33,8 @@ pub struct Snapshot {
     /// Writes of this process that raise the size of a set, had no answer, and may still take
     /// effect.
     pub open_raises: Vec<OpenRaise>,
+    /// Adoptions of sets that had no answer.
+    pub late_adoptions: Vec<LateAdoption>,
     /// The end of the time in which writes of a former leader may take effect, if it did not
     /// release its Lease.
     pub predecessor_until: Option<Timestamp>,
@@ -52,10 +55,11 @@ impl Hash for Snapshot {
             looked_for,
             status_written: _,
             open_raises,
+            late_adoptions,
             predecessor_until: _,
         } = self;
         machines_freshness.is_fresh().hash(state);
-        (deployment, sets, looked_for).hash(state);
+        (deployment, sets, looked_for, late_adoptions).hash(state);
         for OpenRaise { set, patched, until: _ } in open_raises {
             (set, patched).hash(state);
         }

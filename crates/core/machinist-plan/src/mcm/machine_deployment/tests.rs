@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::MachineDeploymentFacts;
+use crate::mcm::late_adoption::LateAdoption;
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-w";
@@ -32,6 +33,7 @@ struct World {
     looked_for: BTreeSet<String>,
     status_written: Option<Timestamp>,
     open_raises: Vec<OpenRaise>,
+    late_adoptions: Vec<LateAdoption>,
     predecessor_until: Option<Timestamp>,
 }
 
@@ -59,6 +61,7 @@ fn world(replicas: u32) -> World {
         looked_for: BTreeSet::new(),
         status_written,
         open_raises: Vec::new(),
+        late_adoptions: Vec::new(),
         predecessor_until: None,
     }
 }
@@ -160,6 +163,7 @@ impl World {
             looked_for: self.looked_for.clone(),
             status_written: self.status_written,
             open_raises: self.open_raises.clone(),
+            late_adoptions: self.late_adoptions.clone(),
             predecessor_until: self.predecessor_until,
         }
     }
@@ -280,6 +284,21 @@ fn a_deleted_deployment_deletes_its_sets() {
         why   removing the finalizer
         wait  for a change
     "#]]);
+}
+
+#[test]
+fn a_deleted_deployment_keeps_no_set_that_it_adopted_late() {
+    let late = |until, set: bool| {
+        let mut world = world(1).field("/metadata/deletionTimestamp", at(-60).to_string().into());
+        let uid = world.clone().set("w-1", "c", 1, &[RUNNING]).snapshot().sets[0].set.uid.clone();
+        let child = "machinesets ns/w-1".to_owned();
+        world.late_adoptions.push(LateAdoption { uid, child, until: at(until) });
+        if set { world.set("w-1", "c", 1, &[RUNNING]).actions() } else { world.actions() }
+    };
+    assert_eq!(late(20, false), Vec::<String>::new());
+    assert_eq!(late(20, true), ["set w-1: release"]);
+    assert_eq!(late(-91, true), ["set w-1: delete if owned"]);
+    assert_eq!(late(0, false), ["deployment: remove finalizer"]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use machinist_core::{Attempts, Freshness, plus};
 
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::sizing::Sizing;
 use crate::mcm::refusal::Refusal;
 use crate::mcm::rollout::Bounds;
@@ -50,6 +51,8 @@ pub struct Snapshot {
     pub failure: Option<ChildFailure>,
     /// The last failed deletion of each Machine, by UID.
     pub rejected: BTreeMap<String, ChildFailure>,
+    /// Adoptions of Machines that had no answer.
+    pub late_adoptions: Vec<LateAdoption>,
 }
 
 impl Snapshot {
@@ -97,10 +100,11 @@ impl Hash for Snapshot {
             status_written: _,
             failure,
             rejected,
+            late_adoptions,
         } = self;
         machines_freshness.is_fresh().hash(state);
         (set, machines, unreadable, deployment, sizing).hash(state);
-        (settled_numbers, failure, rejected).hash(state);
+        (settled_numbers, failure, rejected, late_adoptions).hash(state);
     }
 }
 

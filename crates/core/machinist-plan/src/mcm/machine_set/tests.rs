@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::MachineDeploymentFacts;
+use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::synced_changes;
 use crate::mcm::machine_deployment::{Owned, Sizing};
 
@@ -29,6 +30,7 @@ struct World {
     settled: BTreeSet<u64>,
     failure: Option<ChildFailure>,
     rejected: BTreeMap<String, ChildFailure>,
+    late_adoptions: Vec<LateAdoption>,
     status_written: Option<Timestamp>,
     deployment: Option<Value>,
 }
@@ -56,6 +58,7 @@ fn world(replicas: u32) -> World {
         settled: BTreeSet::new(),
         failure: None,
         rejected: BTreeMap::new(),
+        late_adoptions: Vec::new(),
         // Only the tests about statuses check status writes.
         status_written: Some(at(100)),
         deployment: None,
@@ -149,6 +152,7 @@ impl World {
             status_written: self.status_written,
             failure: self.failure.clone(),
             rejected: self.rejected.clone(),
+            late_adoptions: self.late_adoptions.clone(),
         }
     }
 
@@ -945,6 +949,31 @@ fn a_deleted_set_deletes_its_machines() {
         why   waiting for other clients to remove their finalizers; since 2027-01-15T07:59:00Z; next: each client removes its finalizer
         wait  for a change
     "#]]);
+}
+
+#[test]
+fn a_deleted_set_keeps_no_machine_that_it_adopted_late() {
+    let deleted = || world(2).field("/metadata/deletionTimestamp", at(-60).to_string().into());
+    let uid = deleted().machine("a", "Running").snapshot().machines[0].uid.clone();
+    let late = |mut world: World, until| {
+        let adoption = LateAdoption { uid: uid.clone(), child: "machines ns/a".to_owned(), until: at(until) };
+        world.late_adoptions.push(adoption);
+        world
+    };
+    late(deleted(), 20).check(expect![[r#"
+        why   the API server has not answered a PATCH of machines ns/a; its outcome is unknown; since 2027-01-15T07:59:00Z; next: the finalizer is removed when the write can no longer take effect
+        wait  until 2027-01-15T08:00:20Z
+    "#]]);
+    let two = || deleted().machine("a", "Running").machine("b", "Running");
+    late(two(), 20).check(expect![[r#"
+        do    machine a: release
+        do    machine b: delete if owned
+        why   waiting for 2 machines to be deleted; the first is a; since 2027-01-15T07:59:00Z; next: the finalizer is removed after the Machines
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+    // The adoption took effect before the deletion began, or never did.
+    assert_eq!(late(two(), -91).actions(), ["machine a: delete if owned", "machine b: delete if owned"]);
+    assert_eq!(late(deleted(), 0).actions(), ["set: remove finalizer"]);
 }
 
 #[test]

@@ -295,6 +295,77 @@ fn a_node_may_register_late_so_it_is_looked_up_last() {
     assert!(matches!(late.actions.as_slice(), [Action::RemoveFinalizer]), "{late}");
 }
 
+/// Another Node of the instance, its cordon, and the number of pods that a list has shown.
+fn with_other_node(world: World, cordoned: Option<i64>, leaving: Option<usize>) -> World {
+    let node = json!({
+        "metadata": {
+            "name": "renamed", "uid": "uid-2", "finalizers": ["node.machine.sapcloud.io/machine-controller"],
+        },
+        "spec": {"providerID": "sim:///i-1", "unschedulable": cordoned.is_some()},
+        "status": {"conditions": [{"type": "Terminating", "status": "True"}]},
+    });
+    let node = Arc::new(NodeFacts::parse(&parse(&node)));
+    let list = |leaving| PodList { node_uid: "uid-2".into(), started: at(-2), leaving, running: leaving };
+    world.with(|s| {
+        s.other_nodes = vec![OtherNode { node, cordoned: cordoned.map(at) }];
+        s.looks.other_pods = leaving.map(list).into_iter().collect();
+    })
+}
+
+#[test]
+fn each_node_of_the_instance_is_emptied_before_it_is_deleted() {
+    let polite = |cordoned, leaving| with_other_node(world().draining().listed(), cordoned, leaving);
+    polite(None, Some(0)).check(expect![[r#"
+        do    node renamed: cordon
+        why   cordoning the Node; since 2027-01-15T07:59:50Z; next: the pods leave the Node
+        wait  for a change
+    "#]]);
+    polite(Some(-8), None).check(expect![[r#"
+        do    node renamed: list its pods at the API server
+        why   confirming with the API server that no pod is left on Node renamed; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the drain is ended by force
+        wait  for a change
+    "#]]);
+    assert_eq!(evidence(polite(Some(-8), Some(1))), None, "the list shows a pod");
+    assert_eq!(evidence(polite(Some(-1), Some(0))), None, "the list began before the cordon");
+    let expected = Evidence::EmptyAfterCordon { node: "m".into(), cordoned: at(-8), listed: at(-1) };
+    assert_eq!(evidence(polite(Some(-8), Some(0))), Some(expected));
+}
+
+#[test]
+fn a_forced_drain_also_asks_about_the_other_nodes() {
+    let timed_out = |leaving| {
+        let said = "Drain is blocked: 1 pod. Initiate node drain";
+        let world = world().draining().deleting(7_300).phase("Terminating", "Delete", "Failed", said);
+        with_other_node(world.listed(), None, leaving).plan()
+    };
+    let is_list = |action: &Action| matches!(action, Action::ListPods(node) if node.name == "renamed");
+    let plan = timed_out(None);
+    assert!(plan.actions.iter().any(is_list), "{plan}");
+    let held = timed_out(Some(1)).to_string();
+    assert!(!held.contains("Delete Volume Attachments"), "{held}");
+    let ended = timed_out(Some(0)).to_string();
+    assert!(ended.contains("Delete Volume Attachments"), "{ended}");
+}
+
+#[test]
+fn all_nodes_of_the_instance_are_deleted_with_it() {
+    let drained = world().draining().phase("Terminating", "Delete", "Processing", "Initiate VM deletion");
+    let gone = with_other_node(drained, Some(-8), None).with(|s| {
+        s.answers.delete =
+            Some(Answered { started: at(-4), ended: at(-3), account: account("a"), answer: Ok(()) });
+        s.answers.find = seen(Sighting::Absent, true);
+    });
+    gone.check(expect![[r#"
+        do    node m: remove finalizer
+        do    node m: delete
+        do    node renamed: remove finalizer
+        do    node renamed: delete
+        do    machine: remove finalizer
+        why   removing the Node and the finalizer; since 2027-01-15T07:59:50Z
+        wait  for a change
+    "#]]);
+}
+
 // === volumes ===
 
 /// A Machine whose pods left this many seconds ago, and whose volumes are still attached.

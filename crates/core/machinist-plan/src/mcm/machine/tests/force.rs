@@ -282,7 +282,7 @@ fn the_label_names_what_it_leaves_in_the_target_cluster() {
         })
     };
     gone(given_up()).silent_for(20).check(expect![[r#"
-        do    warning TargetSilent: May be left in the target cluster: Node m. Its API server has not answered since 2027-01-15T07:59:40Z (refused)
+        do    warning TargetSilent: May be left in the target cluster: Node m. Its API server has not done what was asked since 2027-01-15T07:59:40Z (refused)
         do    machine: remove finalizer
         why   removing the finalizer; since 2027-01-15T07:59:50Z
         wait  for a change
