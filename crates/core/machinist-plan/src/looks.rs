@@ -204,7 +204,8 @@ impl Looks {
     }
 }
 
-fn is_evidence(started: Timestamp, now: Timestamp) -> bool {
+/// Whether an observation that began then still counts as evidence.
+pub(crate) fn is_evidence(started: Timestamp, now: Timestamp) -> bool {
     since(now, started) <= EVIDENCE_VALID
 }
 

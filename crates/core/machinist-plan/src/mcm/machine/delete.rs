@@ -25,7 +25,7 @@ use crate::drain::{
     Call as PodCall, Drain, Eviction, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later,
 };
 use crate::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
-use crate::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
+use crate::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_evidence, is_untimed};
 use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
 use machinist_core::Evidence;
@@ -763,7 +763,9 @@ fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> W
 /// its instance for a while, and a dead Node is often not cordoned.
 fn has_recovered(s: &Snapshot, node: &NodeFacts) -> bool {
     let is_ready = node.condition("Ready").is_some_and(|ready| ready.status == "True");
-    is_ready && node.unschedulable != Some(true) && !s.machine.wants_force_deletion()
+    let written = s.machine.status.operation.last_update_time.as_ref().map(|time| time.0);
+    let is_recent = written.is_some_and(|written| is_evidence(written, s.now));
+    is_ready && !is_recent && node.unschedulable != Some(true) && !s.machine.wants_force_deletion()
 }
 
 fn drain_again(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {

@@ -486,6 +486,8 @@ fn a_node_that_recovers_after_the_force_is_drained_again() {
         wait  for a change
     "#]]);
     assert_eq!(evidence(back().force_deletion()), Some(Evidence::ForceDeletion));
+    let just_forced = detaching(5).node_field("/spec/unschedulable", json!(null));
+    assert_eq!(evidence(just_forced), Some(Evidence::Forced));
     let still_dead = back().node_field("/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
     assert_eq!(evidence(still_dead), Some(Evidence::Forced));
     let read = FreshRead::Possible;
