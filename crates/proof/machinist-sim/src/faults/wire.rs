@@ -287,8 +287,12 @@ fn revision_of(bytes: &[u8]) -> Option<u64> {
     #[serde(rename_all = "camelCase")]
     struct Metadata {
         resource_version: String,
+        #[serde(default)]
+        r#continue: String,
     }
-    serde_json::from_slice::<Answered>(bytes).ok()?.metadata.resource_version.parse().ok()
+    let Answered { metadata } = serde_json::from_slice(bytes).ok()?;
+    // A page of a list shows no more than its own objects.
+    metadata.resource_version.parse().ok().filter(|_| metadata.r#continue.is_empty())
 }
 
 fn clone_parts(parts: &http::request::Parts) -> http::request::Parts {
