@@ -155,8 +155,12 @@ struct Silent {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::sync::Arc;
+
     use serde_json::Value;
     use tokio::time::advance;
+    use tracing_subscriber::util::SubscriberInitExt as _;
 
     use super::*;
     use crate::feed::{Fed, take_in};
@@ -201,5 +205,63 @@ mod tests {
         assert_eq!(silent(&runtime), Vec::<String>::new());
         advance(Duration::from_millis(1)).await;
         assert_eq!(silent(&runtime).len(), 1);
+    }
+
+    /// The log of a test.
+    #[derive(Clone, Default)]
+    struct Logged(Arc<Mutex<Vec<u8>>>);
+
+    impl Logged {
+        fn lines(&self) -> Vec<String> {
+            let bytes = self.0.lock().expect("no panic");
+            String::from_utf8_lossy(&bytes).lines().map(str::to_owned).collect()
+        }
+    }
+
+    impl io::Write for Logged {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("no panic").extend(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// An operator reads since when a server is silent. Later the log does not repeat it.
+    #[tokio::test(start_paused = true)]
+    async fn the_log_names_an_outage_once_with_its_start() {
+        let logged = Logged::default();
+        let writer = logged.clone();
+        let log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+        let _guard = log.set_default();
+        // With only one subscriber, the first test that reaches a log line decides whether that
+        // line is ever logged, and other tests have no subscriber.
+        let _other = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::default());
+        let (runtime, _) = runtime(|| Value::Null);
+        take_in::<TestContract, Host>(&runtime, relist(Vec::new(), 1));
+        let heard = runtime.now();
+        let cluster = Host::cluster();
+        advance(FAILING_FOR).await;
+        fail(&runtime, Host::RESOURCE, "connection refused", false);
+        runtime.tell_silences();
+        assert_eq!((logged.lines(), runtime.told_silence(&cluster)), (Vec::new(), None));
+        for _ in 0..3 {
+            advance(Duration::from_secs(60)).await;
+            runtime.tell_silences();
+        }
+        let lines = logged.lines();
+        let [line] = &lines[..] else { panic!("one line: {lines:#?}") };
+        assert!(line.contains("An API server is silent") && line.contains("connection refused"), "{line}");
+        assert!(line.contains(&format!("since={heard}")), "{line}");
+        let told = runtime.told_silence(&cluster).expect("an outage");
+        assert_eq!(told.since, heard, "it began with the last sign of life");
+        runtime.note_watch(Host::RESOURCE, &WatchNote::Listed { objects: 0 });
+        take_in::<TestContract, Host>(&runtime, relist(Vec::new(), 2));
+        runtime.tell_silences();
+        let lines = logged.lines();
+        assert!(lines.len() == 2 && lines[1].contains("An API server answers again"), "{lines:#?}");
+        assert_eq!(runtime.told_silence(&cluster), None);
     }
 }

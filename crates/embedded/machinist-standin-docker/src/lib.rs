@@ -20,7 +20,7 @@ use machinist_instance::{
     BootTrouble, BootstrapCause, BootstrapData, BootstrapFailure, BootstrapFormat, BootstrapState,
     BootstrapStatus, CreateGuarantee, Credential, Ensured, Error, ErrorKind, Foreign, Ingress, Instance,
     InstanceKey, InstanceRef, InstanceSpec, KeyTag, NativeId, Power, Progress, Promises, ProviderId,
-    Readiness, RecordedId, Scope, Sighting,
+    Readiness, RecordedId, Scope, Sighting, UserData,
 };
 use serde_json::Value;
 
@@ -238,6 +238,12 @@ fn address(number: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(Ipv4Addr::new(172, 18, 0, 0).to_bits() | offset)
 }
 
+/// Whether the driver can run user data, by its first line.
+fn is_runnable(data: &UserData) -> bool {
+    let text = String::from_utf8_lossy(data.expose());
+    text.is_empty() || ["#!", "#cloud-config", "{"].iter().any(|start| text.trim_start().starts_with(start))
+}
+
 /// As the driver: a recorded id counts only for a container whose labels name the cluster.
 fn is_owned(instance: &Instance, which: &InstanceRef) -> bool {
     let is_recorded = which.native_id.is_some() && instance.native_id == which.native_id;
@@ -267,6 +273,11 @@ impl Instances for Engine {
         if let Some(found) = state.containers.values().find(|it| it.instance.key.as_ref() == Some(&spec.key))
         {
             return Ok(found.instance.clone());
+        }
+        // As the driver: a container with such user data would never join.
+        if !is_runnable(&spec.user_data) {
+            let text = "user data: expected #cloud-config, a script that begins with #!, or Ignition";
+            return Err(Error::new(ErrorKind::InvalidSpec, text));
         }
         let name = spec.name.as_str().to_owned();
         if let Some(other) = state.containers.get(&name) {

@@ -8,12 +8,16 @@ mod docker;
 mod docker_sweep;
 mod docker_troubles;
 mod faulty;
+#[path = "../it/gate.rs"]
+#[expect(dead_code, reason = "the other tests use all of it")]
+mod gate;
 mod mail;
 mod mail_rows;
 mod mini_core;
 mod packaging;
 mod rows;
 mod scenarios;
+mod stale;
 mod workload;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -162,7 +166,11 @@ impl World {
         let inner = self.server.service_as(Identity::admin());
         let (left, after, loses_status) = (self.left.clone(), self.after, self.loses_status.clone());
         let fuse = Fuse { inner, left, after, loses_status, writes: self.writes.clone() };
-        let client = layer_client(fuse, &options);
+        self.start_over(layer_client(fuse, &options), namespace, capi)
+    }
+
+    /// Starts a provider with this client.
+    fn start_over(&self, client: kube::Client, namespace: &str, capi: CapiOptions) -> Running {
         let clients = Clients { control: client.clone(), target: client };
         let process = ProcessOptions { clock: self.clock.clone(), ..ProcessOptions::new(namespace, "capi") };
         CapiProvider::start(clients, process, capi, None)

@@ -271,6 +271,9 @@ async fn a_copied_key_does_not_stop_the_original() {
     }
     let whys = format!("{:?}", running.inspector().whys());
     assert!(!whys.contains(&uid), "{whys}");
+    let events = docker.world.events("").await;
+    assert!(events.iter().any(|it| it.starts_with("DockerMachine c-key: ")), "{events:#?}");
+    assert!(!events.iter().any(|it| it.contains(&uid) || it.contains(&id)), "{events:#?}");
     // A new container address is a change that the original has to follow.
     docker.engine.state().containers.get_mut("c-w").expect("a container").instance.addresses =
         vec![Address { kind: AddressKind::InternalIP, address: "172.18.0.99".to_owned() }];

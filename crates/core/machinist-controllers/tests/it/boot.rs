@@ -14,10 +14,24 @@ fn start(world: &World, engine: &Engine) -> (Running, Running) {
 }
 
 async fn apply(world: &World, replicas: u32) {
-    world.apply(replicas).await;
+    apply_with(world, replicas, "#!/bin/sh\n: <<BOOTSTRAP_TOKEN>>\n").await;
+}
+
+/// Creates a deployment whose containers get this user data.
+async fn apply_with(world: &World, replicas: u32, user_data: &str) {
+    world.apply(0).await;
+    set_user_data(world, user_data).await;
     let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
     let docker = Patch::Merge(json!({"provider": "docker"}));
     classes.patch("c", &PatchParams::default(), &docker).await.expect("changed");
+    let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+}
+
+async fn set_user_data(world: &World, user_data: &str) {
+    let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let changed = Patch::Merge(json!({"stringData": {"userData": user_data}}));
+    secrets.patch("s", &PatchParams::default(), &changed).await.expect("changed");
 }
 
 /// Gives each new container this problem.
@@ -58,6 +72,30 @@ async fn a_failed_command_is_known_at_once_and_waits() {
     assert_eq!(world.events("BootFailed").await.len(), 1);
     tokio::time::sleep(Duration::from_secs(10 * 60)).await;
     assert_eq!(engine.state().created.len(), 2, "the Machine is replaced at the creation timeout");
+}
+
+/// The driver cannot run such user data, so it creates no container that would never join.
+#[tokio::test(start_paused = true)]
+async fn plain_text_as_user_data_is_a_failure_at_once() {
+    let world = World::new().await;
+    let engine = engine(&world);
+    let (controller, _manager) = start(&world, &engine);
+    apply_with(&world, 1, "hello, I am no script").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let machine = world.machines().await.remove(0);
+    assert_eq!(machine.phase(), Phase::CrashLoopBackOff);
+    let name = machine.metadata.name.clone().expect("a name");
+    let text = "user data: expected #cloud-config, a script that begins with #!, or Ignition";
+    let told = why(&controller.inspector(), &name);
+    assert!(told.contains(text), "{told}");
+    let description = machine.last_operation().and_then(|it| it.description.clone()).unwrap_or_default();
+    assert!(description.contains(text), "{description}");
+    let events = world.events("FailedCreate").await;
+    assert!(events.iter().any(|it| it.message.as_deref().unwrap_or_default().contains(text)), "{events:#?}");
+    assert_eq!(engine.state().created, [""; 0]);
+    set_user_data(&world, "#cloud-config\n").await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(engine.state().created.len(), 1, "the corrected Secret is tried at once");
 }
 
 #[tokio::test(start_paused = true)]

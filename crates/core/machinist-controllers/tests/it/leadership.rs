@@ -134,6 +134,47 @@ async fn a_successor_waits_for_late_writes_before_it_deletes() {
     drop(machine_controller);
 }
 
+/// Operators read this line after each takeover. It must not promise more than the process keeps:
+/// the deletion that a user asks for begins at once.
+#[tokio::test(start_paused = true)]
+async fn the_log_of_a_successor_names_what_waits_a_minute() {
+    for is_released in [false, true] {
+        let world = World::new().await;
+        let processes = world.start();
+        world.apply(3).await;
+        world.until_running(3).await;
+        drop(processes);
+        let leases: Api<Lease> = Api::namespaced(world.user.clone(), NAMESPACE);
+        let holder = if is_released { "" } else { "dead" };
+        let lease = json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "machine-controller"},
+            "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15},
+        });
+        leases.create(&PostParams::default(), &parse(lease)).await.expect("the Lease is accepted");
+        let (logged, _guard) = logs::capture();
+        let (elector, leadership) = elector(&world);
+        tokio::spawn(elector.run(std::future::pending()));
+        leadership.acquired().await.expect("the Lease is free or expires");
+        let lines = logged.lines_with("deletions that depend on a count of objects wait a minute");
+        assert_eq!(lines.len(), usize::from(!is_released), "{lines:#?}");
+
+        let clients = Clients { control: world.client("manager"), target: world.client("manager") };
+        let _manager = Manager::start(clients, world.options("manager"), Some(leadership.clone()));
+        let _controller = start(&world, leadership);
+        let led = Instant::now();
+        let name = world.machines().await.remove(0).metadata.name.expect("a name");
+        let scale = Patch::Merge(json!({"spec": {"replicas": 1}}));
+        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+        world.delete_machine(&name).await;
+        let is_gone = |all: &[Machine]| all.iter().all(|it| it.metadata.name.as_deref() != Some(&name));
+        world.until("the chosen Machine is deleted", async |w| is_gone(&w.machines().await)).await;
+        assert!(led.elapsed() < Duration::from_secs(30), "a user asked for it: {:?}", led.elapsed());
+        world.until("the surplus is deleted", async |w| w.cloud.alive() == 1).await;
+        let waited = Duration::from_secs(60) <= led.elapsed();
+        assert_eq!(waited, !is_released, "a count of objects decides: {:?}", led.elapsed());
+    }
+}
+
 /// As with a process that is stopped by a debugger and continues after its Lease has expired.
 #[tokio::test(start_paused = true)]
 async fn a_process_that_lost_its_lease_writes_nothing() {

@@ -16,12 +16,16 @@ mod gate;
 mod identity;
 mod late;
 mod leadership;
+mod logs;
+mod namespace;
+mod newer_crd;
 mod orphans;
 mod outage;
 mod queue;
 mod replacement;
 mod silent;
 mod slow_webhook;
+mod split;
 mod stale_nodes;
 mod timeouts;
 
@@ -51,6 +55,8 @@ const NAMESPACE: &str = "default";
 const EPOCH: i64 = 1_800_000_000;
 
 struct World {
+    /// The namespace of the machine objects.
+    namespace: &'static str,
     server: Server,
     cloud: Cloud,
     user: kube::Client,
@@ -59,16 +65,21 @@ struct World {
 
 impl World {
     async fn new() -> Self {
+        Self::of(Config::default(), NAMESPACE).await
+    }
+
+    /// Creates a world with this server and this namespace for the machine objects.
+    async fn of(config: Config, namespace: &'static str) -> Self {
         let epoch = jiff::Timestamp::from_second(EPOCH).expect("a moment");
         let clock = machinist_apiserver::TokioClock::starting_at(epoch);
-        let server = Server::new(Config { clock: Arc::new(clock), ..Config::default() });
+        let server = Server::new(Config { clock: Arc::new(clock), ..config });
         let cloud = Cloud::in_memory(Settings::default(), machinist_cloud_sim::Clock::starting_at(epoch));
         let user = kube::Client::new(server.service_as(Identity::admin()), NAMESPACE);
         let crds: Api<CustomResourceDefinition> = Api::all(user.clone());
         for crd in crd::all_crds() {
             crds.create(&PostParams::default(), &crd).await.expect("the CRD is accepted");
         }
-        Self { server, cloud, user, clock: Arc::new(TokioClock::starting_at(epoch)) }
+        Self { namespace, server, cloud, user, clock: Arc::new(TokioClock::starting_at(epoch)) }
     }
 
     fn client(&self, name: &str) -> kube::Client {
@@ -109,16 +120,16 @@ impl World {
     }
 
     async fn apply(&self, replicas: u32) {
-        let secrets: Api<Secret> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let secrets: Api<Secret> = Api::namespaced(self.user.clone(), self.namespace);
         let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
             "stringData": {"userData": "token: <<BOOTSTRAP_TOKEN>> name: <<MACHINE_NAME>>"},
         });
         secrets.create(&PostParams::default(), &parse(secret)).await.expect("the Secret is accepted");
-        let classes: Api<MachineClass> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let classes: Api<MachineClass> = Api::namespaced(self.user.clone(), self.namespace);
         let class = json!({
             "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": {"name": "c"},
-            "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "s", "namespace": NAMESPACE},
+            "provider": "sim", "providerSpec": {"size": "small"}, "secretRef": {"name": "s", "namespace": self.namespace},
         });
         classes.create(&PostParams::default(), &parse(class)).await.expect("the class is accepted");
         let deployment = json!({
@@ -143,7 +154,7 @@ impl World {
     }
 
     fn deployments(&self) -> Api<MachineDeployment> {
-        Api::namespaced(self.user.clone(), NAMESPACE)
+        Api::namespaced(self.user.clone(), self.namespace)
     }
 
     /// Creates a Machine with this name and without an owner.
@@ -166,7 +177,7 @@ impl World {
     }
 
     async fn machines(&self) -> Vec<Machine> {
-        let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let machines: Api<Machine> = Api::namespaced(self.user.clone(), self.namespace);
         machines.list(&ListParams::default()).await.expect("a list").items
     }
 

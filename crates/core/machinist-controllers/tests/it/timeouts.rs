@@ -59,10 +59,42 @@ async fn no_creation_timeout_causes_a_write_per_second() {
         let (_processes, writes) = start_counting(&world, Duration::from_secs(seconds));
         world.apply(3).await;
         tokio::time::sleep(Duration::from_secs(120)).await;
-        let writes = writes.lock().expect("no panic").clone();
-        // Paths of single objects, not of collections.
-        let of_one = writes.iter().filter(|(path, _)| path.split('/').count() == 8);
-        let most = of_one.max_by_key(|(_, count)| **count).expect("objects are written");
-        assert!(*most.1 <= 120, "{most:?} in two minutes, with a timeout of {seconds} s");
+        assert_few_writes(&writes, &format!("a timeout of {seconds} s"));
+    }
+}
+
+/// Requires that no object was written more than once per second in the last two minutes.
+fn assert_few_writes(writes: &Writes, with: &str) {
+    let writes = writes.lock().expect("no panic").clone();
+    // Paths of single objects, not of collections.
+    let of_one = writes.iter().filter(|(path, _)| path.split('/').count() == 8);
+    let most = of_one.max_by_key(|(_, count)| **count).expect("objects are written");
+    assert!(*most.1 <= 120, "{most:?} in two minutes, with {with}");
+}
+
+/// A user who may write a MachineDeployment sets the timeout of its Machines, 0 included.
+#[tokio::test(start_paused = true)]
+async fn a_timeout_of_zero_on_a_machine_causes_few_writes() {
+    let annotation = "node.machine.sapcloud.io/effective-creation-timeout";
+    for template in
+        [json!({"metadata": {"annotations": {annotation: "0s"}}}), json!({"spec": {"creationTimeout": "0s"}})]
+    {
+        let world = World::new().await;
+        let (_processes, writes) = start_counting(&world, Duration::from_secs(1200));
+        world.apply(0).await;
+        let change = Patch::Merge(json!({"spec": {"replicas": 3, "template": template}}));
+        world.deployments().patch("w", &PatchParams::default(), &change).await.expect("patched");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(world.cloud.alive(), 3, "with {template}");
+        tokio::time::sleep(Duration::from_secs(120)).await;
+        assert!(3 < world.cloud.ledger().ever().len(), "the timeout of the Machine counts: {template}");
+        assert_few_writes(&writes, &template.to_string());
+        // Instances that join at once are kept.
+        world
+            .until("3 machines run", async |w| {
+                w.join().await;
+                running(w).await == 3
+            })
+            .await;
     }
 }

@@ -144,6 +144,82 @@ async fn a_node_returns_when_its_deletion_is_cancelled() {
     world.until("the Node returns", async |w| balancer(w) == Some((vec![80], 3))).await;
 }
 
+/// The same, while another Node only changes: its change computes the targets again.
+#[tokio::test(start_paused = true)]
+async fn a_node_returns_after_another_one_has_changed() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a", "b"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("both Nodes are targets", async |w| balancer(w) == Some((vec![80], 2))).await;
+    let change = async |name: &str, change: Value| {
+        let patch = Patch::Merge(change);
+        world.nodes().patch(name, &PatchParams::default(), &patch).await.expect("patched");
+    };
+    let leaving = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
+    change("a", json!({"spec": {"taints": leaving}})).await;
+    world.until("the Node leaves", async |w| balancer(w) == Some((vec![80], 1))).await;
+    change("b", json!({"metadata": {"labels": {"team": "blue"}}})).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 1)), "the taint is still set");
+    change("a", json!({"spec": {"taints": null}})).await;
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 2)), "the Node returns at once");
+}
+
+/// The check of the load balancers compares them with the Nodes, not with the last call.
+#[tokio::test(start_paused = true)]
+async fn a_check_adds_the_target_that_another_program_removed() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a", "b"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("both Nodes are targets", async |w| balancer(w) == Some((vec![80], 2))).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let mut state = world.standin.dump();
+    state.load_balancers.values_mut().for_each(|balancer| balancer.targets.truncate(1));
+    world.standin.load(state).expect("in memory");
+    assert_eq!(balancer(&world), Some((vec![80], 1)));
+    tokio::time::sleep(Duration::from_secs(630)).await;
+    assert_eq!(balancer(&world), Some((vec![80], 2)), "the check comes every ten minutes");
+}
+
+/// A user writes a wrong value into an annotation of a live Service. Then all Nodes are replaced.
+#[tokio::test(start_paused = true)]
+async fn new_nodes_become_targets_beside_a_wrong_annotation() {
+    let world = World::new();
+    let process = world.start();
+    let old = world.nodes_with_servers(&["a", "b"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("both Nodes are targets", async |w| balancer(w) == Some((vec![80], 2))).await;
+    let wrong =
+        json!({"metadata": {"annotations": {"load-balancer.hetzner.cloud/use-private-ip": "perhaps"}}});
+    let reason = "use-private-ip: expected ";
+    let params = PatchParams::default();
+    world.services().patch("web", &params, &Patch::Merge(wrong)).await.expect("changed");
+    let inspector = process.inspector();
+    let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
+    world.until("it is reported", async |_| why(&inspector, &key).contains(reason)).await;
+    let new = world.nodes_with_servers(&["c", "d"]).await;
+    for (name, server) in &old {
+        world.standin.delete_server(*server).expect("deleted");
+        world.nodes().delete(name, &DeleteParams::default()).await.expect("deleted");
+    }
+    let targets = |w: &World| -> std::collections::BTreeSet<i64> {
+        let state = w.standin.dump();
+        let targets = state.load_balancers.values().flat_map(|balancer| balancer.targets.clone());
+        let server = |target: machinist_standin_hcloud::Target| match target.kind {
+            machinist_standin_hcloud::TargetKind::Server(id) => id,
+            kind => panic!("a target of another kind: {kind:?}"),
+        };
+        targets.map(server).collect()
+    };
+    world
+        .until("the new Nodes are the targets", async |w| targets(w).into_iter().eq(new.values().copied()))
+        .await;
+    world.until("it is still reported", async |_| why(&inspector, &key).contains(reason)).await;
+}
+
 /// A server is attached to the network a minute after its Node joined.
 #[tokio::test(start_paused = true)]
 async fn a_skipped_node_joins_when_the_cloud_accepts_it() {
@@ -201,6 +277,34 @@ async fn the_balancer_of_a_service_without_finalizer_is_reported() {
     assert!(1 < told.len(), "it still costs money");
     told.dedup();
     assert_eq!(told.len(), 1, "{told:?}");
+}
+
+/// No Service has a load balancer any more, and one that costs money is left.
+#[tokio::test(start_paused = true)]
+async fn orphaned_balancers_are_counted_without_any_service() {
+    let world = World::new();
+    let process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
+    world.until("the load balancer exists", async |w| balancer(w) == Some((vec![80], 1))).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    drop(process);
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.services().patch("web", &PatchParams::default(), &bare).await.expect("changed");
+    world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
+    let process = world.start();
+    let inspector = process.inspector();
+    let orphans = || {
+        let all = inspector.metrics();
+        all.into_iter().find(|(name, _)| name == "machinist_ccm_orphaned_balancers").expect("a gauge").1
+    };
+    tokio::time::sleep(Duration::from_secs(3700)).await;
+    assert_eq!(orphans(), 1.0);
+    let mut state = world.standin.dump();
+    state.load_balancers.clear();
+    world.standin.load(state).expect("in memory");
+    tokio::time::sleep(Duration::from_secs(3700)).await;
+    assert_eq!(orphans(), 0.0, "the user has deleted it");
 }
 
 /// A deleted Service looks as if its load balancer were gone, and a living one as if it had none.

@@ -184,6 +184,43 @@ async fn a_service_is_served_soon_after_an_outage_of_the_cloud() {
     }
 }
 
+/// Users read Events. The paths and the ids of requests are only in the log.
+#[tokio::test(start_paused = true)]
+async fn events_about_failures_show_no_path_and_no_request_id() {
+    let error = |code: &str, status: u16| Fault::Error { code: code.to_owned(), status: Some(status) };
+    for fault in [
+        error("server_error", 500),
+        error("invalid_input", 422),
+        error("resource_limit_exceeded", 403),
+        Fault::Bare { status: 503 },
+        Fault::Html404,
+        Fault::Reset,
+        Fault::Hang { span: Duration::from_secs(60) },
+    ] {
+        let world = World::new();
+        let process = world.start();
+        world.nodes_with_servers(&["a"]).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.standin.add_fault(FaultRule::always("POST", "/v1/load_balancers", fault.clone()));
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        });
+        world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
+        world
+            .until("the failure is reported", async |w| !w.events("SyncLoadBalancerFailed").await.is_empty())
+            .await;
+        tokio::time::sleep(Duration::from_secs(600)).await;
+        let mut told = world.events("SyncLoadBalancerFailed").await;
+        let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
+        told.push(why(&process.inspector(), &key));
+        for message in told {
+            let shown = ["/v1", "/load_balancers", "http:", "POST", "GET", "correlation"];
+            assert!(!shown.iter().any(|part| message.contains(part)), "{fault:?}: {message}");
+        }
+    }
+}
+
 /// One Service whose load balancer cannot be created is no outage: its waits grow.
 #[tokio::test(start_paused = true)]
 async fn a_failing_service_alone_is_not_repeated_soon() {

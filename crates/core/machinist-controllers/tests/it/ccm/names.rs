@@ -95,14 +95,8 @@ async fn an_adoption_is_told_and_can_be_limited() {
         world.nodes_with_servers(&["a"]).await;
         world.services().create(&PostParams::default(), &named("maker", "shared")).await.expect("accepted");
         world.until("the Service is served", async |w| address(w, "maker").await.is_some()).await;
-        // As if another program had created the load balancer.
         drop(process);
-        let mut state = world.standin.dump();
-        state.load_balancers.values_mut().for_each(|balancer| balancer.labels.clear());
-        world.standin.load(state).expect("in memory");
-        let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-        world.services().patch("maker", &PatchParams::default(), &bare).await.expect("changed");
-        world.services().delete("maker", &DeleteParams::default()).await.expect("deleted");
+        leave_to_others(&world, "maker").await;
         let _process = world.start_with(limit);
         world.services().create(&PostParams::default(), &named("taker", "shared")).await.expect("accepted");
         tokio::time::sleep(Duration::from_secs(120)).await;
@@ -111,4 +105,34 @@ async fn an_adoption_is_told_and_can_be_limited() {
         assert_eq!(world.events("AdoptedLoadBalancer").await.len(), usize::from(is_adopted));
         assert_eq!(balancers(&world)[0].labels.is_empty(), !is_adopted);
     }
+}
+
+/// The log has each adoption, also for readers without access to Events.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_is_in_the_log() {
+    let world = World::new();
+    let process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    world.services().create(&PostParams::default(), &named("maker", "shared")).await.expect("accepted");
+    world.until("the Service is served", async |w| address(w, "maker").await.is_some()).await;
+    drop(process);
+    leave_to_others(&world, "maker").await;
+    let (logged, _guard) = crate::logs::capture();
+    let _process = world.start();
+    world.services().create(&PostParams::default(), &named("taker", "shared")).await.expect("accepted");
+    world.until("it is adopted", async |w| address(w, "taker").await.is_some()).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let lines = logged.lines_with("Adopted load balancer shared (");
+    let [line] = &lines[..] else { panic!("one line: {lines:#?}") };
+    assert!(line.contains("default/taker"), "the line names the Service: {line}");
+}
+
+/// Deletes a Service, and leaves its load balancer as if another program had created it.
+async fn leave_to_others(world: &World, service: &str) {
+    let mut state = world.standin.dump();
+    state.load_balancers.values_mut().for_each(|balancer| balancer.labels.clear());
+    world.standin.load(state).expect("in memory");
+    let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    world.services().patch(service, &PatchParams::default(), &bare).await.expect("changed");
+    world.services().delete(service, &DeleteParams::default()).await.expect("deleted");
 }

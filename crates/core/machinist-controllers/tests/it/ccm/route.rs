@@ -80,6 +80,32 @@ async fn the_route_of_a_node_elsewhere_outlasts_it() {
     assert_eq!(world.events("DeletedAbandonedRoute").await, Vec::<String>::new());
 }
 
+/// A kubelet that restarts with another `--node-ip` reports only an address of a VPN. The cloud
+/// would accept no route over that address.
+#[tokio::test(start_paused = true)]
+async fn a_good_route_outlasts_the_address_of_its_node() {
+    let world = World::new();
+    let _process = world.start();
+    world.nodes_with_servers(&["a"]).await;
+    give_pods(&world, "a", "10.244.1.0/24").await;
+    world.until("the route exists", async |w| routes(w) == ["10.244.1.0/24"]).await;
+    let gateway = |w: &World| w.standin.dump().networks[&NETWORK].routes[0].gateway.clone();
+    let before = gateway(&world);
+    for _ in 0..120 {
+        // As the kubelet does, with each status.
+        let addresses = json!([
+            {"type": "Hostname", "address": "a"}, {"type": "InternalIP", "address": "100.64.0.7"},
+        ]);
+        let replaced = json!({"status": {"addresses": addresses}});
+        let params = PatchParams::default();
+        world.nodes().patch_status("a", &params, &Patch::Merge(replaced)).await.expect("accepted");
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        assert_eq!(routes(&world), ["10.244.1.0/24"]);
+    }
+    assert_eq!(gateway(&world), before);
+    assert_eq!(world.requests(|label| label.contains("delete_route")), 0);
+}
+
 /// Scenario 14: the address of the server in the network changes.
 #[tokio::test(start_paused = true)]
 async fn the_gateway_of_a_route_follows_its_server() {

@@ -346,7 +346,10 @@ impl World {
             s.answers.queued = Some(Queued { call, since: at(-1), has_slot: true });
         }
         s.machine = Arc::new(MachineFacts::parse(&parse::<Machine>(&self.machine)));
-        s.node = Known::from_store(self.node.as_ref().map(|node| Arc::new(NodeFacts::parse(&parse(node)))));
+        if !matches!(s.node, Known::Unasked) {
+            let node = self.node.as_ref().map(|node| Arc::new(NodeFacts::parse(&parse(node))));
+            s.node = Known::from_store(node);
+        }
         let recorded = s.machine.spec.provider_id().unwrap_or_default();
         let named = s.node.present().and_then(|node| node.provider_id());
         s.identity = Identity {
@@ -774,6 +777,26 @@ fn an_existing_instance_is_recorded_after_the_timeout() {
 }
 
 // === joining and health ===
+
+/// `machinist why` without `--target-kubeconfig`, on split clusters.
+#[test]
+fn a_node_that_was_not_looked_up_is_not_missing() {
+    for phase in ["Running", "Unknown"] {
+        let joined = || world().recorded().phase(phase, "Create", "Successful", "joined");
+        let plan = joined().with(|s| s.node = Known::Unasked).plan();
+        assert_eq!(
+            (plan.why.reason.code(), plan.why.next.to_string().as_str()),
+            ("NodeNotAsked", "name the cluster of the Nodes with --target-kubeconfig"),
+            "{phase}"
+        );
+        assert_eq!(plan.actions.len(), 0, "{phase}");
+        let missing = joined().plan();
+        assert_eq!(missing.why.reason.code(), "Unhealthy", "{phase}");
+    }
+    // The Node of a Pending Machine may not exist yet, so nothing is known about it.
+    let plan = world().pending().with(|s| s.node = Known::Unasked).plan();
+    assert_eq!(plan.why.reason.code(), "Joining");
+}
 
 #[test]
 fn without_a_node_it_waits_up_to_the_creation_timeout() {
