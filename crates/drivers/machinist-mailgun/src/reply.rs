@@ -36,7 +36,8 @@ pub(crate) fn looked(answer: &Response<Bytes>) -> Result<bool, Error> {
         StatusCode::TOO_MANY_REQUESTS => Err(throttled(answer)),
         status if status.is_server_error() => Err(error(ErrorKind::Unavailable, answer)),
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(denied("read events", answer)),
-        _ => Err(error(ErrorKind::Unsupported, answer)),
+        // A proxy may have answered. It says nothing about the key or the mail.
+        _ => Err(error(ErrorKind::Unavailable, answer)),
     }
 }
 
@@ -89,5 +90,15 @@ mod tests {
         assert!(sent.message.starts_with("401: Forbidden; check MAILGUN_API_KEY"), "{sent}");
         let looked = looked(&answer(403).expect("an answer")).expect_err("rejected");
         assert!(looked.message.contains("read events"), "{looked}");
+    }
+
+    /// A mail must not count as one that no look-up can show, because a proxy answered once.
+    #[test]
+    fn an_answer_of_a_proxy_to_a_look_up_is_no_answer() {
+        for status in [302, 404, 408, 421, 425, 502] {
+            let answer = Response::builder().status(status).body(Bytes::from("<html>"));
+            let error = looked(&answer.expect("an answer")).expect_err("no list of events");
+            assert_eq!(error.kind, ErrorKind::Unavailable, "{status}");
+        }
     }
 }
