@@ -240,31 +240,33 @@ impl Mutant {
 
     /// A seed of `cargo xtask sim` that catches the mutant.
     pub fn recorded(self) -> Option<u64> {
-        match self {
-            Self::EarlyFinalizer | Self::IgnoredLease => Some(2),
-            Self::SilentWait => Some(4),
-            Self::UnboundedRequeue => Some(0),
-            Self::ReplacementLimit => Some(5),
-            Self::OrphanedChildren => Some(8),
-            Self::NodeByName => Some(20),
-            Self::AbsenceWithoutLag | Self::KeptNode => Some(38),
-            Self::UnseenCordon => Some(83),
-            Self::OwnWritesBarrier | Self::FreshName => Some(52),
-            Self::OwnershipProof => Some(65),
-            Self::ReplacementWithoutStock => Some(123),
-            Self::StaleDeadlines => Some(29),
-            Self::QueueAsFailure => Some(77),
-            Self::UnavailableFirst => Some(280),
-            Self::LateSize => Some(1360),
-            Self::UidCheck => Some(341),
-            Self::UnsentAsUnknown | Self::MissedReturn => Some(182),
-            Self::FailedCallEndsDrain => Some(370),
-            Self::FirstPassByForce => Some(429),
-            Self::UnaskedFailure => Some(454),
-            Self::AttemptsAsAnswers => Some(350),
-            Self::TwoRaises => Some(439),
-            Self::UnreportedRejection | Self::ForceNeedsNodes | Self::IdleLookups | Self::ShortToken => None,
-        }
+        Some(match self {
+            Self::UnboundedRequeue => 0,
+            Self::EarlyFinalizer | Self::IgnoredLease => 2,
+            Self::ReplacementLimit | Self::SilentWait => 5,
+            Self::ShortToken => 8,
+            Self::ForceNeedsNodes => 10,
+            Self::IdleLookups => 15,
+            Self::NodeByName => 20,
+            Self::OrphanedChildren => 25,
+            Self::StaleDeadlines => 29,
+            Self::AbsenceWithoutLag | Self::KeptNode => 38,
+            Self::FreshName => 52,
+            Self::OwnershipProof => 65,
+            Self::UnseenCordon => 70,
+            Self::OwnWritesBarrier | Self::QueueAsFailure => 77,
+            Self::ReplacementWithoutStock => 123,
+            Self::UnreportedRejection => 142,
+            Self::UnsentAsUnknown | Self::MissedReturn => 182,
+            Self::UnavailableFirst => 280,
+            Self::UidCheck => 341,
+            Self::AttemptsAsAnswers => 350,
+            Self::FailedCallEndsDrain => 370,
+            Self::FirstPassByForce => 429,
+            Self::TwoRaises => 439,
+            Self::UnaskedFailure => 454,
+            Self::LateSize => 1360,
+        })
     }
 
     /// The mutant's changes to requests and answers.
@@ -294,7 +296,8 @@ impl Mutant {
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }
-            Self::TwoRaises => Planners { machine_deployment: two_raises, ..sound },
+            // A sound set would keep to the bounds of its deployment by itself.
+            Self::TwoRaises => Planners { machine_deployment: two_raises, machine_set: late_size, ..sound },
             Self::AttemptsAsAnswers => Planners { machine: evidence::attempts_as_answers, ..sound },
             Self::StaleDeadlines => Planners { replacement: evidence::stale_deadlines, ..sound },
             Self::QueueAsFailure => Planners { machine: evidence::queue_as_failure, ..sound },
@@ -302,7 +305,11 @@ impl Mutant {
             Self::FirstPassByForce => Planners { machine: evidence::first_pass_by_force, ..sound },
             Self::UnaskedFailure => Planners { machine: evidence::unasked_failure, ..sound },
             Self::FailedCallEndsDrain => Planners { machine: evidence::failed_call_ends_drain, ..sound },
-            Self::UnavailableFirst => Planners { machine_deployment: evidence::unavailable_first, ..sound },
+            Self::UnavailableFirst => Planners {
+                machine_deployment: evidence::unavailable_first,
+                machine_set: late_size,
+                ..sound
+            },
             Self::LateSize => Planners { machine_set: late_size, ..sound },
             Self::SilentWait => Planners { machine: evidence::silent_wait, ..sound },
             Self::KeptNode => Planners { orphaned_node: evidence::kept_node, ..sound },

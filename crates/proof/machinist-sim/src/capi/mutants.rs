@@ -99,7 +99,7 @@ impl Mutant {
             Self::UnbalancedBootstrap => Some(10),
             Self::TakenOverIntent => Some(65),
             Self::AbsenceWithoutLag => Some(620),
-            Self::WithoutKey => None,
+            Self::WithoutKey => Some(4),
         }
     }
 

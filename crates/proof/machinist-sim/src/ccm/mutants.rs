@@ -88,7 +88,9 @@ impl Mutant {
             Self::ListAlone | Self::PresentByName | Self::TaintFirst => 0,
             Self::AbsentByName => 1,
             Self::HastyRelease => 12,
-            Self::ForgottenTargets | Self::IgnoredTaints | Self::MissedRecovery => return None,
+            Self::ForgottenTargets => 86,
+            Self::IgnoredTaints => 13,
+            Self::MissedRecovery => 827,
         })
     }
 

@@ -76,11 +76,12 @@ pub(super) fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
     plan
 }
 
-/// Does not see that the garbage collector has to release the Machines, and deletes them by name.
+/// Does not ask what the deployment of the set wants now.
 pub(super) fn late_size(s: &machine_set::Snapshot) -> Plan<machine_set::Action> {
     machine_set::plan(&machine_set::Snapshot { sizing: None, ..s.clone() })
 }
 
+/// Does not see that the garbage collector has to release the Machines, and deletes them by name.
 pub(super) fn orphaned_machines(s: &machine_set::Snapshot) -> Plan<machine_set::Action> {
     let mut s = s.clone();
     without_orphan(&mut Arc::make_mut(&mut s.set).finalizers);

@@ -100,7 +100,9 @@ const TRIED: u64 = 48;
 
 #[test]
 fn every_mutant_of_the_ccm_is_caught_by_its_invariant() {
-    assert!(Mutant::ALL.iter().all(|mutant| TRAPS.iter().any(|trap| trap.mutant == *mutant)));
+    // The others need long faults, so `cargo xtask sim` plays them.
+    let is_trapped = |mutant: &Mutant| TRAPS.iter().any(|trap| trap.mutant == *mutant);
+    assert!(Mutant::ALL.iter().all(|mutant| is_trapped(mutant) || mutant.recorded().is_some()));
     for Trap { mutant, scenario: name, faults } in TRAPS {
         let (invariant, mut caught) = (mutant.caught_by(), Vec::new());
         for seed in 0..TRIED {
