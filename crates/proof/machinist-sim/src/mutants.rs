@@ -258,14 +258,13 @@ impl Mutant {
             Self::ReplacementWithoutStock => 123,
             Self::UnreportedRejection => 142,
             Self::UnsentAsUnknown | Self::MissedReturn => 182,
-            Self::UnavailableFirst => 280,
+            Self::UnavailableFirst | Self::LateSize => 58,
             Self::UidCheck => 341,
             Self::AttemptsAsAnswers => 350,
             Self::FailedCallEndsDrain => 370,
             Self::FirstPassByForce => 429,
             Self::TwoRaises => 439,
             Self::UnaskedFailure => 454,
-            Self::LateSize => 1360,
         })
     }
 
