@@ -88,8 +88,8 @@ impl Mutant {
             Self::ListAlone | Self::PresentByName | Self::TaintFirst => 0,
             Self::AbsentByName => 1,
             Self::HastyRelease => 12,
-            Self::ForgottenTargets => 86,
-            Self::IgnoredTaints => 13,
+            Self::ForgottenTargets => 73,
+            Self::IgnoredTaints => 8,
             Self::MissedRecovery => 827,
         })
     }
