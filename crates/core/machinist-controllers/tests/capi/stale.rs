@@ -39,7 +39,6 @@ async fn a_queued_creation_needs_a_fresh_watch_in_its_turn() {
     assert!(before < by_fresh_facts && by_fresh_facts < 10, "the queue is long: {by_fresh_facts}");
     pass(900).await;
     assert_eq!(created(), by_fresh_facts, "no creation begins by old facts");
-    // Meanwhile a user deletes the rest, without the provider.
     link.set(Link::Up);
     docker.world.settle(400).await;
     assert_eq!(created(), 12, "the rest is created after the outage");
