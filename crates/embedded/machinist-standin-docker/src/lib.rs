@@ -229,6 +229,17 @@ impl State {
             None => Err(Error::new(ErrorKind::Unavailable, "no such container")),
         }
     }
+
+    /// As the driver: bootstrap data runs as root, so a recorded id does not suffice.
+    fn created_by_us(&mut self, which: &InstanceRef) -> Result<&mut Container, Error> {
+        let ignores_keys = self.ignores_keys;
+        let container = self.owned(which)?;
+        let is_ours = container.instance.key.is_some() && container.instance.key == which.key;
+        match ignores_keys || is_ours {
+            true => Ok(container),
+            false => Err(Error::new(ErrorKind::Denied, "the container has another key or none")),
+        }
+    }
 }
 
 /// Returns the address of a container in the network 172.18.0.0/16. The first ones belong to the
@@ -253,14 +264,6 @@ fn is_owned(instance: &Instance, which: &InstanceRef) -> bool {
 fn may_be_of(instance: &Instance, cluster: Option<&str>) -> bool {
     let of_upstream = instance.tags.get("io.x-k8s.kind.cluster").map(String::as_str);
     cluster.is_none() || instance.cluster.as_deref() == cluster || of_upstream == cluster
-}
-
-/// As the driver: bootstrap data runs as root, so a recorded id does not suffice.
-fn created_by_us<'c>(container: &'c mut Container, which: &InstanceRef) -> Result<&'c mut Container, Error> {
-    match container.instance.key.is_some() && container.instance.key == which.key {
-        true => Ok(container),
-        false => Err(Error::new(ErrorKind::Denied, "the container has another key or none")),
-    }
 }
 
 #[async_trait]
@@ -411,18 +414,12 @@ impl Bootstrap for Engine {
     }
     async fn load_images(&self, which: &InstanceRef, _: &[String]) -> Result<Progress<()>, Error> {
         let mut state = self.called(Work::Exec).await;
-        let ignores_keys = state.ignores_keys;
-        let container = state.owned(which)?;
-        if !ignores_keys {
-            created_by_us(container, which)?;
-        }
+        state.created_by_us(which)?;
         Ok(Progress::Done(()))
     }
     async fn start(&self, which: &InstanceRef, data: &BootstrapData) -> Result<(), Error> {
         let mut state = self.called(Work::Exec).await;
-        let ignores_keys = state.ignores_keys;
-        let container = state.owned(which)?;
-        let container = if ignores_keys { container } else { created_by_us(container, which)? };
+        let container = state.created_by_us(which)?;
         // As the driver: a bootstrap that was started before is not started again.
         if container.bootstraps == 0 {
             container.bootstraps = 1;

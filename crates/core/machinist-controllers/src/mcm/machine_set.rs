@@ -11,7 +11,7 @@ use machinist_api::{MachineSetStatus, Phase};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Entry, GuardedPatch, ObjectKey};
 use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
-use machinist_plan::mcm::machine_deployment::{FieldChange, Sizing, synced_changes};
+use machinist_plan::mcm::machine_deployment::{FieldChange, limits, synced_changes};
 use machinist_plan::mcm::machine_set::{
     Action, ChildFailure, RESERVED_NUMBERS, Snapshot, child, owner_reference,
 };
@@ -43,19 +43,18 @@ impl Kind<Mcm> for Sets {
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
         // The end of a freeze depends on the deployment, and so do the creations and deletions of a
-        // set without its size (`sizing`). For all other rules a new version of it changes nothing.
+        // set without its size (`limits`). For all other rules a new version of it changes nothing.
         let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
         let machines = machines_owned_by(&world.seen, &set.uid);
         let differs = differs_from_its_size(&world.seen, &set.facts);
-        let sizing = deployment_of(world, &set.facts).filter(|_| differs).map(|owner| Sizing {
-            deployment: owner.facts.clone(),
-            sets: sets_owned_by(&world.seen, &owner.uid),
-        });
+        let (now, owner) = (runtime.now(), deployment_of(world, &set.facts).filter(|_| differs));
+        let limits = owner
+            .and_then(|owner| limits(now, &owner.facts, &sets_owned_by(&world.seen, &owner.uid), &set.uid));
         let kept = |machine: &Arc<MachineFacts>| {
             Some((machine.uid.clone(), world.seen.memory.kept.get(&machine.uid)?.clone()))
         };
         let snapshot = Snapshot {
-            now: runtime.now(),
+            now,
             skew: runtime.skew(),
             machines_freshness: runtime.freshness::<MachineFacts>(world),
             rejected: machines.iter().filter_map(kept).collect(),
@@ -63,7 +62,7 @@ impl Kind<Mcm> for Sets {
             unreadable: unreadable_machines_owned_by(&world.seen, &set.uid),
             adoptable: machines_without_owner(&world.seen, &id.namespace),
             deployment: deployment.map(|deployment| deployment.facts.clone()),
-            sizing,
+            limits,
             margins: runtime.tools.safety_margins,
             settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),

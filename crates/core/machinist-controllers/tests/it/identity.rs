@@ -1,6 +1,7 @@
 //! Tests of the identity of a Machine's instance, Node and token, where names and ids alone are
 //! ambiguous.
 
+use k8s_openapi::api::core::v1::Pod;
 use machinist_cloud_sim::Entry;
 use machinist_instance::ProviderId;
 use machinist_plan::facts::TOKEN_NAMESPACE;
@@ -284,16 +285,27 @@ async fn each_node_of_an_instance_is_drained() {
     rename(&world, &machine, "Unknown").await;
     world.bind_pod("on-ready", &name).await;
     world.bind_pod("on-renamed", "renamed").await;
-    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
     world.delete_machine(&name).await;
     for pod in ["on-ready", "on-renamed"] {
-        let is_leaving =
-            async |_: &World| pods.get(pod).await.expect("the pod").metadata.deletion_timestamp.is_some();
-        world.until(&format!("{pod} is evicted"), is_leaving).await;
+        until_evicted(&world, pod).await;
         assert!(is_alive(&world, &name), "the instance runs until {pod} has left");
-        pods.delete(pod, &DeleteParams::default().grace_period(0)).await.expect("the pod has left");
+        leaves(&world, pod).await;
     }
     world.until("the instance is deleted", async |w| !is_alive(w, &name)).await;
+}
+
+/// Waits until a pod has been evicted. No kubelet ends it.
+async fn until_evicted(world: &World, pod: &str) {
+    let pods: Api<Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
+    let is_leaving =
+        async |_: &World| pods.get(pod).await.expect("the pod").metadata.deletion_timestamp.is_some();
+    world.until(&format!("{pod} is evicted"), is_leaving).await;
+}
+
+/// Ends a pod, as its kubelet would.
+async fn leaves(world: &World, pod: &str) {
+    let pods: Api<Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
+    pods.delete(pod, &DeleteParams::default().grace_period(0)).await.expect("the pod has left");
 }
 
 fn is_alive(world: &World, instance: &str) -> bool {
@@ -327,14 +339,11 @@ async fn of_two_nodes_of_an_instance_the_ready_one_counts() {
     world.bind_pod("p", &name).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(running(&world).await, 1, "the Machine is healthy");
-    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
     world.delete_machine(&name).await;
-    let is_leaving =
-        async |_: &World| pods.get("p").await.expect("the pod").metadata.deletion_timestamp.is_some();
-    world.until("the pod on the Node that is Ready is evicted", is_leaving).await;
+    until_evicted(&world, "p").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(is_alive(&world, &name), "the pod still runs");
-    pods.delete("p", &DeleteParams::default().grace_period(0)).await.expect("the pod has left");
+    leaves(&world, "p").await;
     let nodes: Api<Node> = Api::all(world.user.clone());
     let no_node =
         async |_: &World| nodes.list(&ListParams::default()).await.expect("a list").items.is_empty();

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use machinist_api::constants::{annotations, finalizers, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec};
 
-pub use self::sizing::Sizing;
+pub use self::sizing::{Limits, limits};
 use self::sizing::{new_set_index, strategy_refusal, unusable};
 pub use self::snapshot::{OpenRaise, Owned, Snapshot};
 pub use self::template::{

@@ -43,7 +43,7 @@ pub struct Sizes {
 }
 
 /// The numbers of Machines that a deployment has and may have, as one of its sets sees them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Bounds {
     /// The available Machines that stay for certain, and all available ones of the set in question.
     pub available: u32,
@@ -58,8 +58,7 @@ pub struct Bounds {
 /// Returns what a set's surplus must leave, and how many Machines it may add. The Machines that
 /// another set still has to delete do not count as available.
 pub fn bounds(now: Timestamp, deployment: &MachineDeploymentFacts, sets: &[Owned], index: usize) -> Bounds {
-    let orders: Vec<Order> = sets.iter().map(|owned| Order::of(now, owned)).collect();
-    let all = Sets { deployment, sets, told: sets.iter().map(told).collect(), orders };
+    let all = Sets::of(now, deployment, sets);
     let others = (0..sets.len()).filter(|other| *other != index);
     let staying = total(others.map(|other| all.certain(other, all.told[other])));
     let own = sets.get(index).map_or(0, available);
@@ -78,8 +77,7 @@ pub fn sizes(
     sets: &[Owned],
     new: Option<usize>,
 ) -> Sizes {
-    let orders: Vec<Order> = sets.iter().map(|owned| Order::of(now, owned)).collect();
-    let all = Sets { deployment, sets, told: sets.iter().map(told).collect(), orders };
+    let all = Sets::of(now, deployment, sets);
     let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.told[*index]).collect();
     let rests = rests(deployment, sets);
     let only = match (active.as_slice(), new) {
@@ -132,7 +130,12 @@ struct Sets<'s> {
     orders: Vec<Order>,
 }
 
-impl Sets<'_> {
+impl<'s> Sets<'s> {
+    fn of(now: Timestamp, deployment: &'s MachineDeploymentFacts, sets: &'s [Owned]) -> Self {
+        let orders = sets.iter().map(|owned| Order::of(now, owned)).collect();
+        Sets { deployment, sets, told: sets.iter().map(told).collect(), orders }
+    }
+
     /// Returns the maximum number of Machines.
     fn most(&self) -> u32 {
         self.deployment.replicas().saturating_add(self.deployment.max_surge())

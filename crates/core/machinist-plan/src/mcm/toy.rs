@@ -145,6 +145,10 @@ impl Toy {
 
     pub(crate) fn set_snapshot(&self, name: &str) -> Option<machine_set::Snapshot> {
         let set = MachineSetFacts::parse(self.sets.get(name)?);
+        let owner = self.deployment_snapshot().filter(|_| !self.sets_look_away);
+        let limits = owner.and_then(|owner| {
+            machine_deployment::limits(owner.now, &owner.deployment, &owner.sets, &set.uid)
+        });
         Some(machine_set::Snapshot {
             now: self.now(),
             skew: std::time::Duration::ZERO,
@@ -153,10 +157,7 @@ impl Toy {
             unreadable: Vec::new(),
             adoptable: Vec::new(),
             deployment: self.facts().map(Arc::new),
-            sizing: self
-                .deployment_snapshot()
-                .filter(|_| !self.sets_look_away)
-                .map(|owner| machine_deployment::Sizing { deployment: owner.deployment, sets: owner.sets }),
+            limits,
             margins: Default::default(),
             settled_numbers: Default::default(),
             status_written: None,

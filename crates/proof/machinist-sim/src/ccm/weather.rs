@@ -32,7 +32,7 @@ pub(super) struct Elements {
 /// Waits for the fault, and lets it happen.
 pub(super) async fn happen(elements: Elements, fault: LongFault) {
     let lab = elements.lab.clone();
-    let (elements_lab, server, standin) = (lab.clone(), elements.server.clone(), elements.standin.clone());
+    let (shared, server, standin) = (lab.clone(), elements.server.clone(), elements.standin.clone());
     lab.endure(fault, "", |until| async move {
         match fault.kind {
             LongKind::Suspended => elements.controller.lives().suspend_until(until).await,
@@ -61,13 +61,13 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
         }
     })
     .await;
-    if fault.kind == LongKind::CloudAway && outage::is_undisturbed(fault, elements_lab.plan.profile()) {
+    if fault.kind == LongKind::CloudAway && outage::is_undisturbed(fault, shared.plan.profile()) {
         let waiting = unserved(&server, &standin);
         tokio::time::sleep(outage::GOES_ON_WITHIN).await;
         let still = unserved(&server, &standin);
         for name in waiting.intersection(&still) {
             let within = outage::GOES_ON_WITHIN;
-            elements_lab.history.violate(
+            shared.history.violate(
                 Id::L8,
                 format!("the cloud is back for {within:?}, and Service {name} has no load balancer"),
             );

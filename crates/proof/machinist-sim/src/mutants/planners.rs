@@ -78,7 +78,7 @@ pub(super) fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
 
 /// Does not ask what the deployment of the set wants now.
 pub(super) fn late_size(s: &machine_set::Snapshot) -> Plan<machine_set::Action> {
-    machine_set::plan(&machine_set::Snapshot { sizing: None, ..s.clone() })
+    machine_set::plan(&machine_set::Snapshot { limits: None, ..s.clone() })
 }
 
 /// Does not see that the garbage collector has to release the Machines, and deletes them by name.

@@ -64,23 +64,9 @@ fn is_held_by_others(seen: Seen<'_>) -> bool {
 
 /// Whether the fault concerns the API server of the Nodes, and nothing else.
 fn is_about_nodes_only(fault: LongFault) -> bool {
-    match fault.kind {
-        LongKind::ServerAway | LongKind::SilentWatch => fault.side() == Side::Target,
-        LongKind::RefusedEvictions | LongKind::ZoneOut => true,
-        LongKind::CloudAway
-        | LongKind::Suspended
-        | LongKind::Down
-        | LongKind::NoStock
-        | LongKind::RateLimit
-        | LongKind::ForeignMarks
-        | LongKind::LateWrites
-        | LongKind::RefusedTargets
-        | LongKind::FinalizersOff
-        | LongKind::ControlRestored
-        | LongKind::TargetRestored
-        | LongKind::SecondReplica
-        | LongKind::Crowd => false,
-    }
+    let is_an_outage = matches!(fault.kind, LongKind::ServerAway | LongKind::SilentWatch);
+    let is_harmless = matches!(fault.kind, LongKind::RefusedEvictions | LongKind::ZoneOut);
+    is_harmless || (is_an_outage && fault.side() == Side::Target)
 }
 
 /// Runs for ever: checks that the machine controller has a reason for each Machine that is not

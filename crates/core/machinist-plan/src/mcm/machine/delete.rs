@@ -145,6 +145,17 @@ fn written_marker(s: &Snapshot) -> Option<DeletionMarker> {
     s.machine.deletion_marker().filter(|_| is_deletion)
 }
 
+/// Returns when the last operation was written to the status.
+fn written_at(s: &Snapshot) -> Option<Timestamp> {
+    s.machine.status.operation.last_update_time.as_ref().map(|time| time.0)
+}
+
+/// Returns the status write that a deletion goes on, if the status says something else.
+fn go_on(s: &Snapshot, description: impl Into<String>) -> Option<Action> {
+    let operation = OperationWrite::processing(OperationType::Delete, description);
+    s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)))
+}
+
 /// Returns the marker at which Go MCM would have to begin.
 fn first_marker(s: &Snapshot) -> DeletionMarker {
     match s.machine.node {
@@ -203,9 +214,7 @@ fn awaits_the_nodes(reason: &Reason) -> bool {
 
 /// Writes the phase Terminating, with the marker of the stage at which Go MCM would have to begin.
 fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
-    let marker = first_marker(s);
-    let operation = OperationWrite::processing(OperationType::Delete, marker.as_str());
-    let write = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let write = go_on(s, first_marker(s).as_str());
     let why =
         Why::new(Reason::Writing("starting the deletion"), Step::Expect("the Node is drained")).since(since);
     Plan::act_all(write.into_iter().collect(), why)
@@ -303,9 +312,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let is_said = volumes_awaited_since(s).is_some() || held_since(s).is_some();
     if is_said && !actions.iter().any(|action| matches!(action, Action::SetStatus(_))) {
         // The hold has ended. The wait for volumes begins again when these pods have left.
-        let operation = OperationWrite::processing(OperationType::Delete, DeletionMarker::DrainNode.as_str());
-        actions
-            .extend(s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write))));
+        actions.extend(go_on(s, DeletionMarker::DrainNode.as_str()));
     }
     actions.extend(calls.into_iter().map(Action::Drain));
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
@@ -340,7 +347,7 @@ fn unseen(s: &Snapshot) -> Unseen {
 fn held_since(s: &Snapshot) -> Option<Timestamp> {
     let operation = &s.machine.status.operation;
     let is_held = operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(HELD);
-    operation.last_update_time.as_ref().map(|time| time.0).filter(|_| is_held)
+    written_at(s).filter(|_| is_held)
 }
 
 /// Records the period in which the deletion waited for a user, before the status no longer shows
@@ -483,7 +490,7 @@ fn say_blocked(s: &Snapshot, reason: &McmReason) -> Vec<Action> {
 fn say(s: &Snapshot, description: String) -> Vec<Action> {
     let operation = OperationWrite::failed(OperationType::Delete, &description, None);
     let current = &s.machine.status.operation;
-    let written = current.last_update_time.as_ref().map_or(Timestamp::MIN, |time| time.0);
+    let written = written_at(s).unwrap_or(Timestamp::MIN);
     let already_failing = current.state == Some(OperationState::Failed);
     if already_failing && since(s.now, written) < DRAIN_TEXT_EVERY {
         return Vec::new();
@@ -606,9 +613,7 @@ impl Left<'_> {
                 return if is_over { other.list_anyway(s) } else { other.confirm(s) };
             }
         }
-        let marker = DeletionMarker::DeleteVolumeAttachments.as_str();
-        let operation = OperationWrite::processing(OperationType::Delete, marker);
-        let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+        let said = go_on(s, DeletionMarker::DeleteVolumeAttachments.as_str());
         let why = Why::new(
             Reason::Writing("ending the drain by force"),
             Step::Expect("the VolumeAttachments are deleted"),
@@ -679,8 +684,7 @@ fn volumes_awaited(s: &Snapshot, left: &Left<'_>) -> Option<Awaiting> {
     }
     let why = volumes_attached(s, left.node, "the volumes are detached").since(left.deleting_since);
     let Some(began) = volumes_awaited_since(s) else {
-        let operation = OperationWrite::processing(OperationType::Delete, awaiting_volumes());
-        let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+        let said = go_on(s, awaiting_volumes());
         return Some(Awaiting { said, why, look_at: None });
     };
     let until = unseen(s).deadline(began, s.defaults.detach_timeout).min(left.deadline);
@@ -698,7 +702,7 @@ fn volumes_awaited_since(s: &Snapshot) -> Option<Timestamp> {
     let is_said = operation.type_ == Some(OperationType::Delete)
         && operation.state == Some(OperationState::Processing)
         && operation.description() == awaiting_volumes();
-    operation.last_update_time.as_ref().map(|time| time.0).filter(|_| is_said)
+    written_at(s).filter(|_| is_said)
 }
 
 /// Returns the Event about volumes that are still attached when the instance is deleted.
@@ -762,15 +766,12 @@ fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> W
 /// Whether a Node takes pods again after a drain that ended by force: the cloud could not delete
 /// its instance for a while, and a dead Node is often not cordoned.
 fn has_recovered(s: &Snapshot, node: &NodeFacts) -> bool {
-    let is_ready = node.condition("Ready").is_some_and(|ready| ready.status == "True");
-    let written = s.machine.status.operation.last_update_time.as_ref().map(|time| time.0);
-    let is_recent = written.is_some_and(|written| is_evidence(written, s.now));
-    is_ready && !is_recent && node.unschedulable != Some(true) && !s.machine.wants_force_deletion()
+    let is_recent = written_at(s).is_some_and(|written| is_evidence(written, s.now));
+    node.is_ready() && !is_recent && node.unschedulable != Some(true) && !s.machine.wants_force_deletion()
 }
 
 fn drain_again(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
-    let operation = OperationWrite::processing(OperationType::Delete, DeletionMarker::DrainNode.as_str());
-    let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let said = go_on(s, DeletionMarker::DrainNode.as_str());
     let why = Why::new(Reason::Writing("starting the drain again"), Step::Expect("the pods leave the Node"));
     Plan::act_all(said.into_iter().collect(), why.since(deleting_since))
 }
@@ -791,8 +792,7 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
         return stale.unwrap_or_else(|| drained(s, deleting_since, evidence));
     }
     // A marker without a time counts from the start of acting.
-    let written = s.machine.status.operation.last_update_time.as_ref().map(|time| time.0);
-    let written = written.unwrap_or_else(|| s.process.acting_since());
+    let written = written_at(s).unwrap_or_else(|| s.process.acting_since());
     let until = unseen(s).deadline(written, s.defaults.detach_timeout);
     if (is_labelled || s.process.may_enforce_deadlines()) && is_past(s.now, until) {
         return stale.unwrap_or_else(|| drained(s, deleting_since, evidence));
@@ -826,10 +826,7 @@ fn with_marker(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     if is_written || !is_due {
         return plan;
     }
-    let operation =
-        OperationWrite::processing(OperationType::Delete, DeletionMarker::DeleteInstance.as_str());
-    let said = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
-    plan.actions.splice(0..0, said);
+    plan.actions.splice(0..0, go_on(s, DeletionMarker::DeleteInstance.as_str()));
     plan
 }
 

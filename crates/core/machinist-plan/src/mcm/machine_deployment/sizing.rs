@@ -1,10 +1,8 @@
-//! The size that a deployment wants for one of its sets now.
+//! What a deployment wants of one of its sets now.
 //!
-//! The replicas in a set's spec may be old: the patch that lowered them may have taken effect a
+//! The replicas in a set's spec may be old: the patch that changed them may have taken effect a
 //! minute after it was sent, and the deployment may have changed meanwhile. So before a set deletes
-//! Machines, it asks which size its deployment would give it by the facts of today.
-
-use std::sync::Arc;
+//! or creates Machines, it asks what its deployment would want by the facts of today.
 
 use jiff::Timestamp;
 use machinist_api::StrategyType;
@@ -15,45 +13,35 @@ use crate::facts::MachineDeploymentFacts;
 use crate::mcm::refusal::Refusal;
 use crate::mcm::rollout::{self, Bounds};
 
-/// A deployment with all its sets.
-#[derive(Debug, Clone, Hash)]
-pub struct Sizing {
-    /// The deployment.
-    pub deployment: Arc<MachineDeploymentFacts>,
-    /// The sets that the deployment controls, oldest first, each with its Machines.
-    pub sets: Vec<Owned>,
+/// What a deployment wants of one of its sets now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// The replicas; absent if the deployment sizes no sets at present.
+    pub size: Option<u32>,
+    /// The numbers of Machines that bind the set when it deletes surplus Machines or creates
+    /// missing ones.
+    pub bounds: Bounds,
 }
 
-impl Sizing {
-    /// Returns the replicas that the deployment wants for the set with this UID. Returns nothing if
-    /// the deployment sizes no sets at present.
-    pub fn size_of(&self, now: Timestamp, set_uid: &str) -> Option<u32> {
-        let Self { deployment, sets } = self;
-        if deployment.deleting_since.is_some() || unusable(deployment).is_some() {
-            return None;
-        }
-        let new = new_set_index(deployment, sets);
-        // A new set is created first.
-        if new.is_none() && !rollout::rests(deployment, sets) {
-            return None;
-        }
-        let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
-        rollout::sizes(now, deployment, sets, new).replicas.get(index).copied()
+/// Returns what a deployment wants of the set with this UID. `sets` are the sets that it controls,
+/// oldest first, each with its Machines. Returns nothing for a set of another owner, and if the
+/// deployment is being deleted or cannot be reconciled.
+pub fn limits(
+    now: Timestamp,
+    deployment: &MachineDeploymentFacts,
+    sets: &[Owned],
+    set_uid: &str,
+) -> Option<Limits> {
+    if deployment.deleting_since.is_some() || unusable(deployment).is_some() {
+        return None;
     }
-}
-
-impl Sizing {
-    /// Returns the numbers of Machines that bind the set with this UID when it deletes surplus
-    /// Machines or creates missing ones. Since the deployment sized the set, it may have been
-    /// scaled.
-    pub fn bounds(&self, now: Timestamp, set_uid: &str) -> Option<Bounds> {
-        let Self { deployment, sets } = self;
-        if deployment.deleting_since.is_some() || unusable(deployment).is_some() {
-            return None;
-        }
-        let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
-        Some(rollout::bounds(now, deployment, sets, index))
-    }
+    let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
+    let new = new_set_index(deployment, sets);
+    // A new set is created first.
+    let is_sized = new.is_some() || rollout::rests(deployment, sets);
+    let size = || rollout::sizes(now, deployment, sets, new).replicas.get(index).copied();
+    let bounds = rollout::bounds(now, deployment, sets, index);
+    Some(Limits { size: is_sized.then(size).flatten(), bounds })
 }
 
 /// Returns the oldest set of this template. A set that is being deleted never counts, because its

@@ -698,7 +698,7 @@ fn a_set_shrinks_only_by_fresh_machines() {
 fn a_deployment_says_which_size_it_wants_now() {
     let size = |world: World, uid: &str| {
         let s = world.snapshot();
-        Sizing { deployment: s.deployment, sets: s.sets }.size_of(s.now, uid)
+        limits(s.now, &s.deployment, &s.sets, uid).and_then(|limits| limits.size)
     };
     let late = || {
         world(4).set_with("w-1", "c", 2, &[RUNNING; 4], |set| {

@@ -57,16 +57,19 @@ fn wanted(s: &Snapshot) -> usize {
 }
 
 fn missing(s: &Snapshot) -> usize {
-    let live = s.machines.iter().filter(|machine| is_live(machine)).count();
-    wanted(s).saturating_sub(live + s.unreadable.len())
+    wanted(s).saturating_sub(present(s))
+}
+
+/// Returns the number of Machines, without those that are being deleted.
+fn present(s: &Snapshot) -> usize {
+    s.machines.iter().filter(|machine| is_live(machine)).count() + s.unreadable.len()
 }
 
 /// Returns how many Machines the set may create: the deployment may want fewer now than the spec of
 /// the set says.
 fn allowed(s: &Snapshot) -> usize {
     let room = s.bounds().map_or(u32::MAX, |bounds| bounds.most.saturating_sub(bounds.live));
-    let live = number(s.machines.iter().filter(|machine| is_live(machine)).count() + s.unreadable.len());
-    let within = s.smaller_size().map_or(u32::MAX, |size| size.saturating_sub(live));
+    let within = s.smaller_size().map_or(u32::MAX, |size| size.saturating_sub(number(present(s))));
     usize::try_from(room.min(within)).unwrap_or(usize::MAX)
 }
 

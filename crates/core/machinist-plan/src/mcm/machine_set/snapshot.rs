@@ -10,7 +10,7 @@ use machinist_core::{Attempts, Freshness, plus};
 
 use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use crate::mcm::late_adoption::LateAdoption;
-use crate::mcm::machine_deployment::sizing::Sizing;
+use crate::mcm::machine_deployment::Limits;
 use crate::mcm::refusal::Refusal;
 use crate::mcm::rollout::Bounds;
 
@@ -38,9 +38,9 @@ pub struct Snapshot {
     pub adoptable: Vec<Arc<MachineFacts>>,
     /// The deployment of the set, if known. Only a frozen set needs it.
     pub deployment: Option<Arc<MachineDeploymentFacts>>,
-    /// The deployment of the set with all its sets, if known. Only a set whose replicas differ from
-    /// its Machines needs it.
-    pub sizing: Option<Sizing>,
+    /// What the deployment wants of the set now, if known. Only a set whose replicas differ from its
+    /// Machines needs it.
+    pub limits: Option<Limits>,
     /// The limits for setting and lifting a freeze.
     pub margins: SafetyMargins,
     /// Numbers that are certainly in use. Memory: may be empty at any moment.
@@ -69,14 +69,12 @@ impl Snapshot {
     }
 
     fn wanted_size(&self) -> Option<u32> {
-        self.sizing.as_ref()?.size_of(self.now, &self.set.uid)
+        self.limits?.size
     }
-}
 
-impl Snapshot {
     /// Returns how many Machines the deployment has and may have.
     pub(super) fn bounds(&self) -> Option<Bounds> {
-        self.sizing.as_ref()?.bounds(self.now, &self.set.uid)
+        Some(self.limits?.bounds)
     }
 }
 
@@ -94,7 +92,7 @@ impl Hash for Snapshot {
             unreadable,
             adoptable: _,
             deployment,
-            sizing,
+            limits,
             margins: _,
             settled_numbers,
             status_written: _,
@@ -103,7 +101,7 @@ impl Hash for Snapshot {
             late_adoptions,
         } = self;
         machines_freshness.is_fresh().hash(state);
-        (set, machines, unreadable, deployment, sizing).hash(state);
+        (set, machines, unreadable, deployment, limits).hash(state);
         (settled_numbers, failure, rejected, late_adoptions).hash(state);
     }
 }

@@ -12,7 +12,7 @@ use super::*;
 use crate::facts::MachineDeploymentFacts;
 use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::synced_changes;
-use crate::mcm::machine_deployment::{Owned, Sizing};
+use crate::mcm::machine_deployment::{Owned, limits};
 
 const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-s";
@@ -146,7 +146,7 @@ impl World {
                 .deployment
                 .as_ref()
                 .map(|it| Arc::new(MachineDeploymentFacts::parse(&parse(it)))),
-            sizing: None,
+            limits: None,
             margins: SafetyMargins::default(),
             settled_numbers: self.settled.clone(),
             status_written: self.status_written,
@@ -463,22 +463,7 @@ fn a_set_deletes_nothing_that_its_deployment_wants_now() {
         for name in ["a", "b", "c", "d"] {
             world = world.machine(name, "Running");
         }
-        let s = world.snapshot();
-        let deployment = json!({
-            "metadata": {"name": "d", "namespace": "ns", "uid": "uid-d"},
-            "spec": {
-                "replicas": desired, "selector": {"matchLabels": {"app": "s"}},
-                "strategy": {
-                    "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
-                },
-                "template": world.set["spec"]["template"].clone(),
-            },
-        });
-        let sizing = Sizing {
-            deployment: Arc::new(MachineDeploymentFacts::parse(&parse(&deployment))),
-            sets: vec![Owned { set: s.set.clone(), machines: s.machines.clone(), unreadable: 0 }],
-        };
-        plan(&Snapshot { sizing: Some(sizing), ..s })
+        planned_under(&world, desired)
     };
     let deleted = |plan: Plan<Action>| plan.actions.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(deleted(late(2)), ["machine d: delete", "machine c: delete"]);
@@ -490,6 +475,25 @@ fn a_set_deletes_nothing_that_its_deployment_wants_now() {
     .assert_eq(&late(4).to_string());
 }
 
+/// Plans for the only set of a deployment with that many replicas.
+fn planned_under(world: &World, desired: u32) -> Plan<Action> {
+    let s = world.snapshot();
+    let deployment = json!({
+        "metadata": {"name": "d", "namespace": "ns", "uid": "uid-d"},
+        "spec": {
+            "replicas": desired, "selector": {"matchLabels": {"app": "s"}},
+            "strategy": {
+                "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
+            },
+            "template": world.set["spec"]["template"].clone(),
+        },
+    });
+    let deployment = MachineDeploymentFacts::parse(&parse(&deployment));
+    let sets = [Owned { set: s.set.clone(), machines: s.machines.clone(), unreadable: 0 }];
+    let limits = limits(s.now, &deployment, &sets, &s.set.uid);
+    plan(&Snapshot { limits, ..s })
+}
+
 /// The patch that enlarged the set took effect after the deployment was scaled down.
 #[test]
 fn a_set_creates_nothing_that_its_deployment_gave_up() {
@@ -499,22 +503,7 @@ fn a_set_creates_nothing_that_its_deployment_gave_up() {
             .field("/metadata/ownerReferences", owner.clone())
             .field("/metadata/annotations", json!({"deployment.kubernetes.io/desired-replicas": "4"}))
             .machine("a", "Running");
-        let s = world.snapshot();
-        let deployment = json!({
-            "metadata": {"name": "d", "namespace": "ns", "uid": "uid-d"},
-            "spec": {
-                "replicas": desired, "selector": {"matchLabels": {"app": "s"}},
-                "strategy": {
-                    "type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0},
-                },
-                "template": world.set["spec"]["template"].clone(),
-            },
-        });
-        let sizing = Sizing {
-            deployment: Arc::new(MachineDeploymentFacts::parse(&parse(&deployment))),
-            sets: vec![Owned { set: s.set.clone(), machines: s.machines.clone(), unreadable: 0 }],
-        };
-        plan(&Snapshot { sizing: Some(sizing), ..s }).to_string()
+        planned_under(&world, desired).to_string()
     };
     assert!(late(4).contains("reserve numbers"), "{}", late(4));
     expect![[r#"
