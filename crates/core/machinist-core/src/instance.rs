@@ -223,7 +223,7 @@ impl Departure<'_> {
     }
 
     fn seen(&self) -> Next {
-        let Some(asked) = self.here(self.answers.delete.as_ref()) else {
+        let Some(asked) = self.here(self.answers.deleted(self.which.id.as_ref())) else {
             return match self.standing() {
                 Standing::Proven => self.delete(),
                 Standing::Ask | Standing::Asked(_) | Standing::Incomparable | Standing::Doubtful(_) => {
@@ -336,7 +336,7 @@ impl Departure<'_> {
         let made = self.answers.ensure.as_ref().map(|ensured| ensured.ended);
         let made = made.unwrap_or(Timestamp::MIN).max(self.process.acting_since());
         let counts_from = plus(made, self.process.promises.visible_within);
-        if self.answers.shown || counts_from < looked {
+        if self.answers.shown == self.which.id || counts_from < looked {
             return self.absent(standing, looked, Proof::Sure);
         }
         if counts_from < self.now {
@@ -355,8 +355,7 @@ impl Departure<'_> {
             Standing::Incomparable => {
                 let row = self.answers.absence.as_ref();
                 let row = row.filter(|row| {
-                    self.ownership.account.as_ref() == Some(&row.account)
-                        && row.by_id == self.which.id.is_some()
+                    self.ownership.account.as_ref() == Some(&row.account) && row.id == self.which.id
                 });
                 let look_at = second_look_at(row.map_or(looked, |row| row.first.min(looked)));
                 match (look_at <= looked, look_at <= self.now) {
@@ -547,9 +546,11 @@ impl Departure<'_> {
         self.ownership.of_recorded(self.created, self.answers, self.now)
     }
 
-    /// Returns the last lookup by id that began at `from` or later, if its account counts.
+    /// Returns the last lookup by the recorded id that began at `from` or later, if its account
+    /// counts. An answer about the id that was recorded before says nothing.
     fn found_by_id(&self, from: Timestamp) -> Option<&Found> {
-        let counts = |find: &&Found| from <= find.answered.started && find.by.id.is_some();
+        let is_recorded = |find: &Found| find.by.id.is_some() && find.by.id == self.which.id;
+        let counts = |find: &&Found| from <= find.answered.started && is_recorded(find);
         self.answers.find.as_ref().filter(counts).filter(|find| self.is_here(&find.answered))
     }
 
@@ -574,7 +575,7 @@ mod tests {
 
     use super::*;
     use crate::ownership::{List, Others};
-    use crate::snapshot::{Absence, MadeIn};
+    use crate::snapshot::{Absence, Deleted, MadeIn};
 
     const START: i64 = 1_000;
 
@@ -600,6 +601,10 @@ mod tests {
 
     fn answered<T>(started: i64, ended: i64, answer: Result<T, Error>) -> Answered<T> {
         Answered { started: at(started), ended: at(ended), account: account("a"), answer }
+    }
+
+    fn deleted(answered: Answered<()>) -> Option<Deleted> {
+        Some(Deleted { id: Some(id()), answered })
     }
 
     fn found(by_id: bool, second: i64, answer: Result<Sighting, Error>) -> Option<Found> {
@@ -755,9 +760,9 @@ mod tests {
 
     #[test]
     fn a_known_instance_is_deleted_once_then_looked_for_by_id() {
-        let mut answers = Answers { shown: true, ..Answers::default() };
+        let mut answers = Answers { shown: Some(id()), ..Answers::default() };
         assert!(matches!(next(true, -60, 1, &answers), Next::Delete(_)));
-        answers.delete = Some(answered(1, 2, Ok(())));
+        answers.delete = deleted(answered(1, 2, Ok(())));
         // An older sighting, or one by name, proves nothing.
         answers.find = found(true, 0, Ok(Sighting::Absent));
         assert!(matches!(next(true, -60, 2, &answers), Next::Find));
@@ -858,8 +863,8 @@ mod tests {
     fn an_early_absence_is_not_proof_while_a_creation_may_act() {
         let absent = |second| Answers {
             unsure_since: Some(at(5)),
-            shown: true,
-            delete: Some(answered(1, 2, Ok(()))),
+            shown: Some(id()),
+            delete: deleted(answered(1, 2, Ok(()))),
             find: found(true, second, Ok(Sighting::Absent)),
             ..Answers::default()
         };
@@ -873,7 +878,7 @@ mod tests {
     #[test]
     fn an_instance_that_was_not_shown_yet_may_be_late() {
         let mut answers = Answers {
-            delete: Some(answered(20, 21, Ok(()))),
+            delete: deleted(answered(20, 21, Ok(()))),
             find: found(true, 22, Ok(Sighting::Absent)),
             ..Answers::default()
         };
@@ -928,7 +933,7 @@ mod tests {
     #[test]
     fn a_failed_deletion_is_retried_later() {
         let error = Error::new(ErrorKind::Unavailable, "try later");
-        let delete = Some(answered(1, 2, Err(error)));
+        let delete = deleted(answered(1, 2, Err(error)));
         let answers = Answers { delete, failures: 1, ..Answers::default() };
         assert!(matches!(next(true, -60, 3, &answers), Next::Failed { call: Call::DELETE, .. }));
         assert!(matches!(next(true, -60, 7, &answers), Next::Delete(_)));
@@ -937,14 +942,14 @@ mod tests {
     #[test]
     fn a_denied_call_is_retried_when_class_or_secret_change() {
         let refused = Error::new(ErrorKind::Denied, "wrong token");
-        let delete = Some(answered(1, 2, Err(refused.clone())));
+        let delete = deleted(answered(1, 2, Err(refused.clone())));
         let mut answers = Answers { delete, failures: 9, inputs: Some(1), ..Answers::default() };
         assert!(matches!(next(true, -60, 100, &answers), Next::Find), "it may belong to another owner");
         answers.find = found(true, 3, Ok(Sighting::Present(made_at(0, Some("uid")))));
         assert!(matches!(next(true, -60, 100, &answers), Next::Failed { call: Call::DELETE, .. }));
         answers.inputs = Some(2);
         assert!(matches!(next(true, -60, 100, &answers), Next::Delete(_)));
-        answers.delete = Some(answered(1, 2, Ok(())));
+        answers.delete = deleted(answered(1, 2, Ok(())));
         answers.find = Some(Found {
             by: InstanceRef { id: Some(id()), ..InstanceRef::default() },
             answered: answered(3, 4, Err(refused)),
@@ -958,10 +963,14 @@ mod tests {
     /// account.
     fn absent_since(second: i64) -> Answers {
         Answers {
-            delete: Some(answered(1, 2, Ok(()))),
+            delete: deleted(answered(1, 2, Ok(()))),
             find: found(true, second, Ok(Sighting::Absent)),
-            absence: Some(Absence { account: account("a").expect("a name"), first: at(second), by_id: true }),
-            shown: true,
+            absence: Some(Absence {
+                account: account("a").expect("a name"),
+                first: at(second),
+                id: Some(id()),
+            }),
+            shown: Some(id()),
             ..Answers::default()
         }
     }
@@ -1031,7 +1040,7 @@ mod tests {
         let today = Ownership { account: account("b"), recorded: account("b"), ..Ownership::default() };
         assert!(matches!(of(&today, 3, &answers), Next::Delete(_)));
         let deleted = Answers {
-            delete: Some(Answered { account: account("b"), ..answered(1, 2, Ok(())) }),
+            delete: deleted(Answered { account: account("b"), ..answered(1, 2, Ok(())) }),
             ..absent_since(3)
         };
         assert!(matches!(of(&today, 3, &deleted), Next::Find));
@@ -1133,7 +1142,7 @@ mod tests {
     /// Answers after a denied deletion.
     fn denied(sighting: Option<Foreign>) -> Answers {
         Answers {
-            delete: Some(answered(1, 2, Err(Error::new(ErrorKind::Denied, "made for another key")))),
+            delete: deleted(answered(1, 2, Err(Error::new(ErrorKind::Denied, "made for another key")))),
             find: sighting.and_then(|foreign| found(true, 3, Ok(Sighting::Foreign(foreign)))),
             failures: 1,
             ..Answers::default()
@@ -1233,7 +1242,7 @@ mod tests {
     fn many_deletions_share_one_list() {
         let gone = Instance { power: Power::Deleting, ..made_at(-60, Some("uid")) };
         let answers = Answers {
-            delete: Some(answered(0, 1, Ok(()))),
+            delete: deleted(answered(0, 1, Ok(()))),
             find: found(true, 100, Ok(Sighting::Present(gone))),
             ..Answers::default()
         };

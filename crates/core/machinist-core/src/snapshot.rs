@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use machinist_instance::{
-    AccountId, Boot, Error, ErrorKind, Instance, InstanceRef, Power, Promises, Sighting,
+    AccountId, Boot, Error, ErrorKind, Instance, InstanceRef, Power, Promises, ProviderId, Sighting,
 };
 
 /// The result of a lookup.
@@ -122,6 +122,15 @@ pub struct Found {
     pub answered: Answered<Sighting>,
 }
 
+/// An answer to `delete`, with the instance that was asked for: a user may record another one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Deleted {
+    /// Provider id of the instance.
+    pub id: Option<ProviderId>,
+    /// The answer.
+    pub answered: Answered<()>,
+}
+
 /// The driver's answers for one instance, as this process remembers them.
 #[derive(Debug, Clone, Default, Hash)]
 pub struct Answers {
@@ -143,8 +152,8 @@ pub struct Answers {
     pub unsure_since: Option<Timestamp>,
     /// The last answer to `find`.
     pub find: Option<Found>,
-    /// Whether a `find` by provider id ever showed this instance.
-    pub shown: bool,
+    /// The provider id by which a `find` last showed an instance.
+    pub shown: Option<ProviderId>,
     /// The account that last showed this instance: in an answer to `ensure` or `find`, or in a
     /// list.
     pub shown_in: Option<AccountId>,
@@ -155,7 +164,7 @@ pub struct Answers {
     /// Since when each `find` has shown the instance neither running nor stopped.
     pub changing_since: Option<Timestamp>,
     /// The last answer to `delete`.
-    pub delete: Option<Answered<()>>,
+    pub delete: Option<Deleted>,
     /// The last answer to `rekey`.
     pub rekey: Option<Answered<()>>,
     /// The last answer about an instance whose Node has not registered.
@@ -210,8 +219,8 @@ pub struct Absence {
     pub account: AccountId,
     /// When the first lookup of the row began.
     pub first: Timestamp,
-    /// Whether the lookups were by provider id.
-    pub by_id: bool,
+    /// The provider id by which the lookups were made, if any.
+    pub id: Option<ProviderId>,
 }
 
 /// Wait before the next look at a call that exceeded its bound. Such a call waits for a free slot
@@ -235,6 +244,11 @@ impl Answers {
         };
         let was_rejected = self.ensure.as_ref().is_some_and(rejected) && self.unsure_since.is_none();
         self.ever_ensured && !(was_rejected && self.made_in == MadeIn::Nowhere)
+    }
+
+    /// Returns the last answer to the deletion of the instance with that id.
+    pub fn deleted(&self, id: Option<&ProviderId>) -> Option<&Answered<()>> {
+        self.delete.as_ref().filter(|deleted| deleted.id.as_ref() == id).map(|deleted| &deleted.answered)
     }
 
     /// Returns the place of that call in the queue of its account.
@@ -270,7 +284,8 @@ impl Answers {
     /// Stores an answer to `find`, and since when the account has shown nothing.
     pub fn take_found(&mut self, found: Found) {
         let Answered { started, account, answer, .. } = &found.answered;
-        let by_id = found.by.id.is_some();
+        let id = &found.by.id;
+        let by_id = id.is_some();
         if let Ok(sighting) = answer {
             let is_changing =
                 matches!(sighting, Sighting::Present(instance) if instance.power == Power::Changing);
@@ -291,13 +306,15 @@ impl Answers {
         if is_shown {
             self.absence = None;
         } else if let Some(account) = account {
-            let goes_on = |row: &Absence| row.account == *account && row.by_id == by_id;
+            let goes_on = |row: &Absence| row.account == *account && row.id == *id;
             if !self.absence.as_ref().is_some_and(goes_on) {
-                self.absence = Some(Absence { account: account.clone(), first: *started, by_id });
+                self.absence = Some(Absence { account: account.clone(), first: *started, id: id.clone() });
             }
         }
         if is_shown && matches!(answer, Ok(Sighting::Present(_))) {
-            self.shown |= by_id;
+            if by_id {
+                self.shown.clone_from(id);
+            }
             self.shown_in.clone_from(account);
         }
         self.find = Some(found);

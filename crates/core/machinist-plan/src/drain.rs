@@ -19,12 +19,15 @@ use jiff::Timestamp;
 
 use crate::facts::{BudgetFacts, PodFacts};
 use crate::why::{BlockedPod, Rejection};
-use machinist_core::{Attempts, LONGEST_RETRY_AFTER, is_past, just_past, plus, since};
+use machinist_core::{Attempts, LONGEST_RETRY_AFTER, Unseen, is_past, just_past, plus, since};
 
 /// Wait between two eviction attempts for one pod.
 const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);
 /// Wait between two eviction attempts if every budget that covers the pod allows a disruption.
 const EVICT_AGAIN_SOONEST: Duration = Duration::from_secs(5);
+/// Lifetime of a rejected eviction as evidence that the pod cannot be evicted. After that, or after
+/// an attempt without an answer, the pod is evicted once more before it is deleted.
+const REJECTION_VALID: Duration = Duration::from_secs(60);
 /// Number of attempts with the shorter wait. A budget with an outdated status may seem to allow an
 /// eviction that the API server rejects. Too many attempts end in a forced deletion, so only the
 /// first few are made sooner.
@@ -60,6 +63,8 @@ pub struct Drain<'s> {
     /// Whether the API server did not answer the last request. Then single calls find out when it
     /// answers again.
     pub is_silent: bool,
+    /// The time that deadlines leave out.
+    pub unseen: &'s Unseen,
     /// Number of rejected evictions after which a pod is deleted instead.
     pub max_evictions: u32,
 }
@@ -159,12 +164,15 @@ impl EvictionOutcome {
     }
 
     /// Whether the answer is about the pod, so that it uses up the patience of a polite drain. A
-    /// webhook that fails again and again is a decision, too. A server whose storage fails, a
-    /// throttled request and a lost one say nothing about the pod.
+    /// webhook that fails again and again is a decision, too, and so is its rejection with a status
+    /// of its own. A server whose storage fails, a throttled request and a lost one say nothing
+    /// about the pod.
     pub fn is_about_the_pod(&self) -> bool {
         match self {
             Self::Accepted | Self::Deleted | Self::Held(_) | Self::Refused(_) => true,
-            Self::Failed(message) => message.contains("webhook"),
+            Self::Failed(message) => {
+                ["failed calling webhook", "denied the request"].iter().any(|text| message.contains(text))
+            }
             Self::Throttled { .. } | Self::Unanswered(_) => false,
         }
     }
@@ -279,7 +287,11 @@ impl Drain<'_> {
             // The time that Go MCM needs for this number of attempts, because some attempts here
             // are made sooner.
             let patience = EVICT_AGAIN_AFTER * self.max_evictions;
-            self.max_evictions <= attempt.attempts.count && patience <= since(self.now, attempt.first)
+            let was_rejected = attempt.outcome.is_about_the_pod()
+                && since(self.now, attempt.attempts.last) <= REJECTION_VALID;
+            was_rejected
+                && self.max_evictions <= attempt.attempts.count
+                && self.unseen.deadline(attempt.first, patience) <= self.now
         });
         if is_over { Call::Delete(pod_ref(pod)) } else { Call::Evict(pod_ref(pod)) }
     }

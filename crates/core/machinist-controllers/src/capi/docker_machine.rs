@@ -10,7 +10,7 @@ use kube::Api;
 use machinist_api::capi::constants::{
     CONTAINER_ID_ANNOTATION, DOCKER_MACHINE_FINALIZER, SECRET_FORMAT, SECRET_VALUE,
 };
-use machinist_core::{Answered, Answers, Call, Found, Known};
+use machinist_core::{Answered, Answers, Call, Deleted, Found, Known};
 use machinist_driver::Driver;
 use machinist_instance::{
     BootstrapData, BootstrapFormat, Error, ErrorKind, InstanceRef, RecordedId, UserData,
@@ -145,7 +145,7 @@ impl Kind<Capi> for DockerMachines {
             }
             Action::Find(which) => asking.find(which),
             Action::Delete(permit) => {
-                let valid_until = permit.valid_until();
+                let (valid_until, id) = (permit.valid_until(), permit.which().id.clone());
                 #[expect(clippy::disallowed_methods, reason = "a permit of the planner becomes a deletion")]
                 let made = |driver: Arc<dyn Driver>| async move {
                     driver.instances().delete(permit.which(), permit.owner()).await
@@ -156,7 +156,7 @@ impl Kind<Capi> for DockerMachines {
                     is_deleting,
                     made,
                     |answers, answered| {
-                        answers.delete = Some(answered);
+                        answers.delete = Some(Deleted { id, answered });
                     },
                 )
             }

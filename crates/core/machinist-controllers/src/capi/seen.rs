@@ -157,7 +157,7 @@ impl Memory {
             *answers = Answers {
                 ever_ensured: answers.ever_ensured,
                 made_in: answers.made_in.clone(),
-                shown: answers.shown,
+                shown: answers.shown.clone(),
                 ..Answers::default()
             };
         }

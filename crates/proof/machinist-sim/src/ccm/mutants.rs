@@ -139,7 +139,7 @@ fn as_absence_by_id(answers: &mut Answers, recorded: &RecordedId) {
         found.by = by_id(id.clone());
     }
     if let Some(absence) = &mut answers.absence {
-        absence.by_id = true;
+        absence.id = Some(id.clone());
     }
 }
 

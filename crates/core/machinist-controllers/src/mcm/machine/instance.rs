@@ -20,7 +20,7 @@ use super::super::key::Key;
 use super::super::object_key;
 use super::super::seen::Seen;
 use super::witness::Witness;
-use machinist_core::{Answered, Answers, Call, Found, Permit};
+use machinist_core::{Answered, Answers, Call, Deleted, Found, Permit};
 use machinist_runtime::{Ask, Lane, Opened, QueuedCall, Remember, Stop};
 
 /// The Machine that a call is about, and the inputs of the call.
@@ -55,19 +55,21 @@ pub(crate) fn queue(asking: Asking<'_>, call: Call) -> Result<(), Stop> {
         Err(error) => {
             // The error is remembered like a failed call.
             let asking = Asking { runtime, machine, inputs, opened: Err(error) };
-            let made = |_: Arc<dyn Driver>| async { Err(Error::new(ErrorKind::Bug, "no call is made")) };
-            let remember: fn(&mut Answers, Answered<Instance>) = match call {
-                Call::ENSURE => Answers::take_ensure,
-                _ => |answers, answered| {
-                    answers.delete = Some(Answered {
-                        started: answered.started,
-                        ended: answered.ended,
-                        account: answered.account,
-                        answer: answered.answer.map(|_| ()),
-                    });
-                },
+            let (line, id) = (Line::Lane(Lane::of(call)), machine.provider_id.clone());
+            return match call {
+                Call::ENSURE => start(asking, call, line, None, |_| false, not_made, Answers::take_ensure),
+                _ => start(
+                    asking,
+                    call,
+                    line,
+                    None,
+                    |_| false,
+                    not_made,
+                    |answers, answered| {
+                        answers.delete = Some(Deleted { id, answered });
+                    },
+                ),
             };
-            return start(asking, call, Line::Lane(Lane::of(call)), None, |_| false, made, remember);
         }
     };
     let id = object_key(&machine.namespace, &machine.name);
@@ -206,15 +208,20 @@ pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
 
 /// Calls `delete` for the instance, with a permit.
 pub(crate) fn delete(asking: Asking<'_>, permit: Permit) -> Result<(), Stop> {
-    let valid_until = permit.valid_until();
+    let (valid_until, id) = (permit.valid_until(), permit.which().id.clone());
     #[expect(clippy::disallowed_methods, reason = "the one place where a permit becomes a deletion")]
     let call = |driver: Arc<dyn Driver>| async move {
         driver.instances().delete(permit.which(), permit.owner()).await
     };
     let by = Some(valid_until);
     start(asking, Call::DELETE, Line::Queue, by, is_deleting, call, |answers, answered: Answered<()>| {
-        answers.delete = Some(answered);
+        answers.delete = Some(Deleted { id, answered });
     })
+}
+
+/// The call about an instance whose account could not be opened.
+async fn not_made<T>(_: Arc<dyn Driver>) -> Result<T, Error> {
+    Err(Error::new(ErrorKind::Bug, "no call is made"))
 }
 
 /// Where a call waits for its slot.

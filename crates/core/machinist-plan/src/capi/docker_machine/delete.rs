@@ -70,7 +70,8 @@ fn last_error(s: &Snapshot, since: Timestamp) -> String {
         true => String::new(),
         false => error.message.clone(),
     };
-    let deleted = s.answers.delete.as_ref().filter(|answered| since < answered.ended);
+    let deleted = s.answers.delete.as_ref().map(|deleted| &deleted.answered);
+    let deleted = deleted.filter(|answered| since < answered.ended);
     let found = s.answers.find.as_ref().map(|found| &found.answered);
     let found = found.filter(|answered| since < answered.ended && 1 < s.answers.failures);
     // One failed look is no failed deletion.
@@ -266,7 +267,7 @@ fn answers(s: &Snapshot) -> Answers {
     // The container of a restored object is older than the object, so its age proves nothing.
     let has_container = object.annotation(constants::CONTAINER_ID_ANNOTATION).is_some();
     answers.ever_ensured |= has_container || gates::has_another_birth(object);
-    let deleted = answers.delete.as_ref().and_then(|answered| answered.answer.as_ref().err());
+    let deleted = answers.delete.as_ref().and_then(|deleted| deleted.answered.answer.as_ref().err());
     let found = answers.find.as_ref().and_then(|found| found.answered.answer.as_ref().err());
     if let Some(error) = found.or(deleted) {
         answers.failures = retry::counted(error, answers.failures);

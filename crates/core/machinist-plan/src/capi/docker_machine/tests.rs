@@ -3,7 +3,7 @@
 mod rows;
 
 use machinist_api::capi::{Beta2, Cluster, DockerCluster, DockerMachine, Machine};
-use machinist_core::{Found, Unseen};
+use machinist_core::{Deleted, Found, Unseen};
 use machinist_instance::{
     BootstrapCause, BootstrapFailure, BootstrapState, CreateGuarantee, ErrorKind, Foreign, KeyTag, Promises,
 };
@@ -163,6 +163,10 @@ fn instance() -> Instance {
         node_labels: Default::default(),
         created: at(90),
     }
+}
+
+fn deleted(answered: Answered<()>) -> Option<Deleted> {
+    Some(Deleted { id: Some(instance().id), answered })
 }
 
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
@@ -579,13 +583,13 @@ fn the_finalizer_is_removed_after_the_container() {
     assert!(actions[0].starts_with("delete docker:////c-w"), "{actions:?}");
     case.snapshot = |s| {
         let error = Error::new(ErrorKind::Unavailable, "busy");
-        s.answers.delete = Some(answered(99, Err(error)));
+        s.answers.delete = deleted(answered(99, Err(error)));
     };
     assert_eq!(case.told().0, "CallFailed", "M41");
-    case.snapshot = |s| s.answers.delete = Some(answered(98, Ok(())));
+    case.snapshot = |s| s.answers.delete = deleted(answered(98, Ok(())));
     assert_eq!(case.told().1, ["find docker:////c-w"]);
     case.snapshot = |s| {
-        s.answers.delete = Some(answered(98, Ok(())));
+        s.answers.delete = deleted(answered(98, Ok(())));
         let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
     };
@@ -627,7 +631,7 @@ fn a_failed_deletion_is_a_problem_in_the_status() {
     let mut case = deleting();
     case.snapshot = |s| {
         let error = Error::new(ErrorKind::Denied, "container c-w was not created by this driver");
-        s.answers.delete = Some(answered(99, Err(error)));
+        s.answers.delete = deleted(answered(99, Err(error)));
     };
     let plan = case.plan();
     let Some(Action::SetStatus(status)) = plan.actions.first() else { panic!("{:?}", plan.actions) };
@@ -684,18 +688,18 @@ fn an_error_before_the_deletion_is_no_failed_deletion() {
     case.snapshot = |s| look_failed(s, 50);
     assert_eq!(case.problems(), [""; 0], "the machine was still wanted");
     case.snapshot = |s| {
-        s.answers.delete = Some(answered(98, Ok(())));
+        s.answers.delete = deleted(answered(98, Ok(())));
         s.answers.failures = 1;
         look_failed(s, 99);
     };
     assert_eq!(case.problems(), [""; 0], "one failed look after the deletion");
     case.snapshot = |s| {
-        s.answers.delete = Some(answered(99, Err(Error::new(ErrorKind::Denied, "not ours"))));
+        s.answers.delete = deleted(answered(99, Err(Error::new(ErrorKind::Denied, "not ours"))));
         s.answers.failures = 1;
     };
     assert_eq!(case.problems(), ["DeletionFailed"]);
     case.snapshot = |s| {
-        s.answers.delete = Some(answered(98, Err(Error::new(ErrorKind::Denied, "not ours"))));
+        s.answers.delete = deleted(answered(98, Err(Error::new(ErrorKind::Denied, "not ours"))));
         let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(instance()))) });
     };
@@ -810,7 +814,7 @@ fn container_of_another_object(s: &mut Snapshot) {
         cluster: Some("c".to_owned()),
         created: instance().created,
     };
-    s.answers.delete = Some(answered(97, Err(Error::new(ErrorKind::Denied, "another key"))));
+    s.answers.delete = deleted(answered(97, Err(Error::new(ErrorKind::Denied, "another key"))));
     let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
     s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Foreign(foreign))) });
 }

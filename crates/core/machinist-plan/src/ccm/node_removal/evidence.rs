@@ -134,7 +134,9 @@ impl Case<'_> {
     fn is_unsure(&self) -> bool {
         let has_failed = self.answers.find.as_ref().is_some_and(|found| found.answered.answer.is_err());
         let row = self.answers.absence.as_ref();
-        let is_of_today = row.is_some_and(|row| row.by_id && self.account.id.as_ref() == Some(&row.account));
+        let is_of_today = row.is_some_and(|row| {
+            row.id.as_ref() == self.recorded.ours() && self.account.id.as_ref() == Some(&row.account)
+        });
         has_failed && is_of_today && self.recorded.ours().is_some()
     }
 
@@ -142,12 +144,12 @@ impl Case<'_> {
     /// row begins when the Node became not ready, at the earliest.
     fn absences(&self) -> Option<Absences> {
         let id = self.recorded.ours()?;
-        let Absence { account, first, by_id } = self.answers.absence.as_ref()?;
+        let Absence { account, first, id: of } = self.answers.absence.as_ref()?;
         let found = self.answers.find.as_ref()?;
         let is_absent = found.answered.answer == Ok(Sighting::Absent)
             && found.by.id.as_ref() == Some(id)
             && found.answered.account.as_ref() == Some(account);
-        if !is_absent || !by_id || self.account.id.as_ref() != Some(account) {
+        if !is_absent || of.as_ref() != Some(id) || self.account.id.as_ref() != Some(account) {
             return None;
         }
         let last = found.answered.started;

@@ -402,7 +402,7 @@ fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
         Ok(Sighting::Present(instance)) if is_adopted(s, instance) => {
             Some(record(s, instance, found.answered.account.clone()))
         }
-        Ok(_) => proof::before_ensure(s),
+        Ok(_) => proof::before_giving_up(s, found.answered.started, find),
         Err(error) => {
             let wait = retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry);
             let retry_at = plus(found.answered.ended, wait);

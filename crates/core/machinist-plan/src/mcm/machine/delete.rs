@@ -25,7 +25,7 @@ use crate::drain::{
     Call as PodCall, Drain, Eviction, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later,
 };
 use crate::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
-use crate::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_evidence, is_untimed};
+use crate::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
 use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
 use machinist_core::Evidence;
@@ -84,13 +84,12 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
         // before the drain.
         return label_node(name);
     }
-    if let Some(plan) = rejected(s, since).filter(|_| matches!(stage(s), Stage::Drain)) {
+    if let Some(plan) = rejected(s, since).filter(|_| matches!(stage(s), Stage::Drain | Stage::Volumes)) {
         return plan;
     }
     match (stage(s), s.own_node()) {
         (Stage::Drain, OwnNode::Ours(node)) => drain(s, node, since),
         (Stage::Drain, OwnNode::Missing | OwnNode::NotOurs(..)) => remove_instance(s, since, without_node(s)),
-        (Stage::Volumes, OwnNode::Ours(node)) if has_recovered(s, node) => drain_again(s, since),
         (Stage::Volumes, _) => detach(s, since),
         (Stage::Instance, _) => {
             let stage = DeletionMarker::DeleteInstance.as_str();
@@ -136,7 +135,8 @@ fn stage(s: &Snapshot) -> Stage {
 /// Whether the cloud has accepted a call of this process to delete the instance. From then on, no
 /// drain is needed.
 fn is_accepted(s: &Snapshot) -> bool {
-    s.answers.delete.as_ref().is_some_and(|asked| asked.answer.is_ok())
+    let recorded = s.identity.recorded.ours();
+    recorded.is_some() && s.answers.deleted(recorded).is_some_and(|asked| asked.answer.is_ok())
 }
 
 /// Returns the marker in the status of a deletion.
@@ -250,8 +250,7 @@ fn label_node(node: NodeName) -> Plan<Action> {
 }
 
 fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan<Action> {
-    let timeout = s.machine.spec.configuration.drain_timeout().and_then(|timeout| timeout.to_std());
-    let patience_ends = unseen(s).deadline(deleting_since, timeout.unwrap_or(s.defaults.drain_timeout));
+    let patience_ends = patience_ends(s, deleting_since);
     let Pressure { manner, deadline, cause } = pressure(s, node, patience_ends);
     let is_forced = manner != Manner::Polite;
     let is_over = is_forced && is_past(s.now, deadline);
@@ -272,24 +271,15 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     if is_past(s.now, force_from) && !is_forced && s.nodes_freshness.may_be_read() {
         actions.push(Action::ReadNodes);
     }
+    if is_past(s.now, patience_ends) && !is_forced && may_list_unseen_pods(s, node) {
+        actions.push(Action::ListPods(node.clone()));
+    }
     if is_dead_unread(s, node, cause) {
         actions.push(Action::LookForNode(node.name.clone()));
         let why = Why::new(Reason::Looking("the Node"), Step::Expect("a dead Node is drained by force"));
         return Plan::act_all(actions, why.since(deleting_since));
     }
-    let progress = Drain {
-        now: s.now,
-        pods: &s.pods,
-        budgets: &s.budgets,
-        attempts: &s.evictions,
-        deadline,
-        manner,
-        gives_up: s.machine.wants_force_deletion(),
-        is_silent: s.looks.silence.is_some(),
-        max_evictions: max_evictions(s, timeout),
-    }
-    .progress();
-    let (calls, left, blocked, look_at) = match progress {
+    let (calls, left, blocked, look_at) = match progress(s, manner, deadline) {
         Progress::Done | Progress::GivenUp { .. } => {
             let left = Left { node, deadline, actions, deleting_since };
             return match manner {
@@ -330,6 +320,32 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         Manner::Forced { .. } => why.deadline(just_past(deadline), Step::Expect("the instance is deleted")),
     };
     Plan::act_all(actions, why).no_later_than(look_at)
+}
+
+fn drain_timeout(s: &Snapshot) -> Duration {
+    let own = s.machine.spec.configuration.drain_timeout().and_then(|timeout| timeout.to_std());
+    own.unwrap_or(s.defaults.drain_timeout)
+}
+
+/// Returns when the drain times out.
+fn patience_ends(s: &Snapshot, deleting_since: Timestamp) -> Timestamp {
+    unseen(s).deadline(deleting_since, drain_timeout(s))
+}
+
+fn progress(s: &Snapshot, manner: Manner, deadline: Timestamp) -> Progress {
+    let drain = Drain {
+        now: s.now,
+        pods: &s.pods,
+        budgets: &s.budgets,
+        attempts: &s.evictions,
+        deadline,
+        manner,
+        gives_up: s.machine.wants_force_deletion(),
+        is_silent: s.looks.silence.is_some(),
+        unseen: &unseen(s),
+        max_evictions: max_evictions(s),
+    };
+    drain.progress()
 }
 
 /// Returns the time that the drain timeout leaves out: no process acted, or the deletion waited for
@@ -386,7 +402,7 @@ fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressur
         Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
             forced(deleting_since.max(given_up_at), NODE_IS_DEAD)
         }
-        _ if may_force && is_past(s.now, patience_ends) && was_polite(s) => {
+        _ if may_force && is_past(s.now, patience_ends) && shows_pods(s, node) && was_polite(s) => {
             forced(patience_ends, "the drain timed out")
         }
         // The Node may count as dead before the drain times out, so the next look is earlier.
@@ -401,6 +417,17 @@ fn is_dead_unread(s: &Snapshot, node: &NodeFacts, cause: &str) -> bool {
     let is_read = |look: &NodeLook| look.uid.as_ref() == Some(&node.uid);
     let has_begun = s.evictions.values().any(|attempt| attempt.is_deletion);
     cause == NODE_IS_DEAD && !has_begun && !s.looks.node_now(&node.name, s.now).is_some_and(is_read)
+}
+
+/// Whether the store shows the pods that are on the Node now. A pod that an old store lacks was
+/// never evicted.
+fn shows_pods(s: &Snapshot, node: &NodeFacts) -> bool {
+    s.pods_freshness.is_fresh() || s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).is_some()
+}
+
+/// Whether the store may lack pods of a Node, and a list may show them now.
+fn may_list_unseen_pods(s: &Snapshot, node: &NodeFacts) -> bool {
+    !shows_pods(s, node) && s.nodes_freshness.is_fresh()
 }
 
 /// Whether each pod that is left was tried politely, with an answer. A process that takes over
@@ -461,10 +488,10 @@ fn is_lease_needed(s: &Snapshot, node: &NodeFacts) -> bool {
         && untimed_since(s, node).is_some_and(|since| s.looks.lease_since(&node.uid, since).is_none())
 }
 
-fn max_evictions(s: &Snapshot, drain_timeout: Option<Duration>) -> u32 {
+fn max_evictions(s: &Snapshot) -> u32 {
     const EVICTION_RETRY_SECONDS: u64 = 20;
     let own = s.machine.spec.configuration.max_evict_retries.and_then(|most| u32::try_from(most).ok());
-    let fits = drain_timeout.unwrap_or(s.defaults.drain_timeout).as_secs() / EVICTION_RETRY_SECONDS;
+    let fits = drain_timeout(s).as_secs() / EVICTION_RETRY_SECONDS;
     own.unwrap_or(s.defaults.max_evictions).min(u32::try_from(fits).unwrap_or(u32::MAX)).max(1)
 }
 
@@ -763,11 +790,46 @@ fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> W
     Why::new(reason, Step::Expect(expected))
 }
 
-/// Whether a Node takes pods again after a drain that ended by force: the cloud could not delete
-/// its instance for a while, and a dead Node is often not cordoned.
-fn has_recovered(s: &Snapshot, node: &NodeFacts) -> bool {
-    let is_recent = written_at(s).is_some_and(|written| is_evidence(written, s.now));
-    node.is_ready() && !is_recent && node.unschedulable != Some(true) && !s.machine.wants_force_deletion()
+/// Returns what must happen before the instance goes after a drain that ended by force. That may be
+/// long ago: the volumes had to be detached, the cloud could not delete the instance, or no process
+/// ran. Meanwhile the Node may have recovered, and taken pods.
+///
+/// Returns nothing if a list has just shown that no pod is left, or that the API server has answered
+/// the deletion of each one by today's force.
+fn before_end_by_force(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
+    if s.machine.wants_force_deletion() {
+        return None;
+    }
+    if let Some(wait) = s.nodes_freshness.obstacle(|| Action::ReadNodes) {
+        return Some(wait);
+    }
+    let node = match s.own_node() {
+        OwnNode::Ours(node) => node,
+        OwnNode::Missing
+            if s.looks.node_now(s.machine.node_name(), s.now).is_none_or(|look| look.uid.is_some()) =>
+        {
+            let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
+            return Some(look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since));
+        }
+        OwnNode::Missing | OwnNode::NotOurs(..) => return None,
+    };
+    let is_listed = |node: &NodeFacts| s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).is_some();
+    if let Some(unlisted) = nodes_of_instance(s, node).find(|node| !is_listed(node)) {
+        let reason = McmReason::ConfirmingDrain { node: unlisted.name.clone(), left: 0 };
+        let why = Why::new(reason, Step::Expect("the instance is deleted")).since(deleting_since);
+        return Some(
+            s.still_queued(Call::DELETE)
+                .unwrap_or_else(|| Plan::act(Action::ListPods(unlisted.clone()), why)),
+        );
+    }
+    let Pressure { manner, deadline, .. } = pressure(s, node, patience_ends(s, deleting_since));
+    let has_ended = match (manner, progress(s, manner, deadline)) {
+        // Without the cordon, pods may be bound to this Node after the list.
+        (Manner::Polite, Progress::Done) => is_empty(listed(s, node).map(|(_, list)| list)),
+        (Manner::Polite, _) | (Manner::Forced { .. }, Progress::Leaving { .. }) => false,
+        (Manner::Forced { .. }, Progress::Done | Progress::GivenUp { .. }) => true,
+    };
+    (!has_ended).then(|| drain_again(s, deleting_since))
 }
 
 fn drain_again(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
@@ -781,21 +843,22 @@ fn drain_again(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
 fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     let is_labelled = s.machine.wants_force_deletion();
     let evidence = if is_labelled { Evidence::ForceDeletion } else { Evidence::Forced };
-    // The Node may have recovered since the force, which the attachments do not show, either.
-    let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes).filter(|_| !is_labelled);
+    let end = || {
+        before_end_by_force(s, deleting_since).unwrap_or_else(|| drained(s, deleting_since, evidence.clone()))
+    };
     // If the Node belongs to another owner, its attachments do, too.
     let (node, are_detached) = match s.own_node() {
         OwnNode::Ours(node) => (node, s.attachments.is_empty()),
-        OwnNode::Missing | OwnNode::NotOurs(..) => return drained(s, deleting_since, evidence),
+        OwnNode::Missing | OwnNode::NotOurs(..) => return end(),
     };
     if are_detached {
-        return stale.unwrap_or_else(|| drained(s, deleting_since, evidence));
+        return end();
     }
     // A marker without a time counts from the start of acting.
     let written = written_at(s).unwrap_or_else(|| s.process.acting_since());
     let until = unseen(s).deadline(written, s.defaults.detach_timeout);
     if (is_labelled || s.process.may_enforce_deadlines()) && is_past(s.now, until) {
-        return stale.unwrap_or_else(|| drained(s, deleting_since, evidence));
+        return end();
     }
     let staying = s.attachments.iter().filter(|attachment| attachment.deleting_since.is_none());
     let actions = staying.take(DELETIONS_PER_PASS).cloned().map(Action::DeleteAttachment).collect();

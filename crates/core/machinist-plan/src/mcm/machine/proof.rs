@@ -8,9 +8,9 @@ use machinist_instance::Foreign;
 use super::{Action, DELETE_FAILED, Snapshot, delete};
 use crate::why::{McmReason, Reason, Step};
 use crate::{Plan, Why};
-use machinist_core::Call;
 use machinist_core::instance::Proof;
-use machinist_core::ownership::Standing;
+use machinist_core::ownership::{Standing, second_look_at};
+use machinist_core::{Absence, Call};
 
 /// Lists the account once if the list may show whether the instance was created in it. Later, when
 /// instances are deleted, this evidence may be lost.
@@ -42,6 +42,33 @@ pub(super) fn before_ensure(s: &Snapshot) -> Option<Plan<Action>> {
     };
     let restore = format!("restore the credential in {}, or delete the Machine", secrets(s));
     Some(Plan::until(list_again_at, Why::new(other_account(s), Step::Fix(restore))))
+}
+
+/// Prevents that a Machine is given up whose instance another account has. `looked` is when the
+/// lookup began that showed no instance.
+///
+/// If there is nothing to compare with, two absences ten minutes apart count, as for a deletion.
+pub(super) fn before_giving_up(
+    s: &Snapshot,
+    looked: Timestamp,
+    find: impl FnOnce() -> Plan<Action>,
+) -> Option<Plan<Action>> {
+    if standing(s) != Standing::Incomparable {
+        return before_ensure(s);
+    }
+    let of_today = |row: &&Absence| s.ownership.account.as_ref() == Some(&row.account) && row.id.is_none();
+    let first = s.answers.absence.as_ref().filter(of_today).map_or(looked, |row| row.first.min(looked));
+    let look_at = second_look_at(first);
+    if look_at <= looked {
+        return None;
+    }
+    if look_at <= s.now {
+        return Some(find());
+    }
+    let reason = McmReason::SecondLook { instance: s.instance().to_string() };
+    let why = Why::new(reason, Step::Expect("the controller looks up the instance again"));
+    let then = Step::Expect("the Machine is marked Failed if the instance is still absent");
+    Some(Plan::until(look_at, why.deadline(look_at, then)))
 }
 
 fn standing(s: &Snapshot) -> Standing {

@@ -19,7 +19,7 @@ use super::*;
 use crate::drain::EvictionOutcome;
 use crate::facts::{StatusFacts, Version, token_id};
 use crate::looks::{NodeLook, PodList};
-use machinist_core::{Answered, Attempts, Call, Found, MadeIn, Queued};
+use machinist_core::{Absence, Answered, Attempts, Call, Deleted, Found, MadeIn, Queued};
 
 mod boot;
 mod evidence;
@@ -132,6 +132,10 @@ fn secret() -> Arc<SecretFacts> {
 
 fn account(name: &str) -> Option<AccountId> {
     AccountId::recorded(name)
+}
+
+fn deleted(answered: Answered<()>) -> Option<Deleted> {
+    Some(Deleted { id: Some(instance().id), answered })
 }
 
 fn answered<T>(started: Timestamp, ended: Timestamp, answer: Result<T, Error>) -> Answered<T> {
@@ -748,6 +752,32 @@ fn an_absence_in_another_account_gives_no_machine_up() {
     assert!(own.plan().to_string().starts_with("do    status: Failed"), "no call asked for an instance");
 }
 
+/// No other Machine shows whether this is the account of the instance.
+#[test]
+fn without_comparison_two_absences_give_a_machine_up() {
+    let alone = |first: i64, looked: i64| {
+        late().found(looked, Ok(Sighting::Absent)).with(|s| {
+            s.ownership.recorded = None;
+            let account = account("a").expect("a name");
+            s.answers.absence = Some(Absence { account, first: at(first), id: None });
+        })
+    };
+    alone(-5, -5).check(expect![[r#"
+        why   instance m not found: checking a second time, because no other Machine confirms the account; next: the controller looks up the instance again; deadline 2027-01-15T08:09:55Z: the Machine is marked Failed if the instance is still absent
+        wait  until 2027-01-15T08:09:55Z
+    "#]]);
+    let due = alone(-601, -601).plan().to_string();
+    assert!(due.starts_with("do    driver: find"), "{due}");
+    let twice = alone(-605, -5).plan().to_string();
+    assert!(twice.starts_with("do    status: Failed"), "{twice}");
+    let elsewhere = alone(-605, -5).with(|s| {
+        let absence = s.answers.absence.as_mut().expect("an absence");
+        absence.account = account("b").expect("a name");
+    });
+    let plan = elsewhere.plan().to_string();
+    assert!(!plan.starts_with("do    status: Failed"), "another account was asked first: {plan}");
+}
+
 #[test]
 fn the_creation_timeout_leaves_out_unseen_time() {
     let mut gaps = Unseen::default();
@@ -1106,6 +1136,30 @@ fn quick_attempts_do_not_bring_force_forward() {
     assert!(removed(6, -120).contains("pod ns/p: delete without grace"), "{}", removed(6, -120));
 }
 
+/// The controller was suspended, or its API server was away: meanwhile a budget may have changed.
+#[test]
+fn unseen_time_uses_up_no_patience() {
+    let removed = |last: i64, outcome, gaps: Unseen| {
+        let mut world = world().draining().pod("p");
+        world.machine["spec"]["drainTimeout"] = "2m".into();
+        let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), tried(6, -600, last, outcome))]));
+        let change = |s: &mut Snapshot| (s.evictions, s.gaps) = (evictions, gaps);
+        world.with(change).plan().to_string()
+    };
+    let held = || EvictionOutcome::Held("no".into());
+    let is_deleted = |plan: &str| plan.contains("pod ns/p: delete without grace");
+    let mut gaps = Unseen::default();
+    let seen = removed(-30, held(), gaps.clone());
+    assert!(is_deleted(&seen), "{seen}");
+    let old = removed(-300, held(), gaps.clone());
+    assert!(!is_deleted(&old) && old.contains("pod ns/p: evict"), "an old rejection is no evidence: {old}");
+    let lost = removed(-30, EvictionOutcome::Unanswered("reset".into()), gaps.clone());
+    assert!(!is_deleted(&lost), "the last attempt has no answer: {lost}");
+    gaps.add(at(-550), at(-40));
+    let unseen = removed(-30, held(), gaps);
+    assert!(!is_deleted(&unseen), "{unseen}");
+}
+
 #[test]
 fn a_blocked_pod_is_named_with_its_budget() {
     let held = tried(1, -2, -2, EvictionOutcome::Held("no".into()));
@@ -1260,7 +1314,8 @@ fn a_drain_is_reported_when_the_cloud_has_accepted_the_deletion() {
         why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
         wait  for a change
     "#]]);
-    let accepted = |world: World| world.with(|s| s.answers.delete = Some(answered(at(-2), at(-1), Ok(()))));
+    let accepted =
+        |world: World| world.with(|s| s.answers.delete = deleted(answered(at(-2), at(-1), Ok(()))));
     accepted(world().draining().pod("late")).check(expect![[r#"
         do    status: Delete Processing "Initiate VM deletion"
         do    driver: find sim:///i-1
@@ -1278,7 +1333,7 @@ fn a_failed_deletion_needs_new_evidence() {
     let failed = |ended, kind| {
         let answer = answered(at(ended - 1), at(ended), Err(error(kind, "no")));
         world().draining().pod("late").with(|s| {
-            s.answers.delete = Some(answer);
+            s.answers.delete = deleted(answer);
             s.answers.failures = 1;
         })
     };
@@ -1342,7 +1397,7 @@ fn drained() -> World {
 #[test]
 fn after_the_deletion_the_instance_is_looked_up() {
     drained()
-        .with(|s| s.answers.delete = Some(answered(at(-2), at(-1), Ok(()))))
+        .with(|s| s.answers.delete = deleted(answered(at(-2), at(-1), Ok(()))))
         .check(expect![[r#"
             do    driver: find sim:///i-1
             why   waiting for the cloud to look up the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed
@@ -1365,7 +1420,7 @@ fn seen(answer: Sighting, by_id: bool) -> Option<Found> {
 fn an_instance_that_still_exists_is_looked_up_again_later() {
     drained()
         .with(|s| {
-            s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
+            s.answers.delete = deleted(answered(at(-2), at(-1), Ok(())));
             s.answers.find = seen(Sighting::Present(Instance { power: Power::Deleting, ..instance() }), true);
         })
         .check(expect![[r#"
@@ -1378,7 +1433,7 @@ fn an_instance_that_still_exists_is_looked_up_again_later() {
 fn node_and_finalizer_are_removed_in_one_pass() {
     drained()
         .with(|s| {
-            s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
+            s.answers.delete = deleted(answered(at(-2), at(-1), Ok(())));
             s.answers.find = seen(Sighting::Absent, true);
         })
         .check(expect![[r#"
@@ -1393,7 +1448,7 @@ fn node_and_finalizer_are_removed_in_one_pass() {
 #[test]
 fn a_late_node_is_looked_up_at_the_api_server() {
     let mut world = drained().with(|s| {
-        s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
+        s.answers.delete = deleted(answered(at(-2), at(-1), Ok(())));
         s.answers.find = seen(Sighting::Absent, true);
     });
     world.node = None;
@@ -1478,7 +1533,7 @@ fn a_failed_deletion_reports_its_code_and_keeps_its_marker() {
         .with(|s| {
             let answer = Err(error(ErrorKind::Unavailable, "busy"));
             s.answers.failures = 1;
-            s.answers.delete = Some(answered(at(-2), at(-1), answer));
+            s.answers.delete = deleted(answered(at(-2), at(-1), answer));
         })
         .check(expect![[r#"
             do    status: Delete Failed [Unavailable] "machine codes error: code = [Unavailable] message = [busy]. Initiate VM deletion"
@@ -1497,7 +1552,7 @@ fn refused() -> World {
         let refused = Err(error(ErrorKind::Denied, message));
         // A credential that cannot be opened has no account.
         s.ownership.account = None;
-        s.answers.delete = Some(Answered { account: None, ..answered(at(-100), at(-99), refused) });
+        s.answers.delete = deleted(Answered { account: None, ..answered(at(-100), at(-99), refused) });
     })
 }
 
@@ -1663,11 +1718,13 @@ fn a_leftover_label_does_not_hide_the_machines_own_node() {
 
 /// Returns the actions on the Node of a Machine that is being deleted and has no instance any more.
 fn done_to_node(world: World) -> Vec<String> {
+    let id = world.machine["spec"]["providerID"].as_str().and_then(|id| ProviderId::parse(id).ok());
     let gone =
         world.deleting(10).phase("Terminating", "Delete", "Processing", "Initiate VM deletion").with(|s| {
-            s.answers.delete =
-                Some(Answered { started: at(-2), ended: at(-1), account: account("a"), answer: Ok(()) });
+            let answered = Answered { started: at(-2), ended: at(-1), account: account("a"), answer: Ok(()) };
+            s.answers.delete = Some(Deleted { id: id.clone(), answered });
             s.answers.find = seen(Sighting::Absent, true);
+            s.answers.find.as_mut().expect("an answer").by.id = id;
         });
     let plan = gone.plan();
     plan.actions.iter().map(ToString::to_string).filter(|action| action.starts_with("node")).collect()

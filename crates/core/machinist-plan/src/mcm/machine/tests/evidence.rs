@@ -140,7 +140,7 @@ fn a_list_is_not_used_up_while_the_deletion_has_to_wait() {
     ];
     for (reason, change) in waits {
         let world = world().draining().listed().with(|s| {
-            s.answers.shown = true;
+            s.answers.shown = Some(instance().id);
             s.answers.find = absent.clone();
             if let Some(find) = &mut s.answers.find {
                 find.answered.account = account("b");
@@ -285,7 +285,7 @@ fn a_node_may_register_late_so_it_is_looked_up_last() {
     let gone = || {
         drained().without_node().with(|s| {
             s.answers.delete =
-                Some(Answered { started: at(-4), ended: at(-3), account: account("a"), answer: Ok(()) });
+                deleted(Answered { started: at(-4), ended: at(-3), account: account("a"), answer: Ok(()) });
             s.answers.find = seen(Sighting::Absent, true);
         })
     };
@@ -352,7 +352,7 @@ fn all_nodes_of_the_instance_are_deleted_with_it() {
     let drained = world().draining().phase("Terminating", "Delete", "Processing", "Initiate VM deletion");
     let gone = with_other_node(drained, Some(-8), None).with(|s| {
         s.answers.delete =
-            Some(Answered { started: at(-4), ended: at(-3), account: account("a"), answer: Ok(()) });
+            deleted(Answered { started: at(-4), ended: at(-3), account: account("a"), answer: Ok(()) });
         s.answers.find = seen(Sighting::Absent, true);
     });
     gone.check(expect![[r#"
@@ -460,7 +460,9 @@ fn attachments_are_deleted_before_the_instance() {
         why   waiting for 2 volumes to be detached from Node m; the first is VolumeAttachment va of PersistentVolume pv-va; since 2027-01-15T07:59:50Z; next: the attacher detaches the volumes; deadline 2027-01-15T08:01:51Z: the instance is deleted anyway
         wait  until 2027-01-15T08:01:51Z
     "#]]);
-    assert_eq!(evidence(detaching(10)), Some(Evidence::Forced), "no volume is attached");
+    assert_eq!(evidence(detaching(10).listed()), Some(Evidence::Forced), "no volume is attached");
+    let unlisted = detaching(10).plan();
+    assert!(matches!(unlisted.actions.as_slice(), [Action::ListPods(_)]), "{unlisted}");
     let by_label = detaching(10).force_deletion();
     assert_eq!(evidence(by_label), Some(Evidence::ForceDeletion));
 }
@@ -479,27 +481,43 @@ fn an_empty_list_counts_only_with_a_fresh_node() {
 /// The cloud could not delete the instance for a while, and the dead Node became ready.
 #[test]
 fn a_node_that_recovers_after_the_force_is_drained_again() {
-    let back = || detaching(3600).node_field("/spec/unschedulable", json!(null));
+    let back = || detaching(3600).node_field("/spec/unschedulable", json!(null)).listed();
     back().check(expect![[r#"
         do    status: Delete Processing "Initiate node drain"
         why   starting the drain again; since 2027-01-15T07:59:50Z; next: the pods leave the Node
         wait  for a change
     "#]]);
     assert_eq!(evidence(back().force_deletion()), Some(Evidence::ForceDeletion));
-    let just_forced = detaching(5).node_field("/spec/unschedulable", json!(null));
-    assert_eq!(evidence(just_forced), Some(Evidence::Forced));
-    let still_dead = back().node_field("/status/conditions", json!([{"type": "Ready", "status": "Unknown"}]));
+    let is_drained_again = |world: World| {
+        let plan = world.plan().to_string();
+        plan.starts_with("do    status: Delete Processing \"Initiate node drain\"")
+    };
+    let with_pod = || detaching(3600).pod("new").listed();
+    assert!(is_drained_again(with_pod()), "a pod came before the cordon");
+    let timed_out = |world: World| world.deleting(9000).with(|s| s.process.started = at(-9100));
+    assert_eq!(evidence(timed_out(back())), Some(Evidence::Forced), "the cordon was rejected all the time");
+    assert!(is_drained_again(timed_out(with_pod())), "the new pod was never evicted");
+    let attempts = BTreeMap::from([("uid-new".to_owned(), tried(1, -50, -40, EvictionOutcome::Deleted))]);
+    let killed = timed_out(with_pod()).with(|s| s.evictions = Arc::new(attempts));
+    assert_eq!(evidence(killed), Some(Evidence::Forced), "its deletion was accepted after the force began");
+    let dead = json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-400).to_string()}]);
+    let still_dead = back().node_field("/status/conditions", dead);
     assert_eq!(evidence(still_dead), Some(Evidence::Forced));
     let read = FreshRead::Possible;
     let silent = Silence { server: "the API server".to_owned(), since: at(-300), read };
     let unseen = detaching(3600).with(|s| s.nodes_freshness = Freshness::Stale(silent));
     assert_eq!(evidence(unseen), None, "the Node may have recovered");
+    let mut missing = detaching(3600);
+    missing.node = None;
+    let plan = missing.plan();
+    assert!(matches!(plan.actions.as_slice(), [Action::LookForNode(_)]), "the watch may lag: {plan}");
 }
 
 #[test]
 fn the_wait_for_an_attachment_ends_after_two_minutes() {
-    let world =
-        |seconds_ago| detaching(seconds_ago).attached("va", true).with(|s| s.process.started = at(-9000));
+    let world = |seconds_ago| {
+        detaching(seconds_ago).attached("va", true).listed().with(|s| s.process.started = at(-9000))
+    };
     assert_eq!(evidence(world(119)), None);
     assert_eq!(evidence(world(121)), Some(Evidence::Forced));
     let skewed = world(121).with(|s| s.process.skew = Duration::from_secs(31));

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::looks::Unanswered;
+use machinist_core::{FreshRead, Silence};
 
 impl World {
     /// The last attempt to remove pod `p`, by eviction.
@@ -156,8 +157,11 @@ fn lost_and_throttled_attempts_do_not_count() {
     let throttled = EvictionOutcome::Throttled { retry_after: Duration::from_secs(1) };
     let held = after(Some(&after(Some(&lost), throttled, -50)), EvictionOutcome::Held("no".into()), -40);
     assert_eq!((held.attempts.count, held.first), (1, at(-40)), "the patience begins with an answer");
-    let failed = after(Some(&held), EvictionOutcome::Failed("webhook".into()), -20);
+    let failing = EvictionOutcome::Failed("Internal error: failed calling webhook \"w\"".into());
+    let failed = after(Some(&held), failing, -20);
     assert_eq!((failed.attempts.count, failed.first), (2, at(-40)));
+    let named = EvictionOutcome::Failed("etcdserver: key webhooks/w not found".into());
+    assert_eq!(after(Some(&failed), named, -15).attempts.count, 2, "no webhook has decided");
     let storage = after(Some(&failed), EvictionOutcome::Failed("etcdserver: request timed out".into()), -10);
     assert_eq!(storage.attempts.count, 2, "a server without its storage decides nothing");
 }
@@ -188,6 +192,20 @@ fn a_timed_out_drain_is_polite_first() {
     let mut terminating = timed_out(600);
     terminating.pods[0]["metadata"]["deletionTimestamp"] = at(-5).to_string().into();
     assert_eq!(removal(terminating), "delete");
+}
+
+/// A pod that the store lacks was never evicted.
+#[test]
+fn a_drain_times_out_only_with_a_fresh_view_of_the_pods() {
+    let silent =
+        |read| Freshness::Stale(Silence { server: "the API server".to_owned(), since: at(-300), read });
+    let held = || timed_out(600).evicted(9, -700, -20, EvictionOutcome::Held("no".into()));
+    let unseen = || held().with(|s| s.pods_freshness = silent(FreshRead::Possible));
+    let plan = unseen().plan();
+    assert!(plan.actions.iter().any(|action| matches!(action, Action::ListPods(_))), "{plan}");
+    assert_eq!(removal(unseen()), "evict");
+    assert_eq!(removal(unseen().listed()), "delete");
+    assert_eq!(removal(unseen().pod("new").listed()), "evict", "a pod that the list shows is tried first");
 }
 
 #[test]
@@ -277,7 +295,7 @@ fn the_label_names_what_it_leaves_in_the_target_cluster() {
     let gone = |world: World| {
         let world = world.phase("Terminating", "Delete", "Processing", "Initiate VM deletion");
         world.with(|s| {
-            s.answers.delete = Some(answered(at(-2), at(-1), Ok(())));
+            s.answers.delete = deleted(answered(at(-2), at(-1), Ok(())));
             s.answers.find = seen(Sighting::Absent, true);
         })
     };
@@ -364,7 +382,7 @@ fn a_failed_call_does_not_move_the_marker() {
             world().recorded().deleting(10).phase("Terminating", "Delete", "Processing", description);
         world = world.with(|s| {
             s.looks.node = Some(NodeLook { name: "m".into(), started: at(-1), uid: None });
-            s.answers.delete = Some(answered(at(-2), at(-1), Err(error(ErrorKind::Unavailable, "no"))));
+            s.answers.delete = deleted(answered(at(-2), at(-1), Err(error(ErrorKind::Unavailable, "no"))));
             s.answers.failures = 1;
         });
         world.plan().to_string()

@@ -150,10 +150,13 @@ fn without_comparable_instances_two_lookups_are_needed() {
         drained().with(|s| {
             s.process.started = at(-5000);
             s.ownership.recorded = None;
-            s.answers.shown = true;
+            s.answers.shown = Some(instance().id);
             s.answers.find = seen(Sighting::Absent, true);
-            s.answers.absence =
-                Some(Absence { account: account("a").expect("a name"), first: at(looked), by_id: true });
+            s.answers.absence = Some(Absence {
+                account: account("a").expect("a name"),
+                first: at(looked),
+                id: Some(instance().id),
+            });
         })
     };
     check_parts(
@@ -180,7 +183,7 @@ fn restored(cluster: &str) -> World {
     drained().with(|s| {
         let denied = Err(error(ErrorKind::Denied, "made for another key"));
         s.answers.failures = 1;
-        s.answers.delete = Some(answered(at(-2), at(-1), denied));
+        s.answers.delete = deleted(answered(at(-2), at(-1), denied));
         s.answers.find = foreign(cluster);
     })
 }
