@@ -131,6 +131,13 @@ impl Eviction {
     }
 }
 
+impl Eviction {
+    /// Whether the last request was a deletion that the API server accepted or rejected.
+    pub fn is_answered_deletion(&self) -> bool {
+        self.is_deletion && matches!(self.outcome, EvictionOutcome::Deleted | EvictionOutcome::Refused(_))
+    }
+}
+
 /// Outcome of an eviction attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum EvictionOutcome {

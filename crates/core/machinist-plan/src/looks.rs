@@ -24,6 +24,8 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub struct Looks {
     /// The last GET of the Machine's Node.
     pub node: Option<NodeLook>,
+    /// The last GETs of other Nodes of the instance.
+    pub other_nodes: Vec<NodeLook>,
     /// The last list of the pods on a Node.
     pub pods: Option<PodList>,
     /// The last lists of the pods on other Nodes of the instance.
@@ -179,7 +181,15 @@ impl Looks {
 
     /// Returns the GET of the Node with that name, if it is young enough to be evidence.
     pub(crate) fn node_now(&self, name: &str, now: Timestamp) -> Option<&NodeLook> {
-        self.node.as_ref().filter(|look| look.name == name && is_evidence(look.started, now))
+        let mut looks = self.node.iter().chain(&self.other_nodes);
+        looks.find(|look| look.name == name && is_evidence(look.started, now))
+    }
+
+    /// Takes a GET of a Node.
+    pub fn looked(&mut self, look: NodeLook) {
+        self.other_nodes.extend(self.node.take());
+        self.other_nodes.retain(|other| other.name != look.name && is_evidence(other.started, look.started));
+        self.node = Some(look);
     }
 
     /// Takes a list of the pods on a Node.

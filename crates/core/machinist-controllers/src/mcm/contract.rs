@@ -167,7 +167,7 @@ impl Contract for Mcm {
     }
 
     fn late_writes(seen: &Seen) -> usize {
-        seen.memory.late_raises()
+        seen.memory.late_raises() + seen.memory.open_adoptions()
     }
 
     /// For a Machine whose owner does not exist, returns the reason of the decision about the

@@ -18,6 +18,7 @@ use machinist_plan::facts::{
 };
 use machinist_runtime::Fed;
 
+use super::adoption;
 use super::contract::{Mcm, Runtime};
 use super::key::Key;
 use super::machine::reference as machine_reference;
@@ -53,6 +54,9 @@ impl Fed<Mcm> for MachineFacts {
         }
     }
 
+    fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, now: Timestamp) {
+        adoption::learn(seen, change, |machine| machine.owner.as_ref(), now);
+    }
     fn forget(seen: &mut Seen, uid: &str) {
         seen.memory.forget_machine(uid);
     }
@@ -161,6 +165,9 @@ impl Fed<Mcm> for MachineSetFacts {
         &mut seen.sets
     }
 
+    fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, now: Timestamp) {
+        adoption::learn(seen, change, |set| set.owner.as_ref(), now);
+    }
     fn forget(seen: &mut Seen, uid: &str) {
         seen.memory.forget_owner(uid);
     }

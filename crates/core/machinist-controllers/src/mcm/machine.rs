@@ -39,7 +39,7 @@ mod user_data;
 mod witness;
 
 pub(super) use node::look_for;
-pub(super) use observe::{has_better_node, identity, node_of};
+pub(super) use observe::{has_better_node, identity, node_of, other_nodes};
 pub(super) use status::{deadline_patch, status_patch};
 pub(super) use token::token;
 

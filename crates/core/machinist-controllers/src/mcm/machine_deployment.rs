@@ -54,13 +54,7 @@ impl Kind<Mcm> for Deployments {
             looked_for: world.seen.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&deployment.uid).copied(),
             open_raises: open_raises(runtime, world, &deployment.uid),
-            late_adoptions: world
-                .seen
-                .memory
-                .late_adoptions
-                .get(&deployment.uid)
-                .cloned()
-                .unwrap_or_default(),
+            late_adoptions: world.seen.memory.late_adoptions_of(&deployment.uid),
             predecessor_until: runtime.alone_from().map(|at| runtime.wall(at)),
             deployment: deployment.facts.clone(),
         };
@@ -78,7 +72,9 @@ impl Kind<Mcm> for Deployments {
     fn takes_away(action: &Action) -> bool {
         match action {
             Action::PatchSet(change) => change.is_lower(),
-            Action::DeleteSet(_) | Action::DeleteOwnedSet(_) => true,
+            // Without its deployment, the garbage collector deletes a set that a former leader adopts
+            // late.
+            Action::DeleteSet(_) | Action::DeleteOwnedSet(_) | Action::RemoveFinalizer => true,
             _ => false,
         }
     }
@@ -176,7 +172,8 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), Some(&ours));
             let charged = charged(s, &set);
             let write = set_write(runtime, &set, &charged);
-            adopt::<MachineSetFacts>(&write, patch, &deployment.uid, &set.uid).await
+            let owner = (&Key::Deployment(own_key), deployment.uid.as_str());
+            adopt::<MachineSetFacts>(&write, patch, owner, &set.uid).await
         }
     }
 }

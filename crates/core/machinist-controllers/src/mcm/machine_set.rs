@@ -67,7 +67,7 @@ impl Kind<Mcm> for Sets {
             settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),
             failure: world.seen.memory.child_failures.get(&set.uid).cloned(),
-            late_adoptions: world.seen.memory.late_adoptions.get(&set.uid).cloned().unwrap_or_default(),
+            late_adoptions: world.seen.memory.late_adoptions_of(&set.uid),
             set: set.facts.clone(),
         };
         Observed::Ready(snapshot)
@@ -82,7 +82,8 @@ impl Kind<Mcm> for Sets {
     }
 
     fn takes_away(action: &Action) -> bool {
-        matches!(action, Action::Delete(_) | Action::DeleteOwned(_))
+        // Without its set, the garbage collector deletes a Machine that a former leader adopts late.
+        matches!(action, Action::Delete(_) | Action::DeleteOwned(_) | Action::RemoveFinalizer)
     }
 
     fn is_independent(action: &Action) -> bool {
@@ -178,11 +179,12 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             }
         }
         Action::Adopt(machine) => {
-            stays::<Mcm, MachineSetFacts>(runtime, &object_key(&set.namespace, &set.name), &set.uid).await?;
+            let own_key = object_key(&set.namespace, &set.name);
+            stays::<Mcm, MachineSetFacts>(runtime, &own_key, &set.uid).await?;
             let ours = owner_reference(set);
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), Some(&ours));
-            adopt::<MachineFacts>(&child_write(runtime, s, &machine, &own), patch, &set.uid, &machine.uid)
-                .await
+            let write = child_write(runtime, s, &machine, &own);
+            adopt::<MachineFacts>(&write, patch, (&Key::Set(own_key), &set.uid), &machine.uid).await
         }
         Action::Release(machine) => {
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), None);

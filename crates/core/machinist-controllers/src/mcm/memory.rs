@@ -46,14 +46,24 @@ pub(crate) struct Memory {
     /// Writes that raise the size of a MachineSet and had no answer, by the UID of the
     /// MachineDeployment and the name of the set.
     pub open_raises: BTreeMap<String, BTreeMap<String, Raise>>,
-    /// Adoptions that had no answer, by the UID of the owner.
-    pub late_adoptions: BTreeMap<String, Vec<LateAdoption>>,
+    /// Adoptions that had no answer, or that took effect after the deletion of the owner began, by the
+    /// UID of the owner.
+    pub late_adoptions: BTreeMap<String, Vec<Adoption>>,
     /// Machines that were marked in a row because they could never join, by UID of their set.
     pub never_joined: BTreeMap<String, NeverJoined>,
     /// The last failure to create a Machine, by UID of its set.
     pub child_failures: BTreeMap<String, ChildFailure>,
     /// The last failure of a set to delete a Machine, by Machine UID.
     pub kept: BTreeMap<String, ChildFailure>,
+}
+
+/// An adoption that may take effect after the deletion of the owner began.
+#[derive(Debug, Clone)]
+pub(crate) struct Adoption {
+    /// What the planner of the owner needs to know.
+    pub late: LateAdoption,
+    /// When the patch can no longer take effect.
+    pub lands_until: Instant,
 }
 
 /// Machines of a set that were marked in a row because they could never join.
@@ -91,6 +101,18 @@ impl Memory {
     pub(crate) fn late_raises(&self) -> usize {
         let raises = self.open_raises.values().flat_map(BTreeMap::values);
         raises.filter(|raise| raise.may_land()).count()
+    }
+
+    /// Returns the number of adoptions that may still take effect.
+    pub(crate) fn open_adoptions(&self) -> usize {
+        let now = Instant::now();
+        self.late_adoptions.values().flatten().filter(|adoption| now < adoption.lands_until).count()
+    }
+
+    /// Returns the adoptions of children by an owner that may be late.
+    pub(crate) fn late_adoptions_of(&self, owner_uid: &str) -> Vec<LateAdoption> {
+        let of_owner = self.late_adoptions.get(owner_uid).into_iter().flatten();
+        of_owner.map(|adoption| adoption.late.clone()).collect()
     }
 
     /// Forgets a deleted Machine.

@@ -14,7 +14,7 @@ use machinist_plan::mcm::replacement::{Action, NodeOf, Snapshot};
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
-use super::machine::{deadline_patch, identity, look_for, node_of, reference};
+use super::machine::{deadline_patch, identity, look_for, node_of, other_nodes, reference};
 use super::memory::NeverJoined;
 use super::object_key;
 use super::options::Tools;
@@ -161,10 +161,13 @@ fn never_joined(seen: &Seen, machines: &[Arc<MachineFacts>]) -> BTreeMap<String,
 
 /// Returns the facts about the Node of a Machine.
 fn node_facts(runtime: &Runtime, world: &World, machine: &MachineFacts) -> NodeOf {
-    let node = node_of(runtime, &world.seen, machine).map(|node| node.facts.clone());
+    let own = node_of(runtime, &world.seen, machine);
+    let others = own.map_or_else(Vec::new, |own| other_nodes(runtime, &world.seen, machine, own));
+    let node = own.map(|node| node.facts.clone());
     let identity = identity(runtime, &world.seen, machine, node.as_deref());
     let looks = world.seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
-    NodeOf { node: Known::from_store(node), identity, looks }
+    let others = others.into_iter().map(|other| other.node).collect();
+    NodeOf { node: Known::from_store(node), others, identity, looks }
 }
 
 /// Returns whether the replacements of a Machine are counted under the key with that UID.

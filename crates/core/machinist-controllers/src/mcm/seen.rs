@@ -157,8 +157,15 @@ impl Seen {
 
     /// Returns whether a MachineSet or MachineDeployment with that UID is known.
     pub(crate) fn has_owner(&self, uid: &str) -> bool {
-        self.sets.by_index(BY_UID, uid).next().is_some()
-            || self.deployments.by_index(BY_UID, uid).next().is_some()
+        self.is_owner_deleting(uid).is_some()
+    }
+
+    /// Returns whether the MachineSet or MachineDeployment with that UID is being deleted, if it
+    /// exists.
+    pub(crate) fn is_owner_deleting(&self, uid: &str) -> Option<bool> {
+        let sets = self.sets.by_index(BY_UID, uid).map(|(_, set)| set.facts.deleting_since);
+        let deployments = self.deployments.by_index(BY_UID, uid).map(|(_, entry)| entry.facts.deleting_since);
+        sets.chain(deployments).next().map(|since| since.is_some())
     }
 
     /// Returns the key under which the replacements of a Machine are counted: the UID of its

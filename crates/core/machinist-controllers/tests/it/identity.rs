@@ -373,6 +373,61 @@ async fn a_user_can_delete_the_other_node_of_an_instance() {
     assert_eq!((left.metadata.uid, running(&world).await), (machine.metadata.uid, 1));
 }
 
+/// A kubelet registers under another name, and that Node is not Ready at first. Meanwhile the
+/// leftover still looks Ready.
+#[tokio::test(start_paused = true)]
+async fn a_deleted_leftover_node_deletes_no_machine() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let machine = world.machines().await.remove(0);
+    let name = machine.metadata.name.clone().expect("a name");
+    rename(&world, &machine, "False").await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let nodes: Api<Node> = Api::all(world.user.clone());
+    nodes.delete(&name, &DeleteParams::default()).await.expect("the deletion begins");
+    world.ready("renamed", json!({"type": "Ready", "status": "True"})).await;
+    let is_gone = async |_: &World| nodes.get_opt(&name).await.expect("an answer").is_none();
+    world.until("the leftover is gone", is_gone).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let left = world.machines().await.remove(0);
+    assert_eq!((&left.metadata.uid, running(&world).await), (&machine.metadata.uid, 1));
+    // The last Node of the instance stands for the Machine.
+    nodes.delete("renamed", &DeleteParams::default()).await.expect("the deletion begins");
+    world
+        .until("another Machine exists", async |w| {
+            let all = w.machines().await;
+            all.iter().all(|other| other.metadata.uid != left.metadata.uid)
+        })
+        .await;
+}
+
+/// A finalizer keeps the pods on both Nodes after their deletion was accepted.
+#[tokio::test(start_paused = true)]
+async fn a_drain_by_force_ends_on_all_nodes() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let machine = world.machines().await.remove(0);
+    let name = machine.metadata.name.clone().expect("a name");
+    rename(&world, &machine, "Unknown").await;
+    world.bind_pod("on-ready", &name).await;
+    world.bind_pod("on-renamed", "renamed").await;
+    let pods: Api<Pod> = Api::namespaced(world.user.clone(), NAMESPACE);
+    for pod in ["on-ready", "on-renamed"] {
+        let kept = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/job"]}}));
+        pods.patch(pod, &PatchParams::default(), &kept).await.expect("the finalizer is accepted");
+    }
+    let short = Patch::Merge(json!({"spec": {"template": {"spec": {"drainTimeout": "3m"}}}}));
+    world.deployments().patch("w", &PatchParams::default(), &short).await.expect("patched");
+    let is_short = async |w: &World| w.machines().await[0].spec.configuration.drain_timeout().is_some();
+    world.until("the Machine has the timeout", is_short).await;
+    world.delete_machine(&name).await;
+    world.until("the instance is deleted", async |w| !is_alive(w, &name)).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_finalizer_removed_by_hand_is_reported() {
     let world = World::new().await;

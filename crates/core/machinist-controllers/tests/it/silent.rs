@@ -121,11 +121,10 @@ async fn cut_off_during_a_blocked_drain(link: Link) {
     assert!(!split.has_pod().await, "the pod was deleted first");
     let [event] = split.world.events("DrainForced").await.try_into().expect("one Event");
     let message = event.message.unwrap_or_default();
-    // The drain timeout leaves out the outage. In the time that is left, the budget rejects as many
-    // evictions as fit into the timeout.
+    // The drain timeout leaves out the outage, and so does the patience with rejected evictions.
     assert_eq!(
         message,
-        "Deleting pods without grace, because their eviction was rejected too often: default/p"
+        "The drain ended by force: the drain timed out. Pods deleted without grace: default/p"
     );
 }
 

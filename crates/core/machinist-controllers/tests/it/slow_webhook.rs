@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use http::{Method, Request, Response};
+use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
 use machinist_apiserver::Identity;
 use machinist_kube::lease::Leadership;
@@ -296,42 +297,110 @@ async fn beside_a_delayed_patch_of_a_set_no_other_set_grows() {
     drop(manager);
 }
 
+/// A deployment whose only set has lost its owner, while the adoption of that set hangs.
+struct Adopting {
+    world: World,
+    manager: Option<Running>,
+    sets: Api<MachineSet>,
+    set: String,
+    /// Whether further writes hang.
+    is_on: Arc<AtomicBool>,
+    _controller: Running,
+}
+
+impl Adopting {
+    async fn start() -> Self {
+        let world = World::new().await;
+        let clients = Clients { control: world.client("mc"), target: world.client("mc") };
+        let options = MachineOptions::new(Arc::new(SimProvider::in_process(world.cloud.clone())), "test");
+        let controller = MachineController::start(clients, world.options("mc"), options, None);
+        let is_on = Arc::new(AtomicBool::new(false));
+        let (held, manager) = world.start_manager_with(Method::PATCH, "/machinesets/", is_on.clone());
+        world.apply(1).await;
+        world.until_running(1).await;
+        let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+        let found = sets.list(&ListParams::default()).await.expect("a list").items.remove(0);
+        let set = found.metadata.name.expect("a name");
+        is_on.store(true, Ordering::Relaxed);
+        let free = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+        sets.patch(&set, &PatchParams::default(), &free).await.expect("released");
+        world.until("the adoption hangs", async |_| held.get().is_some()).await;
+        Self { world, manager: Some(manager), sets, set, is_on, _controller: controller }
+    }
+
+    /// Deletes the deployment without its sets. The garbage collector finds no set that it has to
+    /// release, and removes its finalizer.
+    async fn orphan(&self) {
+        let deployments = self.world.deployments();
+        deployments.delete("w", &DeleteParams::orphan()).await.expect("deleted");
+        let mut finalizers = deployments.get("w").await.expect("it exists").metadata.finalizers;
+        finalizers.iter_mut().for_each(|all| all.retain(|it| it != "orphan"));
+        let collected = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        deployments.patch("w", &PatchParams::default(), &collected).await.expect("patched");
+    }
+
+    /// Checks that the deployment is gone, and that nothing else is.
+    async fn assert_set_stays(&self) {
+        let deployment = self.world.deployments().get_opt("w").await.expect("an answer");
+        assert!(deployment.is_none(), "the deployment is gone");
+        let set = self.sets.get(&self.set).await.expect("the set stays").metadata;
+        assert_eq!((set.owner_references, set.deletion_timestamp.is_some()), (None, false));
+        assert_eq!(running(&self.world).await, 1);
+    }
+}
+
 /// An adoption takes effect after a user has deleted the deployment without its sets.
 #[tokio::test(start_paused = true)]
 async fn a_late_adoption_gives_no_owner_that_is_gone() {
-    let world = World::new().await;
-    let clients = Clients { control: world.client("mc"), target: world.client("mc") };
-    let options = MachineOptions::new(Arc::new(SimProvider::in_process(world.cloud.clone())), "test");
-    let _controller = MachineController::start(clients, world.options("mc"), options, None);
-    let is_on = Arc::new(AtomicBool::new(false));
-    let (held, _manager) = world.start_manager_with(Method::PATCH, "/machinesets/", is_on.clone());
-    world.apply(1).await;
-    world.until_running(1).await;
-    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
-    let name = sets
-        .list(&ListParams::default())
-        .await
-        .expect("a list")
-        .items
-        .remove(0)
-        .metadata
-        .name
-        .expect("a name");
-    is_on.store(true, Ordering::Relaxed);
-    let (params, free) =
-        (PatchParams::default(), Patch::Merge(json!({"metadata": {"ownerReferences": null}})));
-    sets.patch(&name, &params, &free).await.expect("released");
-    world.until("the adoption hangs", async |_| held.get().is_some()).await;
-    world.deployments().delete("w", &DeleteParams::orphan()).await.expect("deleted");
-    // The garbage collector finds no set that it has to release, and removes its finalizer.
-    let mut finalizers = world.deployments().get("w").await.expect("it exists").metadata.finalizers;
-    finalizers.iter_mut().for_each(|all| all.retain(|it| it != "orphan"));
-    let collected = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
-    world.deployments().patch("w", &params, &collected).await.expect("patched");
+    let it = Adopting::start().await;
+    it.orphan().await;
     tokio::time::sleep(HANGS * 3).await;
-    let deployment = world.deployments().get_opt("w").await.expect("an answer");
-    assert!(deployment.is_none(), "the deployment is gone");
-    let set = sets.get(&name).await.expect("the set stays").metadata;
-    assert_eq!((set.owner_references, set.deletion_timestamp.is_some()), (None, false));
-    assert_eq!(running(&world).await, 1);
+    it.assert_set_stays().await;
+    let [event] = it.world.events("ReleasedLateChild").await.try_into().expect("one Event");
+    assert!(event.message.unwrap_or_default().starts_with(&format!("Released MachineSet {}", it.set)));
+}
+
+/// The leader that sent the adoption dies, and the next one knows nothing of it.
+#[tokio::test(start_paused = true)]
+async fn a_late_adoption_of_a_dead_leader_deletes_no_set() {
+    let mut it = Adopting::start().await;
+    it.manager.take();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "machine-controller"},
+        "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15},
+    });
+    let leases: Api<Lease> = Api::namespaced(it.world.user.clone(), NAMESPACE);
+    leases.create(&PostParams::default(), &parse(lease)).await.expect("the Lease is accepted");
+    it.orphan().await;
+    let (elector, leadership) = leadership::elector(&it.world);
+    tokio::spawn(elector.run(std::future::pending()));
+    leadership.acquired().await.expect("the Lease expires");
+    let clients = Clients { control: it.world.client("manager"), target: it.world.client("manager") };
+    it.manager = Some(Manager::start(clients, it.world.options("manager"), Some(leadership)));
+    tokio::time::sleep(HANGS * 3).await;
+    it.assert_set_stays().await;
+}
+
+/// The adoption took effect, although it had no answer. Then a user deletes the deployment.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_that_took_effect_keeps_no_set() {
+    let it = Adopting::start().await;
+    let is_owned =
+        async |_: &World| it.sets.get(&it.set).await.expect("the set").metadata.owner_references.is_some();
+    it.world.until("the adoption takes effect", is_owned).await;
+    it.is_on.store(false, Ordering::Relaxed);
+    it.world.deployments().delete("w", &DeleteParams::background()).await.expect("deleted");
+    it.world
+        .until("the set is gone", async |_| it.sets.get_opt(&it.set).await.expect("an answer").is_none())
+        .await;
+    it.world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stopping_process_waits_for_a_delayed_adoption() {
+    let mut it = Adopting::start().await;
+    // The client gives up after 20 s.
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    let left = it.manager.take().expect("it runs").drain(Duration::from_secs(5)).await;
+    assert_eq!(left.late, 1, "the next process must not lead at once");
 }

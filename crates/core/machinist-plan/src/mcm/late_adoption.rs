@@ -9,10 +9,14 @@
 use jiff::Timestamp;
 use machinist_core::{SKEW_LIMIT, plus};
 
+use super::refusal::Refusal;
 use crate::why::{Reason, Step};
 use crate::{Plan, Why};
 
-/// An adoption by this process that had no answer.
+/// Reason of the Event about a child that is released from an owner that is being deleted.
+const RELEASED: &str = "ReleasedLateChild";
+
+/// An adoption that had no answer, or that a former leader made.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct LateAdoption {
     /// UID of the child.
@@ -29,6 +33,15 @@ pub(super) fn wait<A>(late: &[LateAdoption], now: Timestamp, since: Option<Times
     let reason = Reason::WriteUnsettled { write: format!("PATCH of {}", last.child) };
     let next = Step::Expect("the finalizer is removed when the write can no longer take effect");
     Some(Plan::until(last.until, Why::new(reason, next).since(since)))
+}
+
+/// Returns the message about a child that is released from its owner, as its instances stay.
+pub(super) fn released(child: &str) -> Refusal {
+    let message = format!(
+        "Released {child}, which was adopted when the deletion had begun: it and its instances stay. Delete it if it \
+         is not wanted"
+    );
+    Refusal { reason: RELEASED, field: "metadata.ownerReferences".to_owned(), message }
 }
 
 /// Whether the child of an owner may have been adopted after the deletion of the owner began.

@@ -173,6 +173,8 @@ pub struct OtherNode {
     pub node: Arc<NodeFacts>,
     /// Since when the Node has been cordoned, see [`NodeSeen::cordoned`].
     pub cordoned: Option<Timestamp>,
+    /// The pods on that Node, while the Machine is being deleted.
+    pub pods: Vec<Arc<PodFacts>>,
 }
 
 /// A Secret that a class refers to.

@@ -191,10 +191,13 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     // The garbage collector may have released sets that the watch still shows as owned.
     let leave = |set: &Arc<MachineSetFacts>| match late_adoption::is_late(&s.late_adoptions, &set.uid, since)
     {
-        true => Action::Release(set.clone()),
-        false => Action::DeleteOwnedSet(set.clone()),
+        true => {
+            let told = late_adoption::released(&format!("MachineSet {}", set.name));
+            vec![Action::Release(set.clone()), Action::Warn(told)]
+        }
+        false => vec![Action::DeleteOwnedSet(set.clone())],
     };
-    with_status(s, &Stage::Leaving, staying.map(|owned| leave(&owned.set)).collect(), why)
+    with_status(s, &Stage::Leaving, staying.flat_map(|owned| leave(&owned.set)).collect(), why)
 }
 
 /// Returns why a deployment rests, excluding the bounds of the rollout.

@@ -222,10 +222,14 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         &machine.uid,
         s.set.deleting_since,
     ) {
-        true => Action::Release(machine.clone()),
-        false => Action::DeleteOwned(machine.clone()),
+        true => {
+            let told = late_adoption::released(&format!("Machine {}", machine.name));
+            vec![Action::Release(machine.clone()), Action::Warn(told)]
+        }
+        false => vec![Action::DeleteOwned(machine.clone())],
     };
-    let plan = with_status(s, due.map(leave).collect(), why);
+    let actions = due.flat_map(leave).collect();
+    let plan = with_status(s, actions, why);
     match s.next_deletion() {
         Some(look_at) => plan.no_later_than(look_at),
         None => plan,

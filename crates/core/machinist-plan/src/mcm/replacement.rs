@@ -125,6 +125,8 @@ pub struct Snapshot {
 pub struct NodeOf {
     /// The Node in the store.
     pub node: Known<Arc<NodeFacts>>,
+    /// Other Nodes of the instance. The store may be too old to show that one of them is Ready.
+    pub others: Vec<Arc<NodeFacts>>,
     /// The provider's comparison of the ids of the Machine and the Node.
     pub identity: Identity,
     /// The last reads for the Machine.
@@ -301,13 +303,13 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
     let name = machine.node_name();
     let last = match judged(s, machine) {
         Judged::Healthy => return Plan::idle(Why::settled()),
-        Judged::Bad(_) if is_node_unread(s, machine) => {
-            let node =
-                s.nodes.get(&machine.uid).and_then(|of| of.node.present()).map(|node| node.name.clone());
-            let node = node.unwrap_or_else(|| name.to_owned());
-            return Plan::act(Action::LookForNode { machine: machine.clone(), node }, looking());
-        }
-        Judged::Bad(reason) => reason,
+        Judged::Bad(reason) => match unread_node(s, machine) {
+            Some(node) => {
+                let (machine, node) = (machine.clone(), node.name.clone());
+                return Plan::act(Action::LookForNode { machine, node }, looking());
+            }
+            None => reason,
+        },
         Judged::Missing => {
             let look = s.nodes.get(&machine.uid).and_then(|of| of.looks.node_now(name, s.now));
             match look {
@@ -358,13 +360,15 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
     )
 }
 
-/// Whether no GET has just shown the Node by which the Machine is judged. The GET updates the
-/// store.
-fn is_node_unread(s: &Snapshot, machine: &MachineFacts) -> bool {
-    let Some(NodeOf { node: Known::Present(node), looks, .. }) = s.nodes.get(&machine.uid) else {
-        return false;
+/// Returns a Node of the instance that no GET has just shown. The GETs update the store, and the
+/// best Node counts.
+fn unread_node<'s>(s: &'s Snapshot, machine: &MachineFacts) -> Option<&'s Arc<NodeFacts>> {
+    let NodeOf { node, others, looks, identity: _ } = s.nodes.get(&machine.uid)?;
+    let is_unread = |node: &&Arc<NodeFacts>| {
+        let look = looks.node_now(&node.name, s.now);
+        look.is_none_or(|look| look.uid.as_ref() != Some(&node.uid))
     };
-    looks.node_now(&node.name, s.now).is_none_or(|look| look.uid.as_ref() != Some(&node.uid))
+    node.present().into_iter().chain(others).find(is_unread)
 }
 
 fn looking() -> Why {
@@ -542,7 +546,7 @@ pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, 
         held_by: None,
     };
     let node = Known::Present(Arc::new(NodeFacts::parse(&node)));
-    (machine.uid.clone(), NodeOf { node, identity, looks })
+    (machine.uid.clone(), NodeOf { node, others: Vec::new(), identity, looks })
 }
 
 #[cfg(test)]

@@ -71,7 +71,7 @@ pub(crate) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, nam
     let found = refresh::<Mcm, NodeFacts>(runtime, &ObjectKey::cluster_scoped(name)).await;
     let found = found.map_err(|error| unanswered(runtime, machine, started, &error))?;
     let look = NodeLook { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
-    remember_look(runtime, machine, |looks| looks.node = Some(look));
+    remember_look(runtime, machine, |looks| looks.looked(look));
     Ok(())
 }
 

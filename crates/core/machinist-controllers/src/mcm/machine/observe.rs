@@ -9,6 +9,7 @@ use machinist_core::instance::{Listed, Shared};
 use machinist_core::{Answers, Call, Known, Process};
 use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
+use machinist_plan::drain::Eviction;
 use machinist_plan::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{Identity, OtherNode, SecretNeed, Snapshot};
 use machinist_plan::{Looks, TokenUse, Unanswered};
@@ -202,8 +203,10 @@ pub(crate) fn node_of<'w>(
 /// Returns the Nodes of the recorded instance, the best one first.
 ///
 /// A kubelet that registers under another name leaves a Node that is no longer Ready. A Node that
-/// is Ready counts more, and of two such Nodes the newer one. While the Machine is being deleted, a
-/// Node with pods to evict counts most, so that all Nodes are drained one after the other.
+/// is Ready counts more, and of two such Nodes the newer one. While the Machine lives, a Node that a
+/// user deletes counts least: the leftover may be Ready for a while longer. While the Machine is
+/// being deleted, a Node with pods to remove counts most, so that all Nodes are drained one after
+/// the other.
 fn nodes_of_instance<'w>(
     runtime: &Runtime,
     seen: &'w Seen,
@@ -217,25 +220,32 @@ fn nodes_of_instance<'w>(
     let is_other = |node: &&Entry<NodeFacts>| node.facts.provider_id() != Some(recorded);
     let mut nodes: Vec<_> = with_id.chain(named.filter(is_own).filter(is_other)).collect();
     let is_deleting = machine.deleting_since.is_some();
+    let evictions = seen.memory.evictions.get(&machine.uid);
+    let is_answered = |pod: &PodFacts| {
+        evictions.and_then(|evictions| evictions.get(&pod.uid)).is_some_and(Eviction::is_answered_deletion)
+    };
     nodes.sort_by_cached_key(|node| {
-        let mut pods = seen.pods.by_index(BY_NODE, &node.facts.name);
-        let has_pods = is_deleting && pods.any(|(_, pod)| pod.facts.leaves_in_a_drain());
-        Reverse((has_pods, node.facts.is_ready(), node.facts.created, node.facts.name.clone()))
+        let mut pods = seen.pods.by_index(BY_NODE, &node.facts.name).map(|(_, pod)| &pod.facts);
+        let has_pods = is_deleting && pods.any(|pod| pod.leaves_in_a_drain() && !is_answered(pod));
+        let stays = is_deleting || node.facts.deleting_since.is_none();
+        Reverse((stays, has_pods, node.facts.is_ready(), node.facts.created, node.facts.name.clone()))
     });
     nodes
 }
 
 /// Returns the Nodes of the recorded instance besides the Node of the Machine.
-fn other_nodes(
+pub(crate) fn other_nodes(
     runtime: &Runtime,
     seen: &Seen,
     machine: &MachineFacts,
     own: &Entry<NodeFacts>,
 ) -> Vec<OtherNode> {
     let others = nodes_of_instance(runtime, seen, machine).into_iter().filter(|node| node.uid != own.uid);
+    let is_deleting = machine.deleting_since.is_some();
     let other = |node: &Entry<NodeFacts>| OtherNode {
         node: node.facts.clone(),
         cordoned: seen.memory.nodes.get(&node.uid).and_then(|node| node.cordoned),
+        pods: if is_deleting { on_node(&seen.pods, &node.facts.name) } else { Vec::new() },
     };
     others.map(other).collect()
 }

@@ -18,8 +18,8 @@ use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
 use super::{
-    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_NOT_OURS, NodeSync, OperationWrite, OwnNode,
-    Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
+    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_NOT_OURS, NodeSync, OperationWrite,
+    OtherNode, OwnNode, Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
 };
 use crate::drain::{
     Call as PodCall, Drain, Eviction, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later,
@@ -254,10 +254,12 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let Pressure { manner, deadline, cause } = pressure(s, node, patience_ends);
     let is_forced = manner != Manner::Polite;
     let is_over = is_forced && is_past(s.now, deadline);
-    // Rejected writes to the Node must not keep the pods of a forced drain for ever.
-    let mut actions = match is_over {
+    let mut prepared: Vec<_> = nodes_of_instance(s, node).flat_map(prepare).collect();
+    // Rejected writes to the Node must not keep its pods for ever. A pass ends with the first
+    // rejected call, so these writes come last if a polite drain has not ended in time.
+    let mut actions = match is_over || is_past(s.now, patience_ends) {
         true => Vec::new(),
-        false => nodes_of_instance(s, node).flat_map(prepare).collect(),
+        false => std::mem::take(&mut prepared),
     };
     if !is_forced && is_lease_needed(s, node) {
         actions.push(Action::LookAtLease(node.clone()));
@@ -274,13 +276,16 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     if is_past(s.now, patience_ends) && !is_forced && may_list_unseen_pods(s, node) {
         actions.push(Action::ListPods(node.clone()));
     }
-    if is_dead_unread(s, node, cause) {
+    if is_dead_unread(s, node, manner, cause) {
         actions.push(Action::LookForNode(node.name.clone()));
         let why = Why::new(Reason::Looking("the Node"), Step::Expect("a dead Node is drained by force"));
         return Plan::act_all(actions, why.since(deleting_since));
     }
-    let (calls, left, blocked, look_at) = match progress(s, manner, deadline) {
+    let (calls, left, blocked, look_at) = match progress(s, &s.pods, manner, deadline) {
         Progress::Done | Progress::GivenUp { .. } => {
+            if !is_over {
+                actions.append(&mut prepared);
+            }
             let left = Left { node, deadline, actions, deleting_since };
             return match manner {
                 Manner::Polite => left.politely(s),
@@ -305,6 +310,9 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         actions.extend(go_on(s, DeletionMarker::DrainNode.as_str()));
     }
     actions.extend(calls.into_iter().map(Action::Drain));
+    if !is_over {
+        actions.append(&mut prepared);
+    }
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
     let next = match never {
         // More pods do not help if all pods must stay: `maxUnavailable: 0`, `minAvailable: 100%`.
@@ -332,10 +340,10 @@ fn patience_ends(s: &Snapshot, deleting_since: Timestamp) -> Timestamp {
     unseen(s).deadline(deleting_since, drain_timeout(s))
 }
 
-fn progress(s: &Snapshot, manner: Manner, deadline: Timestamp) -> Progress {
+fn progress(s: &Snapshot, pods: &[Arc<PodFacts>], manner: Manner, deadline: Timestamp) -> Progress {
     let drain = Drain {
         now: s.now,
-        pods: &s.pods,
+        pods,
         budgets: &s.budgets,
         attempts: &s.evictions,
         deadline,
@@ -402,7 +410,11 @@ fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressur
         Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
             forced(deleting_since.max(given_up_at), NODE_IS_DEAD)
         }
-        _ if may_force && is_past(s.now, patience_ends) && shows_pods(s, node) && was_polite(s) => {
+        _ if may_force
+            && is_past(s.now, patience_ends)
+            && shows_pods(s, node)
+            && was_polite(s, patience_ends) =>
+        {
             forced(patience_ends, "the drain timed out")
         }
         // The Node may count as dead before the drain times out, so the next look is earlier.
@@ -413,9 +425,10 @@ fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressur
 
 /// Whether pods are about to be deleted because a Node is dead, and no GET has just shown that. A
 /// watch may deliver and still lag by minutes, so that the Node has recovered.
-fn is_dead_unread(s: &Snapshot, node: &NodeFacts, cause: &str) -> bool {
+fn is_dead_unread(s: &Snapshot, node: &NodeFacts, manner: Manner, cause: &str) -> bool {
+    let Manner::Forced { since } = manner else { return false };
     let is_read = |look: &NodeLook| look.uid.as_ref() == Some(&node.uid);
-    let has_begun = s.evictions.values().any(|attempt| attempt.is_deletion);
+    let has_begun = s.evictions.values().any(|attempt| attempt.is_deletion && since <= attempt.asked);
     cause == NODE_IS_DEAD && !has_begun && !s.looks.node_now(&node.name, s.now).is_some_and(is_read)
 }
 
@@ -431,16 +444,24 @@ fn may_list_unseen_pods(s: &Snapshot, node: &NodeFacts) -> bool {
 }
 
 /// Whether each pod that is left was tried politely, with an answer. A process that takes over
-/// reads from the status that its predecessor has tried.
-fn was_polite(s: &Snapshot) -> bool {
+/// reads from the status of its predecessor that it has tried. A pod that was first tried after the
+/// patience ended, and leaves, has its grace period.
+fn was_polite(s: &Snapshot, patience_ends: Timestamp) -> bool {
     let operation = &s.machine.status.operation;
     let is_said =
         operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(BLOCKED);
+    let is_said_before = is_said && written_at(s).is_some_and(|at| at < s.process.acting_since());
     let was_tried = |pod: &PodFacts| {
+        let attempt = s.evictions.get(&pod.uid);
         let has_answer = |eviction: &Eviction| 0 < eviction.attempts.count || eviction.outcome.is_failure();
-        s.evictions.get(&pod.uid).is_some_and(has_answer) || pod.deleting_since.is_some()
+        let accepted = attempt
+            .filter(|attempt| attempt.outcome == EvictionOutcome::Accepted && patience_ends < attempt.first);
+        let leaves_until =
+            accepted.map(|attempt| plus(attempt.attempts.last, pod.grace.min(drain_timeout(s))));
+        leaves_until.is_none_or(|until| until <= s.now)
+            && (attempt.is_some_and(has_answer) || pod.deleting_since.is_some())
     };
-    is_said || s.pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| was_tried(pod))
+    is_said_before || s.pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| was_tried(pod))
 }
 
 /// Returns when a Node counts as dead, if one of its conditions is bad.
@@ -599,7 +620,7 @@ impl Left<'_> {
                 if let Some(wait) = s.nodes_freshness.obstacle(|| Action::ReadNodes) {
                     return wait;
                 }
-                let is_confirmed = |other: &NodeFacts| is_empty(listed(s, other).map(|(_, list)| list));
+                let is_confirmed = |other: &OtherNode| is_empty(listed(s, &other.node).map(|(_, list)| list));
                 if let Some(node) = unconfirmed(s, is_confirmed) {
                     return Left { node, ..self }.confirm(s);
                 }
@@ -631,9 +652,13 @@ impl Left<'_> {
             if !is_over && listed(self.node).is_none() {
                 return self.confirm(s);
             }
-            let is_confirmed = |other: &NodeFacts| match is_over {
-                true => is_empty(s.looks.pods_since(&other.uid, began, s.now)),
-                false => is_empty(listed(other)),
+            let is_listed = |other: &NodeFacts| match is_over {
+                true => s.looks.pods_since(&other.uid, began, s.now).is_some(),
+                false => listed(other).is_some(),
+            };
+            let manner = Manner::Forced { since: began };
+            let is_confirmed = |other: &OtherNode| {
+                is_listed(&other.node) && has_ended(&progress(s, &other.pods, manner, self.deadline))
             };
             if let Some(node) = unconfirmed(s, is_confirmed) {
                 let other = Left { node, ..self };
@@ -774,9 +799,13 @@ fn nodes_of_instance<'s>(
 
 /// Returns another Node of the instance on which pods may be left. If the store shows pods on a
 /// Node, that Node counts as the Node of the Machine and is drained.
-fn unconfirmed(s: &Snapshot, is_confirmed: impl Fn(&NodeFacts) -> bool) -> Option<&Arc<NodeFacts>> {
-    let mut others = s.other_nodes.iter().map(|other| &other.node);
-    others.find(|node| !is_confirmed(node))
+fn unconfirmed(s: &Snapshot, is_confirmed: impl Fn(&OtherNode) -> bool) -> Option<&Arc<NodeFacts>> {
+    s.other_nodes.iter().find(|other| !is_confirmed(other)).map(|other| &other.node)
+}
+
+/// Whether a drain has ended: no pod is left, or the API server has answered about each one.
+fn has_ended(progress: &Progress) -> bool {
+    matches!(progress, Progress::Done | Progress::GivenUp { .. })
 }
 
 fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> Why {
@@ -823,13 +852,16 @@ fn before_end_by_force(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<A
         );
     }
     let Pressure { manner, deadline, .. } = pressure(s, node, patience_ends(s, deleting_since));
-    let has_ended = match (manner, progress(s, manner, deadline)) {
+    let others = s.other_nodes.iter().map(|other| (&other.node, &other.pods));
+    let is_closed = |node: &NodeFacts| match manner {
+        Manner::Forced { .. } => true,
         // Without the cordon, pods may be bound to this Node after the list.
-        (Manner::Polite, Progress::Done) => is_empty(listed(s, node).map(|(_, list)| list)),
-        (Manner::Polite, _) | (Manner::Forced { .. }, Progress::Leaving { .. }) => false,
-        (Manner::Forced { .. }, Progress::Done | Progress::GivenUp { .. }) => true,
+        Manner::Polite => is_empty(listed(s, node).map(|(_, list)| list)),
     };
-    (!has_ended).then(|| drain_again(s, deleting_since))
+    let has_ended = |pods: &Vec<Arc<PodFacts>>| has_ended(&progress(s, pods, manner, deadline));
+    let mut all = std::iter::once((node, &s.pods)).chain(others);
+    let are_free = all.all(|(node, pods)| has_ended(pods) && is_closed(node));
+    (!are_free).then(|| drain_again(s, deleting_since))
 }
 
 fn drain_again(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {

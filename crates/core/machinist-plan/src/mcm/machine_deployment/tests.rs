@@ -296,7 +296,9 @@ fn a_deleted_deployment_keeps_no_set_that_it_adopted_late() {
         if set { world.set("w-1", "c", 1, &[RUNNING]).actions() } else { world.actions() }
     };
     assert_eq!(late(20, false), Vec::<String>::new());
-    assert_eq!(late(20, true), ["set w-1: release"]);
+    let released = late(20, true);
+    assert_eq!(released[0], "set w-1: release");
+    assert!(released[1].starts_with("warning ReleasedLateChild: Released MachineSet w-1"), "{released:?}");
     assert_eq!(late(-91, true), ["set w-1: delete if owned"]);
     assert_eq!(late(0, false), ["deployment: remove finalizer"]);
 }

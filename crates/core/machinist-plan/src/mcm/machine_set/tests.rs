@@ -956,6 +956,7 @@ fn a_deleted_set_keeps_no_machine_that_it_adopted_late() {
     let two = || deleted().machine("a", "Running").machine("b", "Running");
     late(two(), 20).check(expect![[r#"
         do    machine a: release
+        do    warning ReleasedLateChild: Released Machine a, which was adopted when the deletion had begun: it and its instances stay. Delete it if it is not wanted
         do    machine b: delete if owned
         why   waiting for 2 machines to be deleted; the first is a; since 2027-01-15T07:59:00Z; next: the finalizer is removed after the Machines
         wait  until 2027-01-15T08:01:41Z

@@ -307,7 +307,7 @@ fn with_other_node(world: World, cordoned: Option<i64>, leaving: Option<usize>) 
     let node = Arc::new(NodeFacts::parse(&parse(&node)));
     let list = |leaving| PodList { node_uid: "uid-2".into(), started: at(-2), leaving, running: leaving };
     world.with(|s| {
-        s.other_nodes = vec![OtherNode { node, cordoned: cordoned.map(at) }];
+        s.other_nodes = vec![OtherNode { node, cordoned: cordoned.map(at), pods: Vec::new() }];
         s.looks.other_pods = leaving.map(list).into_iter().collect();
     })
 }
@@ -336,15 +336,27 @@ fn a_forced_drain_also_asks_about_the_other_nodes() {
     let timed_out = |leaving| {
         let said = "Drain is blocked: 1 pod. Initiate node drain";
         let world = world().draining().deleting(7_300).phase("Terminating", "Delete", "Failed", said);
-        with_other_node(world.listed(), None, leaving).plan()
+        let pods = vec![Arc::new(PodFacts::parse(&parse(&json!({
+            "metadata": {"name": "q", "namespace": "ns", "uid": "uid-q"},
+            "spec": {"nodeName": "renamed", "containers": []},
+        }))))];
+        with_other_node(world.listed(), None, leaving).with(|s| {
+            s.process.started = at(-9000);
+            s.other_nodes[0].pods = if leaving == Some(0) { Vec::new() } else { pods };
+        })
     };
     let is_list = |action: &Action| matches!(action, Action::ListPods(node) if node.name == "renamed");
-    let plan = timed_out(None);
+    let plan = timed_out(None).plan();
     assert!(plan.actions.iter().any(is_list), "{plan}");
-    let held = timed_out(Some(1)).to_string();
-    assert!(!held.contains("Delete Volume Attachments"), "{held}");
-    let ended = timed_out(Some(0)).to_string();
-    assert!(ended.contains("Delete Volume Attachments"), "{ended}");
+    let ends = |world: World| world.plan().to_string().contains("Delete Volume Attachments");
+    assert!(!ends(timed_out(Some(1))), "a pod is left");
+    assert!(ends(timed_out(Some(0))));
+    let answered = |outcome| {
+        let attempts = BTreeMap::from([("uid-q".to_owned(), tried(1, -95, -95, outcome))]);
+        timed_out(Some(1)).with(|s| s.evictions = Arc::new(attempts))
+    };
+    assert!(ends(answered(EvictionOutcome::Deleted)), "a finalizer keeps the pod");
+    assert!(!ends(answered(EvictionOutcome::Unanswered("reset".into()))));
 }
 
 #[test]

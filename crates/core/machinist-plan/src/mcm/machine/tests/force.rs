@@ -233,13 +233,58 @@ fn a_hold_is_left_out_of_the_drain_timeout() {
 
 #[test]
 fn the_status_of_a_blocked_drain_proves_politeness() {
-    let said = |text: &str| {
+    let world = |text: &str| {
         let text = format!("{text}: waiting for 1 pod to leave the Node. Initiate node drain");
-        removal(timed_out(600).phase("Terminating", "Delete", "Failed", &text))
+        timed_out(600).phase("Terminating", "Delete", "Failed", &text)
     };
+    let said = |text: &str| removal(world(text).with(|s| s.process.started = at(-1)));
     assert_eq!(said("Drain is blocked"), "delete");
     assert_eq!(said("Deletion waits"), "evict", "the API server did not answer");
     assert_eq!(said("Deletion is blocked"), "evict", "a user had to act first");
+    assert_eq!(removal(world("Drain is blocked")), "evict", "this process knows what it has tried");
+}
+
+/// The drain began again after its timeout, because the Node had recovered.
+#[test]
+fn an_accepted_eviction_after_the_timeout_has_its_grace() {
+    let accepted = |seconds: i64| {
+        let mut world = timed_out(600).evicted(1, seconds, seconds, EvictionOutcome::Accepted);
+        world.pods[0]["metadata"]["deletionTimestamp"] = at(seconds + 30).to_string().into();
+        world.pods[0]["spec"]["terminationGracePeriodSeconds"] = 30.into();
+        removal(world)
+    };
+    assert_eq!(accepted(-1), "nothing");
+    assert_eq!(accepted(-29), "nothing");
+    assert_eq!(accepted(-30), "delete");
+    let in_time = timed_out(600).evicted(9, -700, -1, EvictionOutcome::Accepted);
+    assert_eq!(removal(in_time), "delete", "its drain timed out");
+}
+
+/// A pass ends with the first rejected call, so a rejected cordon must not come before the pods.
+#[test]
+fn a_rejected_cordon_does_not_stop_a_polite_drain_for_ever() {
+    let first = |world: World| {
+        let open = world.node_field("/spec/unschedulable", Value::Null);
+        matches!(open.plan().actions.first(), Some(Action::Drain(drain::Call::Evict(_))))
+    };
+    assert!(!first(timed_out(-60)), "the cordon comes first");
+    assert!(first(timed_out(60)));
+}
+
+/// A deletion of an earlier force shows nothing about the Node of today.
+#[test]
+fn each_force_needs_a_look_at_the_dead_node() {
+    let dead = json!([
+        {"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-400).to_string()},
+        {"type": "Terminating", "status": "True"},
+    ]);
+    let after = |asked: i64| {
+        let world = timed_out(-3600).node_field("/status/conditions", dead.clone());
+        let plan = world.attempt(tried(1, asked, asked, EvictionOutcome::Unanswered("reset".into()))).plan();
+        plan.actions.iter().any(|action| matches!(action, Action::LookForNode(_)))
+    };
+    assert!(after(-900));
+    assert!(!after(-20));
 }
 
 #[test]
