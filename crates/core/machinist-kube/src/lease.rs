@@ -194,6 +194,9 @@ pub struct Term {
     /// Whether the previous leader did not release the Lease, so that its last requests may still
     /// take effect.
     pub ran_out: bool,
+    /// Whether no Lease existed, and this process has never seen one. A user may have deleted the
+    /// Lease of a leader that still runs.
+    pub is_first: bool,
     /// Time before the elector sent the last successful renewal.
     pub renewed: Sent,
 }
@@ -274,6 +277,7 @@ impl Leadership {
             start_until: until,
             until,
             ran_out: false,
+            is_first: false,
             renewed,
         }));
         Self {
@@ -326,6 +330,11 @@ impl Leadership {
     /// Start of our leadership, if the previous leader did not release the Lease.
     pub fn taken_over_since(&self) -> Option<Instant> {
         self.state().term().filter(|term| term.ran_out).map(|term| term.since)
+    }
+
+    /// Start of our leadership, if we created the Lease and know of no leader before us.
+    pub fn first_since(&self) -> Option<Instant> {
+        self.state().term().filter(|term| term.is_first).map(|term| term.since)
     }
 
     /// Whether a call may start now: we lead, renewed the Lease within the renew deadline, and were
@@ -437,6 +446,8 @@ pub struct Elector {
     seen: Option<(Lease, Instant)>,
     /// Whether the Lease named another holder when we took it, or was deleted before.
     ran_out: bool,
+    /// Whether we created the Lease, and have seen none before.
+    is_first: bool,
     /// Whether we took the Lease. From then on we take it from no other process again.
     has_led: bool,
     /// Whether this process leads although the Lease was deleted with its namespace.
@@ -471,6 +482,7 @@ impl Elector {
             mine: None,
             seen: None,
             ran_out: false,
+            is_first: false,
             has_led: false,
             namespace_ends: false,
             options,
@@ -568,7 +580,8 @@ impl Elector {
     fn term(&self, since: Instant, renewed: Sent) -> Term {
         let LeaseOptions { lease_duration, renew_deadline, .. } = self.options;
         let until = renewed.at + lease_duration;
-        Term { since, start_until: renewed.at + renew_deadline, until, ran_out: self.ran_out, renewed }
+        let (start_until, ran_out, is_first) = (renewed.at + renew_deadline, self.ran_out, self.is_first);
+        Term { since, start_until, until, ran_out, is_first, renewed }
     }
 
     async fn acquire(&mut self) -> Sent {
@@ -632,7 +645,11 @@ impl Elector {
             Err(error) => return Attempt::Failed(error.to_string()),
             Ok(None) => match self.last_holder() {
                 Some(holder) => return Attempt::Theirs(holder),
-                None => self.create().await,
+                None => {
+                    let created = self.create().await;
+                    self.is_first |= created.is_ok() && !self.has_led && !self.ran_out;
+                    created
+                }
             },
             Ok(Some(lease)) => match self.opponent(&lease) {
                 Some(holder) => return Attempt::Theirs(holder),

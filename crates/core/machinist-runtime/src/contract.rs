@@ -65,6 +65,11 @@ pub trait Contract: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether the objects show that another process has acted on them.
+    fn were_handled(_seen: &Self::Seen) -> bool {
+        false
+    }
+
     /// Returns the number of unanswered writes that may still take effect, although the process has
     /// read their objects meanwhile. While there are some, the next process must not lead at once.
     fn late_writes(_seen: &Self::Seen) -> usize {

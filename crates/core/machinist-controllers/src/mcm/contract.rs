@@ -166,6 +166,13 @@ impl Contract for Mcm {
         }
     }
 
+    fn were_handled(seen: &Seen) -> bool {
+        let sets = seen.sets.iter().filter_map(|(_, set)| set.facts.status.as_ref());
+        let deployments = seen.deployments.iter().filter_map(|(_, entry)| entry.facts.status.as_ref());
+        let observed = sets.map(|status| status.observed_generation);
+        observed.chain(deployments.map(|status| status.observed_generation)).any(|generation| 0 < generation)
+    }
+
     fn late_writes(seen: &Seen) -> usize {
         seen.memory.late_raises() + seen.memory.open_adoptions()
     }

@@ -134,6 +134,28 @@ async fn a_successor_waits_for_late_writes_before_it_deletes() {
     drop(machine_controller);
 }
 
+/// A user has deleted the Lease of a leader that hangs, and another process starts.
+#[tokio::test(start_paused = true)]
+async fn without_a_lease_the_objects_show_a_former_leader() {
+    let world = World::new().await;
+    let (machine_controller, manager) = world.start();
+    world.apply(3).await;
+    world.until_running(3).await;
+    drop(manager);
+    let scale = Patch::Merge(json!({"spec": {"replicas": 2}}));
+    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    let (elector, leadership) = elector(&world);
+    tokio::spawn(elector.run(std::future::pending()));
+    leadership.acquired().await.expect("there is no Lease");
+    let clients = Clients { control: world.client("manager"), target: world.client("manager") };
+    let _manager = Manager::start(clients, world.options("manager"), Some(leadership));
+    tokio::time::sleep(Duration::from_secs(55)).await;
+    assert_eq!(running(&world).await, 3, "nothing is deleted yet");
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    assert_eq!(running(&world).await, 2);
+    drop(machine_controller);
+}
+
 /// Operators read this line after each takeover. It must not promise more than the process keeps:
 /// the deletion that a user asks for begins at once.
 #[tokio::test(start_paused = true)]

@@ -194,6 +194,21 @@ async fn a_deleted_lease_counts_until_it_would_have_expired() {
     sleep(SECOND * 10).await;
     assert!(two.leads());
     assert!(two.leadership.taken_over_since().is_some(), "the holder did not release the Lease");
+    assert!(two.leadership.first_since().is_none(), "it knew the Lease");
+}
+
+/// A user deletes the Lease of a leader that hangs, and another process starts.
+#[tokio::test(start_paused = true)]
+async fn a_process_without_a_lease_before_it_knows_no_leader() {
+    let server = FakeServer::new();
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND).await;
+    assert!(one.leadership.first_since().is_some() && one.leadership.taken_over_since().is_none());
+    one.kill();
+    server.delete(PATH);
+    let two = Candidate::start(&server, "two");
+    sleep(SECOND).await;
+    assert!(two.leads() && two.leadership.first_since().is_some());
 }
 
 #[tokio::test(start_paused = true)]
@@ -323,7 +338,7 @@ async fn no_call_starts_after_the_renew_deadline() {
     let clock: SharedClock = Arc::new(TokioClock::starting_at(Timestamp::UNIX_EPOCH));
     let renewed = Sent::now(&clock);
     let (start_until, until) = (now + SECOND * 10, now + SECOND * 15);
-    let term = Term { since: now, start_until, until, ran_out: false, renewed };
+    let term = Term { since: now, start_until, until, ran_out: false, is_first: false, renewed };
     // No elector runs, as in a process that has just continued after a SIGSTOP.
     let (_elector, state) = channel(LeaseState::Held(term));
     let leadership =

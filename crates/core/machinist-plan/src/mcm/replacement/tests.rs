@@ -600,3 +600,23 @@ fn few_instances_that_can_never_join_are_replaced_at_a_time() {
     boots(&mut s, 1, true);
     assert_eq!(plan(&s).actions.len(), 2, "a tenth of the replicas");
 }
+
+/// The watch lags, so another Node of the instance may be Ready by now.
+#[test]
+fn each_node_of_the_instance_is_looked_up_first() {
+    let s = || snapshot(&[machine("a", "Running", 9000), machine("b", "Unknown", 601)]);
+    let other = |read: Option<i64>| {
+        let mut s = s();
+        let of = s.nodes.get_mut("uid-b").expect("its Node");
+        let node = json!({"metadata": {"name": "renamed", "uid": "uid-2"}});
+        of.others = vec![Arc::new(NodeFacts::parse(&serde_json::from_value(node).expect("a Node")))];
+        let look =
+            |second| NodeLook { name: "renamed".into(), started: at(second), uid: Some("uid-2".into()) };
+        of.looks.other_nodes = read.map(look).into_iter().collect();
+        plan(&s).to_string()
+    };
+    let look = "do    node renamed: look for it at the API server";
+    assert!(other(None).starts_with(look), "{}", other(None));
+    assert!(other(Some(-11)).starts_with(look), "that look is too old");
+    assert!(other(Some(-1)).starts_with("do    machine b: Failed"), "{}", other(Some(-1)));
+}
