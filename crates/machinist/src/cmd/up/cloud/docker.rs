@@ -166,8 +166,8 @@ impl Docker {
         Ok(())
     }
 
-    /// Notes that this run ends in order, after its controllers have ended. If a call may still take
-    /// effect, the next run is to wait for it, as after a kill.
+    /// Notes that this run ends in order, after its controllers have ended. If a call may still
+    /// take effect, the next run waits for it, as after a kill.
     pub(in crate::cmd::up) async fn end(&self) {
         let is_creating = self.creation.lock().await.as_ref().is_some_and(|call| !call.is_finished());
         let has_open_calls = is_creating || self.provider.may_create_until().is_some();
