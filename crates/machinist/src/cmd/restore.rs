@@ -270,9 +270,14 @@ fn api(client: &kube::Client, kind: usize, namespace: &str) -> Api<DynamicObject
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+    use kube::api::{DeleteParams, ListParams};
     use machinist_api::{Machine, MachineSet, crd};
-    use machinist_apiserver::{Config, Identity, Server};
+    use machinist_apiserver::{Config, Identity, Server, TokioClock};
+    use tokio::time::sleep;
 
     use super::*;
 
@@ -321,7 +326,11 @@ items:
     }
 
     async fn server() -> kube::Client {
-        let server = Server::new(Config::default());
+        prepared(&Server::new(Config::default())).await
+    }
+
+    /// Installs the CRDs and creates the namespace of the dump.
+    async fn prepared(server: &Server) -> kube::Client {
         let client = kube::Client::new(server.service_as(Identity::admin()), "default");
         let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
         for crd in crd::all_crds() {
@@ -361,6 +370,64 @@ items:
         assert_eq!(machine.metadata.finalizers.map(|all| all.len()), Some(1));
         let annotations = set.annotations.expect("annotations");
         assert!(!annotations.contains_key(RESERVED_NUMBERS) && annotations.contains_key("team"));
+    }
+
+    /// Runs the garbage collector of a cluster.
+    async fn collector(client: kube::Client, clock: machinist_kube::SharedClock) {
+        let mut config = machinist_kcm::Config::new(clock);
+        config.collect_defined_kinds = true;
+        tokio::spawn(machinist_kcm::run(client, config));
+        sleep(Duration::from_secs(10)).await;
+    }
+
+    /// The names of the stored Machines and sets.
+    async fn stored(client: &kube::Client) -> Vec<String> {
+        let mut names = Vec::new();
+        for kind in 2..KINDS.len() {
+            let listed = api(client, kind, "team").list(&ListParams::default()).await.expect("a list");
+            names.extend(listed.items.into_iter().filter_map(|object| object.metadata.name));
+        }
+        names
+    }
+
+    /// R16: `kubectl apply` of the same dump loses the set and the Machine within seconds.
+    #[tokio::test(start_paused = true)]
+    async fn no_garbage_collector_deletes_what_was_restored() {
+        let clock = TokioClock::starting_at(SystemClock.now());
+        let server = Server::new(Config { clock: Arc::new(clock), ..Config::default() });
+        let client = prepared(&server).await;
+        let clock = Arc::new(machinist_kube::TokioClock::starting_at(SystemClock.now()));
+        collector(client.clone(), clock).await;
+        let dump = dump(DUMP).expect("a dump");
+
+        for it in &dump.0 {
+            let owner = it.owner.as_ref().map(|(kind, name)| {
+                let kind = KINDS[*kind].1;
+                json!({"apiVersion": MACHINE_API, "kind": kind, "name": name, "uid": "old", "controller": true})
+            });
+            let mut body = it.body.clone();
+            body["metadata"]["ownerReferences"] = owner.map_or(json!([]), |owner| json!([owner]));
+            body["metadata"]["finalizers"] = json!([]);
+            let object = serde_json::from_value(body).expect("an object");
+            let created = api(&client, it.kind, "team").create(&PostParams::default(), &object).await;
+            created.expect("created");
+        }
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(stored(&client).await, ["w"], "the collector deletes what names an old UID");
+        api(&client, 2, "team").delete("w", &DeleteParams::default()).await.expect("deleted");
+        sleep(Duration::from_secs(60)).await;
+
+        let (output, _) = Output::memory();
+        restore(&client, &dump, false, SystemClock.now(), &output).await.expect("restored");
+        sleep(Duration::from_secs(3600)).await;
+        assert_eq!(stored(&client).await, ["w", "w-1", "w-1-a"]);
+        let machine = api(&client, 4, "team").get("w-1-a").await.expect("the Machine");
+        assert_eq!(machine.metadata.deletion_timestamp, None);
+        // The new references work as such: without the set, the Machine is deleted.
+        api(&client, 3, "team").delete("w-1", &DeleteParams::default()).await.expect("deleted");
+        sleep(Duration::from_secs(60)).await;
+        let machine = api(&client, 4, "team").get("w-1-a").await.expect("its finalizer keeps it");
+        assert!(machine.metadata.deletion_timestamp.is_some());
     }
 
     #[tokio::test]

@@ -108,6 +108,9 @@ pub(crate) async fn run(args: &UpArgs, output: Output) -> anyhow::Result<ExitCod
         (Some(docker), None) => docker.remove(&progress).await,
         _ => Ok(()),
     };
+    if let Some(docker) = choice.docker() {
+        docker.end().await;
+    }
     match (ended, removed) {
         (Ok(code), removed) => removed.map(|()| code),
         (Err(error), Ok(())) => Err(error),

@@ -85,8 +85,8 @@ impl Contract for Capi {
         }
     }
 
-    fn forget_moments(seen: &mut Seen, _: Timestamp) {
-        seen.memory.forget_moments();
+    fn forget_moments(seen: &mut Seen, now: Timestamp) {
+        seen.memory.forget_moments(now);
     }
 
     fn gauges(seen: &Seen, _: Timestamp) -> Vec<(&'static str, usize)> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::capi::constants::{RESEND_ANNOTATION, SEND_INTENT_ANNOTATION, SENT_AT_ANNOTATION};
-use machinist_core::{Answered, Call};
+use machinist_core::{Answered, Call, plus};
 use machinist_instance::{AccountId, Error, ErrorKind};
 use machinist_kube::GuardedPatch;
 use machinist_plan::capi::mail::{Action, LOOK_UP, SEND, SEND_BOUND, Snapshot};
@@ -19,7 +19,7 @@ use super::docker_cluster::next_failures;
 use super::engine;
 use super::key::Key;
 use super::options::MailOptions;
-use super::seen::{MailAnswers, Seen};
+use super::seen::{MailAnswers, Memory, Seen};
 
 /// Path of the Message-Id.
 const MESSAGE_ID: [&str; 2] = ["spec", "messageID"];
@@ -46,6 +46,7 @@ pub(super) fn observe(runtime: &Runtime, world: &World, uid: &str, options: &Mai
         sent: answers.sent,
         looked: answers.looked,
         failures: answers.failures,
+        own_calls: world.seen.memory.mail_calls.of(uid),
     }
 }
 
@@ -102,18 +103,30 @@ pub(super) async fn act<F: Fed<Capi>>(
         }
         Action::Send { mail, begins_by } => {
             let Some(mailer) = runtime.tools.mail().map(|mail| mail.mailer.clone()) else { return Ok(()) };
-            let begins = |answers: &mut MailAnswers| {
+            let (began, ended) = (object.uid.clone(), object.uid.clone());
+            let begins = move |memory: &mut Memory| {
                 // From now on the call may take effect, so it must not be repeated before its
                 // answer.
-                std::mem::replace(&mut answers.may_send, false)
+                let answers = memory.mails.entry(began.clone()).or_default();
+                let begins = std::mem::replace(&mut answers.may_send, false);
+                if begins {
+                    memory.mail_calls.begins(&began, plus(begins_by, SEND_BOUND));
+                }
+                begins
             };
-            let remember = |answers: &mut MailAnswers, answered: Answered<()>| {
+            let remember = move |memory: &mut Memory, is_there: bool, answered: Answered<()>| {
                 let had_no_effect = answered.answer.as_ref().is_err_and(|error| {
                     matches!(error.kind, ErrorKind::Throttled { .. } | ErrorKind::Unavailable)
                 });
-                answers.may_send = had_no_effect;
-                answers.failures = next_failures(answers.failures, &answered.answer);
-                answers.sent = Some(answered);
+                if !had_no_effect {
+                    memory.mail_calls.ended(&ended, answered.answer.is_ok(), answered.ended);
+                }
+                if is_there {
+                    let answers = memory.mails.entry(ended).or_default();
+                    answers.may_send = had_no_effect;
+                    answers.failures = next_failures(answers.failures, &answered.answer);
+                    answers.sent = Some(answered);
+                }
             };
             let made = async move { mailer.send(&mail).await };
             let limits = (SEND_BOUND, Some(begins_by));
@@ -121,9 +134,13 @@ pub(super) async fn act<F: Fed<Capi>>(
         }
         Action::LookUp(id) => {
             let Some(mailer) = runtime.tools.mail().map(|mail| mail.mailer.clone()) else { return Ok(()) };
-            let remember = |answers: &mut MailAnswers, answered: Answered<bool>| {
-                answers.failures = next_failures(answers.failures, &answered.answer);
-                answers.looked = Some(answered);
+            let uid = object.uid.clone();
+            let remember = move |memory: &mut Memory, is_there: bool, answered: Answered<bool>| {
+                if is_there {
+                    let answers = memory.mails.entry(uid).or_default();
+                    answers.failures = next_failures(answers.failures, &answered.answer);
+                    answers.looked = Some(answered);
+                }
             };
             let made = async move { mailer.look_up(&id).await };
             let limits = (LOOK_UP_BOUND, None);
@@ -139,8 +156,8 @@ fn start<T: Send + 'static>(
     uid: &str,
     call: Call,
     (bound, begins_by): (Duration, Option<Timestamp>),
-    begins: fn(&mut MailAnswers) -> bool,
-    remember: fn(&mut MailAnswers, Answered<T>),
+    begins: impl FnOnce(&mut Memory) -> bool + Send + 'static,
+    remember: impl FnOnce(&mut Memory, bool, Answered<T>) + Send + 'static,
     made: impl Future<Output = Result<T, Error>> + Send + 'static,
 ) -> Result<(), Stop> {
     let Some(mail) = runtime.tools.mail() else { return Ok(()) };
@@ -156,14 +173,11 @@ fn start<T: Send + 'static>(
         begins_by,
         still_wanted: Box::new(move |seen: &mut Seen| {
             // A mail of a deleted or paused object is not sent.
-            is_there(seen, &wanted, &wanted_uid)
-                && !is_paused(seen, &wanted)
-                && begins(seen.memory.mails.entry(wanted_uid).or_default())
+            is_there(seen, &wanted, &wanted_uid) && !is_paused(seen, &wanted) && begins(&mut seen.memory)
         }),
         remember: Box::new(move |seen: &mut Seen, answered: Answered<T>| {
-            if is_there(seen, &answered_key, &answered_uid) {
-                remember(seen.memory.mails.entry(answered_uid).or_default(), answered);
-            }
+            let is_there = is_there(seen, &answered_key, &answered_uid);
+            remember(&mut seen.memory, is_there, answered);
         }),
     };
     runtime.ask(ask, made)

@@ -5,7 +5,7 @@
 //! core        Cluster and Machine in the version that the cluster serves
 //! seen        the stores and the memory; feeds: which keys a changed object wakes
 //! engine      opens the engine and starts its calls; workload: access to workload clusters
-//! mail        starts the calls of the mail service
+//! mail        starts the calls of the mail service; own_calls: remembers these calls
 //! patch       patches of status and claim
 //! <kind>      collects the facts of a kind and performs its actions; same path as its planner
 //! process     the process; explain: the same without a controller
@@ -23,6 +23,7 @@ mod mail;
 mod mailgun_cluster;
 mod mailgun_machine;
 mod options;
+mod own_calls;
 mod patch;
 mod process;
 mod seen;

@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use machinist_api::capi::{Beta1, Beta2};
 use machinist_core::{Answered, Answers};
 use machinist_kube::{ObjectKey, Store};
 use machinist_plan::capi::docker_cluster::BalancerAnswers;
 use machinist_plan::capi::docker_machine::StepAnswers;
+use machinist_plan::capi::mail::SEND_BOUND;
 use machinist_plan::facts::{
     DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts, MailgunMachineFacts, ObjectFacts,
 };
 
 use super::core::CoreStores;
+use super::own_calls::MailCalls;
 use super::workload::Connection;
 
 /// Index: objects by `namespace/cluster` of their label.
@@ -30,7 +33,8 @@ pub struct Seen {
     pub(crate) memory: Memory,
 }
 
-/// Memory besides the stores. All of it may be lost at any time: it only saves calls.
+/// Memory besides the stores. All of it may be lost at the end of the process: then it only saves
+/// calls. A process that lost `mail_calls` alone could send a mail twice.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// Answers about containers, by UID of the DockerMachine.
@@ -41,6 +45,8 @@ pub(crate) struct Memory {
     pub balancers: BTreeMap<String, BalancerAnswers>,
     /// Answers about mails, by UID of the request.
     pub mails: BTreeMap<String, MailAnswers>,
+    /// The calls that may have sent mails, also those of deleted requests.
+    pub mail_calls: MailCalls,
     /// Clients of workload clusters, by namespace and name of the Cluster.
     pub workloads: BTreeMap<ObjectKey, Connection>,
 }
@@ -142,7 +148,7 @@ impl Default for Seen {
 }
 
 impl Memory {
-    /// Forgets a deleted object.
+    /// Forgets a deleted object, except its mail: a restore of the store may bring it back.
     pub(crate) fn forget(&mut self, uid: &str) {
         self.answers.remove(uid);
         self.steps.remove(uid);
@@ -152,7 +158,7 @@ impl Memory {
 
     /// Forgets the facts that depend on the time at which they were learned. Whether a mail may be
     /// sent is forgotten too: then the mail is looked up.
-    pub(crate) fn forget_moments(&mut self) {
+    pub(crate) fn forget_moments(&mut self, now: Timestamp) {
         for answers in self.answers.values_mut() {
             *answers = Answers {
                 ever_ensured: answers.ever_ensured,
@@ -166,5 +172,6 @@ impl Memory {
             *answers = BalancerAnswers { ever_ensured: answers.ever_ensured, ..BalancerAnswers::default() };
         }
         self.mails.clear();
+        self.mail_calls.forget_moments(now, SEND_BOUND);
     }
 }

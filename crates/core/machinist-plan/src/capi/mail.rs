@@ -13,7 +13,9 @@
 //! chosen with the intent. The Message-Id is in the spec and the rest in annotations, because both
 //! survive a move or a restore; the status does not. A restore of the store to a moment before the
 //! intent loses both, but the Message-Id of an object is always the same. So a process looks it up
-//! before the first intent, unless it saw the creation of the object.
+//! before the first intent, unless it saw the creation of the object and made no call for it. A
+//! restore may also bring back an older intent. So a process remembers its own calls by the UID of
+//! the object, also after the object was deleted ([`OwnCalls`]).
 //!
 //! The annotations name their object, and so does the Message-Id. A copy of an object, for example
 //! by `kubectl get -o yaml | kubectl create`, has those of the original: its mail was not sent.
@@ -135,6 +137,21 @@ pub struct Snapshot {
     pub looked: Option<Answered<bool>>,
     /// Consecutive failures of the last sort of call.
     pub failures: u32,
+    /// What this process remembers of its own calls, also from before a restore of the object.
+    pub own_calls: OwnCalls,
+}
+
+/// What a process remembers of its own calls that may have sent the mail of an object. A deletion
+/// of the object does not end this memory, because a restore of the store brings the object back
+/// with the same UID.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct OwnCalls {
+    /// Whether the mail service accepted the mail.
+    pub accepted: bool,
+    /// When the last call has ended; absent if the process remembers no call.
+    pub ended: Option<Timestamp>,
+    /// When the last call has ended, of all calls that the process no longer remembers.
+    pub forgotten: Option<Timestamp>,
 }
 
 impl Hash for Snapshot {
@@ -144,8 +161,8 @@ impl Hash for Snapshot {
         let Self { service, recipient_domains, credential, .. } = self;
         (service, recipient_domains, credential).hash(state);
         self.in_flight.hash(state);
-        let Self { may_send, sent, looked, failures, .. } = self;
-        (may_send, sent, looked, failures).hash(state);
+        let Self { may_send, sent, looked, failures, own_calls, .. } = self;
+        (may_send, sent, looked, failures, own_calls).hash(state);
     }
 }
 
@@ -271,6 +288,11 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
             false => decision,
         };
     }
+    if s.own_calls.accepted {
+        let message_id = request.recorded_id().is_none().then(|| message_id(s, letter));
+        let why = writing("recording that the mail was accepted");
+        return Decision { action: Some(Action::ConcludeSent { message_id }), why, ..sending() };
+    }
     match (request.recorded_id(), intent_of(request)) {
         (None, None) => first(s, letter),
         // The Message-Id without an intent was restored from a backup without annotations.
@@ -326,7 +348,7 @@ fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     // Creation timestamps are truncated. A restore does not end in the second in which a process
     // begins to act.
     let created = plus(letter.request.object.created, Duration::from_secs(1));
-    let is_new = s.process.saw_the_birth_of(created) && s.sent.is_none();
+    let is_new = s.process.saw_the_birth_of(created) && s.sent.is_none() && made_no_call(s, letter);
     if is_new || may_repeat(letter) {
         return intend(s, letter, 1);
     }
@@ -346,8 +368,7 @@ fn look_up_before(
     (since, attempt): (Timestamp, u32),
 ) -> Decision {
     let earlier = plus(s.process.acting_since(), SEND_BOUND);
-    let own = s.sent.as_ref().filter(|_| !had_no_effect(s)).map(|sent| sent.ended);
-    let counts_from = plus(own.map_or(earlier, |own| own.max(earlier)), s.shown_within);
+    let counts_from = plus(own_call(s).map_or(earlier, |own| own.max(earlier)), s.shown_within);
     let why = Why::new(Reason::Calling(LOOK_UP), Step::Expect("the mail is sent if it was not sent before"));
     let look_up = Decision { action: Some(Action::LookUp(id)), why, ..sending() };
     let Some(looked) = &s.looked else { return look_up };
@@ -377,6 +398,19 @@ fn look_up_before(
             }
         }
     }
+}
+
+/// Whether this process certainly made no call for an object whose creation it saw. No call is
+/// older than its object.
+fn made_no_call(s: &Snapshot, letter: &Letter<'_>) -> bool {
+    let OwnCalls { accepted: _, ended, forgotten } = s.own_calls;
+    ended.is_none() && forgotten.is_none_or(|ended| plus(ended, SKEW) < letter.request.object.created)
+}
+
+/// Returns the end of the last call of this process that may have sent the mail.
+fn own_call(s: &Snapshot) -> Option<Timestamp> {
+    let sent = s.sent.as_ref().filter(|_| !had_no_effect(s)).map(|sent| sent.ended);
+    sent.max(s.own_calls.ended).max(s.own_calls.forgotten)
 }
 
 /// Whether the mail service will never let this credential look a mail up.
@@ -638,7 +672,9 @@ fn last_call(s: &Snapshot, intended: Timestamp) -> Timestamp {
     let by_the_intent = plus(intended, SEND_BOUND + SEND_BOUND + SKEW);
     // That clock may have been wrong. No call from before this process began to act, or from before
     // a step of its clock, lasts longer than the bound.
-    by_the_intent.max(plus(s.process.acting_since(), SEND_BOUND))
+    let earlier = by_the_intent.max(plus(s.process.acting_since(), SEND_BOUND));
+    // A restore may have brought back an older intent than that of the last call.
+    own_call(s).map_or(earlier, |own| own.max(earlier))
 }
 
 /// Asks the mail service. It shows an accepted mail some time after the last call.

@@ -70,6 +70,7 @@ fn snapshot(second: i64) -> Snapshot {
         sent: None,
         looked: None,
         failures: 0,
+        own_calls: OwnCalls::default(),
     }
 }
 
@@ -456,6 +457,62 @@ fn a_process_remembers_a_mail_whose_intent_is_lost() {
     assert_eq!(told(&s, &restored).0, "record: sent");
     s.sent = answered(5, Err(Error::new(ErrorKind::Ambiguous, "503")));
     assert!(told(&s, &restored).0.starts_with("look "), "the outcome is unknown");
+}
+
+/// The states to which a restore may bring an object back, with the next attempt.
+fn restored_states() -> [(&'static str, Arc<MailRequestFacts>); 6] {
+    [
+        ("no intent", request(json!({}), None)),
+        ("no intent, but a Message-Id", request(json!({}), Some(OWN_ID))),
+        ("own intent", request(intent("me", 0), Some("id@x"))),
+        ("unknown", concluded("me", "service-a", "Unknown")),
+        ("rejected", concluded("me", "service-a", "Rejected")),
+        ("not sent", concluded("me", "service-a", "NotSent")),
+    ]
+}
+
+/// The object was deleted, so its answers are forgotten, and a restore brought it back.
+#[test]
+fn no_restored_state_repeats_a_mail_of_this_process() {
+    for (state, restored) in restored_states() {
+        let mut s = snapshot(2000);
+        s.own_calls = OwnCalls { accepted: true, ended: Some(at(1990)), forgotten: None };
+        s.looked = answered(1999, Ok(false));
+        assert_eq!(told(&s, &restored).0, "record: sent", "{state}");
+        // The call had no answer, or its answer is ambiguous.
+        s.own_calls.accepted = false;
+        for (second, looked) in [(1999, 1999), (2290, 2290)] {
+            s.now = at(second);
+            s.looked = answered(looked, Ok(false));
+            let action = told(&s, &restored).0;
+            assert!(!action.starts_with("intend ") && !action.starts_with("send "), "{state}: {action}");
+        }
+        s.now = at(2291);
+        s.looked = answered(2291, Ok(true));
+        assert_eq!(told(&s, &restored).0, "record: sent", "{state}");
+        s.looked = answered(2291, Ok(false));
+        if !state.starts_with("no intent, but") {
+            assert!(told(&s, &restored).0.starts_with("intend "), "{state}: {:?}", told(&s, &restored));
+        }
+    }
+}
+
+/// The memory is bounded: this process has made a call for an object that it does not remember.
+#[test]
+fn a_forgotten_call_may_be_that_of_an_older_object() {
+    let restored = request(json!({}), None);
+    let mut s = snapshot(2000);
+    s.own_calls.forgotten = Some(at(1990));
+    assert!(told(&s, &restored).0.starts_with("look "), "{:?}", told(&s, &restored));
+    s.looked = answered(1999, Ok(false));
+    assert_eq!(told(&s, &restored).0, "", "the service may not show the mail yet");
+    s.looked = answered(2291, Ok(false));
+    s.now = at(2291);
+    assert_eq!(told(&s, &restored).0, "intend attempt 1");
+    let mut newer = Arc::unwrap_or_clone(restored);
+    newer.object.created = at(2051);
+    s.looked = None;
+    assert_eq!(told(&s, &newer).0, "intend attempt 1", "no call is older than its object");
 }
 
 #[test]

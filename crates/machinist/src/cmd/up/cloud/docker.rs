@@ -24,14 +24,14 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use machinist_controllers::Clients;
 use machinist_driver::{Driver, Provider};
-use machinist_driver_docker::{DockerProvider, Privileges};
+use machinist_driver_docker::{DockerProvider, PROMISES, Privileges};
 use machinist_instance::{Credential, Error, ErrorKind, Instance, InstanceRef, NativeId, Power, Scope};
 use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde_json::Value;
@@ -74,6 +74,9 @@ pub(in crate::cmd::up) struct Docker {
     privileges: Privileges,
     /// The call that creates the control plane, which continues if its caller is stopped.
     creation: Mutex<Option<JoinHandle<Result<Instance, Error>>>>,
+    /// If an earlier run was killed, the end of the time in which its calls may take effect. Empty
+    /// until this run may send calls.
+    killed_run_calls_until: OnceLock<Option<Instant>>,
     /// Whether this run deletes the cluster.
     is_removed: AtomicBool,
     /// Whether a note has told why the Nodes cannot be seen.
@@ -120,6 +123,7 @@ impl Docker {
             is_continued_later: args.data_dir.is_some(),
             privileges,
             creation: Mutex::default(),
+            killed_run_calls_until: OnceLock::new(),
             is_removed: AtomicBool::new(false),
             is_explained: AtomicBool::new(false),
             may_have_moved: Notify::new(),
@@ -145,13 +149,37 @@ impl Docker {
         Arc::new(self.provider.clone())
     }
 
-    /// Writes the identity to the directory of `up`, before anything with this name is created.
+    /// Writes the identity to the directory of `up`, before anything with this name is created, and
+    /// notes that this run may send calls.
     ///
     /// # Errors
     /// If a file cannot be written. The error names it.
     pub(in crate::cmd::up) fn keep(&self) -> anyhow::Result<()> {
         let engine = self.provider.engine_id().unwrap_or_default();
-        self.identity.keep(&self.folder, engine, self.identity.control_plane.as_deref())
+        self.identity.keep(&self.folder, engine, self.identity.control_plane.as_deref())?;
+        if self.is_continued_later && self.killed_run_calls_until.get().is_none() {
+            let was_killed = self.identity.open_calls(&self.folder)?;
+            // The directory is locked, so the earlier run has sent its last call before.
+            let until = was_killed.then(|| Instant::now() + PROMISES.call_bound);
+            self.killed_run_calls_until.get_or_init(|| until);
+        }
+        Ok(())
+    }
+
+    /// Notes that this run ends in order, after its controllers have ended. If a call may still
+    /// take effect, the next run waits for it, as after a kill.
+    pub(in crate::cmd::up) async fn end(&self) {
+        let is_creating = self.creation.lock().await.as_ref().is_some_and(|call| !call.is_finished());
+        let has_open_calls = is_creating || self.provider.may_create_until().is_some();
+        if self.is_continued_later && !has_open_calls && self.killed_run_calls_until().is_none() {
+            self.identity.close_calls(&self.folder);
+        }
+    }
+
+    /// If an earlier run was killed, the end of the time in which its calls may take effect.
+    fn killed_run_calls_until(&self) -> Option<Instant> {
+        let until = self.killed_run_calls_until.get().copied().flatten();
+        until.filter(|until| Instant::now() <= *until)
     }
 
     /// Returns the shell command that deletes everything of the cluster.
@@ -184,7 +212,8 @@ impl Docker {
             self.identity.keep_running(&self.folder, &BTreeMap::new())?;
         }
         self.await_creation(progress).await;
-        let deadline = Instant::now() + REMOVED_WITHIN;
+        let now = Instant::now();
+        let deadline = self.killed_run_calls_until().map_or(now, |until| until.max(now)) + REMOVED_WITHIN;
         let removed = async {
             self.remove_containers(deadline, progress).await?;
             self.remove_network(deadline).await
@@ -212,15 +241,22 @@ impl Docker {
         // that ended without its answer. So the list is read again.
         loop {
             // Read before the list, which shows the container of a creation that ended in between.
-            let may_appear = self.provider.may_create_until().is_some();
+            let killed_run_calls_until = self.killed_run_calls_until();
+            let may_appear = self.provider.may_create_until().is_some() || killed_run_calls_until.is_some();
             let left = match self.delete_listed().await {
                 Ok(names) if names.is_empty() && !may_appear => return Ok(()),
                 Ok(names) if names.is_empty() => {
                     if !waits {
                         waits = true;
+                        let why = killed_run_calls_until.map_or_else(String::new, |until| {
+                            let left = until.saturating_duration_since(Instant::now()).as_secs() + 1;
+                            format!(". An earlier run was killed, and its calls may take effect for another {left} s")
+                        });
                         note(
                             progress,
-                            "Waits for a container that the engine may still create, to delete it",
+                            &format!(
+                                "Waits for a container that the engine may still create, to delete it{why}"
+                            ),
                         );
                     }
                     "a container that the engine may still create".to_owned()

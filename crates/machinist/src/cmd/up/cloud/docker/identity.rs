@@ -4,6 +4,7 @@
 //! docker/ca.key, docker/ca.crt   CA of the cluster; the control plane gets it in its bootstrap data
 //! docker/cluster.json            name, engine, and the control plane container once it has started
 //! docker/kubeconfig              written at each start
+//! docker/open-calls              exists until a run ends in order: its calls have ended before
 //! ```
 //!
 //! The name is random and is written before anything is created. So a start after a kill finds the
@@ -32,6 +33,8 @@ pub(in crate::cmd::up) const DOCKER: &str = "docker";
 pub(in crate::cmd::up) const FILES: [&str; 3] = ["docker/ca.key", "docker/ca.crt", "docker/cluster.json"];
 /// File with the containers that run, by id.
 const RUNNING: &str = "docker/running.json";
+/// File that exists from the first call of a run to its end in order.
+const OPEN_CALLS: &str = "docker/open-calls";
 /// Start of the name of each cluster.
 pub(super) const PREFIX: &str = "machinist-";
 /// Administrator of the kubeconfig, and the group that may do everything.
@@ -134,6 +137,24 @@ impl Identity {
     ) -> anyhow::Result<()> {
         let text = serde_json::to_string(containers).expect("a map of texts serialises");
         write(&folder.join(RUNNING), &text)
+    }
+
+    /// Notes that a run may send calls. Returns whether an earlier run did not end in order.
+    ///
+    /// # Errors
+    /// If the file cannot be written. The error names it.
+    pub(super) fn open_calls(&self, folder: &Path) -> anyhow::Result<bool> {
+        let file = folder.join(OPEN_CALLS);
+        // A file that cannot be checked may exist.
+        let was_killed = file.try_exists().unwrap_or(true);
+        write(&file, "A run of `machinist up` uses this directory, or was killed.\n")?;
+        Ok(was_killed)
+    }
+
+    /// Notes that the run ended in order, and that no call has an effect after that.
+    pub(super) fn close_calls(&self, folder: &Path) {
+        // If the file stays, the next run only waits longer.
+        let _ = fs::remove_file(folder.join(OPEN_CALLS));
     }
 
     /// Checks that the engine is the one with the containers.

@@ -71,7 +71,12 @@ impl Engine {
     }
 
     async fn docker(&self) -> Docker {
-        let identity = Identity::of(None).expect("an identity");
+        self.docker_in(None)
+    }
+
+    /// The cluster of a run with that `--data-dir`.
+    fn docker_in(&self, data_dir: Option<&Path>) -> Docker {
+        let identity = Identity::of(data_dir).expect("an identity");
         let options = DockerOptions {
             engine_id: Some("engine-a".to_owned()),
             network: identity.name.clone(),
@@ -86,10 +91,11 @@ impl Engine {
             provider,
             driver,
             image: "a:1".to_owned(),
-            folder: PathBuf::new(),
-            is_continued_later: false,
+            folder: data_dir.unwrap_or(Path::new("")).to_owned(),
+            is_continued_later: data_dir.is_some(),
             privileges: Privileges::None,
             creation: tokio::sync::Mutex::default(),
+            killed_run_calls_until: OnceLock::new(),
             is_removed: AtomicBool::new(false),
             is_explained: AtomicBool::new(false),
             may_have_moved: Notify::new(),
@@ -330,6 +336,73 @@ async fn a_worker_created_after_its_controller_ended_is_deleted() {
     docker.remove(&progress()).await.expect("removed");
     sleep(Duration::from_secs(5)).await;
     engine.assert_without_a_trace();
+}
+
+/// R35: the engine carries out a call of a run that was killed.
+#[tokio::test(start_paused = true)]
+async fn a_worker_created_after_a_kill_of_the_run_is_deleted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::default();
+    let killed = engine.docker_in(Some(folder.path()));
+    killed.keep().expect("written");
+    engine.has_cluster(&killed, ["control-plane", "worker"]);
+    let (late, name) = (engine.clone(), killed.name().to_owned());
+    tokio::spawn(async move {
+        sleep(Duration::from_secs(59)).await;
+        let labels = json!({"machinist.dev/cluster": name, "machinist.dev/owner-uid": "late"});
+        late.state().containers.insert("late".to_owned(), labels);
+    });
+    drop(killed);
+
+    let docker = engine.docker_in(Some(folder.path()));
+    assert!(docker.is_kept());
+    docker.keep().expect("written");
+    let (output, printed) = Output::memory();
+    docker.remove(&Progress::new(output, Form::Lines)).await.expect("removed");
+    docker.end().await;
+    let printed = printed.text();
+    let told = "An earlier run was killed, and its calls may take effect for another 80 s";
+    assert!(printed.contains(told), "expected {told:?} in {printed}");
+    sleep(Duration::from_secs(60)).await;
+    engine.assert_without_a_trace();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_removal_after_an_end_in_order_is_quick() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::default();
+    let earlier = engine.docker_in(Some(folder.path()));
+    earlier.keep().expect("written");
+    engine.has_cluster(&earlier, ["control-plane", "worker"]);
+    earlier.end().await;
+    let began = Instant::now();
+    let docker = engine.docker_in(Some(folder.path()));
+    // A second start in the same run is no kill.
+    docker.keep().expect("written");
+    docker.keep().expect("written");
+    docker.remove(&progress()).await.expect("removed");
+    assert!(began.elapsed() <= LOOK_EVERY, "{:?}", began.elapsed());
+}
+
+/// A run between the kill and the removal ends in order, and too soon.
+#[tokio::test(start_paused = true)]
+async fn a_short_run_does_not_end_the_wait_for_a_killed_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let engine = Engine::default();
+    let start = || {
+        let docker = engine.docker_in(Some(folder.path()));
+        docker.keep().expect("written");
+        docker
+    };
+    drop(start());
+    let short = start();
+    sleep(Duration::from_secs(5)).await;
+    short.end().await;
+    let last = start();
+    assert!(last.killed_run_calls_until().is_some());
+    sleep(PROMISES.call_bound + Duration::from_secs(1)).await;
+    last.end().await;
+    assert!(start().killed_run_calls_until().is_none());
 }
 
 #[test]
