@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinist_api::constants::annotations::MACHINE_PRIORITY;
 use machinist_api::constants::labels::FORCE_DELETION;
 use machinist_api::constants::markers::DeletionMarker;
@@ -15,11 +16,11 @@ use machinist_plan::mcm::machine::creation_failed;
 use machinist_plan::mcm::{machine, machine_deployment, orphaned_node, replacement};
 use machinist_plan::{NodeLook, Plan, PodList, Why};
 
-/// Each eviction that was tried counts as answered and each deletion as accepted, old Nodes count
-/// as fresh, and no list is needed.
+/// Each eviction that was tried counts as answered and each deletion as accepted, old Nodes and
+/// pods count as fresh, and no list is needed.
 pub(super) fn attempts_as_answers(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut s = s.clone();
-    s.nodes_freshness = Freshness::Fresh;
+    (s.nodes_freshness, s.pods_freshness) = (Freshness::Fresh, Freshness::Fresh);
     s.looks.silence = None;
     let mut is_tried = false;
     for eviction in Arc::make_mut(&mut s.evictions).values_mut() {
@@ -75,7 +76,8 @@ pub(super) fn without_stock(s: &replacement::Snapshot) -> Plan<replacement::Acti
     replacement::plan(&s)
 }
 
-/// Each drain counts as one that was tried politely and is blocked, and no time is left out.
+/// Each drain counts as one that a former process has tried politely and that is blocked, and no
+/// time is left out.
 pub(super) fn first_pass_by_force(s: &machine::Snapshot) -> Plan<machine::Action> {
     let is_draining = s.machine.deleting_since.is_some()
         && s.machine.status.phase == Phase::Terminating
@@ -92,6 +94,9 @@ pub(super) fn first_pass_by_force(s: &machine::Snapshot) -> Plan<machine::Action
     operation.type_ = Some(OperationType::Delete);
     operation.state = Some(OperationState::Failed);
     operation.description = Some(format!("Drain is blocked: . {}", DeletionMarker::DrainNode));
+    let acting_since = s.process.acting_since();
+    operation.last_update_time = acting_since.checked_sub(Duration::from_secs(1)).ok().map(Time);
+    s.pods_freshness = Freshness::Fresh;
     machine::plan(&s)
 }
 
