@@ -144,7 +144,7 @@ impl Provider for HcloudProvider {
             network: tokio::sync::Mutex::default(),
             has_network: OnceCell::new(),
             missing_network: Mutex::default(),
-            adopted: Mutex::default(),
+            unreported: Mutex::default(),
             shown: Mutex::default(),
             turned: Mutex::default(),
         }))
@@ -170,8 +170,9 @@ pub(crate) struct Account {
     has_network: OnceCell<()>,
     /// Why the configured network cannot be used.
     missing_network: Mutex<Option<String>>,
-    /// Notes about adopted balancers that no answer has contained yet.
-    pub(crate) adopted: Mutex<BTreeMap<BalancerKey, BalancerNote>>,
+    /// The balancers that were created or adopted, and that no answer has contained yet. An adopted
+    /// one has a note.
+    pub(crate) unreported: Mutex<BTreeMap<BalancerKey, (i64, Option<BalancerNote>)>>,
     /// What the last list of all servers has shown, and when. It saves calls that the cloud would
     /// reject.
     pub(crate) shown: Mutex<Option<(Instant, Reach)>>,

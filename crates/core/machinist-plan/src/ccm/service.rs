@@ -418,7 +418,8 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
     let is_same = *inputs == wanted.inputs && last.account == s.account.id;
     match &last.answer {
         Ok(Progress::Done(ensured)) if is_same && !has_drifted(s, wanted, ensured, last.started) => {
-            let due_at = skipped::due_at(s, ensured, last);
+            let renamed_at = claims::renamed_at(s, ensured, last);
+            let due_at = [skipped::due_at(s, ensured, last), renamed_at].into_iter().flatten().min();
             match due_at.is_some_and(|due_at| due_at <= s.now) {
                 true => call_ensure(s, wanted),
                 false => done(s, wanted, ensured, due_at),
@@ -517,7 +518,8 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
     } else if wanted.own.is_empty() {
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {
-        skipped::why(&ensured.skipped, due_at).unwrap_or_else(Why::settled)
+        let is_named = || claims::why(s, ensured, due_at);
+        skipped::why(&ensured.skipped, due_at).or_else(is_named).unwrap_or_else(Why::settled)
     };
     let plan = Plan::act_all(actions, why);
     match due_at {
@@ -566,6 +568,7 @@ fn has_drifted(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, ensured_at: Tim
         host_ports: _,
         targets,
         room: _,
+        created: _,
         is_protected: _,
     } = balancer;
     let is_skipped = |target: &ProviderId| skipped.iter().any(|skipped| skipped.instance == *target);
@@ -713,11 +716,17 @@ const EARLIER_CALLS: &str = "waiting until no earlier call can create the load b
 /// and that for other processes, such a load balancer would stay for ever, because its Service does
 /// not exist any more.
 fn own_calls_end(s: &Snapshot) -> Timestamp {
+    let visible_within = s.process.promises.visible_within;
+    let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
+    by_us.unwrap_or(Timestamp::MIN).max(own_creations_end(s))
+}
+
+/// Returns the moment from which no call of this process without an answer can create the load
+/// balancer any more, and lists show it if it exists.
+fn own_creations_end(s: &Snapshot) -> Timestamp {
     let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
     let late = call_bound.saturating_add(visible_within);
-    let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
-    let unknown = s.answers.unsure_at.map(|ended| plus(ended, late));
-    by_us.max(unknown).unwrap_or(Timestamp::MIN)
+    s.answers.unsure_at.map_or(Timestamp::MIN, |ended| plus(ended, late))
 }
 
 /// Returns the same moment for other processes, about which this one knows nothing.

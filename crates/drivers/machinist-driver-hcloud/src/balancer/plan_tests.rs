@@ -77,6 +77,7 @@ fn wanted(wish: Wish) -> Wanted {
     let spec = BalancerSpec {
         key: BalancerKey::new("uid-1"),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: "a1".to_owned(),
         listeners: wish.ports.into_iter().map(listener).collect(),
@@ -127,6 +128,24 @@ fn a_missing_or_stale_label_is_set_and_others_are_kept() {
         assert_eq!(steps(json!({ "labels": labels }), Wish::default()), [expected]);
     }
     assert_eq!(commands(json!({"name": "old"}), Wish::default()), ["update_load_balancer"]);
+}
+
+/// A creation without an answer may still take effect, and only the first name prevents it.
+#[test]
+fn a_young_balancer_keeps_the_name_of_its_creation() {
+    let renamed = |name: &str, created: Option<&str>, before: Option<&str>| {
+        let mut wanted = wanted(Wish::with(&[("name", "edge")]));
+        wanted.claim.renames_created_before = before.map(|before| before.parse().expect("a time"));
+        let shown = balancer(json!({ "name": name, "created": created }));
+        let known = Known { skips: &Skips::new(), turned: None };
+        let steps = plan(&shown, &wanted, Scope::Everything, known).steps;
+        steps.iter().map(Step::command).collect::<Vec<_>>() == ["update_load_balancer"]
+    };
+    let (before, noon) = (Some("2026-01-01T11:59:59Z"), Some("2026-01-01T12:00:00Z"));
+    assert!(renamed("a1", before, noon));
+    assert!(!renamed("a1", noon, noon) && !renamed("a1", None, noon));
+    assert!(renamed("other", noon, noon), "no creation has this name");
+    assert!(renamed("a1", noon, None) && renamed("a1", None, None), "the caller names no limit");
 }
 
 #[test]

@@ -27,6 +27,7 @@ fn spec(servers: &[i64], options: &[(&str, &str)]) -> BalancerSpec {
     BalancerSpec {
         key: BalancerKey::new("uid-1"),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: "a1".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],
@@ -681,6 +682,62 @@ async fn a_name_changed_after_a_lost_answer_creates_no_second() {
     assert!(cloud.standin.faults().is_empty(), "both lists showed nothing");
     let shown = shown(&cloud);
     assert_eq!((shown.name.as_str(), shown.labels.get(KEY).map(String::as_str)), ("after", Some("uid-1")));
+}
+
+/// The caller knows the id, so a list without the balancer leads to no second one.
+#[tokio::test(start_paused = true)]
+async fn a_known_balancer_that_lists_lack_is_found_by_id() {
+    let cloud = Cloud::instant();
+    let made = ensured(&*cloud.driver(), &spec(&[], &[("name", "edge")])).await;
+    assert_eq!(made.balancer.name, "edge", "its first name is free");
+    assert_eq!(made.balancer.created, Some(cloud.standin.now()));
+    cloud.standin.add_fault(FaultRule::always("GET", "/v1/load_balancers", Fault::EmptyList));
+    let known = BalancerSpec { id: Some(made.balancer.id.clone()), ..spec(&[], &[("name", "edge")]) };
+    assert_eq!(ensured(&*cloud.driver(), &known).await.balancer.id, made.balancer.id);
+    assert_eq!(commands(&cloud).len(), 2, "a creation and a rename: {:?}", commands(&cloud));
+    // Without an answer about the id, nothing is created.
+    let error = Fault::Error { code: "server_error".to_owned(), status: None };
+    cloud.standin.add_fault(FaultRule::once("GET", "/v1/load_balancers/{id}", error));
+    ensure(&*cloud.driver(), &known).await.expect_err("no answer about the id");
+    // The user has given it to another object, or the record is no id.
+    change(&cloud, |balancer| drop(balancer.labels.clear()));
+    for id in [made.balancer.id.as_str(), "?", "999"] {
+        let call = ensure(&*cloud.driver(), &BalancerSpec { id: Some(id.to_owned()), ..known.clone() }).await;
+        assert!(call.is_ok(), "{call:?}");
+    }
+}
+
+/// The driver has created or adopted the balancer, and the caller does not know its id yet.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_of_an_unfinished_call_is_found_by_id() {
+    let cloud = Cloud::new();
+    cloud.standin.freeze_actions();
+    let driver = cloud.driver();
+    let created = ensure(&*driver, &spec(&[], &[])).await;
+    assert_eq!(created, Ok(Progress::Working("create_load_balancer".to_owned())));
+    cloud.standin.thaw_actions();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    cloud.standin.add_fault(FaultRule::always("GET", "/v1/load_balancers", Fault::EmptyList));
+    ensured(&*driver, &spec(&[], &[("name", "edge")])).await;
+    assert_eq!(shown(&cloud).name, "edge");
+}
+
+/// An adopted balancer would be the second one beside that of the lost creation.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_waits_for_a_lost_creation() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
+    change(&cloud, |balancer| drop(balancer.labels.clear()));
+    let claim = NameClaim { may_be_created: true, ..NameClaim::default() };
+    let waiting = BalancerSpec { claim, ..spec(&[], &[("name", "shared")]) };
+    let changes = cloud.changes();
+    let answer = ensure(&*cloud.driver(), &waiting).await;
+    assert!(matches!(&answer, Ok(Progress::Working(why)) if why.starts_with("adopt_load")), "{answer:?}");
+    assert_eq!(cloud.changes(), changes);
+    // The load balancer with the first name is that of the lost creation.
+    change(&cloud, |balancer| balancer.name = "a1".to_owned());
+    assert_eq!(ensured(&*cloud.driver(), &waiting).await.balancer.name, "shared");
 }
 
 /// The deletion of the balancer with the name and the addresses that a Service shows.

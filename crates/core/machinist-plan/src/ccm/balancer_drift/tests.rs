@@ -20,6 +20,7 @@ fn balancer(key: Option<&str>) -> Balancer {
         host_ports: Default::default(),
         targets: Vec::new(),
         room: None,
+        created: None,
         is_protected: false,
     }
 }

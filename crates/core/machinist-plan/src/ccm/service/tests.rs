@@ -12,6 +12,7 @@ use super::*;
 use crate::facts::CloudNodeFacts;
 
 mod elsewhere;
+mod late_calls;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -190,6 +191,7 @@ fn balancer() -> Balancer {
         host_ports: Default::default(),
         targets: ["sim://a", "sim://b"].map(|id| ProviderId::parse(id).expect("not empty")).to_vec(),
         room: None,
+        created: Some(at(-86_400)),
         is_protected: false,
     }
 }

@@ -15,7 +15,7 @@ use crate::balancer::reach::{Reach, Skip, Skips};
 use crate::balancer::show::{self, View};
 use crate::balancer::step::{self, OldTarget, Refused, Step, is_explained_by_servers};
 use crate::balancer::targets::{TURNED, Turn, Turned, full};
-use crate::balancer::wanted::{NAME_TAKEN, Wanted};
+use crate::balancer::wanted::Wanted;
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::driver::Account;
@@ -141,7 +141,7 @@ impl Account {
         notes.extend(skipped.iter().map(step::note));
         // A call that only follows the Nodes ends with an error, which contains no note.
         if scope == Scope::Everything {
-            notes.extend(self.adopted().remove(&wanted.key));
+            notes.extend(self.unreported().remove(&wanted.key).and_then(|(_, note)| note));
         }
         notes.extend(show::deprecation(&shown));
         let balancer = show::balancer(View::of_settings(&wanted.settings), shown);
@@ -197,6 +197,7 @@ impl Account {
             Err(failure) => return Err(failure.error),
         };
         let shown: LoadBalancer = answer.take("load_balancer")?;
+        self.unreported().insert(wanted.key.clone(), (shown.id, None));
         match self.client.follow(answer.take("action")?, patience).await? {
             End::Pending => Ok(Created::Pending),
             End::Success => self.reread(shown.id).await.map(|shown| Created::Shown(Box::new(shown))),
@@ -301,7 +302,7 @@ impl Account {
             let message = format!(
                 "the load balancer keeps its name, because another one of the project has the name {name}"
             );
-            call.notes.push(BalancerNote { reason: NAME_TAKEN, message });
+            call.notes.push(BalancerNote { reason: BalancerNote::NAME_TAKEN, message });
         }
         let Step::AddTarget { target, .. } = step else { return };
         if is_explained_by_servers(&failure) && !call.reach.is_current() {
