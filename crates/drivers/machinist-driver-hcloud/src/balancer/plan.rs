@@ -3,6 +3,7 @@
 //! The order is that of hcloud-cloud-controller-manager, with one exception: services are deleted
 //! before others are added, because a type of balancer limits their number.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use machinist_instance::NameClaim;
@@ -38,6 +39,8 @@ pub(crate) struct Known<'a> {
     pub(crate) skips: &'a Skips,
     /// The target that got another sort of address last.
     pub(crate) turned: Option<&'a Turned>,
+    /// The servers that were targets, and were removed to get another sort of address.
+    pub(crate) detached: &'a BTreeSet<i64>,
 }
 
 /// Lists the differences.
