@@ -15,11 +15,18 @@ use jiff::Timestamp;
 use machinist_core::{Answered, Step, plus};
 use machinist_instance::{Balancer, BalancerNote, Ensured, NameClaim, Progress};
 
-use super::{BalancerAnswers, ENSURE_BALANCER, Options, Snapshot, own_creations_end, wanted, wants_balancer};
+use super::{
+    BalancerAnswers, ENSURE_BALANCER, Options, Snapshot, earlier_calls_end, own_creations_end, wanted,
+    wants_balancer,
+};
 use crate::ccm::account::known_id;
 use crate::ccm::names::BALANCER_NAME;
 use crate::ccm::{CcmReason, Why};
 use crate::facts::ServiceFacts;
+
+/// The measured difference of the clocks varies by less than this between two decisions. So a load
+/// balancer that is old enough for the one is old enough for the other.
+const CLOCKS_VARY_BY: Duration = Duration::from_secs(5);
 
 /// Wait before another try, if the cloud shows the first name although the driver has changed it.
 const RENAMED_AGAIN: Duration = Duration::from_secs(60);
@@ -92,7 +99,7 @@ pub(super) fn renamed_at<T>(s: &Snapshot, ensured: &Ensured, last: &Answered<T>)
     if ensured.balancer.name != first_name || name == first_name || is_taken || holder(s).is_some() {
         return None;
     }
-    let old_at = plus(ensured.balancer.created?, keeps_first_name_for(s));
+    let old_at = plus(ensured.balancer.created?, keeps_first_name_for(s) + CLOCKS_VARY_BY);
     Some(if last.started < old_at { old_at } else { plus(last.ended, RENAMED_AGAIN) })
 }
 
@@ -112,8 +119,14 @@ pub(super) fn claim(s: &Snapshot) -> NameClaim {
         adopts: s.options.adopts_in.as_ref().is_none_or(|all| all.contains(&service.namespace)),
         invited_as: Some(format!("{}.{}", service.namespace, service.name)),
         renames_created_before: Some(minus(s.now, keeps_first_name_for(s))),
-        may_be_created: s.now < own_creations_end(s),
+        may_be_created: s.now < own_creations_end(s).max(earlier_creations_end(s)),
     }
+}
+
+/// Returns the moment from which no call of an earlier process can create the load balancer any
+/// more, and lists show it if it exists.
+fn earlier_creations_end(s: &Snapshot) -> Timestamp {
+    if s.answers.is_first_intent { Timestamp::MIN } else { earlier_calls_end(s) }
 }
 
 /// Returns the part of a claim whose change leads to another call. The rest follows the time.

@@ -23,6 +23,8 @@ fn spec(world: &World) -> BalancerSpec {
 /// The time in which a call takes effect, the time until lists show it, and the difference of the
 /// clocks: 60 s, 10 s and 60 s.
 const KEEPS_FOR: i64 = 130;
+/// The same, and what the difference of the clocks varies by.
+const ASKED_AFTER: i64 = KEEPS_FOR + 5;
 
 /// A rename frees the first name. A creation without an answer would then make a second one.
 #[test]
@@ -37,15 +39,15 @@ fn a_young_balancer_keeps_its_first_name() {
     let why = "why   the load balancer keeps its first name a0a1b for now, because an earlier creation may still \
                take effect; it gets the name edge after that; next: try again to ensure the load balancer at";
     assert!(planned.contains(why) && !planned.contains("driver"), "{planned}");
-    assert!(planned.contains(&format!("wait  until {}\n", at(KEEPS_FOR))), "{planned}");
-    let due = shown().later(KEEPS_FOR);
+    assert!(planned.contains(&format!("wait  until {}\n", at(ASKED_AFTER))), "{planned}");
+    let due = shown().later(ASKED_AFTER);
     assert!(due.plan().contains("do    driver: ensure"), "{}", due.plan());
-    assert_eq!(spec(&due).claim.renames_created_before, Some(at(0)));
+    assert_eq!(spec(&due).claim.renames_created_before, Some(at(5)));
     // The call waited in the queue, or the cloud shows the old name: no call follows at once.
-    let again = due.ensured(KEEPS_FOR + 5, ensured_with(created(0), Vec::new())).later(KEEPS_FOR + 6);
-    assert!(again.plan().contains(&format!("wait  until {}\n", at(KEEPS_FOR + 65))), "{}", again.plan());
+    let again = due.ensured(ASKED_AFTER + 5, ensured_with(created(0), Vec::new())).later(ASKED_AFTER + 6);
+    assert!(again.plan().contains(&format!("wait  until {}\n", at(ASKED_AFTER + 65))), "{}", again.plan());
     let renamed = Balancer { name: "edge".to_owned(), ..created(0) };
-    let renamed = again.ensured(KEEPS_FOR + 70, ensured_with(renamed, Vec::new())).later(KEEPS_FOR + 71);
+    let renamed = again.ensured(ASKED_AFTER + 70, ensured_with(renamed, Vec::new())).later(ASKED_AFTER + 71);
     assert!(renamed.plan().contains("why   up to date"), "{}", renamed.plan());
 }
 
@@ -98,6 +100,30 @@ fn nothing_is_adopted_while_a_creation_may_take_effect() {
     assert!(may_be_created(&lost().later(69)) && !may_be_created(&lost().later(70)));
     let refused = named().ensured(0, Err(Error::new(ErrorKind::Exhausted, "no"))).later(1);
     assert!(!may_be_created(&refused), "the cloud has refused it");
+    let restarted = |is_first_intent: bool| {
+        named().with(|s| {
+            s.process = process(-20);
+            s.answers.is_first_intent = is_first_intent;
+        })
+    };
+    assert!(may_be_created(&restarted(false)), "an earlier process may have lost one");
+    assert!(!may_be_created(&restarted(false).later(50)));
+    assert!(!may_be_created(&restarted(true)), "a call follows the record");
     let waiting = lost().ensured(5, Ok(Progress::Working("adopt".to_owned())));
     assert!(may_be_created(&waiting.later(6)), "the wait itself proves nothing");
+}
+
+/// A deletion may take effect when the Service wants its load balancer again.
+#[test]
+fn a_late_deletion_is_remembered() {
+    let late = |answer| settled().deleted(0, answer).ensured(1, done()).snapshot.answers.late_deletion();
+    for kind in [ErrorKind::Ambiguous, ErrorKind::Unavailable] {
+        assert_eq!(late(Err(Error::new(kind, "no answer"))), Some(at(0)), "{kind}");
+    }
+    assert_eq!(late(Ok(Progress::Working("delete".to_owned()))), Some(at(0)));
+    assert_eq!(late(Ok(Progress::Done(BalancerDeletion::Gone))), Some(at(0)), "lists show it late");
+    assert_eq!(late(Err(Error::new(ErrorKind::Denied, "no"))), None, "the cloud has refused it");
+    assert_eq!(late(absent()), None);
+    let deleting = settled().deleted(0, Err(Error::new(ErrorKind::Ambiguous, "no answer")));
+    assert_eq!(deleting.snapshot.answers.late_deletion(), None, "it is meant to take effect");
 }
