@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::{Address, NativeId, ProviderId};
@@ -40,6 +41,10 @@ impl fmt::Display for BalancerKey {
 pub struct BalancerSpec {
     /// The key that makes creation idempotent: at most one balancer ever has it.
     pub key: BalancerKey,
+    /// The cloud's own id, if the caller knows it. A list may lack a balancer, for example a young
+    /// one. So a driver looks for this id before it creates a balancer. Only clouds whose ids are
+    /// never given out again use it.
+    pub id: Option<String>,
     /// The native id that the caller recorded. A balancer that has it and another key belongs to
     /// the caller nevertheless. Only clouds that cannot change keys use it.
     pub native_id: Option<NativeId>,
@@ -68,6 +73,13 @@ pub struct NameClaim {
     /// The name of the caller by which a user lets it adopt a balancer with another key, as the
     /// value of the label [`Self::INVITATION`].
     pub invited_as: Option<String>,
+    /// Only a balancer that was created before this moment is renamed; `None` for no limit. A
+    /// creation without an answer may still take effect, under the name of the spec. As long as the
+    /// balancer has that name, the cloud refuses a second one.
+    pub renames_created_before: Option<Timestamp>,
+    /// Whether a creation without an answer may still take effect. Then no other balancer is
+    /// adopted: the caller would have two.
+    pub may_be_created: bool,
 }
 
 impl NameClaim {
@@ -78,7 +90,13 @@ impl NameClaim {
 impl Default for NameClaim {
     /// The name is free, and a balancer that has it may be adopted.
     fn default() -> Self {
-        Self { held_by: None, adopts: true, invited_as: None }
+        Self {
+            held_by: None,
+            adopts: true,
+            invited_as: None,
+            renames_created_before: None,
+            may_be_created: false,
+        }
     }
 }
 
@@ -156,6 +174,8 @@ pub struct Balancer {
     pub targets: Vec<ProviderId>,
     /// Number of further targets that the balancer accepts; absent if the cloud has no limit.
     pub room: Option<usize>,
+    /// When the balancer was created, by the clock of the cloud; absent if the cloud does not tell.
+    pub created: Option<Timestamp>,
     /// Whether the cloud refuses to delete the balancer until a user removes its protection.
     pub is_protected: bool,
 }
@@ -283,6 +303,9 @@ impl BalancerNote {
     /// The reason of the note about a balancer that another program created and that now has the
     /// key of the spec. Unlike other notes, it is no warning.
     pub const ADOPTED: &str = "AdoptedLoadBalancer";
+    /// The reason of the note about a balancer that keeps its name, because another one has the
+    /// wanted name.
+    pub const NAME_TAKEN: &str = "LoadBalancerNameTaken";
 }
 
 /// How the deletion of a balancer ended.

@@ -1,7 +1,7 @@
 //! The provider, its accounts, and the calls for instances. Besides `client`, only the files named
 //! `driver` await calls of the cloud.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -144,7 +144,8 @@ impl Provider for HcloudProvider {
             network: tokio::sync::Mutex::default(),
             has_network: OnceCell::new(),
             missing_network: Mutex::default(),
-            adopted: Mutex::default(),
+            unreported: Mutex::default(),
+            detached: Mutex::default(),
             shown: Mutex::default(),
             turned: Mutex::default(),
         }))
@@ -170,8 +171,11 @@ pub(crate) struct Account {
     has_network: OnceCell<()>,
     /// Why the configured network cannot be used.
     missing_network: Mutex<Option<String>>,
-    /// Notes about adopted balancers that no answer has contained yet.
-    pub(crate) adopted: Mutex<BTreeMap<BalancerKey, BalancerNote>>,
+    /// The targets that were removed to get another sort of address: the balancer, and the server.
+    pub(crate) detached: Mutex<BTreeSet<(i64, i64)>>,
+    /// The balancers that were created or adopted, and that no answer has contained yet. An adopted
+    /// one has a note.
+    pub(crate) unreported: Mutex<BTreeMap<BalancerKey, (i64, Option<BalancerNote>)>>,
     /// What the last list of all servers has shown, and when. It saves calls that the cloud would
     /// reject.
     pub(crate) shown: Mutex<Option<(Instant, Reach)>>,

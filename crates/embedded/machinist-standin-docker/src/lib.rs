@@ -397,6 +397,7 @@ fn shown(spec: &BalancerSpec, moves: u8) -> Balancer {
         host_ports: [(6443, 32770)].into(),
         targets: spec.targets.iter().map(|it| it.instance.clone()).collect(),
         room: None,
+        created: None,
         is_protected: false,
     }
 }

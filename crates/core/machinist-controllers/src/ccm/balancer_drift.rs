@@ -9,6 +9,7 @@ use machinist_core::reverted::{Fix, is_reverted};
 use machinist_instance::{Balancer, Error};
 use machinist_plan::ccm::balancer_drift::{Action, Snapshot, plan, unanswered};
 use machinist_plan::ccm::listed_balancers::{LIST_BALANCERS, ListedBalancers};
+use machinist_plan::ccm::service::BalancerAnswers;
 use machinist_plan::ccm::{Plan, Why};
 use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Stop};
@@ -37,12 +38,14 @@ impl Kind<Ccm> for BalancerDrifts {
         let memory = &world.seen.memory;
         Observed::Ready(Snapshot {
             now: runtime.now(),
+            process: cloud::process(runtime, opened.as_ref()),
             account: cloud::account(runtime, world, opened.as_ref()),
             in_flight: world.asks.of(SUBJECT).map(|(_, since)| since),
             listed: memory.drift.listed.clone(),
             failed: memory.drift.failed.clone(),
             services: memory.service_keys.clone().unwrap_or_default(),
             has_balancers: world.seen.services.by_index(BALANCED, YES).next().is_some(),
+            late_deletion: memory.balancers.values().filter_map(BalancerAnswers::late_deletion).max(),
             period: runtime.tools.options.drift_period,
             nodes_freshness: runtime.freshness::<CloudNodeFacts>(world),
             nodes_asked: memory.drift.nodes_asked,
@@ -117,10 +120,8 @@ fn list(runtime: &Arc<Runtime>) -> Result<(), Stop> {
             }
             Err(error) => {
                 let last = seen.memory.drift.failed.take();
-                if last.is_none() {
-                    // They may wait for the list, and now they have a reason.
-                    wake_services(seen);
-                }
+                // Their reason names the failed list.
+                wake_services(seen);
                 seen.memory.drift.failed = Some(next_failure(last.as_ref(), error, ended));
             }
         }

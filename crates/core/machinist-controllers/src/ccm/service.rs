@@ -60,6 +60,7 @@ impl Kind<Ccm> for Services {
             nodes_silence: seen.memory.drift.nodes_silence.clone(),
             account: cloud::account(runtime, world, opened.as_ref()),
             listed: listed.map(|listed| listed.of(&service.key())),
+            list_failed: seen.memory.drift.failed.clone(),
             targets: opened.as_ref().and_then(|opened| listed_targets(opened, &answers)),
             served: served(runtime, seen, &service.uid),
             rivals: rivals(runtime, world, &service),
@@ -96,10 +97,13 @@ impl Kind<Ccm> for Services {
             Action::Foreseen(_) => Ok(()),
             Action::AddFinalizer(record) => {
                 let mut patch = patch().add_finalizer(finalizers, BALANCER_FINALIZER);
+                let is_intent = record.is_some();
                 if let Some(record) = record {
                     patch = patch.set_annotation(noted(service).as_ref(), BALANCER_RECORD, &record);
                 }
-                write.patch_status::<ServiceFacts>(patch).await
+                write.patch_status::<ServiceFacts>(patch).await?;
+                note_intent(runtime, s, is_intent);
+                Ok(())
             }
             Action::Ensure { spec, inputs } => ensure(runtime, s, *spec, inputs),
             Action::Delete(which) => delete(runtime, s, which),
@@ -111,7 +115,9 @@ impl Kind<Ccm> for Services {
             }
             Action::Record(record) => {
                 let patch = patch().set_annotation(noted(service).as_ref(), BALANCER_RECORD, &record);
-                write.patch_status::<ServiceFacts>(patch).await
+                write.patch_status::<ServiceFacts>(patch).await?;
+                note_intent(runtime, s, true);
+                Ok(())
             }
             Action::RecordWait(since) => {
                 let patch =
@@ -153,6 +159,14 @@ impl Kind<Ccm> for Services {
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
         Some(reference_of(&s.service))
+    }
+}
+
+/// Remembers that this process has written the first record of an account to a Service.
+fn note_intent(runtime: &Runtime, s: &Snapshot, is_written: bool) {
+    if is_written && s.service.balancer_record.is_none() {
+        let balancers = &mut runtime.lock().seen.memory.balancers;
+        balancers.entry(s.service.uid.clone()).or_default().is_first_intent = true;
     }
 }
 
@@ -262,11 +276,15 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, spec: BalancerSpec, inputs: Inpu
     let is_wanted = move |service: &ServiceFacts| {
         service.has_finalizer && service.deleting_since.is_none() && wants_balancer(service, &options)
     };
-    let (metrics, selector) = (runtime.options.metrics.clone(), selector(s));
+    let (metrics, selector, waker) = (runtime.options.metrics.clone(), selector(s), runtime.clone());
     let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<Ensured>>| {
         measure::balancer_updated(&metrics, answers, inputs, &answered);
         answers.take_ensure(inputs, answered);
         answers.selector = selector.or(answers.selector.take());
+        if answers.late_deletion().is_some() {
+            // Only a list shows what an earlier deletion has done meanwhile.
+            waker.wake(Key::BalancerDrift);
+        }
     };
     start(runtime, s, ENSURE_BALANCER, is_wanted, remember, |driver| async move {
         match driver.balancers() {

@@ -159,6 +159,7 @@ fn spec(bench: &Bench<'_>, which: &str, ports: &[u16], instances: &[&Instance]) 
     BalancerSpec {
         key: bench.balancer_key(which),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: bench.name(which).as_str().to_owned(),
         listeners: listeners(ports),

@@ -319,6 +319,7 @@ fn wanted(s: &Snapshot, cluster: &ClusterFacts) -> BalancerSpec {
     BalancerSpec {
         key: key(s),
         claim: Default::default(),
+        id: None,
         native_id: recorded_balancer(s),
         name: balancer_name(&cluster.object.name),
         listeners,

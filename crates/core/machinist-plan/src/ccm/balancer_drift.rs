@@ -5,6 +5,10 @@
 //! returned. A load balancer without a Service is reported and never deleted: another cluster may
 //! own it. Nothing is reported from an account that is not known to be that of the Nodes.
 //!
+//! A deletion without an answer may take effect when the Service wants its load balancer again. So
+//! a list follows as soon as it shows whether that has happened, also after the start of a process:
+//! an earlier one may have sent the deletion.
+//!
 //! The targets of a load balancer follow the watch of Nodes. If that watch is silent, the Nodes are
 //! listed once per period, and Services report a list without an answer.
 
@@ -14,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{FreshRead, Freshness, Silence, plus};
+use machinist_core::{FreshRead, Freshness, Process, Silence, plus};
 use machinist_instance::{Balancer, BalancerKey};
 
 use super::account::{self, Account, Failure};
@@ -27,6 +31,8 @@ use crate::event::{EventText, Told};
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
+    /// The deciding process.
+    pub process: Process,
     /// The state of today's account.
     pub account: Account,
     /// Since when a list of the load balancers is in flight.
@@ -39,6 +45,9 @@ pub struct Snapshot {
     pub services: Arc<Vec<BalancerKey>>,
     /// Whether a Service has a load balancer.
     pub has_balancers: bool,
+    /// The end of the last call of this process that may still delete a load balancer that its
+    /// Service wants again.
+    pub late_deletion: Option<Timestamp>,
     /// Time between two lists.
     pub period: Duration,
     /// How recently the watch of Nodes delivered something.
@@ -53,18 +62,21 @@ impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             now: _,
+            process: _,
             account,
             in_flight,
             listed,
             failed,
             services,
             has_balancers,
+            late_deletion,
             period: _,
             nodes_freshness,
             nodes_asked,
             told,
         } = self;
         (account, in_flight, listed, failed, services, has_balancers, told).hash(state);
+        late_deletion.hash(state);
         (nodes_freshness.is_fresh(), nodes_asked).hash(state);
     }
 }
@@ -156,7 +168,9 @@ fn list(s: &Snapshot) -> Plan<Action> {
         }
     } else if let Some(listed) = s.listed() {
         let period = if s.has_balancers { s.period } else { s.period.max(WITHOUT_BALANCERS_EVERY) };
-        let due_at = plus(listed.ended, s.account.stretched(period, s.now));
+        let periodic = plus(listed.ended, s.account.stretched(period, s.now));
+        let shown_at = late_deletions_shown_at(s);
+        let due_at = if listed.started < shown_at { periodic.min(shown_at) } else { periodic };
         if s.now < due_at {
             return Plan::until(due_at, Why::settled());
         }
@@ -165,6 +179,18 @@ fn list(s: &Snapshot) -> Plan<Action> {
         return plan;
     }
     Plan::act(Action::List, account::calling(LIST_BALANCERS))
+}
+
+/// Returns the moment from which a list shows what the deletions without an answer have done.
+fn late_deletions_shown_at(s: &Snapshot) -> Timestamp {
+    if !s.has_balancers {
+        return Timestamp::MIN;
+    }
+    let machinist_instance::Promises { visible_within, call_bound, calls_outlive_process, .. } =
+        s.process.promises;
+    let late = call_bound.saturating_add(visible_within);
+    let by_others = calls_outlive_process.then(|| s.process.acting_since());
+    by_others.max(s.late_deletion).map_or(Timestamp::MIN, |ended| plus(ended, late))
 }
 
 impl fmt::Display for Action {

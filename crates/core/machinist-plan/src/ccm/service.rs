@@ -39,7 +39,7 @@ use machinist_instance::{
 use self::wanted::Wanted;
 use super::account::{self, Account, BalancerProof, Failure, Proof};
 use super::backends::Backends;
-use super::listed_balancers::{LIST_BALANCERS, ListedBalancer};
+use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancer};
 use super::selector::Selector;
 use super::{CcmReason, Plan, Reason, Why, names};
 use crate::event::{EventText, Told};
@@ -80,6 +80,8 @@ pub struct Snapshot {
     pub answers: BalancerAnswers,
     /// The result of the last list of load balancers for this Service, in today's account.
     pub listed: Option<ListedBalancer>,
+    /// The last list of load balancers, if it failed.
+    pub list_failed: Option<Failure>,
     /// The skipped targets of the load balancer in the last list of instances, in today's account.
     pub targets: Option<ListedTargets>,
     /// The program that served the Service when its type was LoadBalancer.
@@ -143,6 +145,7 @@ impl Hash for Snapshot {
             account,
             answers,
             listed,
+            list_failed,
             targets,
             served,
             rivals,
@@ -150,7 +153,7 @@ impl Hash for Snapshot {
             rehearsal,
         } = self;
         (service, backends, account, answers, listed, targets, served, rivals, told, rehearsal).hash(state);
-        nodes_silence.is_some().hash(state);
+        (nodes_silence.is_some(), list_failed).hash(state);
     }
 }
 
@@ -232,10 +235,36 @@ const LOOK_AGAIN_AT_CLAIM: Duration = Duration::from_secs(30);
 /// Decides the next actions for one Service.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
     let plan = plan_changes(s);
-    match s.rehearsal {
+    let mut plan = match s.rehearsal {
         Some(rehearsal) => rehearsal::plan(s, rehearsal, plan),
         None => plan,
+    };
+    if let Some(why) = failed_list(s, &plan.why) {
+        plan.why = why;
     }
+    plan
+}
+
+/// Returns the reason for a Service whose load balancer cannot be checked, because the list of the
+/// load balancers fails. What a user has to correct at the Service is named as well.
+fn failed_list(s: &Snapshot, why: &Why) -> Option<Why> {
+    let failure = s.list_failed.as_ref()?;
+    let is_live = wants_balancer(&s.service, &s.options) && s.service.deleting_since.is_none();
+    // These reasons concern all calls to the cloud.
+    let is_about_account = match &why.reason {
+        Reason::CallFailed { call, .. } => *call == Call::LIST,
+        Reason::Contract(CcmReason::NoAccount | CcmReason::AccountUnproven) | Reason::AccountPaused => true,
+        _ => false,
+    };
+    if is_about_account || !(is_live || needs_cleanup(&s.service)) {
+        return None;
+    }
+    let again_at = plus(failure.ended, account::failure_wait(failure, LIST_AGAIN));
+    let mut first = Why::call_failed(LIST_BALANCERS, &failure.error, failure.count, again_at);
+    if let Step::Fix(fix) = &why.next {
+        first.next = Step::Fix(format!("for the Service itself, {fix} ({})", why.reason));
+    }
+    Some(first)
 }
 
 /// Decides as if the process could change the Service and the cloud.
@@ -418,7 +447,8 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
     let is_same = *inputs == wanted.inputs && last.account == s.account.id;
     match &last.answer {
         Ok(Progress::Done(ensured)) if is_same && !has_drifted(s, wanted, ensured, last.started) => {
-            let due_at = skipped::due_at(s, ensured, last);
+            let renamed_at = claims::renamed_at(s, ensured, last);
+            let due_at = [skipped::due_at(s, ensured, last), renamed_at].into_iter().flatten().min();
             match due_at.is_some_and(|due_at| due_at <= s.now) {
                 true => call_ensure(s, wanted),
                 false => done(s, wanted, ensured, due_at),
@@ -517,7 +547,8 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
     } else if wanted.own.is_empty() {
         Why::new(CcmReason::NoBackends, Step::Expect("a Node registers"))
     } else {
-        skipped::why(&ensured.skipped, due_at).unwrap_or_else(Why::settled)
+        let is_named = || claims::why(s, ensured, due_at);
+        skipped::why(&ensured.skipped, due_at).or_else(is_named).unwrap_or_else(Why::settled)
     };
     let plan = Plan::act_all(actions, why);
     match due_at {
@@ -566,6 +597,7 @@ fn has_drifted(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, ensured_at: Tim
         host_ports: _,
         targets,
         room: _,
+        created: _,
         is_protected: _,
     } = balancer;
     let is_skipped = |target: &ProviderId| skipped.iter().any(|skipped| skipped.instance == *target);
@@ -713,22 +745,23 @@ const EARLIER_CALLS: &str = "waiting until no earlier call can create the load b
 /// and that for other processes, such a load balancer would stay for ever, because its Service does
 /// not exist any more.
 fn own_calls_end(s: &Snapshot) -> Timestamp {
+    let visible_within = s.process.promises.visible_within;
+    let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
+    by_us.unwrap_or(Timestamp::MIN).max(own_creations_end(s))
+}
+
+/// Returns the moment from which no call of this process without an answer can create the load
+/// balancer any more, and lists show it if it exists.
+fn own_creations_end(s: &Snapshot) -> Timestamp {
     let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
     let late = call_bound.saturating_add(visible_within);
-    let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
-    let unknown = s.answers.unsure_at.map(|ended| plus(ended, late));
-    by_us.max(unknown).unwrap_or(Timestamp::MIN)
+    s.answers.unsure_at.map_or(Timestamp::MIN, |ended| plus(ended, late))
 }
 
 /// Returns the same moment for other processes, about which this one knows nothing.
 fn others_end(s: &Snapshot, last: &Answered<Progress<BalancerDeletion>>) -> Timestamp {
-    match last.answer {
-        Ok(Progress::Done(BalancerDeletion::Absent)) => earlier_calls_end(s).max(others_until(s)),
-        // The status shows that the creation ended before, so an earlier process had no further one
-        // to make.
-        _ if !s.service.ingress().is_empty() => Timestamp::MIN,
-        _ => earlier_calls_end(s),
-    }
+    let is_absent = matches!(last.answer, Ok(Progress::Done(BalancerDeletion::Absent)));
+    earlier_calls_end(s).max(if is_absent { others_until(s) } else { Timestamp::MIN })
 }
 
 /// Returns when no call of an earlier process can create the load balancer any more.

@@ -138,6 +138,13 @@ pub enum CcmReason {
         /// `namespace/name` of the other Service.
         holder: String,
     },
+    /// The load balancer keeps the name of its creation for a while.
+    BalancerNameKept {
+        /// The name of its creation.
+        first_name: String,
+        /// The name that the Service chooses.
+        name: String,
+    },
     /// A Service records a load balancer of another account, and today's account does not show it.
     BalancerElsewhere {
         /// The id of the load balancer; absent if only its account is recorded.
@@ -247,6 +254,7 @@ impl ContractReason for CcmReason {
             Self::OtherBalancerClass { .. } => "OtherBalancerClass",
             Self::NodeSelectorInvalid { .. } => "NodeSelectorInvalid",
             Self::BalancerNameTaken { .. } => "BalancerNameTaken",
+            Self::BalancerNameKept { .. } => "BalancerNameKept",
             Self::BalancerElsewhere { .. } => "BalancerElsewhere",
             Self::BalancerInvalid { .. } => "BalancerInvalid",
             Self::BalancerWorking { .. } => "BalancerWorking",
@@ -337,6 +345,11 @@ impl fmt::Display for CcmReason {
             Self::BalancerNameTaken { holder } => {
                 write!(f, "Service {holder} has the name for the load balancer, so none is created")
             }
+            Self::BalancerNameKept { first_name, name } => write!(
+                f,
+                "the load balancer keeps its first name {first_name} for now, because an earlier creation may \
+                 still take effect; it gets the name {name} after that"
+            ),
             Self::BalancerElsewhere { balancer: None, service } => write!(
                 f,
                 "a load balancer of Service {service} may have been created with another credential, and the \

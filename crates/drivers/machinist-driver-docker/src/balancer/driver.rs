@@ -630,6 +630,7 @@ fn shown(container: Container, config: Option<&str>) -> Balancer {
         host_ports,
         targets: targets.iter().map(|name| id::of(name)).collect(),
         room: None,
+        created: None,
         is_protected: false,
     }
 }

@@ -139,6 +139,7 @@ pub(super) mod tests {
         BalancerSpec {
             key: BalancerKey::new("uid-1"),
             claim: Default::default(),
+            id: None,
             native_id: None,
             name: "c1-lb".to_owned(),
             listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],

@@ -23,6 +23,7 @@ fn spec(engine: &Engine, targets: &[(&Instance, u8)]) -> BalancerSpec {
     BalancerSpec {
         key: BalancerKey::new(format!("{}-uid", engine.run)),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: format!("{}-lb", engine.run),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],

@@ -40,6 +40,7 @@ fn balancer() -> BalancerSpec {
     BalancerSpec {
         key: BalancerKey::new("uid-of-c"),
         claim: NameClaim::default(),
+        id: None,
         native_id: None,
         name: "c-lb".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],

@@ -124,6 +124,7 @@ fn load_balancer() -> BalancerSpec {
     BalancerSpec {
         key: BalancerKey::new("u1"),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: "c-lb".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],

@@ -52,6 +52,7 @@ async fn create(driver: &dyn Driver) -> Result<(), Error> {
     let spec = BalancerSpec {
         key: balancer_key(),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: "c-lb".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 6443, target_port: 6443 }],

@@ -95,6 +95,7 @@ mod tests {
         let spec = BalancerSpec {
             key: BalancerKey::new("uid-1"),
             claim: Default::default(),
+            id: None,
             native_id: None,
             name: "a1".to_owned(),
             listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],

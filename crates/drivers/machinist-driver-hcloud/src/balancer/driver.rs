@@ -1,6 +1,6 @@
 //! Performs the changes of balancers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{MutexGuard, PoisonError};
 
 use async_trait::async_trait;
@@ -32,6 +32,9 @@ const CERTIFICATES: &str = "/certificates";
 /// The command of a creation, for callers.
 const CREATION: &str = "create_load_balancer";
 
+/// What the caller sees while an adoption waits for the end of an earlier creation.
+const ADOPTION: &str = "adopt_load_balancer (waiting until no earlier creation can take effect any more)";
+
 /// The command of a deletion, for callers.
 const DELETION: &str = "delete_load_balancer";
 
@@ -53,8 +56,14 @@ impl Balancers for Account {
         };
         let shown = match self.existing_balancer(&wanted, &wanted.name).await? {
             Some(Existing::Ours(shown)) => *shown,
+            // The balancer of the earlier creation would have the key, too.
+            Some(Existing::Adoptable(shown))
+                if wanted.claim.may_be_created && shown.name != wanted.first_name =>
+            {
+                return Ok(Progress::Working(ADOPTION.to_owned()));
+            }
             Some(Existing::Adoptable(shown)) => {
-                self.adopted().insert(wanted.key.clone(), adoption(&shown));
+                self.unreported().insert(wanted.key.clone(), (shown.id, Some(adoption(&shown))));
                 *shown
             }
             None => match self.create(&wanted, &mut patience).await? {
@@ -249,6 +258,9 @@ impl Account {
         if let Some(shown) = self.balancer_by_key(&wanted.key).await? {
             return Ok(Some(Existing::Ours(Box::new(shown))));
         }
+        if let Some(shown) = self.unlisted_balancer(wanted).await? {
+            return Ok(Some(Existing::Ours(Box::new(shown))));
+        }
         if let Some(holder) = &wanted.claim.held_by {
             return Err(held(&wanted.name, holder));
         }
@@ -268,9 +280,25 @@ impl Account {
         }
     }
 
-    /// The balancers that were adopted and are not reported yet, by their keys.
-    pub(in crate::balancer) fn adopted(&self) -> MutexGuard<'_, BTreeMap<BalancerKey, BalancerNote>> {
-        self.adopted.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Finds the balancer of the key by an id that is known, although a list lacked it.
+    async fn unlisted_balancer(&self, wanted: &Wanted) -> Result<Option<LoadBalancer>, Error> {
+        let unreported = self.unreported().get(&wanted.key).map(|(id, _)| *id);
+        let ids: BTreeSet<i64> = wanted.id.into_iter().chain(unreported).collect();
+        for id in ids {
+            let shown = self.balancer_by_id(id).await?;
+            let shown = shown.filter(|shown| show::key(shown) == Some(wanted.key.as_str()));
+            if shown.is_some() {
+                return Ok(shown);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The balancers that were created or adopted and are not reported yet, by their keys.
+    pub(in crate::balancer) fn unreported(
+        &self,
+    ) -> MutexGuard<'_, BTreeMap<BalancerKey, (i64, Option<BalancerNote>)>> {
+        self.unreported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Follows an accepted deletion. Older versions of the API delete at once and answer without an

@@ -3,6 +3,7 @@
 //! The order is that of hcloud-cloud-controller-manager, with one exception: services are deleted
 //! before others are added, because a type of balancer limits their number.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use machinist_instance::NameClaim;
@@ -38,6 +39,8 @@ pub(crate) struct Known<'a> {
     pub(crate) skips: &'a Skips,
     /// The target that got another sort of address last.
     pub(crate) turned: Option<&'a Turned>,
+    /// The servers that were targets, and were removed to get another sort of address.
+    pub(crate) detached: &'a BTreeSet<i64>,
 }
 
 /// Lists the differences.
@@ -80,7 +83,8 @@ pub(crate) fn unfinished(shown: &LoadBalancer) -> Option<&'static str> {
 
 fn name_and_label(shown: &LoadBalancer, wanted: &Wanted, is_turning: bool) -> Option<Step> {
     let has_label = shown.labels.get(SERVICE_UID).map(String::as_str) == Some(wanted.key.as_str());
-    let name = if wanted.keeps_name { &shown.name } else { &wanted.name };
+    let keeps_name = wanted.keeps_name || is_held(shown, wanted);
+    let name = if keeps_name { &shown.name } else { &wanted.name };
     if shown.name == *name && has_label && (is_turning || !shown.labels.contains_key(TURNED)) {
         return None;
     }
@@ -93,6 +97,13 @@ fn name_and_label(shown: &LoadBalancer, wanted: &Wanted, is_turning: bool) -> Op
         labels.remove(TURNED);
     }
     Some(Step::Update { name: name.clone(), labels })
+}
+
+/// Whether the balancer keeps the name of its creation for now: another creation may still take
+/// effect, and the cloud refuses it only because of that name.
+fn is_held(shown: &LoadBalancer, wanted: &Wanted) -> bool {
+    let is_young = |before| shown.created.is_none_or(|created| before <= created);
+    shown.name == wanted.first_name && wanted.claim.renames_created_before.is_some_and(is_young)
 }
 
 fn dns_ptr(shown: &BalancerIp, wanted: Option<&String>) -> Option<Step> {

@@ -1,6 +1,6 @@
 //! Tests of the planner.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use machinist_instance::{
     BalancerKey, BalancerSpec, BalancerTarget, Listener, ProviderId, SkipCause, TransportProtocol,
@@ -77,6 +77,7 @@ fn wanted(wish: Wish) -> Wanted {
     let spec = BalancerSpec {
         key: BalancerKey::new("uid-1"),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: "a1".to_owned(),
         listeners: wish.ports.into_iter().map(listener).collect(),
@@ -92,7 +93,12 @@ fn steps(shown: Value, wish: Wish) -> Vec<Step> {
 }
 
 fn planned(shown: Value, wish: Wish, skips: &Skips) -> Plan {
-    plan(&balancer(shown), &wanted(wish), Scope::Everything, Known { skips, turned: None })
+    plan(
+        &balancer(shown),
+        &wanted(wish),
+        Scope::Everything,
+        Known { skips, turned: None, detached: &BTreeSet::new() },
+    )
 }
 
 fn commands(shown: Value, wish: Wish) -> Vec<&'static str> {
@@ -127,6 +133,24 @@ fn a_missing_or_stale_label_is_set_and_others_are_kept() {
         assert_eq!(steps(json!({ "labels": labels }), Wish::default()), [expected]);
     }
     assert_eq!(commands(json!({"name": "old"}), Wish::default()), ["update_load_balancer"]);
+}
+
+/// A creation without an answer may still take effect, and only the first name prevents it.
+#[test]
+fn a_young_balancer_keeps_the_name_of_its_creation() {
+    let renamed = |name: &str, created: Option<&str>, before: Option<&str>| {
+        let mut wanted = wanted(Wish::with(&[("name", "edge")]));
+        wanted.claim.renames_created_before = before.map(|before| before.parse().expect("a time"));
+        let shown = balancer(json!({ "name": name, "created": created }));
+        let known = Known { skips: &Skips::new(), turned: None, detached: &BTreeSet::new() };
+        let steps = plan(&shown, &wanted, Scope::Everything, known).steps;
+        steps.iter().map(Step::command).collect::<Vec<_>>() == ["update_load_balancer"]
+    };
+    let (before, noon) = (Some("2026-01-01T11:59:59Z"), Some("2026-01-01T12:00:00Z"));
+    assert!(renamed("a1", before, noon));
+    assert!(!renamed("a1", noon, noon) && !renamed("a1", None, noon));
+    assert!(renamed("other", noon, noon), "no creation has this name");
+    assert!(renamed("a1", noon, None) && renamed("a1", None, None), "the caller names no limit");
 }
 
 #[test]
@@ -231,7 +255,7 @@ fn turned(targets: Value, last: Option<i64>) -> (Vec<i64>, bool) {
         ..Wish::with(&[("use-private-ip", "true")]).in_network()
     };
     let last = last.map(|server| Turned { server, healthy: vec![80] });
-    let known = Known { skips: &Skips::new(), turned: last.as_ref() };
+    let known = Known { skips: &Skips::new(), turned: last.as_ref(), detached: &BTreeSet::new() };
     let plan = plan(&balancer(shown), &wanted(wish), Scope::Everything, known);
     assert_eq!(plan.steps, [], "no target is only removed");
     (plan.targets.turns.iter().map(|turn| turn.target.server).collect(), plan.targets.is_waiting)
@@ -334,7 +358,7 @@ fn selector_targets_stay_and_address_targets_are_removed() {
     assert_eq!(steps(shown.clone(), Wish::default()), expected);
     let with_robot = Wish { targets: vec!["hcloud://7", "hrobot://1"], ..Wish::default() };
     assert_eq!(steps(shown.clone(), with_robot), []);
-    let known = Known { skips: &Skips::new(), turned: None };
+    let known = Known { skips: &Skips::new(), turned: None, detached: &BTreeSet::new() };
     let following = plan(&balancer(shown), &wanted(Wish::default()), Scope::Targets, known);
     assert_eq!(following.steps, [], "a call that only follows the Nodes removes none");
 }
@@ -347,4 +371,31 @@ fn a_balancer_without_addresses_is_unfinished() {
     let attaching = json!({"private_net": [{"network": 1, "ip": null}]});
     assert_eq!(unfinished(&balancer(attaching)), Some("attach_to_network"));
     assert_eq!(unfinished(&balancer(json!({"public_net": {"enabled": false}}))), None);
+}
+
+/// A target was removed to get a private address, and then its server left the network.
+#[test]
+fn a_removed_target_gets_its_old_address_back() {
+    let planned = |detached: &[i64], labels: Value| {
+        let mut wish = Wish::with(&[("use-private-ip", "true")]).in_network();
+        wish.targets.push("hcloud://8");
+        let attached = json!([{"network": 1, "ip": "10.0.0.9"}]);
+        let shown = balancer(json!({
+            "private_net": attached, "targets": [target(7, true)], "labels": labels,
+        }));
+        let skip = Skip { cause: SkipCause::Refused, message: "not attached".to_owned() };
+        let (skips, turned) = (Skips::from([(8, skip)]), Turned::of(&shown.labels));
+        let detached = detached.iter().copied().collect();
+        let known = Known { skips: &skips, turned: turned.as_ref(), detached: &detached };
+        plan(&shown, &wanted(wish), Scope::Everything, known)
+    };
+    let label = |last: &str| json!({"hcloud-ccm/service-uid": "uid-1", "machinist.dev/turned-target": last});
+    let removed = planned(&[8], label("8.80"));
+    let [Step::AddTarget { target, use_private_ip: false }] = &removed.steps[..] else {
+        panic!("one step, and the label stays: {:?}", removed.steps)
+    };
+    assert_eq!(target.server, 8);
+    assert_eq!(removed.targets.skipped[0].message, "not attached", "the reason is named");
+    let never = planned(&[], json!({"hcloud-ccm/service-uid": "uid-1"}));
+    assert_eq!(never.steps, [], "a target that was never there is only skipped");
 }

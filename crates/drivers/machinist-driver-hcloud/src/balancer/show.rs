@@ -51,6 +51,7 @@ pub(crate) fn balancer(view: View<'_>, shown: LoadBalancer) -> Balancer {
         host_ports: BTreeMap::new(),
         room: shown.load_balancer_type.max_targets.map(|most| most.saturating_sub(shown.targets.len())),
         targets: servers.filter_map(|target| target.server).map(|server| id::of(server.id)).collect(),
+        created: shown.created,
         is_protected: shown.protection.delete,
         name: shown.name,
     }

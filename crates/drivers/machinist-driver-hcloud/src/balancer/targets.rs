@@ -5,6 +5,9 @@
 //! one as healthy as it was. Targets that carry no traffic are turned at once. A label of the
 //! balancer has the target that was turned last, so that a process that takes over continues: the
 //! health alone does not tell a target that is not healthy yet from one without pods.
+//!
+//! A target that was removed for this, and that the cloud rejects with its new address, gets its old
+//! one back.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,7 +28,8 @@ pub(crate) struct TargetPlan {
     pub(crate) turns: Vec<Turn>,
     /// Whether targets wait until the last one is healthy.
     pub(crate) is_waiting: bool,
-    /// Whether targets that carry traffic still have the old sort of address.
+    /// Whether targets that carry traffic still have the old sort of address, or the last one is
+    /// missing.
     pub(crate) is_unfinished: bool,
     /// The wanted targets that the balancer lacks, or has with another sort of address.
     pub(crate) skipped: Vec<SkippedTarget>,
@@ -121,6 +125,10 @@ pub(crate) fn targets(
     for target in wanted.targets.iter().filter(|target| !present.contains(&target.server)) {
         if let Some(skip) = known.skips.get(&target.server) {
             plan.skipped.push(target.skipped(skip.clone()));
+            if known.detached.contains(&target.server) && count < most {
+                count += 1;
+                steps.push(Step::AddTarget { target: target.clone(), use_private_ip: !use_private_ip });
+            }
         } else if count < most {
             count += 1;
             steps.push(Step::AddTarget { target: target.clone(), use_private_ip });
@@ -138,7 +146,11 @@ pub(crate) fn targets(
         .map(|(target, wanted)| Turn { target: (*wanted).clone(), healthy: healthy_ports(target) })
         .collect();
     plan.is_waiting = !is_stopped && !carrying.is_empty();
-    plan.is_unfinished = !carrying.is_empty();
+    let is_missing = |turned: &Turned| {
+        let mut wanted = wanted.targets.iter();
+        !present.contains(&turned.server) && wanted.any(|target| target.server == turned.server)
+    };
+    plan.is_unfinished = !carrying.is_empty() || known.turned.is_some_and(is_missing);
     (steps, plan)
 }
 

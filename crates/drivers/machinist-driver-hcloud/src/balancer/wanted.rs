@@ -11,9 +11,6 @@ use super::settings::{PREFIX, Settings};
 use crate::model::{LoadBalancer, TargetKind};
 use crate::{BalancerDefaults, go_syntax, id};
 
-/// The reason of the note about a name that another balancer has.
-pub(crate) const NAME_TAKEN: &str = "LoadBalancerNameTaken";
-
 /// The type of a new balancer if no option names one.
 pub(crate) const DEFAULT_TYPE: &str = "lb11";
 
@@ -21,6 +18,8 @@ pub(crate) const DEFAULT_TYPE: &str = "lb11";
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) key: BalancerKey,
+    /// The id of the balancer, if the caller knows it.
+    pub(crate) id: Option<i64>,
     pub(crate) name: String,
     /// The name of a new balancer, which depends on the key only. If the answer to a creation is
     /// lost, the next creation has the same name, even if a user has changed the wanted name
@@ -70,11 +69,12 @@ impl Wanted {
         let services = services(spec, &settings, certificates, &mut notes);
         let targets = targets(&spec.targets, &mut notes);
         notes.extend(spec.claim.held_by.as_ref().map(|holder| BalancerNote {
-            reason: NAME_TAKEN,
+            reason: BalancerNote::NAME_TAKEN,
             message: format!("the load balancer keeps its name, because {holder} has the wanted one"),
         }));
         Ok(Self {
             key: spec.key.clone(),
+            id: known_id(spec),
             name: settings.name.clone().unwrap_or_else(|| spec.name.clone()),
             first_name: spec.name.clone(),
             claim: spec.claim.clone(),
@@ -110,6 +110,7 @@ impl Wanted {
         settings.use_private_ip = is_private && network.is_some();
         Ok(Self {
             key: spec.key.clone(),
+            id: Some(shown.id),
             name: shown.name.clone(),
             first_name: spec.name.clone(),
             claim: spec.claim.clone(),
@@ -122,6 +123,11 @@ impl Wanted {
             notes: Vec::new(),
         })
     }
+}
+
+/// The id that the caller knows. A text that is no id counts for nothing.
+fn known_id(spec: &BalancerSpec) -> Option<i64> {
+    spec.id.as_ref()?.parse().ok()
 }
 
 fn notes_about(settings: &Settings) -> Vec<BalancerNote> {
@@ -217,6 +223,7 @@ pub(crate) mod tests {
         BalancerSpec {
             key: BalancerKey::new("uid-1"),
             claim: Default::default(),
+            id: None,
             native_id: None,
             name: "a1".to_owned(),
             listeners: vec![

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Id, null_as_default};
@@ -11,6 +12,8 @@ use super::{Id, null_as_default};
 pub(crate) struct LoadBalancer {
     pub(crate) id: i64,
     pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) created: Option<Timestamp>,
     #[serde(default, deserialize_with = "null_as_default")]
     pub(crate) public_net: BalancerPublicNet,
     #[serde(default, deserialize_with = "null_as_default")]

@@ -27,6 +27,7 @@ fn spec(servers: &[i64], options: &[(&str, &str)]) -> BalancerSpec {
     BalancerSpec {
         key: BalancerKey::new("uid-1"),
         claim: Default::default(),
+        id: None,
         native_id: None,
         name: "a1".to_owned(),
         listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 80, target_port: 30080 }],
@@ -590,6 +591,59 @@ async fn a_target_stays_until_its_replacement_is_sure() {
     assert_eq!(made.skipped.len(), 1, "{:?}", made.skipped);
 }
 
+/// The cloud rejects the private address of a target that was removed for it.
+#[tokio::test(start_paused = true)]
+async fn a_target_that_cannot_change_its_address_is_kept() {
+    let refused = |code: &str| Fault::Error { code: code.to_owned(), status: None };
+    let path = "/v1/load_balancers/{id}/actions/add_target";
+    // The old address is rejected for a moment, too; then the new one alone.
+    for second in [refused("server_error"), refused("rate_limit_exceeded"), Fault::Reset] {
+        let cloud = Cloud::instant();
+        let (a, b) = (cloud.server("a").id, cloud.server("b").id);
+        let driver = cloud.driver();
+        let private = spec(&[a, b], &[("use-private-ip", "true")]);
+        ensured(&*driver, &spec(&[a, b], &[])).await;
+        for fault in [refused("invalid_input"), second.clone(), refused("invalid_input")] {
+            cloud.standin.add_fault(FaultRule::once("POST", path, fault));
+        }
+        let error = ensure(&*driver, &private).await.expect_err("both are rejected");
+        assert!(error.message.starts_with("Node node-"), "{second:?}: {error}");
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let made = ensured(&*driver, &private).await;
+        let mut shown = targets(&cloud);
+        shown.sort_unstable();
+        assert_eq!(shown, [(a, false), (b, false)], "{second:?}");
+        assert_eq!(made.skipped.len(), 1, "{:?}", made.skipped);
+        assert!(cloud.standin.faults().is_empty(), "{second:?}");
+        // The cloud accepts the new address later.
+        ensured(&*driver, &private).await;
+        assert!(targets(&cloud).iter().all(|(_, is_private)| *is_private), "{:?}", targets(&cloud));
+    }
+}
+
+/// A target that carries traffic was removed; then the process ended, and its server left the
+/// network. Each call is that of a new process.
+#[tokio::test(start_paused = true)]
+async fn a_restart_attaches_a_removed_target_again() {
+    let cloud = Cloud::new();
+    let a = cloud.server("a").id;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    ensured(&*cloud.driver(), &spec(&[a], &[])).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let private = spec(&[a], &[("use-private-ip", "true")]);
+    cloud.standin.freeze_actions();
+    let removing = ensure(&*cloud.driver(), &private).await;
+    assert_eq!(removing, Ok(Progress::Working("remove_target".to_owned())));
+    cloud.standin.detach_server(a, NETWORK).expect("it exists");
+    cloud.standin.thaw_actions();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(targets(&cloud), []);
+    let made = ensured(&*cloud.driver(), &private).await;
+    assert_eq!(targets(&cloud), [(a, false)]);
+    assert!(made.skipped[0].message.contains("not attached"), "{:?}", made.skipped);
+    assert_eq!(shown(&cloud).labels.keys().collect::<Vec<_>>(), [KEY], "no trace is left");
+}
+
 /// TH-28.
 #[tokio::test(start_paused = true)]
 async fn https_uses_uploaded_and_managed_certificates() {
@@ -681,6 +735,59 @@ async fn a_name_changed_after_a_lost_answer_creates_no_second() {
     assert!(cloud.standin.faults().is_empty(), "both lists showed nothing");
     let shown = shown(&cloud);
     assert_eq!((shown.name.as_str(), shown.labels.get(KEY).map(String::as_str)), ("after", Some("uid-1")));
+}
+
+/// The caller knows the id, so a list without the balancer leads to no second one.
+#[tokio::test(start_paused = true)]
+async fn a_known_balancer_that_lists_lack_is_found_by_id() {
+    let cloud = Cloud::instant();
+    let made = ensured(&*cloud.driver(), &spec(&[], &[("name", "edge")])).await;
+    assert_eq!(made.balancer.name, "edge", "its first name is free");
+    assert_eq!(made.balancer.created, Some(cloud.standin.now()));
+    cloud.standin.add_fault(FaultRule::always("GET", "/v1/load_balancers", Fault::EmptyList));
+    let known = BalancerSpec { id: Some(made.balancer.id.clone()), ..spec(&[], &[("name", "edge")]) };
+    assert_eq!(ensured(&*cloud.driver(), &known).await.balancer.id, made.balancer.id);
+    assert_eq!(commands(&cloud).len(), 2, "a creation and a rename: {:?}", commands(&cloud));
+    // Without an answer about the id, nothing is created.
+    let error = Fault::Error { code: "server_error".to_owned(), status: None };
+    cloud.standin.add_fault(FaultRule::once("GET", "/v1/load_balancers/{id}", error));
+    ensure(&*cloud.driver(), &known).await.expect_err("no answer about the id");
+    cloud.standin.clear_faults();
+    let no_id = BalancerSpec { id: Some("no id".to_owned()), ..known };
+    assert_eq!(ensured(&*cloud.driver(), &no_id).await.balancer.id, made.balancer.id);
+}
+
+/// The driver has created or adopted the balancer, and the caller does not know its id yet.
+#[tokio::test(start_paused = true)]
+async fn a_balancer_of_an_unfinished_call_is_found_by_id() {
+    let cloud = Cloud::new();
+    cloud.standin.freeze_actions();
+    let driver = cloud.driver();
+    let created = ensure(&*driver, &spec(&[], &[])).await;
+    assert_eq!(created, Ok(Progress::Working("create_load_balancer".to_owned())));
+    cloud.standin.thaw_actions();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    cloud.standin.add_fault(FaultRule::always("GET", "/v1/load_balancers", Fault::EmptyList));
+    ensured(&*driver, &spec(&[], &[("name", "edge")])).await;
+    assert_eq!(shown(&cloud).name, "edge");
+}
+
+/// An adopted balancer would be the second one beside that of the lost creation.
+#[tokio::test(start_paused = true)]
+async fn an_adoption_waits_for_a_lost_creation() {
+    let cloud = Cloud::instant();
+    let driver = cloud.driver();
+    ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
+    change(&cloud, |balancer| balancer.labels.clear());
+    let claim = NameClaim { may_be_created: true, ..NameClaim::default() };
+    let waiting = BalancerSpec { claim, ..spec(&[], &[("name", "shared")]) };
+    let changes = cloud.changes();
+    let answer = ensure(&*cloud.driver(), &waiting).await;
+    assert!(matches!(&answer, Ok(Progress::Working(why)) if why.starts_with("adopt_load")), "{answer:?}");
+    assert_eq!(cloud.changes(), changes);
+    // The load balancer with the first name is that of the lost creation.
+    change(&cloud, |balancer| balancer.name = "a1".to_owned());
+    assert_eq!(ensured(&*cloud.driver(), &waiting).await.balancer.name, "shared");
 }
 
 /// The deletion of the balancer with the name and the addresses that a Service shows.

@@ -184,6 +184,44 @@ async fn a_service_is_served_soon_after_an_outage_of_the_cloud() {
     }
 }
 
+/// R28: the same outage ends while the cloud refuses the creation itself. The end of an outage is no
+/// reason to repeat it.
+#[tokio::test(start_paused = true)]
+async fn a_refused_creation_waits_after_an_outage_too() {
+    let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };
+    // In this order: exhausted, denied, invalid.
+    for code in ["resource_limit_exceeded", "forbidden", "invalid_input"] {
+        let world = World::new();
+        let _process = world.start();
+        world.nodes_with_servers(&["a"]).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        let rule = FaultRule::always("POST", "/v1/load_balancers", error(code));
+        world.standin.add_fault(rule.clone());
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
+        });
+        world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
+        let tried = || world.requests(|label| label == "POST /v1/load_balancers");
+        // The waits grow up to five minutes.
+        tokio::time::sleep(Duration::from_secs(1500)).await;
+        let before = tried();
+        world.until("the next wait begins", async |_| before < tried()).await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let before = tried();
+        world.standin.clear_faults();
+        world.standin.add_fault(FaultRule::everywhere(error("server_error")));
+        // The outage is shorter than the wait, and calls of the Node show it.
+        world.set_ready("a", false).await;
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        world.standin.clear_faults();
+        world.standin.add_fault(rule);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(tried(), before, "{code}: the end of the outage repeats nothing");
+        world.until("it is tried again", async |_| before < tried()).await;
+    }
+}
+
 /// Users read Events. The paths and the ids of requests are only in the log.
 #[tokio::test(start_paused = true)]
 async fn events_about_failures_show_no_path_and_no_request_id() {

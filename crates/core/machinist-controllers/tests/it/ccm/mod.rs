@@ -5,6 +5,7 @@ mod balancer;
 mod circle;
 mod doubt;
 mod dry_run;
+mod late;
 mod lifecycle;
 mod machines;
 mod names;

@@ -24,6 +24,17 @@ async fn address(world: &World, service: &str) -> Option<String> {
     service.status?.load_balancer?.ingress?.first()?.ip.clone()
 }
 
+fn names(world: &World) -> Vec<String> {
+    let mut names: Vec<String> = balancers(world).into_iter().map(|balancer| balancer.name).collect();
+    names.sort();
+    names
+}
+
+/// Waits until the load balancers have these names. New ones keep their first name for two minutes.
+async fn until_named(world: &World, expected: &[&str]) {
+    world.until("the load balancers have their names", async |w| names(w) == expected).await;
+}
+
 /// A second load balancer would cost money, and never get its name.
 #[tokio::test(start_paused = true)]
 async fn of_two_services_with_a_name_one_gets_a_balancer() {
@@ -50,8 +61,7 @@ async fn of_two_services_with_a_name_one_gets_a_balancer() {
     // The name is free again.
     world.services().delete(winner, &DeleteParams::default()).await.expect("accepted");
     world.until("the other Service is served", async |w| address(w, loser).await.is_some()).await;
-    let [only] = &balancers(&world)[..] else { panic!("{:#?}", balancers(&world)) };
-    assert_eq!(only.name, "edge");
+    until_named(&world, &["edge"]).await;
 }
 
 /// Clients use its address, so it stays.
@@ -67,6 +77,7 @@ async fn a_published_balancer_keeps_its_old_name() {
         world.until("the Service is served", async |w| address(w, service).await.is_some()).await;
     }
     let before = address(&world, "second").await;
+    until_named(&world, &["edge", "inner"]).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let changes = world.changes();
     let renamed = Patch::Merge(json!({"metadata": {"annotations": {NAME: "edge"}}}));
@@ -75,9 +86,7 @@ async fn a_published_balancer_keeps_its_old_name() {
     tokio::time::sleep(Duration::from_secs(900)).await;
     assert_eq!(world.changes(), changes, "no rename is tried in vain");
     assert_eq!(address(&world, "second").await, before);
-    let mut names: Vec<String> = balancers(&world).into_iter().map(|balancer| balancer.name).collect();
-    names.sort();
-    assert_eq!(names, ["edge", "inner"]);
+    assert_eq!(names(&world), ["edge", "inner"]);
     let told = world.events("LoadBalancerNameTaken").await;
     assert!(told[0].contains("Service default/first"), "{told:?}");
 }
@@ -94,7 +103,7 @@ async fn an_adoption_is_told_and_can_be_limited() {
         let process = world.start_with(limit);
         world.nodes_with_servers(&["a"]).await;
         world.services().create(&PostParams::default(), &named("maker", "shared")).await.expect("accepted");
-        world.until("the Service is served", async |w| address(w, "maker").await.is_some()).await;
+        until_named(&world, &["shared"]).await;
         drop(process);
         leave_to_others(&world, "maker").await;
         let _process = world.start_with(limit);
@@ -114,7 +123,7 @@ async fn an_adoption_is_in_the_log() {
     let process = world.start();
     world.nodes_with_servers(&["a"]).await;
     world.services().create(&PostParams::default(), &named("maker", "shared")).await.expect("accepted");
-    world.until("the Service is served", async |w| address(w, "maker").await.is_some()).await;
+    until_named(&world, &["shared"]).await;
     drop(process);
     leave_to_others(&world, "maker").await;
     let (logged, _guard) = crate::logs::capture();

@@ -292,6 +292,7 @@ fn balancer(ingress: Ingress) -> Balancer {
         host_ports: [].into(),
         targets: Vec::new(),
         room: None,
+        created: None,
         is_protected: false,
     }
 }

@@ -20,6 +20,7 @@ fn balancer(key: Option<&str>) -> Balancer {
         host_ports: Default::default(),
         targets: Vec::new(),
         room: None,
+        created: None,
         is_protected: false,
     }
 }
@@ -28,9 +29,24 @@ fn account() -> AccountId {
     AccountId::of([&b"sim"[..]])
 }
 
+/// A process that started at that second. A call takes effect within 60 s, and lists show it 10 s
+/// later.
+fn process(started: i64) -> Process {
+    let promises = machinist_instance::Promises {
+        visible_within: Duration::from_secs(10),
+        call_bound: Duration::from_secs(60),
+        calls_outlive_process: true,
+        create: machinist_instance::CreateGuarantee::UniqueName,
+        rate: None,
+        keys: machinist_instance::KeyTag::Fixed,
+    };
+    Process { started: at(started), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+}
+
 fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
     Snapshot {
         now: at(0),
+        process: process(-86_400),
         account: Account { id: Some(account()), ..Account::default() },
         in_flight: None,
         listed: Some(Arc::new(ListedBalancers {
@@ -43,6 +59,7 @@ fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
         failed: None,
         services: Arc::new(vec![BalancerKey::new("ours")]),
         has_balancers: true,
+        late_deletion: None,
         period: Duration::from_secs(600),
         nodes_freshness: Freshness::Fresh,
         nodes_asked: None,
@@ -58,6 +75,21 @@ fn balancers_are_listed_once_per_period() {
     assert!(plan(&Snapshot { in_flight: Some(at(-1)), ..due() }).actions.is_empty());
     let failed = Failure { error: Error::new(ErrorKind::Unavailable, "no"), ended: at(0), count: 1 };
     assert!(plan(&Snapshot { failed: Some(failed), ..due() }).actions.is_empty());
+}
+
+/// A deletion without an answer may hit a load balancer that its Service wants again.
+#[test]
+fn a_list_follows_a_late_deletion() {
+    let until = |second: i64| format!("wait  until {}", at(second));
+    let after = |ended: i64| Snapshot { late_deletion: Some(at(ended)), ..snapshot(Vec::new()) };
+    assert!(plan(&after(-20)).to_string().contains(&until(50)), "{}", plan(&after(-20)));
+    let due = plan(&Snapshot { now: at(50), ..after(-20) });
+    assert!(due.to_string().starts_with("do    driver: list balancers\n"), "{due}");
+    assert!(plan(&after(-171)).to_string().contains(&until(500)), "the list began after that");
+    let restarted = || Snapshot { process: process(-20), ..snapshot(Vec::new()) };
+    assert!(plan(&restarted()).to_string().contains(&until(50)), "an earlier process may have sent it");
+    let without = plan(&Snapshot { has_balancers: false, ..restarted() });
+    assert!(without.to_string().contains(&until(3500)), "{without}");
 }
 
 /// 4.8: never deleted, because another cluster may own it.

@@ -30,6 +30,12 @@ pub struct BalancerAnswers {
     pub ensured_at: Option<Timestamp>,
     /// End of the last `ensure` without a clear answer. The cloud may still carry it out.
     pub unsure_at: Option<Timestamp>,
+    /// Whether this process has written the first record of an account to the Service. Then no
+    /// earlier process has called `ensure`, because the record comes first.
+    pub is_first_intent: bool,
+    /// End of the last `delete` that may still take effect, or that lists may not show yet. It stays
+    /// known if the Service wants a load balancer again.
+    pub deleting_at: Option<Timestamp>,
     /// Start of the first of several calls that all answered `Working`.
     pub working_since: Option<Timestamp>,
     /// Consecutive failures of the last kind of call; 0 after a success. An answer that asks for a
@@ -94,9 +100,23 @@ impl BalancerAnswers {
         if was_deleting && answered.answer == Ok(Progress::Done(BalancerDeletion::Absent)) {
             answered.answer = Ok(Progress::Done(BalancerDeletion::Gone));
         }
+        let may_delete = match &answered.answer {
+            Ok(Progress::Working(_) | Progress::Done(BalancerDeletion::Gone)) => true,
+            Ok(Progress::Done(BalancerDeletion::Absent | BalancerDeletion::Retained)) => false,
+            Err(error) => !is_refusal(error.kind),
+        };
+        if may_delete {
+            self.deleting_at = Some(answered.ended);
+        }
         self.ensure = None;
         (self.done, self.replaced) = (None, None);
         self.delete = Some(answered);
+    }
+
+    /// The end of an earlier `delete` that may still hit a load balancer that the Service wants
+    /// again.
+    pub fn late_deletion(&self) -> Option<Timestamp> {
+        self.deleting_at.filter(|_| self.ensure.is_some())
     }
 
     fn count<T>(&mut self, answered: &Answered<Progress<T>>) {

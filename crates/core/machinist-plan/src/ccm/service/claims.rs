@@ -3,12 +3,33 @@
 //! The cloud accepts a name once. The second Service would pay for a load balancer that never gets
 //! its name. So the name is claimed before the creation: by the Service whose load balancer has the
 //! name, then by one whose creation has begun, then by the oldest one.
+//!
+//! Every creation of a load balancer for one Service uses the same first name, which is made of its
+//! UID. So the cloud refuses a second one, as long as the first one has that name. A request
+//! without an answer may take effect late, and lists show a new load balancer late. So a load
+//! balancer gets the name that its Service chooses only when it is older than both together.
 
-use machinist_instance::{NameClaim, Progress};
+use std::time::Duration;
 
-use super::{BalancerAnswers, ENSURE_BALANCER, Options, Snapshot, wants_balancer};
+use jiff::Timestamp;
+use machinist_core::{Answered, Step, plus};
+use machinist_instance::{Balancer, BalancerNote, Ensured, NameClaim, Progress};
+
+use super::{
+    BalancerAnswers, ENSURE_BALANCER, Options, Snapshot, earlier_calls_end, own_creations_end, wanted,
+    wants_balancer,
+};
+use crate::ccm::account::known_id;
 use crate::ccm::names::BALANCER_NAME;
+use crate::ccm::{CcmReason, Why};
 use crate::facts::ServiceFacts;
+
+/// The measured difference of the clocks varies by less than this between two decisions. So a load
+/// balancer that is old enough for the one is old enough for the other.
+const CLOCKS_VARY_BY: Duration = Duration::from_secs(5);
+
+/// Wait before another try, if the cloud shows the first name although the driver has changed it.
+const RENAMED_AGAIN: Duration = Duration::from_secs(60);
 
 /// Returns the name that a Service chooses for its load balancer.
 pub fn balancer_name<'s>(service: &'s ServiceFacts, options: &Options) -> Option<&'s str> {
@@ -34,11 +55,7 @@ pub fn has_begun(answers: &BalancerAnswers) -> bool {
 /// Returns the other Service that holds the wanted name.
 pub(super) fn holder(s: &Snapshot) -> Option<&str> {
     let name = balancer_name(&s.service, &s.options)?;
-    let ensured = s.answers.ensure.as_ref().and_then(|(_, last)| match &last.answer {
-        Ok(Progress::Done(ensured)) => Some(&ensured.balancer),
-        Ok(Progress::Working(_)) | Err(_) => None,
-    });
-    let own = ensured.or(s.listed.as_ref().and_then(|listed| listed.balancer.as_ref()));
+    let own = ensured(s).or(s.listed.as_ref().and_then(|listed| listed.balancer.as_ref()));
     let has_name = |balancer: Option<&str>| balancer == Some(name);
     let order = |name: Option<&str>, has_begun: bool| (!has_name(name), !has_begun);
     let service = &s.service;
@@ -51,6 +68,49 @@ pub(super) fn holder(s: &Snapshot) -> Option<&str> {
     claims.min().filter(|(first, _)| *first < mine).map(|(_, service)| service)
 }
 
+fn ensured(s: &Snapshot) -> Option<&Balancer> {
+    s.answers.ensure.as_ref().and_then(|(_, last)| match &last.answer {
+        Ok(Progress::Done(ensured)) => Some(&ensured.balancer),
+        Ok(Progress::Working(_)) | Err(_) => None,
+    })
+}
+
+/// Returns the id of the load balancer that this process has seen last, or that the Service
+/// records. The driver asks for it before a creation, because a list may lack the load balancer.
+pub(super) fn known_balancer(s: &Snapshot) -> Option<String> {
+    let recorded = || s.service.recorded_balancer().as_ref().and_then(known_id).map(str::to_owned);
+    ensured(s).map(|balancer| balancer.id.clone()).or_else(recorded)
+}
+
+/// Returns how old a load balancer must be before its first name is given away: then no creation
+/// that began before the lists showed it can take effect any more. Its age is the difference
+/// between two clocks.
+fn keeps_first_name_for(s: &Snapshot) -> Duration {
+    let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
+    call_bound.saturating_add(visible_within).saturating_add(s.process.cloud_tolerance())
+}
+
+/// Returns when the driver is asked to rename a load balancer that still has its first name. `None`
+/// if it has the name that its Service chooses, or cannot get it.
+pub(super) fn renamed_at<T>(s: &Snapshot, ensured: &Ensured, last: &Answered<T>) -> Option<Timestamp> {
+    let first_name = wanted::default_name(&s.service.uid);
+    let name = balancer_name(&s.service, &s.options)?;
+    let is_taken = ensured.notes.iter().any(|note| note.reason == BalancerNote::NAME_TAKEN);
+    if ensured.balancer.name != first_name || name == first_name || is_taken || holder(s).is_some() {
+        return None;
+    }
+    let old_at = plus(ensured.balancer.created?, keeps_first_name_for(s) + CLOCKS_VARY_BY);
+    Some(if last.started < old_at { old_at } else { plus(last.ended, RENAMED_AGAIN) })
+}
+
+/// Returns the reason for a load balancer that still has its first name.
+pub(super) fn why(s: &Snapshot, ensured: &Ensured, renamed_at: Option<Timestamp>) -> Option<Why> {
+    let (first_name, name) =
+        (ensured.balancer.name.clone(), balancer_name(&s.service, &s.options)?.to_owned());
+    let reason = CcmReason::BalancerNameKept { first_name, name };
+    Some(Why::new(reason, Step::Repeat(ENSURE_BALANCER, renamed_at?)))
+}
+
 /// Returns the right of a Service to the name of its load balancer.
 pub(super) fn claim(s: &Snapshot) -> NameClaim {
     let service = &s.service;
@@ -58,5 +118,22 @@ pub(super) fn claim(s: &Snapshot) -> NameClaim {
         held_by: holder(s).map(|holder| format!("Service {holder}")),
         adopts: s.options.adopts_in.as_ref().is_none_or(|all| all.contains(&service.namespace)),
         invited_as: Some(format!("{}.{}", service.namespace, service.name)),
+        renames_created_before: Some(minus(s.now, keeps_first_name_for(s))),
+        may_be_created: s.now < own_creations_end(s).max(earlier_creations_end(s)),
     }
+}
+
+/// Returns the moment from which no call of an earlier process can create the load balancer any
+/// more, and lists show it if it exists.
+fn earlier_creations_end(s: &Snapshot) -> Timestamp {
+    if s.answers.is_first_intent { Timestamp::MIN } else { earlier_calls_end(s) }
+}
+
+/// Returns the part of a claim whose change leads to another call. The rest follows the time.
+pub(super) fn lasting(claim: &NameClaim) -> NameClaim {
+    NameClaim { renames_created_before: None, may_be_created: false, ..claim.clone() }
+}
+
+fn minus(at: Timestamp, span: Duration) -> Timestamp {
+    at.checked_sub(span).unwrap_or(Timestamp::MIN)
 }

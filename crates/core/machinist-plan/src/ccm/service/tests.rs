@@ -12,6 +12,7 @@ use super::*;
 use crate::facts::CloudNodeFacts;
 
 mod elsewhere;
+mod late_calls;
 
 const NOW: i64 = 1_800_000_000;
 
@@ -157,6 +158,7 @@ fn new_service() -> World {
         account: Account { id: Some(account()), ..Account::default() },
         answers: BalancerAnswers::default(),
         listed: None,
+        list_failed: None,
         targets: None,
         served: Served::default(),
         rivals: Vec::new(),
@@ -190,6 +192,7 @@ fn balancer() -> Balancer {
         host_ports: Default::default(),
         targets: ["sim://a", "sim://b"].map(|id| ProviderId::parse(id).expect("not empty")).to_vec(),
         room: None,
+        created: Some(at(-86_400)),
         is_protected: false,
     }
 }
@@ -494,20 +497,19 @@ fn an_absence_counts_when_no_call_can_create_it() {
     assert!(releases(just_made().deleted(5, gone()).later(5)));
 }
 
-/// The load balancer was created long ago, as its status shows.
+/// A status that was restored or edited does not show that a creation has ended.
 #[test]
-fn a_restart_does_not_delay_a_usual_deletion() {
-    let deleting = |ended| {
-        held_service()
+fn a_published_address_proves_no_end_of_a_creation() {
+    for ended in [BalancerDeletion::Gone, BalancerDeletion::Absent] {
+        let deleting = held_service()
             .set("/metadata/deletionTimestamp", json!(at(-1).to_string()))
             .set("/status/loadBalancer/ingress", shown_status())
             .with(|s| s.process = process(-5))
-            .deleted(-1, Ok(Progress::Done(ended)))
-    };
-    let planned = deleting(BalancerDeletion::Gone).plan();
-    assert!(planned.contains("do    service: remove finalizer"), "{planned}");
-    let planned = deleting(BalancerDeletion::Absent).plan();
-    assert!(planned.contains(&format!("wait  until {}\n", at(65))), "nothing was deleted: {planned}");
+            .deleted(-1, Ok(Progress::Done(ended)));
+        let planned = deleting.plan();
+        assert!(planned.contains(&format!("wait  until {}\n", at(65))), "{planned}");
+        assert!(!planned.contains("remove finalizer"), "{planned}");
+    }
 }
 
 fn absent() -> Result<Progress<BalancerDeletion>, Error> {
@@ -1021,6 +1023,66 @@ fn a_limit_of_the_cloud_is_reported_at_the_service() {
     let expected =
         "warning SyncLoadBalancerFailed: Error syncing load balancer: few calls of the account are";
     assert!(scarce.contains(expected), "{scarce}");
+}
+
+/// Users look at the Service, and its load balancer is not checked any more.
+#[test]
+fn a_failing_list_of_balancers_is_named_first() {
+    let failed = |world: World| {
+        let failure = Failure { error: Error::new(ErrorKind::Unavailable, "no"), ended: at(-1), count: 3 };
+        world.with(|s| s.list_failed = Some(failure))
+    };
+    let why = "why   the cloud failed 3 times to list the load balancers (unavailable): no; next: ";
+    let again = format!("{why}try again to list the load balancers at {}\n", at(119));
+    let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
+    let own_failure = settled().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "own")));
+    for world in [new_service(), held_service(), settled(), deleted, own_failure] {
+        let planned = failed(world).plan();
+        assert!(planned.contains(&again), "{planned}");
+    }
+    let invalid = held_service().ensured(-1, Err(Error::by_driver("balancer.sim/location: expected one")));
+    let planned = failed(invalid).plan();
+    let fix = format!("{why}for the Service itself, correct what the message names; a change of the Service");
+    assert!(planned.contains(&fix) && planned.contains("location: expected one"), "{planned}");
+    for pointer in ["/spec/type", "/spec/loadBalancerClass"] {
+        let other = failed(new_service().set(pointer, json!("Other"))).plan();
+        assert!(!other.contains("to list"), "it has no load balancer of ours: {other}");
+    }
+    let paused = failed(held_service()).with(|s| s.account.paused_until = Some(at(30))).plan();
+    assert!(paused.contains("why   the cloud throttles"), "{paused}");
+}
+
+/// R28: only failures that an outage may cause are repeated when the cloud answers again.
+#[test]
+fn the_end_of_an_outage_repeats_no_refusal() {
+    let recovered = |kind| {
+        let failed = || Err(Error::new(kind, "no"));
+        let works = |world: World| world.with(|s| s.account.works_since = Some(at(0)));
+        let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-9).to_string()));
+        let ensure = works(settled().ensured(-1, failed())).plan().contains("driver: ensure");
+        let delete = deleted.deleted(-1, Err(Error::new(kind, "no")));
+        assert_eq!(works(delete).plan().contains("driver: delete"), ensure, "{kind}");
+        let before = settled().ensured(1, failed()).later(2);
+        assert!(!works(before).plan().contains("driver:"), "{kind}: it failed after the outage");
+        ensure
+    };
+    for kind in [
+        ErrorKind::Unavailable,
+        ErrorKind::Ambiguous,
+        ErrorKind::Throttled { retry_after: None },
+        ErrorKind::Throttled { retry_after: Some(Duration::from_secs(60)) },
+    ] {
+        assert!(recovered(kind), "{kind}");
+    }
+    for kind in [
+        ErrorKind::Exhausted,
+        ErrorKind::Denied,
+        ErrorKind::InvalidSpec,
+        ErrorKind::Unsupported,
+        ErrorKind::Bug,
+    ] {
+        assert!(!recovered(kind), "{kind}");
+    }
 }
 
 /// SC-05

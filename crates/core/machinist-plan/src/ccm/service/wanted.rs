@@ -87,11 +87,18 @@ fn with(s: &Snapshot, targets: impl FnOnce(&Backends) -> Vec<BalancerTarget>) ->
     targets.extend(s.backends.foreign_targets());
     let claim = claims::claim(s);
     let inputs = Inputs {
-        shape: fingerprint(&(service.spec_fingerprint, &listeners, &options, selector_text(s), &claim)),
+        shape: fingerprint(&(
+            service.spec_fingerprint,
+            &listeners,
+            &options,
+            selector_text(s),
+            claims::lasting(&claim),
+        )),
         targets: fingerprint(&targets),
     };
     let (key, name) = (service.key(), default_name(&service.uid));
-    let spec = BalancerSpec { key, native_id: None, name, listeners, targets, options, claim };
+    let id = claims::known_balancer(s);
+    let spec = BalancerSpec { key, id, native_id: None, name, listeners, targets, options, claim };
     Wanted { spec, inputs, own, skipped }
 }
 
@@ -104,7 +111,7 @@ pub(super) fn trace(s: &Snapshot) -> BalancerTrace {
 
 /// Returns the name of a load balancer whose Service names none: the letter `a` and the UID without
 /// dashes.
-fn default_name(uid: &str) -> String {
+pub(super) fn default_name(uid: &str) -> String {
     let letters = uid.chars().filter(|letter| *letter != '-');
     std::iter::once('a').chain(letters).take(LONGEST_NAME).collect()
 }

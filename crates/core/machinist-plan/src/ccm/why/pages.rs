@@ -86,6 +86,9 @@ rows! {
     BALANCERS: R::Contract(C::BalancerNameTaken { .. }) => [
         C::BalancerNameTaken { holder: "default/web".into() },
     ];
+    BALANCERS: R::Contract(C::BalancerNameKept { .. }) => [
+        C::BalancerNameKept { first_name: "a0a1b2c3d00001111222233334444555".into(), name: "edge".into() },
+    ];
     BALANCERS: R::Contract(C::BalancerElsewhere { .. }) => [
         C::BalancerElsewhere { balancer: Some("42".into()), service: "default/web".into() },
         C::BalancerElsewhere { balancer: None, service: "default/web".into() },

@@ -35,6 +35,7 @@ fn examples() -> Vec<CcmReason> {
         R::OtherBalancerClass { class: text("example.com/balancer") },
         R::NodeSelectorInvalid { message: text("annotation example.com/node-selector \"(\": expected") },
         R::BalancerNameTaken { holder: text("default/web") },
+        R::BalancerNameKept { first_name: text("a0a1b"), name: text("edge") },
         R::BalancerElsewhere { balancer: Some(text("42")), service: text("default/web") },
         R::BalancerInvalid { message: text("example.com/location: expected a location") },
         R::BalancerWorking { change: text("attach_to_network") },
@@ -75,6 +76,7 @@ fn examples() -> Vec<CcmReason> {
             | R::OtherBalancerClass { .. }
             | R::NodeSelectorInvalid { .. }
             | R::BalancerNameTaken { .. }
+            | R::BalancerNameKept { .. }
             | R::BalancerElsewhere { .. }
             | R::BalancerInvalid { .. }
             | R::BalancerWorking { .. }

@@ -1,5 +1,6 @@
 //! Performs the plans of a balancer.
 
+use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::balancer::reach::{Reach, Skip, Skips};
 use crate::balancer::show::{self, View};
 use crate::balancer::step::{self, OldTarget, Refused, Step, is_explained_by_servers};
 use crate::balancer::targets::{TURNED, Turn, Turned, full};
-use crate::balancer::wanted::{NAME_TAKEN, Wanted};
+use crate::balancer::wanted::Wanted;
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::driver::Account;
@@ -56,6 +57,8 @@ struct Converging {
     reach: Reach,
     /// The targets that the cloud rejected during this call.
     refused: Skips,
+    /// The servers that the cloud rejected with their old sort of address, too.
+    lost: BTreeSet<i64>,
     changes: usize,
     /// The attachment that this call removed.
     detached: Option<Step>,
@@ -100,6 +103,7 @@ impl Account {
             scope,
             reach,
             refused: Skips::new(),
+            lost: BTreeSet::new(),
             changes: 0,
             detached: None,
         };
@@ -119,6 +123,7 @@ impl Account {
                     return Ok(Progress::Working(HEALTH.to_owned()));
                 }
                 self.set_turned(shown.id, None);
+                self.forget_detached(&shown, wanted);
                 return Ok(Progress::Done(self.ensured(shown, now, call)));
             }
             if earlier.as_ref().is_some_and(|earlier| *earlier == now) {
@@ -141,7 +146,7 @@ impl Account {
         notes.extend(skipped.iter().map(step::note));
         // A call that only follows the Nodes ends with an error, which contains no note.
         if scope == Scope::Everything {
-            notes.extend(self.adopted().remove(&wanted.key));
+            notes.extend(self.unreported().remove(&wanted.key).and_then(|(_, note)| note));
         }
         notes.extend(show::deprecation(&shown));
         let balancer = show::balancer(View::of_settings(&wanted.settings), shown);
@@ -197,6 +202,7 @@ impl Account {
             Err(failure) => return Err(failure.error),
         };
         let shown: LoadBalancer = answer.take("load_balancer")?;
+        self.unreported().insert(wanted.key.clone(), (shown.id, None));
         match self.client.follow(answer.take("action")?, patience).await? {
             End::Pending => Ok(Created::Pending),
             End::Success => self.reread(shown.id).await.map(|shown| Created::Shown(Box::new(shown))),
@@ -207,13 +213,16 @@ impl Account {
     pub(in crate::balancer) async fn foreseen(&self, shown: &LoadBalancer, wanted: &Wanted) -> Plan {
         let reach = self.reach_for(wanted, shown).await;
         let turned = self.turned(shown);
-        let known = Known { skips: &reach.skips(wanted), turned: turned.as_ref() };
+        let detached = self.detached(shown, turned.as_ref());
+        let known = Known { skips: &reach.skips(wanted), turned: turned.as_ref(), detached: &detached };
         plan(shown, wanted, Scope::Everything, known)
     }
 
     fn plan(&self, shown: &LoadBalancer, call: &Converging) -> Plan {
         let turned = self.turned(shown);
-        let known = Known { skips: &call.skips(), turned: turned.as_ref() };
+        let mut detached = self.detached(shown, turned.as_ref());
+        detached.retain(|server| !call.lost.contains(server));
+        let known = Known { skips: &call.skips(), turned: turned.as_ref(), detached: &detached };
         plan(shown, &call.wanted, call.scope, known)
     }
 
@@ -228,7 +237,8 @@ impl Account {
             self.check_attachment(shown, &call.wanted).await?;
         }
         for step in &plan.steps {
-            if let Step::AddTarget { target, .. } = step
+            if let Step::AddTarget { target, use_private_ip } = step
+                && *use_private_ip == call.wanted.settings.use_private_ip
                 && call.skips().contains_key(&target.server)
             {
                 continue;
@@ -301,9 +311,17 @@ impl Account {
             let message = format!(
                 "the load balancer keeps its name, because another one of the project has the name {name}"
             );
-            call.notes.push(BalancerNote { reason: NAME_TAKEN, message });
+            call.notes.push(BalancerNote { reason: BalancerNote::NAME_TAKEN, message });
         }
-        let Step::AddTarget { target, .. } = step else { return };
+        let Step::AddTarget { target, use_private_ip } = step else { return };
+        if *use_private_ip != call.wanted.settings.use_private_ip {
+            call.lost.insert(target.server);
+            let skips = call.skips();
+            let Some(skip) = skips.get(&target.server) else { return };
+            let message = format!("{}; with its old address: {}", skip.message, failure.error.message);
+            call.refused.insert(target.server, Skip { message, ..skip.clone() });
+            return;
+        }
         if is_explained_by_servers(&failure) && !call.reach.is_current() {
             // Without an answer, the refusal stays without an explanation.
             if let Ok(reach) = self.learn().await {
@@ -350,6 +368,7 @@ impl Account {
                 return Ok(Ended::Working(waits));
             }
         }
+        self.note_detached(shown.id, target.server);
         let remove = Step::RemoveTarget(OldTarget::Server(target.server));
         if let Performed::Pending = self.perform(shown.id, &remove, patience).await? {
             return Ok(Ended::Working(remove.command()));
@@ -359,14 +378,46 @@ impl Account {
             Ok(Performed::Done) => Ok(Ended::Performed),
             Ok(Performed::Pending) => Ok(Ended::Working(HEALTH)),
             Ok(Performed::Skipped(failure)) => {
-                self.set_turned(shown.id, None);
-                self.perform(shown.id, &add(!use_private_ip), patience).await?;
-                let skip = Skip { cause: SkipCause::Refused, message: failure.error.message };
+                let skip = Skip { cause: SkipCause::Refused, message: failure.error.message.clone() };
                 call.refused.insert(target.server, skip);
-                Ok(Ended::Performed)
+                // If this has no effect, either, the next plan repeats it.
+                match self.perform(shown.id, &add(!use_private_ip), patience).await {
+                    Ok(_) => Ok(Ended::Performed),
+                    Err(error) => {
+                        let (node, first) = (&target.node, failure.error.message);
+                        let message =
+                            format!("Node {node}: {first}; with its old address: {}", error.message);
+                        Err(Error { message, ..error })
+                    }
+                }
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                // The error of the new address is the result of the call in any case.
+                let _ = self.perform(shown.id, &add(!use_private_ip), patience).await;
+                let message = format!("Node {}: {}", target.node, error.message);
+                Err(Error { message, ..error })
+            }
         }
+    }
+
+    fn note_detached(&self, balancer: i64, server: i64) {
+        self.detached.lock().unwrap_or_else(PoisonError::into_inner).insert((balancer, server));
+    }
+
+    /// The servers that were removed from a balancer to get another sort of address. This process
+    /// knows its own ones, and the label has the one that carried traffic.
+    fn detached(&self, shown: &LoadBalancer, turned: Option<&Turned>) -> BTreeSet<i64> {
+        let all = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.iter().filter(|(balancer, _)| *balancer == shown.id).map(|(_, server)| *server);
+        own.chain(turned.map(|turned| turned.server)).collect()
+    }
+
+    /// Forgets the removed targets that a balancer has again, or does not need any more.
+    fn forget_detached(&self, shown: &LoadBalancer, wanted: &Wanted) {
+        let has = |server: i64| shown.targets.iter().filter_map(|it| it.server).any(|it| it.id == server);
+        let lacks = |server: i64| wanted.targets.iter().any(|it| it.server == server) && !has(server);
+        let mut all = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(balancer, server)| *balancer != shown.id || lacks(*server));
     }
 
     /// Writes the target that is turned next to the balancer, for a process that takes over.

@@ -113,6 +113,7 @@ fn balanced(s: &mut Snapshot) {
         host_ports: [(6443, 32770)].into(),
         targets: Vec::new(),
         room: None,
+        created: None,
         is_protected: false,
     };
     let ensured = Ensured::complete(balancer);
