@@ -646,9 +646,9 @@ impl Elector {
             Ok(None) => match self.last_holder() {
                 Some(holder) => return Attempt::Theirs(holder),
                 None => {
-                    let created = self.create().await;
-                    self.is_first |= created.is_ok() && !self.has_led && !self.ran_out;
-                    created
+                    // Before the call: if its answer is lost, the next attempt finds our own Lease.
+                    self.is_first |= !self.has_led && !self.ran_out;
+                    self.create().await
                 }
             },
             Ok(Some(lease)) => match self.opponent(&lease) {
@@ -657,6 +657,7 @@ impl Elector {
                     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
                     let is_other = holder.is_some_and(|it| !it.is_empty() && it != self.options.identity);
                     self.ran_out |= is_other;
+                    self.is_first &= !is_other;
                     self.write(lease).await
                 }
             },

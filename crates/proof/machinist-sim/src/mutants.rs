@@ -259,10 +259,10 @@ impl Mutant {
             Self::UnreportedRejection => 142,
             Self::UnsentAsUnknown | Self::MissedReturn => 182,
             Self::UnavailableFirst | Self::LateSize => 58,
+            Self::AttemptsAsAnswers => 221,
+            Self::FirstPassByForce => 222,
             Self::UidCheck => 341,
-            Self::AttemptsAsAnswers => 350,
             Self::FailedCallEndsDrain => 370,
-            Self::FirstPassByForce => 429,
             Self::TwoRaises => 439,
             Self::UnaskedFailure => 454,
         })

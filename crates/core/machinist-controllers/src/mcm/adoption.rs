@@ -1,5 +1,5 @@
-//! Adopts children, and remembers the adoptions that may take effect after the deletion of the owner
-//! began.
+//! Adopts children, and remembers the adoptions that may take effect after the deletion of the
+//! owner began.
 
 use jiff::Timestamp;
 use machinist_kube::{Change, GuardedPatch};
@@ -31,15 +31,15 @@ pub(crate) async fn adopt<F: Fed<Mcm>>(
         let child = format!("{} {}", F::RESOURCE, write.key);
         let late = LateAdoption { uid: child_uid.to_owned(), child, until };
         remember(&mut world.seen, owner_uid, Adoption { late, lands_until });
-    } else if result.is_ok() {
+    } else if result.is_ok() && world.seen.is_owner_deleting(owner_uid) == Some(false) {
         forget(&mut world.seen, owner_uid, child_uid);
     }
     result
 }
 
 /// Learns from a child that the watch shows. While its owner is not being deleted, its adoption is
-/// not late. If its owner is being deleted, the child was just adopted: a former leader sent the
-/// patch.
+/// not late. If its owner is being deleted, the child was adopted after that, by this or another
+/// process.
 pub(crate) fn learn<F: Fed<Mcm>>(
     seen: &mut Seen,
     change: &Change<F>,

@@ -531,7 +531,7 @@ impl fmt::Display for Action {
 pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, NodeOf) {
     let uid = format!("node-{}", machine.name);
     let look = crate::NodeLook { name: machine.name.clone(), started: read_at, uid: Some(uid.clone()) };
-    let looks = Looks { node: Some(look), ..Looks::default() };
+    let looks = Looks { nodes: vec![look], ..Looks::default() };
     let node = serde_json::json!({
         "metadata": {"name": machine.name, "uid": uid},
         "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},

@@ -49,7 +49,7 @@ pub(super) fn stale_deadlines(s: &replacement::Snapshot) -> Plan<replacement::Ac
             let node = of.node.present();
             let name = node.map_or(machine.node_name(), |node| &node.name).to_owned();
             let uid = node.map(|node| node.uid.clone());
-            of.looks.node = Some(NodeLook { name, started: s.now, uid });
+            of.looks.nodes = vec![NodeLook { name, started: s.now, uid }];
         }
     }
     replacement::plan(&s)

@@ -213,7 +213,8 @@ fn asking_with<'a>(
     made_from: &observe::ClassInputs<'_>,
 ) -> Result<instance::Asking<'a>, Stop> {
     let opened = made_from.open(runtime).ok_or(CLASS_OR_SECRET_GONE)?;
-    Ok(instance::Asking { runtime, machine: &s.machine, inputs: s.inputs, opened })
+    let id = s.identity.recorded.ours().cloned();
+    Ok(instance::Asking { runtime, machine: &s.machine, id, inputs: s.inputs, opened })
 }
 
 fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {

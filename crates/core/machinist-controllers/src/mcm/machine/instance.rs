@@ -27,6 +27,8 @@ use machinist_runtime::{Ask, Lane, Opened, QueuedCall, Remember, Stop};
 pub(crate) struct Asking<'a> {
     pub runtime: &'a Arc<Runtime>,
     pub machine: &'a MachineFacts,
+    /// The recorded id of the instance, as the provider parsed it.
+    pub id: Option<ProviderId>,
     /// Fingerprint of the class and its Secrets.
     pub inputs: u64,
     /// The account, or the error of opening it. The error is remembered like a failed call.

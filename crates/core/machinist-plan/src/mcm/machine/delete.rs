@@ -990,7 +990,7 @@ fn look_for_pods(
 fn look_for_node(s: &Snapshot, reason: McmReason, next: Step, deleting_since: Timestamp) -> Plan<Action> {
     let why = Why::new(reason, next).since(deleting_since);
     let name = s.machine.node_name();
-    let last = s.looks.node.as_ref().filter(|look| look.name == name && look.uid.is_some());
+    let last = s.looks.node(name).filter(|look| look.uid.is_some());
     match last.map(|look| again_at(look.started)) {
         // The Node exists, and the store will show it soon.
         Some(again) if s.now < again => Plan::until(again, why),
@@ -1292,10 +1292,7 @@ fn is_node_absent(s: &Snapshot) -> bool {
         .as_ref()
         .filter(|find| matches!(find.answered.answer, Ok(Sighting::Absent | Sighting::Foreign(_))));
     let gone = seen_gone.map_or(Timestamp::MIN, |find| find.answered.started);
-    s.looks
-        .node
-        .as_ref()
-        .is_some_and(|look| look.name == s.machine.node_name() && look.uid.is_none() && gone <= look.started)
+    s.looks.node(s.machine.node_name()).is_some_and(|look| look.uid.is_none() && gone <= look.started)
 }
 
 /// Handles a recorded id that the provider cannot parse: nothing is called, drained or deleted

@@ -300,7 +300,7 @@ impl World {
     /// The API server has returned the Node with the Machine's name: its UID, or none.
     fn looked(self, seconds: i64, uid: Option<&str>) -> Self {
         let look = NodeLook { name: "m".into(), started: at(seconds), uid: uid.map(str::to_owned) };
-        self.with(|s| s.looks.node = Some(look))
+        self.with(|s| s.looks.nodes = vec![look])
     }
 
     /// A valid list has shown no pod.
@@ -1944,7 +1944,7 @@ fn an_instance_of_a_skewed_clock_is_deleted_with_its_machine() {
 #[test]
 fn a_namesake_is_reported_when_its_machine_is_deleted() {
     going_with_a_namesake(-161)
-        .with(|s| s.looks.node = Some(NodeLook { name: "m".into(), started: at(0), uid: None }))
+        .with(|s| s.looks.nodes = vec![NodeLook { name: "m".into(), started: at(0), uid: None }])
         .check(expect![[r#"
         do    warning InstanceNotOurs: The deletion leaves instance sim:///i-1 alone, which has the name of this machine: it has no key and was created at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z
         do    machine: remove finalizer

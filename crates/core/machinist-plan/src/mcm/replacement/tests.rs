@@ -612,7 +612,7 @@ fn each_node_of_the_instance_is_looked_up_first() {
         of.others = vec![Arc::new(NodeFacts::parse(&serde_json::from_value(node).expect("a Node")))];
         let look =
             |second| NodeLook { name: "renamed".into(), started: at(second), uid: Some("uid-2".into()) };
-        of.looks.other_nodes = read.map(look).into_iter().collect();
+        of.looks.nodes.extend(read.map(look));
         plan(&s).to_string()
     };
     let look = "do    node renamed: look for it at the API server";

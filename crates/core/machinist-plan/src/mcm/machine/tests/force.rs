@@ -426,7 +426,7 @@ fn a_failed_call_does_not_move_the_marker() {
         let mut world =
             world().recorded().deleting(10).phase("Terminating", "Delete", "Processing", description);
         world = world.with(|s| {
-            s.looks.node = Some(NodeLook { name: "m".into(), started: at(-1), uid: None });
+            s.looks.nodes = vec![NodeLook { name: "m".into(), started: at(-1), uid: None }];
             s.answers.delete = deleted(answered(at(-2), at(-1), Err(error(ErrorKind::Unavailable, "no"))));
             s.answers.failures = 1;
         });
