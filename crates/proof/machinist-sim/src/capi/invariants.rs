@@ -9,7 +9,7 @@ use machinist_api::capi::constants::{
 };
 
 use super::core::is_control_plane;
-use super::outside::{BalancerTrack, By, Change};
+use super::outside::{BalancerTrack, By, Change, ContainerTrack};
 use super::{DOCKER_CLUSTERS, DOCKER_MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::actor::{Process, Side};
 use crate::history::{Event, State};
@@ -46,7 +46,14 @@ impl Invariant for OneEach {
         match change {
             Change::Made(id) => {
                 let Some(made) = outside.container(id).filter(|made| !made.key.is_empty()) else { return };
-                let twin = outside.containers().find(|(other, track)| other != id && track.key == made.key);
+                // A restored object may have lost the record of a container that does not exist any
+                // more.
+                let is_forgotten = |track: &ContainerTrack| {
+                    track.gone.is_some() && state.restored_at().is_some_and(|at| track.made < at)
+                };
+                let twin = outside
+                    .containers()
+                    .find(|(other, track)| other != id && track.key == made.key && !is_forgotten(track));
                 if let Some((twin, _)) = twin {
                     let key = &made.key;
                     found.add(
@@ -130,6 +137,11 @@ impl Invariant for FinalizerTruth {
                 if commit.new.as_deref().is_some_and(|new| Seen(new.value()).has_finalizer(finalizer)) {
                     return;
                 }
+                let is_ours = Process::of_agent(&commit.user_agent).is_some();
+                let was_stripped = state.stripped_at(old.uid()).is_some();
+                if was_stripped && !(is_ours && old.has_finalizer(finalizer)) {
+                    return;
+                }
                 let containers = outside.containers().filter(|(_, track)| track.gone.is_none());
                 let container = containers.into_iter().find(|(_, track)| track.key == old.uid());
                 let balancer = outside.balancers().find(|(_, track)| track.key == old.uid());
@@ -146,6 +158,8 @@ impl Invariant for FinalizerTruth {
 fn appears(state: &State, table: &str, finalizer: &str, key: &str, what: &str, found: &mut Violations) {
     match state.by_uid(Side::Control, table, key) {
         Some(object) if object.has_finalizer(finalizer) => {}
+        // A call may be in flight, or the process may not see yet what another actor has done.
+        _ if state.stripped_at(key).is_some() => {}
         Some(object) => {
             found.add(Id::K3, format!("{what} appears for {}, which has no finalizer", object.name()));
         }

@@ -82,6 +82,11 @@ impl Kubelets {
         }
     }
 
+    /// Restarts all kubelets, which register their Nodes again if they are missing.
+    pub fn restart(&self) {
+        self.lock().values_mut().for_each(|kubelet| kubelet.has_registered = false);
+    }
+
     /// Runs for ever.
     pub async fn run(self) {
         loop {

@@ -8,11 +8,15 @@
 //! | hasty release | a load balancer that one call does not find is taken as deleted at once | C3 |
 //! | taint first | the taint is removed before the addresses are written | C5 |
 //! | forgotten targets | a target that the cloud refused is never tried again | L1 |
-//! | ignored taints | a Node that loses the taint of the autoscaler wakes nothing | L1 |
+//! | ignored taints | a Node that loses the taint of the autoscaler wakes nothing | L9 |
 //! | missed recovery | the end of an outage of the cloud ends no wait | L8 |
 //! | present by name | a server of the same name is taken as proof that the Node's server exists | L1 |
+//! | hasty takeover | a replica deletes Nodes as soon as it has taken over | C10 |
+//! | blind rivals | Services do not see that another one has chosen the same name | C12 |
+//! | renewed wait | each life begins the wait for calls of earlier lives again | C11 |
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_controllers::ccm::Planners;
@@ -42,11 +46,17 @@ pub enum Mutant {
     IgnoredTaints,
     /// The end of an outage of the cloud ends no wait.
     MissedRecovery,
+    /// A replica deletes Nodes as soon as it has taken over.
+    HastyTakeover,
+    /// Services do not see that another one has chosen the same name.
+    BlindRivals,
+    /// Each life begins the wait for calls of earlier lives again.
+    RenewedWait,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 11] = [
         Self::ListAlone,
         Self::AbsentByName,
         Self::PresentByName,
@@ -55,6 +65,9 @@ impl Mutant {
         Self::ForgottenTargets,
         Self::IgnoredTaints,
         Self::MissedRecovery,
+        Self::HastyTakeover,
+        Self::BlindRivals,
+        Self::RenewedWait,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -68,6 +81,9 @@ impl Mutant {
             Self::ForgottenTargets => "forgotten-targets",
             Self::IgnoredTaints => "ignored-taints",
             Self::MissedRecovery => "missed-recovery",
+            Self::HastyTakeover => "hasty-takeover",
+            Self::BlindRivals => "blind-rivals",
+            Self::RenewedWait => "renewed-wait",
         }
     }
 
@@ -75,10 +91,14 @@ impl Mutant {
     pub fn caught_by(self) -> Id {
         match self {
             Self::ListAlone | Self::AbsentByName => Id::C4,
-            Self::PresentByName | Self::ForgottenTargets | Self::IgnoredTaints => Id::L1,
+            Self::PresentByName | Self::ForgottenTargets => Id::L1,
+            Self::IgnoredTaints => Id::L9,
             Self::MissedRecovery => Id::L8,
             Self::HastyRelease => Id::C3,
             Self::TaintFirst => Id::C5,
+            Self::HastyTakeover => Id::C10,
+            Self::RenewedWait => Id::C11,
+            Self::BlindRivals => Id::C12,
         }
     }
 
@@ -91,6 +111,7 @@ impl Mutant {
             Self::ForgottenTargets => 73,
             Self::IgnoredTaints => 8,
             Self::MissedRecovery => 827,
+            Self::HastyTakeover | Self::BlindRivals | Self::RenewedWait => 0,
         })
     }
 
@@ -105,7 +126,9 @@ impl Mutant {
             Self::HastyRelease => Planners { service: hasty_release, ..sound },
             Self::TaintFirst => Planners { node: taint_first, ..sound },
             Self::ForgottenTargets => Planners { service: forgotten_targets, ..sound },
-            Self::IgnoredTaints => sound,
+            Self::IgnoredTaints | Self::HastyTakeover => sound,
+            Self::BlindRivals => Planners { service: blind_rivals, ..sound },
+            Self::RenewedWait => Planners { service: renewed_wait, ..sound },
             Self::MissedRecovery => {
                 Planners { node: missed_recovery_of_node, service: missed_recovery, ..sound }
             }
@@ -114,7 +137,19 @@ impl Mutant {
 
     /// The fix outside of the planners that the mutant takes back.
     pub fn reverts(self) -> Option<Fix> {
-        (self == Self::IgnoredTaints).then_some(Fix::TaintsChangeTargets)
+        match self {
+            Self::IgnoredTaints => Some(Fix::TaintsChangeTargets),
+            Self::HastyTakeover => Some(Fix::CirclesPause),
+            Self::ListAlone
+            | Self::AbsentByName
+            | Self::PresentByName
+            | Self::HastyRelease
+            | Self::TaintFirst
+            | Self::ForgottenTargets
+            | Self::MissedRecovery
+            | Self::BlindRivals
+            | Self::RenewedWait => None,
+        }
     }
 }
 
@@ -168,6 +203,21 @@ fn forgotten_targets(s: &service::Snapshot) -> Plan<service::Action> {
     if matches!(plan.why.reason, Reason::Contract(CcmReason::TargetsSkipped { .. })) {
         plan.wait = Wait::Idle;
     }
+    plan
+}
+
+fn blind_rivals(s: &service::Snapshot) -> Plan<service::Action> {
+    let mut s = s.clone();
+    s.rivals.clear();
+    service::plan(&s)
+}
+
+/// The record of the wait is neither read nor written.
+fn renewed_wait(s: &service::Snapshot) -> Plan<service::Action> {
+    let mut s = s.clone();
+    Arc::make_mut(&mut s.service).earlier_calls_since = None;
+    let mut plan = service::plan(&s);
+    plan.actions.retain(|action| !matches!(action, service::Action::RecordWait(_)));
     plan
 }
 

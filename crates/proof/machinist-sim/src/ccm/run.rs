@@ -32,6 +32,7 @@ impl Contract for Ccm {
     const PREFIX: &'static str = super::PREFIX;
     const FAULTS: &'static [Fault] = &Fault::OF_CCM;
     const LONG_FAULTS: &'static [LongKind] = &LongKind::OF_CCM;
+    const FURTHER_LONG_FAULTS: &'static [LongKind] = &LongKind::FURTHER_OF_CCM;
     const VICTIMS: &'static [Victims] = &[Victims::CloudController];
 
     fn scenarios() -> &'static [Scenario] {
@@ -80,8 +81,27 @@ impl Named for Scenario {
     }
 
     fn endures(&self, fault: LongKind) -> bool {
-        // The machine controller replaces servers that are silent for long, so their Nodes change.
-        !(self.has_machines && fault == LongKind::ZoneOut)
+        match fault {
+            // The machine controller replaces servers that are silent for long, so their Nodes
+            // change. Its cluster is restored in its own world.
+            LongKind::ZoneOut | LongKind::TargetRestored => !self.has_machines,
+            LongKind::ServerAway
+            | LongKind::SilentWatch
+            | LongKind::CloudAway
+            | LongKind::Suspended
+            | LongKind::Down
+            | LongKind::NoStock
+            | LongKind::RateLimit
+            | LongKind::ForeignMarks
+            | LongKind::RefusedEvictions
+            | LongKind::LateWrites
+            | LongKind::RefusedTargets
+            | LongKind::FinalizersOff
+            | LongKind::ControlRestored
+            | LongKind::SecondReplica
+            | LongKind::Crowd
+            | LongKind::Restarts => true,
+        }
     }
 }
 

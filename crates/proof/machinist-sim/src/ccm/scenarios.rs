@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use machinist_standin_hcloud::{Fault, FaultRule};
+use machinist_standin_hcloud::{Fault, FaultRule, LoadBalancer};
 
 use super::cluster::Cluster;
 use super::machines::{Machines, create_workers};
@@ -61,11 +61,23 @@ pub const ALL: &[Scenario] = &[
     },
 ];
 
-/// Scenarios about some of the long faults. Only `cargo xtask sim` plays them.
-pub const FURTHER: &[Scenario] = &[Scenario {
-    is_about: &[LongKind::ForeignMarks, LongKind::RefusedTargets, LongKind::CloudAway],
-    ..alone("balancer-life", |c| Box::pin(balancer_life(c)))
-}];
+/// Scenarios about some of the long faults, or about rare requests. Only `cargo xtask sim` plays
+/// them.
+pub const FURTHER: &[Scenario] = &[
+    Scenario {
+        is_about: &[LongKind::ForeignMarks, LongKind::RefusedTargets, LongKind::CloudAway],
+        ..alone("balancer-life", |c| Box::pin(balancer_life(c)))
+    },
+    Scenario {
+        is_about: &[LongKind::Restarts, LongKind::FinalizersOff],
+        ..alone("balancer-again", |c| Box::pin(balancer_again(c)))
+    },
+    Scenario {
+        is_about: &[LongKind::SecondReplica],
+        ..alone("nodes-leave", |c| Box::pin(nodes_leave(c)))
+    },
+    alone("balancer-rivals", |c| Box::pin(balancer_rivals(c))),
+];
 
 /// The scenarios with a crash at every call.
 pub const SWEPT: [&str; 4] = ["node-init", "node-delete", "balancer-create", "balancer-delete"];
@@ -151,6 +163,70 @@ async fn balancer_life(cluster: &Cluster) -> Outcome {
         Some((_, what)) => Err(what.clone()),
     };
     cluster.until("the load balancers to have the Nodes", agree).await?;
+    Ok(())
+}
+
+/// A user creates a Service, and deletes it soon, again and again.
+async fn balancer_again(cluster: &Cluster) -> Outcome {
+    const TIMES: usize = 6;
+    let _ = cluster.start_with(&["a", "b"]).await?;
+    let mut workload = cluster.seed().stream("workload");
+    cluster.begin("the user creates a Service, and deletes it soon, again and again");
+    for _ in 0..TIMES {
+        cluster.create_service("web").await?;
+        let soon = workload.pick(&[Duration::from_secs(3), Duration::from_secs(40)]).unwrap_or(LONG);
+        cluster.pass(workload.within(Duration::ZERO..soon)).await?;
+        cluster.delete_service("web").await?;
+        without_balancer(cluster).await?;
+    }
+    Ok(())
+}
+
+/// Servers are deleted, one after the other. The other Nodes stay.
+async fn nodes_leave(cluster: &Cluster) -> Outcome {
+    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
+    let ids = cluster.start_with(&NAMES).await?;
+    let mut workload = cluster.seed().stream("workload");
+    cluster.begin("servers are deleted, one after the other");
+    let (deleted, kept) = NAMES.split_at(4);
+    for id in &ids[..deleted.len()] {
+        cluster.pass(workload.within(Duration::from_secs(20)..Duration::from_secs(240))).await?;
+        cluster.kill(*id)?;
+    }
+    for name in deleted {
+        gone(cluster, name).await?;
+    }
+    for (name, id) in kept.iter().zip(&ids[deleted.len()..]) {
+        cluster.until("the other Nodes to stay", |view| view.is_of(name, *id)).await?;
+    }
+    Ok(())
+}
+
+/// Two Services choose one name for their load balancers. One of them gets it, and the other one
+/// reports that. The user deletes the first one, and the second one gets its load balancer.
+async fn balancer_rivals(cluster: &Cluster) -> Outcome {
+    let _ = cluster.start_with(&["a", "b"]).await?;
+    let mut workload = cluster.seed().stream("workload");
+    cluster.begin("the user creates two Services that choose one name");
+    for name in ["web", "rival"] {
+        cluster.create_service_named(name, "shared").await?;
+        let soon = workload.pick(&[Duration::ZERO, Duration::from_secs(2), Duration::from_secs(20)]);
+        cluster.pass(workload.within(Duration::ZERO..soon.unwrap_or(LONG) + Duration::from_millis(1))).await?;
+    }
+    let is_decided = |view: &View| -> Result<(String, String), String> {
+        for (first, second) in [("web", "rival"), ("rival", "web")] {
+            let reports = |service| view.said_of_service(service).is_some_and(|said| said.needs_person);
+            if view.has_balancer(first, 2).is_ok() && view.service(second).is_some_and(reports) {
+                return Ok((first.to_owned(), second.to_owned()));
+            }
+        }
+        Err("no Service has the load balancer while the other one reports it".to_owned())
+    };
+    let decided = cluster.until("one Service to get the name", |view| is_decided(view).map(|_| ())).await?;
+    let (first, second) = is_decided(&decided).map_err(Trouble)?;
+    cluster.pass(LONG).await?;
+    cluster.delete_service(&first).await?;
+    cluster.until("the other Service to get it", |view| view.has_balancer(&second, 2)).await?;
     Ok(())
 }
 
@@ -285,10 +361,16 @@ async fn gone(cluster: &Cluster, name: &str) -> Outcome {
 }
 
 async fn without_balancer(cluster: &Cluster) -> Outcome {
-    let is_so = |view: &View| match (view.service("web"), view.cloud.load_balancers.len()) {
-        (None, 0) => Ok(()),
-        (service, balancers) => {
-            Err(format!("the Service exists: {}, load balancers: {balancers}", service.is_some()))
+    let is_so = |view: &View| {
+        // Another Service may have one, or only a person deletes it.
+        let is_left = |it: &&LoadBalancer| view.owner(it).is_none() && !view.is_orphan(it);
+        match (view.service("web"), view.cloud.load_balancers.values().find(is_left)) {
+            (None, None) => Ok(()),
+            (service, left) => Err(format!(
+                "the Service exists: {}, a load balancer is left: {}",
+                service.is_some(),
+                left.is_some()
+            )),
         }
     };
     cluster.until("the Service and its load balancer to be deleted", is_so).await?;
