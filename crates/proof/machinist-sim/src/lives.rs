@@ -310,9 +310,9 @@ impl Terms {
         Self { lasts, renewed_within, renewed_every, clock }
     }
 
-    /// The times that programs use by default.
-    pub fn usual(clock: SharedClock) -> Self {
-        let [lasts, renewed_within, renewed_every] = [15, 10, 2].map(Duration::from_secs);
+    /// Times that are a little longer than the usual ones.
+    pub fn short(clock: SharedClock) -> Self {
+        let [lasts, renewed_within, renewed_every] = [20, 14, 4].map(Duration::from_secs);
         Self { lasts, renewed_within, renewed_every, clock }
     }
 }

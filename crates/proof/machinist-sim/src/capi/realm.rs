@@ -59,7 +59,6 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(30 * 60);
 pub struct Realm {
     seed: Seed,
     stage: Arc<Stage>,
-    kind: Kind,
     management: Server,
     workload: Server,
     engine: Engine,
@@ -162,7 +161,6 @@ impl Realm {
         Ok(Self {
             seed: setup.seed,
             stage,
-            kind: setup.kind,
             user: Objects::new(&management, "user"),
             management,
             workload,

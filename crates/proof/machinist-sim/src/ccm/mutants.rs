@@ -139,7 +139,7 @@ impl Mutant {
     pub fn reverts(self) -> Option<Fix> {
         match self {
             Self::IgnoredTaints => Some(Fix::TaintsChangeTargets),
-            Self::HastyTakeover => Some(Fix::CirclesPause),
+            Self::HastyTakeover => Some(Fix::TakeoverWaits),
             Self::ListAlone
             | Self::AbsentByName
             | Self::PresentByName

@@ -109,7 +109,7 @@ impl CloudController {
         let options = self.options(life);
         let election = self.surroundings.has_election.then(|| {
             let Surroundings { lab, seed, .. } = &self.surroundings;
-            elect(lab, *seed, life, gate, control.clone(), Terms::usual(self.clock()))
+            elect(lab, *seed, life, gate, control.clone(), Terms::short(self.clock()))
         });
         let (leadership, election) = election.unzip();
         let clients = Clients { control, target };

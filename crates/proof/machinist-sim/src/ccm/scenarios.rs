@@ -24,6 +24,8 @@ pub struct Scenario {
     pub play: for<'c> fn(&'c Cluster) -> Played<'c>,
     /// Whether Machines own Nodes.
     pub has_machines: bool,
+    /// Whether Services choose the names of their load balancers.
+    pub names_balancers: bool,
     /// The long faults that the scenario is about.
     pub is_about: &'static [LongKind],
 }
@@ -37,9 +39,14 @@ impl fmt::Debug for Scenario {
     }
 }
 
+/// A scenario without Machines, in which Services choose the names of their load balancers.
+const fn named(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
+    Scenario { names_balancers: true, ..alone(name, play) }
+}
+
 /// A scenario without Machines.
 const fn alone(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
-    Scenario { name, play, has_machines: false, is_about: &[] }
+    Scenario { name, play, has_machines: false, names_balancers: false, is_about: &[] }
 }
 
 /// All scenarios.
@@ -57,6 +64,7 @@ pub const ALL: &[Scenario] = &[
         name: "two-contracts",
         play: |c| Box::pin(two_contracts(c)),
         has_machines: true,
+        names_balancers: false,
         is_about: &[],
     },
 ];
@@ -76,7 +84,7 @@ pub const FURTHER: &[Scenario] = &[
         is_about: &[LongKind::SecondReplica],
         ..alone("nodes-leave", |c| Box::pin(nodes_leave(c)))
     },
-    alone("balancer-rivals", |c| Box::pin(balancer_rivals(c))),
+    named("balancer-rivals", |c| Box::pin(balancer_rivals(c))),
 ];
 
 /// The scenarios with a crash at every call.
@@ -182,22 +190,22 @@ async fn balancer_again(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// Servers are deleted, one after the other. The other Nodes stay.
+/// Servers are deleted, one after the other, and others take their place.
 async fn nodes_leave(cluster: &Cluster) -> Outcome {
-    const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
-    let ids = cluster.start_with(&NAMES).await?;
+    /// Together, more than one of the Nodes may be deleted soon after each other, but not too many.
+    const PAUSE: std::ops::Range<Duration> = Duration::from_secs(30)..Duration::from_secs(600);
+    let ids = cluster.start_with(&["a", "b", "c", "d", "e", "f"]).await?;
     let mut workload = cluster.seed().stream("workload");
-    cluster.begin("servers are deleted, one after the other");
-    let (deleted, kept) = NAMES.split_at(4);
-    for id in &ids[..deleted.len()] {
-        cluster.pass(workload.within(Duration::from_secs(20)..Duration::from_secs(240))).await?;
+    cluster.begin("servers are deleted, one after the other, and others take their place");
+    for (id, (old, new)) in ids.iter().zip([("a", "g"), ("b", "h"), ("c", "i"), ("d", "j")]) {
+        cluster.pass(workload.within(PAUSE)).await?;
         cluster.kill(*id)?;
+        let new_id = cluster.boot(new)?;
+        gone(cluster, old).await?;
+        cluster.until("the new Node", |view| view.is_of(new, new_id)).await?;
     }
-    for name in deleted {
-        gone(cluster, name).await?;
-    }
-    for (name, id) in kept.iter().zip(&ids[deleted.len()..]) {
-        cluster.until("the other Nodes to stay", |view| view.is_of(name, *id)).await?;
+    for (name, id) in [("e", ids[4]), ("f", ids[5])] {
+        cluster.until("the other Nodes to stay", |view| view.is_of(name, id)).await?;
     }
     Ok(())
 }
@@ -210,8 +218,9 @@ async fn balancer_rivals(cluster: &Cluster) -> Outcome {
     cluster.begin("the user creates two Services that choose one name");
     for name in ["web", "rival"] {
         cluster.create_service_named(name, "shared").await?;
-        let soon = workload.pick(&[Duration::ZERO, Duration::from_secs(2), Duration::from_secs(20)]);
-        cluster.pass(workload.within(Duration::ZERO..soon.unwrap_or(LONG) + Duration::from_millis(1))).await?;
+        // Creation timestamps have whole seconds, and the older Service gets the name.
+        let soon = workload.pick(&[Duration::from_secs(2), Duration::from_secs(20)]).unwrap_or(LONG);
+        cluster.pass(workload.within(Duration::from_millis(1001)..soon)).await?;
     }
     let is_decided = |view: &View| -> Result<(String, String), String> {
         for (first, second) in [("web", "rival"), ("rival", "web")] {

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::invariants::{FINALIZER, SERVICE_UID, SERVICES};
 use super::kubelets::Kubelets;
 use super::process::{CloudController, PROJECT};
-use super::services::Services;
+use super::services::{NAME, Services};
 use super::stranger::Stranger;
 use crate::actor::Side;
 use crate::backup::{Backup, grow_old};
@@ -120,7 +120,7 @@ pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
     }
 }
 
-/// The Services without a load balancer.
+/// The Services without a load balancer that did not choose a name, which another one may have.
 fn unserved(server: &Server, standin: &Standin) -> BTreeSet<String> {
     let cloud = standin.dump();
     let has_balancer = |uid: &str| {
@@ -129,7 +129,8 @@ fn unserved(server: &Server, standin: &Standin) -> BTreeSet<String> {
     let services = server.snapshot(SERVICES);
     let seen = services.iter().map(|service| Seen(service.value()));
     seen.filter(|service| {
-        let wants_one = service.text("/spec/type") == "LoadBalancer" && !service.is_deleting();
+        let is_named = !service.annotation(NAME).is_empty();
+        let wants_one = service.text("/spec/type") == "LoadBalancer" && !service.is_deleting() && !is_named;
         wants_one && !has_balancer(service.uid())
     })
     .map(|service| service.name().to_owned())
