@@ -259,7 +259,9 @@ impl Invariant for NoLostTraffic {
                 let is_decided = |track: &&BalancerTrack| track.exists && !track.is_overtaken;
                 let Some(track) = state.outside().balancer(balancer).filter(is_decided) else { return };
                 for name in before.keys().filter(|name| !track.backends.contains_key(*name)) {
-                    if serves(state, name).is_some_and(|machine| !machine.is_deleting()) {
+                    if serves(state, name)
+                        .is_some_and(|machine| !machine.is_deleting() && !forgot(state, machine))
+                    {
                         found.add(Id::K8, format!("load balancer {balancer} loses {name} without a cause"));
                     }
                 }
@@ -303,6 +305,12 @@ fn serves<'s>(state: &'s State, name: &str) -> Option<Seen<'s>> {
     let mut alive = state.outside().containers().filter(|(_, track)| track.gone.is_none());
     let exists = alive.any(|(_, track)| track.key == machine.uid());
     (exists && is_control_plane(machine)).then_some(machine)
+}
+
+/// Whether a restore has lost the record of the container. Until the provider finds the container,
+/// the load balancer may miss it.
+fn forgot(state: &State, machine: Seen<'_>) -> bool {
+    state.restored_at().is_some() && machine.annotation(CONTAINER_ID_ANNOTATION).is_empty()
 }
 
 /// K9: the endpoint, and the ids of container and mail, are written once.

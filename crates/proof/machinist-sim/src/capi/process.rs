@@ -119,8 +119,8 @@ impl Provider {
             ..ProcessOptions::new("", agent)
         };
         let options = CapiOptions { planners: *planners, ..CapiOptions::new(self.serves(life), *core) };
-        let election = has_election
-            .then(|| elect(lab, *seed, life, gate, control.clone(), Terms::short(self.clock())));
+        let election =
+            has_election.then(|| elect(lab, *seed, life, gate, control.clone(), Terms::short(self.clock())));
         let (leadership, election) = election.unzip();
         let clients = Clients { control: control.clone(), target: control };
         Begun { running: CapiProvider::start(clients, process, options, leadership), election }

@@ -269,7 +269,8 @@ impl Operator {
             };
             for (name, key) in containers {
                 if self.is_lost(DOCKER_MACHINES, &key) && is_due(&key) {
-                    lab.history.note(format!("the operator removes the container {name} of no DockerMachine"));
+                    lab.history
+                        .note(format!("the operator removes the container {name} of no DockerMachine"));
                     self.engine.state().containers.remove(&name);
                     let _ = Objects::new(&self.workload, "operator").delete("Node", &name).await;
                 }

@@ -144,16 +144,7 @@ impl Cluster {
             };
             tasks.spawn(weather::happen(elements, fault));
         }
-        Ok(Self {
-            seed: setup.seed,
-            stage,
-            server,
-            standin,
-            kubelets,
-            services,
-            controller,
-            _tasks: tasks,
-        })
+        Ok(Self { seed: setup.seed, stage, server, standin, kubelets, services, controller, _tasks: tasks })
     }
 
     /// The shared parts of the run.

@@ -135,7 +135,8 @@ impl Invariant for BalancerOnlyWithCause {
             None => {
                 let lost = state.lost_at(&track.service).map(|at| state.now.duration_since(at));
                 if lost.is_some_and(|age| LAST_CALLS < age) && !self.is_blind {
-                    let what = format!("load balancer {id} is deleted, which lost its Service to another actor");
+                    let what =
+                        format!("load balancer {id} is deleted, which lost its Service to another actor");
                     found.add(Id::C8, what);
                 }
             }
@@ -159,7 +160,9 @@ impl Invariant for OneForOneName {
         if let Some((other, _)) = others.find(|(_, track)| chooses(&track.service) == Some(name)) {
             found.add(
                 Id::C12,
-                format!("load balancer {id} appeared, and load balancer {other} is for the same name, {name}"),
+                format!(
+                    "load balancer {id} appeared, and load balancer {other} is for the same name, {name}"
+                ),
             );
         }
     }

@@ -80,10 +80,7 @@ pub const FURTHER: &[Scenario] = &[
         is_about: &[LongKind::Restarts, LongKind::FinalizersOff],
         ..alone("balancer-again", |c| Box::pin(balancer_again(c)))
     },
-    Scenario {
-        is_about: &[LongKind::SecondReplica],
-        ..alone("nodes-leave", |c| Box::pin(nodes_leave(c)))
-    },
+    Scenario { is_about: &[LongKind::SecondReplica], ..alone("nodes-leave", |c| Box::pin(nodes_leave(c))) },
     named("balancer-rivals", |c| Box::pin(balancer_rivals(c))),
 ];
 

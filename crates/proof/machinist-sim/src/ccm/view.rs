@@ -57,8 +57,7 @@ impl View {
 
     /// The load balancer of a Service.
     pub fn balancer(&self, service: Seen<'_>) -> Option<&LoadBalancer> {
-        let is_its =
-            |it: &&LoadBalancer| it.labels.get(SERVICE_UID).is_some_and(|uid| uid == service.uid());
+        let is_its = |it: &&LoadBalancer| it.labels.get(SERVICE_UID).is_some_and(|uid| uid == service.uid());
         self.cloud.load_balancers.values().find(is_its)
     }
 
@@ -131,7 +130,12 @@ impl fmt::Display for View {
         for service in self.services.iter().map(Item::seen) {
             let finalizers = service.list("/metadata/finalizers");
             let why = self.said_of_service(service).map_or("", |said| said.text.as_str());
-            writeln!(f, "service {} deleting={} {finalizers:?} {why}", service.name(), service.is_deleting())?;
+            writeln!(
+                f,
+                "service {} deleting={} {finalizers:?} {why}",
+                service.name(),
+                service.is_deleting()
+            )?;
         }
         for server in self.cloud.servers.values().filter(|server| server.is_alive()) {
             writeln!(f, "server {} {} {:?}", server.id, server.name, server.status)?;
