@@ -124,10 +124,7 @@ impl Cluster {
         });
         tasks.spawn(controller.clone().tend(dead));
         controller.start();
-        let repeats = match happens(LongKind::TargetRestored) {
-            true => Repeats::AfterRestore,
-            false => Repeats::Never,
-        };
+        let repeats = if loses_services { Repeats::WhenUndone } else { Repeats::Never };
         let services = Services::new(server.clone(), repeats);
         if happens(LongKind::Restarts) {
             tasks.spawn(weather::watch_releases(lab.clone(), server.clone()));

@@ -108,10 +108,12 @@ impl Mutant {
             Self::ListAlone | Self::PresentByName | Self::TaintFirst => 0,
             Self::AbsentByName => 1,
             Self::HastyRelease => 12,
-            Self::ForgottenTargets => 73,
-            Self::IgnoredTaints => 8,
+            Self::ForgottenTargets => 114,
+            Self::IgnoredTaints => 230,
             Self::MissedRecovery => 827,
-            Self::HastyTakeover | Self::BlindRivals | Self::RenewedWait => 0,
+            Self::HastyTakeover => 43,
+            Self::BlindRivals => 30,
+            Self::RenewedWait => 319,
         })
     }
 

@@ -85,7 +85,10 @@ impl Named for Scenario {
         match fault {
             // The machine controller replaces servers that are silent for long, so their Nodes
             // change. Its cluster is restored in its own world.
-            LongKind::ZoneOut | LongKind::TargetRestored => !self.has_machines,
+            LongKind::ZoneOut => !self.has_machines,
+            LongKind::TargetRestored => !self.has_machines && !self.names_balancers,
+            // A load balancer that lost its Service keeps the name that another one wants.
+            LongKind::FinalizersOff => !self.names_balancers,
             LongKind::ServerAway
             | LongKind::SilentWatch
             | LongKind::CloudAway
@@ -97,7 +100,6 @@ impl Named for Scenario {
             | LongKind::RefusedEvictions
             | LongKind::LateWrites
             | LongKind::RefusedTargets
-            | LongKind::FinalizersOff
             | LongKind::ControlRestored
             | LongKind::SecondReplica
             | LongKind::Crowd

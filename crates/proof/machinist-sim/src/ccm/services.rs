@@ -34,8 +34,8 @@ pub struct Services {
 pub enum Repeats {
     /// Each request is made once, and must succeed.
     Never,
-    /// A restore may undo a request, which is then repeated.
-    AfterRestore,
+    /// A restore or another actor may undo a request, which is then repeated.
+    WhenUndone,
 }
 
 impl Services {
@@ -51,7 +51,7 @@ impl Services {
     pub async fn create(&self, name: &str, annotations: Value) -> Outcome {
         self.lock().insert(name.to_owned(), annotations.clone());
         match self.post(name, annotations).await {
-            // A restore brought it back, and its deletion is being repeated.
+            // It was brought back, and its deletion is being repeated.
             Err(kube::Error::Api(status)) if status.is_already_exists() && self.is_repeated() => Ok(()),
             created => Ok(created?),
         }
@@ -64,9 +64,18 @@ impl Services {
     pub async fn delete(&self, name: &str) -> Outcome {
         self.lock().remove(name);
         match self.api().delete(name, &DeleteParams::default()).await {
-            // A restore has lost it, and its creation was not repeated yet.
+            // It was lost, and its creation was not repeated yet.
             Err(kube::Error::Api(status)) if status.is_not_found() && self.is_repeated() => Ok(()),
             deleted => deleted.map(|_| ()).map_err(Trouble::from),
+        }
+    }
+
+    /// Creates a Service again that another actor has removed, if users want it.
+    pub(super) async fn create_again(&self, name: &str) {
+        let annotations = self.lock().get(name).cloned();
+        if let Some(annotations) = annotations {
+            // The user of the scenario may have created it in this instant.
+            let _ = self.post(name, annotations).await;
         }
     }
 
@@ -93,7 +102,7 @@ impl Services {
     }
 
     fn is_repeated(&self) -> bool {
-        self.repeats == Repeats::AfterRestore
+        self.repeats == Repeats::WhenUndone
     }
 
     async fn post(&self, name: &str, annotations: Value) -> Result<(), kube::Error> {

@@ -1,5 +1,5 @@
-//! An actor that knows nothing of the process: it takes the finalizer of Services off, and puts
-//! older annotations back on.
+//! An actor that knows nothing of the process: it takes the finalizer of Services off, puts older
+//! annotations back on, and replaces Services as `kubectl replace --force` does.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +11,19 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::invariants::{FINALIZER, SERVICES};
+use super::services::Services;
 use crate::actor::STRANGER;
 use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::seed::{Seed, Stream};
 use crate::sight::Seen;
-use crate::world::operator::api_of;
+use crate::world::operator::{api_of, erase};
 
 /// The actor, and the objects that it changes.
 pub(super) struct Stranger {
     pub(super) lab: Arc<Lab>,
     pub(super) server: Server,
+    pub(super) services: Services,
     pub(super) seed: Seed,
 }
 
@@ -29,8 +31,10 @@ impl Stranger {
     /// Changes Services from time to time.
     pub(super) async fn interfere_until(&self, fault: LongFault, until: Instant) {
         const PAUSE: std::ops::Range<Duration> = Duration::from_secs(3)..Duration::from_secs(60);
-        /// The share of changes that are made while a Service is being deleted, per thousand.
-        const OF_DELETED: u32 = 600;
+        /// The share of changes that are made while a Service is being deleted, and the share of
+        /// replacements, per thousand.
+        const OF_DELETED: u32 = 400;
+        const REPLACES: u32 = 300;
         let mut stream = self.seed.stream(&format!("stranger/{}", fault.pick));
         let mut remembered: BTreeMap<String, Arc<Object>> = BTreeMap::new();
         loop {
@@ -42,7 +46,15 @@ impl Stranger {
                 self.release_a_deleted_one(until).await;
                 continue;
             }
+            let replaces = stream.happens(REPLACES);
             let Some(service) = self.pick(&mut stream) else { continue };
+            if replaces {
+                let name = Seen(service.value()).name();
+                self.lab.history.note(format!("another actor replaces Service {name}"));
+                erase(&self.server, SERVICES, service.value(), STRANGER).await;
+                self.services.create_again(name).await;
+                continue;
+            }
             let uid = service.uid().to_owned();
             let old = remembered.entry(uid).or_insert_with(|| service.clone()).clone();
             let patch = match stream.below(10) {

@@ -46,8 +46,8 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             LongKind::ZoneOut => elements.cut_power(fault, until).await,
             LongKind::RateLimit => elements.use_up(until).await,
             LongKind::FinalizersOff => {
-                let Elements { lab, server, seed, .. } = elements;
-                Stranger { lab, server, seed }.interfere_until(fault, until).await;
+                let Elements { lab, server, services, seed, .. } = elements;
+                Stranger { lab, server, services, seed }.interfere_until(fault, until).await;
             }
             LongKind::TargetRestored => elements.restore(fault, until).await,
             LongKind::SecondReplica => elements.controller.replicate_until(fault, until).await,
@@ -96,7 +96,9 @@ pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
     let began = lab.plan.beginning().await;
     let mut deleting: BTreeMap<String, Instant> = BTreeMap::new();
     loop {
+        let looked = Instant::now();
         tokio::time::sleep(LOOK_EVERY).await;
+        let is_calm = lab.plan.was_calm_since(began, looked, |fault| fault.kind == LongKind::Restarts);
         let mut still = BTreeMap::new();
         for service in server.snapshot(SERVICES) {
             let service = Seen(service.value());
@@ -104,11 +106,10 @@ pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
             if !service.is_deleting() || !only_ours {
                 continue;
             }
-            let since = deleting.get(service.uid()).copied().unwrap_or_else(Instant::now);
+            let known = deleting.get(service.uid()).copied().filter(|_| is_calm);
+            let since = known.unwrap_or_else(Instant::now);
             still.insert(service.uid().to_owned(), since);
-            let only_restarts =
-                lab.plan.was_calm_since(began, since, |fault| fault.kind == LongKind::Restarts);
-            if RELEASED_WITHIN <= since.elapsed() && only_restarts {
+            if RELEASED_WITHIN <= since.elapsed() {
                 let name = service.name();
                 lab.history.violate(
                     Id::C11,
