@@ -13,6 +13,7 @@
 //! | present by name | a server of the same name is taken as proof that the Node's server exists | L1 |
 //! | hasty takeover | a replica deletes Nodes as soon as it has taken over | C10 |
 //! | blind rivals | Services do not see that another one has chosen the same name | C12 |
+//! | silent orphans | a load balancer without a Service is not reported | C9 |
 //! | renewed wait | each life begins the wait for calls of earlier lives again | C11 |
 
 use std::fmt;
@@ -23,7 +24,7 @@ use machinist_controllers::ccm::Planners;
 use machinist_core::reverted::Fix;
 use machinist_core::{Answers, Wait};
 use machinist_instance::{InstanceRef, NodeName, Progress, ProviderId, RecordedId};
-use machinist_plan::ccm::{CcmReason, Plan, Reason, node, node_removal, service};
+use machinist_plan::ccm::{CcmReason, Plan, Reason, balancer_drift, node, node_removal, service};
 
 use crate::invariants::Id;
 
@@ -52,11 +53,13 @@ pub enum Mutant {
     BlindRivals,
     /// Each life begins the wait for calls of earlier lives again.
     RenewedWait,
+    /// A load balancer without a Service is not reported.
+    SilentOrphans,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::ListAlone,
         Self::AbsentByName,
         Self::PresentByName,
@@ -68,6 +71,7 @@ impl Mutant {
         Self::HastyTakeover,
         Self::BlindRivals,
         Self::RenewedWait,
+        Self::SilentOrphans,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -84,6 +88,7 @@ impl Mutant {
             Self::HastyTakeover => "hasty-takeover",
             Self::BlindRivals => "blind-rivals",
             Self::RenewedWait => "renewed-wait",
+            Self::SilentOrphans => "silent-orphans",
         }
     }
 
@@ -96,6 +101,7 @@ impl Mutant {
             Self::MissedRecovery => Id::L8,
             Self::HastyRelease => Id::C3,
             Self::TaintFirst => Id::C5,
+            Self::SilentOrphans => Id::C9,
             Self::HastyTakeover => Id::C10,
             Self::RenewedWait => Id::C11,
             Self::BlindRivals => Id::C12,
@@ -114,6 +120,7 @@ impl Mutant {
             Self::HastyTakeover => 43,
             Self::BlindRivals => 30,
             Self::RenewedWait => 319,
+            Self::SilentOrphans => 46,
         })
     }
 
@@ -131,6 +138,7 @@ impl Mutant {
             Self::IgnoredTaints | Self::HastyTakeover => sound,
             Self::BlindRivals => Planners { service: blind_rivals, ..sound },
             Self::RenewedWait => Planners { service: renewed_wait, ..sound },
+            Self::SilentOrphans => Planners { balancer_drift: silent_orphans, ..sound },
             Self::MissedRecovery => {
                 Planners { node: missed_recovery_of_node, service: missed_recovery, ..sound }
             }
@@ -150,7 +158,8 @@ impl Mutant {
             | Self::ForgottenTargets
             | Self::MissedRecovery
             | Self::BlindRivals
-            | Self::RenewedWait => None,
+            | Self::RenewedWait
+            | Self::SilentOrphans => None,
         }
     }
 }
@@ -212,6 +221,12 @@ fn blind_rivals(s: &service::Snapshot) -> Plan<service::Action> {
     let mut s = s.clone();
     s.rivals.clear();
     service::plan(&s)
+}
+
+fn silent_orphans(s: &balancer_drift::Snapshot) -> Plan<balancer_drift::Action> {
+    let mut plan = balancer_drift::plan(s);
+    plan.actions.retain(|action| !matches!(action, balancer_drift::Action::Tell(_)));
+    plan
 }
 
 /// The record of the wait is neither read nor written.
