@@ -107,8 +107,7 @@ impl Cluster {
         let loses_services = happens(LongKind::FinalizersOff) || happens(LongKind::TargetRestored);
         let stage = Stage::new(lab.clone(), if loses_services { PATIENCE_WITH_ORPHANS } else { PATIENCE });
         stage.follow(&server, &mut tasks);
-        let kubelets =
-            Kubelets::new(lab.clone(), server.clone(), client(&server, "kubelet"), standin.clone());
+        let kubelets = Kubelets::new(lab.clone(), client(&server, "kubelet"), standin.clone());
         tasks.spawn(kubelets.clone().run());
         let host = Arc::new(HostClock::new(clock));
         tasks.spawn(host.clone().step(Process::CloudController, lab.clone()));
