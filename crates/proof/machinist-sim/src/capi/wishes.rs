@@ -1,5 +1,5 @@
-//! The objects that users want, and the work of a person after a restore, or after another actor has
-//! taken finalizers off: requests are repeated, and what lost its object is removed.
+//! The objects that users want, and the work of a person after a restore, or after another actor
+//! has taken finalizers off: requests are repeated, and what lost its object is removed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
