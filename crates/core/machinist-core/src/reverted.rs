@@ -11,6 +11,9 @@ pub enum Fix {
     TaintsChangeTargets,
     /// A key pauses when its actions repeat in a circle.
     CirclesPause,
+    /// After a leader that did not release its Lease, deletions that depend on a count of objects
+    /// wait a minute.
+    TakeoverWaits,
 }
 
 #[cfg(feature = "reverts")]

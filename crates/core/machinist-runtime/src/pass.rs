@@ -21,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{ContractReason, Plan, Reason, Step, Why};
 use machinist_kube::Leadership;
 use tokio::time::Instant;
@@ -190,7 +191,8 @@ fn hold_back<C: Contract, K: Kind<C>>(
     mut plan: Plan<K::Action, C::Reason>,
 ) -> Plan<K::Action, C::Reason> {
     let Some(held_back) = plan.actions.iter().position(K::takes_away) else { return plan };
-    let Some(alone_from) = runtime.alone_from() else { return plan };
+    let alone_from = runtime.alone_from().filter(|_| !is_reverted(Fix::TakeoverWaits));
+    let Some(alone_from) = alone_from else { return plan };
     plan.actions.truncate(held_back);
     let at = runtime.wall(alone_from);
     let then = Step::Expect("the controller performs the planned actions");

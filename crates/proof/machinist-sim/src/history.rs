@@ -9,6 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Method;
 use jiff::Timestamp;
+use machinist_api::capi::constants::{DOCKER_CLUSTER_FINALIZER, DOCKER_MACHINE_FINALIZER};
+use machinist_api::constants::finalizers;
 use machinist_apiserver::{Commit, Object, Subscription};
 use machinist_cloud_sim as cloud;
 use machinist_kube::SharedClock;
@@ -16,10 +18,12 @@ use machinist_kube::SharedClock;
 use crate::actor::{Process, RESTORE, STRANGER, Side};
 use crate::ask::{Ask, Sent};
 use crate::capi::outside::{self, By, Outside};
+use crate::capi::{DOCKER_CLUSTERS, DOCKER_MACHINES};
+use crate::ccm::invariants::{FINALIZER as BALANCER_FINALIZER, SERVICES};
 use crate::ccm::project::{self, Lookup, Project};
 use crate::faults::Absence;
 use crate::invariants::{Id, Invariant, Violation, Violations};
-use crate::sight::{MACHINES, NODES, PODS, Seen};
+use crate::sight::{LEASES, MACHINES, NODES, PODS, Seen};
 use crate::trace::{Line, LineKind, Trace};
 
 /// The state after all events so far, as the invariants see it.
@@ -36,6 +40,7 @@ pub struct State {
     by_hand: ByHand,
     undelivered: BTreeMap<Undelivered, (Timestamp, Absence)>,
     pods: BTreeMap<String, PodAnswers>,
+    taken_over: BTreeMap<Process, (String, Timestamp)>,
 }
 
 /// The answers about one pod that a process received.
@@ -69,12 +74,12 @@ impl Undelivered {
     }
 }
 
-/// What other actors did to Machines, by UID.
+/// What other actors did to Machines, Services and objects of Cluster API, by UID.
 #[derive(Debug, Clone, Default)]
 struct ByHand {
     /// When another actor last took our finalizer off.
     stripped: BTreeMap<String, Timestamp>,
-    /// When a Machine was deleted that had lost our finalizer to another actor, or that a restore
+    /// When an object was deleted that had lost our finalizer to another actor, or that a restore
     /// does not contain.
     lost: BTreeMap<String, Timestamp>,
     /// Machines that another actor created under the name of an older one.
@@ -179,6 +184,7 @@ impl State {
             by_hand: ByHand::default(),
             undelivered: BTreeMap::new(),
             pods: BTreeMap::new(),
+            taken_over: BTreeMap::new(),
         }
     }
 
@@ -187,12 +193,18 @@ impl State {
         self.pods.get(key).copied().unwrap_or_default()
     }
 
-    /// When another actor last took our finalizer off the Machine of that UID.
+    /// When a replica of that identity took over from a leader that had not released the Lease.
+    pub fn taken_over(&self, process: Process, identity: &str) -> Option<Timestamp> {
+        let (by, at) = self.taken_over.get(&process)?;
+        (by == identity).then_some(*at)
+    }
+
+    /// When another actor last took our finalizer off the object of that UID.
     pub fn stripped_at(&self, uid: &str) -> Option<Timestamp> {
         self.by_hand.stripped.get(uid).copied()
     }
 
-    /// When the Machine of that UID was lost: another actor took our finalizer off before its
+    /// When the object of that UID was lost: another actor took our finalizer off before its
     /// deletion, or a restore does not contain it.
     pub fn lost_at(&self, uid: &str) -> Option<Timestamp> {
         self.by_hand.lost.get(uid).copied()
@@ -284,12 +296,28 @@ impl State {
                 && waiting.key == commit.key.as_str();
             is_status || !is_same
         });
-        if *commit.resource == *MACHINES {
-            self.note_by_hand(commit);
+        if let Some(finalizer) = finalizer_of(&commit.resource) {
+            self.note_by_hand(commit, finalizer);
+        }
+        if commit.resource.starts_with(LEASES) {
+            self.note_take_over(commit);
         }
     }
 
-    fn note_by_hand(&mut self, commit: &Commit) {
+    fn note_take_over(&mut self, commit: &Commit) {
+        let (Some(old), Some(new)) = (commit.old.as_deref(), commit.new.as_deref()) else { return };
+        let (old, new) = (Seen(old.value()), Seen(new.value()));
+        let (before, holder) = (old.text("/spec/holderIdentity"), new.text("/spec/holderIdentity"));
+        if let Some(process) = Process::of_agent(new.name())
+            && !before.is_empty()
+            && !holder.is_empty()
+            && before != holder
+        {
+            self.taken_over.insert(process, (holder.to_owned(), self.now));
+        }
+    }
+
+    fn note_by_hand(&mut self, commit: &Commit, finalizer: &str) {
         let new = commit.new.as_deref().map(|new| Seen(new.value()));
         let Some(old) = commit.old.as_deref().map(|old| Seen(old.value())) else {
             if &*commit.user_agent == STRANGER
@@ -299,10 +327,10 @@ impl State {
             }
             return;
         };
-        let keeps_it = new.is_some_and(Seen::has_intent);
+        let keeps_it = new.is_some_and(|new| new.has_finalizer(finalizer));
         let is_by_others = Process::of_agent(&commit.user_agent).is_none();
         let ByHand { stripped, lost, .. } = &mut self.by_hand;
-        if old.has_intent() && !keeps_it && is_by_others {
+        if old.has_finalizer(finalizer) && !keeps_it && is_by_others {
             stripped.insert(old.uid().to_owned(), self.now);
         }
         let is_restore = &*commit.user_agent == RESTORE;
@@ -351,6 +379,17 @@ impl State {
                 && does(&sent.method, commit)
         };
         self.in_flight.values().find(fits).cloned()
+    }
+}
+
+/// Our finalizer on the objects of a table that means "something may exist outside".
+fn finalizer_of(table: &str) -> Option<&'static str> {
+    match table {
+        MACHINES => Some(finalizers::MACHINE_CONTROLLER_MANAGER),
+        SERVICES => Some(BALANCER_FINALIZER),
+        DOCKER_CLUSTERS => Some(DOCKER_CLUSTER_FINALIZER),
+        DOCKER_MACHINES => Some(DOCKER_MACHINE_FINALIZER),
+        _ => None,
     }
 }
 

@@ -16,6 +16,8 @@
 //! mutants      the program, broken on purpose, to prove that the invariants can fail
 //! fixtures     the takeover of objects that Go MCM left
 //! lives, stage the lives of the one process of a world, and how scenarios wait in it: for ccm/ and capi/
+//! backup       a backup of a cluster, and its restore
+//! said         what `why` says about an object
 //! ccm/         the same for the cloud-controller-manager, with the stand-in of Hetzner Cloud
 //! capi/        the same for the providers of Cluster API, with stand-ins of a container engine and Mailgun
 //! ```
@@ -31,6 +33,7 @@
 
 pub mod actor;
 pub mod ask;
+mod backup;
 pub mod capi;
 pub mod case;
 pub mod ccm;
@@ -45,6 +48,7 @@ pub mod mcm;
 pub mod mutants;
 pub mod passes;
 pub mod run;
+pub mod said;
 pub mod scenarios;
 pub mod seed;
 pub mod seeds;

@@ -1,18 +1,29 @@
 //! The lives of the one process of a world: it is started, killed at a call, and started again with
-//! no state except that of the API and the cloud.
+//! no state except that of the API and the cloud. During some long faults it has a second replica,
+//! and a Lease says which one acts.
 
+use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use jiff::{SignedDuration, Timestamp};
-use machinist_kube::Clock;
+use machinist_apiserver::Server;
+use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
+use machinist_kube::{Clock, SharedClock};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::actor::Process;
 use crate::faults::crash::{Life, Victims};
-use crate::faults::{Fault, Gate};
+use crate::faults::{Fault, Gate, LongFault};
 use crate::lab::{Lab, RunClock};
+use crate::seed::Seed;
+use crate::sight::{LEASES, Seen};
+use crate::world::NAMESPACE;
 
 /// Time between death and restart. It is as short as a restart can be, because a longer gap would
 /// hide errors of a quick successor.
@@ -20,23 +31,54 @@ const DEAD_FOR: Duration = Duration::from_millis(500);
 /// Interval in which each object is reconciled at least once.
 pub const RESYNC: Duration = Duration::from_secs(600);
 
+/// The replicas of a process. Without an election there is only the first one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Replica {
+    /// The replica that always exists.
+    First,
+    /// A replica that takes over when the first one does not hold its Lease any more.
+    Second,
+}
+
 /// The lives of a process. `R` runs until it is dropped.
 pub struct Lives<R> {
     process: Process,
     lab: Arc<Lab>,
-    running: Mutex<Option<R>>,
-    gate: Mutex<Gate>,
+    /// The server with the Lease, if the process takes part in an election.
+    election: Option<Server>,
+    running: Mutex<BTreeMap<Replica, Live<R>>>,
     begun: Mutex<u32>,
+    held: Mutex<Option<Instant>>,
+    standby: Mutex<Standby>,
+}
+
+/// One life of a replica.
+struct Live<R> {
+    life: Arc<Life>,
+    gate: Gate,
+    // Dropped first, so that the process ends before its election.
+    running: R,
+    _election: Option<JoinSet<()>>,
+}
+
+/// Whether a second replica that dies is started again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Standby {
+    #[default]
+    Unwanted,
+    Wanted,
 }
 
 impl<R> Lives<R> {
-    /// A process that was never started.
-    pub fn new(process: Process, lab: Arc<Lab>) -> Self {
-        Self { process, lab, running: Mutex::default(), gate: Mutex::default(), begun: Mutex::default() }
+    /// A process that was never started. It takes part in an election if `election` is the server
+    /// with its Lease.
+    pub fn new(process: Process, lab: Arc<Lab>, election: Option<Server>) -> Self {
+        let (running, begun, held, standby) = Default::default();
+        Self { process, lab, election, running, begun, held, standby }
     }
 
     /// Begins a new life. `begin` starts the process, with its tasks behind the gate.
-    pub fn start(&self, begin: impl FnOnce(&Arc<Life>, &Gate) -> R) {
+    pub fn start(&self, replica: Replica, begin: impl FnOnce(&Arc<Life>, &Gate) -> Begun<R>) {
         let number = {
             let mut begun = lock(&self.begun);
             *begun += 1;
@@ -48,48 +90,230 @@ impl<R> Lives<R> {
             self.lab.history.note(format!("the {} starts again", self.process));
         }
         let gate = Gate::with_fuse(self.lab.fuse.clone());
-        *lock(&self.gate) = gate.clone();
-        let running = begin(&life, &gate);
-        *lock(&self.running) = Some(running);
+        let Begun { running, election } = begin(&life, &gate);
+        lock(&self.running).insert(replica, Live { life, gate, running, _election: election });
     }
 
-    /// Runs for ever: drops the killed process, and begins its next life.
+    /// Runs for ever: drops the killed replicas, and begins their next lives.
     pub async fn tend(
         &self,
         mut deaths: mpsc::UnboundedReceiver<Victims>,
-        begin: impl Fn(&Arc<Life>, &Gate) -> R,
+        begin: impl Fn(&Arc<Life>, &Gate) -> Begun<R>,
     ) {
-        while let Some(victims) = deaths.recv().await {
+        let mut restarts = FuturesUnordered::new();
+        loop {
+            let victims = tokio::select! {
+                biased;
+                Some(()) = restarts.next() => continue,
+                victims = deaths.recv() => victims,
+            };
+            let Some(victims) = victims else { return };
             if !victims.include(self.process) {
                 continue;
             }
-            let buried = lock(&self.running).take();
-            drop(buried);
-            self.lab.history.note(format!("the {} is dead", self.process));
-            tokio::time::sleep(DEAD_FOR).await;
-            while let Some(until) = self.lab.plan.down(self.process) {
-                tokio::time::sleep_until(until).await;
+            let dead = |(of, live): (&Replica, &Live<R>)| (!live.life.is_alive()).then_some(*of);
+            let struck: Vec<Replica> = lock(&self.running).iter().filter_map(dead).collect();
+            for replica in struck {
+                let buried = lock(&self.running).remove(&replica);
+                drop(buried);
+                self.lab.history.note(format!("the {} is dead", self.process));
+                restarts.push(self.restart(replica, &begin));
             }
-            self.start(&begin);
         }
     }
 
-    /// Stops the process in the middle of its work until then.
+    async fn restart(&self, replica: Replica, begin: impl Fn(&Arc<Life>, &Gate) -> Begun<R>) {
+        tokio::time::sleep(DEAD_FOR).await;
+        while let Some(until) = self.down(replica) {
+            tokio::time::sleep_until(until).await;
+        }
+        if replica == Replica::First || *lock(&self.standby) == Standby::Wanted {
+            self.start(replica, begin);
+        }
+    }
+
+    /// The end of the time in which a replica must not run.
+    fn down(&self, replica: Replica) -> Option<Instant> {
+        let down = match replica {
+            Replica::First => self.lab.plan.down(self.process),
+            Replica::Second => None,
+        };
+        down.max(lock(&self.held).filter(|until| Instant::now() < *until))
+    }
+
+    /// Stops the first replica in the middle of its work until then.
     pub async fn suspend_until(&self, until: Instant) {
-        lock(&self.gate).close();
+        self.suspend(Replica::First);
         tokio::time::sleep_until(until).await;
-        lock(&self.gate).open();
+        self.resume(Replica::First);
     }
 
-    /// Kills the process, which is not started again before that moment.
+    fn suspend(&self, replica: Replica) {
+        if let Some(live) = lock(&self.running).get(&replica) {
+            live.gate.close();
+        }
+    }
+
+    fn resume(&self, replica: Replica) {
+        if let Some(live) = lock(&self.running).get(&replica) {
+            live.gate.open();
+        }
+    }
+
+    /// Kills the first replica, which is not started again before that moment.
     pub async fn down_until(&self, until: Instant) {
-        self.lab.points.strike(Victims::from(self.process));
+        self.kill(Replica::First);
         tokio::time::sleep_until(until).await;
     }
 
-    /// Looks at the process while it runs.
+    /// Kills a replica. It is started again soon, unless a fault keeps it down.
+    pub fn kill(&self, replica: Replica) {
+        let life = lock(&self.running).get(&replica).map(|live| live.life.clone());
+        if let Some(life) = life {
+            self.lab.points.strike_life(&life);
+        }
+    }
+
+    /// Kills all replicas, and starts none before that moment.
+    pub fn hold_until(&self, until: Instant) {
+        *lock(&self.held) = Some(until);
+        self.lab.points.strike(Victims::from(self.process));
+    }
+
+    /// Kills the first replica again and again.
+    pub async fn restart_until(&self, seed: Seed, fault: LongFault, until: Instant) {
+        const RUNS: Range<Duration> = Duration::from_secs(12)..Duration::from_secs(60);
+        let mut stream = seed.stream(&format!("restarts/{}", fault.pick));
+        loop {
+            self.kill(Replica::First);
+            tokio::time::sleep_until(until.min(Instant::now() + stream.within(RUNS))).await;
+            if until <= Instant::now() {
+                return;
+            }
+        }
+    }
+
+    /// Runs a second replica, and suspends or kills leaders.
+    pub async fn replicate_until(
+        &self,
+        seed: Seed,
+        fault: LongFault,
+        until: Instant,
+        begin: impl FnOnce(&Arc<Life>, &Gate) -> Begun<R>,
+    ) {
+        const PAUSE: Range<Duration> = Duration::from_secs(10)..Duration::from_secs(150);
+        // Some end before another replica may take the Lease, most end after it.
+        const SUSPENDED: Range<Duration> = Duration::from_secs(10)..Duration::from_secs(180);
+        let mut stream = seed.stream(&format!("second replica/{}", fault.pick));
+        *lock(&self.standby) = Standby::Wanted;
+        self.start(Replica::Second, begin);
+        loop {
+            tokio::time::sleep_until(until.min(Instant::now() + stream.within(PAUSE))).await;
+            if until <= Instant::now() {
+                break;
+            }
+            let (is_killed, suspended) = (stream.happens(500), stream.within(SUSPENDED));
+            let Some(leader) = self.leader() else { continue };
+            let process = self.process;
+            if is_killed {
+                self.lab.history.note(format!("the {leader:?} replica of the {process} is killed"));
+                self.kill(leader);
+            } else {
+                self.lab.history.note(format!("the {leader:?} replica of the {process} is suspended"));
+                self.suspend(leader);
+                tokio::time::sleep_until(until.min(Instant::now() + suspended)).await;
+                self.resume(leader);
+                self.lab.history.note(format!("the {leader:?} replica of the {process} continues"));
+            }
+        }
+        *lock(&self.standby) = Standby::Unwanted;
+        self.kill(Replica::Second);
+    }
+
+    /// The replica that holds the Lease, as the Lease on the server says.
+    fn leader(&self) -> Option<Replica> {
+        let leases = self.election.as_ref()?.snapshot(LEASES);
+        let lease = leases.iter().map(|lease| Seen(lease.value()));
+        let holder = lease
+            .filter(|lease| lease.name() == self.process.user_agent())
+            .map(|lease| lease.text("/spec/holderIdentity"))
+            .next()?;
+        let running = lock(&self.running);
+        let mut replicas = running.iter();
+        replicas.find(|(_, live)| live.life.identity() == holder).map(|(replica, _)| *replica)
+    }
+
+    /// Looks at the replica that acts.
     pub fn look<T>(&self, look: impl FnOnce(&R) -> T) -> Option<T> {
-        lock(&self.running).as_ref().map(look)
+        let replica = match self.election {
+            None => Replica::First,
+            Some(_) => self.leader()?,
+        };
+        lock(&self.running).get(&replica).map(|live| look(&live.running))
+    }
+}
+
+/// A life that has begun.
+pub struct Begun<R> {
+    /// The process.
+    pub running: R,
+    /// Its part in an election.
+    pub election: Option<JoinSet<()>>,
+}
+
+/// Starts the election of a life. The process dies when it loses its Lease.
+pub fn elect(
+    lab: &Arc<Lab>,
+    seed: Seed,
+    life: &Arc<Life>,
+    gate: &Gate,
+    client: kube::Client,
+    terms: Terms,
+) -> (Leadership, JoinSet<()>) {
+    let agent = life.process.user_agent();
+    let options = LeaseOptions {
+        lease_duration: terms.lasts,
+        renew_deadline: terms.renewed_within,
+        retry_period: terms.renewed_every,
+        seed: seed.stream(&format!("election/{agent}/{}", life.number)).bits(),
+        ..LeaseOptions::new(NAMESPACE, agent, life.identity())
+    };
+    let (elector, leadership) = Elector::new(client, options, terms.clock);
+    let (lab, life) = (lab.clone(), life.clone());
+    let election = async move {
+        if let ElectionEnd::Lost { reason } = elector.run(std::future::pending()).await {
+            lab.history.note(format!("the {} ends: {reason}", life.process));
+            lab.points.strike_life(&life);
+        }
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(gate.around(election));
+    (leadership, tasks)
+}
+
+/// The times of a Lease, and the clock of its holder.
+pub struct Terms {
+    /// Another process takes a Lease that was not renewed for this time.
+    pub lasts: Duration,
+    /// The holder ends if it could not renew within this time.
+    pub renewed_within: Duration,
+    /// Time between two renewals.
+    pub renewed_every: Duration,
+    /// The wall clock of the holder.
+    pub clock: SharedClock,
+}
+
+impl Terms {
+    /// Long times. Renewals of hours take most of the time of a run, so they are rare.
+    pub fn long(clock: SharedClock) -> Self {
+        let [lasts, renewed_within, renewed_every] = [60, 40, 10].map(Duration::from_secs);
+        Self { lasts, renewed_within, renewed_every, clock }
+    }
+
+    /// Times that are a little longer than the usual ones.
+    pub fn short(clock: SharedClock) -> Self {
+        let [lasts, renewed_within, renewed_every] = [20, 14, 4].map(Duration::from_secs);
+        Self { lasts, renewed_within, renewed_every, clock }
     }
 }
 

@@ -90,7 +90,10 @@ impl Named for Scenario {
             LongKind::ServerAway | LongKind::SilentWatch | LongKind::Suspended | LongKind::Down => {
                 self.name != "foreign-instance"
             }
-            LongKind::RefusedEvictions | LongKind::LateWrites | LongKind::RefusedTargets => true,
+            LongKind::RefusedEvictions
+            | LongKind::LateWrites
+            | LongKind::RefusedTargets
+            | LongKind::Restarts => true,
             // A Machine that another actor releases is deleted at once, with its Node and its pod.
             LongKind::FinalizersOff => {
                 !scenarios::WITHOUT_SETS.contains(&self.name) && self.name != "heal-with-a-pod"

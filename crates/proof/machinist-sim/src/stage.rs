@@ -144,7 +144,8 @@ impl Stage {
             // A series of Events ends minutes after its last Event, with one write that marks the
             // end.
             let is_event = answer.about.table.starts_with("events");
-            if !is_read && !is_event {
+            let is_lease = answer.about.table.starts_with("leases");
+            if !is_read && !is_event && !is_lease {
                 found.add(
                     Id::L4,
                     format!("{} {} {} in the quiet window", answer.process, answer.verb, answer.about),

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_instance::{Balancer, Error};
-use machinist_plan::ccm::balancer_drift::{Action, Snapshot, plan, unanswered};
+use machinist_plan::ccm::balancer_drift::{Action, Snapshot, unanswered};
 use machinist_plan::ccm::listed_balancers::{LIST_BALANCERS, ListedBalancers};
 use machinist_plan::ccm::service::BalancerAnswers;
 use machinist_plan::ccm::{Plan, Why};
@@ -53,8 +53,8 @@ impl Kind<Ccm> for BalancerDrifts {
         })
     }
 
-    fn plan(_: &Tools, snapshot: &Snapshot) -> Plan<Action> {
-        plan(snapshot)
+    fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
+        (tools.options.planners.balancer_drift)(snapshot)
     }
 
     /// Stores whether a list of the silent Nodes has failed, and wakes the Services that report it.

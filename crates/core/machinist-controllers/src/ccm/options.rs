@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_driver::Provider;
-use machinist_plan::ccm::{Plan, node, node_removal, route, service};
+use machinist_plan::ccm::{Plan, balancer_drift, node, node_removal, route, service};
 
 use super::credential::CredentialSource;
 
@@ -83,6 +83,8 @@ pub struct Planners {
     pub node_removal: fn(&node_removal::Snapshot) -> Plan<node_removal::Action>,
     /// Decides about a Service.
     pub service: fn(&service::Snapshot) -> Plan<service::Action>,
+    /// Decides when load balancers are listed, and which ones are reported.
+    pub balancer_drift: fn(&balancer_drift::Snapshot) -> Plan<balancer_drift::Action>,
 }
 
 impl fmt::Debug for Planners {
@@ -93,7 +95,12 @@ impl fmt::Debug for Planners {
 
 impl Default for Planners {
     fn default() -> Self {
-        Self { node: node::plan, node_removal: node_removal::plan, service: service::plan }
+        Self {
+            node: node::plan,
+            node_removal: node_removal::plan,
+            service: service::plan,
+            balancer_drift: balancer_drift::plan,
+        }
     }
 }
 

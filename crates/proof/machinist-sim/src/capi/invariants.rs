@@ -9,7 +9,7 @@ use machinist_api::capi::constants::{
 };
 
 use super::core::is_control_plane;
-use super::outside::{BalancerTrack, By, Change};
+use super::outside::{BalancerTrack, By, Change, ContainerTrack};
 use super::{DOCKER_CLUSTERS, DOCKER_MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::actor::{Process, Side};
 use crate::history::{Event, State};
@@ -46,7 +46,14 @@ impl Invariant for OneEach {
         match change {
             Change::Made(id) => {
                 let Some(made) = outside.container(id).filter(|made| !made.key.is_empty()) else { return };
-                let twin = outside.containers().find(|(other, track)| other != id && track.key == made.key);
+                // A restored object may have lost the record of a container that does not exist any
+                // more.
+                let is_forgotten = |track: &ContainerTrack| {
+                    track.gone.is_some() && state.restored_at().is_some_and(|at| track.made < at)
+                };
+                let twin = outside
+                    .containers()
+                    .find(|(other, track)| other != id && track.key == made.key && !is_forgotten(track));
                 if let Some((twin, _)) = twin {
                     let key = &made.key;
                     found.add(
@@ -130,6 +137,11 @@ impl Invariant for FinalizerTruth {
                 if commit.new.as_deref().is_some_and(|new| Seen(new.value()).has_finalizer(finalizer)) {
                     return;
                 }
+                let is_ours = Process::of_agent(&commit.user_agent).is_some();
+                let was_stripped = state.stripped_at(old.uid()).is_some();
+                if was_stripped && !(is_ours && old.has_finalizer(finalizer)) {
+                    return;
+                }
                 let containers = outside.containers().filter(|(_, track)| track.gone.is_none());
                 let container = containers.into_iter().find(|(_, track)| track.key == old.uid());
                 let balancer = outside.balancers().find(|(_, track)| track.key == old.uid());
@@ -146,6 +158,8 @@ impl Invariant for FinalizerTruth {
 fn appears(state: &State, table: &str, finalizer: &str, key: &str, what: &str, found: &mut Violations) {
     match state.by_uid(Side::Control, table, key) {
         Some(object) if object.has_finalizer(finalizer) => {}
+        // A call may be in flight, or the process may not see yet what another actor has done.
+        _ if state.stripped_at(key).is_some() => {}
         Some(object) => {
             found.add(Id::K3, format!("{what} appears for {}, which has no finalizer", object.name()));
         }
@@ -245,7 +259,9 @@ impl Invariant for NoLostTraffic {
                 let is_decided = |track: &&BalancerTrack| track.exists && !track.is_overtaken;
                 let Some(track) = state.outside().balancer(balancer).filter(is_decided) else { return };
                 for name in before.keys().filter(|name| !track.backends.contains_key(*name)) {
-                    if serves(state, name).is_some_and(|machine| !machine.is_deleting()) {
+                    if serves(state, name)
+                        .is_some_and(|machine| !machine.is_deleting() && !forgot(state, machine))
+                    {
                         found.add(Id::K8, format!("load balancer {balancer} loses {name} without a cause"));
                     }
                 }
@@ -289,6 +305,12 @@ fn serves<'s>(state: &'s State, name: &str) -> Option<Seen<'s>> {
     let mut alive = state.outside().containers().filter(|(_, track)| track.gone.is_none());
     let exists = alive.any(|(_, track)| track.key == machine.uid());
     (exists && is_control_plane(machine)).then_some(machine)
+}
+
+/// Whether a restore has lost the record of the container. Until the provider finds the container,
+/// the load balancer may miss it.
+fn forgot(state: &State, machine: Seen<'_>) -> bool {
+    state.restored_at().is_some() && machine.annotation(CONTAINER_ID_ANNOTATION).is_empty()
 }
 
 /// K9: the endpoint, and the ids of container and mail, are written once.

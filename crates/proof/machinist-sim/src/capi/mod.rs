@@ -12,6 +12,7 @@
 //! invariants  the rules K1 to K9
 //! settled     the end state, and K10: objects, engine and mails agree
 //! weather     the long faults; marks: a user who takes marks off again
+//! wishes      the objects that users want, and what a person does after a restore
 //! scenarios   what users do
 //! run         how one scenario in one world is judged
 //! mutants     the program, broken on purpose
@@ -37,6 +38,7 @@ pub mod scenarios;
 pub mod settled;
 pub mod view;
 mod weather;
+pub mod wishes;
 
 pub use self::run::Capi;
 

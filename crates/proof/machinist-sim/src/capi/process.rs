@@ -17,15 +17,16 @@ use machinist_mailgun::Mailgun;
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::Standin;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::engine::EngineWire;
 use super::mail::MailWire;
 use crate::actor::{Process, Side};
-use crate::faults::Gate;
 use crate::faults::crash::{Life, Victims};
 use crate::faults::wire::Wire;
+use crate::faults::{Gate, LongFault};
 use crate::lab::Lab;
-use crate::lives::{HostClock, Lives, RESYNC};
+use crate::lives::{Begun, HostClock, Lives, RESYNC, Replica, Terms, elect};
 use crate::seed::Seed;
 
 /// The domain of the mail service.
@@ -64,6 +65,8 @@ pub struct Surroundings {
     pub core: CoreApi,
     /// The seed for the random draws of the provider.
     pub seed: Seed,
+    /// Whether the provider takes part in an election.
+    pub has_election: bool,
 }
 
 /// The provider.
@@ -75,7 +78,8 @@ pub struct Provider {
 impl Provider {
     /// Creates the provider without starting it.
     pub fn new(surroundings: Surroundings) -> Arc<Self> {
-        let lives = Lives::new(Process::Provider, surroundings.lab.clone());
+        let election = surroundings.has_election.then(|| surroundings.management.clone());
+        let lives = Lives::new(Process::Provider, surroundings.lab.clone(), election);
         Arc::new(Self { surroundings, lives })
     }
 
@@ -86,7 +90,7 @@ impl Provider {
 
     /// Starts the provider with a new client, new stores and no memory.
     pub fn start(&self) {
-        self.lives.start(|life, gate| self.begin(life, gate));
+        self.lives.start(Replica::First, |life, gate| self.begin(life, gate));
     }
 
     /// Runs for ever: drops the killed provider and starts it again.
@@ -94,8 +98,14 @@ impl Provider {
         self.lives.tend(deaths, |life, gate| self.begin(life, gate)).await;
     }
 
-    fn begin(&self, life: &Arc<Life>, gate: &Gate) -> Running {
-        let Surroundings { planners, core, seed, .. } = &self.surroundings;
+    /// Runs a second replica until then, and suspends or kills leaders.
+    pub async fn replicate_until(&self, fault: LongFault, until: Instant) {
+        let begin = |life: &Arc<Life>, gate: &Gate| self.begin(life, gate);
+        self.lives.replicate_until(self.surroundings.seed, fault, until, begin).await;
+    }
+
+    fn begin(&self, life: &Arc<Life>, gate: &Gate) -> Begun<Running> {
+        let Surroundings { lab, planners, core, seed, has_election, .. } = &self.surroundings;
         let skew = Skew::default();
         let control = self.client(life, Side::Control, &skew);
         let (agent, number) = (life.process.user_agent(), life.number);
@@ -109,8 +119,11 @@ impl Provider {
             ..ProcessOptions::new("", agent)
         };
         let options = CapiOptions { planners: *planners, ..CapiOptions::new(self.serves(life), *core) };
+        let election =
+            has_election.then(|| elect(lab, *seed, life, gate, control.clone(), Terms::short(self.clock())));
+        let (leadership, election) = election.unzip();
         let clients = Clients { control: control.clone(), target: control };
-        CapiProvider::start(clients, process, options, None)
+        Begun { running: CapiProvider::start(clients, process, options, leadership), election }
     }
 
     fn clock(&self) -> SharedClock {

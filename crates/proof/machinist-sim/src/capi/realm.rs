@@ -8,25 +8,26 @@ use std::time::Duration;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::PostParams;
-use machinist_api::capi::constants::{CLUSTER_NAME_LABEL, CONTROL_PLANE_LABEL};
 use machinist_api::crd;
 use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
 use machinist_controllers::capi::{CoreApi, Planners};
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::Standin;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::core::{CORE, FINALIZER, INFRASTRUCTURE, Objects, Others, typed};
+use super::core::{CORE, Objects, Others};
 use super::engine::record;
 use super::mutants::Mutant;
 use super::outside::{By, foreign};
 use super::process::{KEY, Kind, Provider, Surroundings};
 use super::view::View;
+pub use super::wishes::Role;
+use super::wishes::{Operator, Wish, Wishes};
 use super::{invariants, weather};
 use crate::actor::{Process, Side};
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Profile};
+use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Gate, LongKind, Profile};
 use crate::history::History;
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
@@ -58,13 +59,13 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(30 * 60);
 pub struct Realm {
     seed: Seed,
     stage: Arc<Stage>,
-    kind: Kind,
     management: Server,
     workload: Server,
     engine: Engine,
     post: Standin,
     provider: Arc<Provider>,
     user: Objects,
+    wishes: Wishes,
     _tasks: JoinSet<()>,
 }
 
@@ -104,7 +105,10 @@ impl Realm {
         let post = Standin::new(KEY, shown_after(setup));
 
         let mut tasks = JoinSet::new();
-        let stage = Arc::new(Stage::new(lab.clone(), PATIENCE));
+        let happens = |kind: LongKind| setup.profile.long.iter().any(|fault| fault.kind == kind);
+        let is_restored = happens(LongKind::ControlRestored);
+        let patience = if is_restored { PATIENCE * 2 } else { PATIENCE };
+        let stage = Arc::new(Stage::new(lab.clone(), patience));
         stage.follow(&management, &mut tasks);
         stage.follow(&workload, &mut tasks);
         let others = Others {
@@ -113,7 +117,8 @@ impl Realm {
             workload: workload.clone(),
             seed: setup.seed,
         };
-        tasks.spawn(others.run());
+        let others_gate = Gate::default();
+        tasks.spawn(others_gate.around(others.run()));
         tasks.spawn(host.clone().step(Process::Provider, lab.clone()));
         let is_old = setup.seed.stream("core API").happens(300);
         let provider = Provider::new(Surroundings {
@@ -127,14 +132,27 @@ impl Realm {
             kind: setup.kind,
             core: if is_old { CoreApi::Beta1 } else { CoreApi::Beta2 },
             seed: setup.seed,
+            has_election: happens(LongKind::SecondReplica),
         });
         tasks.spawn(provider.clone().tend(dead));
         provider.start();
+        let wishes = Wishes::new(setup.kind, management.clone(), is_restored);
+        if is_restored || happens(LongKind::FinalizersOff) {
+            let operator = Operator {
+                stage: stage.clone(),
+                management: management.clone(),
+                workload: workload.clone(),
+                engine: engine.clone(),
+            };
+            tasks.spawn(operator.clean_up());
+        }
         for fault in setup.profile.long.iter().copied() {
             let elements = weather::Elements {
                 lab: lab.clone(),
                 management: management.clone(),
                 provider: provider.clone(),
+                others: others_gate.clone(),
+                wishes: wishes.clone(),
                 kind: setup.kind,
                 seed: setup.seed,
             };
@@ -143,13 +161,13 @@ impl Realm {
         Ok(Self {
             seed: setup.seed,
             stage,
-            kind: setup.kind,
             user: Objects::new(&management, "user"),
             management,
             workload,
             engine,
             post,
             provider,
+            wishes,
             _tasks: tasks,
         })
     }
@@ -196,18 +214,7 @@ impl Realm {
     /// # Errors
     /// When the server refuses an object.
     pub async fn create_cluster(&self, name: &str) -> Outcome {
-        let (kind, spec) = match self.kind {
-            Kind::Docker => {
-                ("DockerCluster", json!({"failureDomains": [{"name": "fd1", "controlPlane": true}]}))
-            }
-            Kind::Mail => ("MailgunCluster", request(&[])),
-        };
-        self.create(kind, json!({"name": name}), spec).await?;
-        let spec = json!({
-            "infrastructureRef": reference(INFRASTRUCTURE, kind, name),
-            "controlPlaneRef": reference("controlplane.cluster.x-k8s.io", "KubeadmControlPlane", name),
-        });
-        self.create("Cluster", json!({"name": name, "finalizers": [FINALIZER]}), spec).await
+        self.wishes.create(name, Wish::Cluster).await
     }
 
     /// Creates a Machine with its infrastructure.
@@ -215,23 +222,7 @@ impl Realm {
     /// # Errors
     /// When the server refuses an object.
     pub async fn create_machine(&self, cluster: &str, name: &str, role: Role) -> Outcome {
-        let mut labels = json!({CLUSTER_NAME_LABEL: cluster});
-        if role == Role::ControlPlane {
-            labels[CONTROL_PLANE_LABEL] = json!("");
-        }
-        let metadata = json!({"name": name, "labels": labels});
-        let (kind, spec) = match self.kind {
-            Kind::Docker => ("DockerMachine", json!({})),
-            Kind::Mail => ("MailgunMachine", request(&["ops@example.com"])),
-        };
-        self.create(kind, metadata.clone(), spec).await?;
-        let spec = json!({
-            "clusterName": cluster, "version": "v1.33.0", "failureDomain": "fd1",
-            "infrastructureRef": reference(INFRASTRUCTURE, kind, name),
-        });
-        let mut metadata = metadata;
-        metadata["finalizers"] = json!([FINALIZER]);
-        self.create("Machine", metadata, spec).await
+        self.wishes.create(name, Wish::Machine { cluster: cluster.to_owned(), role }).await
     }
 
     /// Begins the deletion of an object of a core kind.
@@ -239,7 +230,7 @@ impl Realm {
     /// # Errors
     /// When the object does not exist.
     pub async fn delete(&self, kind: &str, name: &str) -> Outcome {
-        self.user.delete(kind, name).await
+        self.wishes.delete(kind, name).await
     }
 
     /// Runs a container of another owner.
@@ -256,32 +247,6 @@ impl Realm {
         record(&self.stage.lab().history, By::Other, &self.engine, None);
         self.stage.tell();
     }
-
-    async fn create(&self, kind: &str, metadata: Value, spec: Value) -> Outcome {
-        let mut object = typed(kind);
-        object["spec"] = spec;
-        self.user.create(kind, metadata, object).await
-    }
-}
-
-/// The role of a Machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
-    /// A machine of the control plane.
-    ControlPlane,
-    /// A worker.
-    Worker,
-}
-
-fn reference(group: &str, kind: &str, name: &str) -> Value {
-    // Both versions of a reference: by group, and by API version.
-    json!({"apiGroup": group, "apiVersion": format!("{group}/v1beta2"), "kind": kind, "name": name})
-}
-
-fn request(recipients: &[&str]) -> Value {
-    json!({
-        "priority": "Urgent", "request": "A small one.", "requester": "dev@example.com", "recipients": recipients,
-    })
 }
 
 /// D4: the time after which the mail service shows a mail, within its promise.

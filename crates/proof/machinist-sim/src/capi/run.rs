@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::mutants::Mutant;
+use super::process::Kind;
 use super::realm::{Realm, Setup};
 use super::scenarios::{self, Scenario};
 use super::settled::{self, Persons};
@@ -28,6 +29,7 @@ impl Contract for Capi {
     const PREFIX: &'static str = super::PREFIX;
     const FAULTS: &'static [Fault] = &Fault::OF_CAPI;
     const LONG_FAULTS: &'static [LongKind] = &LongKind::OF_CAPI;
+    const FURTHER_LONG_FAULTS: &'static [LongKind] = &LongKind::FURTHER_OF_CAPI;
     const VICTIMS: &'static [Victims] = &[Victims::Provider];
 
     fn scenarios() -> &'static [Scenario] {
@@ -61,6 +63,33 @@ impl Contract for Capi {
 impl Named for Scenario {
     fn name(&self) -> &'static str {
         self.name
+    }
+
+    fn endures(&self, fault: LongKind) -> bool {
+        match fault {
+            // Requests by mail have no finalizer.
+            LongKind::FinalizersOff => self.kind == Kind::Docker,
+            // A user changes the engine or a request, and does not repeat that.
+            LongKind::ControlRestored => {
+                !["docker-foreign", "docker-lost", "mail-rejected"].contains(&self.name)
+            }
+            LongKind::ServerAway
+            | LongKind::SilentWatch
+            | LongKind::CloudAway
+            | LongKind::Suspended
+            | LongKind::Down
+            | LongKind::NoStock
+            | LongKind::ZoneOut
+            | LongKind::RateLimit
+            | LongKind::ForeignMarks
+            | LongKind::RefusedEvictions
+            | LongKind::LateWrites
+            | LongKind::RefusedTargets
+            | LongKind::TargetRestored
+            | LongKind::SecondReplica
+            | LongKind::Crowd
+            | LongKind::Restarts => true,
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The end state that every run must reach: objects, engine, workload cluster and mails agree. And
-//! K10: while something is missing, no object counts as up to date.
+//! K10: while something is missing, no object counts as up to date. And L9: an object that has
+//! everything does.
 
 use machinist_api::capi::constants::{CLOUD_TAINT, CLUSTER_NAME_LABEL};
 
@@ -27,12 +28,17 @@ pub fn judge(view: &View, persons: Persons) -> Violations {
     }
     let infrastructure = view.cluster_infrastructure.iter().chain(&view.machine_infrastructure);
     for object in infrastructure.map(Item::seen) {
-        let Some(missing) = missing(view, object) else { continue };
         let said = view.said(object);
+        let (kind, name) = (object.text("/kind"), object.name());
+        let Some(missing) = missing(view, object) else {
+            if !said.is_some_and(|said| said.is_settled) {
+                found.add(Id::L9, format!("{kind} {name} has everything, and why says {said:?}"));
+            }
+            continue;
+        };
         if said.is_some_and(|said| said.needs_person) && persons == Persons::MayHaveToAct {
             continue;
         }
-        let (kind, name) = (object.text("/kind"), object.name());
         match said.filter(|said| said.is_settled) {
             Some(_) => found.add(Id::K10, format!("{kind} {name} counts as up to date, but {missing}")),
             None => found.add(Id::L1, format!("{kind} {name}: {missing}; {said:?}")),

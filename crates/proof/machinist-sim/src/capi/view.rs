@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use machinist_apiserver::Server;
-use machinist_core::{Reason, Step};
+use machinist_core::Reason;
 use machinist_instance::InstanceKey;
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::{Accepted, Standin};
 
 use super::process::Provider;
 use super::{CLUSTERS, DOCKER_CLUSTERS, DOCKER_MACHINES, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use crate::said::Said;
 use crate::sight::{Item, NODES, Seen};
 
 /// All existing objects at one moment.
@@ -45,17 +46,6 @@ pub struct Container {
     pub is_bootstrapped: bool,
 }
 
-/// What `why` says about an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// Whether the object counts as up to date.
-    pub is_settled: bool,
-    /// Whether a person must act.
-    pub needs_person: bool,
-    /// The reason as text.
-    pub text: String,
-}
-
 impl View {
     pub(super) fn of(
         management: &Server,
@@ -75,12 +65,9 @@ impl View {
         let whys = provider.lives().look(|running| {
             let whys = running.inspector().whys().into_iter();
             let said = whys.map(|(key, record)| {
-                let said = Said {
-                    is_settled: record.why.reason == Reason::Settled,
-                    needs_person: matches!(record.why.next, Step::Fix(_)),
-                    text: record.why.reason.to_string(),
-                };
-                (key.to_string(), said)
+                let is_settled = record.why.reason == Reason::Settled;
+                let text = record.why.reason.to_string();
+                (key.to_string(), Said::new(is_settled, &record.why.next, text))
             });
             said.collect()
         });

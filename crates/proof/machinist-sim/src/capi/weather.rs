@@ -1,20 +1,36 @@
-//! The long faults that are not on a connection: a provider that does not run, and other writers.
+//! The long faults that are not on a connection: a provider that does not run or runs twice, a
+//! management cluster that is restored, and other writers.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
+use kube::api::{Patch, PatchParams};
+use machinist_api::capi::constants::{DOCKER_CLUSTER_FINALIZER, DOCKER_MACHINE_FINALIZER};
 use machinist_apiserver::Server;
+use serde_json::{Value, json};
+use tokio::time::Instant;
 
 use super::marks::Marks;
 use super::process::{Kind, Provider};
-use crate::faults::{LongFault, LongKind};
+use super::wishes::Wishes;
+use super::{CLUSTERS, DOCKER_CLUSTERS, DOCKER_MACHINES, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use crate::actor::STRANGER;
+use crate::backup::{Backup, grow_old};
+use crate::faults::{Gate, LongFault, LongKind};
 use crate::lab::Lab;
 use crate::seed::Seed;
+use crate::sight::{LEASES, SECRETS, Seen};
+use crate::world::operator::api_of;
 
 /// The parts of a world that long faults change.
 pub(super) struct Elements {
     pub(super) lab: Arc<Lab>,
     pub(super) management: Server,
     pub(super) provider: Arc<Provider>,
+    /// The gate of the core controllers.
+    pub(super) others: Gate,
+    pub(super) wishes: Wishes,
     pub(super) kind: Kind,
     pub(super) seed: Seed,
 }
@@ -30,7 +46,11 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
                 let Elements { lab, management, kind, seed, .. } = elements;
                 Marks { lab, management, kind, seed }.set_until(fault, until).await;
             }
-            // The connections ask the plan.
+            LongKind::FinalizersOff => elements.release_until(fault, until).await,
+            LongKind::ControlRestored => elements.restore(fault, until).await,
+            LongKind::SecondReplica => elements.provider.replicate_until(fault, until).await,
+            LongKind::Restarts => elements.provider.lives().restart_until(elements.seed, fault, until).await,
+            // The connections ask the plan, or no seed of this contract draws them.
             LongKind::ServerAway
             | LongKind::SilentWatch
             | LongKind::CloudAway
@@ -40,12 +60,83 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             | LongKind::ZoneOut
             | LongKind::RefusedEvictions
             | LongKind::RefusedTargets
-            | LongKind::FinalizersOff
-            | LongKind::ControlRestored
             | LongKind::TargetRestored
-            | LongKind::SecondReplica
             | LongKind::Crowd => tokio::time::sleep_until(until).await,
         }
     })
     .await;
+}
+
+impl Elements {
+    /// Restores the management cluster from a backup. Then users repeat their requests.
+    async fn restore(&self, fault: LongFault, until: Instant) {
+        const TABLES: [&str; 8] = [
+            SECRETS,
+            CLUSTERS,
+            MACHINES,
+            DOCKER_CLUSTERS,
+            DOCKER_MACHINES,
+            MAILGUN_CLUSTERS,
+            MAILGUN_MACHINES,
+            LEASES,
+        ];
+        let Self { lab, management, provider, others, .. } = self;
+        let backup = Backup::of(management, &TABLES);
+        lab.history.note("a backup of the management cluster is made");
+        let age = grow_old(self.seed, fault, |until| provider.lives().hold_until(until)).await;
+        others.close();
+        // Their last requests take effect.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        lab.history.note(format!("the management cluster is restored to its state {age:?} before the stop"));
+        backup.restore(management, &Backup::of(management, &TABLES), lab).await;
+        others.open();
+        tokio::spawn(self.wishes.clone().repeat());
+        tokio::time::sleep_until(until).await;
+    }
+
+    /// Takes the finalizers of the provider off, mostly of objects that are being deleted.
+    async fn release_until(&self, fault: LongFault, until: Instant) {
+        const PAUSE: Range<Duration> = Duration::from_secs(3)..Duration::from_secs(60);
+        const LOOK_EVERY: Duration = Duration::from_millis(200);
+        const PATIENCE: Duration = Duration::from_secs(120);
+        /// The share of objects that are being deleted, per thousand.
+        const DELETED: u32 = 700;
+        let mut stream = self.seed.stream(&format!("stranger/{}", fault.pick));
+        loop {
+            tokio::time::sleep_until(until.min(Instant::now() + stream.within(PAUSE))).await;
+            if until <= Instant::now() {
+                return;
+            }
+            let (table, finalizer) = stream
+                .pick(&[
+                    (DOCKER_MACHINES, DOCKER_MACHINE_FINALIZER),
+                    (DOCKER_MACHINES, DOCKER_MACHINE_FINALIZER),
+                    (DOCKER_CLUSTERS, DOCKER_CLUSTER_FINALIZER),
+                ])
+                .unwrap_or((DOCKER_MACHINES, DOCKER_MACHINE_FINALIZER));
+            let (of_deleted, which) = (stream.happens(DELETED), stream.bits());
+            let end = if of_deleted { until.min(Instant::now() + PATIENCE) } else { Instant::now() };
+            let chosen = loop {
+                let mut objects = self.management.snapshot(table);
+                objects.retain(|object| Seen(object.value()).is_deleting() || !of_deleted);
+                let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
+                let index = which.checked_rem(count).and_then(|index| usize::try_from(index).ok());
+                match index {
+                    Some(index) => break Some(objects.swap_remove(index)),
+                    None if end <= Instant::now() => break None,
+                    None => tokio::time::sleep(LOOK_EVERY).await,
+                }
+            };
+            let Some(object) = chosen else { continue };
+            let seen = Seen(object.value());
+            let all = seen.list("/metadata/finalizers");
+            let others: Vec<&Value> = all.iter().filter(|other| *other != finalizer).collect();
+            let revision = seen.text("/metadata/resourceVersion");
+            let patch = json!({"metadata": {"finalizers": others, "resourceVersion": revision}});
+            self.lab.history.note(format!("another actor patches {table} {}: {patch}", seen.name()));
+            let api = api_of(&self.management, table, object.value(), STRANGER);
+            // The object may have changed meanwhile.
+            let _ = api.patch(seen.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        }
+    }
 }

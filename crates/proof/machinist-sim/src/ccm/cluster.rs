@@ -1,32 +1,33 @@
 //! The simulated world of the cloud-controller-manager: one cluster, the stand-in, kubelets and the
 //! process. Everything runs in one thread under tokio's paused time, and draws from one seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Service;
-use kube::Api;
-use kube::api::{DeleteParams, PostParams};
 use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
 use machinist_cloud_sim::Clock as CloudClock;
 use machinist_controllers::ccm::Planners;
+use machinist_core::Reason;
+use machinist_plan::ccm::names::ORPHANED_BALANCER;
 use machinist_standin_hcloud::{Access, NewServer, Settings, Standin};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::invariants::{self, SERVICES};
+use super::invariants::{self, EVENTS, SERVICES};
 use super::kubelets::Kubelets;
 use super::mutants::Mutant;
 use super::process::{CloudController, PROJECT, Surroundings, TOKEN};
+use super::services::{NAME, Repeats, Services};
 use super::view::View;
 use super::weather;
 use crate::actor::{Process, Side};
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Profile};
-use crate::history::History;
+use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongKind, Profile};
+use crate::history::{History, State};
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
+use crate::said::Said;
 use crate::seed::Seed;
 use crate::sight::{Item, MACHINES, NODES};
 use crate::stage::{Stage, client};
@@ -46,10 +47,16 @@ pub struct Setup {
     pub mutant: Option<Mutant>,
     /// Whether the machine controller runs on the same cluster, so that Machines own Nodes.
     pub has_machines: bool,
+    /// Whether Services choose the names of their load balancers.
+    pub names_balancers: bool,
 }
 
 /// Timeout for an awaited state.
 const PATIENCE: Duration = Duration::from_secs(40 * 60);
+/// The same after a Service was lost: its load balancer is looked for every hour, and an Event may
+/// be lost.
+const PATIENCE_WITH_ORPHANS: Duration = Duration::from_secs(140 * 60);
+
 /// A simulated world. Dropping it ends all its parts.
 pub struct Cluster {
     seed: Seed,
@@ -57,7 +64,8 @@ pub struct Cluster {
     server: Server,
     standin: Standin,
     kubelets: Kubelets,
-    _controller: Arc<CloudController>,
+    services: Services,
+    controller: Arc<CloudController>,
     _tasks: JoinSet<()>,
 }
 
@@ -69,7 +77,7 @@ impl Cluster {
     /// When the server refuses the CRDs of the machine API.
     pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
         let clock = RunClock::start();
-        let history = History::new(Arc::new(clock), invariants::all());
+        let history = History::new(Arc::new(clock), invariants::all(&setup.profile));
         let server = Server::new(Config {
             clock: Arc::new(clock),
             ids: Arc::new(SeededIds::new(setup.seed.stream("ids/target").bits())),
@@ -95,10 +103,11 @@ impl Cluster {
         standin.observe(move |state| objects.hcloud(state));
 
         let mut tasks = JoinSet::new();
-        let stage = Stage::new(lab.clone(), PATIENCE);
+        let happens = |kind: LongKind| setup.profile.long.iter().any(|fault| fault.kind == kind);
+        let loses_services = happens(LongKind::FinalizersOff) || happens(LongKind::TargetRestored);
+        let stage = Stage::new(lab.clone(), if loses_services { PATIENCE_WITH_ORPHANS } else { PATIENCE });
         stage.follow(&server, &mut tasks);
-        let kubelets =
-            Kubelets::new(lab.clone(), server.clone(), client(&server, "kubelet"), standin.clone());
+        let kubelets = Kubelets::new(lab.clone(), client(&server, "kubelet"), standin.clone());
         tasks.spawn(kubelets.clone().run());
         let host = Arc::new(HostClock::new(clock));
         tasks.spawn(host.clone().step(Process::CloudController, lab.clone()));
@@ -110,28 +119,28 @@ impl Cluster {
             planners: setup.mutant.map_or_else(Planners::default, Mutant::planners),
             seed: setup.seed,
             machines: setup.has_machines.then(|| NAMESPACE.to_owned()),
+            has_election: happens(LongKind::SecondReplica),
         });
         tasks.spawn(controller.clone().tend(dead));
         controller.start();
+        let repeats = if loses_services { Repeats::WhenUndone } else { Repeats::Never };
+        let services = Services::new(server.clone(), repeats);
+        if happens(LongKind::Restarts) {
+            tasks.spawn(weather::watch_releases(lab.clone(), server.clone()));
+        }
         for fault in setup.profile.long.iter().copied() {
             let elements = weather::Elements {
                 lab: lab.clone(),
                 server: server.clone(),
                 standin: standin.clone(),
                 controller: controller.clone(),
+                kubelets: kubelets.clone(),
+                services: services.clone(),
                 seed: setup.seed,
             };
             tasks.spawn(weather::happen(elements, fault));
         }
-        Ok(Self {
-            seed: setup.seed,
-            stage,
-            server,
-            standin,
-            kubelets,
-            _controller: controller,
-            _tasks: tasks,
-        })
+        Ok(Self { seed: setup.seed, stage, server, standin, kubelets, services, controller, _tasks: tasks })
     }
 
     /// The shared parts of the run.
@@ -216,14 +225,15 @@ impl Cluster {
     /// # Errors
     /// When the API server refuses it.
     pub async fn create_service(&self, name: &str) -> Outcome {
-        let service = json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
-            "spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 80}], "selector": {"app": name}},
-        });
-        let service = serde_json::from_value(service)
-            .map_err(|error| Trouble(format!("cannot parse a built-in manifest: {error}")))?;
-        self.services().create(&PostParams::default(), &service).await?;
-        Ok(())
+        self.services.create(name, json!({})).await
+    }
+
+    /// Creates such a Service, which chooses the name of its load balancer.
+    ///
+    /// # Errors
+    /// When the API server refuses it.
+    pub async fn create_service_named(&self, name: &str, balancer: &str) -> Outcome {
+        self.services.create(name, json!({NAME: balancer})).await
     }
 
     /// Deletes a Service.
@@ -231,12 +241,7 @@ impl Cluster {
     /// # Errors
     /// When the API server refuses it.
     pub async fn delete_service(&self, name: &str) -> Outcome {
-        self.services().delete(name, &DeleteParams::default()).await?;
-        Ok(())
-    }
-
-    fn services(&self) -> Api<Service> {
-        Api::namespaced(self.user(), NAMESPACE)
+        self.services.delete(name).await
     }
 
     /// All existing objects.
@@ -245,7 +250,22 @@ impl Cluster {
             self.server.snapshot(table).into_iter().map(Item::Stored).collect()
         };
         let (nodes, services, machines) = (all(NODES), all(SERVICES), all(MACHINES));
-        View { nodes, services, machines, cloud: self.standin.dump() }
+        let (lost, reports) = self.lab().history.look(|state| {
+            let lost = lost_services(state);
+            let reports = if lost.is_empty() { Vec::new() } else { reports(state) };
+            (lost, reports)
+        });
+        let whys = self.controller.lives().look(|running| {
+            let whys = running.inspector().whys().into_iter();
+            let said = whys.map(|(key, record)| {
+                let is_settled = record.why.reason == Reason::Settled;
+                let text = record.why.reason.to_string();
+                (key.to_string(), Said::new(is_settled, &record.why.next, text))
+            });
+            said.collect()
+        });
+        let cloud = self.standin.dump();
+        View { nodes, services, machines, cloud, lost, reports, whys: whys.unwrap_or_default() }
     }
 
     /// Waits for a state and returns it. `is_so` returns what is still missing.
@@ -269,10 +289,25 @@ impl Cluster {
     }
 }
 
+/// The UIDs of the load balancers' Services that another actor or a restore has removed.
+fn lost_services(state: &State) -> BTreeSet<String> {
+    let owners = state.project().balancers().map(|(_, track)| &track.service);
+    owners.filter(|uid| state.lost_at(uid).is_some()).cloned().collect()
+}
+
+/// The messages about load balancers without a Service.
+fn reports(state: &State) -> Vec<String> {
+    let events = state.table(Side::Target, EVENTS).flat_map(|(_, track)| track.versions());
+    let reports = events.filter(|(_, event)| event.text("/reason") == ORPHANED_BALANCER);
+    reports.map(|(_, event)| event.text("/message").to_owned()).collect()
+}
+
 fn standin_settings(setup: &Setup) -> Settings {
     let mut settings = Settings::default();
     settings.tokens.set(TOKEN, PROJECT, Access::ReadWrite);
-    if setup.profile.rates.contains_key(&Fault::D4) {
+    // The first name of a load balancer, which is made of the UID of the Service, is what prevents
+    // a second creation while lists do not show the first one. A chosen name takes its place.
+    if setup.profile.rates.contains_key(&Fault::D4) && !setup.names_balancers {
         // Within the promise of the driver: a new object is visible after ten seconds.
         let mut stream = setup.seed.stream("lag");
         settings.visible_in_lists = stream.within(Duration::ZERO..Duration::from_secs(8));

@@ -1,4 +1,4 @@
-//! C1 to C7: the rules of the cloud-controller-manager. The table is in [`crate::invariants`].
+//! C1 to C12: the rules of the cloud-controller-manager. The table is in [`crate::invariants`].
 
 use http::Method;
 use jiff::SignedDuration;
@@ -6,24 +6,51 @@ use machinist_apiserver::Commit;
 use serde_json::Value;
 
 use super::project::Change;
+use super::services::NAME;
 use crate::actor::{Process, Side};
+use crate::faults::{LongKind, Profile};
 use crate::history::{Event, State};
 use crate::invariants::{Id, Invariant, Violations};
 use crate::sight::{NODES, Seen};
 
 /// The table of Services.
 pub(crate) const SERVICES: &str = "services";
+/// The table of Events.
+pub(super) const EVENTS: &str = "events";
+/// The label of a load balancer with the UID of its Service.
+pub(super) const SERVICE_UID: &str = "hcloud-ccm/service-uid";
 /// The finalizer of a Service that may have a load balancer.
-const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// The taint of a Node that is not initialised.
 pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// The time between the two lookups that prove an absence: the product's default, less the second
 /// by which the clock of the process may drift without counting as a step.
 const CONFIRM_PERIOD: SignedDuration = SignedDuration::from_secs(14);
 
-/// All rules that are checked during the run.
-pub fn all() -> Vec<Box<dyn Invariant>> {
+/// All rules that are checked during the run, which has these faults.
+pub fn all(profile: &Profile) -> Vec<Box<dyn Invariant>> {
+    let hides = |kind: LongKind| match kind {
+        LongKind::ServerAway | LongKind::SilentWatch | LongKind::Suspended => true,
+        LongKind::CloudAway
+        | LongKind::Down
+        | LongKind::NoStock
+        | LongKind::ZoneOut
+        | LongKind::RateLimit
+        | LongKind::ForeignMarks
+        | LongKind::RefusedEvictions
+        | LongKind::LateWrites
+        | LongKind::RefusedTargets
+        | LongKind::FinalizersOff
+        | LongKind::ControlRestored
+        | LongKind::TargetRestored
+        | LongKind::SecondReplica
+        | LongKind::Crowd
+        | LongKind::Restarts => false,
+    };
+    let is_blind = profile.long.iter().any(|fault| hides(fault.kind));
     vec![
+        Box::new(BalancerOnlyWithCause { is_blind }),
+        Box::new(OneForOneName),
         Box::new(BalancerOfItsService),
         Box::new(FinalizerUntilGone),
         Box::new(NodeOfMissingServer),
@@ -46,7 +73,8 @@ impl Invariant for BalancerOfItsService {
                 .add(Id::C1, format!("the load balancers {other} and {id} both belong to Service {service}"));
         }
         match state.by_uid(Side::Target, SERVICES, service) {
-            _ if service.is_empty() => {}
+            // A call may be in flight, or the process may not see yet what another actor has done.
+            _ if service.is_empty() || state.stripped_at(service).is_some() => {}
             Some(service) if service.has_finalizer(FINALIZER) => {}
             Some(service) => {
                 let name = service.name();
@@ -67,15 +95,75 @@ struct FinalizerUntilGone;
 
 impl Invariant for FinalizerUntilGone {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Some((Some(old), new, _)) = of_table(event, SERVICES) else { return };
+        let Some((Some(old), new, commit)) = of_table(event, SERVICES) else { return };
         let keeps_it = new.is_some_and(|new| new.has_finalizer(FINALIZER));
-        if keeps_it {
+        let is_ours = Process::of_agent(&commit.user_agent).is_some();
+        let was_stripped = state.stripped_at(old.uid()).is_some();
+        if keeps_it || (was_stripped && !(is_ours && old.has_finalizer(FINALIZER))) {
             return;
         }
         let left = state.project().balancers().find(|(_, track)| track.service == old.uid());
         if let Some((id, _)) = left {
             let name = old.name();
             found.add(Id::C3, format!("Service {name} is released while its load balancer {id} exists"));
+        }
+    }
+}
+
+/// C8: a load balancer is deleted only if its Service is being deleted. One that lost its Service
+/// to another actor stays for a person.
+struct BalancerOnlyWithCause {
+    /// Whether the process may not see for long what another actor has done.
+    is_blind: bool,
+}
+
+/// Calls that the process sent before it saw the loss of a Service end within this time.
+const LAST_CALLS: SignedDuration = SignedDuration::from_secs(180);
+
+impl Invariant for BalancerOnlyWithCause {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Hcloud(Change::BalancerGone(id)) = event else { return };
+        let Some(track) = state.project().balancer(*id).filter(|track| !track.service.is_empty()) else {
+            return;
+        };
+        match state.by_uid(Side::Target, SERVICES, &track.service) {
+            Some(service) if service.is_deleting() || service.text("/spec/type") != "LoadBalancer" => {}
+            Some(service) => {
+                let name = service.name();
+                found.add(Id::C8, format!("load balancer {id} is deleted, and Service {name} wants it"));
+            }
+            None => {
+                let lost = state.lost_at(&track.service).map(|at| state.now.duration_since(at));
+                if lost.is_some_and(|age| LAST_CALLS < age) && !self.is_blind {
+                    let what =
+                        format!("load balancer {id} is deleted, which lost its Service to another actor");
+                    found.add(Id::C8, what);
+                }
+            }
+        }
+    }
+}
+
+/// C12: of several Services that choose one name, one at a time has a load balancer.
+struct OneForOneName;
+
+impl Invariant for OneForOneName {
+    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+        let Event::Hcloud(Change::BalancerLabelled { id, service }) = event else { return };
+        let chooses = |uid: &str| {
+            let service = state.by_uid(Side::Target, SERVICES, uid)?;
+            let name = service.annotation(NAME);
+            (!name.is_empty() && !service.is_deleting()).then_some(name)
+        };
+        let Some(name) = chooses(service) else { return };
+        let mut others = state.project().balancers().filter(|(other, _)| other != id);
+        if let Some((other, _)) = others.find(|(_, track)| chooses(&track.service) == Some(name)) {
+            found.add(
+                Id::C12,
+                format!(
+                    "load balancer {id} appeared, and load balancer {other} is for the same name, {name}"
+                ),
+            );
         }
     }
 }

@@ -12,14 +12,14 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use machinist_apiserver::Server;
 use machinist_standin_hcloud::{ServerStatus, Standin};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::invariants::UNINITIALIZED;
+use crate::actor::Side;
 use crate::lab::Lab;
-use crate::sight::{Item, NODES};
+use crate::sight::NODES;
 
 /// Interval in which kubelets look at their machines.
 const TICK: Duration = Duration::from_secs(1);
@@ -32,7 +32,6 @@ const BOOT: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub struct Kubelets {
     lab: Arc<Lab>,
-    server: Server,
     client: kube::Client,
     standin: Standin,
     all: Arc<Mutex<BTreeMap<i64, Kubelet>>>,
@@ -51,10 +50,17 @@ struct Kubelet {
     is_stopped: bool,
 }
 
+/// A Node that exists.
+struct Registered {
+    /// The UUID of the machine that registered it.
+    machine: String,
+    is_ready: bool,
+}
+
 impl Kubelets {
     /// Creates a cluster without kubelets.
-    pub fn new(lab: Arc<Lab>, server: Server, client: kube::Client, standin: Standin) -> Self {
-        Self { lab, server, client, standin, all: Arc::default(), is_everywhere: Arc::default() }
+    pub fn new(lab: Arc<Lab>, client: kube::Client, standin: Standin) -> Self {
+        Self { lab, client, standin, all: Arc::default(), is_everywhere: Arc::default() }
     }
 
     /// Installs a kubelet on a server. `name` is the host name.
@@ -80,6 +86,11 @@ impl Kubelets {
         if let Some(kubelet) = self.lock().get_mut(&server) {
             kubelet.is_stopped = is_stopped;
         }
+    }
+
+    /// Restarts all kubelets, which register their Nodes again if they are missing.
+    pub fn restart(&self) {
+        self.lock().values_mut().for_each(|kubelet| kubelet.has_registered = false);
     }
 
     /// Runs for ever.
@@ -115,10 +126,9 @@ impl Kubelets {
         let runs = status == Some(ServerStatus::Running) && !kubelet.is_stopped && kubelet.boots_at <= now;
         let found = self.node(&kubelet.name);
         let uid = format!("hcloud://{id}");
-        let is_own =
-            found.as_ref().is_some_and(|node| node.seen().text("/status/nodeInfo/systemUUID") == uid);
+        let is_own = found.as_ref().is_some_and(|node| node.machine == uid);
         if !runs {
-            let is_ready = found.as_ref().is_some_and(|node| node.seen().condition("Ready") == "True");
+            let is_ready = found.as_ref().is_some_and(|node| node.is_ready);
             if is_own && is_ready && kubelet.last_alive + SILENT_FOR <= now {
                 self.set_ready(&kubelet.name, "Unknown", &[]).await?;
             }
@@ -129,9 +139,7 @@ impl Kubelets {
         }
         match found {
             None if !kubelet.has_registered => self.register(id, &kubelet.name, &uid).await,
-            Some(node) if is_own && node.seen().condition("Ready") != "True" => {
-                self.set_ready(&kubelet.name, "True", &[]).await
-            }
+            Some(node) if is_own && !node.is_ready => self.set_ready(&kubelet.name, "True", &[]).await,
             None | Some(_) => Ok(()),
         }
     }
@@ -164,9 +172,15 @@ impl Kubelets {
         Ok(())
     }
 
-    fn node(&self, name: &str) -> Option<Item> {
-        let mut nodes = self.server.snapshot(NODES).into_iter().map(Item::Stored);
-        nodes.find(|node| node.seen().name() == name)
+    /// The Node of that name, as the history shows it: there, each version is parsed once.
+    fn node(&self, name: &str) -> Option<Registered> {
+        let history = &self.lab.history;
+        history.catch_up();
+        history.look(|state| {
+            let node = state.track(Side::Target, NODES, name)?.now()?;
+            let machine = node.text("/status/nodeInfo/systemUUID").to_owned();
+            Some(Registered { machine, is_ready: node.condition("Ready") == "True" })
+        })
     }
 
     fn nodes(&self) -> Api<Node> {

@@ -8,9 +8,10 @@
 //! process     the lives of the process
 //! wire        the connection from the process to the stand-in: crash points and faults
 //! project     the objects of the stand-in, as the history records them
-//! invariants  the rules C1 to C7
-//! settled     the end state: Nodes, servers, Services and load balancers agree
-//! weather     the long faults
+//! invariants  the rules C1 to C12
+//! settled     the end state: Nodes, servers, Services and load balancers agree, and L9
+//! services    the Services that users want
+//! weather     the long faults; stranger: another actor takes finalizers off
 //! scenarios   what users and the cloud do
 //! run         how one scenario in one world is judged
 //! mutants     the program, broken on purpose
@@ -32,7 +33,9 @@ pub mod process;
 pub mod project;
 pub mod run;
 pub mod scenarios;
+pub mod services;
 pub mod settled;
+mod stranger;
 pub mod view;
 mod weather;
 pub mod wire;

@@ -8,18 +8,23 @@
 //! | hasty release | a load balancer that one call does not find is taken as deleted at once | C3 |
 //! | taint first | the taint is removed before the addresses are written | C5 |
 //! | forgotten targets | a target that the cloud refused is never tried again | L1 |
-//! | ignored taints | a Node that loses the taint of the autoscaler wakes nothing | L1 |
+//! | ignored taints | a Node that loses the taint of the autoscaler wakes nothing | L9 |
 //! | missed recovery | the end of an outage of the cloud ends no wait | L8 |
 //! | present by name | a server of the same name is taken as proof that the Node's server exists | L1 |
+//! | hasty takeover | a replica deletes Nodes as soon as it has taken over | C10 |
+//! | blind rivals | Services do not see that another one has chosen the same name | C12 |
+//! | silent orphans | a load balancer without a Service is not reported | C9 |
+//! | renewed wait | each life begins the wait for calls of earlier lives again | C11 |
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_controllers::ccm::Planners;
 use machinist_core::reverted::Fix;
 use machinist_core::{Answers, Wait};
 use machinist_instance::{InstanceRef, NodeName, Progress, ProviderId, RecordedId};
-use machinist_plan::ccm::{CcmReason, Plan, Reason, node, node_removal, service};
+use machinist_plan::ccm::{CcmReason, Plan, Reason, balancer_drift, node, node_removal, service};
 
 use crate::invariants::Id;
 
@@ -42,11 +47,19 @@ pub enum Mutant {
     IgnoredTaints,
     /// The end of an outage of the cloud ends no wait.
     MissedRecovery,
+    /// A replica deletes Nodes as soon as it has taken over.
+    HastyTakeover,
+    /// Services do not see that another one has chosen the same name.
+    BlindRivals,
+    /// Each life begins the wait for calls of earlier lives again.
+    RenewedWait,
+    /// A load balancer without a Service is not reported.
+    SilentOrphans,
 }
 
 impl Mutant {
     /// All mutants.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 12] = [
         Self::ListAlone,
         Self::AbsentByName,
         Self::PresentByName,
@@ -55,6 +68,10 @@ impl Mutant {
         Self::ForgottenTargets,
         Self::IgnoredTaints,
         Self::MissedRecovery,
+        Self::HastyTakeover,
+        Self::BlindRivals,
+        Self::RenewedWait,
+        Self::SilentOrphans,
     ];
 
     /// Name of the mutant in cases and reports.
@@ -68,6 +85,10 @@ impl Mutant {
             Self::ForgottenTargets => "forgotten-targets",
             Self::IgnoredTaints => "ignored-taints",
             Self::MissedRecovery => "missed-recovery",
+            Self::HastyTakeover => "hasty-takeover",
+            Self::BlindRivals => "blind-rivals",
+            Self::RenewedWait => "renewed-wait",
+            Self::SilentOrphans => "silent-orphans",
         }
     }
 
@@ -75,10 +96,15 @@ impl Mutant {
     pub fn caught_by(self) -> Id {
         match self {
             Self::ListAlone | Self::AbsentByName => Id::C4,
-            Self::PresentByName | Self::ForgottenTargets | Self::IgnoredTaints => Id::L1,
+            Self::PresentByName | Self::ForgottenTargets => Id::L1,
+            Self::IgnoredTaints => Id::L9,
             Self::MissedRecovery => Id::L8,
             Self::HastyRelease => Id::C3,
             Self::TaintFirst => Id::C5,
+            Self::SilentOrphans => Id::C9,
+            Self::HastyTakeover => Id::C10,
+            Self::RenewedWait => Id::C11,
+            Self::BlindRivals => Id::C12,
         }
     }
 
@@ -88,9 +114,13 @@ impl Mutant {
             Self::ListAlone | Self::PresentByName | Self::TaintFirst => 0,
             Self::AbsentByName => 1,
             Self::HastyRelease => 12,
-            Self::ForgottenTargets => 73,
-            Self::IgnoredTaints => 8,
+            Self::ForgottenTargets => 114,
+            Self::IgnoredTaints => 230,
             Self::MissedRecovery => 827,
+            Self::HastyTakeover => 43,
+            Self::BlindRivals => 30,
+            Self::RenewedWait => 319,
+            Self::SilentOrphans => 46,
         })
     }
 
@@ -105,7 +135,10 @@ impl Mutant {
             Self::HastyRelease => Planners { service: hasty_release, ..sound },
             Self::TaintFirst => Planners { node: taint_first, ..sound },
             Self::ForgottenTargets => Planners { service: forgotten_targets, ..sound },
-            Self::IgnoredTaints => sound,
+            Self::IgnoredTaints | Self::HastyTakeover => sound,
+            Self::BlindRivals => Planners { service: blind_rivals, ..sound },
+            Self::RenewedWait => Planners { service: renewed_wait, ..sound },
+            Self::SilentOrphans => Planners { balancer_drift: silent_orphans, ..sound },
             Self::MissedRecovery => {
                 Planners { node: missed_recovery_of_node, service: missed_recovery, ..sound }
             }
@@ -114,7 +147,20 @@ impl Mutant {
 
     /// The fix outside of the planners that the mutant takes back.
     pub fn reverts(self) -> Option<Fix> {
-        (self == Self::IgnoredTaints).then_some(Fix::TaintsChangeTargets)
+        match self {
+            Self::IgnoredTaints => Some(Fix::TaintsChangeTargets),
+            Self::HastyTakeover => Some(Fix::TakeoverWaits),
+            Self::ListAlone
+            | Self::AbsentByName
+            | Self::PresentByName
+            | Self::HastyRelease
+            | Self::TaintFirst
+            | Self::ForgottenTargets
+            | Self::MissedRecovery
+            | Self::BlindRivals
+            | Self::RenewedWait
+            | Self::SilentOrphans => None,
+        }
     }
 }
 
@@ -168,6 +214,27 @@ fn forgotten_targets(s: &service::Snapshot) -> Plan<service::Action> {
     if matches!(plan.why.reason, Reason::Contract(CcmReason::TargetsSkipped { .. })) {
         plan.wait = Wait::Idle;
     }
+    plan
+}
+
+fn blind_rivals(s: &service::Snapshot) -> Plan<service::Action> {
+    let mut s = s.clone();
+    s.rivals.clear();
+    service::plan(&s)
+}
+
+fn silent_orphans(s: &balancer_drift::Snapshot) -> Plan<balancer_drift::Action> {
+    let mut plan = balancer_drift::plan(s);
+    plan.actions.retain(|action| !matches!(action, balancer_drift::Action::Tell(_)));
+    plan
+}
+
+/// The record of the wait is neither read nor written.
+fn renewed_wait(s: &service::Snapshot) -> Plan<service::Action> {
+    let mut s = s.clone();
+    Arc::make_mut(&mut s.service).earlier_calls_since = None;
+    let mut plan = service::plan(&s);
+    plan.actions.retain(|action| !matches!(action, service::Action::RecordWait(_)));
     plan
 }
 

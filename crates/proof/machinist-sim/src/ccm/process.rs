@@ -16,14 +16,15 @@ use machinist_kube::{ClientOptions, Clock as _, SharedClock, Skew, layer_client}
 use machinist_plan::ccm::{route, service};
 use machinist_standin_hcloud::Standin;
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::wire::HcloudWire;
 use crate::actor::{Process, Side};
-use crate::faults::Gate;
 use crate::faults::crash::{Life, Victims};
 use crate::faults::wire::Wire;
+use crate::faults::{Gate, LongFault};
 use crate::lab::Lab;
-use crate::lives::{HostClock, Lives, RESYNC};
+use crate::lives::{Begun, HostClock, Lives, RESYNC, Replica, Terms, elect};
 use crate::seed::Seed;
 
 /// The token of the account.
@@ -47,6 +48,8 @@ pub struct Surroundings {
     pub seed: Seed,
     /// Namespace of the Machines that own Nodes, if the machine controller runs.
     pub machines: Option<String>,
+    /// Whether the process takes part in an election.
+    pub has_election: bool,
 }
 
 /// The process.
@@ -62,7 +65,8 @@ impl CloudController {
     pub fn new(surroundings: Surroundings) -> Arc<Self> {
         let data = BTreeMap::from([("token".to_owned(), TOKEN.as_bytes().to_vec())]);
         let token = watch::Sender::new(Some(Versioned { version: 1, credential: Credential::new(data) }));
-        let lives = Lives::new(Process::CloudController, surroundings.lab.clone());
+        let election = surroundings.has_election.then(|| surroundings.servers[&Side::Control].clone());
+        let lives = Lives::new(Process::CloudController, surroundings.lab.clone(), election);
         Arc::new(Self { surroundings, token, lives })
     }
 
@@ -73,7 +77,7 @@ impl CloudController {
 
     /// Starts the process with a new client, new stores and no memory.
     pub fn start(&self) {
-        self.lives.start(|life, gate| self.begin(life, gate));
+        self.lives.start(Replica::First, |life, gate| self.begin(life, gate));
     }
 
     /// Runs for ever: drops the killed process and starts it again.
@@ -81,7 +85,13 @@ impl CloudController {
         self.lives.tend(deaths, |life, gate| self.begin(life, gate)).await;
     }
 
-    fn begin(&self, life: &Arc<Life>, gate: &Gate) -> Running {
+    /// Runs a second replica until then, and suspends or kills leaders.
+    pub async fn replicate_until(&self, fault: LongFault, until: Instant) {
+        let begin = |life: &Arc<Life>, gate: &Gate| self.begin(life, gate);
+        self.lives.replicate_until(self.surroundings.seed, fault, until, begin).await;
+    }
+
+    fn begin(&self, life: &Arc<Life>, gate: &Gate) -> Begun<Running> {
         let skews = [Side::Control, Side::Target].map(|side| (side, Skew::default()));
         let [control, target] = skews.each_ref().map(|(side, skew)| self.client(life, *side, skew));
         let [(_, skew), (_, target_skew)] = skews;
@@ -97,7 +107,13 @@ impl CloudController {
             ..ProcessOptions::new("kube-system", agent)
         };
         let options = self.options(life);
-        CloudControllerManager::start(Clients { control, target }, process, options, None)
+        let election = self.surroundings.has_election.then(|| {
+            let Surroundings { lab, seed, .. } = &self.surroundings;
+            elect(lab, *seed, life, gate, control.clone(), Terms::short(self.clock()))
+        });
+        let (leadership, election) = election.unzip();
+        let clients = Clients { control, target };
+        Begun { running: CloudControllerManager::start(clients, process, options, leadership), election }
     }
 
     fn clock(&self) -> SharedClock {

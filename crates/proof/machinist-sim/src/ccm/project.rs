@@ -6,8 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use machinist_standin_hcloud::State;
 
-/// The label of a load balancer with the UID of its Service.
-const SERVICE_UID: &str = "hcloud-ccm/service-uid";
+use super::invariants::SERVICE_UID;
 
 /// All servers and load balancers that ever existed, and the lookups of servers by id.
 #[derive(Debug, Default)]
@@ -87,6 +86,11 @@ impl Project {
     /// The load balancers that exist.
     pub fn balancers(&self) -> impl Iterator<Item = (i64, &BalancerTrack)> {
         self.balancers.iter().filter(|(_, track)| track.exists).map(|(id, track)| (*id, track))
+    }
+
+    /// The load balancer with that id, also if it does not exist any more.
+    pub fn balancer(&self, id: i64) -> Option<&BalancerTrack> {
+        self.balancers.get(&id)
     }
 
     /// Number of load balancers that ever existed.

@@ -32,6 +32,7 @@ impl Contract for Ccm {
     const PREFIX: &'static str = super::PREFIX;
     const FAULTS: &'static [Fault] = &Fault::OF_CCM;
     const LONG_FAULTS: &'static [LongKind] = &LongKind::OF_CCM;
+    const FURTHER_LONG_FAULTS: &'static [LongKind] = &LongKind::FURTHER_OF_CCM;
     const VICTIMS: &'static [Victims] = &[Victims::CloudController];
 
     fn scenarios() -> &'static [Scenario] {
@@ -65,6 +66,7 @@ impl Contract for Ccm {
             crash: case.crash,
             mutant: case.mutant,
             has_machines: case.scenario.has_machines,
+            names_balancers: case.scenario.names_balancers,
         };
         run(Cluster::new(&setup).await, async |cluster| (case.scenario.play)(cluster).await, depth).await
     }
@@ -80,8 +82,29 @@ impl Named for Scenario {
     }
 
     fn endures(&self, fault: LongKind) -> bool {
-        // The machine controller replaces servers that are silent for long, so their Nodes change.
-        !(self.has_machines && fault == LongKind::ZoneOut)
+        match fault {
+            // The machine controller replaces servers that are silent for long, so their Nodes
+            // change. Its cluster is restored in its own world.
+            LongKind::ZoneOut => !self.has_machines,
+            LongKind::TargetRestored => !self.has_machines && !self.names_balancers,
+            // A load balancer that lost its Service keeps the name that another one wants.
+            LongKind::FinalizersOff => !self.names_balancers,
+            LongKind::ServerAway
+            | LongKind::SilentWatch
+            | LongKind::CloudAway
+            | LongKind::Suspended
+            | LongKind::Down
+            | LongKind::NoStock
+            | LongKind::RateLimit
+            | LongKind::ForeignMarks
+            | LongKind::RefusedEvictions
+            | LongKind::LateWrites
+            | LongKind::RefusedTargets
+            | LongKind::ControlRestored
+            | LongKind::SecondReplica
+            | LongKind::Crowd
+            | LongKind::Restarts => true,
+        }
     }
 }
 

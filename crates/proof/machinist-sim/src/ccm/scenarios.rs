@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use machinist_standin_hcloud::{Fault, FaultRule};
+use machinist_standin_hcloud::{Fault, FaultRule, LoadBalancer};
 
 use super::cluster::Cluster;
 use super::machines::{Machines, create_workers};
@@ -24,6 +24,8 @@ pub struct Scenario {
     pub play: for<'c> fn(&'c Cluster) -> Played<'c>,
     /// Whether Machines own Nodes.
     pub has_machines: bool,
+    /// Whether Services choose the names of their load balancers.
+    pub names_balancers: bool,
     /// The long faults that the scenario is about.
     pub is_about: &'static [LongKind],
 }
@@ -37,9 +39,14 @@ impl fmt::Debug for Scenario {
     }
 }
 
+/// A scenario without Machines, in which Services choose the names of their load balancers.
+const fn named(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
+    Scenario { names_balancers: true, ..alone(name, play) }
+}
+
 /// A scenario without Machines.
 const fn alone(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
-    Scenario { name, play, has_machines: false, is_about: &[] }
+    Scenario { name, play, has_machines: false, names_balancers: false, is_about: &[] }
 }
 
 /// All scenarios.
@@ -57,15 +64,25 @@ pub const ALL: &[Scenario] = &[
         name: "two-contracts",
         play: |c| Box::pin(two_contracts(c)),
         has_machines: true,
+        names_balancers: false,
         is_about: &[],
     },
 ];
 
-/// Scenarios about some of the long faults. Only `cargo xtask sim` plays them.
-pub const FURTHER: &[Scenario] = &[Scenario {
-    is_about: &[LongKind::ForeignMarks, LongKind::RefusedTargets, LongKind::CloudAway],
-    ..alone("balancer-life", |c| Box::pin(balancer_life(c)))
-}];
+/// Scenarios about some of the long faults, or about rare requests. Only `cargo xtask sim` plays
+/// them.
+pub const FURTHER: &[Scenario] = &[
+    Scenario {
+        is_about: &[LongKind::ForeignMarks, LongKind::RefusedTargets, LongKind::CloudAway],
+        ..alone("balancer-life", |c| Box::pin(balancer_life(c)))
+    },
+    Scenario {
+        is_about: &[LongKind::Restarts, LongKind::FinalizersOff],
+        ..alone("balancer-again", |c| Box::pin(balancer_again(c)))
+    },
+    Scenario { is_about: &[LongKind::SecondReplica], ..alone("nodes-leave", |c| Box::pin(nodes_leave(c))) },
+    named("balancer-rivals", |c| Box::pin(balancer_rivals(c))),
+];
 
 /// The scenarios with a crash at every call.
 pub const SWEPT: [&str; 4] = ["node-init", "node-delete", "balancer-create", "balancer-delete"];
@@ -151,6 +168,71 @@ async fn balancer_life(cluster: &Cluster) -> Outcome {
         Some((_, what)) => Err(what.clone()),
     };
     cluster.until("the load balancers to have the Nodes", agree).await?;
+    Ok(())
+}
+
+/// A user creates a Service, and deletes it soon, again and again.
+async fn balancer_again(cluster: &Cluster) -> Outcome {
+    const TIMES: usize = 6;
+    let _ = cluster.start_with(&["a", "b"]).await?;
+    let mut workload = cluster.seed().stream("workload");
+    cluster.begin("the user creates a Service, and deletes it soon, again and again");
+    for _ in 0..TIMES {
+        cluster.create_service("web").await?;
+        let soon = workload.pick(&[Duration::from_secs(3), Duration::from_secs(40)]).unwrap_or(LONG);
+        cluster.pass(workload.within(Duration::ZERO..soon)).await?;
+        cluster.delete_service("web").await?;
+        without_balancer(cluster).await?;
+    }
+    Ok(())
+}
+
+/// Servers are deleted, one after the other, and others take their place.
+async fn nodes_leave(cluster: &Cluster) -> Outcome {
+    /// Together, more than one of the Nodes may be deleted soon after each other, but not too many.
+    const PAUSE: std::ops::Range<Duration> = Duration::from_secs(30)..Duration::from_secs(600);
+    let ids = cluster.start_with(&["a", "b", "c", "d", "e", "f"]).await?;
+    let mut workload = cluster.seed().stream("workload");
+    cluster.begin("servers are deleted, one after the other, and others take their place");
+    for (id, (old, new)) in ids.iter().zip([("a", "g"), ("b", "h"), ("c", "i"), ("d", "j")]) {
+        cluster.pass(workload.within(PAUSE)).await?;
+        cluster.kill(*id)?;
+        let new_id = cluster.boot(new)?;
+        gone(cluster, old).await?;
+        cluster.until("the new Node", |view| view.is_of(new, new_id)).await?;
+    }
+    for (name, id) in [("e", ids[4]), ("f", ids[5])] {
+        cluster.until("the other Nodes to stay", |view| view.is_of(name, id)).await?;
+    }
+    Ok(())
+}
+
+/// Two Services choose one name for their load balancers. One of them gets it, and the other one
+/// reports that. The user deletes the first one, and the second one gets its load balancer.
+async fn balancer_rivals(cluster: &Cluster) -> Outcome {
+    let _ = cluster.start_with(&["a", "b"]).await?;
+    let mut workload = cluster.seed().stream("workload");
+    cluster.begin("the user creates two Services that choose one name");
+    for name in ["web", "rival"] {
+        cluster.create_service_named(name, "shared").await?;
+        // Creation timestamps have whole seconds, and the older Service gets the name.
+        let soon = workload.pick(&[Duration::from_secs(2), Duration::from_secs(20)]).unwrap_or(LONG);
+        cluster.pass(workload.within(Duration::from_millis(1001)..soon)).await?;
+    }
+    let is_decided = |view: &View| -> Result<(String, String), String> {
+        for (first, second) in [("web", "rival"), ("rival", "web")] {
+            let reports = |service| view.said_of_service(service).is_some_and(|said| said.needs_person);
+            if view.has_balancer(first, 2).is_ok() && view.service(second).is_some_and(reports) {
+                return Ok((first.to_owned(), second.to_owned()));
+            }
+        }
+        Err("no Service has the load balancer while the other one reports it".to_owned())
+    };
+    let decided = cluster.until("one Service to get the name", |view| is_decided(view).map(|_| ())).await?;
+    let (first, second) = is_decided(&decided).map_err(Trouble)?;
+    cluster.pass(LONG).await?;
+    cluster.delete_service(&first).await?;
+    cluster.until("the other Service to get it", |view| view.has_balancer(&second, 2)).await?;
     Ok(())
 }
 
@@ -285,10 +367,16 @@ async fn gone(cluster: &Cluster, name: &str) -> Outcome {
 }
 
 async fn without_balancer(cluster: &Cluster) -> Outcome {
-    let is_so = |view: &View| match (view.service("web"), view.cloud.load_balancers.len()) {
-        (None, 0) => Ok(()),
-        (service, balancers) => {
-            Err(format!("the Service exists: {}, load balancers: {balancers}", service.is_some()))
+    let is_so = |view: &View| {
+        // Another Service may have one, or only a person deletes it.
+        let is_left = |it: &&LoadBalancer| view.owner(it).is_none() && !view.is_orphan(it);
+        match (view.service("web"), view.cloud.load_balancers.values().find(is_left)) {
+            (None, None) => Ok(()),
+            (service, left) => Err(format!(
+                "the Service exists: {}, a load balancer is left: {}",
+                service.is_some(),
+                left.is_some()
+            )),
         }
     };
     cluster.until("the Service and its load balancer to be deleted", is_so).await?;

@@ -1,10 +1,12 @@
 //! All existing objects at one moment, as a scenario sees them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use machinist_standin_hcloud::State;
+use machinist_standin_hcloud::{LoadBalancer, State};
 
-use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
+use super::invariants::{SERVICE_UID, UNINITIALIZED, external_addresses, has_taint};
+use crate::said::Said;
 use crate::sight::{Item, Seen};
 
 /// All existing objects at one moment.
@@ -18,6 +20,12 @@ pub struct View {
     pub machines: Vec<Item>,
     /// The objects of the stand-in.
     pub cloud: State,
+    /// The UIDs of Services with a load balancer that another actor or a restore has removed.
+    pub lost: BTreeSet<String>,
+    /// The messages about load balancers without a Service, if there are any.
+    pub reports: Vec<String>,
+    /// What `why` says, by `kind/namespace/name`.
+    pub whys: BTreeMap<String, Said>,
 }
 
 impl View {
@@ -29,6 +37,35 @@ impl View {
     /// The Service of that name.
     pub fn service(&self, name: &str) -> Option<Seen<'_>> {
         self.services.iter().map(Item::seen).find(|service| service.name() == name)
+    }
+
+    /// What `why` says about a Service.
+    pub fn said_of_service(&self, service: Seen<'_>) -> Option<&Said> {
+        self.whys.get(&format!("service/{}/{}", service.namespace(), service.name()))
+    }
+
+    /// What `why` says about a Node.
+    pub fn said_of_node(&self, node: Seen<'_>) -> Option<&Said> {
+        self.whys.get(&format!("node/{}", node.name()))
+    }
+
+    /// The Service of a load balancer, if it exists.
+    pub fn owner(&self, balancer: &LoadBalancer) -> Option<Seen<'_>> {
+        let uid = balancer.labels.get(SERVICE_UID)?;
+        self.services.iter().map(Item::seen).find(|service| service.uid() == uid)
+    }
+
+    /// The load balancer of a Service.
+    pub fn balancer(&self, service: Seen<'_>) -> Option<&LoadBalancer> {
+        let is_its = |it: &&LoadBalancer| it.labels.get(SERVICE_UID).is_some_and(|uid| uid == service.uid());
+        self.cloud.load_balancers.values().find(is_its)
+    }
+
+    /// Whether the Service of a load balancer was removed by another actor or a restore, so that
+    /// only a person deletes the load balancer.
+    pub fn is_orphan(&self, balancer: &LoadBalancer) -> bool {
+        let uid = balancer.labels.get(SERVICE_UID);
+        self.owner(balancer).is_none() && uid.is_some_and(|uid| self.lost.contains(uid))
     }
 
     /// Whether the Nodes of these names exist, and are ready and initialised.
@@ -67,8 +104,7 @@ impl View {
     /// Whether the Service has a load balancer with that number of targets, and shows its address.
     pub fn has_balancer(&self, name: &str, targets: usize) -> Result<(), String> {
         let Some(service) = self.service(name) else { return Err(format!("Service {name} does not exist")) };
-        let mut balancers = self.cloud.load_balancers.values();
-        let Some(balancer) = balancers.next() else { return Err("no load balancer exists".to_owned()) };
+        let Some(balancer) = self.balancer(service) else { return Err("no load balancer exists".to_owned()) };
         if balancer.targets.len() != targets {
             return Err(format!("the load balancer has {} targets", balancer.targets.len()));
         }
@@ -84,7 +120,8 @@ impl fmt::Display for View {
         for node in self.nodes.iter().map(Item::seen) {
             let (name, id, ready) = (node.name(), node.provider_id(), node.condition("Ready"));
             let taint = if has_taint(node, UNINITIALIZED) { " (uninitialised)" } else { "" };
-            writeln!(f, "node {name} {id:?} Ready={ready}{taint}")?;
+            let why = self.said_of_node(node).map_or("", |said| said.text.as_str());
+            writeln!(f, "node {name} {id:?} Ready={ready}{taint} {why}")?;
         }
         for machine in self.machines.iter().map(Item::seen) {
             let (name, phase, text) = (machine.name(), machine.phase(), machine.operation_text());
@@ -92,7 +129,13 @@ impl fmt::Display for View {
         }
         for service in self.services.iter().map(Item::seen) {
             let finalizers = service.list("/metadata/finalizers");
-            writeln!(f, "service {} deleting={} {finalizers:?}", service.name(), service.is_deleting())?;
+            let why = self.said_of_service(service).map_or("", |said| said.text.as_str());
+            writeln!(
+                f,
+                "service {} deleting={} {finalizers:?} {why}",
+                service.name(),
+                service.is_deleting()
+            )?;
         }
         for server in self.cloud.servers.values().filter(|server| server.is_alive()) {
             writeln!(f, "server {} {} {:?}", server.id, server.name, server.status)?;
@@ -100,6 +143,6 @@ impl fmt::Display for View {
         for balancer in self.cloud.load_balancers.values() {
             writeln!(f, "load balancer {} {:?}", balancer.id, balancer.labels)?;
         }
-        Ok(())
+        self.reports.iter().try_for_each(|report| writeln!(f, "reported: {report}"))
     }
 }

@@ -1,5 +1,5 @@
-//! The long faults that are not on a connection: a process that does not run, servers without
-//! power, an account without requests, and other writers.
+//! The long faults that are not on a connection: a process that does not run or runs twice, servers
+//! without power, an account without requests, a cluster that is restored, and other writers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,17 +7,21 @@ use std::time::Duration;
 
 use machinist_apiserver::Server;
 use machinist_standin_hcloud::Standin;
+use serde_json::json;
 use tokio::time::Instant;
 
-use super::invariants::SERVICES;
+use super::invariants::{FINALIZER, SERVICE_UID, SERVICES};
+use super::kubelets::Kubelets;
 use super::process::{CloudController, PROJECT};
-use super::settled::SERVICE_UID;
+use super::services::{NAME, Services};
+use super::stranger::Stranger;
 use crate::actor::Side;
+use crate::backup::{Backup, grow_old};
 use crate::faults::{LongFault, LongKind};
 use crate::invariants::{Id, outage};
 use crate::lab::Lab;
 use crate::seed::Seed;
-use crate::sight::Seen;
+use crate::sight::{LEASES, NODES, Seen};
 use crate::world::marks::Marks;
 
 /// The parts of a world that long faults change.
@@ -26,6 +30,8 @@ pub(super) struct Elements {
     pub(super) server: Server,
     pub(super) standin: Standin,
     pub(super) controller: Arc<CloudController>,
+    pub(super) kubelets: Kubelets,
+    pub(super) services: Services,
     pub(super) seed: Seed,
 }
 
@@ -39,6 +45,14 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             LongKind::Down => elements.controller.lives().down_until(until).await,
             LongKind::ZoneOut => elements.cut_power(fault, until).await,
             LongKind::RateLimit => elements.use_up(until).await,
+            LongKind::FinalizersOff => {
+                let Elements { lab, server, services, seed, .. } = elements;
+                Stranger { lab, server, services, seed }.interfere_until(fault, until).await;
+            }
+            LongKind::TargetRestored => elements.restore(fault, until).await,
+            LongKind::SecondReplica => elements.controller.replicate_until(fault, until).await,
+            LongKind::Crowd => elements.crowd(fault, until).await,
+            LongKind::Restarts => elements.controller.lives().restart_until(elements.seed, fault, until).await,
             LongKind::ForeignMarks => {
                 let servers = BTreeMap::from([(Side::Target, elements.server.clone())]);
                 Marks { lab: elements.lab.clone(), servers, seed: elements.seed }
@@ -53,11 +67,8 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             | LongKind::NoStock
             | LongKind::RefusedEvictions
             | LongKind::RefusedTargets
-            | LongKind::FinalizersOff
-            | LongKind::ControlRestored
-            | LongKind::TargetRestored
-            | LongKind::SecondReplica
-            | LongKind::Crowd => tokio::time::sleep_until(until).await,
+            // The cluster of the Nodes is that of the Services.
+            | LongKind::ControlRestored => tokio::time::sleep_until(until).await,
         }
     })
     .await;
@@ -75,7 +86,42 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
     }
 }
 
-/// The Services without a load balancer.
+/// C11: runs for ever, and checks that a Service that is being deleted is released although the
+/// process is killed again and again. Only time without another disturbance counts.
+pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
+    const LOOK_EVERY: Duration = Duration::from_secs(20);
+    /// The wait for calls of earlier lives takes 190 s, and a life of less than a minute must begin
+    /// after it.
+    const RELEASED_WITHIN: Duration = Duration::from_secs(6 * 60);
+    let began = lab.plan.beginning().await;
+    let mut deleting: BTreeMap<String, Instant> = BTreeMap::new();
+    loop {
+        let looked = Instant::now();
+        tokio::time::sleep(LOOK_EVERY).await;
+        let is_calm = lab.plan.was_calm_since(began, looked, |fault| fault.kind == LongKind::Restarts);
+        let mut still = BTreeMap::new();
+        for service in server.snapshot(SERVICES) {
+            let service = Seen(service.value());
+            let only_ours = matches!(service.list("/metadata/finalizers"), [only] if only == FINALIZER);
+            if !service.is_deleting() || !only_ours {
+                continue;
+            }
+            let known = deleting.get(service.uid()).copied().filter(|_| is_calm);
+            let since = known.unwrap_or_else(Instant::now);
+            still.insert(service.uid().to_owned(), since);
+            if RELEASED_WITHIN <= since.elapsed() {
+                let name = service.name();
+                lab.history.violate(
+                    Id::C11,
+                    format!("Service {name} is being deleted for {RELEASED_WITHIN:?}, and is not released"),
+                );
+            }
+        }
+        deleting = still;
+    }
+}
+
+/// The Services without a load balancer that did not choose a name, which another one may have.
 fn unserved(server: &Server, standin: &Standin) -> BTreeSet<String> {
     let cloud = standin.dump();
     let has_balancer = |uid: &str| {
@@ -84,7 +130,8 @@ fn unserved(server: &Server, standin: &Standin) -> BTreeSet<String> {
     let services = server.snapshot(SERVICES);
     let seen = services.iter().map(|service| Seen(service.value()));
     seen.filter(|service| {
-        let wants_one = service.text("/spec/type") == "LoadBalancer" && !service.is_deleting();
+        let is_named = !service.annotation(NAME).is_empty();
+        let wants_one = service.text("/spec/type") == "LoadBalancer" && !service.is_deleting() && !is_named;
         wants_one && !has_balancer(service.uid())
     })
     .map(|service| service.name().to_owned())
@@ -104,6 +151,41 @@ impl Elements {
         for id in &hit {
             let _ = self.standin.power_on(*id);
         }
+    }
+
+    /// Restores the cluster from a backup. Then a person restarts the kubelets, and users repeat
+    /// their requests.
+    async fn restore(&self, fault: LongFault, until: Instant) {
+        const TABLES: [&str; 3] = [NODES, SERVICES, LEASES];
+        let Self { lab, server, controller, seed, .. } = self;
+        let backup = Backup::of(server, &TABLES);
+        lab.history.note("a backup of the cluster is made");
+        let age = grow_old(*seed, fault, |until| controller.lives().hold_until(until)).await;
+        lab.history.note(format!("the cluster is restored to its state {age:?} before the stop"));
+        backup.restore(server, &Backup::of(server, &TABLES), lab).await;
+        self.kubelets.restart();
+        tokio::spawn(self.services.clone().repeat());
+        tokio::time::sleep_until(until).await;
+    }
+
+    /// Another user creates many Services while the account has few requests left, and deletes them
+    /// before the end.
+    async fn crowd(&self, fault: LongFault, until: Instant) {
+        const FEWEST: u64 = 8;
+        const MORE: u64 = 24;
+        let names = (0..FEWEST + fault.pick % MORE).map(|number| format!("crowd-{number}"));
+        let names: Vec<String> = names.collect();
+        let limit = self.standin.settings().requests_per_hour.get();
+        self.standin.set_rate(PROJECT, limit, 0);
+        for name in &names {
+            // A name that is taken is another crowd of the same run.
+            let _ = self.services.create(name, json!({})).await;
+        }
+        tokio::time::sleep_until(until - fault.lasts / 3).await;
+        for name in &names {
+            let _ = self.services.delete(name).await;
+        }
+        tokio::time::sleep_until(until).await;
     }
 
     /// Other users of the account use up its requests again and again.

@@ -17,9 +17,10 @@
 //! | late-writes | writes take effect up to a minute late |
 //! | finalizers-off | another actor takes our finalizers off, puts old labels and annotations back on, and replaces Machines |
 //! | control-restored | the cluster of the Machines is restored from a backup, and the cloud stays as it is |
-//! | target-restored | the same for the cluster of the Nodes |
+//! | target-restored | the same for the cluster of the Nodes, and of the Services |
 //! | second-replica | each process has a second replica; the leader is suspended or killed, and continues later |
-//! | crowd | a deployment of hundreds waits at a low rate limit of the cloud |
+//! | crowd | a deployment of hundreds, or many Services, wait at a low rate limit of the cloud |
+//! | restarts | the process is killed again and again, each time soon after its start |
 
 use std::fmt;
 use std::str::FromStr;
@@ -49,6 +50,7 @@ pub enum LongKind {
     TargetRestored,
     SecondReplica,
     Crowd,
+    Restarts,
 }
 
 impl LongKind {
@@ -65,6 +67,10 @@ impl LongKind {
         Self::LateWrites,
         Self::RefusedTargets,
     ];
+    /// Further kinds of these worlds. Their draws are separate, so they do not change what a seed
+    /// draws otherwise.
+    pub const FURTHER_OF_CCM: [Self; 5] =
+        [Self::FinalizersOff, Self::TargetRestored, Self::SecondReplica, Self::Crowd, Self::Restarts];
     /// The kinds that the worlds of Cluster API draw from.
     pub const OF_CAPI: [Self; 8] = [
         Self::ServerAway,
@@ -76,6 +82,9 @@ impl LongKind {
         Self::ForeignMarks,
         Self::LateWrites,
     ];
+    /// Further kinds of these worlds, as above.
+    pub const FURTHER_OF_CAPI: [Self; 4] =
+        [Self::FinalizersOff, Self::ControlRestored, Self::SecondReplica, Self::Restarts];
     /// The kinds that the worlds of the machine API draw from.
     pub const OF_MCM: [Self; 11] = [
         Self::ServerAway,
@@ -95,7 +104,7 @@ impl LongKind {
     pub const FURTHER_OF_MCM: [Self; 5] =
         [Self::FinalizersOff, Self::ControlRestored, Self::TargetRestored, Self::SecondReplica, Self::Crowd];
     /// All kinds.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::ServerAway,
         Self::SilentWatch,
         Self::CloudAway,
@@ -113,6 +122,7 @@ impl LongKind {
         Self::TargetRestored,
         Self::SecondReplica,
         Self::Crowd,
+        Self::Restarts,
     ];
 
     /// Name of the kind in cases and reports.
@@ -135,6 +145,7 @@ impl LongKind {
             Self::TargetRestored => "target-restored",
             Self::SecondReplica => "second-replica",
             Self::Crowd => "crowd",
+            Self::Restarts => "restarts",
         }
     }
 }

@@ -1,15 +1,25 @@
 //! S22: of several replicas of a process, only the one that holds the Lease writes.
+//!
+//! C10: a replica that took over from a leader that did not release the Lease deletes no Node for a
+//! minute. Requests of that leader may still take effect, and deletions of Nodes are limited by
+//! their number.
 
 use std::time::Duration;
+
+use http::Method;
+use jiff::SignedDuration;
 
 use super::{Id, Violations};
 use crate::actor::{Process, Side};
 use crate::ask::Ask;
 use crate::history::State;
-use crate::sight::LEASES;
+use crate::sight::{LEASES, NODES};
 
 /// A restored Lease may name an older holder. The newer one notices it at its next renewal.
 const AFTER_RESTORE: Duration = Duration::from_secs(60);
+/// The time in which requests of an earlier leader may take effect, less the second by which the
+/// clock of the process may drift.
+const ALONE_AFTER: SignedDuration = SignedDuration::from_secs(59);
 
 /// Checks a write that a replica with this identity sends now.
 pub fn judge(state: &State, process: Process, identity: &str, ask: &Ask) -> Violations {
@@ -17,7 +27,8 @@ pub fn judge(state: &State, process: Process, identity: &str, ask: &Ask) -> Viol
     if !ask.is_write() || ask.about.table.starts_with(LEASES) {
         return found;
     }
-    let mut leases = state.objects(Side::Control, LEASES);
+    let side = side_of(process);
+    let mut leases = state.objects(side, LEASES);
     let Some(lease) = leases.find(|lease| lease.name() == process.user_agent()) else { return found };
     let holder = lease.text("/spec/holderIdentity");
     let is_restored = state.restored_at().is_some_and(|at| {
@@ -27,5 +38,23 @@ pub fn judge(state: &State, process: Process, identity: &str, ask: &Ask) -> Viol
         let (verb, about) = (ask.verb(), &ask.about);
         found.add(Id::S22, format!("{identity} sends {verb} {about}, and {holder} holds the Lease"));
     }
+    let deletes_a_node = ask.parts.method == Method::DELETE && ask.about.table == NODES;
+    if process == Process::CloudController
+        && deletes_a_node
+        && let Some(since) = state.taken_over(process, identity)
+        && state.now.duration_since(since) < ALONE_AFTER
+    {
+        let about = &ask.about;
+        found.add(Id::C10, format!("{identity} deletes {about}, and took over without a release at {since}"));
+    }
     found
+}
+
+/// The server with the Lease of a process.
+pub fn side_of(process: Process) -> Side {
+    match process {
+        Process::Manager | Process::MachineController | Process::Provider => Side::Control,
+        // It has one server, which is that of the Nodes.
+        Process::CloudController => Side::Target,
+    }
 }

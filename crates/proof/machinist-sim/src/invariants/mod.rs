@@ -26,6 +26,7 @@
 //! | L4 | no writes, calls or passes when there is nothing to do | at the end |
 //! | L8 | after an outage of an API server, work goes on within 5 s, or a little later if many objects wait | after each outage |
 //! | L9 | no Machine counts as up to date while it makes no progress | every minute of runs with long faults |
+//! | L9 | a Node, a Service, or an object of Cluster API counts as up to date if and only if nothing of it is missing | at the end |
 //! | L10 | the label `force-deletion` works without the API server of the Nodes | every minute of runs with long faults |
 //! | L6 | 6 writes to make a Machine, 7 to delete one | at the end, without faults |
 //!
@@ -40,6 +41,11 @@
 //! | C5 | a Node loses the taint of uninitialised Nodes only with its provider id and addresses | each commit of a Node |
 //! | C6 | the provider id of a Node is set once, to that of the Node's own server | each commit of a Node |
 //! | C7 | an initialised Node has only addresses of its own server | each commit of a Node |
+//! | C8 | a load balancer is deleted only if its Service is being deleted; one that lost its Service to another actor stays | each change of the cloud |
+//! | C9 | a load balancer that lost its Service to another actor is named in an Event | at the end |
+//! | C10 | for a minute after it took over from a leader that did not release its Lease, a replica deletes no Node | each write that is sent |
+//! | C11 | a Service that is deleted is released within minutes, although the process is killed again and again | every 20 s of runs with restarts |
+//! | C12 | of several Services that choose one name, one at a time has a load balancer | each change of the cloud |
 //!
 //! Rules of the providers of Cluster API ([`crate::capi::invariants`]):
 //!
@@ -115,6 +121,11 @@ pub enum Id {
     C5,
     C6,
     C7,
+    C8,
+    C9,
+    C10,
+    C11,
+    C12,
     K1,
     K2,
     K3,

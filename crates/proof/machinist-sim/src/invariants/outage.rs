@@ -44,7 +44,8 @@ pub fn is_undisturbed(outage: LongFault, profile: &Profile) -> bool {
         | LongKind::ControlRestored
         | LongKind::TargetRestored
         | LongKind::SecondReplica
-        | LongKind::Crowd => true,
+        | LongKind::Crowd
+        | LongKind::Restarts => true,
     };
     let others = profile.long.iter().filter(|other| **other != outage && delays_writes(other.kind));
     let chaos = profile.warm_up + profile.chaos;

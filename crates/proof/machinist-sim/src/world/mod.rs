@@ -8,7 +8,7 @@
 
 mod built_in;
 pub(crate) mod marks;
-mod operator;
+pub(crate) mod operator;
 pub mod processes;
 mod progress;
 pub mod real;
@@ -206,7 +206,8 @@ impl dyn World + '_ {
             | LongKind::RefusedEvictions
             | LongKind::LateWrites
             | LongKind::RefusedTargets
-            | LongKind::SecondReplica => false,
+            | LongKind::SecondReplica
+            | LongKind::Restarts => false,
         })
     }
 

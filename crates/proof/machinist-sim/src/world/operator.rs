@@ -127,7 +127,7 @@ fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
 }
 
 /// The API of an object of a table, for requests with that User-Agent.
-pub(super) fn api_of(server: &Server, table: &str, object: &Value, agent: &str) -> Api<DynamicObject> {
+pub(crate) fn api_of(server: &Server, table: &str, object: &Value, agent: &str) -> Api<DynamicObject> {
     let seen = Seen(object);
     let plural = table.split('.').next().unwrap_or_default();
     let resource = resource(seen.text("/apiVersion"), seen.text("/kind"), plural);
@@ -138,7 +138,7 @@ pub(super) fn api_of(server: &Server, table: &str, object: &Value, agent: &str) 
 }
 
 /// Deletes an object despite its finalizers.
-pub(super) async fn erase(server: &Server, table: &str, object: &Value, agent: &str) {
+pub(crate) async fn erase(server: &Server, table: &str, object: &Value, agent: &str) {
     let (api, name) = (api_of(server, table, object, agent), Seen(object).name());
     let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     // An object that is being deleted disappears with its last finalizer.

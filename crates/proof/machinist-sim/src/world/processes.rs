@@ -13,7 +13,6 @@ use machinist_controllers::{
 use machinist_core::Reason;
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;
-use machinist_kube::lease::{ElectionEnd, Elector, Leadership, LeaseOptions};
 use machinist_kube::{ClientOptions, layer_client};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -28,6 +27,7 @@ use crate::faults::cloud::CloudWire;
 use crate::faults::crash::{Life, Victims};
 use crate::faults::wire::Wire;
 use crate::lab::Lab;
+use crate::lives::{self, Replica, Terms};
 use crate::seed::Seed;
 use crate::sight::{LEASES, Seen};
 
@@ -65,15 +65,6 @@ pub struct Processes {
     lives: Mutex<BTreeMap<Process, u32>>,
     held: Mutex<Option<Instant>>,
     standbys: Mutex<Standbys>,
-}
-
-/// The replicas of a process. Without an election there is only the first one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Replica {
-    /// The replica that always exists.
-    First,
-    /// A replica that takes over when the first one does not hold its Lease any more.
-    Second,
 }
 
 /// One life of a replica.
@@ -150,13 +141,17 @@ impl Processes {
         let clients =
             Clients { control: self.client(&life, Side::Control), target: self.client(&life, Side::Target) };
         let gate = Gate::default();
+        let elect = || {
+            let (seed, terms) = (self.surroundings.seed, Terms::long(lab.shared_clock()));
+            lives::elect(lab, seed, &life, &gate, clients.control.clone(), terms)
+        };
         let (leadership, election) = match self.surroundings.election {
             Election::None => (None, None),
             Election::Lease => {
-                let (leadership, election) = self.elect(&life, &gate, clients.control.clone());
+                let (leadership, election) = elect();
                 (Some(leadership), Some(election))
             }
-            Election::Ignored => (None, Some(self.elect(&life, &gate, clients.control.clone()).1)),
+            Election::Ignored => (None, Some(elect().1)),
         };
         let options = self.options(&life, &gate);
         let running = match process {
@@ -169,31 +164,6 @@ impl Processes {
         };
         let live = Replicated { life, gate, running, _election: election };
         lock(&self.running).insert((process, replica), live);
-    }
-
-    /// Starts the election of a life. The process dies when it loses its Lease.
-    fn elect(&self, life: &Arc<Life>, gate: &Gate, client: kube::Client) -> (Leadership, JoinSet<()>) {
-        let Surroundings { lab, seed, .. } = &self.surroundings;
-        let agent = life.process.user_agent();
-        let options = LeaseOptions {
-            // Renewals of hours take most of the time of a run, so they are rare.
-            lease_duration: Duration::from_secs(60),
-            renew_deadline: Duration::from_secs(40),
-            retry_period: Duration::from_secs(10),
-            seed: seed.stream(&format!("election/{agent}/{}", life.number)).bits(),
-            ..LeaseOptions::new(NAMESPACE, agent, life.identity())
-        };
-        let (elector, leadership) = Elector::new(client, options, lab.shared_clock());
-        let (lab, life) = (lab.clone(), life.clone());
-        let election = async move {
-            if let ElectionEnd::Lost { reason } = elector.run(std::future::pending()).await {
-                lab.history.note(format!("the {} ends: {reason}", life.process));
-                lab.points.strike_life(&life);
-            }
-        };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(gate.around(election));
-        (leadership, tasks)
     }
 
     /// Stops a replica in the middle of its work, until [`Self::resume`].

@@ -15,13 +15,14 @@ use tokio::time::Instant;
 use super::built_in::BuiltIn;
 use super::marks::Marks;
 use super::operator::Operator;
-use super::processes::{Processes, Replica};
+use super::processes::Processes;
 use super::restore;
 use super::stranger::Stranger;
 use crate::actor::{Process, Side};
 use crate::faults::{LongFault, LongKind};
 use crate::invariants::outage;
 use crate::lab::Lab;
+use crate::lives::Replica;
 use crate::seed::Seed;
 
 /// The parts of a world that long faults change.
@@ -47,7 +48,9 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             | LongKind::CloudAway
             | LongKind::RefusedEvictions
             | LongKind::LateWrites
-            | LongKind::RefusedTargets => tokio::time::sleep_until(until).await,
+            | LongKind::RefusedTargets
+            // The draws of this world do not contain it.
+            | LongKind::Restarts => tokio::time::sleep_until(until).await,
             LongKind::FinalizersOff => {
                 let Elements { lab, control, target, seed, .. } = elements;
                 Stranger { lab, control, target, seed }.interfere_until(fault, until).await;
@@ -98,7 +101,8 @@ fn describe(fault: LongFault) -> String {
         | LongKind::ControlRestored
         | LongKind::TargetRestored
         | LongKind::SecondReplica
-        | LongKind::Crowd => String::new(),
+        | LongKind::Crowd
+        | LongKind::Restarts => String::new(),
     }
 }
 
