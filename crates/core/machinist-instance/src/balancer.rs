@@ -76,10 +76,10 @@ pub struct NameClaim {
     /// Only a balancer that was created before this moment is renamed; `None` for no limit. A
     /// creation without an answer may still take effect, under the name of the spec. As long as the
     /// balancer has that name, the cloud refuses a second one.
-    pub renames_created_before: Option<Timestamp>,
+    pub renames_if_created_before: Option<Timestamp>,
     /// Whether a creation without an answer may still take effect. Then no other balancer is
     /// adopted: the caller would have two.
-    pub may_be_created: bool,
+    pub has_open_creation: bool,
 }
 
 impl NameClaim {
@@ -94,8 +94,8 @@ impl Default for NameClaim {
             held_by: None,
             adopts: true,
             invited_as: None,
-            renames_created_before: None,
-            may_be_created: false,
+            renames_if_created_before: None,
+            has_open_creation: false,
         }
     }
 }

@@ -129,9 +129,7 @@ impl Eviction {
             outcome,
         }
     }
-}
 
-impl Eviction {
     /// Whether the last request was a deletion that the API server accepted or rejected.
     pub fn is_answered_deletion(&self) -> bool {
         self.is_deletion && matches!(self.outcome, EvictionOutcome::Deleted | EvictionOutcome::Refused(_))
@@ -171,8 +169,8 @@ impl EvictionOutcome {
     }
 
     /// Whether the answer is about the pod, so that it uses up the patience of a polite drain. A
-    /// webhook that fails again and again is a decision, too, and so is its rejection with a status
-    /// of its own. A server whose storage fails, a throttled request and a lost one say nothing
+    /// webhook that does not answer counts as a rejection, and so does a webhook that rejects with a
+    /// server error. A server whose storage fails, a throttled request and a lost one say nothing
     /// about the pod.
     pub fn is_about_the_pod(&self) -> bool {
         match self {

@@ -22,10 +22,8 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// The last reads for one Machine, in this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Looks {
-    /// The last GET of the Machine's Node.
-    pub node: Option<NodeLook>,
-    /// The last GETs of other Nodes of the instance.
-    pub other_nodes: Vec<NodeLook>,
+    /// The last GETs of the Nodes of the instance, one of each name.
+    pub nodes: Vec<NodeLook>,
     /// The last list of the pods on a Node.
     pub pods: Option<PodList>,
     /// The last lists of the pods on other Nodes of the instance.
@@ -181,15 +179,18 @@ impl Looks {
 
     /// Returns the GET of the Node with that name, if it is young enough to be evidence.
     pub(crate) fn node_now(&self, name: &str, now: Timestamp) -> Option<&NodeLook> {
-        let mut looks = self.node.iter().chain(&self.other_nodes);
-        looks.find(|look| look.name == name && is_evidence(look.started, now))
+        self.node(name).filter(|look| is_evidence(look.started, now))
+    }
+
+    /// Returns the last GET of the Node with that name.
+    pub(crate) fn node(&self, name: &str) -> Option<&NodeLook> {
+        self.nodes.iter().find(|look| look.name == name)
     }
 
     /// Takes a GET of a Node.
     pub fn looked(&mut self, look: NodeLook) {
-        self.other_nodes.extend(self.node.take());
-        self.other_nodes.retain(|other| other.name != look.name && is_evidence(other.started, look.started));
-        self.node = Some(look);
+        self.nodes.retain(|other| other.name != look.name && is_evidence(other.started, look.started));
+        self.nodes.push(look);
     }
 
     /// Takes a list of the pods on a Node.

@@ -65,8 +65,8 @@ pub trait Contract: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Whether the objects show that another process has acted on them.
-    fn were_handled(_seen: &Self::Seen) -> bool {
+    /// Whether the objects show that a leader has acted on them before.
+    fn shows_former_leader(_seen: &Self::Seen) -> bool {
         false
     }
 
@@ -163,9 +163,9 @@ pub trait Kind<C: Contract>: 'static {
         action: Self::Action,
     ) -> impl Future<Output = Result<(), Stop>> + Send;
 
-    /// Whether this action reduces a number of objects that a limit counts: it lowers a replica
-    /// number, or deletes or releases a child. After a failover, the action waits until the writes
-    /// of the previous leader can no longer take effect.
+    /// Whether this action must not overtake the last writes of a former leader: it lowers a replica
+    /// number, deletes a child, or removes the finalizer of an owner. After a failover, it waits
+    /// until those writes can no longer take effect.
     fn takes_away(_action: &Self::Action) -> bool {
         false
     }

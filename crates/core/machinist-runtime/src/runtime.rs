@@ -63,8 +63,8 @@ pub struct Runtime<C: Contract> {
     /// The time at which all stores were first complete. A step of the clock resets the time,
     /// because the runtime treats the step like a restart.
     pub(crate) started: Mutex<Option<Timestamp>>,
-    /// Whether the objects showed another process when the stores were first complete.
-    were_handled: AtomicBool,
+    /// Whether the objects showed a former leader when the stores were first complete.
+    had_leader: AtomicBool,
     /// The time at which the stores of the control cluster were first complete.
     control_listed: Mutex<Option<(Instant, Timestamp)>>,
     pub(crate) clock_steps: ClockSteps,
@@ -94,7 +94,7 @@ impl<C: Contract> Runtime<C> {
             began: Instant::now(),
             tasks: Mutex::new(JoinSet::new()),
             started: Mutex::default(),
-            were_handled: AtomicBool::default(),
+            had_leader: AtomicBool::default(),
             control_listed: Mutex::default(),
             clock_steps: ClockSteps::default(),
             gaps: Gaps::default(),
@@ -163,11 +163,11 @@ impl<C: Contract> Runtime<C> {
     }
 
     /// If the previous leader did not release the Lease: the end of the time in which its writes
-    /// may take effect. By then, API servers have ended each of its requests. If there was no Lease,
-    /// the objects show whether there was a leader: a user may have deleted its Lease.
+    /// may take effect. By then, API servers have ended each of its requests. If there was no
+    /// Lease, the objects show whether there was a leader: a user may have deleted its Lease.
     pub fn alone_from(&self) -> Option<Instant> {
         let leadership = self.leadership.as_ref()?;
-        let first = || leadership.first_since().filter(|_| self.were_handled.load(Ordering::Relaxed));
+        let first = || leadership.first_since().filter(|_| self.had_leader.load(Ordering::Relaxed));
         let taken_over = leadership.taken_over_since().or_else(first)?;
         Some(taken_over + LAST_WRITES).filter(|alone_from| Instant::now() < *alone_from)
     }
@@ -233,7 +233,7 @@ impl<C: Contract> Runtime<C> {
         let mut started = self.started.lock().unwrap_or_else(PoisonError::into_inner);
         if started.is_none() {
             *started = Some(self.now());
-            self.were_handled.store(C::were_handled(&world.seen), Ordering::Relaxed);
+            self.had_leader.store(C::shows_former_leader(&world.seen), Ordering::Relaxed);
             tracing::info!("All stores are complete");
         }
         for key in C::keys(&world.seen, &self.tools) {

@@ -33,8 +33,9 @@ pub struct Seen {
     pub(crate) memory: Memory,
 }
 
-/// Memory besides the stores. All of it may be lost at the end of the process: then it only saves
-/// calls. A process that lost `mail_calls` alone could send a mail twice.
+/// Memory besides the stores. A new process starts without it, and then looks mails up before it
+/// sends them. `mail_calls` must live as long as the process: a process that lost only this field
+/// could send a mail twice.
 #[derive(Default)]
 pub(crate) struct Memory {
     /// Answers about containers, by UID of the DockerMachine.

@@ -166,7 +166,7 @@ impl Contract for Mcm {
         }
     }
 
-    fn were_handled(seen: &Seen) -> bool {
+    fn shows_former_leader(seen: &Seen) -> bool {
         let sets = seen.sets.iter().filter_map(|(_, set)| set.facts.status.as_ref());
         let deployments = seen.deployments.iter().filter_map(|(_, entry)| entry.facts.status.as_ref());
         let observed = sets.map(|status| status.observed_generation);

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::adoption::adopt;
+use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
@@ -23,7 +23,7 @@ use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFact
 use machinist_plan::mcm::machine_deployment::{
     Action, OpenRaise, SetPatch, Snapshot, owner_reference, synced_changes,
 };
-use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, stays, version_if_owned};
+use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, version_if_owned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -72,8 +72,8 @@ impl Kind<Mcm> for Deployments {
     fn takes_away(action: &Action) -> bool {
         match action {
             Action::PatchSet(change) => change.is_lower(),
-            // Without its deployment, the garbage collector deletes a set that a former leader adopts
-            // late.
+            // Without its deployment, the garbage collector deletes a set that a former leader
+            // adopts late.
             Action::DeleteSet(_) | Action::DeleteOwnedSet(_) | Action::RemoveFinalizer => true,
             _ => false,
         }
@@ -167,13 +167,16 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         }
         Action::Adopt(set) => {
             let own_key = object_key(&deployment.namespace, &deployment.name);
-            stays::<Mcm, MachineDeploymentFacts>(runtime, &own_key, &deployment.uid).await?;
             let ours = owner_reference(deployment);
             let patch = controlled_by(&set.uid, set.raw_owners.as_ref(), Some(&ours));
             let charged = charged(s, &set);
             let write = set_write(runtime, &set, &charged);
-            let owner = (&Key::Deployment(own_key), deployment.uid.as_str());
-            adopt::<MachineSetFacts>(&write, patch, owner, &set.uid).await
+            let decides = Key::Deployment(own_key.clone());
+            let adopter = Adopter { key: &own_key, uid: &deployment.uid, decides };
+            adopt::<MachineDeploymentFacts, MachineSetFacts>(&write, patch, adopter, &set.uid, |it| {
+                it.owner.as_ref()
+            })
+            .await
         }
     }
 }

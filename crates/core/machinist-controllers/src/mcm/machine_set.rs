@@ -17,7 +17,7 @@ use machinist_plan::mcm::machine_set::{
 };
 use serde_json::json;
 
-use super::adoption::adopt;
+use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
@@ -30,7 +30,7 @@ use super::seen::unreadable_machines_owned_by;
 use super::seen::{BY_UID, differs_from_its_size};
 use machinist_core::Attempts;
 use machinist_plan::Plan;
-use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, stays, version_if_owned};
+use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, version_if_owned};
 
 /// The kind MachineSet in the work loop.
 pub(crate) struct Sets;
@@ -82,7 +82,8 @@ impl Kind<Mcm> for Sets {
     }
 
     fn takes_away(action: &Action) -> bool {
-        // Without its set, the garbage collector deletes a Machine that a former leader adopts late.
+        // Without its set, the garbage collector deletes a Machine that a former leader adopts
+        // late.
         matches!(action, Action::Delete(_) | Action::DeleteOwned(_) | Action::RemoveFinalizer)
     }
 
@@ -180,11 +181,14 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         }
         Action::Adopt(machine) => {
             let own_key = object_key(&set.namespace, &set.name);
-            stays::<Mcm, MachineSetFacts>(runtime, &own_key, &set.uid).await?;
             let ours = owner_reference(set);
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), Some(&ours));
             let write = child_write(runtime, s, &machine, &own);
-            adopt::<MachineFacts>(&write, patch, (&Key::Set(own_key), &set.uid), &machine.uid).await
+            let adopter = Adopter { key: &own_key, uid: &set.uid, decides: Key::Set(own_key.clone()) };
+            adopt::<MachineSetFacts, MachineFacts>(&write, patch, adopter, &machine.uid, |it| {
+                it.owner.as_ref()
+            })
+            .await
         }
         Action::Release(machine) => {
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), None);

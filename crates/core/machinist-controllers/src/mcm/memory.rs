@@ -46,7 +46,7 @@ pub(crate) struct Memory {
     /// Writes that raise the size of a MachineSet and had no answer, by the UID of the
     /// MachineDeployment and the name of the set.
     pub open_raises: BTreeMap<String, BTreeMap<String, Raise>>,
-    /// Adoptions that had no answer, or that took effect after the deletion of the owner began, by the
+    /// Adoptions that may take effect, or took effect, after the deletion of the owner began, by the
     /// UID of the owner.
     pub late_adoptions: BTreeMap<String, Vec<Adoption>>,
     /// Machines that were marked in a row because they could never join, by UID of their set.
@@ -60,10 +60,12 @@ pub(crate) struct Memory {
 /// An adoption that may take effect after the deletion of the owner began.
 #[derive(Debug, Clone)]
 pub(crate) struct Adoption {
-    /// What the planner of the owner needs to know.
+    /// The facts for the planner of the owner.
     pub late: LateAdoption,
     /// When the patch can no longer take effect.
     pub lands_until: Instant,
+    /// Whether a read has shown that the owner stayed after the patch took effect.
+    pub is_in_time: bool,
 }
 
 /// Machines of a set that were marked in a row because they could never join.
@@ -106,13 +108,14 @@ impl Memory {
     /// Returns the number of adoptions that may still take effect.
     pub(crate) fn open_adoptions(&self) -> usize {
         let now = Instant::now();
-        self.late_adoptions.values().flatten().filter(|adoption| now < adoption.lands_until).count()
+        let late = self.late_adoptions.values().flatten().filter(|adoption| !adoption.is_in_time);
+        late.filter(|adoption| now < adoption.lands_until).count()
     }
 
     /// Returns the adoptions of children by an owner that may be late.
     pub(crate) fn late_adoptions_of(&self, owner_uid: &str) -> Vec<LateAdoption> {
         let of_owner = self.late_adoptions.get(owner_uid).into_iter().flatten();
-        of_owner.map(|adoption| adoption.late.clone()).collect()
+        of_owner.filter(|adoption| !adoption.is_in_time).map(|adoption| adoption.late.clone()).collect()
     }
 
     /// Forgets a deleted Machine.

@@ -137,18 +137,19 @@ pub struct Snapshot {
     pub looked: Option<Answered<bool>>,
     /// Consecutive failures of the last sort of call.
     pub failures: u32,
-    /// What this process remembers of its own calls, also from before a restore of the object.
+    /// The calls of this process for this request, also from before a restore of the object.
     pub own_calls: OwnCalls,
 }
 
-/// What a process remembers of its own calls that may have sent the mail of an object. A deletion
-/// of the object does not end this memory, because a restore of the store brings the object back
-/// with the same UID.
+/// The calls of this process for one request, also from before a restore. A deletion of the object
+/// does not end this memory, because a restore of the store brings the object back with the same
+/// UID.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct OwnCalls {
     /// Whether the mail service accepted the mail.
     pub accepted: bool,
-    /// When the last call has ended; absent if the process remembers no call.
+    /// When the last call ended, or the latest time at which it may end. A call without an effect may
+    /// be included: this only delays a mail.
     pub ended: Option<Timestamp>,
     /// When the last call has ended, of all calls that the process no longer remembers.
     pub forgotten: Option<Timestamp>,

@@ -758,7 +758,7 @@ fn own_creations_end(s: &Snapshot) -> Timestamp {
     s.answers.unsure_at.map_or(Timestamp::MIN, |ended| plus(ended, late))
 }
 
-/// Returns the same moment for other processes, about which this one knows nothing.
+/// Returns the moment from which no call of another process can create the load balancer any more.
 fn others_end(s: &Snapshot, last: &Answered<Progress<BalancerDeletion>>) -> Timestamp {
     let is_absent = matches!(last.answer, Ok(Progress::Done(BalancerDeletion::Absent)));
     earlier_calls_end(s).max(if is_absent { others_until(s) } else { Timestamp::MIN })

@@ -29,6 +29,8 @@ pub struct PodFacts {
     pub node: String,
     /// Labels, by which budgets select pods.
     pub labels: BTreeMap<String, String>,
+    /// When the pod was created.
+    pub created: Timestamp,
     /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
     /// The termination grace period.
@@ -58,6 +60,7 @@ impl PodFacts {
             uid: metadata.uid.clone().unwrap_or_default(),
             node: spec.and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
             labels: metadata.labels.clone().unwrap_or_default(),
+            created: metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
             grace: grace.map_or(DEFAULT_GRACE, Duration::from_secs),
             is_daemon: OwnerFacts::controller_of(metadata).is_some_and(|owner| owner.kind == "DaemonSet"),

@@ -1,4 +1,5 @@
-//! Adoptions without an answer, which may take effect after their owner is being deleted.
+//! Adoptions without an answer, and those of a former leader: they may take effect after their owner
+//! is being deleted.
 //!
 //! A user may delete an owner without its children (`--cascade=orphan`) while the adoption of a
 //! child waits in an admission webhook. The garbage collector then finds no child to release. A
@@ -33,6 +34,12 @@ pub(super) fn wait<A>(late: &[LateAdoption], now: Timestamp, since: Option<Times
     let reason = Reason::WriteUnsettled { write: format!("PATCH of {}", last.child) };
     let next = Step::Expect("the finalizer is removed when the write can no longer take effect");
     Some(Plan::until(last.until, Why::new(reason, next).since(since)))
+}
+
+/// Whether it is not known that a child was adopted while its owner stayed. Then the adoption is
+/// repeated, and the owner is read after it.
+pub(super) fn is_unconfirmed(late: &[LateAdoption], uid: &str) -> bool {
+    late.iter().any(|adoption| adoption.uid == uid)
 }
 
 /// Returns the message about a child that is released from its owner, as its instances stay.

@@ -221,8 +221,9 @@ fn claim(s: &Snapshot) -> Vec<Action> {
     let matches =
         |set: &Arc<MachineSetFacts>| set.labels.as_ref().is_some_and(|labels| selects(selector, labels));
     let staying = |set: &&Arc<MachineSetFacts>| set.deleting_since.is_none();
-    let adopted = s.adoptable.iter().filter(staying).filter(|set| matches(set)).cloned();
     let owned = s.sets.iter().map(|owned| &owned.set);
+    let unconfirmed = owned.clone().filter(|set| late_adoption::is_unconfirmed(&s.late_adoptions, &set.uid));
+    let adopted = s.adoptable.iter().chain(unconfirmed).filter(staying).filter(|set| matches(set)).cloned();
     let released = owned.filter(staying).filter(|set| !matches(set)).cloned();
     adopted.map(Action::Adopt).chain(released.map(Action::Release)).collect()
 }

@@ -250,7 +250,12 @@ fn with_status(s: &Snapshot, actions: Vec<Action>, why: Why) -> Plan<Action> {
 /// Returns the Machines to adopt or release, by selector and owner. A Machine that is being deleted
 /// is not adopted.
 fn claim(s: &Snapshot) -> Vec<Action> {
-    let adopted = s.adoptable.iter().filter(|machine| would_adopt(&s.set, machine)).cloned();
+    let unconfirmed = s.machines.iter().filter(|machine| {
+        let stays = machine.deleting_since.is_none() && is_selected(&s.set, machine);
+        stays && late_adoption::is_unconfirmed(&s.late_adoptions, &machine.uid)
+    });
+    let adopted =
+        s.adoptable.iter().filter(|machine| would_adopt(&s.set, machine)).chain(unconfirmed).cloned();
     let released = s.machines.iter().filter(|machine| !is_selected(&s.set, machine)).cloned();
     adopted.map(Action::Adopt).chain(released.map(Action::Release)).collect()
 }

@@ -58,7 +58,7 @@ impl Balancers for Account {
             Some(Existing::Ours(shown)) => *shown,
             // The balancer of the earlier creation would have the key, too.
             Some(Existing::Adoptable(shown))
-                if wanted.claim.may_be_created && shown.name != wanted.first_name =>
+                if wanted.claim.has_open_creation && shown.name != wanted.first_name =>
             {
                 return Ok(Progress::Working(ADOPTION.to_owned()));
             }

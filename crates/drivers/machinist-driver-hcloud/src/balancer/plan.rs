@@ -103,7 +103,7 @@ fn name_and_label(shown: &LoadBalancer, wanted: &Wanted, is_turning: bool) -> Op
 /// effect, and the cloud refuses it only because of that name.
 fn is_held(shown: &LoadBalancer, wanted: &Wanted) -> bool {
     let is_young = |before| shown.created.is_none_or(|created| before <= created);
-    shown.name == wanted.first_name && wanted.claim.renames_created_before.is_some_and(is_young)
+    shown.name == wanted.first_name && wanted.claim.renames_if_created_before.is_some_and(is_young)
 }
 
 fn dns_ptr(shown: &BalancerIp, wanted: Option<&String>) -> Option<Step> {

@@ -140,7 +140,7 @@ fn a_missing_or_stale_label_is_set_and_others_are_kept() {
 fn a_young_balancer_keeps_the_name_of_its_creation() {
     let renamed = |name: &str, created: Option<&str>, before: Option<&str>| {
         let mut wanted = wanted(Wish::with(&[("name", "edge")]));
-        wanted.claim.renames_created_before = before.map(|before| before.parse().expect("a time"));
+        wanted.claim.renames_if_created_before = before.map(|before| before.parse().expect("a time"));
         let shown = balancer(json!({ "name": name, "created": created }));
         let known = Known { skips: &Skips::new(), turned: None, detached: &BTreeSet::new() };
         let steps = plan(&shown, &wanted, Scope::Everything, known).steps;

@@ -779,7 +779,7 @@ async fn an_adoption_waits_for_a_lost_creation() {
     let driver = cloud.driver();
     ensured(&*driver, &spec(&[], &[("name", "shared")])).await;
     change(&cloud, |balancer| balancer.labels.clear());
-    let claim = NameClaim { may_be_created: true, ..NameClaim::default() };
+    let claim = NameClaim { has_open_creation: true, ..NameClaim::default() };
     let waiting = BalancerSpec { claim, ..spec(&[], &[("name", "shared")]) };
     let changes = cloud.changes();
     let answer = ensure(&*cloud.driver(), &waiting).await;

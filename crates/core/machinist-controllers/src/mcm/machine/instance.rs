@@ -51,13 +51,13 @@ pub(crate) fn note_wanted(runtime: &Runtime, machine: &MachineFacts) {
 /// Lets `ensure` or `delete` wait in the queue of the account. Another call of the Machine that
 /// waits there leaves the queue.
 pub(crate) fn queue(asking: Asking<'_>, call: Call) -> Result<(), Stop> {
-    let Asking { runtime, machine, inputs, opened } = asking;
+    let Asking { runtime, machine, id: recorded, inputs, opened } = asking;
     let account = match opened {
         Ok(opened) => opened.account,
         Err(error) => {
             // The error is remembered like a failed call.
-            let asking = Asking { runtime, machine, inputs, opened: Err(error) };
-            let (line, id) = (Line::Lane(Lane::of(call)), machine.provider_id.clone());
+            let asking = Asking { runtime, machine, id: recorded.clone(), inputs, opened: Err(error) };
+            let line = Line::Lane(Lane::of(call));
             return match call {
                 Call::ENSURE => start(asking, call, line, None, |_| false, not_made, Answers::take_ensure),
                 _ => start(
@@ -68,7 +68,7 @@ pub(crate) fn queue(asking: Asking<'_>, call: Call) -> Result<(), Stop> {
                     |_| false,
                     not_made,
                     |answers, answered| {
-                        answers.delete = Some(Deleted { id, answered });
+                        answers.delete = Some(Deleted { id: recorded, answered });
                     },
                 ),
             };
@@ -243,7 +243,7 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
     make: impl FnOnce(Arc<dyn Driver>) -> F,
     remember: impl FnOnce(&mut Answers, Answered<T>) + Send + 'static,
 ) -> Result<(), Stop> {
-    let Asking { runtime, machine, inputs, opened } = asking;
+    let Asking { runtime, machine, id: _, inputs, opened } = asking;
     let id = object_key(&machine.namespace, &machine.name);
     let (uid, key) = (machine.uid.clone(), Key::Machine(id.clone()));
     let remember: Remember<Mcm, T> = {

@@ -204,9 +204,9 @@ pub(crate) fn node_of<'w>(
 ///
 /// A kubelet that registers under another name leaves a Node that is no longer Ready. A Node that
 /// is Ready counts more, and of two such Nodes the newer one. While the Machine lives, a Node that a
-/// user deletes counts least: the leftover may be Ready for a while longer. While the Machine is
-/// being deleted, a Node with pods to remove counts most, so that all Nodes are drained one after
-/// the other.
+/// user deletes counts least unless it is Ready and the newest: a leftover may be Ready for a while
+/// longer. While the Machine is being deleted, a Node with pods to remove counts most, so that all
+/// Nodes are drained one after the other.
 fn nodes_of_instance<'w>(
     runtime: &Runtime,
     seen: &'w Seen,
@@ -220,6 +220,7 @@ fn nodes_of_instance<'w>(
     let is_other = |node: &&Entry<NodeFacts>| node.facts.provider_id() != Some(recorded);
     let mut nodes: Vec<_> = with_id.chain(named.filter(is_own).filter(is_other)).collect();
     let is_deleting = machine.deleting_since.is_some();
+    let newest = nodes.iter().map(|node| node.facts.created).max();
     let evictions = seen.memory.evictions.get(&machine.uid);
     let is_answered = |pod: &PodFacts| {
         evictions.and_then(|evictions| evictions.get(&pod.uid)).is_some_and(Eviction::is_answered_deletion)
@@ -227,7 +228,8 @@ fn nodes_of_instance<'w>(
     nodes.sort_by_cached_key(|node| {
         let mut pods = seen.pods.by_index(BY_NODE, &node.facts.name).map(|(_, pod)| &pod.facts);
         let has_pods = is_deleting && pods.any(|pod| pod.leaves_in_a_drain() && !is_answered(pod));
-        let stays = is_deleting || node.facts.deleting_since.is_none();
+        let is_live = node.facts.is_ready() && Some(node.facts.created) == newest;
+        let stays = is_deleting || is_live || node.facts.deleting_since.is_none();
         Reverse((stays, has_pods, node.facts.is_ready(), node.facts.created, node.facts.name.clone()))
     });
     nodes

@@ -73,9 +73,14 @@ async fn lists_that_lag_lead_to_no_second_balancer() {
     let process = world.start();
     world.nodes_with_servers(&["a"]).await;
     create(&world, json!({NAME: "edge"})).await;
-    while balancers(&world).iter().all(|balancer| balancer.targets.is_empty()) {
+    let has_target = || balancers(&world).iter().any(|balancer| !balancer.targets.is_empty());
+    for _ in 0..60_000 {
+        if has_target() {
+            break;
+        }
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
+    assert!(has_target(), "the load balancer is created");
     // The actions of the creation end.
     tokio::time::sleep(Duration::from_secs(2)).await;
     drop(process);

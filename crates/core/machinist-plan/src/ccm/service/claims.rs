@@ -24,8 +24,8 @@ use crate::ccm::names::BALANCER_NAME;
 use crate::ccm::{CcmReason, Why};
 use crate::facts::ServiceFacts;
 
-/// The measured difference of the clocks varies by less than this between two decisions. So a load
-/// balancer that is old enough for the one is old enough for the other.
+/// Margin of the planner: the driver is asked only when it will also find the load balancer old
+/// enough. The measured difference of the clocks varies by less between two decisions.
 const CLOCKS_VARY_BY: Duration = Duration::from_secs(5);
 
 /// Wait before another try, if the cloud shows the first name although the driver has changed it.
@@ -118,8 +118,8 @@ pub(super) fn claim(s: &Snapshot) -> NameClaim {
         held_by: holder(s).map(|holder| format!("Service {holder}")),
         adopts: s.options.adopts_in.as_ref().is_none_or(|all| all.contains(&service.namespace)),
         invited_as: Some(format!("{}.{}", service.namespace, service.name)),
-        renames_created_before: Some(minus(s.now, keeps_first_name_for(s))),
-        may_be_created: s.now < own_creations_end(s).max(earlier_creations_end(s)),
+        renames_if_created_before: Some(minus(s.now, keeps_first_name_for(s))),
+        has_open_creation: s.now < own_creations_end(s).max(earlier_creations_end(s)),
     }
 }
 
@@ -131,7 +131,7 @@ fn earlier_creations_end(s: &Snapshot) -> Timestamp {
 
 /// Returns the part of a claim whose change leads to another call. The rest follows the time.
 pub(super) fn lasting(claim: &NameClaim) -> NameClaim {
-    NameClaim { renames_created_before: None, may_be_created: false, ..claim.clone() }
+    NameClaim { renames_if_created_before: None, has_open_creation: false, ..claim.clone() }
 }
 
 fn minus(at: Timestamp, span: Duration) -> Timestamp {

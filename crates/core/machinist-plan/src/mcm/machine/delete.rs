@@ -39,6 +39,9 @@ const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
 /// are answered.
 const DELETIONS_PER_PASS: usize = 20;
+/// A drain that timed out does not wait for pods that came to a Node without a cordon less than this
+/// ago.
+const OPEN_NODE_PATIENCE: Duration = Duration::from_secs(300);
 /// Maximum number of pods that an Event names.
 const PODS_NAMED: usize = 10;
 /// Why a dead Node is drained by force, as a phrase.
@@ -150,8 +153,8 @@ fn written_at(s: &Snapshot) -> Option<Timestamp> {
     s.machine.status.operation.last_update_time.as_ref().map(|time| time.0)
 }
 
-/// Returns the status write that a deletion goes on, if the status says something else.
-fn go_on(s: &Snapshot, description: impl Into<String>) -> Option<Action> {
+/// Returns the write of the deletion's progress, if the status differs.
+fn write_progress(s: &Snapshot, description: impl Into<String>) -> Option<Action> {
     let operation = OperationWrite::processing(OperationType::Delete, description);
     s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)))
 }
@@ -214,7 +217,7 @@ fn awaits_the_nodes(reason: &Reason) -> bool {
 
 /// Writes the phase Terminating, with the marker of the stage at which Go MCM would have to begin.
 fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
-    let write = go_on(s, first_marker(s).as_str());
+    let write = write_progress(s, first_marker(s).as_str());
     let why =
         Why::new(Reason::Writing("starting the deletion"), Step::Expect("the Node is drained")).since(since);
     Plan::act_all(write.into_iter().collect(), why)
@@ -251,15 +254,16 @@ fn label_node(node: NodeName) -> Plan<Action> {
 
 fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan<Action> {
     let patience_ends = patience_ends(s, deleting_since);
-    let Pressure { manner, deadline, cause } = pressure(s, node, patience_ends);
+    let Pressure { manner, deadline, cause } = pressure(s, node, &s.pods, patience_ends);
     let is_forced = manner != Manner::Polite;
     let is_over = is_forced && is_past(s.now, deadline);
-    let mut prepared: Vec<_> = nodes_of_instance(s, node).flat_map(prepare).collect();
+    let writes: Vec<_> = nodes_of_instance(s, node).flat_map(prepare).collect();
     // Rejected writes to the Node must not keep its pods for ever. A pass ends with the first
     // rejected call, so these writes come last if a polite drain has not ended in time.
-    let mut actions = match is_over || is_past(s.now, patience_ends) {
-        true => Vec::new(),
-        false => std::mem::take(&mut prepared),
+    let (mut actions, mut last) = match (is_over, is_past(s.now, patience_ends)) {
+        (true, _) => (Vec::new(), Vec::new()),
+        (false, true) => (Vec::new(), writes),
+        (false, false) => (writes, Vec::new()),
     };
     if !is_forced && is_lease_needed(s, node) {
         actions.push(Action::LookAtLease(node.clone()));
@@ -273,7 +277,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     if is_past(s.now, force_from) && !is_forced && s.nodes_freshness.may_be_read() {
         actions.push(Action::ReadNodes);
     }
-    if is_past(s.now, patience_ends) && !is_forced && may_list_unseen_pods(s, node) {
+    if is_past(s.now, patience_ends) && !is_forced && is_list_missing(s, node) {
         actions.push(Action::ListPods(node.clone()));
     }
     if is_dead_unread(s, node, manner, cause) {
@@ -283,9 +287,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     }
     let (calls, left, blocked, look_at) = match progress(s, &s.pods, manner, deadline) {
         Progress::Done | Progress::GivenUp { .. } => {
-            if !is_over {
-                actions.append(&mut prepared);
-            }
+            actions.append(&mut last);
             let left = Left { node, deadline, actions, deleting_since };
             return match manner {
                 Manner::Polite => left.politely(s),
@@ -307,12 +309,10 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let is_said = volumes_awaited_since(s).is_some() || held_since(s).is_some();
     if is_said && !actions.iter().any(|action| matches!(action, Action::SetStatus(_))) {
         // The hold has ended. The wait for volumes begins again when these pods have left.
-        actions.extend(go_on(s, DeletionMarker::DrainNode.as_str()));
+        actions.extend(write_progress(s, DeletionMarker::DrainNode.as_str()));
     }
     actions.extend(calls.into_iter().map(Action::Drain));
-    if !is_over {
-        actions.append(&mut prepared);
-    }
+    actions.append(&mut last);
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
     let next = match never {
         // More pods do not help if all pods must stay: `maxUnavailable: 0`, `minAvailable: 100%`.
@@ -394,7 +394,7 @@ struct Pressure {
 
 /// Returns how pods are removed, and the deadline. A Node that has been dead for a while is drained
 /// by force: nothing on it would stop the pods, and budgets already count them as disrupted.
-fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressure {
+fn pressure(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_ends: Timestamp) -> Pressure {
     let forced = |since: Timestamp, cause| {
         let deadline = plus(since, FORCED_DRAIN_TAKES);
         Pressure { manner: Manner::Forced { since }, deadline, cause }
@@ -413,7 +413,7 @@ fn pressure(s: &Snapshot, node: &NodeFacts, patience_ends: Timestamp) -> Pressur
         _ if may_force
             && is_past(s.now, patience_ends)
             && shows_pods(s, node)
-            && was_polite(s, patience_ends) =>
+            && was_polite(s, node, pods, patience_ends) =>
         {
             forced(patience_ends, "the drain timed out")
         }
@@ -438,15 +438,15 @@ fn shows_pods(s: &Snapshot, node: &NodeFacts) -> bool {
     s.pods_freshness.is_fresh() || s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).is_some()
 }
 
-/// Whether the store may lack pods of a Node, and a list may show them now.
-fn may_list_unseen_pods(s: &Snapshot, node: &NodeFacts) -> bool {
+/// Whether only a list of the pods is missing for a drain to time out.
+fn is_list_missing(s: &Snapshot, node: &NodeFacts) -> bool {
     !shows_pods(s, node) && s.nodes_freshness.is_fresh()
 }
 
-/// Whether each pod that is left was tried politely, with an answer. A process that takes over
-/// reads from the status of its predecessor that it has tried. A pod that was first tried after the
-/// patience ended, and leaves, has its grace period.
-fn was_polite(s: &Snapshot, patience_ends: Timestamp) -> bool {
+/// Whether each pod that is left was tried politely, with an answer. After a takeover, the status of
+/// the former process shows that it has tried. A pod that was first evicted after the timeout keeps
+/// its grace period.
+fn was_polite(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_ends: Timestamp) -> bool {
     let operation = &s.machine.status.operation;
     let is_said =
         operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(BLOCKED);
@@ -461,7 +461,15 @@ fn was_polite(s: &Snapshot, patience_ends: Timestamp) -> bool {
         leaves_until.is_none_or(|until| until <= s.now)
             && (attempt.is_some_and(has_answer) || pod.deleting_since.is_some())
     };
-    is_said_before || s.pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| was_tried(pod))
+    let mut waited_for = pods.iter().filter(|pod| pod.leaves_in_a_drain() && !came_late(s, node, pod));
+    is_said_before || waited_for.all(|pod| was_tried(pod))
+}
+
+/// Whether a pod came to a Node that should take none: the pod tolerates the cordon, or the cordon
+/// is rejected. Others would follow it for ever, so a drain that timed out does not wait for it.
+fn came_late(s: &Snapshot, node: &NodeFacts, pod: &PodFacts) -> bool {
+    let open_since = s.now.checked_sub(OPEN_NODE_PATIENCE).unwrap_or(Timestamp::MIN);
+    plus(cordoned_since(s, node).unwrap_or(open_since), s.process.skew) < pod.created
 }
 
 /// Returns when a Node counts as dead, if one of its conditions is bad.
@@ -620,9 +628,8 @@ impl Left<'_> {
                 if let Some(wait) = s.nodes_freshness.obstacle(|| Action::ReadNodes) {
                     return wait;
                 }
-                let is_confirmed = |other: &OtherNode| is_empty(listed(s, &other.node).map(|(_, list)| list));
-                if let Some(node) = unconfirmed(s, is_confirmed) {
-                    return Left { node, ..self }.confirm(s);
+                if let Some((node, calls)) = unconfirmed(s, self.deleting_since) {
+                    return Left { node, actions: with(self.actions, calls), ..self }.confirm(s);
                 }
                 let evidence = Evidence::EmptyAfterCordon {
                     node: self.node.name.clone(),
@@ -652,20 +659,12 @@ impl Left<'_> {
             if !is_over && listed(self.node).is_none() {
                 return self.confirm(s);
             }
-            let is_listed = |other: &NodeFacts| match is_over {
-                true => s.looks.pods_since(&other.uid, began, s.now).is_some(),
-                false => listed(other).is_some(),
-            };
-            let manner = Manner::Forced { since: began };
-            let is_confirmed = |other: &OtherNode| {
-                is_listed(&other.node) && has_ended(&progress(s, &other.pods, manner, self.deadline))
-            };
-            if let Some(node) = unconfirmed(s, is_confirmed) {
-                let other = Left { node, ..self };
+            if let Some((node, calls)) = unconfirmed(s, self.deleting_since) {
+                let other = Left { node, actions: with(self.actions, calls), ..self };
                 return if is_over { other.list_anyway(s) } else { other.confirm(s) };
             }
         }
-        let said = go_on(s, DeletionMarker::DeleteVolumeAttachments.as_str());
+        let said = write_progress(s, DeletionMarker::DeleteVolumeAttachments.as_str());
         let why = Why::new(
             Reason::Writing("ending the drain by force"),
             Step::Expect("the VolumeAttachments are deleted"),
@@ -736,7 +735,7 @@ fn volumes_awaited(s: &Snapshot, left: &Left<'_>) -> Option<Awaiting> {
     }
     let why = volumes_attached(s, left.node, "the volumes are detached").since(left.deleting_since);
     let Some(began) = volumes_awaited_since(s) else {
-        let said = go_on(s, awaiting_volumes());
+        let said = write_progress(s, awaiting_volumes());
         return Some(Awaiting { said, why, look_at: None });
     };
     let until = unseen(s).deadline(began, s.defaults.detach_timeout).min(left.deadline);
@@ -797,10 +796,34 @@ fn nodes_of_instance<'s>(
     std::iter::once(node).chain(s.other_nodes.iter().map(|other| &other.node))
 }
 
-/// Returns another Node of the instance on which pods may be left. If the store shows pods on a
-/// Node, that Node counts as the Node of the Machine and is drained.
-fn unconfirmed(s: &Snapshot, is_confirmed: impl Fn(&OtherNode) -> bool) -> Option<&Arc<NodeFacts>> {
-    s.other_nodes.iter().find(|other| !is_confirmed(other)).map(|other| &other.node)
+/// Returns another Node of the instance on which pods may be left, and the calls about its pods. If
+/// the store shows pods on a Node, that Node counts as the Node of the Machine and is drained. Each
+/// Node is judged by its own conditions: one may be dead while the other is ready.
+fn unconfirmed(s: &Snapshot, deleting_since: Timestamp) -> Option<(&Arc<NodeFacts>, Vec<PodCall>)> {
+    s.other_nodes.iter().find_map(|OtherNode { node, pods, .. }| {
+        let Pressure { manner, deadline, .. } = pressure(s, node, pods, patience_ends(s, deleting_since));
+        let list = match manner {
+            Manner::Forced { since } if is_past(s.now, deadline) => {
+                s.looks.pods_since(&node.uid, since, s.now)
+            }
+            Manner::Forced { .. } | Manner::Polite => listed(s, node).map(|(_, list)| list),
+        };
+        let progress = progress(s, pods, manner, deadline);
+        let is_confirmed = match manner {
+            Manner::Polite => is_empty(list),
+            Manner::Forced { .. } => list.is_some() && has_ended(&progress),
+        };
+        let calls = match progress {
+            Progress::Leaving { calls, .. } => calls,
+            Progress::Done | Progress::GivenUp { .. } => Vec::new(),
+        };
+        (!is_confirmed).then_some((node, calls))
+    })
+}
+
+fn with(mut actions: Vec<Action>, calls: Vec<PodCall>) -> Vec<Action> {
+    actions.extend(calls.into_iter().map(Action::Drain));
+    actions
 }
 
 /// Whether a drain has ended: no pod is left, or the API server has answered about each one.
@@ -819,12 +842,12 @@ fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> W
     Why::new(reason, Step::Expect(expected))
 }
 
-/// Returns what must happen before the instance goes after a drain that ended by force. That may be
-/// long ago: the volumes had to be detached, the cloud could not delete the instance, or no process
-/// ran. Meanwhile the Node may have recovered, and taken pods.
+/// Returns the step that is still needed before the instance is deleted after a forced drain. The
+/// drain may have ended long ago: the volumes had to be detached, the cloud could not delete the
+/// instance, or no process ran. Meanwhile the Node may have recovered, and taken pods.
 ///
-/// Returns nothing if a list has just shown that no pod is left, or that the API server has answered
-/// the deletion of each one by today's force.
+/// Returns nothing if a list has just shown that no pod is left, or that the API server has
+/// answered the deletion of each one by today's force.
 fn before_end_by_force(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
     if s.machine.wants_force_deletion() {
         return None;
@@ -851,21 +874,23 @@ fn before_end_by_force(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<A
                 .unwrap_or_else(|| Plan::act(Action::ListPods(unlisted.clone()), why)),
         );
     }
-    let Pressure { manner, deadline, .. } = pressure(s, node, patience_ends(s, deleting_since));
     let others = s.other_nodes.iter().map(|other| (&other.node, &other.pods));
-    let is_closed = |node: &NodeFacts| match manner {
-        Manner::Forced { .. } => true,
+    let is_free = |(node, pods): (&Arc<NodeFacts>, &Vec<Arc<PodFacts>>)| {
+        let Pressure { manner, deadline, .. } = pressure(s, node, pods, patience_ends(s, deleting_since));
+        let waited_for: Vec<_> = match manner {
+            Manner::Polite => pods.clone(),
+            Manner::Forced { .. } => pods.iter().filter(|pod| !came_late(s, node, pod)).cloned().collect(),
+        };
         // Without the cordon, pods may be bound to this Node after the list.
-        Manner::Polite => is_empty(listed(s, node).map(|(_, list)| list)),
+        let is_closed = manner != Manner::Polite || is_empty(listed(s, node).map(|(_, list)| list));
+        has_ended(&progress(s, &waited_for, manner, deadline)) && is_closed
     };
-    let has_ended = |pods: &Vec<Arc<PodFacts>>| has_ended(&progress(s, pods, manner, deadline));
-    let mut all = std::iter::once((node, &s.pods)).chain(others);
-    let are_free = all.all(|(node, pods)| has_ended(pods) && is_closed(node));
+    let are_free = std::iter::once((node, &s.pods)).chain(others).all(is_free);
     (!are_free).then(|| drain_again(s, deleting_since))
 }
 
 fn drain_again(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
-    let said = go_on(s, DeletionMarker::DrainNode.as_str());
+    let said = write_progress(s, DeletionMarker::DrainNode.as_str());
     let why = Why::new(Reason::Writing("starting the drain again"), Step::Expect("the pods leave the Node"));
     Plan::act_all(said.into_iter().collect(), why.since(deleting_since))
 }
@@ -921,7 +946,7 @@ fn with_marker(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     if is_written || !is_due {
         return plan;
     }
-    plan.actions.splice(0..0, go_on(s, DeletionMarker::DeleteInstance.as_str()));
+    plan.actions.splice(0..0, write_progress(s, DeletionMarker::DeleteInstance.as_str()));
     plan
 }
 

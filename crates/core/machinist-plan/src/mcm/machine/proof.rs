@@ -44,8 +44,8 @@ pub(super) fn before_ensure(s: &Snapshot) -> Option<Plan<Action>> {
     Some(Plan::until(list_again_at, Why::new(other_account(s), Step::Fix(restore))))
 }
 
-/// Prevents that a Machine is given up whose instance another account has. `looked` is when the
-/// lookup began that showed no instance.
+/// Keeps a Machine whose instance may be in another account. `looked` is the start of the lookup
+/// that showed no instance.
 ///
 /// If there is nothing to compare with, two absences ten minutes apart count, as for a deletion.
 pub(super) fn before_giving_up(

@@ -1,4 +1,4 @@
-//! What a deployment wants of one of its sets now.
+//! The size and the bounds that a deployment wants for one of its sets now.
 //!
 //! The replicas in a set's spec may be old: the patch that changed them may have taken effect a
 //! minute after it was sent, and the deployment may have changed meanwhile. So before a set deletes

@@ -38,8 +38,8 @@ pub struct Snapshot {
     pub adoptable: Vec<Arc<MachineFacts>>,
     /// The deployment of the set, if known. Only a frozen set needs it.
     pub deployment: Option<Arc<MachineDeploymentFacts>>,
-    /// What the deployment wants of the set now, if known. Only a set whose replicas differ from its
-    /// Machines needs it.
+    /// The size and bounds of this set that the deployment wants now, if known. Only a set whose
+    /// replicas differ from its Machines needs them.
     pub limits: Option<Limits>,
     /// The limits for setting and lifting a freeze.
     pub margins: SafetyMargins,

@@ -373,7 +373,7 @@ fn a_missing_node_is_looked_for_before_its_machine_fails() {
         plan(&snapshot).to_string()
     };
     let look = |seconds, uid: Option<&str>| Looks {
-        node: Some(NodeLook { name: "a".into(), started: at(seconds), uid: uid.map(str::to_owned) }),
+        nodes: vec![NodeLook { name: "a".into(), started: at(seconds), uid: uid.map(str::to_owned) }],
         ..Looks::default()
     };
     for machine in [machine("a", "Unknown", 700), joining("a", CREATION_TIMEOUT + 1)] {

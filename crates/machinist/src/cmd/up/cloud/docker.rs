@@ -171,7 +171,9 @@ impl Docker {
     pub(in crate::cmd::up) async fn end(&self) {
         let is_creating = self.creation.lock().await.as_ref().is_some_and(|call| !call.is_finished());
         let has_open_calls = is_creating || self.provider.may_create_until().is_some();
-        if self.is_continued_later && !has_open_calls && self.killed_run_calls_until().is_none() {
+        // A run that was refused before has noted nothing, and another one may use the directory.
+        let has_noted = self.killed_run_calls_until.get().is_some();
+        if has_noted && !has_open_calls && self.killed_run_calls_until().is_none() {
             self.identity.close_calls(&self.folder);
         }
     }

@@ -30,7 +30,7 @@ const ASKED_AFTER: i64 = KEEPS_FOR + 5;
 #[test]
 fn a_young_balancer_keeps_its_first_name() {
     let claim = spec(&named()).claim;
-    assert_eq!(claim.renames_created_before, Some(at(-KEEPS_FOR)));
+    assert_eq!(claim.renames_if_created_before, Some(at(-KEEPS_FOR)));
     let shown = || {
         let shown = named().set("/status/loadBalancer/ingress", shown_status());
         shown.ensured(1, ensured_with(created(0), Vec::new())).later(2)
@@ -42,7 +42,7 @@ fn a_young_balancer_keeps_its_first_name() {
     assert!(planned.contains(&format!("wait  until {}\n", at(ASKED_AFTER))), "{planned}");
     let due = shown().later(ASKED_AFTER);
     assert!(due.plan().contains("do    driver: ensure"), "{}", due.plan());
-    assert_eq!(spec(&due).claim.renames_created_before, Some(at(5)));
+    assert_eq!(spec(&due).claim.renames_if_created_before, Some(at(5)));
     // The call waited in the queue, or the cloud shows the old name: no call follows at once.
     let again = due.ensured(ASKED_AFTER + 5, ensured_with(created(0), Vec::new())).later(ASKED_AFTER + 6);
     assert!(again.plan().contains(&format!("wait  until {}\n", at(ASKED_AFTER + 65))), "{}", again.plan());
@@ -94,23 +94,23 @@ fn the_known_id_precedes_every_creation() {
 /// The load balancer of the lost creation would be the second one.
 #[test]
 fn nothing_is_adopted_while_a_creation_may_take_effect() {
-    let may_be_created = |world: &World| spec(world).claim.may_be_created;
+    let has_open_creation = |world: &World| spec(world).claim.has_open_creation;
     let lost = || named().ensured(0, Err(Error::new(ErrorKind::Ambiguous, "no answer")));
-    assert!(!may_be_created(&named()));
-    assert!(may_be_created(&lost().later(69)) && !may_be_created(&lost().later(70)));
+    assert!(!has_open_creation(&named()));
+    assert!(has_open_creation(&lost().later(69)) && !has_open_creation(&lost().later(70)));
     let refused = named().ensured(0, Err(Error::new(ErrorKind::Exhausted, "no"))).later(1);
-    assert!(!may_be_created(&refused), "the cloud has refused it");
+    assert!(!has_open_creation(&refused), "the cloud has refused it");
     let restarted = |is_first_intent: bool| {
         named().with(|s| {
             s.process = process(-20);
             s.answers.is_first_intent = is_first_intent;
         })
     };
-    assert!(may_be_created(&restarted(false)), "an earlier process may have lost one");
-    assert!(!may_be_created(&restarted(false).later(50)));
-    assert!(!may_be_created(&restarted(true)), "a call follows the record");
+    assert!(has_open_creation(&restarted(false)), "an earlier process may have lost one");
+    assert!(!has_open_creation(&restarted(false).later(50)));
+    assert!(!has_open_creation(&restarted(true)), "a call follows the record");
     let waiting = lost().ensured(5, Ok(Progress::Working("adopt".to_owned())));
-    assert!(may_be_created(&waiting.later(6)), "the wait itself proves nothing");
+    assert!(has_open_creation(&waiting.later(6)), "the wait itself proves nothing");
 }
 
 /// A deletion may take effect when the Service wants its load balancer again.

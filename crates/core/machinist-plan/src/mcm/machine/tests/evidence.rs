@@ -359,6 +359,36 @@ fn a_forced_drain_also_asks_about_the_other_nodes() {
     assert!(!ends(answered(EvictionOutcome::Unanswered("reset".into()))));
 }
 
+/// The other Node has been dead for minutes, and a finalizer keeps its pod.
+#[test]
+fn each_node_is_judged_by_its_own_conditions() {
+    let dead = |asked: i64| {
+        let world = with_other_node(world().draining().listed(), Some(-8), Some(1));
+        world.with(|s| {
+            s.process.started = at(-9000);
+            let mut node = (*s.other_nodes[0].node).clone();
+            let condition = json!({
+                "metadata": {"name": "renamed", "uid": "uid-2"},
+                "status": {"conditions": [{
+                    "type": "Ready", "status": "Unknown", "lastTransitionTime": at(-600).to_string(),
+                }]},
+            });
+            node.conditions = NodeFacts::parse(&parse(&condition)).conditions;
+            s.other_nodes[0].node = Arc::new(node);
+            s.other_nodes[0].pods = vec![Arc::new(PodFacts::parse(&parse(&json!({
+                "metadata": {"name": "q", "namespace": "ns", "uid": "uid-q"},
+                "spec": {"nodeName": "renamed", "containers": []},
+            }))))];
+            let attempt = tried(1, asked, asked, EvictionOutcome::Deleted);
+            s.evictions = Arc::new(BTreeMap::from([("uid-q".to_owned(), attempt)]));
+        })
+    };
+    let expected = Evidence::EmptyAfterCordon { node: "m".into(), cordoned: at(-8), listed: at(-1) };
+    assert_eq!(evidence(dead(-5)), Some(expected), "its deletion was accepted after the force began");
+    let again = dead(-20).plan();
+    assert!(again.actions.iter().any(|action| matches!(action, Action::Drain(_))), "{again}");
+}
+
 #[test]
 fn all_nodes_of_the_instance_are_deleted_with_it() {
     let drained = world().draining().phase("Terminating", "Delete", "Processing", "Initiate VM deletion");

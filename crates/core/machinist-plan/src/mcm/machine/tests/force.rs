@@ -260,6 +260,23 @@ fn an_accepted_eviction_after_the_timeout_has_its_grace() {
     assert_eq!(removal(in_time), "delete", "its drain timed out");
 }
 
+/// The pod tolerates the cordon, so each eviction leads to the next pod on the same Node.
+#[test]
+fn a_pod_that_came_after_the_cordon_stops_no_timeout() {
+    let came = |seconds: i64, cordoned: bool| {
+        let mut world = timed_out(600);
+        world.pods[0]["metadata"]["creationTimestamp"] = at(seconds).to_string().into();
+        if !cordoned {
+            world = world.node_field("/spec/unschedulable", Value::Null);
+        }
+        removal(world)
+    };
+    assert_eq!(came(-7, true), "delete", "the Node was cordoned eight seconds ago");
+    assert_eq!(came(-9, true), "evict");
+    assert_eq!(came(-299, false), "delete", "the cordon is rejected");
+    assert_eq!(came(-301, false), "evict");
+}
+
 /// A pass ends with the first rejected call, so a rejected cordon must not come before the pods.
 #[test]
 fn a_rejected_cordon_does_not_stop_a_polite_drain_for_ever() {

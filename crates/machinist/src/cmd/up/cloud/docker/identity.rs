@@ -147,14 +147,18 @@ impl Identity {
         let file = folder.join(OPEN_CALLS);
         // A file that cannot be checked may exist.
         let was_killed = file.try_exists().unwrap_or(true);
-        write(&file, "A run of `machinist up` uses this directory, or was killed.\n")?;
+        write(&file, &open_calls_note())?;
         Ok(was_killed)
     }
 
-    /// Notes that the run ended in order, and that no call has an effect after that.
+    /// Notes that this run ended in order, and that no call has an effect after that. A run that has
+    /// begun since keeps its own note.
     pub(super) fn close_calls(&self, folder: &Path) {
-        // If the file stays, the next run only waits longer.
-        let _ = fs::remove_file(folder.join(OPEN_CALLS));
+        let file = folder.join(OPEN_CALLS);
+        if fs::read_to_string(&file).is_ok_and(|note| note == open_calls_note()) {
+            // If the file stays, the next run only waits longer.
+            let _ = fs::remove_file(file);
+        }
     }
 
     /// Checks that the engine is the one with the containers.
@@ -250,6 +254,11 @@ impl Identity {
         // The printed path must work from any directory.
         fs::canonicalize(&file).with_context(|| format!("cannot read {}", file.display()))
     }
+}
+
+/// The note of this run, which names its process.
+fn open_calls_note() -> String {
+    format!("Process {} of `machinist up` uses this directory, or was killed.\n", std::process::id())
 }
 
 /// Returns whether the directory belongs to the cluster of that name. A directory that this user

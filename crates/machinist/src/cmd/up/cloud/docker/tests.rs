@@ -405,6 +405,20 @@ async fn a_short_run_does_not_end_the_wait_for_a_killed_one() {
     assert!(start().killed_run_calls_until().is_none());
 }
 
+/// Another `up` was refused before it did anything, for example because the directory is in use.
+#[tokio::test(start_paused = true)]
+async fn a_refused_run_keeps_the_note_of_another() {
+    let engine = Engine::default();
+    let folder = tempfile::tempdir().expect("a directory");
+    let killed = engine.docker_in(Some(folder.path()));
+    killed.keep().expect("written");
+    engine.docker_in(Some(folder.path())).end().await;
+    drop(killed);
+    let next = engine.docker_in(Some(folder.path()));
+    next.keep().expect("written");
+    assert!(next.killed_run_calls_until().is_some(), "the killed run has noted its calls");
+}
+
 #[test]
 fn an_engine_that_does_not_answer_is_named_with_advice() {
     let told =
