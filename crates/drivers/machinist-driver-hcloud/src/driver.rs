@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::balancer::{Reach, Turned};
+use crate::balancer::{Reach, Skip, Turned};
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Traffic, Transport};
@@ -146,6 +146,7 @@ impl Provider for HcloudProvider {
             missing_network: Mutex::default(),
             unreported: Mutex::default(),
             detached: Mutex::default(),
+            refused_turns: Mutex::default(),
             shown: Mutex::default(),
             turned: Mutex::default(),
         }))
@@ -173,6 +174,9 @@ pub(crate) struct Account {
     missing_network: Mutex<Option<String>>,
     /// The targets that were removed to get another sort of address: the balancer, and the server.
     pub(crate) detached: Mutex<BTreeSet<(i64, i64)>>,
+    /// The targets with traffic that did not get another sort of address, by balancer, server and
+    /// whether the address is private: when the cloud refused it, and why.
+    pub(crate) refused_turns: Mutex<BTreeMap<(i64, i64, bool), (Instant, Skip)>>,
     /// The balancers that were created or adopted, and that no answer has contained yet. An adopted
     /// one has a note.
     pub(crate) unreported: Mutex<BTreeMap<BalancerKey, (i64, Option<BalancerNote>)>>,

@@ -211,6 +211,20 @@ async fn a_process_without_a_lease_before_it_knows_no_leader() {
     assert!(two.leads() && two.leadership.first_since().is_some());
 }
 
+/// The Lease was created, and the answer was lost. The next attempt finds its own Lease.
+#[tokio::test(start_paused = true)]
+async fn a_lost_answer_to_the_creation_makes_no_known_leader() {
+    let server = FakeServer::new();
+    let mut writes = 0;
+    server.hook(move |seen| {
+        writes += usize::from(is_write(seen));
+        if is_write(seen) && writes == 1 { Verdict::ServeThenAnswer(504) } else { Verdict::Pass }
+    });
+    let one = Candidate::start(&server, "one");
+    sleep(SECOND * 10).await;
+    assert!(one.leads() && one.leadership.first_since().is_some());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_holder_creates_a_deleted_lease_again() {
     let server = FakeServer::new();

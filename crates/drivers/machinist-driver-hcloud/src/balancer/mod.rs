@@ -23,7 +23,7 @@ mod step;
 mod targets;
 mod wanted;
 
-pub(crate) use reach::Reach;
+pub(crate) use reach::{Reach, Skip};
 pub(crate) use targets::Turned;
 
 /// The label that stores the key of a balancer. hcloud-cloud-controller-manager writes the same.

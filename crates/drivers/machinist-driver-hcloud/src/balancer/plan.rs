@@ -41,6 +41,9 @@ pub(crate) struct Known<'a> {
     pub(crate) turned: Option<&'a Turned>,
     /// The servers that were targets, and were removed to get another sort of address.
     pub(crate) detached: &'a BTreeSet<i64>,
+    /// The targets whose wanted sort of address the cloud has refused not long ago, although its
+    /// data do not explain it. While they carry traffic, they are not removed for another try.
+    pub(crate) refused_turns: &'a Skips,
 }
 
 /// Lists the differences.

@@ -97,7 +97,7 @@ fn planned(shown: Value, wish: Wish, skips: &Skips) -> Plan {
         &balancer(shown),
         &wanted(wish),
         Scope::Everything,
-        Known { skips, turned: None, detached: &BTreeSet::new() },
+        Known { skips, turned: None, detached: &BTreeSet::new(), refused_turns: &Skips::new() },
     )
 }
 
@@ -142,7 +142,12 @@ fn a_young_balancer_keeps_the_name_of_its_creation() {
         let mut wanted = wanted(Wish::with(&[("name", "edge")]));
         wanted.claim.renames_if_created_before = before.map(|before| before.parse().expect("a time"));
         let shown = balancer(json!({ "name": name, "created": created }));
-        let known = Known { skips: &Skips::new(), turned: None, detached: &BTreeSet::new() };
+        let known = Known {
+            skips: &Skips::new(),
+            turned: None,
+            detached: &BTreeSet::new(),
+            refused_turns: &Skips::new(),
+        };
         let steps = plan(&shown, &wanted, Scope::Everything, known).steps;
         steps.iter().map(Step::command).collect::<Vec<_>>() == ["update_load_balancer"]
     };
@@ -255,7 +260,12 @@ fn turned(targets: Value, last: Option<i64>) -> (Vec<i64>, bool) {
         ..Wish::with(&[("use-private-ip", "true")]).in_network()
     };
     let last = last.map(|server| Turned { server, healthy: vec![80] });
-    let known = Known { skips: &Skips::new(), turned: last.as_ref(), detached: &BTreeSet::new() };
+    let known = Known {
+        skips: &Skips::new(),
+        turned: last.as_ref(),
+        detached: &BTreeSet::new(),
+        refused_turns: &Skips::new(),
+    };
     let plan = plan(&balancer(shown), &wanted(wish), Scope::Everything, known);
     assert_eq!(plan.steps, [], "no target is only removed");
     (plan.targets.turns.iter().map(|turn| turn.target.server).collect(), plan.targets.is_waiting)
@@ -358,7 +368,12 @@ fn selector_targets_stay_and_address_targets_are_removed() {
     assert_eq!(steps(shown.clone(), Wish::default()), expected);
     let with_robot = Wish { targets: vec!["hcloud://7", "hrobot://1"], ..Wish::default() };
     assert_eq!(steps(shown.clone(), with_robot), []);
-    let known = Known { skips: &Skips::new(), turned: None, detached: &BTreeSet::new() };
+    let known = Known {
+        skips: &Skips::new(),
+        turned: None,
+        detached: &BTreeSet::new(),
+        refused_turns: &Skips::new(),
+    };
     let following = plan(&balancer(shown), &wanted(Wish::default()), Scope::Targets, known);
     assert_eq!(following.steps, [], "a call that only follows the Nodes removes none");
 }
@@ -386,7 +401,12 @@ fn a_removed_target_gets_its_old_address_back() {
         let skip = Skip { cause: SkipCause::Refused, message: "not attached".to_owned() };
         let (skips, turned) = (Skips::from([(8, skip)]), Turned::of(&shown.labels));
         let detached = detached.iter().copied().collect();
-        let known = Known { skips: &skips, turned: turned.as_ref(), detached: &detached };
+        let known = Known {
+            skips: &skips,
+            turned: turned.as_ref(),
+            detached: &detached,
+            refused_turns: &Skips::new(),
+        };
         plan(&shown, &wanted(wish), Scope::Everything, known)
     };
     let label = |last: &str| json!({"hcloud-ccm/service-uid": "uid-1", "machinist.dev/turned-target": last});

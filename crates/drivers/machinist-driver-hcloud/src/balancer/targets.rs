@@ -138,6 +138,13 @@ pub(crate) fn targets(
     }
     let (carrying, idle): (Vec<_>, Vec<_>) =
         turning.into_iter().partition(|(target, _)| !healthy_ports(target).is_empty());
+    let (held, carrying): (Vec<_>, Vec<_>) =
+        carrying.into_iter().partition(|(_, wanted)| known.refused_turns.contains_key(&wanted.server));
+    for (_, wanted) in &held {
+        let skip = known.refused_turns.get(&wanted.server).cloned();
+        plan.skipped.extend(skip.map(|skip| wanted.skipped(skip)));
+    }
+    is_stopped |= !held.is_empty();
     let may_turn = !is_stopped && may_turn(shown, wanted, known.turned);
     let next = carrying.iter().take(usize::from(may_turn));
     plan.turns = idle

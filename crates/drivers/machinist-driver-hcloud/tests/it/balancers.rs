@@ -591,6 +591,42 @@ async fn a_target_stays_until_its_replacement_is_sure() {
     assert_eq!(made.skipped.len(), 1, "{:?}", made.skipped);
 }
 
+/// The cloud rejects the private address of a target that carries traffic. Each further try would
+/// take its traffic again.
+#[tokio::test(start_paused = true)]
+async fn a_refused_turn_is_not_repeated_for_an_hour() {
+    let cloud = Cloud::new();
+    let a = cloud.server("a").id;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let driver = cloud.driver();
+    let until_done = async |spec: &BalancerSpec| {
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            if let Ok(Progress::Done(made)) = ensure(&*driver, spec).await {
+                return made;
+            }
+        }
+        panic!("the change has not ended: {:?}", targets(&cloud));
+    };
+    until_done(&spec(&[a], &[])).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let path = "/v1/load_balancers/{id}/actions/add_target";
+    let refused = Fault::Error { code: "invalid_input".to_owned(), status: None };
+    cloud.standin.add_fault(FaultRule::once("POST", path, refused));
+    let private = spec(&[a], &[("use-private-ip", "true")]);
+    let made = until_done(&private).await;
+    assert_eq!((targets(&cloud), made.skipped.len()), (vec![(a, false)], 1), "{:?}", made.skipped);
+    // The target is healthy again.
+    for _ in 0..40 {
+        let made = until_done(&private).await;
+        assert_eq!((targets(&cloud), made.skipped.len()), (vec![(a, false)], 1), "{:?}", made.skipped);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    until_done(&private).await;
+    assert_eq!(targets(&cloud), [(a, true)]);
+}
+
 /// The cloud rejects the private address of a target that was removed for it.
 #[tokio::test(start_paused = true)]
 async fn a_target_that_cannot_change_its_address_is_kept() {
@@ -615,7 +651,8 @@ async fn a_target_that_cannot_change_its_address_is_kept() {
         assert_eq!(shown, [(a, false), (b, false)], "{second:?}");
         assert_eq!(made.skipped.len(), 1, "{:?}", made.skipped);
         assert!(cloud.standin.faults().is_empty(), "{second:?}");
-        // The cloud accepts the new address later.
+        // The cloud accepts the new address later, and the driver tries it after an hour.
+        tokio::time::sleep(Duration::from_secs(3601)).await;
         ensured(&*driver, &private).await;
         assert!(targets(&cloud).iter().all(|(_, is_private)| *is_private), "{:?}", targets(&cloud));
     }

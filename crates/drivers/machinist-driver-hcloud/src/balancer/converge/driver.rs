@@ -23,6 +23,10 @@ use crate::driver::Account;
 use crate::model::{LoadBalancer, Network};
 use crate::request;
 
+/// Wait before a target that carries traffic is turned again to a sort of address that the cloud has
+/// refused.
+const TURN_AGAIN_AFTER: Duration = Duration::from_secs(3600);
+
 /// Number of plans during one call: network changes, services and targets, and one more to see
 /// that no difference is left.
 const MOST_PLANS: usize = 4;
@@ -214,7 +218,9 @@ impl Account {
         let reach = self.reach_for(wanted, shown).await;
         let turned = self.turned(shown);
         let detached = self.detached(shown, turned.as_ref());
-        let known = Known { skips: &reach.skips(wanted), turned: turned.as_ref(), detached: &detached };
+        let refused_turns = &self.refused_turns(shown, wanted);
+        let skips = &reach.skips(wanted);
+        let known = Known { skips, turned: turned.as_ref(), detached: &detached, refused_turns };
         plan(shown, wanted, Scope::Everything, known)
     }
 
@@ -222,7 +228,9 @@ impl Account {
         let turned = self.turned(shown);
         let mut detached = self.detached(shown, turned.as_ref());
         detached.retain(|server| !call.lost.contains(server));
-        let known = Known { skips: &call.skips(), turned: turned.as_ref(), detached: &detached };
+        let refused_turns = &self.refused_turns(shown, &call.wanted);
+        let skips = &call.skips();
+        let known = Known { skips, turned: turned.as_ref(), detached: &detached, refused_turns };
         plan(shown, &call.wanted, call.scope, known)
     }
 
@@ -379,6 +387,9 @@ impl Account {
             Ok(Performed::Pending) => Ok(Ended::Working(HEALTH)),
             Ok(Performed::Skipped(failure)) => {
                 let skip = Skip { cause: SkipCause::Refused, message: failure.error.message.clone() };
+                if !healthy.is_empty() {
+                    self.note_refused_turn(shown.id, target.server, use_private_ip, skip.clone());
+                }
                 call.refused.insert(target.server, skip);
                 // If this has no effect, either, the next plan repeats it.
                 match self.perform(shown.id, &add(!use_private_ip), patience).await {
@@ -398,6 +409,25 @@ impl Account {
                 Err(Error { message, ..error })
             }
         }
+    }
+
+    fn note_refused_turn(&self, balancer: i64, server: i64, use_private_ip: bool, skip: Skip) {
+        let mut all = self.refused_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        all.insert((balancer, server, use_private_ip), (Instant::now(), skip));
+    }
+
+    /// The refused turns of a balancer to the wanted sort of address. Each further try would take
+    /// the traffic from its target, so the next one follows after an hour.
+    fn refused_turns(&self, shown: &LoadBalancer, wanted: &Wanted) -> Skips {
+        let mut all = self.refused_turns.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, (at, _)| at.elapsed() < TURN_AGAIN_AFTER);
+        let is_so = |(balancer, _, sort): &(i64, i64, bool)| {
+            *balancer == shown.id && *sort == wanted.settings.use_private_ip
+        };
+        all.iter()
+            .filter(|(key, _)| is_so(key))
+            .map(|((_, server, _), (_, skip))| (*server, skip.clone()))
+            .collect()
     }
 
     fn note_detached(&self, balancer: i64, server: i64) {
