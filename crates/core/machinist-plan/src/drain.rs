@@ -169,8 +169,8 @@ impl EvictionOutcome {
     }
 
     /// Whether the answer is about the pod, so that it uses up the patience of a polite drain. A
-    /// webhook that does not answer counts as a rejection, and so does a webhook that rejects with a
-    /// server error. A server whose storage fails, a throttled request and a lost one say nothing
+    /// webhook that does not answer counts as a rejection, and so does a webhook that rejects with
+    /// a server error. A server whose storage fails, a throttled request and a lost one say nothing
     /// about the pod.
     pub fn is_about_the_pod(&self) -> bool {
         match self {

@@ -24,6 +24,8 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 pub struct Looks {
     /// The last GETs of the Nodes of the instance, one of each name.
     pub nodes: Vec<NodeLook>,
+    /// When the API server last rejected the cordon or the condition of a Node.
+    pub rejected_write: Option<Timestamp>,
     /// The last list of the pods on a Node.
     pub pods: Option<PodList>,
     /// The last lists of the pods on other Nodes of the instance.
@@ -38,6 +40,9 @@ pub struct Looks {
 /// A request without an answer says nothing about the API server after this time. While requests
 /// are needed, they are repeated more often than that.
 const SILENCE_LASTS: Duration = Duration::from_secs(60);
+
+/// A rejected write to a Node is expected to be rejected again for this long.
+const REJECTION_LASTS: Duration = Duration::from_secs(600);
 
 /// The API server of the target cluster does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,6 +190,11 @@ impl Looks {
     /// Returns the last GET of the Node with that name.
     pub(crate) fn node(&self, name: &str) -> Option<&NodeLook> {
         self.nodes.iter().find(|look| look.name == name)
+    }
+
+    /// Whether the API server has rejected a write to a Node not long ago.
+    pub(crate) fn is_write_rejected(&self, now: Timestamp) -> bool {
+        self.rejected_write.is_some_and(|at| since(now, at) <= REJECTION_LASTS)
     }
 
     /// Takes a GET of a Node.

@@ -163,9 +163,9 @@ pub trait Kind<C: Contract>: 'static {
         action: Self::Action,
     ) -> impl Future<Output = Result<(), Stop>> + Send;
 
-    /// Whether this action must not overtake the last writes of a former leader: it lowers a replica
-    /// number, deletes a child, or removes the finalizer of an owner. After a failover, it waits
-    /// until those writes can no longer take effect.
+    /// Whether this action must not overtake the last writes of a former leader: it lowers a
+    /// replica number, deletes a child, or removes the finalizer of an owner. After a failover, it
+    /// waits until those writes can no longer take effect.
     fn takes_away(_action: &Self::Action) -> bool {
         false
     }

@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
-use crate::balancer::{Reach, Skip, Turned};
+use crate::balancer::{Reach, RefusedTurn, Turned};
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Traffic, Transport};
@@ -174,9 +174,8 @@ pub(crate) struct Account {
     missing_network: Mutex<Option<String>>,
     /// The targets that were removed to get another sort of address: the balancer, and the server.
     pub(crate) detached: Mutex<BTreeSet<(i64, i64)>>,
-    /// The targets with traffic that did not get another sort of address, by balancer, server and
-    /// whether the address is private: when the cloud refused it, and why.
-    pub(crate) refused_turns: Mutex<BTreeMap<(i64, i64, bool), (Instant, Skip)>>,
+    /// The targets with traffic that did not get another sort of address.
+    pub(crate) refused_turns: Mutex<Vec<RefusedTurn>>,
     /// The balancers that were created or adopted, and that no answer has contained yet. An adopted
     /// one has a note.
     pub(crate) unreported: Mutex<BTreeMap<BalancerKey, (i64, Option<BalancerNote>)>>,

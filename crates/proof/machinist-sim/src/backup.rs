@@ -18,9 +18,9 @@ use tokio::time::Instant;
 use crate::actor::RESTORE;
 use crate::faults::LongFault;
 use crate::lab::Lab;
+use crate::objects::erase;
 use crate::seed::Seed;
 use crate::sight::Seen;
-use crate::world::operator::erase;
 
 /// Time from the end of the processes to the restore, in which their last requests take effect.
 const LAST_EFFECTS: Duration = Duration::from_secs(75);

@@ -46,6 +46,7 @@ pub mod lab;
 pub mod lives;
 pub mod mcm;
 pub mod mutants;
+mod objects;
 pub mod passes;
 pub mod run;
 pub mod said;

@@ -55,7 +55,8 @@ pub(crate) async fn adopt<O: Fed<Mcm>, F: Fed<Mcm>>(
     }
     let mut world = runtime.lock();
     if matches!(result, Err(Stop::Unanswered(_))) && world.is_unsure(&owner.decides) {
-        // The patch may have waited for its turn in this process. It was sent at any time until now.
+        // The patch may have waited for its turn in this process. It was sent at any time until
+        // now.
         remember(&mut world.seen, owner.uid, late());
     } else {
         // This patch has no effect. An earlier one may have.

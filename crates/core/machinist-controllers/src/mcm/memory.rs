@@ -46,8 +46,8 @@ pub(crate) struct Memory {
     /// Writes that raise the size of a MachineSet and had no answer, by the UID of the
     /// MachineDeployment and the name of the set.
     pub open_raises: BTreeMap<String, BTreeMap<String, Raise>>,
-    /// Adoptions that may take effect, or took effect, after the deletion of the owner began, by the
-    /// UID of the owner.
+    /// Adoptions that may take effect, or took effect, after the deletion of the owner began, by
+    /// the UID of the owner.
     pub late_adoptions: BTreeMap<String, Vec<Adoption>>,
     /// Machines that were marked in a row because they could never join, by UID of their set.
     pub never_joined: BTreeMap<String, NeverJoined>,

@@ -148,8 +148,8 @@ pub struct Snapshot {
 pub struct OwnCalls {
     /// Whether the mail service accepted the mail.
     pub accepted: bool,
-    /// When the last call ended, or the latest time at which it may end. A call without an effect may
-    /// be included: this only delays a mail.
+    /// When the last call ended, or the latest time at which it may end. A call without an effect
+    /// may be included: this only delays a mail.
     pub ended: Option<Timestamp>,
     /// When the last call has ended, of all calls that the process no longer remembers.
     pub forgotten: Option<Timestamp>,

@@ -1,5 +1,5 @@
-//! Adoptions without an answer, and those of a former leader: they may take effect after their owner
-//! is being deleted.
+//! Adoptions without an answer, and those of a former leader: they may take effect after their
+//! owner is being deleted.
 //!
 //! A user may delete an owner without its children (`--cascade=orphan`) while the adoption of a
 //! child waits in an admission webhook. The garbage collector then finds no child to release. A

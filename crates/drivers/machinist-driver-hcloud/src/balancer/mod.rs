@@ -23,8 +23,8 @@ mod step;
 mod targets;
 mod wanted;
 
-pub(crate) use reach::{Reach, Skip};
-pub(crate) use targets::Turned;
+pub(crate) use reach::Reach;
+pub(crate) use targets::{RefusedTurn, Turned};
 
 /// The label that stores the key of a balancer. hcloud-cloud-controller-manager writes the same.
 const SERVICE_UID: &str = "hcloud-ccm/service-uid";

@@ -6,13 +6,14 @@
 //! balancer has the target that was turned last, so that a process that takes over continues: the
 //! health alone does not tell a target that is not healthy yet from one without pods.
 //!
-//! A target that was removed for this, and that the cloud rejects with its new address, gets its old
-//! one back.
+//! A target that was removed for this, and that the cloud rejects with its new address, gets its
+//! old one back.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use machinist_instance::{SkipCause, SkippedTarget};
+use tokio::time::Instant;
 
 use super::plan::{Known, Scope};
 use super::reach::Skip;
@@ -48,6 +49,19 @@ impl fmt::Display for Turn {
         let Self { target: WantedTarget { server, node }, healthy: _ } = self;
         write!(f, "remove_target and add_target server {server} (Node {node})")
     }
+}
+
+/// A target with traffic whose other sort of address the cloud has refused.
+#[derive(Debug)]
+pub(crate) struct RefusedTurn {
+    pub(crate) balancer: i64,
+    pub(crate) server: i64,
+    /// Whether the refused address is private.
+    pub(crate) is_private: bool,
+    /// When the cloud refused it.
+    pub(crate) at: Instant,
+    /// The refusal, for users.
+    pub(crate) skip: Skip,
 }
 
 /// The target that got another sort of address last.

@@ -19,9 +19,9 @@ use crate::actor::STRANGER;
 use crate::backup::{Backup, grow_old};
 use crate::faults::{Gate, LongFault, LongKind};
 use crate::lab::Lab;
+use crate::objects::api_of;
 use crate::seed::Seed;
 use crate::sight::{LEASES, SECRETS, Seen};
-use crate::world::operator::api_of;
 
 /// The parts of a world that long faults change.
 pub(super) struct Elements {

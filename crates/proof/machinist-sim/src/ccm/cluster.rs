@@ -15,11 +15,11 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::invariants::{self, EVENTS, SERVICES};
+use super::invariants::{self, EVENTS, NAME, SERVICES};
 use super::kubelets::Kubelets;
 use super::mutants::Mutant;
 use super::process::{CloudController, PROJECT, Surroundings, TOKEN};
-use super::services::{NAME, Repeats, Services};
+use super::services::{Repeats, Services};
 use super::view::View;
 use super::weather;
 use crate::actor::{Process, Side};
@@ -47,8 +47,6 @@ pub struct Setup {
     pub mutant: Option<Mutant>,
     /// Whether the machine controller runs on the same cluster, so that Machines own Nodes.
     pub has_machines: bool,
-    /// Whether Services choose the names of their load balancers.
-    pub names_balancers: bool,
 }
 
 /// Timeout for an awaited state.
@@ -305,9 +303,7 @@ fn reports(state: &State) -> Vec<String> {
 fn standin_settings(setup: &Setup) -> Settings {
     let mut settings = Settings::default();
     settings.tokens.set(TOKEN, PROJECT, Access::ReadWrite);
-    // The first name of a load balancer, which is made of the UID of the Service, is what prevents
-    // a second creation while lists do not show the first one. A chosen name takes its place.
-    if setup.profile.rates.contains_key(&Fault::D4) && !setup.names_balancers {
+    if setup.profile.rates.contains_key(&Fault::D4) {
         // Within the promise of the driver: a new object is visible after ten seconds.
         let mut stream = setup.seed.stream("lag");
         settings.visible_in_lists = stream.within(Duration::ZERO..Duration::from_secs(8));

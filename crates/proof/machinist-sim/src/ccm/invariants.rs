@@ -6,13 +6,14 @@ use machinist_apiserver::Commit;
 use serde_json::Value;
 
 use super::project::Change;
-use super::services::NAME;
 use crate::actor::{Process, Side};
 use crate::faults::{LongKind, Profile};
 use crate::history::{Event, State};
 use crate::invariants::{Id, Invariant, Violations};
 use crate::sight::{NODES, Seen};
 
+/// The annotation by which a Service names its load balancer.
+pub(crate) const NAME: &str = "load-balancer.hetzner.cloud/name";
 /// The table of Services.
 pub(crate) const SERVICES: &str = "services";
 /// The table of Events.

@@ -66,7 +66,6 @@ impl Contract for Ccm {
             crash: case.crash,
             mutant: case.mutant,
             has_machines: case.scenario.has_machines,
-            names_balancers: case.scenario.names_balancers,
         };
         run(Cluster::new(&setup).await, async |cluster| (case.scenario.play)(cluster).await, depth).await
     }

@@ -17,9 +17,6 @@ use crate::sight::Seen;
 use crate::stage::client;
 use crate::world::{NAMESPACE, Outcome, Trouble};
 
-/// The annotation by which a Service names its load balancer.
-pub(crate) const NAME: &str = "load-balancer.hetzner.cloud/name";
-
 /// The Services that users want. Clones share the same wishes.
 #[derive(Clone)]
 pub struct Services {

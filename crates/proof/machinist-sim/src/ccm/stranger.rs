@@ -15,9 +15,9 @@ use super::services::Services;
 use crate::actor::STRANGER;
 use crate::faults::LongFault;
 use crate::lab::Lab;
+use crate::objects::{api_of, erase};
 use crate::seed::{Seed, Stream};
 use crate::sight::Seen;
-use crate::world::operator::{api_of, erase};
 
 /// The actor, and the objects that it changes.
 pub(super) struct Stranger {

@@ -10,10 +10,10 @@ use machinist_standin_hcloud::Standin;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::invariants::{FINALIZER, SERVICE_UID, SERVICES};
+use super::invariants::{FINALIZER, NAME, SERVICE_UID, SERVICES};
 use super::kubelets::Kubelets;
 use super::process::{CloudController, PROJECT};
-use super::services::{NAME, Services};
+use super::services::Services;
 use super::stranger::Stranger;
 use crate::actor::Side;
 use crate::backup::{Backup, grow_old};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use machinist_apiserver::{Identity, Server};
 use machinist_cloud_sim::Cloud;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use super::NAMESPACE;
 use crate::actor::Side;
 use crate::faults::LongKind;
 use crate::lab::Lab;
+use crate::objects::{api_of, client, resource};
 use crate::sight::{MACHINES, NODES, Seen};
 
 /// User-Agent of the operator's other requests.
@@ -107,44 +108,6 @@ impl Operator<'_> {
     pub(super) async fn delete_crowd(&self) {
         let _ = self.deployments().delete(CROWD, &DeleteParams::default()).await;
     }
-}
-
-/// A client that meets no faults.
-pub(super) fn client(server: &Server, agent: &str) -> kube::Client {
-    kube::Client::new(server.service_as(Identity::admin()).with_user_agent(agent), NAMESPACE)
-}
-
-/// The resource of that kind.
-fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResource {
-    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    ApiResource {
-        group: group.to_owned(),
-        version: version.to_owned(),
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        plural: plural.to_owned(),
-    }
-}
-
-/// The API of an object of a table, for requests with that User-Agent.
-pub(crate) fn api_of(server: &Server, table: &str, object: &Value, agent: &str) -> Api<DynamicObject> {
-    let seen = Seen(object);
-    let plural = table.split('.').next().unwrap_or_default();
-    let resource = resource(seen.text("/apiVersion"), seen.text("/kind"), plural);
-    match seen.namespace() {
-        "" => Api::all_with(client(server, agent), &resource),
-        namespace => Api::namespaced_with(client(server, agent), namespace, &resource),
-    }
-}
-
-/// Deletes an object despite its finalizers.
-pub(crate) async fn erase(server: &Server, table: &str, object: &Value, agent: &str) {
-    let (api, name) = (api_of(server, table, object, agent), Seen(object).name());
-    let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    // An object that is being deleted disappears with its last finalizer.
-    let _ = api.patch(name, &PatchParams::default(), &unheld).await;
-    let now = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
-    let _ = api.delete(name, &now).await;
 }
 
 /// The server of a side.

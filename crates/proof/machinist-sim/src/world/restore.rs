@@ -7,11 +7,12 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::operator::{api_of, server_of};
+use super::operator::server_of;
 use super::weather::Elements;
 use crate::actor::Side;
 use crate::backup::{Backup, grow_old};
 use crate::faults::LongFault;
+use crate::objects::api_of;
 use crate::sight::{
     LEASES, MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, Seen,
 };

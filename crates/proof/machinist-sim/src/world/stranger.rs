@@ -11,10 +11,11 @@ use machinist_apiserver::{Object, Server};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::operator::{api_of, erase, server_of};
+use super::operator::server_of;
 use crate::actor::{STRANGER, Side};
 use crate::faults::LongFault;
 use crate::lab::Lab;
+use crate::objects::{api_of, erase};
 use crate::seed::{Seed, Stream};
 use crate::sight::{MACHINE_CLASSES, MACHINES, NODES, SECRETS, Seen};
 

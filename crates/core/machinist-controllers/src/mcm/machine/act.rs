@@ -147,13 +147,16 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
         }
         Action::SetTerminating { node, reason } => {
             let key = ObjectKey::cluster_scoped(&node.name);
-            Write { key, ..write }.merge_status::<NodeFacts>(node::terminating(&node, reason, s.now)).await
+            let terminating = node::terminating(&node, reason, s.now);
+            let result = Write { key, ..write }.merge_status::<NodeFacts>(terminating).await;
+            node::note_rejection(runtime, machine, result)
         }
         Action::Cordon(node) => {
             let patch = GuardedPatch::new(&node.uid)
                 .test(&["spec", "unschedulable"], node.unschedulable.map(Value::from).as_ref())
                 .add(&["spec", "unschedulable"], Value::from(true));
-            Write { key: ObjectKey::cluster_scoped(&node.name), ..write }.patch::<NodeFacts>(patch).await
+            let write = Write { key: ObjectKey::cluster_scoped(&node.name), ..write };
+            node::note_rejection(runtime, machine, write.patch::<NodeFacts>(patch).await)
         }
         Action::RemoveNodeFinalizer(node) => {
             let patch =

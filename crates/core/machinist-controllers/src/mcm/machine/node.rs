@@ -159,6 +159,19 @@ pub(super) fn heard(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp,
     looks.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
 }
 
+/// Remembers that the API server rejected a write to a Node, so that the drain does not wait for it.
+pub(super) fn note_rejection(
+    runtime: &Runtime,
+    machine: &MachineFacts,
+    result: Result<(), Stop>,
+) -> Result<(), Stop> {
+    if matches!(result, Err(Stop::Refused { .. })) {
+        let now = runtime.now();
+        remember_look(runtime, machine, |looks| looks.rejected_write = Some(now));
+    }
+    result
+}
+
 fn remember_look(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
     remember(runtime, machine, |memory| {
         let looks = memory.looks.entry(machine.uid.clone()).or_default();

@@ -203,10 +203,10 @@ pub(crate) fn node_of<'w>(
 /// Returns the Nodes of the recorded instance, the best one first.
 ///
 /// A kubelet that registers under another name leaves a Node that is no longer Ready. A Node that
-/// is Ready counts more, and of two such Nodes the newer one. While the Machine lives, a Node that a
-/// user deletes counts least unless it is Ready and the newest: a leftover may be Ready for a while
-/// longer. While the Machine is being deleted, a Node with pods to remove counts most, so that all
-/// Nodes are drained one after the other.
+/// is Ready counts more, and of two such Nodes the newer one. While the Machine lives, a Node that
+/// a user deletes counts least unless it is Ready and the newest: a leftover may be Ready for a
+/// while longer. While the Machine is being deleted, a Node with pods to remove counts most, so
+/// that all Nodes are drained one after the other.
 fn nodes_of_instance<'w>(
     runtime: &Runtime,
     seen: &'w Seen,

@@ -184,8 +184,8 @@ async fn a_service_is_served_soon_after_an_outage_of_the_cloud() {
     }
 }
 
-/// R28: the same outage ends while the cloud refuses the creation itself. The end of an outage is no
-/// reason to repeat it.
+/// R28: the same outage ends while the cloud refuses the creation itself. The end of an outage is
+/// no reason to repeat it.
 #[tokio::test(start_paused = true)]
 async fn a_refused_creation_waits_after_an_outage_too() {
     let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };

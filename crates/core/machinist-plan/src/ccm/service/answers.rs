@@ -33,8 +33,8 @@ pub struct BalancerAnswers {
     /// Whether this process has written the first record of an account to the Service. Then no
     /// earlier process has called `ensure`, because the record comes first.
     pub is_first_intent: bool,
-    /// End of the last `delete` that may still take effect, or that lists may not show yet. It stays
-    /// known if the Service wants a load balancer again.
+    /// End of the last `delete` that may still take effect, or that lists may not show yet. It
+    /// stays known if the Service wants a load balancer again.
     pub deleting_at: Option<Timestamp>,
     /// Start of the first of several calls that all answered `Working`.
     pub working_since: Option<Timestamp>,

@@ -39,8 +39,8 @@ const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
 /// are answered.
 const DELETIONS_PER_PASS: usize = 20;
-/// A drain that timed out does not wait for pods that came to a Node without a cordon less than this
-/// ago.
+/// A drain that timed out does not wait for pods that came to a Node without a cordon less than
+/// this ago.
 const OPEN_NODE_PATIENCE: Duration = Duration::from_secs(300);
 /// Maximum number of pods that an Event names.
 const PODS_NAMED: usize = 10;
@@ -260,7 +260,8 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let writes: Vec<_> = nodes_of_instance(s, node).flat_map(prepare).collect();
     // Rejected writes to the Node must not keep its pods for ever. A pass ends with the first
     // rejected call, so these writes come last if a polite drain has not ended in time.
-    let (mut actions, mut last) = match (is_over, is_past(s.now, patience_ends)) {
+    let is_rejected = s.looks.is_write_rejected(s.now) && is_past(s.now, patience_ends);
+    let (mut actions, mut last) = match (is_over, is_rejected) {
         (true, _) => (Vec::new(), Vec::new()),
         (false, true) => (Vec::new(), writes),
         (false, false) => (writes, Vec::new()),
@@ -443,9 +444,9 @@ fn is_list_missing(s: &Snapshot, node: &NodeFacts) -> bool {
     !shows_pods(s, node) && s.nodes_freshness.is_fresh()
 }
 
-/// Whether each pod that is left was tried politely, with an answer. After a takeover, the status of
-/// the former process shows that it has tried. A pod that was first evicted after the timeout keeps
-/// its grace period.
+/// Whether each pod that is left was tried politely, with an answer. After a takeover, the status
+/// of the former process shows that it has tried. A pod that was first evicted after the timeout
+/// keeps its grace period.
 fn was_polite(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_ends: Timestamp) -> bool {
     let operation = &s.machine.status.operation;
     let is_said =
@@ -458,15 +459,15 @@ fn was_polite(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_e
             .filter(|attempt| attempt.outcome == EvictionOutcome::Accepted && patience_ends < attempt.first);
         let leaves_until =
             accepted.map(|attempt| plus(attempt.attempts.last, pod.grace.min(drain_timeout(s))));
-        leaves_until.is_none_or(|until| until <= s.now)
-            && (attempt.is_some_and(has_answer) || pod.deleting_since.is_some())
+        let has_grace = leaves_until.is_some_and(|until| s.now < until) && !came_late(s, node, pod);
+        !has_grace && (attempt.is_some_and(has_answer) || pod.deleting_since.is_some())
     };
-    let mut waited_for = pods.iter().filter(|pod| pod.leaves_in_a_drain() && !came_late(s, node, pod));
-    is_said_before || waited_for.all(|pod| was_tried(pod))
+    is_said_before || pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| was_tried(pod))
 }
 
 /// Whether a pod came to a Node that should take none: the pod tolerates the cordon, or the cordon
-/// is rejected. Others would follow it for ever, so a drain that timed out does not wait for it.
+/// is rejected. Others would follow it for ever, so a drain that timed out does not wait for its
+/// grace period, and an instance not for its end.
 fn came_late(s: &Snapshot, node: &NodeFacts, pod: &PodFacts) -> bool {
     let open_since = s.now.checked_sub(OPEN_NODE_PATIENCE).unwrap_or(Timestamp::MIN);
     plus(cordoned_since(s, node).unwrap_or(open_since), s.process.skew) < pod.created

@@ -15,7 +15,7 @@ use crate::balancer::plan::{Known, Plan, Scope, plan, unfinished};
 use crate::balancer::reach::{Reach, Skip, Skips};
 use crate::balancer::show::{self, View};
 use crate::balancer::step::{self, OldTarget, Refused, Step, is_explained_by_servers};
-use crate::balancer::targets::{TURNED, Turn, Turned, full};
+use crate::balancer::targets::{RefusedTurn, TURNED, Turn, Turned, full};
 use crate::balancer::wanted::Wanted;
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
@@ -23,8 +23,8 @@ use crate::driver::Account;
 use crate::model::{LoadBalancer, Network};
 use crate::request;
 
-/// Wait before a target that carries traffic is turned again to a sort of address that the cloud has
-/// refused.
+/// Wait before a target that carries traffic is turned again to a sort of address that the cloud
+/// has refused.
 const TURN_AGAIN_AFTER: Duration = Duration::from_secs(3600);
 
 /// Number of plans during one call: network changes, services and targets, and one more to see
@@ -411,23 +411,20 @@ impl Account {
         }
     }
 
-    fn note_refused_turn(&self, balancer: i64, server: i64, use_private_ip: bool, skip: Skip) {
+    fn note_refused_turn(&self, balancer: i64, server: i64, is_private: bool, skip: Skip) {
         let mut all = self.refused_turns.lock().unwrap_or_else(PoisonError::into_inner);
-        all.insert((balancer, server, use_private_ip), (Instant::now(), skip));
+        all.push(RefusedTurn { balancer, server, is_private, at: Instant::now(), skip });
     }
 
     /// The refused turns of a balancer to the wanted sort of address. Each further try would take
     /// the traffic from its target, so the next one follows after an hour.
     fn refused_turns(&self, shown: &LoadBalancer, wanted: &Wanted) -> Skips {
         let mut all = self.refused_turns.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, (at, _)| at.elapsed() < TURN_AGAIN_AFTER);
-        let is_so = |(balancer, _, sort): &(i64, i64, bool)| {
-            *balancer == shown.id && *sort == wanted.settings.use_private_ip
+        all.retain(|refused| refused.at.elapsed() < TURN_AGAIN_AFTER);
+        let is_so = |refused: &&RefusedTurn| {
+            refused.balancer == shown.id && refused.is_private == wanted.settings.use_private_ip
         };
-        all.iter()
-            .filter(|(key, _)| is_so(key))
-            .map(|((_, server, _), (_, skip))| (*server, skip.clone()))
-            .collect()
+        all.iter().filter(is_so).map(|refused| (refused.server, refused.skip.clone())).collect()
     }
 
     fn note_detached(&self, balancer: i64, server: i64) {

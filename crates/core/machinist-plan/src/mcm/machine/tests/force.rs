@@ -264,7 +264,7 @@ fn an_accepted_eviction_after_the_timeout_has_its_grace() {
 #[test]
 fn a_pod_that_came_after_the_cordon_stops_no_timeout() {
     let came = |seconds: i64, cordoned: bool| {
-        let mut world = timed_out(600);
+        let mut world = timed_out(600).evicted(1, -1, -1, EvictionOutcome::Accepted);
         world.pods[0]["metadata"]["creationTimestamp"] = at(seconds).to_string().into();
         if !cordoned {
             world = world.node_field("/spec/unschedulable", Value::Null);
@@ -272,20 +272,22 @@ fn a_pod_that_came_after_the_cordon_stops_no_timeout() {
         removal(world)
     };
     assert_eq!(came(-7, true), "delete", "the Node was cordoned eight seconds ago");
-    assert_eq!(came(-9, true), "evict");
+    assert_eq!(came(-9, true), "nothing", "it has its grace period");
     assert_eq!(came(-299, false), "delete", "the cordon is rejected");
-    assert_eq!(came(-301, false), "evict");
+    assert_eq!(came(-301, false), "nothing");
 }
 
 /// A pass ends with the first rejected call, so a rejected cordon must not come before the pods.
 #[test]
 fn a_rejected_cordon_does_not_stop_a_polite_drain_for_ever() {
-    let first = |world: World| {
+    let first = |world: World, rejected: i64| {
         let open = world.node_field("/spec/unschedulable", Value::Null);
+        let open = open.with(|s| s.looks.rejected_write = Some(at(rejected)));
         matches!(open.plan().actions.first(), Some(Action::Drain(drain::Call::Evict(_))))
     };
-    assert!(!first(timed_out(-60)), "the cordon comes first");
-    assert!(first(timed_out(60)));
+    assert!(!first(timed_out(-60), -10), "the cordon comes first");
+    assert!(!first(timed_out(60), -601), "that rejection is too old");
+    assert!(first(timed_out(60), -10));
 }
 
 /// A deletion of an earlier force shows nothing about the Node of today.

@@ -151,8 +151,8 @@ impl Identity {
         Ok(was_killed)
     }
 
-    /// Notes that this run ended in order, and that no call has an effect after that. A run that has
-    /// begun since keeps its own note.
+    /// Notes that this run ended in order, and that no call has an effect after that. A run that
+    /// has begun since keeps its own note.
     pub(super) fn close_calls(&self, folder: &Path) {
         let file = folder.join(OPEN_CALLS);
         if fs::read_to_string(&file).is_ok_and(|note| note == open_calls_note()) {
