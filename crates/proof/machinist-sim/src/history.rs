@@ -18,12 +18,10 @@ use machinist_kube::SharedClock;
 use crate::actor::{Process, RESTORE, STRANGER, Side};
 use crate::ask::{Ask, Sent};
 use crate::capi::outside::{self, By, Outside};
-use crate::capi::{DOCKER_CLUSTERS, DOCKER_MACHINES};
-use crate::ccm::invariants::{FINALIZER as BALANCER_FINALIZER, SERVICES};
-use crate::ccm::project::{self, Lookup, Project};
+use crate::ccm::project::{self, FINALIZER as BALANCER_FINALIZER, Lookup, Project};
 use crate::faults::Absence;
 use crate::invariants::{Id, Invariant, Violation, Violations};
-use crate::sight::{LEASES, MACHINES, NODES, PODS, Seen};
+use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES, LEASES, MACHINES, NODES, PODS, SERVICES, Seen};
 use crate::trace::{Line, LineKind, Trace};
 
 /// The state after all events so far, as the invariants see it.

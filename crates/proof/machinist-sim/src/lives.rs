@@ -22,8 +22,7 @@ use crate::faults::crash::{Life, Victims};
 use crate::faults::{Fault, Gate, LongFault};
 use crate::lab::{Lab, RunClock};
 use crate::seed::Seed;
-use crate::sight::{LEASES, Seen};
-use crate::world::NAMESPACE;
+use crate::sight::{LEASES, NAMESPACE, Seen};
 
 /// Time between death and restart. It is as short as a restart can be, because a longer gap would
 /// hide errors of a quick successor.

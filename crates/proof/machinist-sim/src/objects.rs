@@ -5,11 +5,11 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use machinist_apiserver::{Identity, Server};
 use serde_json::{Value, json};
 
-use crate::sight::Seen;
+use crate::sight::{NAMESPACE, Seen};
 
 /// A client that meets no faults.
 pub(crate) fn client(server: &Server, agent: &str) -> kube::Client {
-    kube::Client::new(server.service_as(Identity::admin()).with_user_agent(agent), "default")
+    kube::Client::new(server.service_as(Identity::admin()).with_user_agent(agent), NAMESPACE)
 }
 
 /// The resource of that kind.

@@ -10,8 +10,16 @@ use machinist_api::constants::{finalizers, labels};
 use machinist_apiserver::Object;
 use serde_json::Value;
 
+/// The namespace of all objects that the user creates.
+pub const NAMESPACE: &str = "default";
 /// The table of Machines, as the embedded server names it.
 pub const MACHINES: &str = "machines.machine.sapcloud.io";
+/// The table of Services.
+pub const SERVICES: &str = "services";
+/// The table of DockerClusters.
+pub const DOCKER_CLUSTERS: &str = "dockerclusters.infrastructure.cluster.x-k8s.io";
+/// The table of DockerMachines.
+pub const DOCKER_MACHINES: &str = "dockermachines.infrastructure.cluster.x-k8s.io";
 /// The table of MachineSets.
 pub const MACHINE_SETS: &str = "machinesets.machine.sapcloud.io";
 /// The table of MachineDeployments.

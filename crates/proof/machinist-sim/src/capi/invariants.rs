@@ -10,12 +10,13 @@ use machinist_api::capi::constants::{
 
 use super::core::is_control_plane;
 use super::outside::{BalancerTrack, By, Change, ContainerTrack};
-use super::{DOCKER_CLUSTERS, DOCKER_MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::actor::{Process, Side};
 use crate::history::{Event, State};
 use crate::invariants::{Id, Invariant, Violations, no_circles};
 use crate::lives::HostClock;
 use crate::sight::Seen;
+use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::world::NAMESPACE;
 
 /// A deletion waits so long for the load balancer: the product's default, less the second by which

@@ -13,11 +13,12 @@ use tokio::time::Instant;
 
 use super::core::Objects;
 use super::process::Kind;
-use super::{DOCKER_CLUSTERS, DOCKER_MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::seed::{Seed, Stream};
 use crate::sight::Seen;
+use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 
 /// A writer of marks.
 pub(super) struct Marks {

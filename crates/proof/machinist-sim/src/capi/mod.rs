@@ -45,10 +45,6 @@ pub use self::run::Capi;
 /// The beginning of the text of each case.
 pub const PREFIX: &str = "capi/";
 
-/// The table of DockerClusters.
-pub(crate) const DOCKER_CLUSTERS: &str = "dockerclusters.infrastructure.cluster.x-k8s.io";
-/// The table of DockerMachines.
-pub(crate) const DOCKER_MACHINES: &str = "dockermachines.infrastructure.cluster.x-k8s.io";
 /// The table of MailgunClusters.
 pub(crate) const MAILGUN_CLUSTERS: &str = "mailgunclusters.infrastructure.cluster.x-k8s.io";
 /// The table of MailgunMachines.

@@ -8,13 +8,14 @@ use super::process::Kind;
 use super::realm::{Realm, Setup};
 use super::scenarios::{self, Scenario};
 use super::settled::{self, Persons};
-use super::{Case, DOCKER_MACHINES, MAILGUN_MACHINES};
+use super::{Case, MAILGUN_MACHINES};
 use crate::actor::Side;
 use crate::contract::{Contract, Named};
 use crate::faults::{Fault, LongKind, Victims};
 use crate::invariants::{Id, Violations};
 use crate::lab::Lab;
 use crate::run::{Court, Depth, Report, run};
+use crate::sight::DOCKER_MACHINES;
 use crate::world::Trouble;
 
 /// Cluster API.

@@ -10,8 +10,9 @@ use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::{Accepted, Standin};
 
 use super::process::Provider;
-use super::{CLUSTERS, DOCKER_CLUSTERS, DOCKER_MACHINES, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::said::Said;
+use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::sight::{Item, NODES, Seen};
 
 /// All existing objects at one moment.

@@ -14,13 +14,14 @@ use tokio::time::Instant;
 use super::marks::Marks;
 use super::process::{Kind, Provider};
 use super::wishes::Wishes;
-use super::{CLUSTERS, DOCKER_CLUSTERS, DOCKER_MACHINES, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::actor::STRANGER;
 use crate::backup::{Backup, grow_old};
 use crate::faults::{Gate, LongFault, LongKind};
 use crate::lab::Lab;
 use crate::objects::api_of;
 use crate::seed::Seed;
+use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::sight::{LEASES, SECRETS, Seen};
 
 /// The parts of a world that long faults change.

@@ -16,8 +16,9 @@ use super::core::{FINALIZER, INFRASTRUCTURE, Objects, typed};
 use super::engine::record;
 use super::outside::By;
 use super::process::Kind;
-use super::{CLUSTERS, DOCKER_CLUSTERS, DOCKER_MACHINES, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::sight::Seen;
+use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::stage::Stage;
 use crate::world::Outcome;
 

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::invariants::{self, EVENTS, NAME, SERVICES};
+use super::invariants::{self, EVENTS, NAME};
 use super::kubelets::Kubelets;
 use super::mutants::Mutant;
 use super::process::{CloudController, PROJECT, Surroundings, TOKEN};
@@ -29,6 +29,7 @@ use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
 use crate::said::Said;
 use crate::seed::Seed;
+use crate::sight::SERVICES;
 use crate::sight::{Item, MACHINES, NODES};
 use crate::stage::{Stage, client};
 use crate::world::simulated::apply_crds;

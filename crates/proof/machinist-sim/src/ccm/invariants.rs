@@ -5,23 +5,17 @@ use jiff::SignedDuration;
 use machinist_apiserver::Commit;
 use serde_json::Value;
 
-use super::project::Change;
+use super::project::{Change, FINALIZER};
 use crate::actor::{Process, Side};
 use crate::faults::{LongKind, Profile};
 use crate::history::{Event, State};
 use crate::invariants::{Id, Invariant, Violations};
-use crate::sight::{NODES, Seen};
+use crate::sight::{NODES, SERVICES, Seen};
 
 /// The annotation by which a Service names its load balancer.
 pub(crate) const NAME: &str = "load-balancer.hetzner.cloud/name";
-/// The table of Services.
-pub(crate) const SERVICES: &str = "services";
 /// The table of Events.
 pub(super) const EVENTS: &str = "events";
-/// The label of a load balancer with the UID of its Service.
-pub(super) const SERVICE_UID: &str = "hcloud-ccm/service-uid";
-/// The finalizer of a Service that may have a load balancer.
-pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 /// The taint of a Node that is not initialised.
 pub(crate) const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 /// The time between the two lookups that prove an absence: the product's default, less the second

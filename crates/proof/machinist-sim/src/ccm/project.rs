@@ -6,7 +6,10 @@ use std::fmt;
 use jiff::Timestamp;
 use machinist_standin_hcloud::State;
 
-use super::invariants::SERVICE_UID;
+/// The label of a load balancer with the UID of its Service.
+pub(super) const SERVICE_UID: &str = "hcloud-ccm/service-uid";
+/// The finalizer of a Service that may have a load balancer.
+pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
 /// All servers and load balancers that ever existed, and the lookups of servers by id.
 #[derive(Debug, Default)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 use machinist_core::reverted::Fix;
 
 use super::cluster::{Cluster, Setup};
-use super::invariants::SERVICES;
 use super::mutants::Mutant;
 use super::scenarios::{self, Scenario};
 use super::{Case, settled};
@@ -18,6 +17,7 @@ use crate::invariants::{Id, Violations};
 use crate::lab::Lab;
 use crate::run::{Court, Depth, Report, run};
 use crate::sight::NODES;
+use crate::sight::SERVICES;
 use crate::world::Trouble;
 
 /// The cloud-controller-manager.

@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, PostParams};
 use machinist_apiserver::Server;
 use serde_json::{Value, json};
 
-use super::invariants::SERVICES;
+use crate::sight::SERVICES;
 use crate::sight::Seen;
 use crate::stage::client;
 use crate::world::{NAMESPACE, Outcome, Trouble};

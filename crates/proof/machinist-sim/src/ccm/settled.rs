@@ -3,7 +3,8 @@
 
 use machinist_standin_hcloud::LoadBalancer;
 
-use super::invariants::{FINALIZER, UNINITIALIZED, external_addresses, has_taint};
+use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
+use super::project::FINALIZER;
 use super::view::View;
 use crate::invariants::{Id, Violations};
 use crate::said::Said;

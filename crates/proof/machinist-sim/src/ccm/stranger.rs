@@ -10,13 +10,14 @@ use machinist_apiserver::{Object, Server};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::invariants::{FINALIZER, SERVICES};
+use super::project::FINALIZER;
 use super::services::Services;
 use crate::actor::STRANGER;
 use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::objects::{api_of, erase};
 use crate::seed::{Seed, Stream};
+use crate::sight::SERVICES;
 use crate::sight::Seen;
 
 /// The actor, and the objects that it changes.

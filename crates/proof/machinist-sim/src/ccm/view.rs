@@ -5,7 +5,8 @@ use std::fmt;
 
 use machinist_standin_hcloud::{LoadBalancer, State};
 
-use super::invariants::{SERVICE_UID, UNINITIALIZED, external_addresses, has_taint};
+use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
+use super::project::SERVICE_UID;
 use crate::said::Said;
 use crate::sight::{Item, Seen};
 

@@ -10,9 +10,10 @@ use machinist_standin_hcloud::Standin;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::invariants::{FINALIZER, NAME, SERVICE_UID, SERVICES};
+use super::invariants::NAME;
 use super::kubelets::Kubelets;
 use super::process::{CloudController, PROJECT};
+use super::project::{FINALIZER, SERVICE_UID};
 use super::services::Services;
 use super::stranger::Stranger;
 use crate::actor::Side;
@@ -21,6 +22,7 @@ use crate::faults::{LongFault, LongKind};
 use crate::invariants::{Id, outage};
 use crate::lab::Lab;
 use crate::seed::Seed;
+use crate::sight::SERVICES;
 use crate::sight::{LEASES, NODES, Seen};
 use crate::world::marks::Marks;
 

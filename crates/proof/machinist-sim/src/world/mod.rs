@@ -33,12 +33,10 @@ use crate::actor::Side;
 use crate::faults::{LongFault, LongKind};
 use crate::lab::Answered;
 use crate::seed::Seed;
+pub use crate::sight::NAMESPACE;
 pub use crate::world::user::User;
 pub use crate::world::view::View;
 pub use crate::world::workload::Workload;
-
-/// The namespace of all objects that the user creates.
-pub const NAMESPACE: &str = "default";
 
 /// The world of a scenario, as the scenario sees it.
 #[async_trait]

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Api;
-use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
-use machinist_apiserver::{Identity, Server};
+use kube::api::{DeleteParams, DynamicObject, PostParams};
+use machinist_apiserver::Server;
 use machinist_cloud_sim::Cloud;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::NAMESPACE;
 use crate::actor::Side;
 use crate::faults::LongKind;
 use crate::lab::Lab;
-use crate::objects::{api_of, client, resource};
+use crate::objects::{client, resource};
 use crate::sight::{MACHINES, NODES, Seen};
 
 /// User-Agent of the operator's other requests.

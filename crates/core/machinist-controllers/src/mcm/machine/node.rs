@@ -159,7 +159,8 @@ pub(super) fn heard(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp,
     looks.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
 }
 
-/// Remembers that the API server rejected a write to a Node, so that the drain does not wait for it.
+/// Remembers that the API server rejected a write to a Node, so that the drain does not wait for
+/// it.
 pub(super) fn note_rejection(
     runtime: &Runtime,
     machine: &MachineFacts,
