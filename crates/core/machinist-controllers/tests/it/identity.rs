@@ -276,12 +276,7 @@ async fn a_node_with_a_wrong_label_is_found_by_its_id() {
 /// A kubelet that starts with another name registers a second Node. Pods are on both.
 #[tokio::test(start_paused = true)]
 async fn each_node_of_an_instance_is_drained() {
-    let world = World::new().await;
-    let _processes = world.start();
-    world.apply(1).await;
-    world.until_running(1).await;
-    let machine = world.machines().await.remove(0);
-    let name = machine.metadata.name.clone().expect("a name");
+    let (world, _processes, machine, name) = one_machine().await;
     rename(&world, &machine, "Unknown").await;
     world.bind_pod("on-ready", &name).await;
     world.bind_pod("on-renamed", "renamed").await;
@@ -292,6 +287,17 @@ async fn each_node_of_an_instance_is_drained() {
         leaves(&world, pod).await;
     }
     world.until("the instance is deleted", async |w| !is_alive(w, &name)).await;
+}
+
+/// Starts both processes, with one Machine that runs.
+async fn one_machine() -> (World, (Running, Running), Machine, String) {
+    let world = World::new().await;
+    let processes = world.start();
+    world.apply(1).await;
+    world.until_running(1).await;
+    let machine = world.machines().await.remove(0);
+    let name = machine.metadata.name.clone().expect("a name");
+    (world, processes, machine, name)
 }
 
 /// Waits until a pod has been evicted. No kubelet ends it.
@@ -329,12 +335,7 @@ async fn rename(world: &World, machine: &Machine, ready: &str) {
 /// A kubelet that registered once under another name leaves a Node that is not Ready.
 #[tokio::test(start_paused = true)]
 async fn of_two_nodes_of_an_instance_the_ready_one_counts() {
-    let world = World::new().await;
-    let _processes = world.start();
-    world.apply(1).await;
-    world.until_running(1).await;
-    let machine = world.machines().await.remove(0);
-    let name = machine.metadata.name.clone().expect("a name");
+    let (world, _processes, machine, name) = one_machine().await;
     rename(&world, &machine, "False").await;
     world.bind_pod("p", &name).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
@@ -353,11 +354,7 @@ async fn of_two_nodes_of_an_instance_the_ready_one_counts() {
 
 #[tokio::test(start_paused = true)]
 async fn a_user_can_delete_the_other_node_of_an_instance() {
-    let world = World::new().await;
-    let _processes = world.start();
-    world.apply(1).await;
-    world.until_running(1).await;
-    let machine = world.machines().await.remove(0);
+    let (world, _processes, machine, _) = one_machine().await;
     rename(&world, &machine, "True").await;
     let nodes: Api<Node> = Api::all(world.user.clone());
     let has_finalizer =
@@ -377,12 +374,7 @@ async fn a_user_can_delete_the_other_node_of_an_instance() {
 /// leftover still looks Ready.
 #[tokio::test(start_paused = true)]
 async fn a_deleted_leftover_node_deletes_no_machine() {
-    let world = World::new().await;
-    let _processes = world.start();
-    world.apply(1).await;
-    world.until_running(1).await;
-    let machine = world.machines().await.remove(0);
-    let name = machine.metadata.name.clone().expect("a name");
+    let (world, _processes, machine, name) = one_machine().await;
     rename(&world, &machine, "False").await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let nodes: Api<Node> = Api::all(world.user.clone());
@@ -406,12 +398,7 @@ async fn a_deleted_leftover_node_deletes_no_machine() {
 /// A finalizer keeps the pods on both Nodes after their deletion was accepted.
 #[tokio::test(start_paused = true)]
 async fn a_drain_by_force_ends_on_all_nodes() {
-    let world = World::new().await;
-    let _processes = world.start();
-    world.apply(1).await;
-    world.until_running(1).await;
-    let machine = world.machines().await.remove(0);
-    let name = machine.metadata.name.clone().expect("a name");
+    let (world, _processes, machine, name) = one_machine().await;
     rename(&world, &machine, "Unknown").await;
     world.bind_pod("on-ready", &name).await;
     world.bind_pod("on-renamed", "renamed").await;

@@ -1,25 +1,15 @@
 //! Requests to the cloud that take effect after the controller has stopped waiting for them, and
 //! lists that show a change late: a Service has one load balancer, and it has one again soon.
 
-use machinist_standin_hcloud::{Fault, FaultRule, LoadBalancer};
+use machinist_standin_hcloud::{Fault, FaultRule};
 
 use super::*;
-
-const NAME: &str = "load-balancer.hetzner.cloud/name";
 
 fn service(annotations: Value) -> Service {
     parse(json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "annotations": annotations},
         "spec": {"type": "LoadBalancer", "ports": [{"name": "p80", "port": 80}]},
     }))
-}
-
-fn balancers(world: &World) -> Vec<LoadBalancer> {
-    world.standin.dump().load_balancers.into_values().collect()
-}
-
-fn names(world: &World) -> Vec<String> {
-    balancers(world).into_iter().map(|balancer| balancer.name).collect()
 }
 
 async fn create(world: &World, annotations: Value) {

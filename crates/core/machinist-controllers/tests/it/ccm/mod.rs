@@ -35,7 +35,7 @@ use machinist_instance::Credential;
 use machinist_kube::lease::Leadership;
 use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
 use machinist_plan::ccm::{route as routes, service};
-use machinist_standin_hcloud::{Access, Network, NewServer, Settings, Standin, Subnet};
+use machinist_standin_hcloud::{Access, LoadBalancer, Network, NewServer, Settings, Standin, Subnet};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -247,6 +247,20 @@ fn node_writes(log: &mut Subscription<Arc<AuditRecord>>, verb: &str) -> usize {
         request.user_agent == PROGRAM && request.resource == "nodes" && request.verb == verb
     };
     log.drain().into_iter().filter(is_counted).count()
+}
+
+/// The annotation by which a Service names its load balancer.
+const NAME: &str = "load-balancer.hetzner.cloud/name";
+
+fn balancers(world: &World) -> Vec<LoadBalancer> {
+    world.standin.dump().load_balancers.into_values().collect()
+}
+
+/// Returns the names of the load balancers, in order.
+fn names(world: &World) -> Vec<String> {
+    let mut names: Vec<String> = balancers(world).into_iter().map(|balancer| balancer.name).collect();
+    names.sort();
+    names
 }
 
 /// Returns what a key waits for.

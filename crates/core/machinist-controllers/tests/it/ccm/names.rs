@@ -1,11 +1,8 @@
 //! Names of load balancers: two Services with one name, and adoptions.
 
 use kube::api::DeleteParams;
-use machinist_standin_hcloud::LoadBalancer;
 
 use super::*;
-
-const NAME: &str = "load-balancer.hetzner.cloud/name";
 
 fn named(service: &str, name: &str) -> Service {
     parse(json!({
@@ -15,19 +12,9 @@ fn named(service: &str, name: &str) -> Service {
     }))
 }
 
-fn balancers(world: &World) -> Vec<LoadBalancer> {
-    world.standin.dump().load_balancers.into_values().collect()
-}
-
 async fn address(world: &World, service: &str) -> Option<String> {
     let service = world.services().get(service).await.expect("the Service exists");
     service.status?.load_balancer?.ingress?.first()?.ip.clone()
-}
-
-fn names(world: &World) -> Vec<String> {
-    let mut names: Vec<String> = balancers(world).into_iter().map(|balancer| balancer.name).collect();
-    names.sort();
-    names
 }
 
 /// Waits until the load balancers have these names. New ones keep their first name for two minutes.
