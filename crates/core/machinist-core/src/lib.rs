@@ -28,7 +28,8 @@ pub use permit::{Evidence, Permit};
 pub use plan::{Plan, Wait};
 pub use snapshot::{
     Absence, Answered, Answers, Attempts, Call, Deleted, Found, Known, LONGEST_RETRY_AFTER, MadeIn, Process,
-    Queued, READ_WITHIN, SKEW_LIMIT, Version, is_past, just_before, just_past, plus, retry_after, since,
+    Queued, READ_WITHIN, SKEW_LIMIT, Version, is_past, just_before, just_past, minus, plus, retry_after,
+    since,
 };
 pub use unseen::{GAP_AFTER, GRACE_AFTER_UNKNOWN, Unseen};
 pub use why::{ContractReason, Deadline, Reason, Step, Why};

@@ -395,7 +395,7 @@ impl Process {
     /// clocks differ. Creation and deletion both use this rule: an instance that creation rejects
     /// must not be deleted, and an instance that deletion leaves alone must have been rejected.
     pub fn adopts_since(&self, created: Timestamp) -> Timestamp {
-        created.checked_sub(self.cloud_tolerance()).unwrap_or(Timestamp::MIN)
+        minus(created, self.cloud_tolerance())
     }
 
     /// How far the cloud's clock may be from ours.
@@ -408,6 +408,11 @@ impl Process {
 /// Adds a span to a moment and saturates at the maximum.
 pub fn plus(at: Timestamp, span: Duration) -> Timestamp {
     at.checked_add(span).unwrap_or(Timestamp::MAX)
+}
+
+/// Subtracts a span from a moment and saturates at the minimum.
+pub fn minus(at: Timestamp, span: Duration) -> Timestamp {
+    at.checked_sub(span).unwrap_or(Timestamp::MIN)
 }
 
 /// Returns the time from `then` to `now`, never negative.

@@ -67,7 +67,7 @@ impl Promises {
     /// The longest time between the last possible `ensure` call for an instance and the moment from
     /// which reads show it.
     pub fn absence_takes(&self) -> Duration {
-        self.visible_within + self.call_bound
+        self.visible_within.saturating_add(self.call_bound)
     }
 }
 

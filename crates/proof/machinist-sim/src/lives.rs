@@ -185,8 +185,7 @@ impl<R> Lives<R> {
         let mut stream = seed.stream(&format!("restarts/{}", fault.pick));
         loop {
             self.kill(Replica::First);
-            tokio::time::sleep_until(until.min(Instant::now() + stream.within(RUNS))).await;
-            if until <= Instant::now() {
+            if !stream.pause(RUNS, until).await {
                 return;
             }
         }
@@ -206,11 +205,7 @@ impl<R> Lives<R> {
         let mut stream = seed.stream(&format!("second replica/{}", fault.pick));
         *lock(&self.standby) = Standby::Wanted;
         self.start(Replica::Second, begin);
-        loop {
-            tokio::time::sleep_until(until.min(Instant::now() + stream.within(PAUSE))).await;
-            if until <= Instant::now() {
-                break;
-            }
+        while stream.pause(PAUSE, until).await {
             let (is_killed, suspended) = (stream.happens(500), stream.within(SUSPENDED));
             let Some(leader) = self.leader() else { continue };
             let process = self.process;

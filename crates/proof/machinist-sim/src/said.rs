@@ -1,6 +1,6 @@
 //! What `why` says about an object, as the invariants read it.
 
-use machinist_core::Step;
+use machinist_core::{ContractReason, Reason, Step, Why};
 
 /// What `why` says about an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,8 +14,12 @@ pub struct Said {
 }
 
 impl Said {
-    /// Reads a reason and its next step.
-    pub(crate) fn new(is_settled: bool, next: &Step, text: String) -> Self {
-        Self { is_settled, needs_person: matches!(next, Step::Fix(_)), text }
+    /// Reads a decision.
+    pub(crate) fn of<R: ContractReason>(why: &Why<R>) -> Self {
+        Self {
+            is_settled: matches!(why.reason, Reason::Settled),
+            needs_person: matches!(why.next, Step::Fix(_)),
+            text: why.reason.to_string(),
+        }
     }
 }

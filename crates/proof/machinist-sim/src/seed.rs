@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use fnv::FnvHasher;
+use tokio::time::Instant;
 
 /// The number that determines all draws of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,6 +59,13 @@ impl Stream {
     pub fn pick<T: Copy>(&mut self, among: &[T]) -> Option<T> {
         let index = self.below(u64::try_from(among.len()).unwrap_or(0));
         among.get(usize::try_from(index).ok()?).copied()
+    }
+
+    /// Waits for a drawn time, at most until that moment. Returns whether the moment is still to
+    /// come.
+    pub async fn pause(&mut self, range: Range<Duration>, until: Instant) -> bool {
+        tokio::time::sleep_until(until.min(Instant::now() + self.within(range))).await;
+        Instant::now() < until
     }
 
     /// Draws a time within the range, in whole microseconds.

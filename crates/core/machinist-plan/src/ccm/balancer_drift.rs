@@ -186,10 +186,9 @@ fn late_deletions_shown_at(s: &Snapshot) -> Timestamp {
     if !s.has_balancers {
         return Timestamp::MIN;
     }
-    let machinist_instance::Promises { visible_within, call_bound, calls_outlive_process, .. } =
-        s.process.promises;
-    let late = call_bound.saturating_add(visible_within);
-    let by_others = calls_outlive_process.then(|| s.process.acting_since());
+    let promises = &s.process.promises;
+    let late = promises.absence_takes();
+    let by_others = promises.calls_outlive_process.then(|| s.process.acting_since());
     by_others.max(s.late_deletion).map_or(Timestamp::MIN, |ended| plus(ended, late))
 }
 

@@ -753,8 +753,7 @@ fn own_calls_end(s: &Snapshot) -> Timestamp {
 /// Returns the moment from which no call of this process without an answer can create the load
 /// balancer any more, and lists show it if it exists.
 fn own_creations_end(s: &Snapshot) -> Timestamp {
-    let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
-    let late = call_bound.saturating_add(visible_within);
+    let late = s.process.promises.absence_takes();
     s.answers.unsure_at.map_or(Timestamp::MIN, |ended| plus(ended, late))
 }
 
@@ -773,8 +772,7 @@ fn earlier_calls_end(s: &Snapshot) -> Timestamp {
     if s.process.saw_the_birth_of(s.service.created) {
         return Timestamp::MIN;
     }
-    let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
-    let late = call_bound.saturating_add(visible_within);
+    let late = s.process.promises.absence_takes();
     let own = plus(s.process.acting_since(), late);
     let recorded = s.service.no_creation_since();
     let recorded = recorded.map(|since| plus(since, late + READ_WITHIN + s.process.skew));

@@ -7,6 +7,8 @@
 //! adoption can no longer take effect, the owner stays. Otherwise the garbage collector would
 //! delete the child of an owner that does not exist.
 
+use std::fmt;
+
 use jiff::Timestamp;
 use machinist_core::{SKEW_LIMIT, plus};
 
@@ -42,17 +44,26 @@ pub(super) fn is_unconfirmed(late: &[LateAdoption], uid: &str) -> bool {
     late.iter().any(|adoption| adoption.uid == uid)
 }
 
-/// Returns the message about a child that is released from its owner, as its instances stay.
-pub(super) fn released(child: &str) -> Refusal {
+/// Returns the message about a child that its owner, which is being deleted, releases instead of
+/// deleting it: the child may have been adopted after the deletion began.
+pub(super) fn released(
+    late: &[LateAdoption],
+    uid: &str,
+    child: impl fmt::Display,
+    deleting_since: Option<Timestamp>,
+) -> Option<Refusal> {
+    if !is_late(late, uid, deleting_since) {
+        return None;
+    }
     let message = format!(
         "Released {child}, which was adopted when the deletion had begun: it and its instances stay. Delete it if it \
          is not wanted"
     );
-    Refusal { reason: RELEASED, field: "metadata.ownerReferences".to_owned(), message }
+    Some(Refusal { reason: RELEASED, field: "metadata.ownerReferences".to_owned(), message })
 }
 
 /// Whether the child of an owner may have been adopted after the deletion of the owner began.
-pub(super) fn is_late(late: &[LateAdoption], uid: &str, deleting_since: Option<Timestamp>) -> bool {
+fn is_late(late: &[LateAdoption], uid: &str, deleting_since: Option<Timestamp>) -> bool {
     let mut of_child = late.iter().filter(|adoption| adoption.uid == uid);
     // The two times are of different clocks.
     of_child.any(|late| deleting_since.is_some_and(|since| since <= plus(late.until, SKEW_LIMIT)))

@@ -189,13 +189,12 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
         .since(since);
     let staying = s.sets.iter().filter(|owned| owned.set.deleting_since.is_none());
     // The garbage collector may have released sets that the watch still shows as owned.
-    let leave = |set: &Arc<MachineSetFacts>| match late_adoption::is_late(&s.late_adoptions, &set.uid, since)
-    {
-        true => {
-            let told = late_adoption::released(&format!("MachineSet {}", set.name));
-            vec![Action::Release(set.clone()), Action::Warn(told)]
+    let leave = |set: &Arc<MachineSetFacts>| {
+        let child = format_args!("MachineSet {}", set.name);
+        match late_adoption::released(&s.late_adoptions, &set.uid, child, since) {
+            Some(told) => vec![Action::Release(set.clone()), Action::Warn(told)],
+            None => vec![Action::DeleteOwnedSet(set.clone())],
         }
-        false => vec![Action::DeleteOwnedSet(set.clone())],
     };
     with_status(s, &Stage::Leaving, staying.flat_map(|owned| leave(&owned.set)).collect(), why)
 }

@@ -217,16 +217,12 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     // The garbage collector may have released Machines that the watch still shows as owned.
     let staying = s.machines.iter().filter(|machine| machine.deleting_since.is_none());
     let due = staying.filter(|machine| s.may_delete(machine));
-    let leave = |machine: &Arc<MachineFacts>| match late_adoption::is_late(
-        &s.late_adoptions,
-        &machine.uid,
-        s.set.deleting_since,
-    ) {
-        true => {
-            let told = late_adoption::released(&format!("Machine {}", machine.name));
-            vec![Action::Release(machine.clone()), Action::Warn(told)]
+    let leave = |machine: &Arc<MachineFacts>| {
+        let child = format_args!("Machine {}", machine.name);
+        match late_adoption::released(&s.late_adoptions, &machine.uid, child, s.set.deleting_since) {
+            Some(told) => vec![Action::Release(machine.clone()), Action::Warn(told)],
+            None => vec![Action::DeleteOwned(machine.clone())],
         }
-        false => vec![Action::DeleteOwned(machine.clone())],
     };
     let actions = due.flat_map(leave).collect();
     let plan = with_status(s, actions, why);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use machinist_apiserver::Server;
-use machinist_core::Reason;
 use machinist_instance::InstanceKey;
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::{Accepted, Standin};
@@ -65,12 +64,7 @@ impl View {
         };
         let whys = provider.lives().look(|running| {
             let whys = running.inspector().whys().into_iter();
-            let said = whys.map(|(key, record)| {
-                let is_settled = record.why.reason == Reason::Settled;
-                let text = record.why.reason.to_string();
-                (key.to_string(), Said::new(is_settled, &record.why.next, text))
-            });
-            said.collect()
+            whys.map(|(key, record)| (key.to_string(), Said::of(&record.why))).collect()
         });
         Self {
             clusters: all(management, &[CLUSTERS]),

@@ -103,11 +103,7 @@ impl Elements {
         /// The share of objects that are being deleted, per thousand.
         const DELETED: u32 = 700;
         let mut stream = self.seed.stream(&format!("stranger/{}", fault.pick));
-        loop {
-            tokio::time::sleep_until(until.min(Instant::now() + stream.within(PAUSE))).await;
-            if until <= Instant::now() {
-                return;
-            }
+        while stream.pause(PAUSE, until).await {
             let (table, finalizer) = stream
                 .pick(&[
                     (DOCKER_MACHINES, DOCKER_MACHINE_FINALIZER),

@@ -8,7 +8,6 @@ use std::time::Duration;
 use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
 use machinist_cloud_sim::Clock as CloudClock;
 use machinist_controllers::ccm::Planners;
-use machinist_core::Reason;
 use machinist_plan::ccm::names::ORPHANED_BALANCER;
 use machinist_standin_hcloud::{Access, NewServer, Settings, Standin};
 use serde_json::json;
@@ -256,12 +255,7 @@ impl Cluster {
         });
         let whys = self.controller.lives().look(|running| {
             let whys = running.inspector().whys().into_iter();
-            let said = whys.map(|(key, record)| {
-                let is_settled = record.why.reason == Reason::Settled;
-                let text = record.why.reason.to_string();
-                (key.to_string(), Said::new(is_settled, &record.why.next, text))
-            });
-            said.collect()
+            whys.map(|(key, record)| (key.to_string(), Said::of(&record.why))).collect()
         });
         let cloud = self.standin.dump();
         View { nodes, services, machines, cloud, lost, reports, whys: whys.unwrap_or_default() }

@@ -38,11 +38,7 @@ impl Stranger {
         const REPLACES: u32 = 300;
         let mut stream = self.seed.stream(&format!("stranger/{}", fault.pick));
         let mut remembered: BTreeMap<String, Arc<Object>> = BTreeMap::new();
-        loop {
-            tokio::time::sleep_until(until.min(Instant::now() + stream.within(PAUSE))).await;
-            if until <= Instant::now() {
-                return;
-            }
+        while stream.pause(PAUSE, until).await {
             if stream.happens(OF_DELETED) {
                 self.release_a_deleted_one(until).await;
                 continue;

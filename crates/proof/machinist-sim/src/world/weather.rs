@@ -127,11 +127,7 @@ impl Elements {
         const SUSPENDED: Range<Duration> = Duration::from_secs(20)..Duration::from_secs(300);
         let mut stream = self.seed.stream(&format!("second replica/{}", fault.pick));
         self.processes.add_standbys();
-        loop {
-            tokio::time::sleep_until(until.min(Instant::now() + stream.within(PAUSE))).await;
-            if until <= Instant::now() {
-                break;
-            }
+        while stream.pause(PAUSE, until).await {
             let process = stream.pick(&Process::ALL).unwrap_or(Process::Manager);
             let (is_killed, suspended) = (stream.happens(300), stream.within(SUSPENDED));
             let Some(leader) = self.processes.leader(process) else { continue };

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Step, plus};
+use machinist_core::{Answered, Step, minus, plus};
 use machinist_instance::{Balancer, BalancerNote, Ensured, NameClaim, Progress};
 
 use super::{
@@ -86,8 +86,7 @@ pub(super) fn known_balancer(s: &Snapshot) -> Option<String> {
 /// that began before the lists showed it can take effect any more. Its age is the difference
 /// between two clocks.
 fn keeps_first_name_for(s: &Snapshot) -> Duration {
-    let machinist_instance::Promises { visible_within, call_bound, .. } = s.process.promises;
-    call_bound.saturating_add(visible_within).saturating_add(s.process.cloud_tolerance())
+    s.process.promises.absence_takes().saturating_add(s.process.cloud_tolerance())
 }
 
 /// Returns when the driver is asked to rename a load balancer that still has its first name. `None`
@@ -132,8 +131,4 @@ fn earlier_creations_end(s: &Snapshot) -> Timestamp {
 /// Returns the part of a claim whose change leads to another call. The rest follows the time.
 pub(super) fn lasting(claim: &NameClaim) -> NameClaim {
     NameClaim { renames_if_created_before: None, has_open_creation: false, ..claim.clone() }
-}
-
-fn minus(at: Timestamp, span: Duration) -> Timestamp {
-    at.checked_sub(span).unwrap_or(Timestamp::MIN)
 }

@@ -381,14 +381,13 @@ fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
         return None;
     }
     let knows_all_calls = s.process.saw_the_birth_of(s.machine.created);
-    let Promises { call_bound, visible_within, .. } = s.process.promises;
     let last_call = [
         s.answers.unsure_since,
         // The previous leader may have asked for the instance just before.
         (!knows_all_calls).then(|| s.process.acting_since()),
     ];
     let shown_from = last_call.into_iter().flatten().max();
-    let shown_from = shown_from.map_or(Timestamp::MIN, |at| plus(at, call_bound + visible_within));
+    let shown_from = shown_from.map_or(Timestamp::MIN, |at| plus(at, s.process.promises.absence_takes()));
     let expected = Step::Expect("the Machine is marked Failed if it has no instance");
     let looking = || Why::new(Reason::Calling(Call::FIND), expected.clone());
     if s.now < shown_from {

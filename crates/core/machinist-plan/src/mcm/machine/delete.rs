@@ -30,7 +30,7 @@ use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
 use crate::{Plan, Why};
 use machinist_core::Evidence;
 use machinist_core::instance::{Departure, Next, Proof, Refused};
-use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, plus, since};
+use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, minus, plus, since};
 
 /// Time for the calls of a forced drain, which does not wait for pods.
 const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
@@ -469,8 +469,8 @@ fn was_polite(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_e
 /// is rejected. Others would follow it for ever, so a drain that timed out does not wait for its
 /// grace period, and an instance not for its end.
 fn came_late(s: &Snapshot, node: &NodeFacts, pod: &PodFacts) -> bool {
-    let open_since = s.now.checked_sub(OPEN_NODE_PATIENCE).unwrap_or(Timestamp::MIN);
-    plus(cordoned_since(s, node).unwrap_or(open_since), s.process.skew) < pod.created
+    let closed_since = cordoned_since(s, node).unwrap_or(minus(s.now, OPEN_NODE_PATIENCE));
+    plus(closed_since, s.process.skew) < pod.created
 }
 
 /// Returns when a Node counts as dead, if one of its conditions is bad.
