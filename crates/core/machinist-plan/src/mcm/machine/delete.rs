@@ -18,7 +18,7 @@ use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
 use super::{
-    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_NOT_OURS, NodeSync, OperationWrite,
+    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND, INSTANCE_NOT_OURS, NodeSync, OperationWrite,
     OtherNode, OwnNode, Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
 };
 use crate::drain::{
@@ -1213,7 +1213,7 @@ pub(super) fn await_person(s: &Snapshot, why: Why) -> Plan<Action> {
 
 /// Deletes the Machine without its instance, and emits an Event that the instance may still exist.
 fn leave_behind(s: &Snapshot, message: &str, deleting_since: Timestamp) -> Plan<Action> {
-    with_remark(remove_node(s, deleting_since), Some(Action::warn(DELETE_FAILED, message)))
+    with_remark(remove_node(s, deleting_since), Some(Action::warn(INSTANCE_LEFT_BEHIND, message)))
 }
 
 fn call_failed(

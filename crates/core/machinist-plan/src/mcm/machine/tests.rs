@@ -1518,7 +1518,7 @@ fn force_deletion_abandons_an_instance_without_its_class() {
     let mut world = drained().with(|s| s.class = Known::Absent);
     world.machine["metadata"]["labels"]["force-deletion"] = "true".into();
     world.check(expect![[r#"
-        do    warning FailedDelete: Instance sim:///i-1 may be left behind: MachineClass c is missing, and label force-deletion is set
+        do    warning InstanceLeftBehind: Instance sim:///i-1 may be left behind: MachineClass c is missing, and label force-deletion is set
         do    node m: remove finalizer
         do    node m: delete
         do    machine: remove finalizer
@@ -1814,7 +1814,7 @@ fn force_deletion_deletes_a_machine_with_an_unreadable_id() {
         })
     };
     leaving().force_deletion().check(expect![[r#"
-        do    warning FailedDelete: Instance aws:///z/i-1 may be left behind: label force-deletion is set although deletion was blocked: spec.providerID belongs to another provider: expected sim:///IDENTITY, got "aws:///z/i-1"
+        do    warning InstanceLeftBehind: Instance aws:///z/i-1 may be left behind: label force-deletion is set although deletion was blocked: spec.providerID belongs to another provider: expected sim:///IDENTITY, got "aws:///z/i-1"
         do    node m: remove finalizer
         do    node m: delete
         do    machine: remove finalizer
