@@ -23,8 +23,8 @@ pub use mcm::{
 };
 
 /// Explanation of an object's state in the machine API, with the next actions.
-pub type Explanation = machinist_runtime::Explanation<machinist_plan::McmReason>;
+pub type Explanation = machinist_runtime::Explanation<machinist_plan::mcm::McmReason>;
 /// The reason why an object cannot be explained.
 pub type ExplainError = machinist_runtime::ExplainError<Key>;
 /// The last decision about an object of the machine API, with its reason.
-pub type WhyRecord = machinist_runtime::WhyRecord<machinist_plan::McmReason>;
+pub type WhyRecord = machinist_runtime::WhyRecord<machinist_plan::mcm::McmReason>;

@@ -412,6 +412,11 @@ impl<F> Store<F> {
     }
 
     /// Number of objects.
+    pub fn keys(&self) -> impl Iterator<Item = &ObjectKey> {
+        self.iter().map(|(key, _)| key)
+    }
+
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::plus;
 
-use crate::facts::generated::hash_of_bytes;
+use crate::generated::hash_of_bytes;
 
 /// The same Event is emitted again after this time, if its cause lasts.
 const TELL_AGAIN_AFTER: Duration = Duration::from_secs(300);

@@ -6,13 +6,13 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{ContractReason, Plan, Why};
 use machinist_driver::Check;
 use machinist_kube::Cluster;
 
 use crate::feed::Feed;
+use crate::kinds::{ContractKey, KindId};
 use crate::passes::{Count, WhyRecord};
 use crate::runtime::Runtime;
 use crate::world::World;
@@ -20,8 +20,9 @@ use crate::world::World;
 /// A set of kinds that one process serves, for example the machine API, a cloud controller manager
 /// or a Cluster API provider.
 pub trait Contract: Sized + Send + Sync + 'static {
-    /// The queue key of a pass. Keys of all kinds share one queue.
-    type Key: QueueKey;
+    /// The queue key of a pass: the table of the contract's kinds. Keys of all kinds share one
+    /// queue.
+    type Key: ContractKey<Self>;
     /// The contract's stores and other memory.
     type Seen: Default + Send + 'static;
     /// Inputs of the contract's kinds beyond the runtime's options: providers, planners, defaults.
@@ -29,27 +30,9 @@ pub trait Contract: Sized + Send + Sync + 'static {
     /// The reasons that only objects of this contract have.
     type Reason: ContractReason;
 
-    /// The watched kinds. This is the only list of kinds: readiness, the settling of unanswered
-    /// writes, `why` and metrics are derived from it.
+    /// The watched kinds. This is the only list of them: readiness, the settling of unanswered
+    /// writes, and metrics are derived from it.
     fn feeds(tools: &Self::Tools) -> Vec<Box<dyn Feed<Self>>>;
-
-    /// All keys of the stored objects. The runtime wakes them when the stores are complete. The
-    /// safety sweep compares them with the queue.
-    fn keys(seen: &Self::Seen, tools: &Self::Tools) -> Vec<Self::Key>;
-
-    /// Whether this process decides about the key. Other keys are not queued.
-    fn decides_about(_tools: &Self::Tools, _key: &Self::Key) -> bool {
-        true
-    }
-
-    /// Whether a decision about the key does not wait for the target cluster: a user gives up what
-    /// that cluster has. What its API server has not answered within 20 s is not waited for.
-    fn goes_on_without_target(_seen: &Self::Seen, _key: &Self::Key) -> bool {
-        false
-    }
-
-    /// Performs one pass over a key: calls [`crate::pass`] with the kind of the key.
-    fn pass<'a>(runtime: &'a Arc<Runtime<Self>>, key: &'a Self::Key) -> BoxFuture<'a, ()>;
 
     /// Forgets all remembered times after a step of the wall clock. `now` is the new time.
     fn forget_moments(seen: &mut Self::Seen, now: jiff::Timestamp);
@@ -88,31 +71,6 @@ pub trait Contract: Sized + Send + Sync + 'static {
     fn remark(_seen: &Self::Seen) -> Option<String> {
         None
     }
-
-    /// Whether decisions about a key depend on the objects of that cluster.
-    fn depends_on(_key: &Self::Key, _cluster: &Cluster) -> bool {
-        true
-    }
-
-    /// Returns a check whether the cloud of a key answers; `None` if it cannot be checked without
-    /// cost. `why` shows the silence of the cloud first.
-    fn check_cloud(_tools: &Self::Tools, _key: &Self::Key) -> Option<Check> {
-        None
-    }
-
-    /// Returns the key for the path `/why/<kind>/<name>`.
-    fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Self::Key>;
-
-    /// Returns the reason to show for a key. A contract can return the reason of another key that
-    /// explains more.
-    fn why<'w>(
-        _world: &'w World<Self>,
-        _key: &Self::Key,
-        record: &'w WhyRecord<Self::Reason>,
-        _now: jiff::Timestamp,
-    ) -> &'w Why<Self::Reason> {
-        &record.why
-    }
 }
 
 /// The key of one object, or of several objects that one pass decides about.
@@ -134,8 +92,17 @@ pub trait QueueKey: Clone + Ord + Debug + Display + Send + Sync + 'static {
 
 /// The observe, plan and act functions of one kind.
 pub trait Kind<C: Contract>: 'static {
+    /// The name of the kind in metrics and `why`.
+    const NAME: &'static str;
+    /// The shortest time between two passes over a key. A kind that counts many objects uses it to
+    /// collect several changes in one pass.
+    const MIN_INTERVAL: Duration = Duration::ZERO;
+    /// The plural name of the watched kind whose objects `why` explains without a controller;
+    /// `None` if it explains none.
+    const EXPLAINS: Option<&'static str> = None;
+
     /// The identity of one object of the kind.
-    type Id: Send + Sync;
+    type Id: KindId;
     /// The facts of one decision.
     ///
     /// Two snapshots with the same hash have the same facts. The hash must not include values that
@@ -143,6 +110,43 @@ pub trait Kind<C: Contract>: 'static {
     type Snapshot: Hash + Send + Sync;
     /// One planned call.
     type Action: Display + Send + Sync;
+
+    /// The identities of the stored objects. The runtime wakes them when the stores are complete.
+    /// The safety sweep compares them with the queue.
+    fn ids(seen: &C::Seen, tools: &C::Tools) -> Vec<Self::Id>;
+
+    /// Whether this process decides about the kind. Its keys are not queued otherwise.
+    fn is_decided(_tools: &C::Tools) -> bool {
+        true
+    }
+
+    /// Whether a decision about the object does not wait for the target cluster: a user gives up
+    /// what that cluster has. What its API server has not answered within 20 s is not waited for.
+    fn goes_on_without_target(_seen: &C::Seen, _id: &Self::Id) -> bool {
+        false
+    }
+
+    /// Whether decisions depend on the objects of that cluster.
+    fn depends_on(_cluster: &Cluster) -> bool {
+        true
+    }
+
+    /// Returns a check whether the cloud of the kind answers; `None` if it cannot be checked without
+    /// cost. `why` shows the silence of the cloud first.
+    fn check_cloud(_tools: &C::Tools) -> Option<Check> {
+        None
+    }
+
+    /// Returns the reason to show for an object. It can be the reason of another key that explains
+    /// more.
+    fn why<'w>(
+        _world: &'w World<C>,
+        _id: &Self::Id,
+        record: &'w WhyRecord<C::Reason>,
+        _now: jiff::Timestamp,
+    ) -> &'w Why<C::Reason> {
+        &record.why
+    }
 
     /// Collects the facts. The function runs under the world's lock, so it must not wait or make
     /// calls.

@@ -11,6 +11,7 @@ use machinist_core::Why;
 use machinist_kube::ObjectKey;
 
 use crate::contract::{Contract, Kind, Observed, QueueKey};
+use crate::kinds::KindId;
 use crate::options::{Clients, Options};
 use crate::panics;
 use crate::pass::planner_failed;
@@ -77,8 +78,24 @@ pub async fn read_all<C: Contract>(runtime: &Runtime<C>) -> Result<(), ExplainEr
     Ok(())
 }
 
+/// Decides about one object of a kind that `why` explains without a controller.
+///
+/// # Errors
+/// If the object does not exist or cannot be parsed, or if the kind is not explained.
+pub fn explain_one<C: Contract, K: Kind<C>>(
+    runtime: &Runtime<C>,
+    key: &C::Key,
+    id: &K::Id,
+) -> Result<Explanation<C::Reason>, ExplainError<C::Key>> {
+    let Some(resource) = K::EXPLAINS else { return Err(ExplainError::NotDecided(key.clone())) };
+    if id.object_key().is_some_and(|id| is_unreadable(runtime, resource, &id)) {
+        return Err(ExplainError::Undecodable(key.clone()));
+    }
+    decide::<C, K>(runtime, key, id)
+}
+
 /// Whether an object exists but cannot be parsed.
-pub fn is_unreadable<C: Contract>(runtime: &Runtime<C>, resource: &str, key: &ObjectKey) -> bool {
+fn is_unreadable<C: Contract>(runtime: &Runtime<C>, resource: &str, key: &ObjectKey) -> bool {
     let mut feeds = runtime.feeds.iter().filter(|feed| feed.resource() == resource);
     feeds.any(|feed| feed.is_unreadable(&runtime.lock().seen, key))
 }
@@ -97,9 +114,10 @@ pub fn decide<C: Contract, K: Kind<C>>(
     let snapshot = match observed {
         Observed::Ready(snapshot) => snapshot,
         Observed::NotYet | Observed::Gone => {
-            return Err(match key.is_cluster_scoped() {
-                true => ExplainError::NotFoundInCluster(key.clone()),
-                false => ExplainError::NotFound(key.clone()),
+            return Err(if key.is_cluster_scoped() {
+                ExplainError::NotFoundInCluster(key.clone())
+            } else {
+                ExplainError::NotFound(key.clone())
             });
         }
     };

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! feed       watches fill the World (the contract's stores, barrier, passes) and wake keys
+//! kinds      the table of the kinds of a contract: its queue keys
 //! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
 //! asks       driver calls that a pass starts and does not await; calls share accounts
 //! fresh_reads  how fresh a kind is, and the read that a due deadline asks for; gaps are unseen time
@@ -14,7 +15,7 @@
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
-//! A [`Contract`] defines the watched kinds, the queue keys, and the pass over a key. This crate
+//! A [`Contract`] defines the watched kinds and the queue keys, and each [`Kind`] a pass. This crate
 //! names no kind of object. Cargo proves that, because no dependency of this crate knows the
 //! machine API or Cluster API.
 //!
@@ -31,6 +32,7 @@ mod fingerprint;
 mod fresh_reads;
 mod gaps;
 mod in_flight;
+mod kinds;
 mod line;
 mod metrics;
 mod options;
@@ -57,11 +59,17 @@ mod write;
 pub use accounts::{Account, Accounts, Opened, Sightings};
 pub use asks::{Ask, Pending, Remember, StillWanted};
 pub use contract::{Contract, Kind, Observed, QueueKey, Stop};
-pub use explain::{ExplainError, Explanation, decide, is_unreadable, read_all, runtime_without_workers};
+pub use explain::{ExplainError, Explanation, decide, explain_one, read_all, runtime_without_workers};
 pub use feed::{Fed, Feed, entry_of, feed, refresh, take_in};
 pub use fingerprint::fingerprint;
 pub use in_flight::Drained;
+pub use kinds::{ContractKey, KindId};
 pub use line::Lane;
+// For `kinds!`.
+#[doc(hidden)]
+pub use machinist_driver::Check;
+#[doc(hidden)]
+pub use machinist_kube::Cluster;
 pub use metrics::{CHANGE_SECONDS, Histogram, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS, with_labels};
 pub use options::{Clients, Options, Task, Wrap};
 pub use owners::{controlled_by, stays, version_if_owned};

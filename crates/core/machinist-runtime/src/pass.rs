@@ -299,10 +299,15 @@ mod tests {
     }
 
     impl Kind<TestContract> for Removals {
+        const NAME: &'static str = "removals";
+
         type Id = ();
         type Snapshot = Counter;
         type Action = Remove;
 
+        fn ids(_: &Seen, (): &()) -> Vec<()> {
+            Vec::new()
+        }
         fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
             Observed::NotYet
         }

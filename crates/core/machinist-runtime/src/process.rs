@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use crate::contract::{Contract, QueueKey as _};
 use crate::in_flight::{Drained, Work};
+use crate::kinds::ContractKey as _;
 use crate::metrics::{REQUEST_SECONDS, Sample, with_labels};
 use crate::options::{Clients, Options};
 use crate::panics;
@@ -128,7 +129,7 @@ async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
             return std::future::pending().await;
         };
         let began = Instant::now();
-        C::pass(&runtime, &key).await;
+        key.pass(&runtime).await;
         let labels = [("name", key.kind())];
         let metrics = &runtime.options.metrics;
         metrics.observe("workqueue_work_duration_seconds", &labels, REQUEST_SECONDS, began.elapsed());
@@ -154,7 +155,7 @@ fn shown<C: Contract>(
     record: &WhyRecord<C::Reason>,
     now: jiff::Timestamp,
 ) -> WhyRecord<C::Reason> {
-    WhyRecord { why: C::why(world, key, record, now).clone(), ..record.clone() }
+    WhyRecord { why: key.why(world, record, now).clone(), ..record.clone() }
 }
 
 impl<C: Contract> Inspector<C> {
@@ -178,7 +179,7 @@ impl<C: Contract> Inspector<C> {
         let now = self.runtime.now();
         let world = self.runtime.lock();
         let waiting = world.passes.whys.iter().filter(|(_, record)| record.why.reason != Reason::Settled);
-        waiting.map(|(key, record)| (key.clone(), C::why(&world, key, record, now).clone())).collect()
+        waiting.map(|(key, record)| (key.clone(), key.why(&world, record, now).clone())).collect()
     }
 
     /// Waits until a decision about a key differs from the previous one. Returns at once if that
@@ -211,13 +212,13 @@ impl<C: Contract> Inspector<C> {
     /// The silent API servers on which decisions about a key depend.
     pub(crate) fn silent_servers_of(&self, key: &C::Key) -> Vec<SilentServer> {
         let mut silent = self.silent_servers();
-        silent.retain(|server| C::depends_on(key, &server.cluster));
+        silent.retain(|server| key.depends_on(&server.cluster));
         silent
     }
 
     /// Asks the cloud of a key for an answer. Returns the sentence that it does not answer.
     pub(crate) async fn silent_cloud_of(&self, key: &C::Key) -> Option<String> {
-        let Check { cloud, answer } = C::check_cloud(&self.runtime.tools, key)?;
+        let Check { cloud, answer } = key.check_cloud(&self.runtime.tools)?;
         let why = match tokio::time::timeout(CLOUD_ANSWERS_WITHIN, answer).await {
             Ok(Ok(())) => return None,
             Ok(Err(error)) => error.message,

@@ -21,6 +21,7 @@ use crate::contract::{Contract, QueueKey};
 use crate::feed::Feed;
 use crate::gaps::Gaps;
 use crate::in_flight::InFlight;
+use crate::kinds::ContractKey as _;
 use crate::options::{Clients, Options};
 use crate::pass::Unknown;
 use crate::passes::{Count, WhyRecord};
@@ -110,7 +111,7 @@ impl<C: Contract> Runtime<C> {
 impl<C: Contract> Runtime<C> {
     /// Wakes a key, if this process decides about it.
     pub fn wake(&self, key: C::Key) {
-        if C::decides_about(&self.tools, &key) {
+        if key.is_decided(&self.tools) {
             self.queue.wake(key);
         }
     }
@@ -140,7 +141,7 @@ impl<C: Contract> Runtime<C> {
     /// The pass does not wait for stores of the target cluster that were never filled, nor for
     /// writes to it whose outcome is not known.
     pub(crate) fn goes_on_from(&self, world: &World<C>, key: &C::Key) -> Option<Instant> {
-        if !C::goes_on_without_target(&world.seen, key) {
+        if !key.goes_on_without_target(&world.seen) {
             return None;
         }
         let (listed, _) = self.control_listed()?;
@@ -221,9 +222,9 @@ impl<C: Contract> Runtime<C> {
             let mut listed = self.control_listed.lock().unwrap_or_else(PoisonError::into_inner);
             if listed.is_none() {
                 *listed = Some((Instant::now(), self.now()));
-                C::keys(&world.seen, &self.tools)
+                C::Key::all(&world.seen, &self.tools)
                     .into_iter()
-                    .filter(|key| C::goes_on_without_target(&world.seen, key))
+                    .filter(|key| key.goes_on_without_target(&world.seen))
                     .for_each(|key| self.wake(key));
             }
         }
@@ -236,7 +237,7 @@ impl<C: Contract> Runtime<C> {
             self.had_leader.store(C::shows_former_leader(&world.seen), Ordering::Relaxed);
             tracing::info!("All stores are complete");
         }
-        for key in C::keys(&world.seen, &self.tools) {
+        for key in C::Key::all(&world.seen, &self.tools) {
             self.wake(key);
         }
     }

@@ -36,6 +36,7 @@ pub use connections::{answer_all, answer_behind};
 pub use door::{Door, OpenDoor, Rejection};
 
 use crate::contract::Contract;
+use crate::kinds::ContractKey as _;
 use crate::metrics::Sample;
 use crate::passes::WhyRecord;
 use crate::process::Inspector;
@@ -127,7 +128,7 @@ fn below_silence<C: Contract>(inspector: &Inspector<C>, text: &str) -> String {
 async fn why<C: Contract>(inspector: &Inspector<C>, rest: &str) -> Option<Value> {
     // Kinds of which there is one object have no name: `/why/routes`.
     let (kind, name) = rest.split_once('/').unwrap_or((rest, ""));
-    let key = C::key_named(kind, inspector.namespace(), name)?;
+    let key = C::Key::named(kind, inspector.namespace(), name)?;
     // Without a decision, the cloud is not asked.
     inspector.why(&key)?;
     let silent_cloud = inspector.silent_cloud_of(&key).await;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use machinist_kube::{Barrier, KeyQueue};
 
 use crate::contract::{Contract, QueueKey};
+use crate::kinds::ContractKey as _;
 use crate::runtime::Runtime;
 
 /// The time between two sweeps.
@@ -26,8 +27,8 @@ impl<C: Contract> Runtime<C> {
             }
             let lost = {
                 let mut world = self.world.lock();
-                let mut keys = C::keys(&world.seen, &self.tools);
-                keys.retain(|key| C::decides_about(&self.tools, key));
+                let mut keys = C::Key::all(&world.seen, &self.tools);
+                keys.retain(|key| key.is_decided(&self.tools));
                 let lost = lost_keys(keys, &self.queue, &world.barrier);
                 world.passes.keys_found += u64::try_from(lost.len()).unwrap_or(u64::MAX);
                 lost

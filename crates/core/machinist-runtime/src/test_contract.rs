@@ -9,17 +9,22 @@ use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Node};
 use kube::{Api, Client};
-use machinist_core::ContractReason;
+use machinist_core::{ContractReason, Why};
+use machinist_driver::Check;
 use machinist_kube::store::Relist;
 use machinist_kube::{Change, Clock, Cluster, Delta, Entry, Leadership, ObjectKey, Store, TokioClock};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::contract::Contract;
+use crate::explain::{ExplainError, Explanation};
 use crate::feed::{Fed, Feed, feed};
+use crate::kinds::ContractKey;
 use crate::options::{Clients, Options};
+use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
 use crate::test_key::TestKey;
+use crate::world::World;
 
 pub(crate) struct TestContract;
 
@@ -66,19 +71,45 @@ impl Contract for TestContract {
     fn feeds((): &()) -> Vec<Box<dyn Feed<Self>>> {
         vec![feed::<Self, Map>(), feed::<Self, Host>()]
     }
-    fn keys(_: &Seen, (): &()) -> Vec<Self::Key> {
-        Vec::new()
-    }
-    fn pass<'a>(_: &'a Arc<Runtime<Self>>, _: &'a Self::Key) -> BoxFuture<'a, ()> {
-        Box::pin(std::future::ready(()))
-    }
     fn forget_moments(_: &mut Seen, _: Timestamp) {}
     /// Ten minutes, or a day if there is a config map.
     fn longest_timeout(seen: &Seen, (): &()) -> Duration {
         Duration::from_secs(if seen.maps.is_empty() { 600 } else { 24 * 3600 })
     }
-    fn key_named(_: &str, _: &str, _: &str) -> Option<Self::Key> {
+}
+
+impl ContractKey<TestContract> for TestKey<String> {
+    fn all(_: &Seen, (): &()) -> Vec<Self> {
+        Vec::new()
+    }
+    fn named(_: &str, _: &str, _: &str) -> Option<Self> {
         None
+    }
+    fn is_decided(&self, (): &()) -> bool {
+        true
+    }
+    fn goes_on_without_target(&self, _: &Seen) -> bool {
+        false
+    }
+    fn depends_on(&self, _: &Cluster) -> bool {
+        true
+    }
+    fn check_cloud(&self, (): &()) -> Option<Check> {
+        None
+    }
+    fn why<'w>(
+        &self,
+        _: &'w World<TestContract>,
+        record: &'w WhyRecord<NoReason>,
+        _: Timestamp,
+    ) -> &'w Why<NoReason> {
+        &record.why
+    }
+    fn pass<'a>(&'a self, _: &'a Arc<TestRuntime>) -> BoxFuture<'a, ()> {
+        Box::pin(std::future::ready(()))
+    }
+    fn explain(&self, _: &TestRuntime) -> Result<Explanation<NoReason>, ExplainError<Self>> {
+        Err(ExplainError::NotDecided(self.clone()))
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use machinist_controllers::Planners;
-use machinist_plan::{Plan, Why};
+use machinist_plan::mcm::{Plan, Why};
 
 use crate::faults::Fuse;
 

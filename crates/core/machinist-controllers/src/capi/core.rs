@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use machinist_api::capi::{Beta1, Beta2, CoreVersion};
 use machinist_kube::{ObjectKey, Store};
+use machinist_plan::capi::facts::{ClusterFacts, CoreMachineFacts, ObjectFacts};
 use machinist_plan::capi::is_paused;
-use machinist_plan::facts::{ClusterFacts, CoreMachineFacts, ObjectFacts};
 
 use super::seen::Seen;
 
@@ -105,7 +105,7 @@ impl Seen {
 mod tests {
     use machinist_api::capi::{Cluster, DockerCluster, DockerMachine};
     use machinist_kube::{Delta, Entry};
-    use machinist_plan::facts::{DockerClusterFacts, DockerMachineFacts};
+    use machinist_plan::capi::facts::{DockerClusterFacts, DockerMachineFacts};
     use serde_json::json;
 
     use super::*;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, ObjectReference};
 use kube::Api;
 use machinist_api::capi::constants::{DOCKER_CLUSTER_FINALIZER, SECRET_VALUE};
 use machinist_core::{Answered, Call, Known};
-use machinist_driver::Driver;
+use machinist_driver::{Check, Driver};
 use machinist_instance::{Error, ErrorKind, Progress};
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
@@ -15,8 +15,8 @@ use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::docker_cluster::{
     Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot,
 };
-use machinist_plan::facts::{DockerClusterFacts, DockerMachineFacts};
-use machinist_runtime::{Kind, Observed, Stop};
+use machinist_plan::capi::facts::{DockerClusterFacts, DockerMachineFacts};
+use machinist_runtime::{Fed, Kind, Observed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
@@ -35,9 +35,22 @@ const TEMPLATE_OPTION: &str = "haproxy-template";
 pub(crate) struct DockerClusters;
 
 impl Kind<Capi> for DockerClusters {
+    const NAME: &'static str = "dockercluster";
+    const EXPLAINS: Option<&'static str> = Some(<DockerClusterFacts as Fed<Capi>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.docker_clusters.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.docker().is_some()
+    }
+    fn check_cloud(tools: &Tools) -> Option<Check> {
+        tools.docker()?.provider.check()
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let seen = &world.seen;

@@ -11,7 +11,7 @@ use machinist_api::capi::constants::{
     CONTAINER_ID_ANNOTATION, DOCKER_MACHINE_FINALIZER, SECRET_FORMAT, SECRET_VALUE,
 };
 use machinist_core::{Answered, Answers, Call, Deleted, Found, Known};
-use machinist_driver::Driver;
+use machinist_driver::{Check, Driver};
 use machinist_instance::{
     BootstrapData, BootstrapFormat, Error, ErrorKind, InstanceRef, RecordedId, UserData,
 };
@@ -22,8 +22,8 @@ use machinist_plan::capi::docker_machine::{
     Action, COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP, Snapshot, StepAnswers,
     skipped_parts,
 };
-use machinist_plan::facts::DockerMachineFacts;
-use machinist_runtime::{Kind, Observed, Stop};
+use machinist_plan::capi::facts::DockerMachineFacts;
+use machinist_runtime::{Fed, Kind, Observed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
@@ -44,9 +44,22 @@ const BOOTSTRAPPED: [&str; 2] = ["spec", "bootstrapped"];
 pub(crate) struct DockerMachines;
 
 impl Kind<Capi> for DockerMachines {
+    const NAME: &'static str = "dockermachine";
+    const EXPLAINS: Option<&'static str> = Some(<DockerMachineFacts as Fed<Capi>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.docker_machines.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.docker().is_some()
+    }
+    fn check_cloud(tools: &Tools) -> Option<Check> {
+        tools.docker()?.provider.check()
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let seen = &world.seen;

@@ -4,14 +4,10 @@
 //! `/why` shows them.
 
 use machinist_plan::capi::CapiReason;
-use machinist_plan::facts::{
-    DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts, MailgunMachineFacts,
-};
-use machinist_runtime::{Clients, Fed, decide, is_unreadable, read_all, runtime_without_workers};
+use machinist_runtime::{Clients, ContractKey as _, read_all, runtime_without_workers};
 
 use super::contract::Capi;
 use super::key::Key;
-use super::kinds;
 use super::options::CapiOptions;
 use crate::ProcessOptions;
 
@@ -32,19 +28,5 @@ pub async fn explain(
 ) -> Result<Explanation, ExplainError> {
     let runtime = runtime_without_workers::<Capi>(clients, process, options.into());
     read_all(&runtime).await?;
-    let resource = match key {
-        Key::DockerCluster(_) => <DockerClusterFacts as Fed<Capi>>::RESOURCE,
-        Key::DockerMachine(_) => <DockerMachineFacts as Fed<Capi>>::RESOURCE,
-        Key::MailgunCluster(_) => <MailgunClusterFacts as Fed<Capi>>::RESOURCE,
-        Key::MailgunMachine(_) => <MailgunMachineFacts as Fed<Capi>>::RESOURCE,
-    };
-    if is_unreadable(&runtime, resource, key.id()) {
-        return Err(ExplainError::Undecodable(key.clone()));
-    }
-    match key {
-        Key::DockerCluster(id) => decide::<Capi, kinds::DockerClusters>(&runtime, key, id),
-        Key::DockerMachine(id) => decide::<Capi, kinds::DockerMachines>(&runtime, key, id),
-        Key::MailgunCluster(id) => decide::<Capi, kinds::MailgunClusters>(&runtime, key, id),
-        Key::MailgunMachine(id) => decide::<Capi, kinds::MailgunMachines>(&runtime, key, id),
-    }
+    key.explain(&runtime)
 }

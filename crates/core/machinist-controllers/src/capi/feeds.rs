@@ -7,7 +7,7 @@ use machinist_api::capi::{
 };
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Change, ObjectKey, Store};
-use machinist_plan::facts::{
+use machinist_plan::capi::facts::{
     ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts,
     MailgunMachineFacts, ObjectFacts,
 };

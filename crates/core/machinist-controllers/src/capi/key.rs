@@ -1,21 +1,25 @@
-//! Keys of the work queue.
-
-use std::fmt;
+//! The kinds of our Cluster API providers: one row each, and the queue key that they make.
 
 use machinist_kube::ObjectKey;
-use machinist_runtime::QueueKey;
 
-/// An object to decide about. Keys of all kinds share one queue.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Key {
-    /// A DockerCluster.
-    DockerCluster(ObjectKey),
-    /// A DockerMachine.
-    DockerMachine(ObjectKey),
-    /// A MailgunCluster.
-    MailgunCluster(ObjectKey),
-    /// A MailgunMachine.
-    MailgunMachine(ObjectKey),
+use super::contract::Capi;
+use super::docker_cluster::DockerClusters;
+use super::docker_machine::DockerMachines;
+use super::mailgun_cluster::MailgunClusters;
+use super::mailgun_machine::MailgunMachines;
+
+machinist_runtime::kinds! {
+    /// An object to decide about. Keys of all kinds share one queue.
+    pub enum Key of Capi {
+        /// A DockerCluster.
+        DockerCluster(id: ObjectKey) => DockerClusters,
+        /// A DockerMachine.
+        DockerMachine(id: ObjectKey) => DockerMachines,
+        /// A MailgunCluster.
+        MailgunCluster(id: ObjectKey) => MailgunClusters,
+        /// A MailgunMachine.
+        MailgunMachine(id: ObjectKey) => MailgunMachines,
+    }
 }
 
 impl Key {
@@ -27,22 +31,5 @@ impl Key {
             | Self::MailgunCluster(id)
             | Self::MailgunMachine(id) => id,
         }
-    }
-}
-
-impl QueueKey for Key {
-    fn kind(&self) -> &'static str {
-        match self {
-            Self::DockerCluster(_) => "dockercluster",
-            Self::DockerMachine(_) => "dockermachine",
-            Self::MailgunCluster(_) => "mailguncluster",
-            Self::MailgunMachine(_) => "mailgunmachine",
-        }
-    }
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.kind(), self.id())
     }
 }

@@ -9,8 +9,8 @@ use machinist_api::capi::constants::{RESEND_ANNOTATION, SEND_INTENT_ANNOTATION, 
 use machinist_core::{Answered, Call, plus};
 use machinist_instance::{AccountId, Error, ErrorKind};
 use machinist_kube::GuardedPatch;
+use machinist_plan::capi::facts::MailRequestFacts;
 use machinist_plan::capi::mail::{Action, LOOK_UP, SEND, SEND_BOUND, Snapshot};
-use machinist_plan::facts::MailRequestFacts;
 use machinist_runtime::{Ask, Fed, Stop};
 use serde_json::Value;
 

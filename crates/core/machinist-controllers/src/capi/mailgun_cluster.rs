@@ -1,6 +1,7 @@
 //! Connects MailgunClusters with the work loop. The rules are in
 //! `machinist_plan::capi::mailgun_cluster`.
 
+use super::seen::Seen;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -8,9 +9,9 @@ use machinist_core::Known;
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::Plan;
 use machinist_plan::capi::conditions::troubles;
+use machinist_plan::capi::facts::MailgunClusterFacts;
 use machinist_plan::capi::mailgun_cluster::{Action, Snapshot};
-use machinist_plan::facts::MailgunClusterFacts;
-use machinist_runtime::{Kind, Observed, Stop};
+use machinist_runtime::{Fed, Kind, Observed, Stop};
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::key::Key;
@@ -21,9 +22,19 @@ use super::{key_of, mail, patch, reference, report_problems};
 pub(crate) struct MailgunClusters;
 
 impl Kind<Capi> for MailgunClusters {
+    const NAME: &'static str = "mailguncluster";
+    const EXPLAINS: Option<&'static str> = Some(<MailgunClusterFacts as Fed<Capi>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.mailgun_clusters.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.mail().is_some()
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let seen = &world.seen;

@@ -1,6 +1,7 @@
 //! Connects MailgunMachines with the work loop. The rules are in
 //! `machinist_plan::capi::mailgun_machine`.
 
+use super::seen::Seen;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -8,9 +9,9 @@ use machinist_core::Known;
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::Plan;
 use machinist_plan::capi::conditions::troubles;
+use machinist_plan::capi::facts::MailgunMachineFacts;
 use machinist_plan::capi::mailgun_machine::{Action, Snapshot};
-use machinist_plan::facts::MailgunMachineFacts;
-use machinist_runtime::{Kind, Observed, Stop};
+use machinist_runtime::{Fed, Kind, Observed, Stop};
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::key::Key;
@@ -21,9 +22,19 @@ use super::{key_of, mail, patch, reference, report_problems};
 pub(crate) struct MailgunMachines;
 
 impl Kind<Capi> for MailgunMachines {
+    const NAME: &'static str = "mailgunmachine";
+    const EXPLAINS: Option<&'static str> = Some(<MailgunMachineFacts as Fed<Capi>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.mailgun_machines.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.mail().is_some()
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let seen = &world.seen;

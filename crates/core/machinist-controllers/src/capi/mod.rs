@@ -33,7 +33,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
 use machinist_plan::capi::conditions::Trouble;
-use machinist_plan::facts::ObjectFacts;
+use machinist_plan::capi::facts::ObjectFacts;
 
 pub use contract::Capi;
 pub use explain::{ExplainError, Explanation, explain};
@@ -41,14 +41,6 @@ pub use key::Key;
 pub use options::{CapiOptions, CoreApi, DockerOptions, MailOptions, Planners, Serves};
 pub use process::{CapiProvider, Inspector, Running};
 pub use workload::{KubeWorkloads, WorkloadClusters};
-
-/// The kinds in the work loop.
-pub(crate) mod kinds {
-    pub(crate) use super::docker_cluster::DockerClusters;
-    pub(crate) use super::docker_machine::DockerMachines;
-    pub(crate) use super::mailgun_cluster::MailgunClusters;
-    pub(crate) use super::mailgun_machine::MailgunMachines;
-}
 
 /// Returns the key of an object.
 fn key_of(object: &ObjectFacts) -> ObjectKey {

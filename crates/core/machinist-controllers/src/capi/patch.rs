@@ -4,7 +4,8 @@ use jiff::Timestamp;
 use machinist_api::capi::constants;
 use machinist_kube::GuardedPatch;
 use machinist_plan::capi::Claim;
-use machinist_plan::facts::{EARLIER_CALLS_SINCE, ObjectFacts};
+use machinist_plan::capi::facts::ObjectFacts;
+use machinist_plan::facts::EARLIER_CALLS_SINCE;
 use serde::Serialize;
 use serde_json::{Map, Value};
 

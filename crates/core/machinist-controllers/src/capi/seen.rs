@@ -8,10 +8,10 @@ use machinist_core::{Answered, Answers};
 use machinist_kube::{ObjectKey, Store};
 use machinist_plan::capi::docker_cluster::BalancerAnswers;
 use machinist_plan::capi::docker_machine::StepAnswers;
-use machinist_plan::capi::mail::SEND_BOUND;
-use machinist_plan::facts::{
+use machinist_plan::capi::facts::{
     DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts, MailgunMachineFacts, ObjectFacts,
 };
+use machinist_plan::capi::mail::SEND_BOUND;
 
 use super::core::CoreStores;
 use super::own_calls::MailCalls;

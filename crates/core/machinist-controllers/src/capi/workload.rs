@@ -18,9 +18,9 @@ use machinist_driver::may_change;
 use machinist_instance::{AccountId, Error, ErrorKind, ProviderId};
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::docker_machine::NodeSeen;
+use machinist_plan::capi::facts::ObjectFacts;
 use machinist_plan::capi::kubeconfig;
 use machinist_plan::capi::node::{NodeChange, change};
-use machinist_plan::facts::ObjectFacts;
 use machinist_runtime::{Ask, Stop};
 
 use super::contract::Runtime;

@@ -2,13 +2,14 @@
 //! `machinist_plan::ccm::account`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
 use machinist_instance::{Error, Instance, RecordedId};
 use machinist_plan::ccm::account::{Action, Snapshot, plan};
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::{Plan, Why};
-use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Account, Kind, Observed, Sightings, Stop};
 
 use super::contract::{Ccm, Runtime, World};
@@ -22,9 +23,20 @@ use super::{cloud, evidence, reference_of_program, tell};
 pub(crate) struct AccountLists;
 
 impl Kind<Ccm> for AccountLists {
+    const NAME: &'static str = "account";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(_: &Seen, _: &Tools) -> Vec<()> {
+        vec![()]
+    }
+    /// The list of the account is also the proof that the credential is the right one.
+    fn is_decided(tools: &Tools) -> bool {
+        tools.options.controllers.any()
+    }
 
     fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
         let opened = cloud::open(runtime, &world.seen).ok();

@@ -5,6 +5,7 @@
 //! that join together change each load balancer a few times and not a hundred times.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_plan::ccm::Plan;
@@ -14,15 +15,27 @@ use machinist_runtime::{Kind, Observed, Stop};
 use super::contract::{Ccm, Runtime, World};
 use super::key::Key;
 use super::options::Tools;
-use super::seen::{BALANCED, YES};
+use super::seen::{BALANCED, Seen, YES};
 
 /// The set of Nodes in the work loop.
 pub(crate) struct BackendSets;
 
 impl Kind<Ccm> for BackendSets {
+    const NAME: &'static str = "backends";
+    /// Nodes join in groups. One computation of the set serves all of them.
+    const MIN_INTERVAL: Duration = Duration::from_secs(2);
+
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;
+
+    /// The set of Nodes is computed only after a change, so its key is usually in no queue.
+    fn ids(seen: &Seen, _: &Tools) -> Vec<()> {
+        if seen.memory.are_backends_stale() { vec![()] } else { Vec::new() }
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.options.controllers.service
+    }
 
     fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
         let seen = &world.seen;

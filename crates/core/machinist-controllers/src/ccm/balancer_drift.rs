@@ -2,16 +2,17 @@
 //! `machinist_plan::ccm::balancer_drift`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_instance::{Balancer, Error};
 use machinist_plan::ccm::balancer_drift::{Action, Snapshot, unanswered};
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::listed_balancers::{LIST_BALANCERS, ListedBalancers};
 use machinist_plan::ccm::service::BalancerAnswers;
 use machinist_plan::ccm::{Plan, Why};
-use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::cloud::{self, Start};
@@ -29,9 +30,19 @@ const SUBJECT: &str = "balancers";
 pub(crate) struct BalancerDrifts;
 
 impl Kind<Ccm> for BalancerDrifts {
+    const NAME: &'static str = "balancerdrift";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(_: &Seen, _: &Tools) -> Vec<()> {
+        vec![()]
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.options.controllers.service
+    }
 
     fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
         let opened = cloud::open(runtime, &world.seen).ok();

@@ -14,7 +14,7 @@ use machinist_instance::{
     AccountId, CreateGuarantee, Error, ErrorKind, InstanceRef, KeyTag, NodeName, Promises, Sighting,
 };
 use machinist_plan::ccm::account::{Account, BalancerProof, Proof};
-use machinist_plan::facts::CloudNodeFacts;
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
 use super::account::Witness;

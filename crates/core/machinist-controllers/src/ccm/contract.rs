@@ -1,18 +1,14 @@
 //! The cloud-controller-manager as a contract of the runtime.
 
-use std::sync::Arc;
-
-use futures::future::BoxFuture;
 use jiff::Timestamp;
 use machinist_instance::ErrorKind;
-use machinist_kube::ObjectKey;
 use machinist_plan::ccm::CcmReason;
-use machinist_plan::facts::{CloudNodeFacts, MachineFacts, ServiceFacts};
-use machinist_runtime::{Contract, Feed, feed, pass};
+use machinist_plan::ccm::facts::{CloudNodeFacts, ServiceFacts};
+use machinist_plan::mcm::facts::MachineFacts;
+use machinist_runtime::{Contract, Feed, feed};
 
 use super::credential::CredentialFeed;
 use super::key::Key;
-use super::kinds;
 use super::options::Tools;
 use super::seen::{Seen, Settings};
 
@@ -48,40 +44,6 @@ impl Contract for Ccm {
         feeds
     }
 
-    fn keys(seen: &Seen, tools: &Tools) -> Vec<Key> {
-        let mut keys = vec![Key::Account, Key::NodeRemoval, Key::Backends, Key::BalancerDrift, Key::Routes];
-        // The set of Nodes is computed only after a change, so its key is usually in no queue.
-        let is_due = |key: &Key| *key != Key::Backends || seen.memory.are_backends_stale();
-        keys.retain(|key| Self::decides_about(tools, key) && is_due(key));
-        keys.extend(seen.nodes.iter().map(|(key, _)| Key::Node(key.name.clone())));
-        keys.extend(seen.services.iter().map(|(key, _)| Key::Service(key.clone())));
-        keys
-    }
-
-    fn decides_about(tools: &Tools, key: &Key) -> bool {
-        let controllers = tools.options.controllers;
-        match key {
-            // The list of the account is also the proof that the credential is the right one.
-            Key::Account => controllers.any(),
-            Key::Node(_) => controllers.any_node(),
-            Key::NodeRemoval => controllers.node_lifecycle,
-            Key::Service(_) | Key::Backends | Key::BalancerDrift => controllers.service,
-            Key::Routes => controllers.route,
-        }
-    }
-
-    fn pass<'a>(runtime: &'a Arc<Runtime>, key: &'a Key) -> BoxFuture<'a, ()> {
-        match key {
-            Key::Account => Box::pin(pass::<Self, kinds::AccountLists>(runtime, key, &())),
-            Key::Node(name) => Box::pin(pass::<Self, kinds::Nodes>(runtime, key, name)),
-            Key::NodeRemoval => Box::pin(pass::<Self, kinds::NodeRemovals>(runtime, key, &())),
-            Key::Service(id) => Box::pin(pass::<Self, kinds::Services>(runtime, key, id)),
-            Key::BalancerDrift => Box::pin(pass::<Self, kinds::BalancerDrifts>(runtime, key, &())),
-            Key::Routes => Box::pin(pass::<Self, kinds::RouteTables>(runtime, key, &())),
-            Key::Backends => Box::pin(pass::<Self, kinds::BackendSets>(runtime, key, &())),
-        }
-    }
-
     fn forget_moments(seen: &mut Seen, _: Timestamp) {
         seen.memory.forget_moments();
     }
@@ -109,20 +71,5 @@ impl Contract for Ccm {
 
     fn remark(seen: &Seen) -> Option<String> {
         seen.memory.account.remark()
-    }
-
-    fn key_named(kind: &str, namespace: &str, name: &str) -> Option<Key> {
-        match kind {
-            "node" => Some(Key::Node(name.to_owned())),
-            // Services have namespaces, and the process serves all of them: `NAMESPACE/NAME`.
-            "service" => {
-                let (namespace, name) = name.split_once('/').unwrap_or((namespace, name));
-                Some(Key::Service(ObjectKey::new(namespace, name)))
-            }
-            "routes" => Some(Key::Routes),
-            "noderemoval" => Some(Key::NodeRemoval),
-            "account" => Some(Key::Account),
-            _ => None,
-        }
     }
 }

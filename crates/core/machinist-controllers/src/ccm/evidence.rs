@@ -10,8 +10,8 @@ use machinist_core::{Answers, MadeIn};
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, Power, Sighting};
 use machinist_plan::ccm::account::{BalancerProof, ProofFacts};
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::node::take_listed;
-use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::Sightings;
 
 use super::seen::{BALANCED, BY_ACCOUNT, Seen, YES};

@@ -5,13 +5,12 @@
 
 use machinist_core::Step;
 use machinist_plan::ccm::{CcmReason, Reason, Why};
-use machinist_plan::facts::{CloudNodeFacts, ServiceFacts};
-use machinist_runtime::{Clients, Fed, decide, is_unreadable, read_all, runtime_without_workers};
+use machinist_runtime::{Clients, ContractKey as _, read_all, runtime_without_workers};
 
+use super::backends;
 use super::contract::Ccm;
 use super::key::Key;
 use super::options::CcmOptions;
-use super::{backends, kinds};
 use crate::ProcessOptions;
 
 /// The reason for the state of a Node or a Service, with the next actions.
@@ -32,26 +31,7 @@ pub async fn explain(
     let runtime = runtime_without_workers::<Ccm>(clients, process, options.into());
     read_all(&runtime).await?;
     backends::compute(&runtime);
-    let undecodable = || ExplainError::Undecodable(key.clone());
-    let decided = match key {
-        Key::Node(name) => {
-            let id = machinist_kube::ObjectKey::cluster_scoped(name);
-            if is_unreadable(&runtime, <CloudNodeFacts as Fed<Ccm>>::RESOURCE, &id) {
-                return Err(undecodable());
-            }
-            decide::<Ccm, kinds::Nodes>(&runtime, key, name)
-        }
-        Key::Service(id) => {
-            if is_unreadable(&runtime, <ServiceFacts as Fed<Ccm>>::RESOURCE, id) {
-                return Err(undecodable());
-            }
-            decide::<Ccm, kinds::Services>(&runtime, key, id)
-        }
-        Key::Account | Key::NodeRemoval | Key::Backends | Key::BalancerDrift | Key::Routes => {
-            Err(ExplainError::NotDecided(key.clone()))
-        }
-    };
-    let mut explanation = decided?;
+    let mut explanation = key.explain(&runtime)?;
     // This process has no credential. That says nothing about the credential of a controller.
     if explanation.why.reason == Reason::Contract(CcmReason::NoAccount) {
         let next = Step::Expect("a running cloud controller manager asks the cloud");

@@ -7,8 +7,9 @@ use machinist_api::Machine;
 use machinist_core::Version;
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Change, Cluster, Store};
+use machinist_plan::ccm::facts::{CloudNodeFacts, ServiceFacts};
 use machinist_plan::ccm::{backends, route};
-use machinist_plan::facts::{CloudNodeFacts, MachineFacts, ServiceFacts};
+use machinist_plan::mcm::facts::MachineFacts;
 use machinist_runtime::Fed;
 
 use super::contract::{Ccm, Runtime};

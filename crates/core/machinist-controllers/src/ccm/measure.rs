@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use machinist_core::{Answered, since};
 use machinist_instance::{Ensured, Progress, Sighting};
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::service::{BalancerAnswers, Inputs};
-use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{CHANGE_SECONDS, Metrics, WAIT_SECONDS};
 
 use super::contract::Runtime;

@@ -9,13 +9,13 @@ use machinist_core::{Answered, Answers, Silence};
 use machinist_instance::{AccountId, BalancerKey, Error, ErrorKind, Power};
 use machinist_plan::ccm::account::{Account, BalancerProof, Failure, Outage, Proof, is_outage};
 use machinist_plan::ccm::backends::{Backends, Departed};
+use machinist_plan::ccm::facts::ServiceFacts;
 use machinist_plan::ccm::listed_balancers::ListedBalancers;
 use machinist_plan::ccm::node;
 use machinist_plan::ccm::node_removal::{self, Refusal};
 use machinist_plan::ccm::route::RouteMemory;
 use machinist_plan::ccm::service::BalancerAnswers;
 use machinist_plan::ccm::{CcmReason, Why};
-use machinist_plan::facts::ServiceFacts;
 use machinist_plan::{EventText, Told};
 
 use super::evidence::Evidence;

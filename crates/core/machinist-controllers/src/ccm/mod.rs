@@ -43,17 +43,6 @@ pub use key::Key;
 pub use options::{CcmOptions, Controllers, Planners};
 pub use process::{CloudControllerManager, Inspector, Running};
 
-/// The kinds in the work loop.
-pub(crate) mod kinds {
-    pub(crate) use super::account::AccountLists;
-    pub(crate) use super::backends::BackendSets;
-    pub(crate) use super::balancer_drift::BalancerDrifts;
-    pub(crate) use super::node::Nodes;
-    pub(crate) use super::node_removal::NodeRemovals;
-    pub(crate) use super::route::RouteTables;
-    pub(crate) use super::service::Services;
-}
-
 /// Returns the reference to a core object for Events.
 fn reference(kind: &str, namespace: Option<&str>, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {

@@ -7,10 +7,11 @@ use machinist_core::{Answered, Call, Found};
 use machinist_instance::{Instance, InstanceRef, NodeName, Power, RecordedId, Sighting};
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::ccm::Plan;
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::names::SYNCED;
 use machinist_plan::ccm::node::{Action, Crowd, Listed, NodePatch, Owner, SharedReasons, Snapshot};
-use machinist_plan::facts::{ACCOUNT, CloudNodeFacts};
-use machinist_runtime::{Kind, Observed, Opened, Stop};
+use machinist_plan::facts::ACCOUNT;
+use machinist_runtime::{Fed, Kind, Observed, Opened, Stop};
 use serde_json::Value;
 
 use super::account::claimed_by;
@@ -29,9 +30,19 @@ const COUNTED: usize = 200;
 pub(crate) struct Nodes;
 
 impl Kind<Ccm> for Nodes {
+    const NAME: &'static str = "node";
+    const EXPLAINS: Option<&'static str> = Some(<CloudNodeFacts as Fed<Ccm>>::RESOURCE);
+
     type Id = String;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<String> {
+        seen.nodes.keys().map(|key| key.name.clone()).collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.options.controllers.any_node()
+    }
 
     fn observe(runtime: &Runtime, world: &World, name: &String) -> Observed<Snapshot> {
         let Some(node) = world.seen.nodes.get(&ObjectKey::cluster_scoped(name)) else {

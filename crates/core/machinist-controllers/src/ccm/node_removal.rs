@@ -1,15 +1,17 @@
 //! Connects the deletion of Nodes with the work loop. The rules are in
 //! `machinist_plan::ccm::node_removal`. This is the only module that deletes Nodes.
 
+use super::seen::Seen;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Attempts;
 use machinist_instance::RecordedId;
 use machinist_kube::ObjectKey;
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::node_removal::{Action, NodeRemoval, Refusal, Snapshot, Suspect, suspension};
 use machinist_plan::ccm::{Plan, Why, names};
-use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 
 use super::contract::{Ccm, Runtime, World, Write};
@@ -23,9 +25,19 @@ use super::{cloud, evidence, reference_of_program, tell};
 pub(crate) struct NodeRemovals;
 
 impl Kind<Ccm> for NodeRemovals {
+    const NAME: &'static str = "noderemoval";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(_: &Seen, _: &Tools) -> Vec<()> {
+        vec![()]
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.options.controllers.node_lifecycle
+    }
 
     fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
         let opened = cloud::open(runtime, &world.seen).ok();

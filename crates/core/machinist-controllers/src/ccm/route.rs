@@ -2,19 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Answered, Call};
 use machinist_driver::{Driver, Routes};
 use machinist_instance::{AccountId, Error, Route, RouteSpec};
 use machinist_kube::ObjectKey;
+use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::names::NETWORK_UNAVAILABLE;
 use machinist_plan::ccm::route::{
     Action, CREATE_ROUTE, DELETE_ROUTE, LIST_ROUTES, NetworkCondition, RouteMemory, RoutedNode, Snapshot,
     abandoned, elsewhere, nodes_without_route, plan,
 };
 use machinist_plan::ccm::{Plan, Why};
-use machinist_plan::facts::CloudNodeFacts;
 use machinist_runtime::{Kind, Observed, Stop};
 use serde_json::{Value, json};
 
@@ -34,9 +35,19 @@ const SUBJECT: &str = "routes";
 pub(crate) struct RouteTables;
 
 impl Kind<Ccm> for RouteTables {
+    const NAME: &'static str = "routes";
+    const MIN_INTERVAL: Duration = Duration::from_secs(1);
+
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(_: &Seen, _: &Tools) -> Vec<()> {
+        vec![()]
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.options.controllers.route
+    }
 
     fn observe(runtime: &Runtime, world: &World, (): &()) -> Observed<Snapshot> {
         let seen = &world.seen;

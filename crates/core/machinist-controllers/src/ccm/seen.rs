@@ -4,8 +4,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use machinist_core::since;
 use machinist_kube::Store;
+use machinist_plan::ccm::facts::{CloudNodeFacts, ServiceFacts};
 use machinist_plan::ccm::names::ALLOW_NODE_DELETION_UNTIL;
-use machinist_plan::facts::{CloudNodeFacts, MachineFacts, ServiceFacts};
+use machinist_plan::mcm::facts::MachineFacts;
 
 use super::credential::Versioned;
 use super::memory::Memory;

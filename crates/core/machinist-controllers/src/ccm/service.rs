@@ -13,14 +13,14 @@ use machinist_instance::{
 };
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::ccm::Plan;
+use machinist_plan::ccm::facts::ServiceFacts;
 use machinist_plan::ccm::names::{BALANCER_FINALIZER, BALANCER_NAME, BALANCER_RECORD, EARLIER_CALLS_SINCE};
 use machinist_plan::ccm::service::{
     Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, ListedTargets, Rehearsal, Rival,
     Served, Snapshot, balancer_name, has_begun, ingress_entry, lacks_finalizer, may_be_deleted,
     may_hold_a_name, selector, shape, wants_balancer,
 };
-use machinist_plan::facts::ServiceFacts;
-use machinist_runtime::{Kind, Observed, Opened, Stop, refresh};
+use machinist_runtime::{Fed, Kind, Observed, Opened, Stop, refresh};
 use serde_json::Value;
 
 use super::cloud::{self, Start};
@@ -37,9 +37,19 @@ const INGRESS: [&str; 3] = ["status", "loadBalancer", "ingress"];
 pub(crate) struct Services;
 
 impl Kind<Ccm> for Services {
+    const NAME: &'static str = "service";
+    const EXPLAINS: Option<&'static str> = Some(<ServiceFacts as Fed<Ccm>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.services.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.options.controllers.service
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let seen = &world.seen;

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use machinist_kube::{Change, GuardedPatch, ObjectKey};
-use machinist_plan::facts::OwnerFacts;
+use machinist_plan::mcm::facts::OwnerFacts;
 use machinist_plan::mcm::late_adoption::LateAdoption;
 use machinist_runtime::{Fed, LAST_WRITES, Stop, stays};
 use tokio::time::Instant;

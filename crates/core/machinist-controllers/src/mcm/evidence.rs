@@ -9,7 +9,7 @@ use machinist_core::ownership::{Others, Ownership, shows_account};
 use machinist_core::{Answers, Process};
 use machinist_driver::Provider;
 use machinist_instance::{AccountId, Instance, ProviderId, Sighting};
-use machinist_plan::facts::{ClassFacts, MachineFacts, Token};
+use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, Token};
 
 use super::seen::{BY_CLASS, Seen};
 

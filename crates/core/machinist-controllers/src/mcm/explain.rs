@@ -12,16 +12,16 @@ use machinist_api::code::{Code, CodedMessage};
 use machinist_core::{Reason, Step};
 use machinist_instance::ErrorKind;
 use machinist_kube::ObjectKey;
-use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts, Token};
-use machinist_plan::{McmReason, TokenUse};
-use machinist_runtime::{Clients, Fed, decide, is_unreadable, read_all, runtime_without_workers};
+use machinist_plan::mcm::facts::Token;
+use machinist_plan::mcm::{McmReason, TokenUse};
+use machinist_runtime::{Clients, ContractKey as _, decide, read_all, runtime_without_workers};
 
 use super::contract::{Mcm, Runtime, is_about_turns, may_await_turn};
 use super::key::Key;
-use super::kinds;
 use super::lost_owner;
 use super::machine::token as token_of;
 use super::options::{MachineOptions, Options, Tools};
+use super::replacement::Replacements;
 use crate::{ExplainError, Explanation, ProcessOptions};
 
 /// Explains one object.
@@ -38,36 +38,22 @@ pub async fn explain(
     let tools = Tools { machine: Some(machine), decides_sets: true, safety_margins, planners };
     let runtime = runtime_without_workers::<Mcm>(clients, process, tools);
     read_all(&runtime).await?;
-    if has_unreadable_form(&runtime, key) {
-        return Err(ExplainError::Undecodable(key.clone()));
+    let mut explanation = key.explain(&runtime)?;
+    if let Key::Machine(id) = key {
+        complete(&runtime, id, &mut explanation).await;
     }
-    match key {
-        Key::Machine(id) => {
-            let mut explanation = decide::<Mcm, kinds::Machines>(&runtime, key, id)?;
-            recall_failure(&runtime, id, &mut explanation);
-            await_turn(&runtime, id, &mut explanation);
-            if let Some(lost) = lost_owner::snapshot(&runtime.lock().seen, id) {
-                explanation.why = machinist_plan::mcm::lost_owner::why(lost.set);
-            }
-            if let Reason::Contract(McmReason::Joining { token, .. }) = &mut explanation.why.reason {
-                *token = token_use(&runtime, id).await;
-            }
-            Ok(explanation)
-        }
-        Key::Set(id) => decide::<Mcm, kinds::Sets>(&runtime, key, id),
-        Key::Deployment(id) => decide::<Mcm, kinds::Deployments>(&runtime, key, id),
-        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) | Key::Owner(_) | Key::Node(_) => {
-            Err(ExplainError::NotDecided(key.clone()))
-        }
-    }
+    Ok(explanation)
 }
 
-fn has_unreadable_form(runtime: &Runtime, key: &Key) -> bool {
-    match key {
-        Key::Machine(id) => is_unreadable(runtime, <MachineFacts as Fed<Mcm>>::RESOURCE, id),
-        Key::Set(id) => is_unreadable(runtime, <MachineSetFacts as Fed<Mcm>>::RESOURCE, id),
-        Key::Deployment(id) => is_unreadable(runtime, <MachineDeploymentFacts as Fed<Mcm>>::RESOURCE, id),
-        Key::Class(_) | Key::Secret(_) | Key::Replacement(_) | Key::Owner(_) | Key::Node(_) => false,
+/// Adds to the explanation of a Machine what is not in its own facts.
+async fn complete(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanation) {
+    recall_failure(runtime, id, explanation);
+    await_turn(runtime, id, explanation);
+    if let Some(lost) = lost_owner::snapshot(&runtime.lock().seen, id) {
+        explanation.why = machinist_plan::mcm::lost_owner::why(lost.set);
+    }
+    if let Reason::Contract(McmReason::Joining { token, .. }) = &mut explanation.why.reason {
+        *token = token_use(runtime, id).await;
     }
 }
 
@@ -108,7 +94,7 @@ fn await_turn(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanation) 
     };
     let Some(key) = key else { return };
     let Key::Replacement(owner) = &key else { return };
-    if let Ok(turn) = decide::<Mcm, kinds::Replacements>(runtime, &key, owner)
+    if let Ok(turn) = decide::<Mcm, Replacements>(runtime, &key, owner)
         && is_about_turns(&turn.why)
     {
         explanation.why = turn.why;

@@ -12,7 +12,7 @@ use machinist_core::Version;
 use machinist_kube::recorder::EventType;
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Change, Cluster, ObjectKey, Store};
-use machinist_plan::facts::{
+use machinist_plan::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
     NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE,
 };
@@ -86,7 +86,7 @@ impl Fed<Mcm> for MachineFacts {
         if let (Some(gone), None) = (&change.old, &change.new) {
             // Nothing else releases its Node if the Node is being deleted.
             let left = seen.nodes.by_index(HELD, YES);
-            wake.extend(left.map(|(key, _)| Key::Node(key.clone())));
+            wake.extend(left.map(|(key, _)| Key::Node(key.name.clone())));
             // Copies of the Machine may own the instance now.
             let copies = gone.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
             wake.extend(copies.map(|(key, _)| Key::Machine(key.clone())));
@@ -380,13 +380,13 @@ impl Fed<Mcm> for NodeFacts {
         let others = by_id.filter(|(_, machine)| machine.facts.node_name() != change.key.name);
         wake.extend(others.map(|(key, _)| Key::Machine(key.clone())));
         if [&change.old, &change.new].into_iter().flatten().any(|node| node.is_held()) {
-            wake.push(Key::Node(change.key.clone()));
+            wake.push(Key::Node(change.key.name.clone()));
         }
         // The Machine may have another Node of the instance from now on.
         let id = change.new.as_ref().and_then(|node| node.provider_id());
         let of_instance = id.into_iter().flat_map(|id| seen.nodes.by_index(BY_ID, id));
         let held = of_instance.filter(|(_, node)| node.facts.is_held());
-        wake.extend(held.map(|(key, _)| Key::Node(key.clone())));
+        wake.extend(held.map(|(key, _)| Key::Node(key.name.clone())));
     }
 }
 

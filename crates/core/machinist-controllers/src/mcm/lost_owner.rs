@@ -2,14 +2,15 @@
 //! `machinist_plan::mcm::lost_owner`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
 use kube::api::ListParams;
 use machinist_api::MachineSet;
 use machinist_kube::recorder::EventType;
-use machinist_kube::{ObjectKey, list_once};
-use machinist_plan::Plan;
+use machinist_kube::{Cluster, ObjectKey, list_once};
+use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::lost_owner::{Action, OwnerLook, Snapshot};
 use machinist_runtime::{Kind, Observed, Stop};
 
@@ -26,9 +27,23 @@ const OWNER_MISSING: &str = "OwnerMissing";
 pub(crate) struct LostOwners;
 
 impl Kind<Mcm> for LostOwners {
+    const NAME: &'static str = "owner";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        let lost = seen.machines.iter().filter(|(_, machine)| seen.unknown_owner(&machine.facts).is_some());
+        lost.map(|(key, _)| key.clone()).collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.machine.is_some()
+    }
+    fn depends_on(cluster: &Cluster) -> bool {
+        *cluster == Cluster::Control
+    }
 
     fn observe(_: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         match snapshot(&world.seen, id) {

@@ -12,17 +12,21 @@
 //! user_data  boot data of the instance
 //! ```
 
+use super::seen::Seen;
+use jiff::Timestamp;
+use machinist_core::Reason;
+use machinist_driver::Check;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_instance::Boot;
 use machinist_kube::ObjectKey;
-use machinist_plan::facts::MachineFacts;
+use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::{Action, Snapshot};
-use machinist_plan::{Plan, Why};
-use machinist_runtime::{Kind, Observed, Stop};
+use machinist_plan::mcm::{McmReason, Plan, Why};
+use machinist_runtime::{Fed, Kind, Observed, Stop, WhyRecord};
 
-use super::contract::{Mcm, Runtime, World};
+use super::contract::{Mcm, Runtime, World, is_about_turns, may_await_turn};
 use super::key::Key;
 use super::memory::Memory;
 use super::object_key;
@@ -47,9 +51,51 @@ pub(super) use token::token;
 pub(crate) struct Machines;
 
 impl Kind<Mcm> for Machines {
+    const NAME: &'static str = "machine";
+    const EXPLAINS: Option<&'static str> = Some(<MachineFacts as Fed<Mcm>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.machines.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.machine.is_some()
+    }
+
+    /// The label `force-deletion` works without the cluster of the Nodes.
+    fn goes_on_without_target(seen: &Seen, id: &ObjectKey) -> bool {
+        let machine = seen.machines.get(id).map(|entry| &entry.facts);
+        machine.is_some_and(|machine| machine.deleting_since.is_some() && machine.wants_force_deletion())
+    }
+
+    fn check_cloud(tools: &Tools) -> Option<Check> {
+        tools.machine.as_ref()?.provider.check()
+    }
+
+    /// For a Machine whose owner does not exist, returns the reason of the decision about the
+    /// owner. For a Machine that waits for its replacement, returns the reason of the decision
+    /// about replacements.
+    fn why<'w>(
+        world: &'w World,
+        id: &ObjectKey,
+        record: &'w WhyRecord<McmReason>,
+        now: Timestamp,
+    ) -> &'w Why {
+        let turn = || {
+            let machine = world.seen.machines.get(id)?;
+            let turn = world.passes.whys.get(&world.seen.replacement_key(&machine.facts))?;
+            is_about_turns(&turn.why).then_some(&turn.why)
+        };
+        let lost = || {
+            let owner = &world.passes.whys.get(&Key::Owner(id.clone()))?.why;
+            matches!(owner.reason, Reason::Contract(McmReason::OwnerUnknown { .. })).then_some(owner)
+        };
+        let turn = || may_await_turn(&record.why, now).then(turn).flatten();
+        lost().or_else(turn).unwrap_or(&record.why)
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         match world.seen.machines.get(id) {

@@ -2,36 +2,52 @@
 //! `machinist_plan::mcm::machine_class`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
 use super::options::Tools;
 use super::reference;
-use super::seen::{BY_CLASS, BY_SECRET, SecretEntry};
+use super::seen::{BY_CLASS, BY_SECRET, SecretEntry, Seen};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_core::Reason;
 use machinist_kube::recorder::EventType;
-use machinist_kube::{GuardedPatch, ObjectKey, Store};
-use machinist_plan::facts::ClassFacts;
+use machinist_kube::{Cluster, GuardedPatch, ObjectKey, Store};
+use machinist_plan::mcm::facts::ClassFacts;
 use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
-use machinist_plan::{McmReason, Plan};
+use machinist_plan::mcm::{McmReason, Plan};
 use machinist_runtime::{Kind, Observed, Stop};
 
 /// The kind MachineClass in the work loop.
 pub(crate) struct Classes;
 
 impl Kind<Mcm> for Classes {
+    const NAME: &'static str = "machineclass";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
     type Id = ObjectKey;
     type Snapshot = ClassSnapshot;
     type Action = Action;
 
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.classes.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.machine.is_some()
+    }
+    fn depends_on(cluster: &Cluster) -> bool {
+        *cluster == Cluster::Control
+    }
+
     fn observe(_: &Runtime, world: &World, id: &ObjectKey) -> Observed<ClassSnapshot> {
         let Some(class) = world.seen.classes.get(id) else { return Observed::Gone };
-        let here =
-            |(key, entry): &(&ObjectKey, &machinist_kube::Entry<machinist_plan::facts::MachineFacts>)| {
-                key.namespace == id.namespace && entry.facts.spec.class.kind() == "MachineClass"
-            };
+        let here = |(key, entry): &(
+            &ObjectKey,
+            &machinist_kube::Entry<machinist_plan::mcm::facts::MachineFacts>,
+        )| {
+            key.namespace == id.namespace && entry.facts.spec.class.kind() == "MachineClass"
+        };
         let machines =
             world.seen.machines.by_index(BY_CLASS, &id.name).filter(here).map(|(key, _)| &key.name);
         let unreadable = unreadable_in(&world.seen.machines, &id.namespace);
@@ -66,9 +82,21 @@ impl Kind<Mcm> for Classes {
 pub(crate) struct Secrets;
 
 impl Kind<Mcm> for Secrets {
+    const NAME: &'static str = "secret";
+
     type Id = ObjectKey;
     type Snapshot = SecretSnapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.secrets.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.machine.is_some()
+    }
+    fn depends_on(cluster: &Cluster) -> bool {
+        *cluster == Cluster::Control
+    }
 
     fn observe(_: &Runtime, world: &World, id: &ObjectKey) -> Observed<SecretSnapshot> {
         let Some(secret) = world.seen.secrets.get(id) else { return Observed::Gone };

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
@@ -12,18 +13,18 @@ use super::machine_set::{remember_status_written, with_changes};
 use super::memory::Raise;
 use super::object_key;
 use super::options::Tools;
-use super::seen::{BY_OWNER, NO_OWNER, sets_owned_by};
+use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
 use machinist_kube::recorder::EventType;
-use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::Plan;
-use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use machinist_kube::{Cluster, GuardedPatch, ObjectKey};
+use machinist_plan::mcm::Plan;
+use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{
     Action, OpenRaise, SetPatch, Snapshot, owner_reference, synced_changes,
 };
-use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, refresh, version_if_owned};
+use machinist_runtime::{Created, Fed, Kind, Observed, Stop, controlled_by, refresh, version_if_owned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -31,9 +32,23 @@ use tokio::time::Instant;
 pub(crate) struct Deployments;
 
 impl Kind<Mcm> for Deployments {
+    const NAME: &'static str = "machinedeployment";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+    const EXPLAINS: Option<&'static str> = Some(<MachineDeploymentFacts as Fed<Mcm>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.deployments.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.decides_sets
+    }
+    fn depends_on(cluster: &Cluster) -> bool {
+        *cluster == Cluster::Control
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(deployment) = world.seen.deployments.get(id) else { return Observed::Gone };

@@ -3,14 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_api::{MachineSetStatus, Phase};
 use machinist_kube::recorder::EventType;
-use machinist_kube::{Entry, GuardedPatch, ObjectKey};
-use machinist_plan::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use machinist_kube::{Cluster, Entry, GuardedPatch, ObjectKey};
+use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{FieldChange, limits, synced_changes};
 use machinist_plan::mcm::machine_set::{
     Action, ChildFailure, RESERVED_NUMBERS, Snapshot, child, owner_reference,
@@ -27,18 +28,32 @@ use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
 use super::seen::sets_owned_by;
 use super::seen::unreadable_machines_owned_by;
-use super::seen::{BY_UID, differs_from_its_size};
+use super::seen::{BY_UID, Seen, differs_from_its_size};
 use machinist_core::Attempts;
-use machinist_plan::Plan;
-use machinist_runtime::{Created, Kind, Observed, Stop, controlled_by, version_if_owned};
+use machinist_plan::mcm::Plan;
+use machinist_runtime::{Created, Fed, Kind, Observed, Stop, controlled_by, version_if_owned};
 
 /// The kind MachineSet in the work loop.
 pub(crate) struct Sets;
 
 impl Kind<Mcm> for Sets {
+    const NAME: &'static str = "machineset";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+    const EXPLAINS: Option<&'static str> = Some(<MachineSetFacts as Fed<Mcm>>::RESOURCE);
+
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.sets.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.decides_sets
+    }
+    fn depends_on(cluster: &Cluster) -> bool {
+        *cluster == Cluster::Control
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_core::Answers;
-use machinist_plan::drain::Eviction;
+use machinist_plan::mcm::drain::Eviction;
 use machinist_plan::mcm::late_adoption::LateAdoption;
 use machinist_plan::mcm::lost_owner::OwnerLook;
 use machinist_plan::mcm::machine_set::ChildFailure;
 use machinist_plan::mcm::orphaned_node::MachineLook;
-use machinist_plan::{Looks, NodeSeen};
+use machinist_plan::mcm::{Looks, NodeSeen};
 use tokio::time::Instant;
 
 use machinist_runtime::LAST_WRITES;

@@ -35,17 +35,6 @@ pub use key::Key;
 pub use options::{Entropy, MachineOptions, Options, Planners};
 pub use process::{Inspector, MachineController, Manager, Running};
 
-/// The kinds in the work loop.
-pub(crate) mod kinds {
-    pub(crate) use super::lost_owner::LostOwners;
-    pub(crate) use super::machine::Machines;
-    pub(crate) use super::machine_class::{Classes, Secrets};
-    pub(crate) use super::machine_deployment::Deployments;
-    pub(crate) use super::machine_set::Sets;
-    pub(crate) use super::orphaned_node::OrphanedNodes;
-    pub(crate) use super::replacement::Replacements;
-}
-
 /// Returns the reference to an object of the machine API for Events.
 fn reference(kind: &str, namespace: &str, name: &str, uid: &str) -> ObjectReference {
     ObjectReference {

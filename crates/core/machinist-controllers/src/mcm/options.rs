@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use machinist_driver::Provider;
-use machinist_plan::Plan;
+use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::machine_set::SafetyMargins;
 use machinist_plan::mcm::{
     lost_owner, machine, machine_class, machine_deployment, machine_set, orphaned_node, replacement,

@@ -2,6 +2,7 @@
 //! `machinist_plan::mcm::orphaned_node`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
@@ -10,8 +11,8 @@ use machinist_api::Machine;
 use machinist_api::constants::{annotations, finalizers};
 use machinist_driver::Provider;
 use machinist_kube::{GuardedPatch, ObjectKey, list_once};
-use machinist_plan::Plan;
-use machinist_plan::facts::{MachineFacts, NODE_MARK, NodeFacts};
+use machinist_plan::mcm::Plan;
+use machinist_plan::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts};
 use machinist_plan::mcm::orphaned_node::{Action, MachineLook, Snapshot, may_have};
 use machinist_runtime::{Kind, Observed, Stop};
 use serde_json::Value;
@@ -20,18 +21,29 @@ use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
 use super::machine::has_better_node;
 use super::options::Tools;
-use super::seen::BY_NODE;
+use super::seen::{BY_NODE, HELD, Seen, YES};
 
 /// Nodes that are being deleted and that no Machine has.
 pub(crate) struct OrphanedNodes;
 
 impl Kind<Mcm> for OrphanedNodes {
-    type Id = ObjectKey;
+    const NAME: &'static str = "node";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
+    type Id = String;
     type Snapshot = Snapshot;
     type Action = Action;
 
-    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
-        let Some(node) = world.seen.nodes.get(id).map(|node| &node.facts) else { return Observed::Gone };
+    fn ids(seen: &Seen, _: &Tools) -> Vec<String> {
+        seen.nodes.by_index(HELD, YES).map(|(key, _)| key.name.clone()).collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.machine.is_some()
+    }
+
+    fn observe(runtime: &Runtime, world: &World, name: &String) -> Observed<Snapshot> {
+        let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(name)).map(|node| &node.facts);
+        let Some(node) = node else { return Observed::Gone };
         if !node.is_held() {
             return Observed::Gone;
         }
@@ -101,13 +113,13 @@ async fn look_for_machine(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), St
     // A Machine that cannot be parsed may have the Node.
     let unreadable = || list.unreadable.first().map(|(key, _)| key.name.clone());
     let claimed_by = machine.map(|(key, _)| key.name.clone()).or_else(unreadable);
-    let key = ObjectKey::cluster_scoped(&s.node.name);
-    if world.seen.nodes.get(&key).is_some_and(|node| node.uid == s.node.uid) {
+    let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(&s.node.name));
+    if node.is_some_and(|node| node.uid == s.node.uid) {
         let look = MachineLook { started, claimed_by };
         world.seen.memory.machine_looks.insert(s.node.uid.clone(), look);
     }
     drop(world);
-    runtime.queue.wake(Key::Node(key));
+    runtime.queue.wake(Key::Node(s.node.name.clone()));
     Ok(())
 }
 
@@ -120,7 +132,7 @@ fn unchanged_mark(s: &Snapshot) -> GuardedPatch {
 async fn release(runtime: &Arc<Runtime>, s: &Snapshot, patch: GuardedPatch) -> Result<(), Stop> {
     let node = &s.node;
     let key = ObjectKey::cluster_scoped(&node.name);
-    let charged = [Key::Node(key.clone())];
+    let charged = [Key::Node(node.name.clone())];
     let patch = patch.remove_finalizer(node.finalizers.as_deref(), finalizers::NODE);
     Write { runtime, charged: &charged, key }.patch::<NodeFacts>(patch).await?;
     tracing::info!(node = node.name, "Released a Node that no Machine has");

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::Phase;
 use machinist_core::{Answered, Known};
 use machinist_instance::Boot;
 use machinist_kube::recorder::EventType;
-use machinist_plan::facts::{MachineFacts, MachineSetFacts, NodeFacts};
+use machinist_plan::mcm::facts::{MachineFacts, MachineSetFacts, NodeFacts};
 use machinist_plan::mcm::replacement::{Action, NodeOf, Snapshot};
 
 use super::contract::{Mcm, Runtime, World, Write};
@@ -19,17 +20,27 @@ use super::memory::NeverJoined;
 use super::object_key;
 use super::options::Tools;
 use super::seen::{BY_OWNER, BY_UID, NO_OWNER, Seen};
-use machinist_plan::Plan;
+use machinist_plan::mcm::Plan;
 use machinist_runtime::{Kind, Observed, Stop};
 
 /// Replacements in the work loop.
 pub(crate) struct Replacements;
 
 impl Kind<Mcm> for Replacements {
+    const NAME: &'static str = "replacement";
+    const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
     /// UID of the MachineDeployment, or of the MachineSet or the Machine if there is none.
     type Id = String;
     type Snapshot = Snapshot;
     type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<String> {
+        seen.machines.iter().map(|(_, machine)| seen.replacement_id(&machine.facts).to_owned()).collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        tools.machine.is_some()
+    }
 
     fn observe(runtime: &Runtime, world: &World, id: &String) -> Observed<Snapshot> {
         let mut sets: Vec<Arc<MachineSetFacts>> = Vec::new();

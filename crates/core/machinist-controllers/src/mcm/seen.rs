@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::Credential;
 use machinist_kube::{Entry, ObjectKey, Store};
-use machinist_plan::facts::{
+use machinist_plan::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
     NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA,
 };
@@ -176,11 +176,16 @@ impl Seen {
     /// an unknown set has the key of that set for now, and no Machine is marked as Failed under
     /// this key.
     pub(crate) fn replacement_key(&self, machine: &MachineFacts) -> Key {
-        Key::Replacement(match (&machine.owner, self.replacing_set(machine)) {
-            (_, Some(set)) => set.owner.as_ref().map_or(&set.uid, |deployment| &deployment.uid).clone(),
-            (Some(owner), None) => owner.uid.clone(),
-            (None, None) => machine.uid.clone(),
-        })
+        Key::Replacement(self.replacement_id(machine).to_owned())
+    }
+
+    /// The UID in that key.
+    pub(crate) fn replacement_id<'m>(&'m self, machine: &'m MachineFacts) -> &'m str {
+        match (&machine.owner, self.replacing_set(machine)) {
+            (_, Some(set)) => set.owner.as_ref().map_or(&set.uid, |deployment| &deployment.uid),
+            (Some(owner), None) => &owner.uid,
+            (None, None) => &machine.uid,
+        }
     }
 
     /// Returns the set that replaces a Machine: its owner, otherwise the first set that selects it.

@@ -4,7 +4,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use machinist_cloud_sim::Entry;
 use machinist_instance::ProviderId;
-use machinist_plan::facts::TOKEN_NAMESPACE;
+use machinist_plan::mcm::facts::TOKEN_NAMESPACE;
 
 use super::*;
 

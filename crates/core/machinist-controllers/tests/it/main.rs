@@ -47,7 +47,7 @@ use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::SimProvider;
 use machinist_instance::{AccountId, Credential, Error, ErrorKind, NodeName, UserData};
 use machinist_kube::{ClientOptions, ObjectKey, SharedClock, TokioClock, layer_client};
-use machinist_plan::Plan;
+use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::{machine, machine_deployment};
 use serde_json::{Value, json};
 
@@ -583,8 +583,8 @@ async fn a_bug_with_one_object_does_not_affect_other_objects() {
 /// A planner that repeats a write which changes nothing.
 fn stubborn(s: &machine_deployment::Snapshot) -> Plan<machine_deployment::Action> {
     let wanted = s.deployment.annotations.clone().unwrap_or_default();
-    let why = machinist_plan::Why::new(
-        machinist_plan::Reason::Writing("writing an unchanged value"),
+    let why = machinist_plan::mcm::Why::new(
+        machinist_plan::mcm::Reason::Writing("writing an unchanged value"),
         machinist_core::Step::Nothing,
     );
     Plan::act(machine_deployment::Action::Annotate(wanted), why)

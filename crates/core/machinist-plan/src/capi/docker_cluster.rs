@@ -29,7 +29,7 @@ use machinist_instance::{
 use super::conditions::{self, Report};
 use super::gates::{self, Claim};
 use super::{CapiReason, Plan, Reason, Why, retry};
-use crate::facts::{ClusterFacts, DockerClusterFacts};
+use crate::capi::facts::{ClusterFacts, DockerClusterFacts};
 
 /// Creates or updates the load balancer.
 pub const ENSURE_BALANCER: Call = Call::change("ensure the load balancer of the API servers");

@@ -40,7 +40,7 @@ use self::bootstrap::after_provision;
 use self::status::{Container, Depth, with_lasting_status, with_status, with_unknown_container};
 use super::gates::{self, Claim};
 use super::{CapiReason, Plan, Reason, Why, conditions, retry};
-use crate::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
+use crate::capi::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
 
 pub use self::bootstrap::NodeSeen;
 pub use self::status::skipped_parts;

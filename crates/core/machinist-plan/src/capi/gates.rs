@@ -9,7 +9,7 @@ use machinist_core::Step;
 use machinist_instance::AccountId;
 
 use super::{CapiReason, Why};
-use crate::facts::{ClusterFacts, ObjectFacts};
+use crate::capi::facts::{ClusterFacts, ObjectFacts};
 
 /// The finalizer and the annotations that record that something of an object may exist outside.
 #[derive(Debug, Clone, PartialEq, Eq)]

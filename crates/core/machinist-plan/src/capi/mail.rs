@@ -39,7 +39,7 @@ use serde::{Deserialize, Serialize};
 
 use super::conditions::Report;
 use super::{CapiReason, Reason, Why};
-use crate::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
+use crate::capi::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
 
 /// Sends a mail.
 pub const SEND: Call = Call::change("send the mail");

@@ -12,7 +12,7 @@ use machinist_core::{Known, Step};
 use super::conditions::{self, Report};
 use super::mail::{self, Decision, Letter};
 use super::{CapiReason, Plan, Why, gates};
-use crate::facts::{ClusterFacts, MailRequestFacts, MailgunClusterFacts};
+use crate::capi::facts::{ClusterFacts, MailRequestFacts, MailgunClusterFacts};
 
 /// All facts for one decision about one MailgunCluster.
 #[derive(Debug, Clone)]

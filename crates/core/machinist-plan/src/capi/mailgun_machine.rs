@@ -8,7 +8,7 @@ use machinist_core::{Known, Step};
 use super::mail::{self, Letter};
 use super::mailgun_cluster::{conclude, paused};
 use super::{CapiReason, Plan, Why, gates};
-use crate::facts::{ClusterFacts, CoreMachineFacts, MailgunMachineFacts};
+use crate::capi::facts::{ClusterFacts, CoreMachineFacts, MailgunMachineFacts};
 
 pub use super::mailgun_cluster::Action;
 

@@ -9,6 +9,7 @@
 //! conditions         conditions in both formats, and their summary
 //! kubeconfig, node   access to a workload cluster, and the Node of a container
 //! retry              when a failed call of the engine is repeated
+//! facts, why         as in each contract
 //! ```
 //!
 //! Core controllers (Cluster, Machine) and the providers only share API objects. So a decision
@@ -21,6 +22,7 @@
 pub mod conditions;
 pub mod docker_cluster;
 pub mod docker_machine;
+pub mod facts;
 mod gates;
 pub mod kubeconfig;
 pub mod mail;

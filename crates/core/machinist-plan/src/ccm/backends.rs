@@ -21,7 +21,7 @@ use machinist_instance::{BalancerTarget, ProviderId, RecordedId};
 use super::names::{AUTOSCALER_DELETION_TAINT, EXCLUDE_FROM_BALANCERS};
 use super::selector::Selector;
 use super::{Plan, Reason, Why};
-use crate::facts::CloudNodeFacts;
+use crate::ccm::facts::CloudNodeFacts;
 
 /// All facts for one computation.
 #[derive(Debug, Clone)]

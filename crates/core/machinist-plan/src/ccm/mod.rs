@@ -10,6 +10,7 @@
 //! budget          the remaining calls of the account, and which calls wait for more
 //! backends        the Nodes behind load balancers
 //! addresses, node_labels, taints, cidr, selector, names   rules without state
+//! facts, why      as in each contract
 //! ```
 //!
 //! Each planner has a `Snapshot` with all facts, an `Action` that is one call, and a function
@@ -24,6 +25,7 @@ pub mod backends;
 pub mod balancer_drift;
 mod budget;
 pub mod cidr;
+pub mod facts;
 pub mod listed_balancers;
 pub mod names;
 pub mod node;

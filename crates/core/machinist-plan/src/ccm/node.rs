@@ -36,8 +36,8 @@ use super::account::Account;
 use super::addresses::NodeIpError;
 use super::cidr::Cidr;
 use super::{CcmReason, Plan, Reason, Why, names};
+use crate::ccm::facts::CloudNodeFacts;
 use crate::event::{EventText, Told};
-use crate::facts::CloudNodeFacts;
 
 /// All facts for one decision about one Node.
 #[derive(Debug, Clone)]

@@ -32,8 +32,8 @@ use super::account::{self, Account};
 use super::node::{Listed, Options, Owner};
 use super::why::BrakeRule;
 use super::{CcmReason, Plan, Reason, Why, names};
+use crate::ccm::facts::CloudNodeFacts;
 use crate::event::{EventText, Told};
-use crate::facts::CloudNodeFacts;
 
 pub use self::evidence::Absences;
 pub(crate) use self::evidence::{Case, Verdict};

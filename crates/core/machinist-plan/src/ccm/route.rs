@@ -43,8 +43,8 @@ use self::desired::{Differences, Impossible};
 use super::account::{Account, Failure};
 use super::cidr::Cidr;
 use super::{CcmReason, Plan, Reason, Why, names};
+use crate::ccm::facts::CloudNodeFacts;
 use crate::event::{EventText, Told};
-use crate::facts::CloudNodeFacts;
 
 pub use self::abandoned::abandoned;
 pub use self::condition::NetworkCondition;

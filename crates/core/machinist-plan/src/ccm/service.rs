@@ -42,8 +42,8 @@ use super::backends::Backends;
 use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancer};
 use super::selector::Selector;
 use super::{CcmReason, Plan, Reason, Why, names};
+use crate::ccm::facts::ServiceFacts;
 use crate::event::{EventText, Told};
-use crate::facts::ServiceFacts;
 
 pub use self::answers::{BalancerAnswers, Inputs};
 pub use self::claims::{balancer_name, has_begun, may_hold_a_name};

@@ -22,8 +22,8 @@ use super::Plan;
 use super::account::Account;
 use super::node::{self, Crowd, Listed, Options, SharedReasons, take_listed};
 use super::node_removal::{self, Suspect};
+use crate::ccm::facts::{CloudNodeFacts, NodeConditionFacts};
 use crate::event::Told;
-use crate::facts::{CloudNodeFacts, NodeConditionFacts};
 
 const NODES: u32 = 10;
 const SECONDS: i64 = 400;

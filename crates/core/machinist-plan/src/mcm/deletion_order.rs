@@ -8,7 +8,7 @@ use machinist_api::constants::annotations;
 use machinist_api::{MachinePriority, Phase};
 
 use super::live::{is_chosen, marked_at};
-use crate::facts::{MachineFacts, MachineSetFacts, Preserved};
+use crate::mcm::facts::{MachineFacts, MachineSetFacts, Preserved};
 
 /// The place of a Machine in the deletion order: a smaller place is deleted first. Preserved
 /// Machines come last.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use machinist_api::constants::annotations;
 use machinist_api::{MachinePriority, Phase};
 
-use crate::facts::MachineFacts;
+use crate::mcm::facts::MachineFacts;
 
 /// Whether a Machine is live, which means that it is not being deleted.
 pub(crate) fn is_live(machine: &MachineFacts) -> bool {

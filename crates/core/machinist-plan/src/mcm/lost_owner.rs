@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::facts::MachineFacts;
-use crate::why::{McmReason, Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::facts::MachineFacts;
+use crate::mcm::why::{McmReason, Reason, Step};
+use crate::mcm::{Plan, Why};
 
 /// All facts for one decision about a Machine whose set is unknown.
 #[derive(Debug, Clone)]

@@ -41,15 +41,15 @@ pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
 pub use self::node_sync::NodeSync;
 pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
-use crate::drain::{self, Eviction};
 pub use crate::event::Severity;
-use crate::facts::{
+use crate::mcm::drain::{self, Eviction};
+use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token,
     TokenFacts,
 };
-use crate::looks::{Looks, NodeSeen};
-use crate::why::{McmReason, Reason, Step, TokenUse, why_updated_in_place};
-use crate::{Plan, Why};
+use crate::mcm::looks::{Looks, NodeSeen};
+use crate::mcm::why::{McmReason, Reason, Step, TokenUse, why_updated_in_place};
+use crate::mcm::{Plan, Why};
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Freshness, Known, Process, Unseen};

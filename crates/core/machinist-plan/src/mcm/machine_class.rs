@@ -11,9 +11,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_api::constants::reasons;
 
-use crate::facts::{ClassFacts, SecretFacts};
-use crate::why::{McmReason, Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::facts::{ClassFacts, SecretFacts};
+use crate::mcm::why::{McmReason, Reason, Step};
+use crate::mcm::{Plan, Why};
 
 /// All facts for one decision about a class.
 #[derive(Debug, Clone, Hash)]

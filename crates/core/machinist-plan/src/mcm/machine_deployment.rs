@@ -40,9 +40,9 @@ use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
-use crate::facts::{MachineFacts, MachineSetFacts, selects};
-use crate::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
-use crate::{Plan, Why};
+use crate::mcm::facts::{MachineFacts, MachineSetFacts, selects};
+use crate::mcm::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
+use crate::mcm::{Plan, Why};
 use machinist_core::just_past;
 
 /// Number of former revisions that a set remembers.
@@ -205,7 +205,7 @@ fn rest(s: &Snapshot) -> Option<Why> {
         return Some(Why::new(McmReason::Paused, Step::Fix("set spec.paused to false".to_owned())));
     }
     if let Some(machine) = rollout::updating_in_place(&s.sets) {
-        return Some(crate::why::why_updated_in_place(machine));
+        return Some(crate::mcm::why::why_updated_in_place(machine));
     }
     strategy_refusal(&s.deployment).map(|refusal| {
         let fix = Step::Fix(format!("fix {}", refusal.field));

@@ -34,9 +34,9 @@ use super::live::{is_live, number};
 use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
 use super::status;
-use crate::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
-use crate::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
-use crate::{Plan, Why};
+use crate::mcm::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
+use crate::mcm::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
+use crate::mcm::{Plan, Why};
 use machinist_core::{SKEW_LIMIT, plus};
 
 /// When a set that waits for a larger size is looked at again, at the latest. A change of the
@@ -313,10 +313,10 @@ fn why(s: &Snapshot) -> Why {
         let kept = waiting.clone().find_map(|machine| Some((machine, s.failed_and_preserved(machine)?)));
         let first = waiting.find(|machine| s.failed_and_preserved(machine).is_none());
         if let (Some((machine, preserved)), None, true) = (kept, first, desired <= live) {
-            return crate::why::why_preserved(machine, preserved);
+            return crate::mcm::why::why_preserved(machine, preserved);
         }
         if let Some(machine) = first.filter(|machine| machine.is_updating_in_place()) {
-            return crate::why::why_updated_in_place(machine);
+            return crate::mcm::why::why_updated_in_place(machine);
         }
         let first = first.map(|machine| &machine.name).or(s.unreadable.first()).cloned();
         return Why::new(
@@ -344,7 +344,7 @@ fn why(s: &Snapshot) -> Why {
     }
     let kept = s.machines.iter().find(|machine| is_live(machine) && machine.is_updated_in_place());
     kept.filter(|_| desired < live)
-        .map_or_else(Why::settled, |machine| crate::why::why_updated_in_place(machine))
+        .map_or_else(Why::settled, |machine| crate::mcm::why::why_updated_in_place(machine))
 }
 
 fn outdated(deployment: String, size: u32) -> Why {

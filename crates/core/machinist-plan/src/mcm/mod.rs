@@ -1,8 +1,24 @@
 //! The machine API of Gardener's machine-controller-manager.
+//!
+//! ```text
+//! machine             creates, joins, watches, drains and deletes one Machine
+//! machine_set         the Machines of a set; deletion_order: which go first
+//! machine_deployment  the sets of a deployment; rollout: the steps between two templates
+//! replacement         which unhealthy Machines of a deployment are replaced: one key for all
+//! machine_class       holds a class and its Secret while Machines use them
+//! orphaned_node       releases a Node whose Machine is gone
+//! late_adoption, lost_owner, live, refusal, status   rules that several kinds share
+//! drain               which pods leave a Node, and how
+//! looks               reads from the API server, because a store may be older
+//! facts, why          as in each contract
+//! ```
 
 mod deletion_order;
+pub mod drain;
+pub mod facts;
 pub mod late_adoption;
 mod live;
+mod looks;
 pub mod lost_owner;
 pub mod machine;
 pub mod machine_class;
@@ -13,6 +29,12 @@ pub mod refusal;
 pub mod replacement;
 pub mod rollout;
 pub mod status;
-
 #[cfg(test)]
 mod toy;
+mod why;
+
+pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, Unanswered};
+pub use why::{Deadline, McmReason, Reason, Step, TokenUse, Why};
+
+/// The result of one decision about one object of the machine API.
+pub type Plan<A> = machinist_core::Plan<A, McmReason>;

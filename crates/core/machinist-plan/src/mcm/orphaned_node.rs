@@ -16,9 +16,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{is_past, just_past, plus};
 
-use crate::facts::{MachineFacts, NodeFacts};
-use crate::why::{Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::facts::{MachineFacts, NodeFacts};
+use crate::mcm::why::{Reason, Step};
+use crate::mcm::{Plan, Why};
 
 /// Longest age of a list of Machines that a decision may rest on.
 const LOOK_LASTS: Duration = Duration::from_secs(10);

@@ -67,10 +67,10 @@ use super::machine::{
     CREATE_FAILED, Defaults, Identity, Judged, NODE_UNHEALTHY, OperationWrite, PhaseWrite, StatusWrite,
     boot_problem, creation_failed, health_deadline, join_deadline, judge,
 };
-use crate::facts::{MachineFacts, MachineSetFacts, NodeFacts};
-use crate::looks::Looks;
-use crate::why::{McmReason, Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::facts::{MachineFacts, MachineSetFacts, NodeFacts};
+use crate::mcm::looks::Looks;
+use crate::mcm::why::{McmReason, Reason, Step};
+use crate::mcm::{Plan, Why};
 use machinist_core::{Answered, Freshness, Known, SKEW_LIMIT, Unseen, is_past, just_past, plus};
 
 /// Wait before the next look if a write is unseen that was charged to another key, because such a
@@ -314,7 +314,7 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
             let look = s.nodes.get(&machine.uid).and_then(|of| of.looks.node_now(name, s.now));
             match look {
                 Some(look) if look.uid.is_none() => {
-                    McmReason::Joining { node: name.to_owned(), token: crate::TokenUse::Unasked }
+                    McmReason::Joining { node: name.to_owned(), token: crate::mcm::TokenUse::Unasked }
                 }
                 // The store is about to show the Node that the GET found.
                 Some(_) => return Plan::until(plus(s.now, UNSEEN_AGAIN), looking()),
@@ -530,7 +530,7 @@ impl fmt::Display for Action {
 #[cfg(test)]
 pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, NodeOf) {
     let uid = format!("node-{}", machine.name);
-    let look = crate::NodeLook { name: machine.name.clone(), started: read_at, uid: Some(uid.clone()) };
+    let look = crate::mcm::NodeLook { name: machine.name.clone(), started: read_at, uid: Some(uid.clone()) };
     let looks = Looks { nodes: vec![look], ..Looks::default() };
     let node = serde_json::json!({
         "metadata": {"name": machine.name, "uid": uid},

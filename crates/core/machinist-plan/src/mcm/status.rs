@@ -17,8 +17,8 @@ use super::live::{is_available, is_live};
 use super::machine_deployment::snapshot::{self as machine_deployment, Owned};
 use super::machine_set::snapshot as machine_set;
 use super::refusal::Refusal;
-use crate::facts::{MachineFacts, MachineSetFacts};
-use crate::{Plan, Why};
+use crate::mcm::facts::{MachineFacts, MachineSetFacts};
+use crate::mcm::{Plan, Why};
 use machinist_core::plus;
 
 /// Minimum interval between two status writes of one object, because a status changes with every

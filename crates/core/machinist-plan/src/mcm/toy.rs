@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::live::{is_available, is_live};
 use super::machine_deployment::{self, Owned};
 use super::{machine_set, replacement};
-use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use crate::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 
 const EPOCH: i64 = 1_800_000_000;
 /// Seconds.

@@ -209,7 +209,7 @@ impl Cluster {
     /// Returns the objects that wait, each with its reason.
     pub(super) fn reasons(&self) -> impl Iterator<Item = String> {
         let of_machines = self.inspectors.iter().flat_map(|inspector| inspector.whys());
-        let of_machines = of_machines.filter(|(_, record)| record.why != machinist_plan::Why::settled());
+        let of_machines = of_machines.filter(|(_, record)| record.why != machinist_plan::mcm::Why::settled());
         let of_nodes = self.cloud_controller_manager.iter().flat_map(|running| running.inspector().whys());
         let of_nodes = of_nodes.filter(|(_, record)| record.why != machinist_plan::ccm::Why::settled());
         let of_machines = of_machines.map(|(key, record)| format!("{key}: {}", record.why));

@@ -9,7 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use machinist_controllers::{Inspector, Key};
-use machinist_plan::{Reason, Why};
+use machinist_plan::mcm::{Reason, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -165,7 +165,7 @@ fn leave_room_for_panics(output: &Output) {
 mod tests {
     use machinist_core::Step;
     use machinist_kube::ObjectKey;
-    use machinist_plan::McmReason;
+    use machinist_plan::mcm::McmReason;
 
     use super::*;
     use crate::output::{Line, Look};

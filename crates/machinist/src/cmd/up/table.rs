@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use machinist_controllers::Key;
 use machinist_kube::ObjectKey;
-use machinist_plan::{Reason, Why};
+use machinist_plan::mcm::{Reason, Why};
 
 use super::progress::{phase_word, readiness, render_counts};
 use super::view::{Listed, Replicas, View};

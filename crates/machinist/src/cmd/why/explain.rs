@@ -17,7 +17,7 @@ use machinist_driver_sim::SimProvider;
 use machinist_instance::{Envelope, Error};
 use machinist_kube::{ObjectKey, is_answer};
 use machinist_plan::ccm::{route, service};
-use machinist_plan::{McmReason, Reason};
+use machinist_plan::mcm::{McmReason, Reason};
 use tokio::sync::watch;
 
 use super::answer::Reported;

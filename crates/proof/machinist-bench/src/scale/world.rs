@@ -13,7 +13,7 @@ use machinist_controllers::{
 };
 use machinist_driver_sim::SimProvider;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect, layer_client};
-use machinist_plan::Why;
+use machinist_plan::mcm::Why;
 use tempfile::TempDir;
 use tokio::task::JoinSet;
 

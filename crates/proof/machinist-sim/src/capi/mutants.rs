@@ -22,10 +22,10 @@ use machinist_api::capi::constants::CONTAINER_ID_ANNOTATION;
 use machinist_api::capi::{DockerClusterStatus, LoadBalancerStatus};
 use machinist_controllers::capi::Planners;
 use machinist_instance::RecordedId;
+use machinist_plan::capi::facts::MailRequestFacts;
 use machinist_plan::capi::{
     CapiReason, Plan, Reason, Why, docker_cluster, docker_machine, mail, mailgun_cluster, mailgun_machine,
 };
-use machinist_plan::facts::MailRequestFacts;
 
 use crate::invariants::Id;
 

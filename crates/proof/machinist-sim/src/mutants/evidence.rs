@@ -11,10 +11,10 @@ use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::{LastOperation, OperationState, OperationType, Phase};
 use machinist_core::{Call, Found, Freshness, Known, MadeIn, Unseen};
 use machinist_instance::{InstanceRef, NodeName, ProviderId};
-use machinist_plan::drain::EvictionOutcome;
+use machinist_plan::mcm::drain::EvictionOutcome;
 use machinist_plan::mcm::machine::creation_failed;
+use machinist_plan::mcm::{NodeLook, Plan, PodList, Why};
 use machinist_plan::mcm::{machine, machine_deployment, orphaned_node, replacement};
-use machinist_plan::{NodeLook, Plan, PodList, Why};
 
 /// Each eviction that was tried counts as answered and each deletion as accepted, old Nodes and
 /// pods count as fresh, and no list is needed.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use machinist_api::constants::finalizers::ORPHAN;
 use machinist_core::{Known, Wait};
-use machinist_plan::facts::NodeFacts;
+use machinist_plan::mcm::facts::NodeFacts;
+use machinist_plan::mcm::{Plan, PodList};
 use machinist_plan::mcm::{machine, machine_deployment, machine_set, replacement};
-use machinist_plan::{Plan, PodList};
 
 pub(super) fn early_finalizer(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut plan = machine::plan(s);

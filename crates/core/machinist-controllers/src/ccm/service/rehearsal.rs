@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use machinist_core::Answered;
 use machinist_instance::{BalancerSpec, Error, ErrorKind};
+use machinist_plan::ccm::facts::ServiceFacts;
 use machinist_plan::ccm::service::{BalancerAnswers, COMPARE_BALANCER, Inputs, Snapshot, wants_balancer};
-use machinist_plan::facts::ServiceFacts;
 use machinist_runtime::Stop;
 
 use super::super::contract::Runtime;

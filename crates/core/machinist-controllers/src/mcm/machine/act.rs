@@ -10,8 +10,9 @@ use machinist_core::Call;
 use machinist_instance::InstanceSpec;
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
-use machinist_plan::facts::{
-    ACCOUNT, AttachmentFacts, DELETION_HELD, EARLIER_CALLS_SINCE, MachineFacts, NodeFacts, Token, TokenFacts,
+use machinist_plan::facts::{ACCOUNT, EARLIER_CALLS_SINCE};
+use machinist_plan::mcm::facts::{
+    AttachmentFacts, DELETION_HELD, MachineFacts, NodeFacts, Token, TokenFacts,
 };
 use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;

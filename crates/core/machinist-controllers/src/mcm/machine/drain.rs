@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use machinist_kube::{WriteOutcome, outcome};
-use machinist_plan::drain::{Call, Eviction, EvictionOutcome, PodRef};
-use machinist_plan::facts::MachineFacts;
+use machinist_plan::mcm::drain::{Call, Eviction, EvictionOutcome, PodRef};
+use machinist_plan::mcm::facts::MachineFacts;
 use machinist_runtime::Stop;
 
 use super::super::contract::Runtime;

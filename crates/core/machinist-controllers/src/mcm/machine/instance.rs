@@ -12,7 +12,7 @@ use machinist_driver::Driver;
 use machinist_instance::{
     Boot, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, ProviderId, Scope, Sighting,
 };
-use machinist_plan::facts::MachineFacts;
+use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::creation_failed;
 
 use super::super::contract::{Mcm, Runtime};

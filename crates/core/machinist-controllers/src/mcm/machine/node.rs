@@ -10,9 +10,9 @@ use kube::api::ListParams;
 use machinist_api::constants::{conditions, finalizers};
 use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once};
-use machinist_plan::facts::{MachineFacts, NodeFacts, PodFacts};
+use machinist_plan::mcm::facts::{MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::NodeSync;
-use machinist_plan::{LeaseLook, Looks, NodeLook, PodList, Renewal};
+use machinist_plan::mcm::{LeaseLook, Looks, NodeLook, PodList, Renewal};
 use machinist_runtime::{Stop, refresh, take_in};
 use serde_json::{Value, json};
 

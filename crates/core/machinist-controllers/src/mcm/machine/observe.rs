@@ -9,10 +9,10 @@ use machinist_core::instance::{Listed, Shared};
 use machinist_core::{Answers, Call, Known, Process};
 use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
-use machinist_plan::drain::Eviction;
-use machinist_plan::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
+use machinist_plan::mcm::drain::Eviction;
+use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{Identity, OtherNode, SecretNeed, Snapshot};
-use machinist_plan::{Looks, TokenUse, Unanswered};
+use machinist_plan::mcm::{Looks, TokenUse, Unanswered};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
 

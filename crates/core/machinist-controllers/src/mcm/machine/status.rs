@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinist_kube::GuardedPatch;
-use machinist_plan::facts::{MachineFacts, ReadPhase};
+use machinist_plan::mcm::facts::{MachineFacts, ReadPhase};
 use machinist_plan::mcm::machine::{PhaseWrite, StatusWrite};
 use serde_json::{Value, json};
 

@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_instance::AccountId;
 use machinist_kube::ObjectKey;
-use machinist_plan::facts::{
-    ACCOUNT, MachineFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, token_description,
+use machinist_plan::facts::ACCOUNT;
+use machinist_plan::mcm::facts::{
+    MachineFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, token_description,
 };
 use machinist_runtime::Stop;
 

@@ -1,7 +1,7 @@
 //! Renders the user data of an instance: the Secret's template with the Machine's name and token.
 
 use machinist_instance::UserData;
-use machinist_plan::facts::{TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED};
+use machinist_plan::mcm::facts::{TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED};
 
 const NAME_PLACEHOLDER: &str = "<<MACHINE_NAME>>";
 const NAME_PLACEHOLDER_ENCODED: &str = "%3C%3CMACHINE_NAME%3E%3E";

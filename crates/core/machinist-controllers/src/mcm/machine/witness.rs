@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_instance::{Error, Instance, Sighting};
 use machinist_kube::recorder::EventType;
-use machinist_plan::facts::MachineFacts;
+use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::CREATE_FAILED;
 use machinist_runtime::{Account, Sightings};
 

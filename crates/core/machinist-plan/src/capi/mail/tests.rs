@@ -7,7 +7,7 @@ use machinist_instance::{CreateGuarantee, KeyTag, Promises};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::facts::MailgunClusterFacts;
+use crate::capi::facts::MailgunClusterFacts;
 
 const EPOCH: i64 = 1_800_000_000;
 /// The Message-Id of the object before it was moved.

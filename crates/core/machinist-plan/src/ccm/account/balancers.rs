@@ -11,9 +11,9 @@ use machinist_core::{Step, plus};
 use machinist_instance::{AccountId, BalancerKey};
 
 use super::{Account, Failure, Proof, calling, failure_wait};
+use crate::ccm::facts::{BalancerRecord, ServiceFacts};
 use crate::ccm::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use crate::ccm::{CcmReason, Plan, Why, names};
-use crate::facts::{BalancerRecord, ServiceFacts};
 
 /// Whether an account is known to be that of the load balancers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

@@ -9,9 +9,9 @@ use machinist_core::{Absence, Answers, Process, Step, plus};
 use machinist_instance::{AccountId, ProviderId, RecordedId, Sighting};
 
 use crate::ccm::account::Account;
+use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::node::{Listed, Options, Owner};
 use crate::ccm::{CcmReason, Reason, Why, names};
-use crate::facts::CloudNodeFacts;
 
 /// Two lookups by id that found nothing, in the account of the instance.
 #[derive(Debug, Clone, PartialEq, Eq)]

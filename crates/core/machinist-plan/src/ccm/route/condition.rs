@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use crate::facts::CloudNodeFacts;
+use crate::ccm::facts::CloudNodeFacts;
 
 /// A write of the condition NetworkUnavailable.
 #[derive(Debug, Clone)]

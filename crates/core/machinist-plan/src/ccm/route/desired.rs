@@ -9,7 +9,7 @@ use machinist_instance::{ProviderId, Route, RouteSpec, RouteTable};
 use super::{Change, Options, RoutedNode, Snapshot, elsewhere};
 use crate::ccm::addresses::internal_ips;
 use crate::ccm::cidr::Cidr;
-use crate::facts::CloudNodeFacts;
+use crate::ccm::facts::CloudNodeFacts;
 
 /// The differences between the needed and the existing routes.
 #[derive(Debug, Default)]

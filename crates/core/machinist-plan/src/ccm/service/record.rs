@@ -14,9 +14,9 @@ use machinist_instance::{AccountId, Balancer};
 
 use super::{Action, LIST_BALANCERS, Plan, Reason, Snapshot, Why, tell};
 use crate::ccm::account::{RecordedBalancer, UNKNOWN_ID, calling, known_id};
+use crate::ccm::facts::BalancerRecord;
 use crate::ccm::names;
 use crate::event::EventText;
-use crate::facts::BalancerRecord;
 
 /// Returns the record of today's account for a Service that has none, to be written before the
 /// first call that may create its load balancer.

@@ -3,8 +3,8 @@
 use machinist_core::Step;
 
 use super::{Action, Options, Snapshot, wants_balancer};
+use crate::ccm::facts::ServiceFacts;
 use crate::ccm::{Plan, Reason, Why};
-use crate::facts::ServiceFacts;
 
 const DRY_RUN: &str = "this is a dry run, so the planned changes are only logged";
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::LoadBalancerIngress;
 use machinist_instance::Ingress;
 
-use crate::facts::ServiceFacts;
+use crate::ccm::facts::ServiceFacts;
 
 /// Returns the entries to write, if they differ from the status in content or order.
 pub(super) fn needed(service: &ServiceFacts, wanted: &[Ingress]) -> Option<Vec<Ingress>> {

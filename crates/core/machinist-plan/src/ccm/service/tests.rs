@@ -9,7 +9,7 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::facts::CloudNodeFacts;
+use crate::ccm::facts::CloudNodeFacts;
 
 mod elsewhere;
 mod late_calls;

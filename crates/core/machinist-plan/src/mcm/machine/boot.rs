@@ -14,9 +14,9 @@ use machinist_instance::{Boot, BootTrouble};
 
 use super::join::{BOOTS, awaiting, join_deadline};
 use super::{Action, BOOT_FAILED, OperationWrite, Snapshot};
-use crate::Plan;
-use crate::looks::Unanswered;
-use crate::why::{McmReason, Step};
+use crate::mcm::Plan;
+use crate::mcm::looks::Unanswered;
+use crate::mcm::why::{McmReason, Step};
 
 /// Shortest and longest time between two observations.
 const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));

@@ -12,9 +12,9 @@ use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises, 
 use super::join::failed_why;
 use super::status::{code_of, code_text};
 use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
-use crate::facts::{MachineFacts, TOKEN_NAMESPACE, Token, USER_DATA};
-use crate::why::{McmReason, Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::facts::{MachineFacts, TOKEN_NAMESPACE, Token, USER_DATA};
+use crate::mcm::why::{McmReason, Reason, Step};
+use crate::mcm::{Plan, Why};
 use machinist_core::{Answers, Call, Found, Known, MadeIn, is_past, just_past, plus, retry_after};
 
 /// The shortest lifetime of a bootstrap token, even if the creation timeout is shorter: an instance

@@ -18,16 +18,16 @@ use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::status::{code_of, code_text};
 use super::{
-    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND, INSTANCE_NOT_OURS, NodeSync, OperationWrite,
-    OtherNode, OwnNode, Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
+    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND, INSTANCE_NOT_OURS, NodeSync,
+    OperationWrite, OtherNode, OwnNode, Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
 };
-use crate::drain::{
+use crate::mcm::drain::{
     Call as PodCall, Drain, Eviction, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later,
 };
-use crate::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
-use crate::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
-use crate::why::{McmReason, Reason, Step, why_finalizers_of_others};
-use crate::{Plan, Why};
+use crate::mcm::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
+use crate::mcm::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
+use crate::mcm::why::{McmReason, Reason, Step, why_finalizers_of_others};
+use crate::mcm::{Plan, Why};
 use machinist_core::Evidence;
 use machinist_core::instance::{Departure, Next, Proof, Refused};
 use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, minus, plus, since};

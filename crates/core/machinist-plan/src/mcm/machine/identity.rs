@@ -26,9 +26,9 @@ use machinist_api::constants::labels;
 use machinist_instance::{InstanceRef, NodeName, RecordedId};
 
 use super::Snapshot;
-use crate::Why;
-use crate::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
-use crate::why::{McmReason, Step};
+use crate::mcm::Why;
+use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
+use crate::mcm::why::{McmReason, Step};
 use machinist_core::Known;
 
 /// The provider's comparison of the ids of a Machine and its Node, and the owner in the Node's

@@ -14,9 +14,9 @@ use super::identity::{Identity, OwnNode, joined_node};
 use super::{
     Action, Defaults, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, boot, create,
 };
-use crate::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
-use crate::why::{McmReason, Reason, Step, why_updated_in_place};
-use crate::{Plan, Why};
+use crate::mcm::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
+use crate::mcm::why::{McmReason, Reason, Step, why_updated_in_place};
+use crate::mcm::{Plan, Why};
 use machinist_core::{Known, Unseen, is_past, just_past, plus};
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
@@ -327,7 +327,7 @@ fn unhealthy_why(s: &Snapshot, node: String, against: String) -> Why {
 
 pub(super) fn failed_why(s: &Snapshot) -> Why {
     if let Some(preserved) = s.machine.preserved(s.now) {
-        return crate::why::why_preserved(&s.machine, preserved);
+        return crate::mcm::why::why_preserved(&s.machine, preserved);
     }
     let description = s.machine.status.operation.description().to_owned();
     Why::new(McmReason::Failed { description }, Step::Expect("the MachineSet deletes the Machine"))

@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Taint;
 use machinist_api::NodeTemplateSpec;
 use machinist_api::constants::{annotations, finalizers, labels};
 
-use crate::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
+use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
 
 /// One patch of a Node. Parts that are absent need no change.
 #[derive(Debug, Clone, PartialEq)]

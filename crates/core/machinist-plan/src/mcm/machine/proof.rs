@@ -6,8 +6,8 @@ use machinist_api::constants::labels;
 use machinist_instance::Foreign;
 
 use super::{Action, DELETE_FAILED, Snapshot, delete};
-use crate::why::{McmReason, Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::why::{McmReason, Reason, Step};
+use crate::mcm::{Plan, Why};
 use machinist_core::instance::Proof;
 use machinist_core::ownership::{Standing, second_look_at};
 use machinist_core::{Absence, Call};

@@ -12,7 +12,7 @@ use machinist_instance::{Error, ErrorKind};
 use serde_json::Value;
 
 use super::Snapshot;
-use crate::facts::{ConditionFacts, StatusFacts};
+use crate::mcm::facts::{ConditionFacts, StatusFacts};
 
 /// One write of a Machine's status. Absent parts are not changed, even if other clients write them
 /// in between. The write fails unless the phase is still the one on which the decision is based.

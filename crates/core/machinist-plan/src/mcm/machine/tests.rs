@@ -16,9 +16,10 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::drain::EvictionOutcome;
-use crate::facts::{StatusFacts, Version, token_id};
-use crate::looks::{NodeLook, PodList};
+use crate::facts::Version;
+use crate::mcm::drain::EvictionOutcome;
+use crate::mcm::facts::{StatusFacts, token_id};
+use crate::mcm::looks::{NodeLook, PodList};
 use machinist_core::{Absence, Answered, Attempts, Call, Deleted, Found, MadeIn, Queued};
 
 mod boot;

@@ -16,11 +16,11 @@ use machinist_api::Phase;
 use machinist_api::constants::{annotations, reasons};
 
 use super::{Action, Snapshot};
-use crate::facts::MachineFacts;
+use crate::mcm::facts::MachineFacts;
 use crate::mcm::live::{is_chosen, is_live, marked_at};
 use crate::mcm::refusal::Refusal;
-use crate::why::{McmReason, Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::why::{McmReason, Reason, Step};
+use crate::mcm::{Plan, Why};
 use machinist_core::{is_past, just_past, plus};
 
 /// How long an unknown name stays in the annotation: long enough for a user to run `machinist why`.

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use machinist_api::constants::annotations;
 
 use super::{Action, Owned, SetPatch, Snapshot};
-use crate::why::{Reason, Step};
-use crate::{Plan, Why};
+use crate::mcm::why::{Reason, Step};
+use crate::mcm::{Plan, Why};
 
 /// Lifts the freeze if the conditions for it are met.
 pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {

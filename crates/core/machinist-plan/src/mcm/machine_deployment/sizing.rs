@@ -9,7 +9,7 @@ use machinist_api::StrategyType;
 
 use super::snapshot::Owned;
 use super::template::is_same_template;
-use crate::facts::MachineDeploymentFacts;
+use crate::mcm::facts::MachineDeploymentFacts;
 use crate::mcm::refusal::Refusal;
 use crate::mcm::rollout::{self, Bounds};
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_core::Freshness;
 
-use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use crate::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use crate::mcm::late_adoption::LateAdoption;
 
 /// All facts for one decision about one deployment.

@@ -10,8 +10,8 @@ use machinist_api::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::facts::MachineDeploymentFacts;
-use crate::facts::generated::{hash_of_bytes, suffix};
+use crate::generated::{hash_of_bytes, suffix};
+use crate::mcm::facts::MachineDeploymentFacts;
 
 /// Whether a set's template equals the deployment's template in all parts that need a rollout.
 ///

@@ -13,7 +13,7 @@ use machinist_core::{FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::facts::MachineDeploymentFacts;
+use crate::mcm::facts::MachineDeploymentFacts;
 use crate::mcm::late_adoption::LateAdoption;
 
 const NOW: i64 = 1_800_000_000;

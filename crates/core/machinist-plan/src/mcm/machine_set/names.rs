@@ -11,8 +11,8 @@ use std::str::FromStr;
 
 use machinist_api::constants::labels;
 
-use crate::facts::MachineSetFacts;
-use crate::facts::generated::{SUFFIX_LENGTH, SUFFIXES, hash_of_bytes, suffix};
+use crate::generated::{SUFFIX_LENGTH, SUFFIXES, hash_of_bytes, suffix};
+use crate::mcm::facts::MachineSetFacts;
 
 /// Annotation on a set: the numbers that its children may have, as `next:pending`, for example
 /// `50:30-32,40`.

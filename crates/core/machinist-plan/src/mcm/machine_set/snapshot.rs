@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{Attempts, Freshness, plus};
 
-use crate::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
+use crate::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::Limits;
 use crate::mcm::refusal::Refusal;

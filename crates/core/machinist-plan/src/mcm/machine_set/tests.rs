@@ -9,7 +9,7 @@ use machinist_core::{Attempts, FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::facts::MachineDeploymentFacts;
+use crate::mcm::facts::MachineDeploymentFacts;
 use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::synced_changes;
 use crate::mcm::machine_deployment::{Owned, limits};

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::looks::NodeLook;
+use crate::mcm::looks::NodeLook;
 use machinist_core::{FreshRead, Silence};
 
 const NOW: i64 = 1_800_000_000;

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use machinist_core::Step;
-use machinist_plan::{McmReason, TokenUse};
+use machinist_plan::mcm::{McmReason, TokenUse};
 use serde_json::json;
 
 use super::*;

@@ -3,7 +3,7 @@
 use machinist_instance::{Boot, BootTrouble};
 
 use super::*;
-use crate::looks::Unanswered;
+use crate::mcm::looks::Unanswered;
 
 fn trouble(is_final: bool) -> Boot {
     Boot::Trouble(BootTrouble {

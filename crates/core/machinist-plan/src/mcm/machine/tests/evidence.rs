@@ -1,8 +1,8 @@
 //! Tests of the evidence that a deletion of an instance requires.
 
 use super::*;
-use crate::facts::{AttachmentFacts, PreservedBy};
-use crate::looks::{LeaseLook, Renewal};
+use crate::mcm::facts::{AttachmentFacts, PreservedBy};
+use crate::mcm::looks::{LeaseLook, Renewal};
 use machinist_core::{Evidence, FreshRead, Silence};
 
 impl World {

@@ -1,7 +1,7 @@
 //! Tests of drains that end by force: which answers they need, and what users read about them.
 
 use super::*;
-use crate::looks::Unanswered;
+use crate::mcm::looks::Unanswered;
 use machinist_core::{FreshRead, Silence};
 
 impl World {

@@ -4,7 +4,7 @@
 use machinist_instance::Foreign;
 
 use super::*;
-use crate::looks::NodeLook;
+use crate::mcm::looks::NodeLook;
 use machinist_core::ownership::{List, Others};
 use machinist_core::{Absence, MadeIn};
 

@@ -9,8 +9,8 @@ use machinist_api::constants::finalizers;
 use machinist_api::validation::validate_machine_class;
 use serde_json::Value;
 
-use super::Version;
 use super::machine::has_finalizer;
+use crate::facts::Version;
 
 /// Placeholder for the bootstrap token in user data.
 pub const TOKEN_PLACEHOLDER: &str = "<<BOOTSTRAP_TOKEN>>";
@@ -70,7 +70,7 @@ impl ClassFacts {
             name: metadata.name.clone().unwrap_or_default(),
             uid: metadata.uid.clone().unwrap_or_default(),
             deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
-            fingerprint: super::generated::hash_of_bytes(made_from.as_bytes()),
+            fingerprint: crate::generated::hash_of_bytes(made_from.as_bytes()),
             has_finalizer: has_finalizer(metadata, finalizers::MACHINE_CONTROLLER_MANAGER),
             finalizers: metadata.finalizers.clone(),
             invalid: validate_machine_class(class).first().map(ToString::to_string),

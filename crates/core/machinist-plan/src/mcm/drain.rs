@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::facts::{BudgetFacts, PodFacts};
-use crate::why::{BlockedPod, Rejection};
+use crate::mcm::facts::{BudgetFacts, PodFacts};
+use crate::mcm::why::{BlockedPod, Rejection};
 use machinist_core::{Attempts, LONGEST_RETRY_AFTER, Unseen, is_past, just_past, plus, since};
 
 /// Wait between two eviction attempts for one pod.

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service, ServicePort, ServiceSpec};
 use machinist_instance::{BalancerKey, TransportProtocol};
 
-use super::Version;
 use crate::ccm::names;
+use crate::facts::Version;
 
 /// Planner facts of a Service.
 #[derive(Debug, Clone)]

@@ -1,15 +1,13 @@
 //! Facts of a Node for the cloud-controller-manager.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, NodeAddress, NodeCondition, Taint};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinist_instance::AccountId;
 
-use super::{ACCOUNT, Version};
 use crate::ccm::names;
+use crate::facts::{ACCOUNT, RawVersion, Version};
 
 /// Planner facts of a Node for the cloud-controller-manager. Annotations, conditions and images
 /// that no rule reads are left out, because a cluster has thousands of Nodes.
@@ -57,28 +55,6 @@ pub struct NodeConditionFacts {
     pub reason: String,
     /// When the status last changed.
     pub since: Option<Timestamp>,
-}
-
-/// A resourceVersion as text. Planners pass it on to the precondition of a DELETE, and never
-/// compare it.
-#[derive(Clone, Default)]
-pub struct RawVersion(Box<str>);
-
-impl RawVersion {
-    pub(super) fn of(metadata: &ObjectMeta) -> Self {
-        Self(metadata.resource_version.clone().unwrap_or_default().into())
-    }
-
-    /// The text for the precondition of a DELETE; empty if the object had no resourceVersion.
-    pub fn as_precondition(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Debug for RawVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 impl CloudNodeFacts {

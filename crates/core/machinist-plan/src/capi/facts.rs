@@ -12,7 +12,7 @@ use machinist_api::capi::{
 };
 use machinist_instance::InstanceKey;
 
-use super::{EARLIER_CALLS_SINCE, RawVersion, Version, recorded_wait};
+use crate::facts::{EARLIER_CALLS_SINCE, RawVersion, Version, recorded_wait};
 
 /// Default repository and tag of the image of a load balancer, as upstream.
 const BALANCER_REPOSITORY: &str = "kindest";

@@ -12,7 +12,7 @@ use machinist_api::constants::{annotations, labels};
 use machinist_core::{Call, ContractReason, just_past};
 pub use machinist_core::{Deadline, Step};
 
-use crate::facts::{MachineFacts, Preserved, PreservedBy};
+use crate::mcm::facts::{MachineFacts, Preserved, PreservedBy};
 
 #[cfg(test)]
 mod pages;

@@ -10,19 +10,13 @@ use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
-use super::{NodeFacts, Version, recorded_wait};
+use super::NodeFacts;
+use crate::facts::{ACCOUNT, EARLIER_CALLS_SINCE, Version, recorded_wait};
 use machinist_core::{Unseen, is_past};
 
-/// Annotation of a Machine: the account in which the instance was created, written together with
-/// the provider id. A hash; see [`AccountId`].
-pub const ACCOUNT: &str = "machinist.dev/account";
 /// On a Machine: the periods in which its deletion waited for a user, as intervals of ISO 8601. The
 /// drain timeout leaves them out.
 pub const DELETION_HELD: &str = "machinist.dev/deletion-held";
-/// Annotation of a deleted Machine, and of a Service without a wanted load balancer: when a process
-/// found first that it must wait for the calls of earlier processes. Later processes count from
-/// this time and not from their own start.
-pub const EARLIER_CALLS_SINCE: &str = "machinist.dev/earlier-calls-since";
 
 /// Planner facts of a Machine.
 #[derive(Debug, Clone)]

@@ -9,8 +9,9 @@ use machinist_api::scaled_value::{Rounding, scaled_value};
 use machinist_api::validation::validate_machine_deployment;
 use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus, StrategyType};
 
+use super::FreezeFacts;
 use super::machine::has_finalizer;
-use super::{FreezeFacts, Version};
+use crate::facts::Version;
 
 /// Planner facts of a MachineDeployment.
 #[derive(Debug, Clone)]

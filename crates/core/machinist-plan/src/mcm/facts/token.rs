@@ -6,12 +6,13 @@
 //! the second Machine takes an id derived from its UID. An annotation identifies the owner of a
 //! token, never the id.
 
-use super::generated::hash_of_bytes;
+use crate::generated::hash_of_bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::AccountId;
 
-use super::{ACCOUNT, MachineFacts, Version};
+use super::MachineFacts;
+use crate::facts::{ACCOUNT, Version};
 
 /// Namespace of all bootstrap tokens.
 pub const TOKEN_NAMESPACE: &str = "kube-system";
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     /// A fixture of Go MCM during creation: three Machines, each with a token.
-    const CREATING: &str = include_str!("../../../../../fixtures/go-mcm/creating.json");
+    const CREATING: &str = include_str!("../../../../../../fixtures/go-mcm/creating.json");
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a small number of seconds")

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 
-use super::Version;
+use crate::facts::Version;
 
 /// Planner facts of a VolumeAttachment, which connects one volume to one Node.
 #[derive(Debug, Clone)]

@@ -9,7 +9,8 @@ use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use serde_json::Value;
 
 use super::machine::has_finalizer;
-use super::{FreezeFacts, OwnerFacts, Version};
+use super::{FreezeFacts, OwnerFacts};
+use crate::facts::Version;
 
 /// Planner facts of a MachineSet.
 #[derive(Debug, Clone)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::constants::conditions;
 
-use crate::facts::{ConditionFacts, NodeFacts};
+use crate::mcm::facts::{ConditionFacts, NodeFacts};
 use machinist_core::{Version, plus, since};
 
 /// Lifetime of a read as evidence: long enough for one more pass, far shorter than any timeout.

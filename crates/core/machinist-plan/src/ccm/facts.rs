@@ -1,0 +1,11 @@
+//! Facts of the Nodes and Services that the cloud-controller-manager serves.
+
+mod node;
+mod service;
+
+pub use node::{CloudNodeFacts, NodeConditionFacts};
+pub use service::{BalancerRecord, ServiceFacts, ServicePortFacts};
+
+use crate::facts::hash_by_version;
+
+hash_by_version!(CloudNodeFacts, ServiceFacts);

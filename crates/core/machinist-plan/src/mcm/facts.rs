@@ -1,0 +1,42 @@
+//! Facts of the kinds of the machine API, and of the Nodes, pods and tokens of its target cluster.
+
+mod attachment;
+mod class;
+mod freeze;
+mod machine;
+mod machine_deployment;
+mod machine_set;
+mod node;
+mod pod;
+mod token;
+
+pub use attachment::AttachmentFacts;
+pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
+pub use freeze::{FreezeFacts, FrozenCondition};
+pub use machine::{
+    ConditionFacts, DELETION_HELD, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
+};
+pub use machine_deployment::MachineDeploymentFacts;
+pub use machine_set::MachineSetFacts;
+pub use node::{NODE_MARK, NodeFacts, NodeMark};
+pub(crate) use pod::selects;
+pub use pod::{BudgetFacts, PodFacts};
+pub use token::{
+    TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, description as token_description,
+    legacy_token_id, token_id,
+};
+
+use crate::facts::hash_by_version;
+
+hash_by_version!(
+    AttachmentFacts,
+    BudgetFacts,
+    ClassFacts,
+    MachineDeploymentFacts,
+    MachineFacts,
+    MachineSetFacts,
+    NodeFacts,
+    PodFacts,
+    SecretFacts,
+    TokenFacts
+);
