@@ -1,6 +1,16 @@
 //! Connects the contracts with the runtime: which kinds are watched, how their facts are collected,
 //! and how actions are performed.
 //!
+//! ```text
+//! mcm/      the machine API
+//! ccm/      the cloud-controller-manager
+//! capi/     the infrastructure providers of Cluster API
+//! evidence  what the accounts of a process have shown: the same for each contract
+//! ```
+//!
+//! Each contract has the same rooms: `contract`, `key` (the table of its kinds), `feeds`, `seen`,
+//! `options`, `process` and `explain`. Nothing here belongs to one contract only.
+//!
 //! A module here has the same path in `machinist-plan`: the two files together contain all code
 //! about one kind. The work loop, which is the same for every contract, is in `machinist-runtime`.
 //!
@@ -17,14 +27,3 @@ pub use machinist_runtime::{
     Wrap, answer_all, answer_behind, answer_with_metrics, listen, render_why, serve, serve_behind,
     serve_metrics, with_labels,
 };
-pub use mcm::{
-    Entropy, Inspector, Key, MachineController, MachineOptions, Manager, Mcm, Options, Planners, Running,
-    explain,
-};
-
-/// Explanation of an object's state in the machine API, with the next actions.
-pub type Explanation = machinist_runtime::Explanation<machinist_plan::mcm::McmReason>;
-/// The reason why an object cannot be explained.
-pub type ExplainError = machinist_runtime::ExplainError<Key>;
-/// The last decision about an object of the machine API, with its reason.
-pub type WhyRecord = machinist_runtime::WhyRecord<machinist_plan::mcm::McmReason>;

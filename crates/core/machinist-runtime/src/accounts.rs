@@ -14,7 +14,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_driver::{Driver, Provider};
 use machinist_instance::{
-    AccountId, CallRate, Credential, Error, ErrorKind, Instance, NodeName, Promises, ProviderId,
+    AccountId, CallRate, CreateGuarantee, Credential, Error, ErrorKind, Instance, KeyTag, NodeName, Promises,
+    ProviderId,
 };
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -56,6 +57,16 @@ struct Known {
     /// The last use of the driver by an object.
     last_used: Instant,
 }
+
+/// Assumed promises of an account that cannot be opened: cautious enough for every known cloud.
+pub(crate) const CAUTIOUS: Promises = Promises {
+    visible_within: Duration::from_secs(60),
+    call_bound: Duration::from_secs(80),
+    calls_outlive_process: true,
+    create: CreateGuarantee::FindThenCreate,
+    rate: None,
+    keys: KeyTag::Fixed,
+};
 
 /// A driver and its account. All drivers of an account share its limits.
 #[derive(Clone)]

@@ -19,13 +19,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Answered, Call, READ_WITHIN};
+use machinist_core::{Answered, Call, Process, READ_WITHIN};
 use machinist_instance::{Error, ErrorKind};
 use machinist_kube::Leadership;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-use crate::accounts::Account;
+use crate::accounts::{Account, CAUTIOUS, Opened};
 use crate::begun::{Begun, Moment};
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
@@ -91,6 +91,26 @@ impl Pending {
 }
 
 impl<C: Contract> Runtime<C> {
+    /// The facts about this process, for decisions about an instance in this account.
+    pub fn process_facts(&self, opened: Option<&Opened>) -> Process {
+        Process {
+            started: self.started().or_else(|| self.control_listed_at()).unwrap_or_else(|| self.now()),
+            leading_since: self.leading_since(),
+            skew: self.skew(),
+            cloud_skew: opened.and_then(|opened| opened.driver.clock_skew()),
+            promises: opened.map_or(CAUTIOUS, Opened::promises),
+        }
+    }
+
+    /// Remembers that no call was made because its account could not be opened: the planner handles
+    /// that like a failed call.
+    pub fn remember_failure<T>(&self, key: C::Key, remember: Remember<C, T>, error: Error) {
+        let now = self.now();
+        let answered = Answered { started: now, ended: now, account: None, answer: Err(error) };
+        remember(&mut self.lock().seen, answered);
+        self.wake(key);
+    }
+
     /// Starts a call without awaiting it. The answer wakes the key. The runtime first polls `made`
     /// when the ask has its slot, so `made` must do nothing before that.
     ///

@@ -66,6 +66,57 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
     fn forget(_: &mut C::Seen, _uid: &str) {}
 }
 
+/// The part of an `impl Fed` that is the same for each watched kind: its API type, its plural name,
+/// its store, and its client. `namespaced` and `all` say whether the objects have a namespace, and
+/// `control` and `target` which cluster has them.
+///
+/// ```text
+/// impl Fed<Mcm> for MachineFacts {
+///     stored! { Mcm; machines: Machine as "machines", namespaced in control }
+///     fn route(..) { .. }
+/// }
+/// ```
+#[macro_export]
+macro_rules! stored {
+    ($contract:ty; $store:ident: $object:ty as $resource:literal, namespaced in $cluster:ident) => {
+        $crate::stored! { @rest $contract; $store: $object as $resource, $cluster }
+
+        fn api(runtime: &$crate::Runtime<$contract>, namespace: &str) -> ::kube::Api<$object> {
+            ::kube::Api::namespaced(runtime.clients.$cluster.clone(), namespace)
+        }
+    };
+    ($contract:ty; $store:ident: $object:ty as $resource:literal, all in $cluster:ident) => {
+        $crate::stored! { @rest $contract; $store: $object as $resource, $cluster }
+
+        fn api(runtime: &$crate::Runtime<$contract>, _: &str) -> ::kube::Api<$object> {
+            ::kube::Api::all(runtime.clients.$cluster.clone())
+        }
+    };
+    (@rest $contract:ty; $store:ident: $object:ty as $resource:literal, $cluster:ident) => {
+        type Object = $object;
+        const RESOURCE: &'static str = $resource;
+
+        fn cluster() -> $crate::Cluster {
+            $crate::stored!(@cluster $cluster)
+        }
+        fn parse(object: &$object) -> Self {
+            Self::parse(object)
+        }
+        fn store(
+            seen: &<$contract as $crate::Contract>::Seen,
+        ) -> &::machinist_kube::Store<Self> {
+            &seen.$store
+        }
+        fn store_mut(
+            seen: &mut <$contract as $crate::Contract>::Seen,
+        ) -> &mut ::machinist_kube::Store<Self> {
+            &mut seen.$store
+        }
+    };
+    (@cluster control) => { $crate::Cluster::Control };
+    (@cluster target) => { $crate::Cluster::Target };
+}
+
 /// A watched kind of any type: an entry of [`Contract::feeds`].
 pub trait Feed<C: Contract>: Send + Sync {
     /// The plural name of the kind.

@@ -305,7 +305,7 @@ mod tests {
         type Snapshot = Counter;
         type Action = Remove;
 
-        fn ids(_: &Seen, (): &()) -> Vec<()> {
+        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
             Vec::new()
         }
         fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {

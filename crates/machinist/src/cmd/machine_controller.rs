@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use machinist_controllers::{MachineController, MachineOptions};
+use machinist_controllers::mcm::{MachineController, MachineOptions};
 use machinist_driver::Provider;
 use machinist_driver_docker::DockerOptions;
 use machinist_driver_sim::{PROMISES, SimProvider};

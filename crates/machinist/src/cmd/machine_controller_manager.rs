@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use machinist_controllers::{Manager, Options};
+use machinist_controllers::mcm::{Manager, Options};
 use machinist_plan::mcm::machine_set::SafetyMargins;
 
 use crate::args::ManagerArgs;

@@ -45,7 +45,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use machinist_controllers::Planners;
+use machinist_controllers::mcm::Planners;
 use machinist_core::reverted::Fix;
 
 use self::planners::{

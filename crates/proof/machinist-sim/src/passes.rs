@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machinist_controllers::Planners;
+use machinist_controllers::mcm::Planners;
 use machinist_plan::mcm::{Plan, Why};
 
 use crate::faults::Fuse;

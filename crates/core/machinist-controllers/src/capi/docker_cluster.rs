@@ -68,7 +68,7 @@ impl Kind<Capi> for DockerClusters {
         answers.in_flight = world.asks.of(&object.uid);
         Observed::Ready(Snapshot {
             now: runtime.now(),
-            process: engine::process(runtime, opened.as_ref()),
+            process: runtime.process_facts(opened.as_ref()),
             machines: name.map(|name| members(runtime, seen, &object.namespace, name)).unwrap_or_default(),
             domains_are_listed: runtime.tools.options.core == CoreApi::Beta2,
             key_holder: key_holder(&seen.docker_clusters, object),

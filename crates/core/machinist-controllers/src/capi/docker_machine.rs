@@ -82,7 +82,7 @@ impl Kind<Capi> for DockerMachines {
         answers.in_flight = world.asks.of(&object.uid);
         Observed::Ready(Snapshot {
             now: runtime.now(),
-            process: engine::process(runtime, opened.as_ref()),
+            process: runtime.process_facts(opened.as_ref()),
             gaps: runtime.unseen(),
             options: docker.machines.clone(),
             infrastructure: infrastructure.map(|entry| entry.facts.clone()),

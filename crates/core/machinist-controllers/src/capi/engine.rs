@@ -4,11 +4,10 @@
 //! and wakes the key.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use machinist_core::{Call, Process};
+use machinist_core::Call;
 use machinist_driver::Driver;
-use machinist_instance::{CreateGuarantee, Credential, Error, ErrorKind, KeyTag, Promises};
+use machinist_instance::{Credential, Error, ErrorKind};
 use machinist_runtime::{Ask, Opened, Remember, StillWanted, Stop};
 
 use super::contract::{Capi, Runtime};
@@ -16,16 +15,6 @@ use super::key::Key;
 
 /// Name under which the accounts remember the engine.
 const ENGINE: &str = "engine";
-/// Assumed promises of an engine that cannot be opened.
-const CAUTIOUS: Promises = Promises {
-    visible_within: Duration::from_secs(60),
-    call_bound: Duration::from_secs(80),
-    calls_outlive_process: true,
-    create: CreateGuarantee::FindThenCreate,
-    rate: None,
-    keys: KeyTag::Fixed,
-};
-
 /// Opens the engine. The socket of an engine needs no credential.
 pub(super) fn open(runtime: &Runtime) -> Result<Opened, Error> {
     let Some(docker) = runtime.tools.docker() else {
@@ -36,17 +25,6 @@ pub(super) fn open(runtime: &Runtime) -> Result<Opened, Error> {
     }
     let (at_once, nothing) = (docker.calls_at_once, Credential::default());
     runtime.accounts.open(&*docker.provider, at_once, ENGINE, 0, &nothing)
-}
-
-/// Returns the facts about this process.
-pub(super) fn process(runtime: &Runtime, opened: Option<&Opened>) -> Process {
-    Process {
-        started: runtime.started().unwrap_or_else(|| runtime.now()),
-        leading_since: runtime.leading_since(),
-        skew: runtime.skew(),
-        cloud_skew: opened.and_then(|opened| opened.driver.clock_skew()),
-        promises: opened.map_or(CAUTIOUS, Opened::promises),
-    }
 }
 
 /// One call to start.

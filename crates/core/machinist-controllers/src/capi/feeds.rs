@@ -11,7 +11,7 @@ use machinist_plan::capi::facts::{
     ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts, MailgunClusterFacts,
     MailgunMachineFacts, ObjectFacts,
 };
-use machinist_runtime::Fed;
+use machinist_runtime::{Fed, stored};
 
 use super::contract::{Capi, Runtime};
 use super::core::{Core, Stored};
@@ -125,23 +125,10 @@ impl<V: Stored> Fed<Capi> for Core<V, CoreMachineFacts> {
 }
 
 impl Fed<Capi> for DockerClusterFacts {
-    type Object = DockerCluster;
-    const RESOURCE: &'static str = "dockerclusters";
+    stored! { Capi; docker_clusters: DockerCluster as "dockerclusters", namespaced in control }
 
-    fn api(runtime: &Runtime, namespace: &str) -> Api<DockerCluster> {
-        api(runtime, namespace)
-    }
     fn watched(runtime: &Runtime) -> (Api<DockerCluster>, WatchOptions) {
         (api(runtime, &runtime.options.namespace), filtered(runtime))
-    }
-    fn parse(object: &DockerCluster) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.docker_clusters
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.docker_clusters
     }
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::DockerCluster(change.key.clone()));
@@ -165,23 +152,10 @@ impl Fed<Capi> for DockerClusterFacts {
 }
 
 impl Fed<Capi> for DockerMachineFacts {
-    type Object = DockerMachine;
-    const RESOURCE: &'static str = "dockermachines";
+    stored! { Capi; docker_machines: DockerMachine as "dockermachines", namespaced in control }
 
-    fn api(runtime: &Runtime, namespace: &str) -> Api<DockerMachine> {
-        api(runtime, namespace)
-    }
     fn watched(runtime: &Runtime) -> (Api<DockerMachine>, WatchOptions) {
         (api(runtime, &runtime.options.namespace), filtered(runtime))
-    }
-    fn parse(object: &DockerMachine) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.docker_machines
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.docker_machines
     }
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::DockerMachine(change.key.clone()));
@@ -201,23 +175,10 @@ impl Fed<Capi> for DockerMachineFacts {
 }
 
 impl Fed<Capi> for MailgunClusterFacts {
-    type Object = MailgunCluster;
-    const RESOURCE: &'static str = "mailgunclusters";
+    stored! { Capi; mailgun_clusters: MailgunCluster as "mailgunclusters", namespaced in control }
 
-    fn api(runtime: &Runtime, namespace: &str) -> Api<MailgunCluster> {
-        api(runtime, namespace)
-    }
     fn watched(runtime: &Runtime) -> (Api<MailgunCluster>, WatchOptions) {
         (api(runtime, &runtime.options.namespace), filtered(runtime))
-    }
-    fn parse(object: &MailgunCluster) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.mailgun_clusters
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.mailgun_clusters
     }
     fn route(_: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::MailgunCluster(change.key.clone()));
@@ -228,23 +189,10 @@ impl Fed<Capi> for MailgunClusterFacts {
 }
 
 impl Fed<Capi> for MailgunMachineFacts {
-    type Object = MailgunMachine;
-    const RESOURCE: &'static str = "mailgunmachines";
+    stored! { Capi; mailgun_machines: MailgunMachine as "mailgunmachines", namespaced in control }
 
-    fn api(runtime: &Runtime, namespace: &str) -> Api<MailgunMachine> {
-        api(runtime, namespace)
-    }
     fn watched(runtime: &Runtime) -> (Api<MailgunMachine>, WatchOptions) {
         (api(runtime, &runtime.options.namespace), filtered(runtime))
-    }
-    fn parse(object: &MailgunMachine) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.mailgun_machines
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.mailgun_machines
     }
     fn route(_: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::MailgunMachine(change.key.clone()));

@@ -16,7 +16,6 @@ use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::docker_cluster::next_failures;
-use super::engine;
 use super::key::Key;
 use super::options::MailOptions;
 use super::seen::{MailAnswers, Memory, Seen};
@@ -33,7 +32,7 @@ pub(super) fn observe(runtime: &Runtime, world: &World, uid: &str, options: &Mai
     let answers = world.seen.memory.mails.get(uid).cloned().unwrap_or_default();
     Snapshot {
         now: runtime.now(),
-        process: engine::process(runtime, None),
+        process: runtime.process_facts(None),
         identity: options.process.clone(),
         domain: options.domain.clone(),
         service: options.service.clone(),

@@ -49,7 +49,7 @@ impl Kind<Ccm> for BalancerDrifts {
         let memory = &world.seen.memory;
         Observed::Ready(Snapshot {
             now: runtime.now(),
-            process: cloud::process(runtime, opened.as_ref()),
+            process: runtime.process_facts(opened.as_ref()),
             account: cloud::account(runtime, world, opened.as_ref()),
             in_flight: world.asks.of(SUBJECT).map(|(_, since)| since),
             listed: memory.drift.listed.clone(),

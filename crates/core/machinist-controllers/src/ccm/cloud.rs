@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use machinist_core::{Answered, Call, Process};
+use machinist_core::{Answered, Call};
 use machinist_driver::Driver;
 use machinist_instance::{
-    AccountId, CreateGuarantee, Error, ErrorKind, InstanceRef, KeyTag, NodeName, Promises, Sighting,
+    AccountId, Error, ErrorKind, InstanceRef, NodeName, Sighting,
 };
 use machinist_plan::ccm::account::{Account, BalancerProof, Proof};
 use machinist_plan::ccm::facts::CloudNodeFacts;
@@ -36,16 +36,6 @@ const PAGE: usize = 50;
 /// The longest time of a call that changes a load balancer or a route. Such a call consists of
 /// several requests.
 pub(super) const LONG_CALL: Duration = Duration::from_secs(60);
-
-/// Assumed promises of an account that cannot be opened: cautious enough for every known cloud.
-const CAUTIOUS: Promises = Promises {
-    visible_within: Duration::from_secs(60),
-    call_bound: Duration::from_secs(60),
-    calls_outlive_process: true,
-    create: CreateGuarantee::FindThenCreate,
-    rate: None,
-    keys: KeyTag::Fixed,
-};
 
 /// Opens the account of today's credential.
 pub(super) fn open(runtime: &Runtime, seen: &Seen) -> Result<Opened, Error> {
@@ -93,17 +83,6 @@ fn has_answered(seen: &Seen, opened: &Opened) -> bool {
     opened.account.sightings().is_some()
         || seen.memory.account.checked.as_ref().map(|(account, _)| account) == today
         || seen.memory.drift.listed.as_ref().is_some_and(|listed| listed.account.as_ref() == today)
-}
-
-/// Returns the facts about this process.
-pub(super) fn process(runtime: &Runtime, opened: Option<&Opened>) -> Process {
-    Process {
-        started: runtime.started().unwrap_or_else(|| runtime.now()),
-        leading_since: runtime.leading_since(),
-        skew: runtime.skew(),
-        cloud_skew: opened.and_then(|opened| opened.driver.clock_skew()),
-        promises: opened.map_or(CAUTIOUS, Opened::promises),
-    }
 }
 
 /// Reads an object from the API server and stores it.
@@ -166,10 +145,7 @@ where
     let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            let now = runtime.now();
-            let answered = Answered { started: now, ended: now, account: None, answer: Err(error) };
-            remember(&mut runtime.lock().seen, answered);
-            runtime.wake(key);
+            runtime.remember_failure(key, remember, error);
             return Ok(());
         }
     };

@@ -5,12 +5,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::Api;
 use machinist_api::Machine;
 use machinist_core::Version;
+use machinist_kube::Change;
 use machinist_kube::watch::WatchOptions;
-use machinist_kube::{Change, Cluster, Store};
 use machinist_plan::ccm::facts::{CloudNodeFacts, ServiceFacts};
 use machinist_plan::ccm::{backends, route};
 use machinist_plan::mcm::facts::MachineFacts;
-use machinist_runtime::Fed;
+use machinist_runtime::{Fed, stored};
 
 use super::contract::{Ccm, Runtime};
 use super::key::Key;
@@ -19,25 +19,7 @@ use super::seen::{Seen, Settings};
 use super::service;
 
 impl Fed<Ccm> for CloudNodeFacts {
-    type Object = Node;
-    const RESOURCE: &'static str = "nodes";
-
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
-
-    fn api(runtime: &Runtime, _: &str) -> Api<Node> {
-        Api::all(runtime.clients.target.clone())
-    }
-    fn parse(object: &Node) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.nodes
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.nodes
-    }
+    stored! { Ccm; nodes: Node as "nodes", all in target }
 
     fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, now: Timestamp) {
         let Some(node) = &change.new else { return };
@@ -81,27 +63,10 @@ impl Fed<Ccm> for CloudNodeFacts {
 }
 
 impl Fed<Ccm> for ServiceFacts {
-    type Object = Service;
-    const RESOURCE: &'static str = "services";
+    stored! { Ccm; services: Service as "services", namespaced in target }
 
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
-
-    fn api(runtime: &Runtime, namespace: &str) -> Api<Service> {
-        Api::namespaced(runtime.clients.target.clone(), namespace)
-    }
     fn watched(runtime: &Runtime) -> (Api<Service>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
-    }
-    fn parse(object: &Service) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.services
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.services
     }
 
     fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, _: Timestamp) {
@@ -133,29 +98,12 @@ impl Fed<Ccm> for ServiceFacts {
 }
 
 impl Fed<Ccm> for Settings {
-    type Object = ConfigMap;
-    const RESOURCE: &'static str = "configmaps";
+    stored! { Ccm; settings: ConfigMap as "configmaps", namespaced in target }
 
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
-
-    fn api(runtime: &Runtime, namespace: &str) -> Api<ConfigMap> {
-        Api::namespaced(runtime.clients.target.clone(), namespace)
-    }
     fn watched(runtime: &Runtime) -> (Api<ConfigMap>, WatchOptions) {
         let name = &runtime.tools.options.settings_name;
         let field_selector = Some(format!("metadata.name={name}"));
         (Self::api(runtime, SETTINGS_NAMESPACE), WatchOptions { field_selector, ..WatchOptions::default() })
-    }
-    fn parse(object: &ConfigMap) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.settings
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.settings
     }
 
     fn route(_: &Seen, _: &Change<Self>, wake: &mut Vec<Key>) {
@@ -164,24 +112,11 @@ impl Fed<Ccm> for Settings {
 }
 
 impl Fed<Ccm> for MachineFacts {
-    type Object = Machine;
-    const RESOURCE: &'static str = "machines";
+    stored! { Ccm; machines: Machine as "machines", namespaced in control }
 
-    fn api(runtime: &Runtime, namespace: &str) -> Api<Machine> {
-        Api::namespaced(runtime.clients.control.clone(), namespace)
-    }
     fn watched(runtime: &Runtime) -> (Api<Machine>, WatchOptions) {
         let namespace = runtime.tools.options.machines.clone().unwrap_or_default();
         (Self::api(runtime, &namespace), WatchOptions::default())
-    }
-    fn parse(object: &Machine) -> Self {
-        Self::parse(object)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.machines
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.machines
     }
 
     fn route(_: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {

@@ -124,7 +124,7 @@ fn snapshot(runtime: &Runtime, world: &World, node: Arc<CloudNodeFacts>) -> Snap
     let account = opened.as_ref().map(|opened| opened.account().clone());
     Snapshot {
         now: runtime.now(),
-        process: cloud::process(runtime, opened.as_ref()),
+        process: runtime.process_facts(opened.as_ref()),
         options: runtime.tools.options.nodes.clone(),
         account: cloud::account(runtime, world, opened.as_ref()),
         claimed_by: shown.and_then(|instance| claimed_by(seen, &node, instance)),

@@ -55,7 +55,7 @@ impl Kind<Ccm> for NodeRemovals {
         let settings = world.seen.settings.get(&settings);
         Observed::Ready(Snapshot {
             now: runtime.now(),
-            process: cloud::process(runtime, opened.as_ref()),
+            process: runtime.process_facts(opened.as_ref()),
             options: runtime.tools.options.nodes.clone(),
             account: cloud::account(runtime, world, opened.as_ref()),
             nodes,

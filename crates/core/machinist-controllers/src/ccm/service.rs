@@ -64,7 +64,7 @@ impl Kind<Ccm> for Services {
         let listed = seen.memory.drift.listed.as_ref().filter(|listed| listed.account.as_ref() == today);
         Observed::Ready(Snapshot {
             now: runtime.now(),
-            process: cloud::process(runtime, opened.as_ref()),
+            process: runtime.process_facts(opened.as_ref()),
             options: runtime.tools.options.services.clone(),
             backends,
             nodes_silence: seen.memory.drift.nodes_silence.clone(),

@@ -22,7 +22,12 @@ use super::lost_owner;
 use super::machine::token as token_of;
 use super::options::{MachineOptions, Options, Tools};
 use super::replacement::Replacements;
-use crate::{ExplainError, Explanation, ProcessOptions};
+use crate::ProcessOptions;
+
+/// Explanation of the state of an object, with the next actions.
+pub type Explanation = machinist_runtime::Explanation<McmReason>;
+/// The reason why an object cannot be explained.
+pub type ExplainError = machinist_runtime::ExplainError<Key>;
 
 /// Explains one object.
 ///

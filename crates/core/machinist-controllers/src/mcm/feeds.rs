@@ -11,12 +11,12 @@ use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use machinist_core::Version;
 use machinist_kube::recorder::EventType;
 use machinist_kube::watch::WatchOptions;
-use machinist_kube::{Change, Cluster, ObjectKey, Store};
+use machinist_kube::{Change, ObjectKey};
 use machinist_plan::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
     NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE,
 };
-use machinist_runtime::Fed;
+use machinist_runtime::{Fed, stored};
 
 use super::adoption;
 use super::contract::{Mcm, Runtime};
@@ -31,22 +31,8 @@ use super::seen::{
 const FINALIZER_LOST: &str = "FinalizerLost";
 
 impl Fed<Mcm> for MachineFacts {
-    type Object = Machine;
-    const RESOURCE: &'static str = "machines";
+    stored! { Mcm; machines: Machine as "machines", namespaced in control }
     const IS_WITNESS: bool = true;
-
-    fn parse(object: &Machine) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<Machine> {
-        Api::namespaced(runtime.clients.control.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.machines
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.machines
-    }
 
     fn report(runtime: &Runtime, seen: &Seen, change: &Change<Self>) {
         if runtime.tools.machine.is_some() {
@@ -149,21 +135,7 @@ fn sets_of(seen: &Seen, namespace: &str) -> Vec<Key> {
 }
 
 impl Fed<Mcm> for MachineSetFacts {
-    type Object = MachineSet;
-    const RESOURCE: &'static str = "machinesets";
-
-    fn parse(object: &MachineSet) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<MachineSet> {
-        Api::namespaced(runtime.clients.control.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.sets
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.sets
-    }
+    stored! { Mcm; sets: MachineSet as "machinesets", namespaced in control }
 
     fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, now: Timestamp) {
         adoption::learn(seen, change, |set| set.owner.as_ref(), now);
@@ -207,21 +179,7 @@ impl Fed<Mcm> for MachineSetFacts {
 }
 
 impl Fed<Mcm> for MachineDeploymentFacts {
-    type Object = MachineDeployment;
-    const RESOURCE: &'static str = "machinedeployments";
-
-    fn parse(object: &MachineDeployment) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<MachineDeployment> {
-        Api::namespaced(runtime.clients.control.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.deployments
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.deployments
-    }
+    stored! { Mcm; deployments: MachineDeployment as "machinedeployments", namespaced in control }
 
     fn forget(seen: &mut Seen, uid: &str) {
         seen.memory.forget_owner(uid);
@@ -238,21 +196,7 @@ impl Fed<Mcm> for MachineDeploymentFacts {
 }
 
 impl Fed<Mcm> for ClassFacts {
-    type Object = MachineClass;
-    const RESOURCE: &'static str = "machineclasses";
-
-    fn parse(object: &MachineClass) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<MachineClass> {
-        Api::namespaced(runtime.clients.control.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.classes
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.classes
-    }
+    stored! { Mcm; classes: MachineClass as "machineclasses", namespaced in control }
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Class(change.key.clone()));
@@ -280,21 +224,7 @@ fn machines_that_need(seen: &Seen, class: &ObjectKey) -> Vec<Key> {
 }
 
 impl Fed<Mcm> for SecretEntry {
-    type Object = Secret;
-    const RESOURCE: &'static str = "secrets";
-
-    fn parse(object: &Secret) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<Secret> {
-        Api::namespaced(runtime.clients.control.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.secrets
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.secrets
-    }
+    stored! { Mcm; secrets: Secret as "secrets", namespaced in control }
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Secret(change.key.clone()));
@@ -305,28 +235,11 @@ impl Fed<Mcm> for SecretEntry {
 }
 
 impl Fed<Mcm> for TokenEntry {
-    type Object = Secret;
-    const RESOURCE: &'static str = "bootstraptokens";
-
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
+    stored! { Mcm; tokens: Secret as "bootstraptokens", namespaced in target }
 
     fn watched(runtime: &Runtime) -> (Api<Secret>, WatchOptions) {
         let field_selector = Some(format!("type={TOKEN_TYPE}"));
         (Self::api(runtime, TOKEN_NAMESPACE), WatchOptions { field_selector, ..WatchOptions::default() })
-    }
-    fn parse(object: &Secret) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<Secret> {
-        Api::namespaced(runtime.clients.target.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.tokens
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.tokens
     }
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
@@ -339,26 +252,8 @@ impl Fed<Mcm> for TokenEntry {
 }
 
 impl Fed<Mcm> for NodeFacts {
-    type Object = Node;
-    const RESOURCE: &'static str = "nodes";
+    stored! { Mcm; nodes: Node as "nodes", all in target }
     const IS_WITNESS: bool = true;
-
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
-
-    fn parse(object: &Node) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, _: &str) -> Api<Node> {
-        Api::all(runtime.clients.target.clone())
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.nodes
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.nodes
-    }
 
     fn learn(seen: &mut Seen, change: &Change<Self>, version: Version, now: Timestamp) {
         let Some(node) = &change.new else { return };
@@ -391,28 +286,11 @@ impl Fed<Mcm> for NodeFacts {
 }
 
 impl Fed<Mcm> for PodFacts {
-    type Object = Pod;
-    const RESOURCE: &'static str = "pods";
+    stored! { Mcm; pods: Pod as "pods", namespaced in target }
     const IS_WITNESS: bool = true;
-
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
 
     fn watched(runtime: &Runtime) -> (Api<Pod>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
-    }
-    fn parse(object: &Pod) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<Pod> {
-        Api::namespaced(runtime.clients.target.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.pods
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.pods
     }
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
@@ -423,27 +301,10 @@ impl Fed<Mcm> for PodFacts {
 }
 
 impl Fed<Mcm> for BudgetFacts {
-    type Object = PodDisruptionBudget;
-    const RESOURCE: &'static str = "poddisruptionbudgets";
-
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
+    stored! { Mcm; budgets: PodDisruptionBudget as "poddisruptionbudgets", namespaced in target }
 
     fn watched(runtime: &Runtime) -> (Api<PodDisruptionBudget>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
-    }
-    fn parse(object: &PodDisruptionBudget) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, namespace: &str) -> Api<PodDisruptionBudget> {
-        Api::namespaced(runtime.clients.target.clone(), namespace)
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.budgets
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.budgets
     }
 
     fn route(seen: &Seen, _: &Change<Self>, wake: &mut Vec<Key>) {
@@ -453,27 +314,10 @@ impl Fed<Mcm> for BudgetFacts {
 }
 
 impl Fed<Mcm> for AttachmentFacts {
-    type Object = VolumeAttachment;
-    const RESOURCE: &'static str = "volumeattachments";
-
-    fn cluster() -> Cluster {
-        Cluster::Target
-    }
+    stored! { Mcm; attachments: VolumeAttachment as "volumeattachments", all in target }
 
     fn watched(runtime: &Runtime) -> (Api<VolumeAttachment>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
-    }
-    fn parse(object: &VolumeAttachment) -> Self {
-        Self::parse(object)
-    }
-    fn api(runtime: &Runtime, _: &str) -> Api<VolumeAttachment> {
-        Api::all(runtime.clients.target.clone())
-    }
-    fn store(seen: &Seen) -> &Store<Self> {
-        &seen.attachments
-    }
-    fn store_mut(seen: &mut Seen) -> &mut Store<Self> {
-        &mut seen.attachments
     }
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {

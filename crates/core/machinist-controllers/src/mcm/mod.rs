@@ -30,7 +30,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_kube::ObjectKey;
 
 pub use contract::Mcm;
-pub use explain::explain;
+pub use explain::{ExplainError, Explanation, explain};
 pub use key::Key;
 pub use options::{Entropy, MachineOptions, Options, Planners};
 pub use process::{Inspector, MachineController, Manager, Running};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
-use machinist_controllers::Key;
+use machinist_controllers::mcm::Key;
 use machinist_kube::ObjectKey;
 use serde_json::json;
 

@@ -4,7 +4,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use machinist_controllers::Inspector;
+use machinist_controllers::mcm::Inspector;
 
 use super::*;
 

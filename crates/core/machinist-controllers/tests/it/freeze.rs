@@ -5,7 +5,8 @@ use std::time::Duration;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use machinist_api::{MachineDeployment, MachineSet};
-use machinist_controllers::{Clients, Key, Manager, Running};
+use machinist_controllers::Clients;
+use machinist_controllers::mcm::{Key, Manager, Running};
 use machinist_kube::ObjectKey;
 use serde_json::{Value, json};
 

@@ -39,10 +39,10 @@ use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, OperationState, Phase, crd};
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Cloud, Foreigner, Settings};
-use machinist_controllers::{
-    Clients, Key, MachineController, MachineOptions, Manager, Options, Planners, ProcessOptions, Running,
-    explain,
+use machinist_controllers::mcm::{
+    Key, MachineController, MachineOptions, Manager, Options, Planners, Running, explain,
 };
+use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::SimProvider;
 use machinist_instance::{AccountId, Credential, Error, ErrorKind, NodeName, UserData};

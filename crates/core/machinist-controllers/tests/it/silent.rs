@@ -3,7 +3,7 @@
 use http::Method;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use machinist_controllers::Inspector;
+use machinist_controllers::mcm::Inspector;
 
 use super::drain::why;
 use super::gate::{Link, Switch};

@@ -1,7 +1,7 @@
 //! Tests of deadlines while the API server of the Nodes does not answer, while its watches are
 //! silent, and after the controller was away.
 
-use machinist_controllers::Inspector;
+use machinist_controllers::mcm::Inspector;
 
 use super::gate::{Link, Switch};
 use super::*;

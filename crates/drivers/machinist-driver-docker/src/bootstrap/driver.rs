@@ -159,11 +159,12 @@ impl Account {
                 Ok(boot::by_console(&seen.name, cause, is_final, &console))
             }
             Outside::Runs => {
-                let output = match self.try_run(&seen.id, &report::script(), Nature::Reads, Stdin::Empty).await {
-                    // The container has ended since it was inspected. The next look shows how.
-                    Err(failure) if failure.is_conflict() => return Ok(Boot::Working),
-                    output => output?,
-                };
+                let output =
+                    match self.try_run(&seen.id, &report::script(), Nature::Reads, Stdin::Empty).await {
+                        // The container has ended since it was inspected. The next look shows how.
+                        Err(failure) if failure.is_conflict() => return Ok(Boot::Working),
+                        output => output?,
+                    };
                 let stderr = String::from_utf8_lossy(&output.stderr);
                 if boot::has_no_shell(output.code, &format!("{}{stderr}", output.text())) {
                     return Ok(boot::unusable_image(&seen.name, "shell (/bin/sh)"));

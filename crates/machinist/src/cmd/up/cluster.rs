@@ -22,9 +22,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use machinist_api::crd;
 use machinist_apiserver::Server;
+use machinist_controllers::mcm::{Inspector, MachineController, MachineOptions, Manager, Running};
 use machinist_controllers::{
-    Clients, Contract, Ended, Inspector, MachineController, MachineOptions, Manager, ProcessInspector,
-    ProcessOptions, Running, ccm as controllers, listen, serve,
+    Clients, Contract, Ended, ProcessInspector, ProcessOptions, ccm as controllers, listen, serve,
 };
 use machinist_driver_docker::PROMISES;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};

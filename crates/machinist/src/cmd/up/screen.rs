@@ -8,7 +8,7 @@ use std::future::pending;
 use std::io;
 use std::time::Duration;
 
-use machinist_controllers::{Inspector, Key};
+use machinist_controllers::mcm::{Inspector, Key};
 use machinist_plan::mcm::{Reason, Why};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use machinist_controllers::Key;
+use machinist_controllers::mcm::Key;
 use machinist_kube::ObjectKey;
 use machinist_plan::mcm::{Reason, Why};
 

@@ -8,9 +8,8 @@ use anyhow::{Context, Result, bail};
 use kube::Client;
 use machinist_apiserver::{Config, Identity, Server};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
-use machinist_controllers::{
-    Clients, Inspector, MachineController, MachineOptions, Manager, ProcessOptions, Running,
-};
+use machinist_controllers::mcm::{Inspector, MachineController, MachineOptions, Manager, Running};
+use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_sim::SimProvider;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect, layer_client};
 use machinist_plan::mcm::Why;

@@ -13,9 +13,8 @@ use kube::Api;
 use kube::api::PostParams;
 use machinist_api::{MachineClass, MachineDeployment};
 use machinist_apiserver::{Identity, Server};
-use machinist_controllers::{
-    Clients, MachineController, MachineOptions, Manager, Options, ProcessOptions, Running,
-};
+use machinist_controllers::mcm::{MachineController, MachineOptions, Manager, Options, Running};
+use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_hcloud::{HcloudProvider, NoAnswer, Transport};
 use machinist_kube::{ClientOptions, layer_client};
 use machinist_standin_hcloud::Standin;

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use machinist_apiserver::{Identity, ReplicaView, Server};
 use machinist_cloud_sim::Cloud;
-use machinist_controllers::{
-    Clients, MachineController, MachineOptions, Manager, Options, Planners, ProcessOptions, Running,
-};
+use machinist_controllers::mcm::{MachineController, MachineOptions, Manager, Options, Planners, Running};
+use machinist_controllers::{Clients, ProcessOptions};
 use machinist_core::Reason;
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;

@@ -16,7 +16,7 @@ use machinist_apiserver::{
     CertificateAuthority, Config, History as ServerHistory, Identity, ReplicaView, SeededIds, Server,
 };
 use machinist_cloud_sim::{Clock as CloudClock, Cloud, IdStyle, Settings};
-use machinist_controllers::Planners;
+use machinist_controllers::mcm::Planners;
 use machinist_node_sim::{Auth, ConnectError, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};

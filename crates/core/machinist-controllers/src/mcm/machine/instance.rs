@@ -259,10 +259,7 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
     let opened = match opened {
         Ok(opened) => opened,
         Err(error) => {
-            let now = runtime.now();
-            let answered = Answered { started: now, ended: now, account: None, answer: Err(error) };
-            remember(&mut runtime.lock().seen, answered);
-            runtime.queue.wake(key);
+            runtime.remember_failure(key, remember, error);
             return Ok(());
         }
     };

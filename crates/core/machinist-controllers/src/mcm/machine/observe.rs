@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use machinist_api::Phase;
 use machinist_core::instance::{Listed, Shared};
-use machinist_core::{Answers, Call, Known, Process};
-use machinist_instance::{CreateGuarantee, Credential, Error, KeyTag, Promises, ProviderId};
+use machinist_core::{Answers, Call, Known};
+use machinist_instance::{Credential, Error, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::Eviction;
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
@@ -21,16 +21,6 @@ use super::super::evidence;
 use super::super::object_key;
 use super::super::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 use super::token::token;
-
-/// Assumed promises of an account that cannot be opened: cautious enough for every known cloud.
-const CAUTIOUS: Promises = Promises {
-    visible_within: Duration::from_secs(60),
-    call_bound: Duration::from_secs(60),
-    calls_outlive_process: true,
-    create: CreateGuarantee::FindThenCreate,
-    rate: None,
-    keys: KeyTag::Fixed,
-};
 
 /// If at least this many Machines are being deleted, one list is cheaper than a lookup per
 /// instance: it has only a few pages.
@@ -67,13 +57,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let opened = made_from.as_ref().and_then(|made_from| made_from.open(runtime)).and_then(Result::ok);
     let paused = opened.as_ref().and_then(|opened| opened.account.paused_until());
     let waited = waited(runtime, world, &machine, &answers, opened.as_ref());
-    let process = Process {
-        started: runtime.started().or_else(|| runtime.control_listed_at()).unwrap_or_else(|| runtime.now()),
-        leading_since: runtime.leading_since(),
-        skew: runtime.skew(),
-        cloud_skew: opened.as_ref().and_then(|opened| opened.driver.clock_skew()),
-        promises: opened.as_ref().map_or(CAUTIOUS, Opened::promises),
-    };
+    let process = runtime.process_facts(opened.as_ref());
     let token = token(seen, &machine);
     let shared = Shared {
         listed: opened.as_ref().and_then(|opened| listed(&opened.account, identity.recorded.ours()?)),

@@ -3,7 +3,7 @@
 
 use machinist_api::manifest::parse_manifest;
 use machinist_api::{Machine, MachineClass, MachineDeployment, Phase, crd};
-use machinist_controllers::{MachineController, MachineOptions, Manager};
+use machinist_controllers::mcm::{MachineController, MachineOptions, Manager};
 
 use super::*;
 
@@ -11,7 +11,7 @@ const NAMESPACE: &str = "default";
 const QUICK_START: &str = include_str!("../../../../../../examples/quickstart-hcloud.yaml");
 
 /// The controllers of Machines. Dropping it ends them.
-type Controllers = (machinist_controllers::Running, machinist_controllers::Running);
+type Controllers = (machinist_controllers::mcm::Running, machinist_controllers::mcm::Running);
 
 impl World {
     /// Starts the controllers of Machines and applies the quick start.
