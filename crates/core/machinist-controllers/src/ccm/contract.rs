@@ -3,8 +3,7 @@
 use jiff::Timestamp;
 use machinist_instance::ErrorKind;
 use machinist_plan::ccm::CcmReason;
-use machinist_plan::ccm::facts::{CloudNodeFacts, ServiceFacts};
-use machinist_plan::mcm::facts::MachineFacts;
+use machinist_plan::ccm::facts::{CloudNodeFacts, OwningMachineFacts, ServiceFacts};
 use machinist_runtime::{Contract, Feed, feed};
 
 use super::credential::CredentialFeed;
@@ -39,7 +38,7 @@ impl Contract for Ccm {
             feeds.push(feed::<Self, Settings>());
         }
         if tools.options.machines.is_some() {
-            feeds.push(feed::<Self, MachineFacts>());
+            feeds.push(feed::<Self, OwningMachineFacts>());
         }
         feeds
     }

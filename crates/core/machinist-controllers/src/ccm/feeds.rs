@@ -7,9 +7,8 @@ use machinist_api::Machine;
 use machinist_core::Version;
 use machinist_kube::Change;
 use machinist_kube::watch::WatchOptions;
-use machinist_plan::ccm::facts::{CloudNodeFacts, ServiceFacts};
+use machinist_plan::ccm::facts::{CloudNodeFacts, OwningMachineFacts, ServiceFacts};
 use machinist_plan::ccm::{backends, route};
-use machinist_plan::mcm::facts::MachineFacts;
 use machinist_runtime::{Fed, stored};
 
 use super::contract::{Ccm, Runtime};
@@ -111,7 +110,7 @@ impl Fed<Ccm> for Settings {
     }
 }
 
-impl Fed<Ccm> for MachineFacts {
+impl Fed<Ccm> for OwningMachineFacts {
     stored! { Ccm; machines: Machine as "machines", namespaced in control }
 
     fn watched(runtime: &Runtime) -> (Api<Machine>, WatchOptions) {
@@ -120,8 +119,8 @@ impl Fed<Ccm> for MachineFacts {
     }
 
     fn route(_: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
-        let names = [&change.old, &change.new].into_iter().flatten().map(|machine| machine.node_name());
-        wake.extend(names.map(|name| Key::Node(name.to_owned())));
+        let names = [&change.old, &change.new].into_iter().flatten().map(|machine| machine.node_name.clone());
+        wake.extend(names.map(Key::Node));
         wake.push(Key::NodeRemoval);
     }
 }

@@ -4,9 +4,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use machinist_core::since;
 use machinist_kube::Store;
-use machinist_plan::ccm::facts::{CloudNodeFacts, ServiceFacts};
+use machinist_plan::ccm::facts::{CloudNodeFacts, OwningMachineFacts, ServiceFacts};
 use machinist_plan::ccm::names::ALLOW_NODE_DELETION_UNTIL;
-use machinist_plan::mcm::facts::MachineFacts;
 
 use super::credential::Versioned;
 use super::memory::Memory;
@@ -36,7 +35,7 @@ pub struct Seen {
     pub(crate) nodes: Store<CloudNodeFacts>,
     pub(crate) services: Store<ServiceFacts>,
     pub(crate) settings: Store<Settings>,
-    pub(crate) machines: Store<MachineFacts>,
+    pub(crate) machines: Store<OwningMachineFacts>,
     pub(crate) memory: Memory,
 }
 
@@ -80,8 +79,8 @@ impl Default for Seen {
                 }),
             ]),
             settings: Store::new(&[]),
-            machines: Store::new(&[(BY_NODE, |m: &MachineFacts, keys| {
-                keys.push(m.node_name().to_owned());
+            machines: Store::new(&[(BY_NODE, |machine: &OwningMachineFacts, keys| {
+                keys.push(machine.node_name.clone());
             })]),
             memory: Memory::default(),
         }

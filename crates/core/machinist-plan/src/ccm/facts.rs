@@ -1,8 +1,11 @@
-//! Facts of the Nodes and Services that the cloud-controller-manager serves.
+//! Facts of the Nodes and Services that the cloud-controller-manager serves, and of the Machines
+//! that have Nodes.
 
+mod machine;
 mod node;
 mod service;
 
+pub use machine::OwningMachineFacts;
 pub use node::{CloudNodeFacts, NodeConditionFacts};
 pub use service::{BalancerRecord, ServiceFacts, ServicePortFacts};
 
