@@ -10,9 +10,9 @@ mod command_line;
 mod controllers;
 mod secure;
 mod value;
+mod wrong_flags;
 
 use std::ffi::OsString;
-use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,13 +20,17 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::clouds::docker::DockerArgs;
+use crate::clouds::{self, UpCloud};
+
 pub(crate) use self::capi::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, CrdKinds, StandInName};
-pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, CloudName, Controller};
+pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, Controller};
 pub(crate) use self::controllers::{
-    ClusterArgs, CompatibilityArgs, DockerArgs, LeaderArgs, LogArgs, MachineControllerArgs,
-    MachineDefaultArgs, ManagerArgs, ProviderName,
+    ClusterArgs, CompatibilityArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs,
+    ManagerArgs,
 };
 pub(crate) use self::value::{ClusterFlag, ExplainedKind, InfrastructureKind, ObjectArg, go_bool};
+pub(crate) use self::wrong_flags::WrongFlags;
 
 /// Creates, watches, drains and deletes the machines of Kubernetes clusters.
 #[derive(Debug, Parser)]
@@ -179,7 +183,7 @@ pub(crate) struct UpArgs {
     pub listen: SocketAddr,
 
     /// Cloud of the instances
-    #[arg(long, value_name = "CLOUD", value_enum, default_value_t = UpCloud::Sim, help_heading = "Cluster")]
+    #[arg(long, value_name = "CLOUD", default_value = "sim", value_parser = clouds::parse_for_up(), help_heading = "Cluster")]
     pub cloud: UpCloud,
 
     /// Private network of --cloud hcloud, which is created if it does not exist; the cloud
@@ -229,18 +233,6 @@ pub(crate) struct UpArgs {
 
     #[command(flatten)]
     pub log: LogArgs,
-}
-
-/// Cloud of `up`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum UpCloud {
-    /// The simulated cloud of this program
-    Sim,
-    /// A stand-in for Hetzner Cloud; the cloud controller manager runs too
-    Hcloud,
-    /// Containers of a Docker engine: a control plane with kubeadm, and workers that join it;
-    /// settings come from DOCKER_HOST
-    Docker,
 }
 
 /// State that `up` waits for.
@@ -496,25 +488,6 @@ fn https_url(text: &str) -> Result<String, String> {
     }
     Ok(text.trim_end_matches('/').to_owned())
 }
-
-/// Error for flags that parse but contradict each other or the environment.
-#[derive(Debug)]
-pub(crate) struct WrongFlags(String);
-
-impl WrongFlags {
-    /// Creates the error from a text that names the flag and the expected value.
-    pub(crate) fn new(told: impl fmt::Display) -> Self {
-        Self(told.to_string())
-    }
-}
-
-impl fmt::Display for WrongFlags {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongFlags {}
 
 /// A parsed command line.
 #[derive(Debug)]

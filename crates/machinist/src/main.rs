@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! args       parses the command line
+//! clouds     the clouds that are compiled in: one row each
 //! cmd/<x>    one module per command
 //! wiring     shared parts of the two controllers: clients, leader election, HTTP server
 //! embedded   the API server of `up` and `api-server`
@@ -16,6 +17,7 @@
 //! and its causes are printed as one line on stderr.
 
 mod args;
+mod clouds;
 mod cmd;
 mod documents;
 mod embedded;

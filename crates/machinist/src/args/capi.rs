@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::controllers::{DockerArgs, LeaderArgs, LogArgs};
+use super::controllers::{LeaderArgs, LogArgs};
 use super::value::{self, ClusterFlag};
+use crate::clouds::docker::DockerArgs;
 
 const CLUSTER: &str = "Cluster";
 const WORK: &str = "Work";

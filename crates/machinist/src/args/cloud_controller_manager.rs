@@ -2,16 +2,16 @@
 //! have. Settings of a cloud come from the environment, as in hcloud-cloud-controller-manager.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
+use clap::{ArgAction, Args};
 
 use super::controllers::{LeaderArgs, LogArgs};
 use super::secure::{SERVER, SecureArgs};
 use super::value::{self, ClusterFlag};
+use crate::clouds::{self, Cloud};
 
 const CLOUD: &str = "Cloud";
 const CLUSTER: &str = "Cluster";
@@ -31,8 +31,8 @@ const ABOUT_CLOUDS: &str = "Environment of the cloud `hcloud`: HCLOUD_TOKEN (req
 #[command(after_help = ABOUT_CLOUDS)]
 pub(crate) struct CloudControllerManagerArgs {
     /// Cloud of the Nodes
-    #[arg(long, value_name = "NAME", value_enum, help_heading = CLOUD)]
-    pub cloud_provider: CloudName,
+    #[arg(long, value_name = "NAME", value_parser = clouds::parse_with_nodes(), help_heading = CLOUD)]
+    pub cloud_provider: &'static Cloud,
     /// Controllers to run, separated by commas: `*` for all, `NAME` for one, `-NAME` for all but
     /// one. Names: cloud-node, cloud-node-lifecycle, service, route
     #[arg(long, value_name = "NAMES", default_value = "*", value_delimiter = ',', help_heading = CLOUD)]
@@ -142,13 +142,6 @@ impl CloudControllerManagerArgs {
         let named: BTreeSet<String> = all.filter(|name| !name.is_empty()).collect();
         (!named.contains("*")).then_some(named)
     }
-}
-
-/// Clouds with a cloud controller manager.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CloudName {
-    /// Hetzner Cloud
-    Hcloud,
 }
 
 /// Flags of other cloud controller managers that have no effect here.
@@ -261,14 +254,6 @@ impl FromStr for ControllerChoice {
                  with or without a leading -"
                 .to_owned()),
         }
-    }
-}
-
-impl fmt::Display for CloudName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Hcloud => "hcloud",
-        })
     }
 }
 

@@ -3,18 +3,15 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, ValueEnum};
-
-use machinist_driver_docker::Privileges;
-use machinist_driver_sim::Endpoint;
+use clap::{ArgAction, Args};
 
 use super::value::{self, ClusterFlag, ModuleLevel};
+use crate::clouds::CloudArgs;
 
 const CLUSTERS: &str = "Clusters";
 const SERVER: &str = "HTTP server";
 const WORK: &str = "Work";
 const MACHINES: &str = "Defaults for Machines";
-const DOCKER: &str = "Docker engine";
 const CLOUD: &str = "Cloud";
 const LEADER: &str = "Leader election";
 const LOG: &str = "Log";
@@ -61,16 +58,8 @@ pub(crate) struct ManagerArgs {
 #[derive(Debug, Args)]
 #[command(after_help = HOW_IT_ENDS)]
 pub(crate) struct MachineControllerArgs {
-    /// Cloud that runs the instances
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = ProviderName::Sim, help_heading = CLOUD)]
-    pub provider: ProviderName,
-    /// URL of the simulated cloud, as `machinist sim-cloud` prints it, for example
-    /// http://127.0.0.1:7070; required for the provider sim
-    #[arg(long, value_name = "URL", value_parser = value::sim_endpoint, required_unless_present = "provider",
-          required_if_eq("provider", "sim"), help_heading = CLOUD)]
-    pub sim_endpoint: Option<Endpoint>,
     #[command(flatten)]
-    pub docker: DockerArgs,
+    pub cloud: CloudArgs,
     /// Name of this installation in the cloud [default: the value of --namespace]
     #[arg(long, value_name = "NAME", help_heading = CLOUD)]
     pub cluster_name: Option<String>,
@@ -92,50 +81,6 @@ pub(crate) struct MachineControllerArgs {
     pub log: LogArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
-}
-
-/// Supported clouds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ProviderName {
-    /// Simulated cloud
-    Sim,
-    /// Hetzner Cloud; settings come from HCLOUD_ENDPOINT, HCLOUD_NETWORK and HCLOUD_INSTANCES_*
-    Hcloud,
-    /// Containers of a Docker engine; settings come from DOCKER_HOST and DOCKER_NETWORK
-    Docker,
-}
-
-/// Settings of containers: flags of every controller that uses a Docker engine.
-#[derive(Debug, Args)]
-pub(crate) struct DockerArgs {
-    /// How much of the host a container may use at most: full, caps (capabilities without
-    /// --privileged) or none [default: full]
-    #[arg(long, value_name = "PROFILE", value_parser = value::docker_privileges, help_heading = DOCKER)]
-    pub docker_privileges: Option<Privileges>,
-    /// Folder of the host below which containers may mount folders; repeat the flag for further
-    /// folders [default: every folder]
-    #[arg(long, value_name = "FOLDER", help_heading = DOCKER)]
-    pub docker_mounts_below: Vec<String>,
-    /// Subnet of the network, if this process creates it, for example 172.20.0.0/16
-    #[arg(long, value_name = "CIDR", value_parser = value::subnet, help_heading = DOCKER)]
-    pub docker_subnet: Option<String>,
-    /// Never pull an image: the engine must have it
-    #[arg(long, help_heading = DOCKER)]
-    pub docker_no_pull: bool,
-}
-
-impl DockerArgs {
-    /// The first of these flags that is set.
-    pub(crate) fn first_set(&self) -> Option<&'static str> {
-        [
-            ("--docker-privileges", self.docker_privileges.is_some()),
-            ("--docker-mounts-below", !self.docker_mounts_below.is_empty()),
-            ("--docker-subnet", self.docker_subnet.is_some()),
-            ("--docker-no-pull", self.docker_no_pull),
-        ]
-        .into_iter()
-        .find_map(|(flag, is_set)| is_set.then_some(flag))
-    }
 }
 
 /// Defaults for fields that a Machine leaves empty.

@@ -1,13 +1,11 @@
 //! Parsers of flag values. Each error says which value was expected.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use machinist_api::GoDuration;
-use machinist_driver_docker::Privileges;
-use machinist_driver_sim::Endpoint;
 
 /// Parses a duration in Go's format and rejects negative ones.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
@@ -55,18 +53,6 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
     with_host.parse().map_err(|_| "expected :PORT or IP:PORT, such as :9440".to_owned())
 }
 
-/// Parses an IPv4 subnet.
-pub(crate) fn subnet(text: &str) -> Result<String, String> {
-    let is_subnet = text.split_once('/').is_some_and(|(address, bits)| {
-        address.parse::<Ipv4Addr>().is_ok() && bits.parse::<u8>().is_ok_and(|bits| bits <= 32)
-    });
-    if is_subnet {
-        Ok(text.to_owned())
-    } else {
-        Err("expected an IPv4 subnet, such as 172.20.0.0/16".to_owned())
-    }
-}
-
 /// Parses a domain of mail addresses. Users may put a space after each comma of a list.
 pub(crate) fn domain(text: &str) -> Result<String, String> {
     let domain = text.trim();
@@ -98,16 +84,6 @@ pub(crate) fn loopback(text: &str) -> Result<SocketAddr, String> {
                 .to_owned(),
         ),
     }
-}
-
-/// Parses a privilege profile of containers.
-pub(crate) fn docker_privileges(text: &str) -> Result<Privileges, String> {
-    text.parse().map_err(|_| "expected full, caps or none".to_owned())
-}
-
-/// Parses the URL of a simulated cloud.
-pub(crate) fn sim_endpoint(text: &str) -> Result<Endpoint, String> {
-    Endpoint::parse(text).map_err(|_| "expected http://ADDRESS:PORT, without a path".to_owned())
 }
 
 /// Value of `--target-kubeconfig` or `--control-kubeconfig`.
@@ -255,14 +231,6 @@ mod tests {
         let told = duration("20").expect_err("no unit");
         assert!(told.starts_with("not a duration such as \"20m\" or \"1h30m\": a unit is missing"), "{told}");
         assert!(some_duration("0s").expect_err("zero").contains("more than 0s"));
-    }
-
-    #[test]
-    fn a_subnet_has_an_address_and_a_length() {
-        assert_eq!(subnet("172.20.0.0/16"), Ok("172.20.0.0/16".to_owned()));
-        for text in ["foo", "172.20.0.0", "172.20.0.0/33", "fd00::/64", "/16"] {
-            assert!(subnet(text).expect_err(text).contains("172.20.0.0/16"), "{text}");
-        }
     }
 
     #[test]

@@ -15,13 +15,14 @@ use machinist_plan::capi::docker_machine;
 use machinist_plan::capi::mail::SEND_BOUND;
 
 use crate::args::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, ClusterArgs, ClusterFlag};
+use crate::clouds::docker;
 use crate::wiring::{self, LeaseName, Prerequisite, Process};
 
 /// Namespace of the Lease outside of a pod.
 const LEASE_NAMESPACE: &str = "kube-system";
 
 pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode> {
-    let settings = wiring::docker::options(&args.docker)?;
+    let settings = docker::options(&args.docker)?;
     let machines = Arc::new(docker_machine::Options {
         image: args.node_image_template.clone(),
         bootstrap_timeout: args.bootstrap_timeout,
@@ -34,9 +35,9 @@ pub(crate) async fn run_docker(args: &CapiDockerArgs) -> anyhow::Result<ExitCode
         call_bound: PROMISES.call_bound,
     };
     let serves = Prerequisite {
-        waits_for: wiring::docker::WAITS_FOR_ENGINE,
+        waits_for: docker::WAITS_FOR_ENGINE,
         found: async {
-            let mut options = DockerOptions::new(Arc::new(wiring::docker::provider(settings).await?));
+            let mut options = DockerOptions::new(Arc::new(docker::provider(settings).await?));
             options.machines = machines;
             anyhow::Ok(Serves::Docker(options))
         },

@@ -1,34 +1,25 @@
 //! `machinist cloud-controller-manager`: runs the controllers of Nodes, load balancers and routes.
 
 mod permissions;
-mod traffic;
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_controllers::Metrics;
 use machinist_controllers::ccm::{CcmOptions, CloudControllerManager, Controllers};
-use machinist_driver_hcloud::Traffic;
 use machinist_plan::ccm::cidr::{Cidr, parse_cluster_cidrs};
 use machinist_plan::ccm::node::{self, Brake};
 use machinist_plan::ccm::{route, service};
 
-use crate::args::{CloudControllerManagerArgs, CloudName, ClusterArgs, ClusterFlag, Controller, WrongFlags};
-use crate::wiring::{LeaseName, Process, credential, hcloud};
+use crate::args::{CloudControllerManagerArgs, ClusterArgs, ClusterFlag, Controller, WrongFlags};
+use crate::wiring::{LeaseName, Process, credential};
 
 /// Fewer missing servers than this never stop the deletion of Nodes.
 const BRAKE_ALWAYS_ALLOWS: u32 = 3;
-/// The longest call of the cloud: a change of a load balancer consists of several requests.
-const LONGEST_CALL: Duration = Duration::from_secs(60);
-/// The class of Services whose load balancers this program provides, beside no class.
-pub(crate) const BALANCER_CLASS: &str = "machinist.dev/hcloud";
-/// The prefix of the annotations of Services with options of load balancers.
-pub(crate) const ANNOTATION_PREFIX: &str = "load-balancer.hetzner.cloud/";
-
 pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<ExitCode> {
-    let metrics = hcloud::metrics_address()?;
-    let (options, calls) = options(args)?;
+    let Settings { options, metrics, measure, call_bound } = settings(args)?;
     let clusters = clusters(args);
     let lease = LeaseName {
         namespace: &args.leader_elect_resource_namespace,
@@ -49,29 +40,40 @@ pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<Exi
         metrics,
         concurrency: args.concurrent_node_syncs.saturating_add(args.concurrent_service_syncs),
         leader: &args.leader,
-        call_bound: Some(LONGEST_CALL),
+        call_bound: Some(call_bound),
     };
     args.unused.warn();
-    tracing::info!(cloud = %args.cloud_provider, controllers = ?options.controllers, "Serving Nodes of a cloud");
+    tracing::info!(cloud = args.cloud_provider.name, controllers = ?options.controllers, "Serving Nodes of a cloud");
     process
         .run(|clients, common, leadership| {
-            traffic::measure(&common.metrics, &calls);
+            measure(&common.metrics);
             CloudControllerManager::start(clients, common, options, leadership)
         })
         .await
+}
+
+/// The settings of the process.
+struct Settings {
+    options: CcmOptions,
+    /// Address of the plain HTTP server for metrics, if there is one.
+    metrics: Option<SocketAddr>,
+    /// Adds the metrics of the calls.
+    measure: Box<dyn FnOnce(&Metrics)>,
+    /// How long after its start a call may take effect.
+    call_bound: Duration,
 }
 
 /// Converts flags and environment to options.
 ///
 /// # Errors
 /// If a flag or a variable is wrong. The error names it and the expected value.
-fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<(CcmOptions, Traffic)> {
-    let CloudName::Hcloud = args.cloud_provider;
-    let (cloud, token) = hcloud::options_and_token()?;
+fn settings(args: &CloudControllerManagerArgs) -> anyhow::Result<Settings> {
+    let nodes = args.cloud_provider.for_nodes.as_ref().expect("the flag accepts only such clouds");
+    let cloud = (nodes.open)()?;
     // As in other cloud controller managers: without pod networks of Nodes there is nothing to
     // route to.
-    let has_routes = args.allocate_node_cidrs && args.configure_cloud_routes && cloud.has_routes();
-    let has_balancers = cloud.balancers_enabled;
+    let has_routes = args.allocate_node_cidrs && args.configure_cloud_routes && cloud.has_routes;
+    let has_balancers = cloud.has_balancers;
     let runs = |controller: Controller| controller.runs(&args.controllers);
     let controllers = Controllers {
         node: runs(Controller::Node),
@@ -86,11 +88,10 @@ fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<(CcmOptions, Tra
     };
     let services = service::Options {
         adopts_in: args.adopts_in(),
-        ..service::Options::new(BALANCER_CLASS, ANNOTATION_PREFIX)
+        ..service::Options::new(nodes.balancer_class, nodes.annotation_prefix)
     };
-    let provider = Arc::new(hcloud::provider(cloud)?);
-    let calls = provider.traffic().clone();
-    let mut options = CcmOptions::new(provider, credential::follow(token)?, services, routes);
+    let credential = credential::follow(cloud.token)?;
+    let mut options = CcmOptions::new(cloud.provider, credential, services, routes);
     options.controllers = controllers;
     options.dry_run = args.dry_run;
     options.machines.clone_from(&args.machine_namespace);
@@ -104,7 +105,7 @@ fn options(args: &CloudControllerManagerArgs) -> anyhow::Result<(CcmOptions, Tra
         brake: Some(Brake { nodes: BRAKE_ALWAYS_ALLOWS, percent: args.node_deletion_brake.into() }),
         ..node::Options::default()
     });
-    Ok((options, calls))
+    Ok(Settings { options, metrics: cloud.metrics, measure: cloud.measure, call_bound: cloud.call_bound })
 }
 
 fn cluster_cidrs(args: &CloudControllerManagerArgs, is_needed: bool) -> anyhow::Result<Vec<Cidr>> {

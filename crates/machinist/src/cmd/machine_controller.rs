@@ -4,23 +4,19 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::bail;
 use machinist_controllers::mcm::{MachineController, MachineOptions};
-use machinist_driver::Provider;
-use machinist_driver_docker::DockerOptions;
-use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_plan::mcm::machine::Defaults;
 
-use crate::args::{MachineControllerArgs, MachineDefaultArgs, ProviderName, WrongFlags};
+use crate::args::{MachineControllerArgs, MachineDefaultArgs, WrongFlags};
+use crate::clouds::{CLOUDS, CloudArgs, ForMachines};
 use crate::wiring::{LeaseName, Prerequisite, Process};
-use crate::wiring::{docker, hcloud};
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
-    let (cloud, call_bound) = cloud(args)?;
-    let provider = Prerequisite { waits_for: docker::WAITS_FOR_ENGINE, found: cloud.provider() };
+    let ForMachines { provider, waits_for, call_bound } = cloud(&args.cloud)?;
+    let provider = Prerequisite { waits_for, found: provider };
     let process = Process {
         component: "machine-controller",
         resources: &["machines", "machinesets", "machineclasses"],
@@ -45,51 +41,17 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         .await
 }
 
-/// A cloud with valid settings.
-enum Cloud {
-    Known(Arc<dyn Provider>),
-    /// An engine whose id must be asked for.
-    Docker(DockerOptions),
-}
-
-impl Cloud {
-    async fn provider(self) -> anyhow::Result<Arc<dyn Provider>> {
-        match self {
-            Self::Known(provider) => Ok(provider),
-            Self::Docker(options) => Ok(Arc::new(docker::provider(options).await?)),
-        }
-    }
-}
-
-/// Returns the cloud, and how long after their start its calls may take effect.
+/// Returns what the controller needs of its cloud.
 ///
 /// # Errors
-/// If the settings of the cloud are wrong.
-fn cloud(args: &MachineControllerArgs) -> anyhow::Result<(Cloud, Duration)> {
-    if let Some(flag) = args.docker.first_set()
-        && args.provider != ProviderName::Docker
-    {
-        bail!(WrongFlags::new(format!("{flag}: expected only with --provider docker")));
-    }
-    match (args.provider, &args.sim_endpoint) {
-        (ProviderName::Sim, Some(endpoint)) => {
-            Ok((Cloud::Known(Arc::new(SimProvider::at(endpoint.clone()))), PROMISES.call_bound))
-        }
-        (ProviderName::Sim, None) => {
-            bail!(WrongFlags::new("--sim-endpoint: expected the URL of the simulated cloud"))
-        }
-        (ProviderName::Hcloud, None) => {
-            let provider = hcloud::provider(hcloud::options()?)?;
-            Ok((Cloud::Known(Arc::new(provider)), machinist_driver_hcloud::PROMISES.call_bound))
-        }
-        (ProviderName::Docker, None) => {
-            let options = docker::options(&args.docker)?;
-            Ok((Cloud::Docker(options), machinist_driver_docker::PROMISES.call_bound))
-        }
-        (ProviderName::Hcloud | ProviderName::Docker, Some(_)) => {
-            bail!(WrongFlags::new("--sim-endpoint: expected only with --provider sim"))
+/// If the settings of the cloud are wrong, or if a flag of another cloud is set.
+fn cloud(args: &CloudArgs) -> anyhow::Result<ForMachines> {
+    for other in CLOUDS.iter().filter(|cloud| cloud.name != args.provider.name) {
+        if let Some(flag) = (other.own_flag)(args) {
+            bail!(WrongFlags::new(format!("{flag}: expected only with --provider {}", other.name)));
         }
     }
+    (args.provider.for_machines)(args)
 }
 
 /// Converts the flags to the defaults for Machines.

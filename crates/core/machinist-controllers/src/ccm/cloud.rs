@@ -10,9 +10,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call};
 use machinist_driver::Driver;
-use machinist_instance::{
-    AccountId, Error, ErrorKind, InstanceRef, NodeName, Sighting,
-};
+use machinist_instance::{AccountId, Error, ErrorKind, InstanceRef, NodeName, Sighting};
 use machinist_plan::ccm::account::{Account, BalancerProof, Proof};
 use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_runtime::{Ask, Opened, Remember, Stop};

@@ -13,7 +13,7 @@ use machinist_plan::ccm::{route, service};
 use super::cloud::{POD_NETWORK, TOKEN};
 use super::cluster::options;
 use super::writes::CLOUD_CONTROLLER_MANAGER;
-use crate::cmd::cloud_controller_manager::{ANNOTATION_PREFIX, BALANCER_CLASS};
+use crate::clouds::UpCloud;
 use crate::embedded;
 use crate::wiring::credential::{self, TokenFrom};
 
@@ -36,7 +36,8 @@ pub(super) fn start(
     let service = server.service_as(embedded::cloud_controller_manager());
     let client = layer_client(service, &ClientOptions::new(CLOUD_CONTROLLER_MANAGER));
     let clients = Clients { control: client.clone(), target: client };
-    let services = service::Options::new(BALANCER_CLASS, ANNOTATION_PREFIX);
+    let nodes = UpCloud::Hcloud.cloud().for_nodes.as_ref().expect("this cloud has Nodes");
+    let services = service::Options::new(nodes.balancer_class, nodes.annotation_prefix);
     let routes = route::Options {
         cluster: vec![POD_NETWORK.parse().expect("a network")],
         period: ROUTE_PERIOD,

@@ -19,7 +19,6 @@ use machinist_driver::Provider;
 use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider};
 use machinist_driver_sim::SimProvider;
 use machinist_standin_hcloud::Standin;
-use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -30,7 +29,8 @@ pub(super) use self::docker::{
 pub(super) use self::folder::HCLOUD;
 use self::in_process::InProcess;
 pub(super) use self::network::POD_NETWORK;
-use crate::args::{UpArgs, UpCloud};
+use crate::args::UpArgs;
+use crate::clouds::UpCloud;
 
 /// Token of the stand-in, which the quick start also has. The stand-in listens on loopback only.
 pub(super) const TOKEN: &str = "stand-in";
@@ -262,35 +262,13 @@ impl Counts {
 }
 
 impl UpCloud {
-    /// Returns the name on the command line, which a MachineClass has as its provider.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Sim => "sim",
-            Self::Hcloud => "hcloud",
-            Self::Docker => "docker",
-        }
-    }
-
-    /// Checks the providerSpec of a class for this cloud.
-    ///
-    /// # Errors
-    /// The first wrong field, with the expected value.
-    pub(super) fn check(self, provider_spec: &Value) -> Result<(), String> {
-        let checked = match self {
-            Self::Sim => machinist_driver_sim::ProviderSpec::parse(provider_spec).map(drop),
-            Self::Hcloud => machinist_driver_hcloud::ProviderSpec::parse(provider_spec).map(drop),
-            Self::Docker => machinist_driver_docker::ProviderSpec::parse(provider_spec).map(drop),
-        };
-        checked.map_err(|error| error.message)
-    }
-
     /// Returns `machinist up` for this cloud and this data directory, for advice.
     pub(super) fn command_line(self, data_dir: &Path) -> String {
         let data_dir = crate::wiring::in_shell(data_dir);
         match self {
             Self::Sim => format!("machinist up --data-dir {data_dir}"),
             Self::Hcloud | Self::Docker => {
-                format!("machinist up --cloud {} --data-dir {data_dir}", self.name())
+                format!("machinist up --cloud {} --data-dir {data_dir}", self.cloud().name)
             }
         }
     }

@@ -24,7 +24,7 @@ use machinist_node_sim::Identity;
 
 use super::cloud::{Backend, Choice, DOCKER, DOCKER_FILES, HCLOUD};
 use super::earlier_run::{self, NOTE_FILE, Note};
-use crate::args::UpCloud;
+use crate::clouds::UpCloud;
 use crate::embedded::data_folder::{
     self, API_SERVER_FILE, Command, KEY_FILES, KUBECONFIG_FILE, LOCK_FILE, STATE_FILE,
 };

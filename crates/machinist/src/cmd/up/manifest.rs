@@ -20,15 +20,8 @@ use machinist_api::mcm::API_VERSION;
 use machinist_apiserver::Server;
 
 use super::view::{Awaited, Identity};
-use crate::args::UpCloud;
+use crate::clouds::UpCloud;
 use crate::documents::{self, DEFAULT_NAMESPACE, Written, refusal};
-
-/// Manifest that is applied without `--manifest`.
-const QUICK_START: &str = include_str!("../../../quickstart.yaml");
-/// The same for `--cloud hcloud`.
-const QUICK_START_HCLOUD: &str = include_str!("../../../quickstart-hcloud.yaml");
-/// The same for `--cloud docker`.
-const QUICK_START_DOCKER: &str = include_str!("../../../quickstart-docker.yaml");
 
 /// Kinds that create machines, in the order of deletion. Owners come first, or they would replace
 /// their deleted objects.
@@ -57,12 +50,8 @@ pub(super) fn read(
     };
     let mut objects = Vec::new();
     if files.is_empty() {
-        let quick_start = match cloud {
-            UpCloud::Sim => QUICK_START,
-            UpCloud::Hcloud => QUICK_START_HCLOUD,
-            UpCloud::Docker => QUICK_START_DOCKER,
-        };
-        documents::append(&mut objects, "the built-in quick start", &replaced(quick_start))?;
+        let quick_start = replaced(cloud.run().quick_start);
+        documents::append(&mut objects, "the built-in quick start", &quick_start)?;
     }
     for file in files {
         let source = format!("manifest {}", file.display());
@@ -83,9 +72,10 @@ pub(super) fn read(
 
 /// Checks the providerSpec of a class for the cloud of this run.
 fn check_provider_spec(cloud: UpCloud, class: &MachineClass) -> Result<(), String> {
+    let cloud = cloud.cloud();
     match class.provider.as_deref() {
-        Some(other) if other != cloud.name() => Ok(()),
-        Some(_) | None => cloud.check(&class.provider_spec),
+        Some(other) if other != cloud.name => Ok(()),
+        Some(_) | None => (cloud.check)(&class.provider_spec).map_err(|error| error.message),
     }
 }
 

@@ -3,18 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use jiff::Timestamp;
 use kube::Api;
 use machinist_api::{Machine, MachineClass};
-use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::capi::{self, CapiOptions, DockerOptions, MailOptions, Serves};
 use machinist_controllers::ccm::{self, CcmOptions, Controllers};
 use machinist_controllers::mcm::{Key, MachineOptions, explain as explain_machine};
 use machinist_controllers::{Clients, ProcessOptions};
-use machinist_driver::{Mailer, Provider};
-use machinist_driver_docker::DockerProvider;
-use machinist_driver_hcloud::{HcloudOptions, HcloudProvider, Http};
-use machinist_driver_sim::SimProvider;
+use machinist_driver::Mailer;
 use machinist_instance::{Envelope, Error};
 use machinist_kube::{ObjectKey, is_answer};
 use machinist_plan::ccm::{route, service};
@@ -23,12 +20,8 @@ use tokio::sync::watch;
 
 use super::answer::Reported;
 use crate::args::{ExplainedKind, InfrastructureKind, ObjectArg};
-use crate::cmd::cloud_controller_manager::{ANNOTATION_PREFIX, BALANCER_CLASS};
+use crate::clouds::{self, ForExplanations};
 use crate::wiring;
-
-/// Longest wait for the engine of the environment. `why` answers within two seconds, and asks the
-/// controller after that.
-const ENGINE_WITHIN: Duration = Duration::from_secs(1);
 
 /// The decision about one object, from the API servers only.
 pub(super) struct Explained {
@@ -68,7 +61,7 @@ pub(super) async fn explain(
     process.seed = wiring::seed();
     match deciding(object, namespace) {
         Deciding::Machines(key) => {
-            let (provider, silent_cloud) = machine_provider(&clients, &key).await;
+            let ForExplanations { provider, silent: silent_cloud } = machine_provider(&clients, &key).await?;
             let mut machine = MachineOptions::new(provider, namespace);
             machine.nodes_may_be_elsewhere = !names_target;
             let explained = explain_machine(clients, process, machine, &key).await?;
@@ -80,7 +73,8 @@ pub(super) async fn explain(
             })
         }
         Deciding::Cloud(key) => {
-            let explained = ccm::explain(clients, process, cloud_options(object.kind), &key).await?;
+            let options = cloud_options(object.kind).await?;
+            let explained = ccm::explain(clients, process, options, &key).await?;
             Ok(Explained {
                 reported: Reported::of(&explained.why, explained.at, &explained.actions),
                 at: explained.at,
@@ -111,22 +105,26 @@ pub(super) fn is_unanswered(error: &anyhow::Error) -> bool {
 }
 
 /// Returns the provider of a Machine, as its class or its recorded id names it. Only its parsers
-/// and its validation are used; no cloud call is made.
-async fn machine_provider(clients: &Clients, key: &Key) -> (Arc<dyn Provider>, Option<String>) {
+/// and its validation are used; no cloud call is made. A Machine that names no provider has no
+/// instance and no class, so any provider will do.
+///
+/// # Errors
+/// If that provider is not compiled in.
+async fn machine_provider(clients: &Clients, key: &Key) -> anyhow::Result<ForExplanations> {
     let named = match key {
         Key::Machine(id) => provider_name(clients, id).await,
         _ => None,
     };
-    match named.as_deref().map(str::to_ascii_lowercase).as_deref() {
-        Some("docker") => {
-            let (provider, silent) = docker().await;
-            (Arc::new(provider), silent)
-        }
-        Some("hcloud") => {
-            (Arc::new(HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default())), None)
-        }
-        _ => (Arc::new(SimProvider::in_process(Cloud::in_memory(Settings::default(), Clock::wall()))), None),
-    }
+    let cloud = match &named {
+        None => &clouds::CLOUDS[0],
+        Some(name) => clouds::named(name).with_context(|| {
+            format!(
+                "cannot explain {key}: the provider {name:?} is not compiled into this program, which has {}",
+                clouds::names()
+            )
+        })?,
+    };
+    Ok((cloud.for_explanations)().await)
 }
 
 /// Returns the name of a Machine's provider. If its class is missing or unreadable, the recorded id
@@ -141,31 +139,11 @@ async fn provider_name(clients: &Clients, id: &ObjectKey) -> Option<String> {
     class.and_then(|class| class.provider).filter(|name| !name.is_empty()).or_else(of_id)
 }
 
-/// Returns the engine of the environment, and the sentence that it does not answer. The one of the
-/// controller is not known here.
-async fn docker() -> (DockerProvider, Option<String>) {
-    let settings = machinist_driver_docker::DockerOptions::from_env(|name| std::env::var(name).ok());
-    let settings = settings.unwrap_or_default();
-    // Without an answer, the engine counts as another one. A reader does not wait for one that
-    // hangs.
-    let connecting = tokio::time::timeout(ENGINE_WITHIN, DockerProvider::connect(settings.clone()));
-    match connecting.await {
-        Ok(Ok(provider)) => (provider, None),
-        Ok(Err(error)) => silent(settings, &error.message),
-        Err(_) => silent(settings, &format!("no answer within {} s", ENGINE_WITHIN.as_secs())),
-    }
-}
-
-fn silent(settings: machinist_driver_docker::DockerOptions, why: &str) -> (DockerProvider, Option<String>) {
-    let told = format!("the engine at {} does not answer: {why}", settings.engine);
-    (DockerProvider::new(settings), Some(told))
-}
-
 /// Returns the provider of a kind, for its planner only. Nothing is changed, and no mail is sent.
 async fn serves(key: &capi::Key) -> (Serves, Option<String>) {
     match key {
         capi::Key::DockerCluster(_) | capi::Key::DockerMachine(_) => {
-            let (provider, silent) = docker().await;
+            let (provider, silent) = clouds::docker::engine_of_environment().await;
             (Serves::Docker(DockerOptions::new(Arc::new(provider))), silent)
         }
         capi::Key::MailgunCluster(_) | capi::Key::MailgunMachine(_) => (
@@ -219,18 +197,18 @@ fn deciding(object: &ObjectArg, namespace: &str) -> Deciding {
 /// Options of a cloud controller manager that reads only the kinds which the answer needs, and has
 /// no credential.
 #[expect(clippy::disallowed_methods, reason = "no task waits for the credential")]
-fn cloud_options(kind: ExplainedKind) -> CcmOptions {
-    // Only the parser of provider ids is used; no cloud call is made.
-    let provider = HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default());
-    let services = service::Options::new(BALANCER_CLASS, ANNOTATION_PREFIX);
+async fn cloud_options(kind: ExplainedKind) -> anyhow::Result<CcmOptions> {
+    let (cloud, nodes) = clouds::with_nodes().next().context("no cloud controller manager is compiled in")?;
+    let provider = (cloud.for_explanations)().await.provider;
+    let services = service::Options::new(nodes.balancer_class, nodes.annotation_prefix);
     let routes =
         route::Options { cluster: Vec::new(), period: std::time::Duration::MAX, follows_addresses: true };
     let (_, no_credential) = watch::channel(None);
-    let mut options = CcmOptions::new(Arc::new(provider), no_credential, services, routes);
+    let mut options = CcmOptions::new(provider, no_credential, services, routes);
     let is_service = kind == ExplainedKind::Service;
     options.controllers =
         Controllers { node: true, node_lifecycle: !is_service, service: is_service, route: false };
-    options
+    Ok(options)
 }
 
 /// Returns the Machine that an object waits for, if any.

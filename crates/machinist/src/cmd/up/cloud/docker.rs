@@ -42,9 +42,10 @@ use tokio::time::{Instant, sleep};
 pub(in crate::cmd::up) use self::identity::{DOCKER, FILES, Identity};
 pub(in crate::cmd::up) use self::news::PortMoved;
 use crate::args::UpArgs;
+use crate::clouds::docker as settings;
 use crate::cmd::up::cloud::Counts;
 use crate::progress::Progress;
-use crate::wiring::{docker as settings, seed};
+use crate::wiring::seed;
 
 /// Image of all Nodes without `--node-image`.
 pub(in crate::cmd::up) const NODE_IMAGE: &str = "kindest/node:v1.36.3";

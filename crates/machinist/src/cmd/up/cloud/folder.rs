@@ -14,7 +14,7 @@ use machinist_cloud_sim::{Clock, Kept};
 use machinist_standin_hcloud::{OpenError, Settings, Standin};
 
 use super::{Backend, Choice, DOCKER, DOCKER_FILES};
-use crate::args::UpCloud;
+use crate::clouds::UpCloud;
 use crate::embedded::data_folder;
 use crate::output;
 use crate::wiring::{self, LEDGER_FILE, set_aside};
@@ -72,8 +72,8 @@ impl UpCloud {
             "--data-dir {}: expected a directory of `machinist up --cloud {}`, but this one has the instances of `--cloud {}`. Nothing was \
              changed. Name another directory, or continue with this one: {}",
             data_dir.display(),
-            self.name(),
-            other.name(),
+            self.cloud().name,
+            other.cloud().name,
             other.command_line(data_dir)
         );
     }

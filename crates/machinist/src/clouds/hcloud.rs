@@ -1,24 +1,83 @@
-//! Settings of Hetzner Cloud, from the environment variables that its other programs use.
+//! Hetzner Cloud. Its settings are the environment variables that its other programs use.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use anyhow::{Context, bail};
-use machinist_driver_hcloud::{HcloudOptions, HcloudProvider, OptionsError, TokenSource};
+use std::sync::Arc;
+use std::time::Duration;
 
-use super::credential::TokenFrom;
+use anyhow::{Context, bail};
+use machinist_driver_hcloud::{
+    HcloudOptions, HcloudProvider, Http, OptionsError, PROMISES, ProviderSpec, TokenSource,
+};
+
+use super::{
+    Cloud, CloudArgs, ForExplanations, ForMachines, ForNodes, ForUp, NodeCloud, UpCloud, hcloud_traffic,
+};
 use crate::args::{WrongFlags, go_bool};
+use crate::wiring::credential::TokenFrom;
+
+/// The row of the registry.
+pub(super) const CLOUD: Cloud = Cloud {
+    name: "hcloud",
+    about: "Hetzner Cloud; settings come from HCLOUD_ENDPOINT, HCLOUD_NETWORK and HCLOUD_INSTANCES_*",
+    check: |spec| ProviderSpec::parse(spec).map(drop),
+    own_flag: |_| None,
+    for_machines,
+    for_nodes: Some(NodeCloud {
+        about: "Hetzner Cloud",
+        balancer_class: "machinist.dev/hcloud",
+        annotation_prefix: "load-balancer.hetzner.cloud/",
+        open: for_nodes,
+    }),
+    for_explanations: || Box::pin(std::future::ready(for_explanations())),
+    up: Some(ForUp {
+        which: UpCloud::Hcloud,
+        about: "A stand-in for Hetzner Cloud; the cloud controller manager runs too",
+        quick_start: include_str!("../../quickstart-hcloud.yaml"),
+    }),
+};
+
+/// The longest call: a change of a load balancer consists of several requests.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
 
 /// Default address of the plain HTTP server for metrics, as in hcloud-cloud-controller-manager.
 const METRICS_ADDRESS: &str = ":8233";
 /// The variable whose file is followed while the process runs, and not read once.
 const TOKEN_FILE: &str = "HCLOUD_TOKEN_FILE";
 
+fn for_machines(_: &CloudArgs) -> anyhow::Result<ForMachines> {
+    Ok(ForMachines::ready(Arc::new(provider(options()?)?), PROMISES.call_bound))
+}
+
+fn for_nodes() -> anyhow::Result<ForNodes> {
+    let metrics = metrics_address()?;
+    let (options, token) = options_and_token()?;
+    let (has_routes, has_balancers) = (options.has_routes(), options.balancers_enabled);
+    let provider = Arc::new(provider(options)?);
+    let calls = provider.traffic().clone();
+    Ok(ForNodes {
+        provider,
+        token,
+        has_routes,
+        has_balancers,
+        metrics,
+        measure: Box::new(move |metrics| hcloud_traffic::measure(metrics, &calls)),
+        call_bound: LONGEST_CALL,
+    })
+}
+
+/// Only the parsers are used; no request is sent.
+fn for_explanations() -> ForExplanations {
+    let provider = HcloudProvider::over(Arc::new(Http::plain()), HcloudOptions::default());
+    ForExplanations { provider: Arc::new(provider), silent: None }
+}
+
 /// Reads the settings without a token, which a machine controller gets from Secrets.
 ///
 /// # Errors
 /// All wrong variables together.
-pub(crate) fn options() -> anyhow::Result<HcloudOptions> {
+fn options() -> anyhow::Result<HcloudOptions> {
     let variables = Variables::read()?;
     HcloudOptions::from_env(|name| variables.get(name)).map_err(wrong)
 }
@@ -27,7 +86,7 @@ pub(crate) fn options() -> anyhow::Result<HcloudOptions> {
 ///
 /// # Errors
 /// All wrong variables together.
-pub(crate) fn options_and_token() -> anyhow::Result<(HcloudOptions, TokenFrom)> {
+fn options_and_token() -> anyhow::Result<(HcloudOptions, TokenFrom)> {
     let variables = Variables::read()?;
     let (options, token) = HcloudOptions::from_env_with_token(|name| variables.get(name)).map_err(wrong)?;
     let token = match token {
@@ -41,7 +100,7 @@ pub(crate) fn options_and_token() -> anyhow::Result<(HcloudOptions, TokenFrom)> 
 ///
 /// # Errors
 /// If a variable is wrong. The error names it and the expected value.
-pub(crate) fn metrics_address() -> anyhow::Result<Option<SocketAddr>> {
+fn metrics_address() -> anyhow::Result<Option<SocketAddr>> {
     let variables = Variables::read()?;
     let set = |name: &str| variables.get(name).filter(|value| !value.is_empty());
     metrics_address_of(set("HCLOUD_METRICS_ENABLED"), set("HCLOUD_METRICS_ADDRESS"))
@@ -70,7 +129,7 @@ fn metrics_address_of(
 ///
 /// # Errors
 /// If the system has no root certificates.
-pub(crate) fn provider(options: HcloudOptions) -> anyhow::Result<HcloudProvider> {
+fn provider(options: HcloudOptions) -> anyhow::Result<HcloudProvider> {
     HcloudProvider::new(options).context("cannot load the root certificates of this system")
 }
 

@@ -1,0 +1,193 @@
+//! The registry of the clouds that are compiled in.
+//!
+//! A driver is one crate and one row here. All commands read this table: the flags `--provider`,
+//! `--cloud-provider` and `--cloud`, `machinist why`, and the checks of manifests. `clouds/<name>.rs`
+//! has the row of a cloud with its settings.
+
+pub(crate) mod docker;
+mod hcloud;
+mod hcloud_traffic;
+mod sim;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use futures::future::BoxFuture;
+use machinist_controllers::Metrics;
+use machinist_driver::Provider;
+use machinist_instance::Error;
+use serde_json::Value;
+
+use crate::wiring::credential::TokenFrom;
+
+/// The clouds, in the order of the help.
+pub(crate) static CLOUDS: [Cloud; 3] = [sim::CLOUD, hcloud::CLOUD, docker::CLOUD];
+
+/// Heading of the flags that choose a cloud.
+const HEADING: &str = "Cloud";
+
+/// What the program knows about one cloud.
+pub(crate) struct Cloud {
+    /// The name on the command line, in a MachineClass, and before `://` in the ids of instances.
+    pub name: &'static str,
+    /// One line for the help of `--provider`.
+    pub about: &'static str,
+    /// Checks a providerSpec. The error names the first wrong field and the expected value.
+    pub check: fn(&Value) -> Result<(), Error>,
+    /// The first flag that is set and that only this cloud has.
+    pub own_flag: fn(&CloudArgs) -> Option<&'static str>,
+    /// Returns what a machine controller needs. An error names a wrong flag or variable.
+    pub for_machines: fn(&CloudArgs) -> anyhow::Result<ForMachines>,
+    /// The cloud controller manager of the cloud, if there is one.
+    pub for_nodes: Option<NodeCloud>,
+    /// Returns what `machinist why` needs.
+    pub for_explanations: fn() -> BoxFuture<'static, ForExplanations>,
+    /// How `up` runs the cloud, if it can.
+    pub up: Option<ForUp>,
+}
+
+/// What a machine controller needs of a cloud.
+pub(crate) struct ForMachines {
+    /// Waits until the provider can be used.
+    pub provider: BoxFuture<'static, anyhow::Result<Arc<dyn Provider>>>,
+    /// The state of the process until then, for `/readyz`.
+    pub waits_for: &'static str,
+    /// How long after its start a call may take effect.
+    pub call_bound: Duration,
+}
+
+impl ForMachines {
+    /// A provider that can be used at once.
+    fn ready(provider: Arc<dyn Provider>, call_bound: Duration) -> Self {
+        Self { provider: Box::pin(std::future::ready(Ok(provider))), waits_for: "starting", call_bound }
+    }
+}
+
+/// The cloud controller manager of a cloud.
+pub(crate) struct NodeCloud {
+    /// One line for the help of `--cloud-provider`.
+    pub about: &'static str,
+    /// The class of Services whose load balancers are provided, beside no class.
+    pub balancer_class: &'static str,
+    /// The prefix of the annotations of Services with options of load balancers.
+    pub annotation_prefix: &'static str,
+    /// Reads the settings. An error names a wrong variable.
+    pub open: fn() -> anyhow::Result<ForNodes>,
+}
+
+/// What a cloud controller manager needs of a cloud.
+pub(crate) struct ForNodes {
+    pub provider: Arc<dyn Provider>,
+    pub token: TokenFrom,
+    /// Whether the settings name a network for routes.
+    pub has_routes: bool,
+    /// Whether the settings allow load balancers.
+    pub has_balancers: bool,
+    /// Address of the plain HTTP server for metrics, if there is one.
+    pub metrics: Option<SocketAddr>,
+    /// Adds the metrics of the calls.
+    pub measure: Box<dyn FnOnce(&Metrics)>,
+    /// How long after its start a call may take effect.
+    pub call_bound: Duration,
+}
+
+/// What `machinist why` needs of a cloud. Only parsers and checks are used; nothing is changed.
+pub(crate) struct ForExplanations {
+    pub provider: Arc<dyn Provider>,
+    /// The sentence that the cloud does not answer to this process.
+    pub silent: Option<String>,
+}
+
+/// How `up` runs a cloud.
+pub(crate) struct ForUp {
+    pub which: UpCloud,
+    /// One line for the help of `--cloud`.
+    pub about: &'static str,
+    /// The manifest that is applied without `--manifest`.
+    pub quick_start: &'static str,
+}
+
+/// A cloud that `up` can run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UpCloud {
+    /// The simulated cloud of this program.
+    Sim,
+    /// A stand-in for Hetzner Cloud.
+    Hcloud,
+    /// Containers of a Docker engine.
+    Docker,
+}
+
+/// The flags of a machine controller that choose a cloud and its settings.
+#[derive(Debug, Args)]
+pub(crate) struct CloudArgs {
+    /// Cloud that runs the instances
+    #[arg(long, value_name = "NAME", default_value = "sim", value_parser = parse(), help_heading = HEADING)]
+    pub provider: &'static Cloud,
+    #[command(flatten)]
+    pub sim: sim::SimArgs,
+    #[command(flatten)]
+    pub docker: docker::DockerArgs,
+}
+
+impl fmt::Debug for Cloud {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl UpCloud {
+    /// The row of the cloud.
+    pub(crate) fn cloud(self) -> &'static Cloud {
+        let is_it = |cloud: &&Cloud| cloud.up.as_ref().is_some_and(|up| up.which == self);
+        CLOUDS.iter().find(is_it).expect("each cloud of `up` has a row")
+    }
+
+    /// How `up` runs the cloud.
+    pub(crate) fn run(self) -> &'static ForUp {
+        self.cloud().up.as_ref().expect("`up` runs this cloud")
+    }
+}
+
+/// The cloud of that name, as a MachineClass spells it.
+pub(crate) fn named(name: &str) -> Option<&'static Cloud> {
+    CLOUDS.iter().find(|cloud| cloud.name.eq_ignore_ascii_case(name))
+}
+
+/// The names of the clouds that are compiled in, for messages.
+pub(crate) fn names() -> String {
+    CLOUDS.each_ref().map(|cloud| cloud.name).join(", ")
+}
+
+/// The cloud controller managers that are compiled in.
+pub(crate) fn with_nodes() -> impl Iterator<Item = (&'static Cloud, &'static NodeCloud)> {
+    CLOUDS.iter().filter_map(|cloud| Some((cloud, cloud.for_nodes.as_ref()?)))
+}
+
+/// Parses `--provider`.
+fn parse() -> impl TypedValueParser<Value = &'static Cloud> {
+    values(CLOUDS.iter().map(|cloud| (cloud, cloud.about)))
+}
+
+/// Parses `--cloud-provider`.
+pub(crate) fn parse_with_nodes() -> impl TypedValueParser<Value = &'static Cloud> {
+    values(with_nodes().map(|(cloud, nodes)| (cloud, nodes.about)))
+}
+
+/// Parses `--cloud` of `up`.
+pub(crate) fn parse_for_up() -> impl TypedValueParser<Value = UpCloud> {
+    let rows = CLOUDS.iter().filter_map(|cloud| Some((cloud, cloud.up.as_ref()?.about)));
+    values(rows).map(|cloud| cloud.up.as_ref().expect("a cloud of `up`").which)
+}
+
+/// Parses the names of these clouds. Each has its line in the help.
+fn values(
+    rows: impl Iterator<Item = (&'static Cloud, &'static str)>,
+) -> impl TypedValueParser<Value = &'static Cloud> {
+    let values = rows.map(|(cloud, about)| PossibleValue::new(cloud.name).help(about));
+    PossibleValuesParser::new(values).map(|name| named(&name).expect("one of the names"))
+}

@@ -1,0 +1,53 @@
+//! The simulated cloud, which is a program of its own or a part of `up`.
+
+use std::sync::Arc;
+
+use clap::Args;
+use machinist_cloud_sim::{Clock, Cloud as SimulatedCloud, Settings};
+use machinist_driver_sim::{Endpoint, PROMISES, ProviderSpec, SimProvider};
+
+use super::{Cloud, CloudArgs, ForExplanations, ForMachines, ForUp, HEADING, UpCloud};
+use crate::args::WrongFlags;
+
+/// The row of the registry.
+pub(super) const CLOUD: Cloud = Cloud {
+    name: "sim",
+    about: "Simulated cloud",
+    check: |spec| ProviderSpec::parse(spec).map(drop),
+    own_flag: |args| args.sim.sim_endpoint.as_ref().map(|_| "--sim-endpoint"),
+    for_machines,
+    for_nodes: None,
+    for_explanations: || Box::pin(std::future::ready(for_explanations())),
+    up: Some(ForUp {
+        which: UpCloud::Sim,
+        about: "The simulated cloud of this program",
+        quick_start: include_str!("../../quickstart.yaml"),
+    }),
+};
+
+/// Flags of the simulated cloud.
+#[derive(Debug, Args)]
+pub(crate) struct SimArgs {
+    /// URL of the simulated cloud, as `machinist sim-cloud` prints it, for example
+    /// http://127.0.0.1:7070; required for the provider sim
+    #[arg(long, value_name = "URL", value_parser = endpoint, required_unless_present = "provider",
+          required_if_eq("provider", "sim"), help_heading = HEADING)]
+    pub sim_endpoint: Option<Endpoint>,
+}
+
+/// Parses the URL of a simulated cloud.
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    Endpoint::parse(text).map_err(|_| "expected http://ADDRESS:PORT, without a path".to_owned())
+}
+
+fn for_machines(args: &CloudArgs) -> anyhow::Result<ForMachines> {
+    let Some(endpoint) = args.sim.sim_endpoint.clone() else {
+        return Err(WrongFlags::new("--sim-endpoint: expected the URL of the simulated cloud").into());
+    };
+    Ok(ForMachines::ready(Arc::new(SimProvider::at(endpoint)), PROMISES.call_bound))
+}
+
+fn for_explanations() -> ForExplanations {
+    let cloud = SimulatedCloud::in_memory(Settings::default(), Clock::wall());
+    ForExplanations { provider: Arc::new(SimProvider::in_process(cloud)), silent: None }
+}
