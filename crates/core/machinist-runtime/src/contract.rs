@@ -88,15 +88,14 @@ pub trait QueueKey: Clone + Ord + Debug + Display + Send + Sync + 'static {
     fn is_cluster_scoped(&self) -> bool {
         false
     }
+
+    /// Returns the key for the path `/why/<kind>/<name>`. `namespace` is the one that the process
+    /// serves.
+    fn named(kind: &str, namespace: &str, name: &str) -> Option<Self>;
 }
 
 /// The observe, plan and act functions of one kind.
 pub trait Kind<C: Contract>: 'static {
-    /// The name of the kind in metrics and `why`.
-    const NAME: &'static str;
-    /// The shortest time between two passes over a key. A kind that counts many objects uses it to
-    /// collect several changes in one pass.
-    const MIN_INTERVAL: Duration = Duration::ZERO;
     /// The plural name of the watched kind whose objects `why` explains without a controller;
     /// `None` if it explains none.
     const EXPLAINS: Option<&'static str> = None;

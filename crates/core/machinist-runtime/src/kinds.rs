@@ -1,8 +1,11 @@
 //! The table of the kinds of a contract.
 //!
-//! [`kinds!`](crate::kinds) makes the queue key of a contract from one row per kind. Everything that
-//! the runtime asks about a key, it asks the [`Kind`](crate::Kind) of that row. So a new kind is one row here and
-//! one `impl Kind`, and no list of kinds can miss it.
+//! [`keys!`](crate::keys) makes the queue key of a contract from one row per kind, and
+//! [`kinds!`](crate::kinds) connects each key with its [`Kind`](crate::Kind). What the runtime asks
+//! about a key, it asks that `Kind`. So a new kind is a row in each table and one `impl Kind`, and
+//! no list of kinds can miss it.
+//!
+//! The two tables are apart, because the files of the kinds use the key.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,9 +26,6 @@ use crate::world::World;
 pub trait ContractKey<C: Contract<Key = Self>>: QueueKey {
     /// All keys of the stored objects, of all kinds.
     fn all(seen: &C::Seen, tools: &C::Tools) -> Vec<Self>;
-
-    /// Returns the key for the path `/why/<kind>/<name>`.
-    fn named(kind: &str, namespace: &str, name: &str) -> Option<Self>;
 
     /// Whether this process decides about the key. Other keys are not queued.
     fn is_decided(&self, tools: &C::Tools) -> bool;
@@ -120,30 +120,36 @@ impl KindId for () {
     }
 }
 
-/// Makes the queue key of a contract: one variant per row, in the order in which keys that are due
-/// at the same time are handed out.
+/// Makes the queue key of a contract: one row per kind. Keys that are due at the same time are
+/// handed out in the order of the rows. The text is the name of the kind in metrics and `why`. A
+/// kind that counts many objects has a shortest time between two passes over a key, and so collects
+/// several changes in one pass.
 ///
 /// ```text
-/// kinds! {
+/// keys! {
 ///     /// An object to decide about.
-///     pub enum Key of Mcm {
+///     pub enum Key {
 ///         /// A Machine.
-///         Machine(id: ObjectKey) => Machines,
+///         Machine(id: ObjectKey) = "machine",
 ///         /// All routes: one key for all objects.
-///         Routes => RouteTables,
+///         Routes = "routes" every Duration::from_secs(1),
 ///     }
 /// }
 /// ```
 #[macro_export]
-macro_rules! kinds {
+macro_rules! keys {
     (@id) => { &() };
     (@id $id:ident) => { $id };
     (@key $key:ident $variant:ident) => { |()| $key::$variant };
     (@key $key:ident $variant:ident $id:ident) => { $key::$variant };
+    (@id_type) => { () };
+    (@id_type $type:ty) => { $type };
+    (@interval) => { ::std::time::Duration::ZERO };
+    (@interval $interval:expr) => { $interval };
     (
         $(#[$meta:meta])*
-        $visibility:vis enum $key:ident of $contract:ty {
-            $($(#[$row:meta])* $variant:ident $(($id:ident: $type:ty))? => $kind:ty,)+
+        $visibility:vis enum $key:ident {
+            $($(#[$row:meta])* $variant:ident $(($id:ident: $type:ty))? = $name:literal $(every $interval:expr)?,)+
         }
     ) => {
         $(#[$meta])*
@@ -155,19 +161,28 @@ macro_rules! kinds {
         impl $crate::QueueKey for $key {
             fn kind(&self) -> &'static str {
                 match self {
-                    $(Self::$variant { .. } => <$kind as $crate::Kind<$contract>>::NAME,)+
+                    $(Self::$variant { .. } => $name,)+
                 }
             }
             fn min_interval(&self) -> ::std::time::Duration {
                 match self {
-                    $(Self::$variant { .. } => <$kind as $crate::Kind<$contract>>::MIN_INTERVAL,)+
+                    $(Self::$variant { .. } => $crate::keys!(@interval $($interval)?),)+
                 }
             }
             fn is_cluster_scoped(&self) -> bool {
                 match self {
                     $(Self::$variant { .. } => {
-                        <<$kind as $crate::Kind<$contract>>::Id as $crate::KindId>::IS_CLUSTER_SCOPED
+                        <$crate::keys!(@id_type $($type)?) as $crate::KindId>::IS_CLUSTER_SCOPED
                     })+
+                }
+            }
+            fn named(kind: &str, namespace: &str, name: &str) -> Option<Self> {
+                match kind {
+                    $($name => {
+                        let id = $crate::KindId::named(namespace, name);
+                        Some($crate::keys!(@key $key $variant $($id)?)(id))
+                    })+
+                    _ => None,
                 }
             }
         }
@@ -177,12 +192,28 @@ macro_rules! kinds {
                 f.write_str($crate::QueueKey::kind(self))?;
                 match self {
                     $(Self::$variant $(($id))? => {
-                        $crate::KindId::write_after_kind($crate::kinds!(@id $($id)?), f)
+                        $crate::KindId::write_after_kind($crate::keys!(@id $($id)?), f)
                     })+
                 }
             }
         }
+    };
+}
 
+/// Connects the keys of a contract with its kinds: one row per key, with the [`Kind`](crate::Kind)
+/// that decides about it.
+///
+/// ```text
+/// kinds! {
+///     Key of Mcm {
+///         Machine(id) => Machines,
+///         Routes => RouteTables,
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! kinds {
+    ($key:ident of $contract:ty { $($variant:ident $(($id:ident))? => $kind:ty,)+ }) => {
         impl $crate::ContractKey<$contract> for $key {
             fn all(
                 seen: &<$contract as $crate::Contract>::Seen,
@@ -192,16 +223,9 @@ macro_rules! kinds {
                 $(keys.extend(
                     <$kind as $crate::Kind<$contract>>::ids(seen, tools)
                         .into_iter()
-                        .map($crate::kinds!(@key $key $variant $($id)?)),
+                        .map($crate::keys!(@key $key $variant $($id)?)),
                 );)+
                 keys
-            }
-            fn named(kind: &str, namespace: &str, name: &str) -> Option<Self> {
-                $(if kind == <$kind as $crate::Kind<$contract>>::NAME {
-                    let id = $crate::KindId::named(namespace, name);
-                    return Some($crate::kinds!(@key $key $variant $($id)?)(id));
-                })+
-                None
             }
             fn is_decided(&self, tools: &<$contract as $crate::Contract>::Tools) -> bool {
                 match self {
@@ -211,7 +235,7 @@ macro_rules! kinds {
             fn goes_on_without_target(&self, seen: &<$contract as $crate::Contract>::Seen) -> bool {
                 match self {
                     $(Self::$variant $(($id))? => {
-                        let id = $crate::kinds!(@id $($id)?);
+                        let id = $crate::keys!(@id $($id)?);
                         <$kind as $crate::Kind<$contract>>::goes_on_without_target(seen, id)
                     })+
                 }
@@ -237,7 +261,7 @@ macro_rules! kinds {
             ) -> &'w ::machinist_core::Why<<$contract as $crate::Contract>::Reason> {
                 match self {
                     $(Self::$variant $(($id))? => {
-                        let id = $crate::kinds!(@id $($id)?);
+                        let id = $crate::keys!(@id $($id)?);
                         <$kind as $crate::Kind<$contract>>::why(world, id, record, now)
                     })+
                 }
@@ -248,7 +272,7 @@ macro_rules! kinds {
             ) -> ::futures::future::BoxFuture<'a, ()> {
                 match self {
                     $(Self::$variant $(($id))? => {
-                        let id = $crate::kinds!(@id $($id)?);
+                        let id = $crate::keys!(@id $($id)?);
                         Box::pin($crate::pass::<$contract, $kind>(runtime, self, id))
                     })+
                 }
@@ -262,7 +286,7 @@ macro_rules! kinds {
             > {
                 match self {
                     $(Self::$variant $(($id))? => {
-                        let id = $crate::kinds!(@id $($id)?);
+                        let id = $crate::keys!(@id $($id)?);
                         $crate::explain_one::<$contract, $kind>(runtime, self, id)
                     })+
                 }

@@ -299,8 +299,6 @@ mod tests {
     }
 
     impl Kind<TestContract> for Removals {
-        const NAME: &'static str = "removals";
-
         type Id = ();
         type Snapshot = Counter;
         type Action = Remove;

@@ -35,8 +35,7 @@ use connections::answer_later_behind;
 pub use connections::{answer_all, answer_behind};
 pub use door::{Door, OpenDoor, Rejection};
 
-use crate::contract::Contract;
-use crate::kinds::ContractKey as _;
+use crate::contract::{Contract, QueueKey as _};
 use crate::metrics::Sample;
 use crate::passes::WhyRecord;
 use crate::process::Inspector;

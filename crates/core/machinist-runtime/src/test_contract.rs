@@ -82,9 +82,6 @@ impl ContractKey<TestContract> for TestKey<String> {
     fn all(_: &Seen, (): &()) -> Vec<Self> {
         Vec::new()
     }
-    fn named(_: &str, _: &str, _: &str) -> Option<Self> {
-        None
-    }
     fn is_decided(&self, (): &()) -> bool {
         true
     }

@@ -12,6 +12,10 @@ impl<T: Clone + Ord + fmt::Debug + fmt::Display + Send + Sync + 'static> QueueKe
     fn kind(&self) -> &'static str {
         "test"
     }
+
+    fn named(_: &str, _: &str, _: &str) -> Option<Self> {
+        None
+    }
 }
 
 impl<T: fmt::Display> fmt::Display for TestKey<T> {

@@ -35,7 +35,6 @@ const TEMPLATE_OPTION: &str = "haproxy-template";
 pub(crate) struct DockerClusters;
 
 impl Kind<Capi> for DockerClusters {
-    const NAME: &'static str = "dockercluster";
     const EXPLAINS: Option<&'static str> = Some(<DockerClusterFacts as Fed<Capi>>::RESOURCE);
 
     type Id = ObjectKey;

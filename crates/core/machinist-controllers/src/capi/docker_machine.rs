@@ -44,7 +44,6 @@ const BOOTSTRAPPED: [&str; 2] = ["spec", "bootstrapped"];
 pub(crate) struct DockerMachines;
 
 impl Kind<Capi> for DockerMachines {
-    const NAME: &'static str = "dockermachine";
     const EXPLAINS: Option<&'static str> = Some(<DockerMachineFacts as Fed<Capi>>::RESOURCE);
 
     type Id = ObjectKey;

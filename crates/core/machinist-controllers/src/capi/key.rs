@@ -1,24 +1,18 @@
-//! The kinds of our Cluster API providers: one row each, and the queue key that they make.
+//! Keys of the work queue: one row per kind.
 
 use machinist_kube::ObjectKey;
 
-use super::contract::Capi;
-use super::docker_cluster::DockerClusters;
-use super::docker_machine::DockerMachines;
-use super::mailgun_cluster::MailgunClusters;
-use super::mailgun_machine::MailgunMachines;
-
-machinist_runtime::kinds! {
+machinist_runtime::keys! {
     /// An object to decide about. Keys of all kinds share one queue.
-    pub enum Key of Capi {
+    pub enum Key {
         /// A DockerCluster.
-        DockerCluster(id: ObjectKey) => DockerClusters,
+        DockerCluster(id: ObjectKey) = "dockercluster",
         /// A DockerMachine.
-        DockerMachine(id: ObjectKey) => DockerMachines,
+        DockerMachine(id: ObjectKey) = "dockermachine",
         /// A MailgunCluster.
-        MailgunCluster(id: ObjectKey) => MailgunClusters,
+        MailgunCluster(id: ObjectKey) = "mailguncluster",
         /// A MailgunMachine.
-        MailgunMachine(id: ObjectKey) => MailgunMachines,
+        MailgunMachine(id: ObjectKey) = "mailgunmachine",
     }
 }
 

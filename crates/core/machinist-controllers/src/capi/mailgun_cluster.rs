@@ -22,7 +22,6 @@ use super::{key_of, mail, patch, reference, report_problems};
 pub(crate) struct MailgunClusters;
 
 impl Kind<Capi> for MailgunClusters {
-    const NAME: &'static str = "mailguncluster";
     const EXPLAINS: Option<&'static str> = Some(<MailgunClusterFacts as Fed<Capi>>::RESOURCE);
 
     type Id = ObjectKey;

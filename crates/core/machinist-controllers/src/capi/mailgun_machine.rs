@@ -22,7 +22,6 @@ use super::{key_of, mail, patch, reference, report_problems};
 pub(crate) struct MailgunMachines;
 
 impl Kind<Capi> for MailgunMachines {
-    const NAME: &'static str = "mailgunmachine";
     const EXPLAINS: Option<&'static str> = Some(<MailgunMachineFacts as Fed<Capi>>::RESOURCE);
 
     type Id = ObjectKey;

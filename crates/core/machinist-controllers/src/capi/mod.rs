@@ -19,6 +19,7 @@ mod engine;
 mod explain;
 mod feeds;
 mod key;
+mod kinds;
 mod mail;
 mod mailgun_cluster;
 mod mailgun_machine;

@@ -2,7 +2,6 @@
 //! `machinist_plan::ccm::account`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
@@ -23,9 +22,6 @@ use super::{cloud, evidence, reference_of_program, tell};
 pub(crate) struct AccountLists;
 
 impl Kind<Ccm> for AccountLists {
-    const NAME: &'static str = "account";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;

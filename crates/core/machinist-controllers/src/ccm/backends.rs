@@ -5,7 +5,6 @@
 //! that join together change each load balancer a few times and not a hundred times.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_plan::ccm::Plan;
@@ -21,10 +20,6 @@ use super::seen::{BALANCED, Seen, YES};
 pub(crate) struct BackendSets;
 
 impl Kind<Ccm> for BackendSets {
-    const NAME: &'static str = "backends";
-    /// Nodes join in groups. One computation of the set serves all of them.
-    const MIN_INTERVAL: Duration = Duration::from_secs(2);
-
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;

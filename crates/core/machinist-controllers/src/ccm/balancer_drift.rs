@@ -2,7 +2,6 @@
 //! `machinist_plan::ccm::balancer_drift`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Answered;
@@ -30,9 +29,6 @@ const SUBJECT: &str = "balancers";
 pub(crate) struct BalancerDrifts;
 
 impl Kind<Ccm> for BalancerDrifts {
-    const NAME: &'static str = "balancerdrift";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;

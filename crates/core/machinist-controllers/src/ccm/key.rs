@@ -1,32 +1,25 @@
-//! The kinds of the cloud-controller-manager: one row each, and the queue key that they make.
+//! Keys of the work queue: one row per kind.
+
+use std::time::Duration;
 
 use machinist_kube::ObjectKey;
 
-use super::account::AccountLists;
-use super::backends::BackendSets;
-use super::balancer_drift::BalancerDrifts;
-use super::contract::Ccm;
-use super::node::Nodes;
-use super::node_removal::NodeRemovals;
-use super::route::RouteTables;
-use super::service::Services;
-
-machinist_runtime::kinds! {
+machinist_runtime::keys! {
     /// Something to decide about. Keys of all kinds share one queue.
-    pub enum Key of Ccm {
+    pub enum Key {
         /// The list of the account's instances.
-        Account => AccountLists,
+        Account = "account" every Duration::from_millis(100),
         /// A Node, by its name.
-        Node(name: String) => Nodes,
+        Node(name: String) = "node",
         /// The deletion of Nodes, all in one decision.
-        NodeRemoval => NodeRemovals,
+        NodeRemoval = "noderemoval" every Duration::from_millis(100),
         /// The set of Nodes behind all load balancers.
-        Backends => BackendSets,
+        Backends = "backends" every Duration::from_secs(2),
         /// A Service.
-        Service(id: ObjectKey) => Services,
+        Service(id: ObjectKey) = "service",
         /// The list of the account's load balancers.
-        BalancerDrift => BalancerDrifts,
+        BalancerDrift = "balancerdrift" every Duration::from_millis(100),
         /// All routes.
-        Routes => RouteTables,
+        Routes = "routes" every Duration::from_secs(1),
     }
 }

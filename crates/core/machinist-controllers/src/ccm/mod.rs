@@ -20,6 +20,7 @@ mod evidence;
 mod explain;
 mod feeds;
 mod key;
+mod kinds;
 mod measure;
 mod memory;
 mod node;

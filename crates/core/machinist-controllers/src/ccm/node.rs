@@ -30,7 +30,6 @@ const COUNTED: usize = 200;
 pub(crate) struct Nodes;
 
 impl Kind<Ccm> for Nodes {
-    const NAME: &'static str = "node";
     const EXPLAINS: Option<&'static str> = Some(<CloudNodeFacts as Fed<Ccm>>::RESOURCE);
 
     type Id = String;

@@ -3,7 +3,6 @@
 
 use super::seen::Seen;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Attempts;
@@ -25,9 +24,6 @@ use super::{cloud, evidence, reference_of_program, tell};
 pub(crate) struct NodeRemovals;
 
 impl Kind<Ccm> for NodeRemovals {
-    const NAME: &'static str = "noderemoval";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Answered, Call};
@@ -35,9 +34,6 @@ const SUBJECT: &str = "routes";
 pub(crate) struct RouteTables;
 
 impl Kind<Ccm> for RouteTables {
-    const NAME: &'static str = "routes";
-    const MIN_INTERVAL: Duration = Duration::from_secs(1);
-
     type Id = ();
     type Snapshot = Snapshot;
     type Action = Action;

@@ -37,7 +37,6 @@ const INGRESS: [&str; 3] = ["status", "loadBalancer", "ingress"];
 pub(crate) struct Services;
 
 impl Kind<Ccm> for Services {
-    const NAME: &'static str = "service";
     const EXPLAINS: Option<&'static str> = Some(<ServiceFacts as Fed<Ccm>>::RESOURCE);
 
     type Id = ObjectKey;

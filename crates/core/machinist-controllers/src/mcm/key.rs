@@ -1,35 +1,28 @@
-//! The kinds of the machine API: one row each, and the queue key that they make.
+//! Keys of the work queue: one row per kind.
+
+use std::time::Duration;
 
 use machinist_kube::ObjectKey;
 
-use super::contract::Mcm;
-use super::lost_owner::LostOwners;
-use super::machine::Machines;
-use super::machine_class::{Classes, Secrets};
-use super::machine_deployment::Deployments;
-use super::machine_set::Sets;
-use super::orphaned_node::OrphanedNodes;
-use super::replacement::Replacements;
-
-machinist_runtime::kinds! {
+machinist_runtime::keys! {
     /// An object to decide about. Keys of all kinds share one queue.
-    pub enum Key of Mcm {
+    pub enum Key {
         /// A Machine.
-        Machine(id: ObjectKey) => Machines,
+        Machine(id: ObjectKey) = "machine",
         /// A MachineClass.
-        Class(id: ObjectKey) => Classes,
+        Class(id: ObjectKey) = "machineclass" every Duration::from_millis(100),
         /// A Secret of the control cluster.
-        Secret(id: ObjectKey) => Secrets,
+        Secret(id: ObjectKey) = "secret",
         /// The replacements among the Machines of one MachineDeployment, by its UID. For a
         /// MachineSet without a MachineDeployment, this is the UID of the set.
-        Replacement(uid: String) => Replacements,
+        Replacement(uid: String) = "replacement" every Duration::from_millis(100),
         /// A Machine whose MachineSet is unknown.
-        Owner(id: ObjectKey) => LostOwners,
+        Owner(id: ObjectKey) = "owner" every Duration::from_millis(100),
         /// A Node that is being deleted and that no Machine has, by its name.
-        Node(name: String) => OrphanedNodes,
+        Node(name: String) = "node" every Duration::from_millis(100),
         /// A MachineSet.
-        Set(id: ObjectKey) => Sets,
+        Set(id: ObjectKey) = "machineset" every Duration::from_millis(100),
         /// A MachineDeployment.
-        Deployment(id: ObjectKey) => Deployments,
+        Deployment(id: ObjectKey) = "machinedeployment" every Duration::from_millis(100),
     }
 }

@@ -2,7 +2,6 @@
 //! `machinist_plan::mcm::lost_owner`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
@@ -27,9 +26,6 @@ const OWNER_MISSING: &str = "OwnerMissing";
 pub(crate) struct LostOwners;
 
 impl Kind<Mcm> for LostOwners {
-    const NAME: &'static str = "owner";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
     type Id = ObjectKey;
     type Snapshot = Snapshot;
     type Action = Action;

@@ -51,7 +51,6 @@ pub(super) use token::token;
 pub(crate) struct Machines;
 
 impl Kind<Mcm> for Machines {
-    const NAME: &'static str = "machine";
     const EXPLAINS: Option<&'static str> = Some(<MachineFacts as Fed<Mcm>>::RESOURCE);
 
     type Id = ObjectKey;

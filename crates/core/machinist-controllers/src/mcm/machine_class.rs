@@ -2,7 +2,6 @@
 //! `machinist_plan::mcm::machine_class`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
@@ -23,9 +22,6 @@ use machinist_runtime::{Kind, Observed, Stop};
 pub(crate) struct Classes;
 
 impl Kind<Mcm> for Classes {
-    const NAME: &'static str = "machineclass";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
     type Id = ObjectKey;
     type Snapshot = ClassSnapshot;
     type Action = Action;
@@ -82,8 +78,6 @@ impl Kind<Mcm> for Classes {
 pub(crate) struct Secrets;
 
 impl Kind<Mcm> for Secrets {
-    const NAME: &'static str = "secret";
-
     type Id = ObjectKey;
     type Snapshot = SecretSnapshot;
     type Action = Action;

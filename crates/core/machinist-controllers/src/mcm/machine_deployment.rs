@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
@@ -32,8 +31,6 @@ use tokio::time::Instant;
 pub(crate) struct Deployments;
 
 impl Kind<Mcm> for Deployments {
-    const NAME: &'static str = "machinedeployment";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
     const EXPLAINS: Option<&'static str> = Some(<MachineDeploymentFacts as Fed<Mcm>>::RESOURCE);
 
     type Id = ObjectKey;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -37,8 +36,6 @@ use machinist_runtime::{Created, Fed, Kind, Observed, Stop, controlled_by, versi
 pub(crate) struct Sets;
 
 impl Kind<Mcm> for Sets {
-    const NAME: &'static str = "machineset";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
     const EXPLAINS: Option<&'static str> = Some(<MachineSetFacts as Fed<Mcm>>::RESOURCE);
 
     type Id = ObjectKey;

@@ -14,6 +14,7 @@ mod explain;
 mod feeds;
 mod freeze;
 mod key;
+mod kinds;
 mod lost_owner;
 mod machine;
 mod machine_class;

@@ -2,7 +2,6 @@
 //! `machinist_plan::mcm::orphaned_node`.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
@@ -27,9 +26,6 @@ use super::seen::{BY_NODE, HELD, Seen, YES};
 pub(crate) struct OrphanedNodes;
 
 impl Kind<Mcm> for OrphanedNodes {
-    const NAME: &'static str = "node";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
     type Id = String;
     type Snapshot = Snapshot;
     type Action = Action;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::Phase;
@@ -27,9 +26,6 @@ use machinist_runtime::{Kind, Observed, Stop};
 pub(crate) struct Replacements;
 
 impl Kind<Mcm> for Replacements {
-    const NAME: &'static str = "replacement";
-    const MIN_INTERVAL: Duration = Duration::from_millis(100);
-
     /// UID of the MachineDeployment, or of the MachineSet or the Machine if there is none.
     type Id = String;
     type Snapshot = Snapshot;
