@@ -20,11 +20,12 @@ use machinist_runtime::{Fed, Kind, Observed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
-use super::engine::{self, Start};
+use super::engine::{self, Start, next_failures};
+use super::events::{key_of, reference, report_problems};
 use super::key::Key;
 use super::options::{CoreApi, Tools};
+use super::patch;
 use super::seen::{BY_CLUSTER, Seen, cluster_index, container_holder, key_holder};
-use super::{key_of, patch, reference, report_problems};
 
 /// Path of the address of the API servers.
 const ENDPOINT: [&str; 2] = ["spec", "controlPlaneEndpoint"];
@@ -167,16 +168,6 @@ async fn balancer_template(config_maps: &Api<ConfigMap>, name: &str) -> Result<S
         let expected = format!("ConfigMap {name}: expected the key {SECRET_VALUE} with a template");
         Error::new(ErrorKind::InvalidSpec, expected)
     })
-}
-
-/// Returns the number of consecutive failures after an answer. A call that waits for work of the
-/// engine has not failed.
-pub(super) fn next_failures<T>(failures: u32, answer: &Result<T, Error>) -> u32 {
-    match answer {
-        Ok(_) => 0,
-        Err(error) if error.is_in_progress() => failures,
-        Err(_) => failures.saturating_add(1),
-    }
 }
 
 /// Returns the machines of a cluster, by their label.

@@ -27,13 +27,13 @@ use machinist_runtime::{Fed, Kind, Observed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
-use super::docker_cluster::next_failures;
-use super::engine::{self, Start};
+use super::engine::{self, Start, next_failures};
+use super::events::{key_of, reference, report_problems};
 use super::key::Key;
 use super::options::Tools;
+use super::patch;
 use super::seen::{Memory, Seen, container_holder, key_holder};
 use super::workload::{self, Completion};
-use super::{key_of, patch, reference, report_problems};
 
 /// Path of the provider id.
 const PROVIDER_ID: [&str; 2] = ["spec", "providerID"];

@@ -57,3 +57,13 @@ where
     let made = made(opened.driver.clone());
     runtime.ask::<T>(Ask { subject, key, call, account, bound, begins_by, still_wanted, remember }, made)
 }
+
+/// Returns the number of consecutive failures after an answer. A call that waits for work of the
+/// engine has not failed.
+pub(super) fn next_failures<T>(failures: u32, answer: &Result<T, Error>) -> u32 {
+    match answer {
+        Ok(_) => 0,
+        Err(error) if error.is_in_progress() => failures,
+        Err(_) => failures.saturating_add(1),
+    }
+}

@@ -15,7 +15,7 @@ use machinist_runtime::{Ask, Fed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
-use super::docker_cluster::next_failures;
+use super::engine::next_failures;
 use super::key::Key;
 use super::options::MailOptions;
 use super::seen::{MailAnswers, Memory, Seen};

@@ -14,9 +14,10 @@ use machinist_plan::capi::mailgun_machine::{Action, Snapshot};
 use machinist_runtime::{Fed, Kind, Observed, Stop};
 
 use super::contract::{Capi, Runtime, World, Write};
+use super::events::{key_of, reference, report_problems};
 use super::key::Key;
 use super::options::Tools;
-use super::{key_of, mail, patch, reference, report_problems};
+use super::{mail, patch};
 
 /// MailgunMachines in the work loop.
 pub(crate) struct MailgunMachines;

@@ -4,7 +4,8 @@
 //! contract    watched kinds, keys, and which provider runs
 //! core        Cluster and Machine in the version that the cluster serves
 //! seen        the stores and the memory; feeds: which keys a changed object wakes
-//! engine      opens the engine and starts its calls; workload: access to workload clusters
+//! engine      opens the engine and starts its calls
+//! workload    completes Nodes in workload clusters; workload_clusters: their clients
 //! mail        starts the calls of the mail service; own_calls: remembers these calls
 //! patch       patches of status and claim
 //! <kind>      collects the facts of a kind and performs its actions; same path as its planner
@@ -16,6 +17,7 @@ mod core;
 mod docker_cluster;
 mod docker_machine;
 mod engine;
+mod events;
 mod explain;
 mod feeds;
 mod key;
@@ -29,49 +31,11 @@ mod patch;
 mod process;
 mod seen;
 mod workload;
-
-use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_kube::ObjectKey;
-use machinist_kube::recorder::EventType;
-use machinist_plan::capi::conditions::Trouble;
-use machinist_plan::capi::facts::ObjectFacts;
+mod workload_clusters;
 
 pub use contract::Capi;
 pub use explain::{ExplainError, Explanation, explain};
 pub use key::Key;
 pub use options::{CapiOptions, CoreApi, DockerOptions, MailOptions, Planners, Serves};
 pub use process::{CapiProvider, Inspector, Running};
-pub use workload::{KubeWorkloads, WorkloadClusters};
-
-/// Returns the key of an object.
-fn key_of(object: &ObjectFacts) -> ObjectKey {
-    ObjectKey::new(&object.namespace, &object.name)
-}
-
-/// Returns the reference to an object for Events.
-fn reference(kind: &str, object: &ObjectFacts) -> ObjectReference {
-    ObjectReference {
-        api_version: Some(machinist_api::capi::API_VERSION.to_owned()),
-        kind: Some(kind.to_owned()),
-        namespace: Some(object.namespace.clone()),
-        name: Some(object.name.clone()),
-        uid: Some(object.uid.clone()),
-        ..ObjectReference::default()
-    }
-}
-
-/// Writes an Event and a line of the log for each problem that a written status is the first to
-/// report.
-fn report_problems(runtime: &contract::Runtime, about: &ObjectReference, troubles: &[Trouble<'_>]) {
-    for Trouble { reason, message } in troubles {
-        tracing::warn!(
-            kind = about.kind,
-            namespace = about.namespace,
-            name = about.name,
-            reason,
-            message,
-            "A problem began"
-        );
-        runtime.recorder.record(about, EventType::Warning, reason, message);
-    }
-}
+pub use workload_clusters::{KubeWorkloads, WorkloadClusters};

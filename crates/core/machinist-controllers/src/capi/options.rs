@@ -5,7 +5,7 @@ use std::sync::Arc;
 use machinist_driver::{Mailer, Provider};
 use machinist_plan::capi::{Plan, docker_cluster, docker_machine, mailgun_cluster, mailgun_machine};
 
-use super::workload::{KubeWorkloads, WorkloadClusters};
+use super::workload_clusters::{KubeWorkloads, WorkloadClusters};
 
 /// The version of Cluster and Machine that the management cluster serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,11 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use kube::api::{Patch, PatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Api, Client, Config};
+use kube::config::Kubeconfig;
+use kube::{Api, Client};
 use machinist_api::capi::constants::SECRET_VALUE;
 use machinist_core::{Answered, Call};
 use machinist_driver::may_change;
@@ -24,45 +23,16 @@ use machinist_plan::capi::node::{NodeChange, change};
 use machinist_runtime::{Ask, Stop};
 
 use super::contract::Runtime;
-use super::docker_cluster::next_failures;
+use super::engine::next_failures;
+use super::events::key_of;
 use super::key::Key;
-use super::key_of;
 use super::seen::Seen;
+use super::workload_clusters::Connection;
 
 /// The longest duration of the requests for one Node.
 const BOUND: Duration = Duration::from_secs(20);
 /// Concurrent calls to one workload cluster.
 const CALLS_AT_ONCE: usize = 4;
-
-/// Makes clients of workload clusters. Tests replace it, to reach a server in their process.
-pub trait WorkloadClusters: Send + Sync {
-    /// Makes a client from a kubeconfig that was checked.
-    fn client(&self, kubeconfig: Kubeconfig) -> BoxFuture<'static, Result<Client, Error>>;
-}
-
-/// Clients that connect over the network.
-#[derive(Debug, Clone, Copy)]
-pub struct KubeWorkloads;
-
-impl WorkloadClusters for KubeWorkloads {
-    fn client(&self, kubeconfig: Kubeconfig) -> BoxFuture<'static, Result<Client, Error>> {
-        Box::pin(async move {
-            // The errors of kube may quote a part of the kubeconfig.
-            let invalid = || Error::new(ErrorKind::InvalidSpec, "the kubeconfig cannot be used");
-            let options = KubeConfigOptions::default();
-            let mut config =
-                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(|_| invalid())?;
-            config.connect_timeout = Some(Duration::from_secs(5));
-            config.read_timeout = Some(Duration::from_secs(10));
-            config.write_timeout = Some(Duration::from_secs(10));
-            Client::try_from(config).map_err(|_| invalid())
-        })
-    }
-}
-
-/// A client of a workload cluster.
-#[derive(Clone)]
-pub(crate) struct Connection(Client);
 
 /// The Node that a container needs.
 pub(super) struct Completion {

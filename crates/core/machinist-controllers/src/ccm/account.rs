@@ -12,11 +12,12 @@ use machinist_plan::ccm::{Plan, Why};
 use machinist_runtime::{Account, Kind, Observed, Sightings, Stop};
 
 use super::contract::{Ccm, Runtime, World};
+use super::events::{reference_of_program, tell};
 use super::key::Key;
 use super::memory::{self, next_failure};
 use super::options::Tools;
 use super::seen::{BALANCED, BY_ID, Seen, YES};
-use super::{cloud, evidence, reference_of_program, tell};
+use super::{cloud, evidence};
 
 /// The list of the account in the work loop.
 pub(crate) struct AccountLists;

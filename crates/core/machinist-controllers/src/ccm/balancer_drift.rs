@@ -16,11 +16,11 @@ use machinist_runtime::{Kind, Observed, Stop};
 
 use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World};
+use super::events::{reference_of_program, tell};
 use super::key::Key;
 use super::memory::{self, next_failure};
 use super::options::Tools;
 use super::seen::{BALANCED, Seen, YES};
-use super::{reference_of_program, tell};
 
 /// Subject of the list of load balancers.
 const SUBJECT: &str = "balancers";

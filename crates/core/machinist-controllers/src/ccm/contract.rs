@@ -6,7 +6,7 @@ use machinist_plan::ccm::CcmReason;
 use machinist_plan::ccm::facts::{CloudNodeFacts, OwningMachineFacts, ServiceFacts};
 use machinist_runtime::{Contract, Feed, feed};
 
-use super::credential::CredentialFeed;
+use super::credential_feed::CredentialFeed;
 use super::key::Key;
 use super::options::Tools;
 use super::seen::{Seen, Settings};

@@ -16,9 +16,6 @@ use machinist_runtime::Sightings;
 
 use super::seen::{BALANCED, BY_ACCOUNT, Seen, YES};
 
-/// The evidence of all accounts. One credential opens them all.
-pub(crate) type Evidence = crate::evidence::Evidence<()>;
-
 /// Collects what is known about an account. The rule is
 /// [`machinist_plan::ccm::account::Proof::of`].
 pub(crate) fn proof_facts(

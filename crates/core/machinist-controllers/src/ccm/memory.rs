@@ -18,7 +18,8 @@ use machinist_plan::ccm::service::BalancerAnswers;
 use machinist_plan::ccm::{CcmReason, Why};
 use machinist_plan::{EventText, Told};
 
-use super::evidence::Evidence;
+/// The evidence of all accounts. One credential opens them all.
+pub(crate) type Evidence = crate::evidence::Evidence<()>;
 
 /// Subject of Events about the account.
 pub(crate) const ACCOUNT: &str = "account";

@@ -17,10 +17,11 @@ use serde_json::Value;
 use super::account::claimed_by;
 use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World, Write};
+use super::events::{reference, tell};
 use super::key::Key;
 use super::options::Tools;
 use super::seen::{BY_NODE, NOT_READY, Seen, UNINITIALIZED, YES};
-use super::{evidence, measure, reference, tell};
+use super::{evidence, measure};
 
 /// From this number of waiting Nodes on, a list is cheaper than lookups for every size of an
 /// account, so they are not counted further.

@@ -14,11 +14,12 @@ use machinist_plan::ccm::{Plan, Why, names};
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 
 use super::contract::{Ccm, Runtime, World, Write};
+use super::events::{reference_of_program, tell};
 use super::key::Key;
 use super::memory::{self, REMOVAL};
 use super::node::{listed, owner, recorded, reference_of};
 use super::options::{SETTINGS_NAMESPACE, Tools};
-use super::{cloud, evidence, reference_of_program, tell};
+use super::{cloud, evidence};
 
 /// The removal of Nodes in the work loop.
 pub(crate) struct NodeRemovals;

@@ -20,12 +20,13 @@ use serde_json::{Value, json};
 
 use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World, Write};
+use super::events::{reference_of_program, tell};
 use super::key::Key;
+use super::measure;
 use super::memory;
 use super::node::{recorded, reference_of};
 use super::options::Tools;
 use super::seen::Seen;
-use super::{measure, reference_of_program, tell};
 
 /// Subject of every call about routes: at most one is in flight.
 const SUBJECT: &str = "routes";

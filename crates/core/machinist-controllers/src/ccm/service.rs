@@ -25,10 +25,11 @@ use serde_json::Value;
 
 use super::cloud::{self, Start};
 use super::contract::{Ccm, Runtime, World, Write};
+use super::events::{reference, tell};
 use super::key::Key;
+use super::measure;
 use super::options::Tools;
 use super::seen::{BY_BALANCER_NAME, NAME_SUFFIX, Seen};
-use super::{measure, reference, tell};
 
 /// Path of the status that a Service shows to its clients.
 const INGRESS: [&str; 3] = ["status", "loadBalancer", "ingress"];

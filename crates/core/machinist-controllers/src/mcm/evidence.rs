@@ -13,12 +13,6 @@ use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, Token};
 
 use super::seen::{BY_CLASS, Seen};
 
-/// The evidence of all accounts, by the Secret that opens the account of a class.
-pub(crate) type Evidence = crate::evidence::Evidence<Secret>;
-
-/// The Secret that opens an account, if a class refers to one.
-type Secret = Option<(String, String)>;
-
 /// Inputs of the decision about ownership.
 pub(crate) struct Asked<'a> {
     pub answers: &'a Answers,

@@ -29,8 +29,8 @@ use machinist_runtime::{Fed, Kind, Observed, Stop, WhyRecord};
 use super::contract::{Mcm, Runtime, World, is_about_turns, may_await_turn};
 use super::key::Key;
 use super::memory::Memory;
-use super::object_key;
 use super::options::Tools;
+use super::reference::object_key;
 
 mod act;
 mod drain;
@@ -131,7 +131,7 @@ impl Kind<Mcm> for Machines {
 
 /// Returns the reference to a Machine for Events.
 pub(super) fn reference(machine: &MachineFacts) -> ObjectReference {
-    super::reference("Machine", &machine.namespace, &machine.name, &machine.uid)
+    super::reference::reference("Machine", &machine.namespace, &machine.name, &machine.uid)
 }
 
 /// Changes the memory about a Machine if the Machine exists, and wakes its key.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::contract::{Mcm, Runtime, World, Write};
 use super::key::Key;
 use super::options::Tools;
-use super::reference;
+use super::reference::reference;
 use super::seen::{BY_CLASS, BY_SECRET, SecretEntry, Seen};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{finalizers, reasons};

@@ -10,8 +10,8 @@ use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
 use super::machine_set::{remember_status_written, with_changes};
 use super::memory::Raise;
-use super::object_key;
 use super::options::Tools;
+use super::reference::object_key;
 use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by};
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_api::constants::{annotations, finalizers, reasons};
@@ -373,5 +373,5 @@ fn tell(runtime: &Runtime, s: &Snapshot, kind: EventType, reason: &str, message:
 
 fn reference(s: &Snapshot) -> ObjectReference {
     let deployment = &s.deployment;
-    super::reference("MachineDeployment", &deployment.namespace, &deployment.name, &deployment.uid)
+    super::reference::reference("MachineDeployment", &deployment.namespace, &deployment.name, &deployment.uid)
 }

@@ -21,8 +21,8 @@ use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
-use super::object_key;
 use super::options::Tools;
+use super::reference::object_key;
 use super::seen::machines_owned_by;
 use super::seen::machines_without_owner;
 use super::seen::sets_owned_by;
@@ -363,5 +363,5 @@ pub(super) fn with_changes(patch: GuardedPatch, spec: &[&str], changes: Vec<Fiel
 }
 
 fn reference(set: &MachineSetFacts) -> ObjectReference {
-    super::reference("MachineSet", &set.namespace, &set.name, &set.uid)
+    super::reference::reference("MachineSet", &set.namespace, &set.name, &set.uid)
 }

@@ -16,7 +16,11 @@ use tokio::time::Instant;
 
 use machinist_runtime::LAST_WRITES;
 
-use super::evidence::Evidence;
+/// The evidence of all accounts, by the Secret that opens the account of a class.
+pub(crate) type Evidence = crate::evidence::Evidence<Secret>;
+
+/// The Secret that opens an account, if a class refers to one.
+type Secret = Option<(String, String)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::super::contract::{Runtime, Write};
 use super::super::key::Key;
-use super::super::object_key;
+use super::super::reference::object_key;
 use super::super::seen::TokenEntry;
 use super::{drain, instance, node, observe, reference, status_patch, token, user_data};
 

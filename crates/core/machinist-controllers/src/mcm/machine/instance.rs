@@ -17,7 +17,7 @@ use machinist_plan::mcm::machine::creation_failed;
 
 use super::super::contract::{Mcm, Runtime};
 use super::super::key::Key;
-use super::super::object_key;
+use super::super::reference::object_key;
 use super::super::seen::Seen;
 use super::witness::Witness;
 use machinist_core::{Answered, Answers, Call, Deleted, Found, Permit};

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use super::super::contract::{Runtime, World};
 use super::super::evidence;
-use super::super::object_key;
+use super::super::reference::object_key;
 use super::super::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 use super::token::token;
 

@@ -16,7 +16,7 @@ use machinist_runtime::Stop;
 
 use super::super::contract::{Runtime, Write};
 use super::super::key::Key;
-use super::super::object_key;
+use super::super::reference::object_key;
 use super::super::seen::{Seen, TokenEntry};
 
 /// Number of characters in the secret part of a bootstrap token.

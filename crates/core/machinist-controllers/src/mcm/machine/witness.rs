@@ -13,7 +13,7 @@ use machinist_runtime::{Account, Sightings};
 
 use super::super::evidence::{Recognition, take_list, take_sighting};
 use super::super::key::Key;
-use super::super::object_key;
+use super::super::reference::object_key;
 use super::instance::Asking;
 use super::reference;
 use machinist_core::MadeIn;
