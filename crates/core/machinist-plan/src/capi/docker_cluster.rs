@@ -28,8 +28,9 @@ use machinist_instance::{
 
 use super::conditions::{self, Report};
 use super::gates::{self, Claim};
-use super::{CapiReason, Plan, Reason, Why, retry};
+use super::retry;
 use crate::capi::facts::{ClusterFacts, DockerClusterFacts};
+use crate::capi::why::{CapiReason, Plan, Reason, Why};
 
 /// Creates or updates the load balancer.
 pub const ENSURE_BALANCER: Call = Call::change("ensure the load balancer of the API servers");

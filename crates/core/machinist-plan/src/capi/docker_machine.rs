@@ -21,6 +21,7 @@ mod bootstrap;
 mod delete;
 mod status;
 
+pub use super::calls::COMPLETE_NODE;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -39,8 +40,9 @@ use serde_json::{Value, json};
 use self::bootstrap::after_provision;
 use self::status::{Container, Depth, with_lasting_status, with_status, with_unknown_container};
 use super::gates::{self, Claim};
-use super::{CapiReason, Plan, Reason, Why, conditions, retry};
+use super::{conditions, retry};
 use crate::capi::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
+use crate::capi::why::{CapiReason, Plan, Reason, Why};
 
 pub use self::bootstrap::NodeSeen;
 pub use self::status::skipped_parts;
@@ -53,8 +55,6 @@ pub const LOAD_IMAGES: Call = Call::change("load images into the container");
 pub const START_BOOTSTRAP: Call = Call::change("start the bootstrap");
 /// Observes the bootstrap.
 pub const PROGRESS: Call = Call::look("observe the bootstrap");
-/// Completes the Node in the workload cluster.
-pub const COMPLETE_NODE: Call = Call::change("complete the Node");
 
 /// Time between two looks at a container that runs.
 const LOOK_EVERY: Duration = Duration::from_secs(60);

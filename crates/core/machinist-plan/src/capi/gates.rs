@@ -8,8 +8,8 @@ use machinist_api::capi::constants;
 use machinist_core::Step;
 use machinist_instance::AccountId;
 
-use super::{CapiReason, Why};
 use crate::capi::facts::{ClusterFacts, ObjectFacts};
+use crate::capi::why::{CapiReason, Why};
 
 /// The finalizer and the annotations that record that something of an object may exist outside.
 #[derive(Debug, Clone, PartialEq, Eq)]

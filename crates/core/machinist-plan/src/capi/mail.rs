@@ -26,6 +26,7 @@
 //! that wrote the intent, and some time after this process began to act, by its own clock. The
 //! second rule holds also if a clock steps, and if the clock of a successor is far ahead.
 
+pub use super::calls::{LOOK_UP, SEND};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::time::Duration;
@@ -38,13 +39,8 @@ use machinist_instance::{Envelope, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 use super::conditions::Report;
-use super::{CapiReason, Reason, Why};
 use crate::capi::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
-
-/// Sends a mail.
-pub const SEND: Call = Call::change("send the mail");
-/// Looks a mail up.
-pub const LOOK_UP: Call = Call::look("look the mail up");
+use crate::capi::why::{CapiReason, Reason, Why};
 
 /// The longest duration of a call that sends a mail. The call also begins within this time after
 /// its intent; later, the intent is written again.

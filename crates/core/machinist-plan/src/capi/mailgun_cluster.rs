@@ -10,9 +10,10 @@ use machinist_api::capi::{Initialization, MailStatus};
 use machinist_core::{Known, Step};
 
 use super::conditions::{self, Report};
+use super::gates;
 use super::mail::{self, Decision, Letter};
-use super::{CapiReason, Plan, Why, gates};
 use crate::capi::facts::{ClusterFacts, MailRequestFacts, MailgunClusterFacts};
+use crate::capi::why::{CapiReason, Plan, Why};
 
 /// All facts for one decision about one MailgunCluster.
 #[derive(Debug, Clone)]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use machinist_core::{Known, Step};
 
+use super::gates;
 use super::mail::{self, Letter};
 use super::mailgun_cluster::{conclude, paused};
-use super::{CapiReason, Plan, Why, gates};
 use crate::capi::facts::{ClusterFacts, CoreMachineFacts, MailgunMachineFacts};
+use crate::capi::why::{CapiReason, Plan, Why};
 
 pub use super::mailgun_cluster::Action;
 

@@ -19,6 +19,7 @@
 //! Deliberately absent: decisions about the number of machines, drains and rollouts. The core
 //! controllers of Cluster API make them.
 
+mod calls;
 pub mod conditions;
 pub mod docker_cluster;
 pub mod docker_machine;
@@ -33,7 +34,4 @@ mod retry;
 mod why;
 
 pub use gates::{Claim, is_paused};
-pub use why::{CapiReason, Reason, Why};
-
-/// The result of one decision about one object of a Cluster API provider.
-pub type Plan<A> = machinist_core::Plan<A, CapiReason>;
+pub use why::{CapiReason, Plan, Reason, Why};

@@ -4,11 +4,12 @@ use std::fmt;
 
 use machinist_core::{Call, ContractReason};
 
-use super::docker_machine::COMPLETE_NODE;
-use super::mail::{LOOK_UP, SEND};
+use super::calls::{COMPLETE_NODE, LOOK_UP, SEND};
 
 /// The reason for the state of an object of a provider, with the next step.
 pub type Why = machinist_core::Why<CapiReason>;
+/// The result of one decision about one object of a Cluster API provider.
+pub type Plan<A> = machinist_core::Plan<A, CapiReason>;
 /// The reason for the state of an object of a provider.
 pub type Reason = machinist_core::Reason<CapiReason>;
 

@@ -15,7 +15,8 @@ use jiff::Timestamp;
 use machinist_core::{Call, LONGEST_RETRY_AFTER, Step, plus};
 use machinist_instance::{AccountId, CallBudget, Error, ErrorKind};
 
-use super::{CcmReason, Plan, Reason, Why, names};
+use super::names;
+use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::event::{EventText, Told};
 
 pub use self::balancers::{BalancerProof, RecordedBalancer};

@@ -20,8 +20,8 @@ use machinist_instance::{BalancerTarget, ProviderId, RecordedId};
 
 use super::names::{AUTOSCALER_DELETION_TAINT, EXCLUDE_FROM_BALANCERS};
 use super::selector::Selector;
-use super::{Plan, Reason, Why};
 use crate::ccm::facts::CloudNodeFacts;
+use crate::ccm::why::{Plan, Reason, Why};
 
 /// All facts for one computation.
 #[derive(Debug, Clone)]

@@ -23,7 +23,8 @@ use machinist_instance::{Balancer, BalancerKey};
 
 use super::account::{self, Account, Failure};
 use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
-use super::{Plan, Why, names};
+use super::names;
+use crate::ccm::why::{Plan, Why};
 use crate::event::{EventText, Told};
 
 /// All facts for one decision about the list of load balancers.

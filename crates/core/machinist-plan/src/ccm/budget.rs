@@ -16,7 +16,7 @@ use machinist_core::{Step, plus, since};
 use machinist_instance::CallBudget;
 
 use super::account::Account;
-use super::{CcmReason, Plan, Why};
+use crate::ccm::why::{CcmReason, Plan, Why};
 
 /// Below this part of the limit, in percent, periodic calls are made less often.
 const LOW_PERCENT: u64 = 20;

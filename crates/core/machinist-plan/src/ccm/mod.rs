@@ -40,7 +40,4 @@ mod why;
 #[cfg(test)]
 mod toy;
 
-pub use why::{BrakeRule, CcmReason, Reason, Why};
-
-/// The result of one decision about one object of the cloud-controller-manager.
-pub type Plan<A> = machinist_core::Plan<A, CcmReason>;
+pub use why::{BrakeRule, CcmReason, Plan, Reason, Why};

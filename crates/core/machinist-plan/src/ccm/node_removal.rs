@@ -29,10 +29,11 @@ use machinist_core::{Answers, Attempts, Call, Process, Step, Wait, plus};
 use machinist_instance::RecordedId;
 
 use super::account::{self, Account};
-use super::node::{Listed, Options, Owner};
+use super::names;
+use super::node::snapshot::{Listed, Options, Owner};
 use super::why::BrakeRule;
-use super::{CcmReason, Plan, Reason, Why, names};
 use crate::ccm::facts::CloudNodeFacts;
+use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::event::{EventText, Told};
 
 pub use self::evidence::Absences;

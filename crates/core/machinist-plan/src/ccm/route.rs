@@ -42,8 +42,9 @@ use machinist_instance::{RecordedId, Route, RouteSpec};
 use self::desired::{Differences, Impossible};
 use super::account::{Account, Failure};
 use super::cidr::Cidr;
-use super::{CcmReason, Plan, Reason, Why, names};
+use super::names;
 use crate::ccm::facts::CloudNodeFacts;
+use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::event::{EventText, Told};
 
 pub use self::abandoned::abandoned;

@@ -40,9 +40,10 @@ use self::wanted::Wanted;
 use super::account::{self, Account, BalancerProof, Failure, Proof};
 use super::backends::Backends;
 use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancer};
+use super::names;
 use super::selector::Selector;
-use super::{CcmReason, Plan, Reason, Why, names};
 use crate::ccm::facts::ServiceFacts;
+use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::event::{EventText, Told};
 
 pub use self::answers::{BalancerAnswers, Inputs};

@@ -18,11 +18,11 @@ use machinist_instance::{
 };
 use serde_json::json;
 
-use super::Plan;
 use super::account::Account;
 use super::node::{self, Crowd, Listed, Options, SharedReasons, take_listed};
 use super::node_removal::{self, Suspect};
 use crate::ccm::facts::{CloudNodeFacts, NodeConditionFacts};
+use crate::ccm::why::Plan;
 use crate::event::Told;
 
 const NODES: u32 = 10;

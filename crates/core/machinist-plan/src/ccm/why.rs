@@ -6,6 +6,8 @@ use machinist_core::ContractReason;
 
 /// The reason for the state of a Node, a Service or the routes, with the next step.
 pub type Why = machinist_core::Why<CcmReason>;
+/// The result of one decision about one object of the cloud-controller-manager.
+pub type Plan<A> = machinist_core::Plan<A, CcmReason>;
 /// The reason for the state of a Node, a Service or the routes.
 pub type Reason = machinist_core::Reason<CcmReason>;
 

@@ -13,8 +13,7 @@ use jiff::Timestamp;
 use machinist_core::{SKEW_LIMIT, plus};
 
 use super::refusal::Refusal;
-use crate::mcm::why::{Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{Plan, Reason, Step, Why};
 
 /// Reason of the Event about a child that is released from an owner that is being deleted.
 const RELEASED: &str = "ReleasedLateChild";

@@ -12,8 +12,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use crate::mcm::facts::MachineFacts;
-use crate::mcm::why::{McmReason, Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 
 /// All facts for one decision about a Machine whose set is unknown.
 #[derive(Debug, Clone)]

@@ -12,8 +12,7 @@ use jiff::Timestamp;
 use machinist_api::constants::reasons;
 
 use crate::mcm::facts::{ClassFacts, SecretFacts};
-use crate::mcm::why::{McmReason, Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 
 /// All facts for one decision about a class.
 #[derive(Debug, Clone, Hash)]

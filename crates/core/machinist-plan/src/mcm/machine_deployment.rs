@@ -41,8 +41,7 @@ use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
 use crate::mcm::facts::{MachineFacts, MachineSetFacts, selects};
-use crate::mcm::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others, why_orphaning};
 use machinist_core::just_past;
 
 /// Number of former revisions that a set remembers.

@@ -35,8 +35,7 @@ use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
 use super::status;
 use crate::mcm::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
-use crate::mcm::why::{McmReason, Reason, Step, why_finalizers_of_others, why_orphaning};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others, why_orphaning};
 use machinist_core::{SKEW_LIMIT, plus};
 
 /// When a set that waits for a larger size is looked at again, at the latest. A change of the

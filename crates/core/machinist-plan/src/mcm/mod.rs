@@ -34,7 +34,4 @@ mod toy;
 mod why;
 
 pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, Unanswered};
-pub use why::{Deadline, McmReason, Reason, Step, TokenUse, Why};
-
-/// The result of one decision about one object of the machine API.
-pub type Plan<A> = machinist_core::Plan<A, McmReason>;
+pub use why::{Deadline, McmReason, Plan, Reason, Step, TokenUse, Why};

@@ -17,8 +17,7 @@ use jiff::Timestamp;
 use machinist_core::{is_past, just_past, plus};
 
 use crate::mcm::facts::{MachineFacts, NodeFacts};
-use crate::mcm::why::{Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{Plan, Reason, Step, Why};
 
 /// Longest age of a list of Machines that a decision may rest on.
 const LOOK_LASTS: Duration = Duration::from_secs(10);

@@ -69,8 +69,7 @@ use super::machine::{
 };
 use crate::mcm::facts::{MachineFacts, MachineSetFacts, NodeFacts};
 use crate::mcm::looks::Looks;
-use crate::mcm::why::{McmReason, Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answered, Freshness, Known, SKEW_LIMIT, Unseen, is_past, just_past, plus};
 
 /// Wait before the next look if a write is unseen that was charged to another key, because such a

@@ -29,9 +29,8 @@ use machinist_api::constants::annotations;
 use super::deletion_order::{Place, is_marked, place, place_of_new};
 use super::live::{is_available, is_chosen, is_live, number};
 use super::machine_deployment::snapshot::Owned;
-use crate::mcm::Why;
 use crate::mcm::facts::{MachineDeploymentFacts, MachineFacts};
-use crate::mcm::why::{McmReason, Reason, Step};
+use crate::mcm::why::{McmReason, Reason, Step, Why};
 
 /// The next sizes of a deployment's sets, and the reason.
 #[derive(Debug)]

@@ -18,7 +18,7 @@ use super::machine_deployment::snapshot::{self as machine_deployment, Owned};
 use super::machine_set::snapshot as machine_set;
 use super::refusal::Refusal;
 use crate::mcm::facts::{MachineFacts, MachineSetFacts};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{Plan, Why};
 use machinist_core::plus;
 
 /// Minimum interval between two status writes of one object, because a status changes with every

@@ -19,6 +19,8 @@ mod pages;
 
 /// The reason for the state of an object of the machine API, with the next step.
 pub type Why = machinist_core::Why<McmReason>;
+/// The result of one decision about one object of the machine API.
+pub type Plan<A> = machinist_core::Plan<A, McmReason>;
 /// The reason for the state of an object of the machine API.
 pub type Reason = machinist_core::Reason<McmReason>;
 

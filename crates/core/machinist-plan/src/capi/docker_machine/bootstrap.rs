@@ -14,7 +14,7 @@ use super::{
     Action, COMPLETE_NODE, LASTING, LOOK_EVERY, OBSERVE_EVERY, PROGRESS, START_BOOTSTRAP, Work, observe, wait,
 };
 use crate::capi::conditions::Report;
-use crate::capi::{CapiReason, Plan, Reason, Why};
+use crate::capi::why::{CapiReason, Plan, Reason, Why};
 
 /// Reason of a condition: the container has lost an address that is configured in it.
 const ADDRESS_CHANGED: &str = "AddressChanged";

@@ -19,7 +19,7 @@ use machinist_instance::{Error, Foreign, InstanceRef, Sighting};
 
 use super::status::{Container, Depth, recorded_deletion_error, with_status, with_taken_key};
 use super::{Action, Snapshot, USE_THE_ENGINE, container_name, unusable_id};
-use crate::capi::{CapiReason, Plan, Reason, Why};
+use crate::capi::why::{CapiReason, Plan, Reason, Why};
 use crate::capi::{gates, retry};
 
 /// How often a container of another provider is looked up again.

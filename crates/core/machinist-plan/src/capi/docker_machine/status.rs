@@ -11,8 +11,8 @@ use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
 use super::{Action, CREATING, LASTING, Snapshot};
-use crate::capi::Plan;
 use crate::capi::conditions::{self, Report, Trouble};
+use crate::capi::why::Plan;
 
 /// Number of conditions that the summary of the contract v1beta1 counts: ContainerProvisioned and
 /// BootstrapExecSucceeded.

@@ -13,7 +13,8 @@ use machinist_instance::{AccountId, BalancerKey};
 use super::{Account, Failure, Proof, calling, failure_wait};
 use crate::ccm::facts::{BalancerRecord, ServiceFacts};
 use crate::ccm::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
-use crate::ccm::{CcmReason, Plan, Why, names};
+use crate::ccm::names;
+use crate::ccm::why::{CcmReason, Plan, Why};
 
 /// Whether an account is known to be that of the load balancers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]

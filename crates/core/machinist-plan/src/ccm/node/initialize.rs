@@ -7,10 +7,14 @@ use jiff::Timestamp;
 use machinist_core::{Call, Step, is_past, plus, since};
 use machinist_instance::{Error, ErrorKind, Instance, RecordedId};
 
+use super::action::Action;
+use super::action::NodePatch;
 use super::sight::Sight;
-use super::{Action, NodePatch, Snapshot, ip_mismatch, label_events, other_id, tell};
+use super::snapshot::Snapshot;
+use super::{ip_mismatch, label_events, other_id, tell};
 use crate::ccm::account::{Proof, calling};
-use crate::ccm::{CcmReason, Plan, Reason, Why, addresses, names, node_labels, taints};
+use crate::ccm::why::{CcmReason, Plan, Reason, Why};
+use crate::ccm::{addresses, names, node_labels, taints};
 use crate::event::EventText;
 
 /// A sighting of this age is young enough to initialise a Node with it.

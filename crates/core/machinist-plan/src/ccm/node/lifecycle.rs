@@ -8,11 +8,14 @@ use k8s_openapi::api::core::v1::Taint;
 use machinist_core::{Call, Step, plus, since};
 use machinist_instance::{Error, Power, ProviderId, RecordedId};
 
+use super::action::Action;
 use super::sight::Sight;
-use super::{Action, Snapshot, other_id, tell};
+use super::snapshot::Snapshot;
+use super::{other_id, tell};
 use crate::ccm::account::{Failure, calling, failure_wait};
 use crate::ccm::node_removal::{Case, Verdict};
-use crate::ccm::{CcmReason, Plan, Reason, Why, names, taints};
+use crate::ccm::why::{CcmReason, Plan, Reason, Why};
+use crate::ccm::{names, taints};
 use crate::event::EventText;
 
 /// The longest wait before the next lookup of an instance that exists.

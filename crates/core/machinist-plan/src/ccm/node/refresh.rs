@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::NodeAddress;
 use machinist_instance::{AccountId, Instance};
 
+use super::action::Action;
 use super::sight::Sight;
-use super::{Action, Snapshot, ip_mismatch, label_events, tell, trusted_event};
+use super::snapshot::Snapshot;
+use super::{ip_mismatch, label_events, tell, trusted_event};
 use crate::ccm::{addresses, node_labels};
 
 /// The changes that an initialised Node needs.

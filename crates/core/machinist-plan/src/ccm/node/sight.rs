@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use machinist_core::{Answers, Found};
 use machinist_instance::{AccountId, Error, Instance, InstanceRef, NodeName, Power, RecordedId, Sighting};
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 
 /// The newest knowledge about the instance of a Node.
 #[derive(Debug)]

@@ -2,18 +2,23 @@
 
 mod lifecycle;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use expect_test::{Expect, expect};
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
-use machinist_core::{Answered, Call, Found};
+use machinist_core::ownership::Ownership;
+use machinist_core::{Answered, Answers, Call, Found, Process};
 use machinist_instance::{
-    Address, AddressKind, CreateGuarantee, Error, ErrorKind, KeyTag, NodeName, Power, Promises, Sighting,
+    AccountId, Address, AddressKind, CreateGuarantee, Error, ErrorKind, Instance, KeyTag, NodeName, Power,
+    Promises, ProviderId, Sighting,
 };
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ccm::account::{Failure, Proof};
+use crate::ccm::account::{Account, Failure, Proof};
 
 const NOW: i64 = 1_800_000_000;
 

@@ -10,8 +10,9 @@ use machinist_instance::{AccountId, ProviderId, RecordedId, Sighting};
 
 use crate::ccm::account::Account;
 use crate::ccm::facts::CloudNodeFacts;
+use crate::ccm::names;
 use crate::ccm::node::{Listed, Options, Owner};
-use crate::ccm::{CcmReason, Reason, Why, names};
+use crate::ccm::why::{CcmReason, Reason, Why};
 
 /// Two lookups by id that found nothing, in the account of the instance.
 #[derive(Debug, Clone, PartialEq, Eq)]

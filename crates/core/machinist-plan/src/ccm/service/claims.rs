@@ -22,7 +22,7 @@ use super::{
 use crate::ccm::account::known_id;
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::names::BALANCER_NAME;
-use crate::ccm::{CcmReason, Why};
+use crate::ccm::why::{CcmReason, Why};
 
 /// Margin of the planner: the driver is asked only when it will also find the load balancer old
 /// enough. The measured difference of the clocks varies by less between two decisions.

@@ -4,7 +4,7 @@ use machinist_core::Step;
 
 use super::{Action, Options, Snapshot, wants_balancer};
 use crate::ccm::facts::ServiceFacts;
-use crate::ccm::{Plan, Reason, Why};
+use crate::ccm::why::{Plan, Reason, Why};
 
 const DRY_RUN: &str = "this is a dry run, so the planned changes are only logged";
 

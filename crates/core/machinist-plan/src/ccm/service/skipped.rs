@@ -12,7 +12,7 @@ use machinist_core::{Answered, Step, plus};
 use machinist_instance::{Address, Ensured, ProviderId, SkipCause, SkippedTarget};
 
 use super::{ENSURE_BALANCER, Snapshot, joined};
-use crate::ccm::{CcmReason, Why};
+use crate::ccm::why::{CcmReason, Why};
 
 /// First and longest wait before another try of a target that the cloud rejected.
 const AGAIN: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(600));

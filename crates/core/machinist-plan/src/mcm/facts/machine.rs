@@ -10,7 +10,7 @@ use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
-use super::NodeFacts;
+use super::node::NodeFacts;
 use crate::facts::{ACCOUNT, EARLIER_CALLS_SINCE, Version, recorded_wait};
 use machinist_core::{Unseen, is_past};
 

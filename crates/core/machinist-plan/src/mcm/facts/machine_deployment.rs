@@ -9,7 +9,7 @@ use machinist_api::scaled_value::{Rounding, scaled_value};
 use machinist_api::validation::validate_machine_deployment;
 use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus, StrategyType};
 
-use super::FreezeFacts;
+use super::freeze::FreezeFacts;
 use super::machine::has_finalizer;
 use crate::facts::Version;
 

@@ -8,8 +8,9 @@ use machinist_api::validation::validate_machine_set;
 use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use serde_json::Value;
 
+use super::freeze::FreezeFacts;
+use super::machine::OwnerFacts;
 use super::machine::has_finalizer;
-use super::{FreezeFacts, OwnerFacts};
 use crate::facts::Version;
 
 /// Planner facts of a MachineSet.

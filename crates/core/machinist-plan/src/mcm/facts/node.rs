@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use machinist_api::constants::{annotations, conditions, finalizers, labels};
 
+use super::machine::ConditionFacts;
+use super::machine::MachineFacts;
 use super::machine::has_finalizer;
-use super::{ConditionFacts, MachineFacts};
 use crate::facts::Version;
 
 /// Annotation of a Node: which Machine of which installation added our finalizer, as

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 
-use super::OwnerFacts;
+use super::machine::OwnerFacts;
 use crate::facts::Version;
 
 /// The default termination grace period of a pod.

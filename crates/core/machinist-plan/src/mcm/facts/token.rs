@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::AccountId;
 
-use super::MachineFacts;
+use super::machine::MachineFacts;
 use crate::facts::{ACCOUNT, Version};
 
 /// Namespace of all bootstrap tokens.

@@ -12,11 +12,13 @@ use machinist_api::{OperationType, Phase};
 use machinist_core::{is_past, plus, since};
 use machinist_instance::{Boot, BootTrouble};
 
+use super::action::Action;
+use super::action::BOOT_FAILED;
 use super::join::{BOOTS, awaiting, join_deadline};
-use super::{Action, BOOT_FAILED, OperationWrite, Snapshot};
-use crate::mcm::Plan;
+use super::snapshot::Snapshot;
+use super::status::OperationWrite;
 use crate::mcm::looks::Unanswered;
-use crate::mcm::why::{McmReason, Step};
+use crate::mcm::why::{McmReason, Plan, Step};
 
 /// Shortest and longest time between two observations.
 const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));

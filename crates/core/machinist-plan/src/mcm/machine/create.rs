@@ -6,15 +6,20 @@ use jiff::Timestamp;
 use machinist_api::code::Code;
 use machinist_api::constants::markers;
 use machinist_api::validation::machine_name_error;
-use machinist_api::{OperationState, OperationType, Phase};
+use machinist_api::{OperationType, Phase};
 use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises, Sighting};
 
+use super::action::Action;
+use super::action::CREATE_FAILED;
 use super::join::failed_why;
+use super::proof;
+use super::snapshot::SecretNeed;
+use super::snapshot::Snapshot;
+use super::snapshot::creation_failed;
+use super::status::OperationWrite;
 use super::status::{code_of, code_text};
-use super::{Action, CREATE_FAILED, OperationWrite, SecretNeed, Snapshot, proof};
-use crate::mcm::facts::{MachineFacts, TOKEN_NAMESPACE, Token, USER_DATA};
-use crate::mcm::why::{McmReason, Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answers, Call, Found, Known, MadeIn, is_past, just_past, plus, retry_after};
 
 /// The shortest lifetime of a bootstrap token, even if the creation timeout is shorter: an instance
@@ -88,12 +93,6 @@ pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountI
 pub(super) fn pending(s: &Snapshot) -> Option<Action> {
     let operation = OperationWrite::processing(OperationType::Create, markers::CREATING);
     s.status(Phase::Pending, operation).map(|write| Action::SetStatus(Box::new(write)))
-}
-
-/// Whether the last operation of a Machine is a creation that failed.
-pub fn creation_failed(machine: &MachineFacts) -> bool {
-    let operation = &machine.status.operation;
-    operation.type_ == Some(OperationType::Create) && operation.state == Some(OperationState::Failed)
 }
 
 fn ensure_failed(s: &Snapshot) -> bool {

@@ -16,18 +16,27 @@ use machinist_api::constants::{conditions, labels, reasons};
 use machinist_api::{OperationState, OperationType, Phase};
 use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
+use super::action::Action;
+use super::action::DELETE_FAILED;
+use super::action::DRAIN_BLOCKED;
+use super::action::DRAIN_FORCED;
+use super::action::INSTANCE_LEFT_BEHIND;
+use super::action::INSTANCE_NOT_OURS;
+use super::action::TARGET_SILENT;
+use super::action::VOLUMES_LEFT;
+use super::identity::OwnNode;
+use super::node_sync::NodeSync;
+use super::proof;
+use super::snapshot::OtherNode;
+use super::snapshot::Snapshot;
+use super::status::OperationWrite;
 use super::status::{code_of, code_text};
-use super::{
-    Action, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND, INSTANCE_NOT_OURS, NodeSync,
-    OperationWrite, OtherNode, OwnNode, Snapshot, TARGET_SILENT, VOLUMES_LEFT, proof,
-};
 use crate::mcm::drain::{
     Call as PodCall, Drain, Eviction, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later,
 };
 use crate::mcm::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
 use crate::mcm::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
-use crate::mcm::why::{McmReason, Reason, Step, why_finalizers_of_others};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others};
 use machinist_core::Evidence;
 use machinist_core::instance::{Departure, Next, Proof, Refused};
 use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, minus, plus, since};

@@ -25,10 +25,9 @@ use std::sync::Arc;
 use machinist_api::constants::labels;
 use machinist_instance::{InstanceRef, NodeName, RecordedId};
 
-use super::Snapshot;
-use crate::mcm::Why;
+use super::snapshot::Snapshot;
 use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
-use crate::mcm::why::{McmReason, Step};
+use crate::mcm::why::{McmReason, Step, Why};
 use machinist_core::Known;
 
 /// The provider's comparison of the ids of a Machine and its Node, and the owner in the Node's

@@ -10,13 +10,17 @@ use jiff::Timestamp;
 use machinist_api::constants::{conditions, markers, taints};
 use machinist_api::{OperationState, OperationType, Phase};
 
+use super::action::Action;
+use super::action::JOINED;
+use super::action::NODE_UNHEALTHY;
 use super::identity::{Identity, OwnNode, joined_node};
-use super::{
-    Action, Defaults, JOINED, NODE_UNHEALTHY, NodeSync, OperationWrite, Severity, Snapshot, boot, create,
-};
+use super::node_sync::NodeSync;
+use super::snapshot::Defaults;
+use super::snapshot::Snapshot;
+use super::status::OperationWrite;
+use super::{Severity, boot, create};
 use crate::mcm::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
-use crate::mcm::why::{McmReason, Reason, Step, why_updated_in_place};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_updated_in_place};
 use machinist_core::{Known, Unseen, is_past, just_past, plus};
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {

@@ -5,9 +5,11 @@ use jiff::Timestamp;
 use machinist_api::constants::labels;
 use machinist_instance::Foreign;
 
-use super::{Action, DELETE_FAILED, Snapshot, delete};
-use crate::mcm::why::{McmReason, Reason, Step};
-use crate::mcm::{Plan, Why};
+use super::action::Action;
+use super::action::DELETE_FAILED;
+use super::delete;
+use super::snapshot::Snapshot;
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::instance::Proof;
 use machinist_core::ownership::{Standing, second_look_at};
 use machinist_core::{Absence, Call};

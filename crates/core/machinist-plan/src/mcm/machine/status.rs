@@ -11,7 +11,7 @@ use machinist_api::{OperationState, OperationType, Phase};
 use machinist_instance::{Error, ErrorKind};
 use serde_json::Value;
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 use crate::mcm::facts::{ConditionFacts, StatusFacts};
 
 /// One write of a Machine's status. Absent parts are not changed, even if other clients write them

@@ -10,17 +10,26 @@ use expect_test::{Expect, expect};
 use jiff::Timestamp;
 use machinist_api::{Machine, MachineClass, Phase};
 use machinist_instance::{
-    AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, KeyTag, NodeName, Power, Promises,
-    ProviderId, RecordedId, Sighting,
+    AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceKey, InstanceRef, KeyTag, NodeName,
+    Power, Promises, ProviderId, RecordedId, Sighting,
 };
 use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::Version;
-use crate::mcm::drain::EvictionOutcome;
-use crate::mcm::facts::{StatusFacts, token_id};
-use crate::mcm::looks::{NodeLook, PodList};
-use machinist_core::{Absence, Answered, Attempts, Call, Deleted, Found, MadeIn, Queued};
+use crate::mcm::drain::{self, Eviction, EvictionOutcome};
+use crate::mcm::facts::{
+    BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token, TokenFacts,
+    token_id,
+};
+use crate::mcm::looks::{Looks, NodeLook, NodeSeen, PodList};
+use crate::mcm::why::TokenUse;
+use machinist_core::instance::Shared;
+use machinist_core::ownership::Ownership;
+use machinist_core::{
+    Absence, Answered, Answers, Attempts, Call, Deleted, Found, Freshness, Known, MadeIn, Process, Queued,
+    Unseen,
+};
 
 mod boot;
 mod evidence;

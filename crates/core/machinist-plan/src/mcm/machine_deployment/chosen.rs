@@ -19,8 +19,7 @@ use super::{Action, Snapshot};
 use crate::mcm::facts::MachineFacts;
 use crate::mcm::live::{is_chosen, is_live, marked_at};
 use crate::mcm::refusal::Refusal;
-use crate::mcm::why::{McmReason, Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{is_past, just_past, plus};
 
 /// How long an unknown name stays in the annotation: long enough for a user to run `machinist why`.

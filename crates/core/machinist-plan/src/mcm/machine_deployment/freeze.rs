@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use machinist_api::constants::annotations;
 
 use super::{Action, Owned, SetPatch, Snapshot};
-use crate::mcm::why::{Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{Plan, Reason, Step, Why};
 
 /// Lifts the freeze if the conditions for it are met.
 pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {

@@ -4,7 +4,7 @@
 //! silent, they may have become unavailable since, and the set would delete the last one that is.
 
 use super::{Action, Snapshot};
-use crate::mcm::Plan;
+use crate::mcm::why::Plan;
 
 /// Removes the actions that lower the size of a set if the Machines are not fresh.
 pub(super) fn hold_back(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {

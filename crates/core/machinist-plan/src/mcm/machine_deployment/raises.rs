@@ -11,8 +11,7 @@
 use super::snapshot::OpenRaise;
 use super::{Action, Snapshot};
 use crate::mcm::rollout;
-use crate::mcm::why::{Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{Plan, Reason, Step, Why};
 
 /// Removes the actions that must not raise the size of a set yet.
 pub(super) fn hold_back(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {

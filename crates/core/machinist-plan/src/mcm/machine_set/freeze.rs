@@ -15,8 +15,7 @@ use machinist_api::constants::{annotations, reasons};
 use super::{Action, Snapshot};
 use crate::mcm::live::number;
 use crate::mcm::status::is_fully_labelled;
-use crate::mcm::why::{McmReason, Reason, Step};
-use crate::mcm::{Plan, Why};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 
 /// Lifts the freeze if the conditions for it are met.
 pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
