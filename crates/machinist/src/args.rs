@@ -9,8 +9,7 @@ mod cloud_controller_manager;
 mod command_line;
 mod controllers;
 mod secure;
-mod value;
-mod wrong_flags;
+pub(crate) mod value;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -29,8 +28,8 @@ pub(crate) use self::controllers::{
     ClusterArgs, CompatibilityArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs,
     ManagerArgs,
 };
-pub(crate) use self::value::{ClusterFlag, ExplainedKind, InfrastructureKind, ObjectArg, go_bool};
-pub(crate) use self::wrong_flags::WrongFlags;
+pub(crate) use self::secure::SecureArgs;
+pub(crate) use self::value::{ClusterFlag, ExplainedKind, InfrastructureKind, ObjectArg};
 
 /// Creates, watches, drains and deletes the machines of Kubernetes clusters.
 #[derive(Debug, Parser)]

@@ -11,6 +11,7 @@
 //! output     stdout and the live table
 //! progress   progress lines of a command
 //! stop       signals
+//! wrong_flags  the error for flags that clap accepts and that are wrong
 //! ```
 //!
 //! Deliberately absent: decisions, and code that belongs into a library of the workspace. An error
@@ -26,14 +27,16 @@ mod output;
 mod progress;
 mod stop;
 mod wiring;
+mod wrong_flags;
 
 use std::process::ExitCode;
 
 use anyhow::Context;
 
-use crate::args::{Command, Parsed, WrongFlags};
+use crate::args::{Command, Parsed};
 use crate::log::Voice;
 use crate::output::Output;
+use crate::wrong_flags::WrongFlags;
 
 fn main() -> ExitCode {
     let Parsed { command, warnings } = match args::parse(std::env::args_os()) {

@@ -38,7 +38,8 @@ use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
 use tokio::net::TcpListener;
 
-use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs, WrongFlags};
+use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs};
+use crate::wrong_flags::WrongFlags;
 use crate::{cmd, stop};
 
 pub(crate) use self::advice::{in_shell, set_aside};

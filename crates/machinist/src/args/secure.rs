@@ -1,11 +1,8 @@
 //! Flags of an HTTP port with TLS and permissions, with the names of Kubernetes' components.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::Args;
-
-use crate::wiring::SecureOptions;
 
 pub(super) const SERVER: &str = "HTTPS server";
 
@@ -34,19 +31,4 @@ pub(crate) struct SecureArgs {
     /// Paths that every client may read, separated by commas; * at the end stands for any rest
     #[arg(long, value_name = "PATHS", value_delimiter = ',', default_value = "/healthz,/readyz,/livez", help_heading = SERVER)]
     pub authorization_always_allow_paths: Vec<String>,
-}
-
-impl SecureArgs {
-    /// Converts the flags to options of a port at this address.
-    pub(crate) fn options(&self, address: IpAddr) -> SecureOptions {
-        SecureOptions {
-            files: self.tls_cert_file.clone().zip(self.tls_private_key_file.clone()),
-            folder: self.cert_dir.clone(),
-            client_ca: self.client_ca_file.clone(),
-            addresses: vec![address],
-            always_allow: self.authorization_always_allow_paths.clone(),
-            authentication: self.authentication_kubeconfig.clone(),
-            authorization: self.authorization_kubeconfig.clone(),
-        }
-    }
 }

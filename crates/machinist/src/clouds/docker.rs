@@ -16,7 +16,7 @@ use machinist_driver_docker::{
 use machinist_instance::{ErrorKind, Scope};
 
 use super::{Cloud, CloudArgs, ForExplanations, ForMachines, ForUp, UpCloud};
-use crate::args::WrongFlags;
+use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {

@@ -14,8 +14,9 @@ use machinist_driver_hcloud::{
 use super::{
     Cloud, CloudArgs, ForExplanations, ForMachines, ForNodes, ForUp, NodeCloud, UpCloud, hcloud_traffic,
 };
-use crate::args::{WrongFlags, go_bool};
+use crate::args::value::go_bool;
 use crate::wiring::credential::TokenFrom;
+use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {

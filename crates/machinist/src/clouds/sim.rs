@@ -7,7 +7,7 @@ use machinist_cloud_sim::{Clock, Cloud as SimulatedCloud, Settings};
 use machinist_driver_sim::{Endpoint, PROMISES, ProviderSpec, SimProvider};
 
 use super::{Cloud, CloudArgs, ForExplanations, ForMachines, ForUp, HEADING, UpCloud};
-use crate::args::WrongFlags;
+use crate::wrong_flags::WrongFlags;
 
 /// The row of the registry.
 pub(super) const CLOUD: Cloud = Cloud {

@@ -13,8 +13,9 @@ use machinist_plan::ccm::cidr::{Cidr, parse_cluster_cidrs};
 use machinist_plan::ccm::node::{self, Brake};
 use machinist_plan::ccm::{route, service};
 
-use crate::args::{CloudControllerManagerArgs, ClusterArgs, ClusterFlag, Controller, WrongFlags};
-use crate::wiring::{LeaseName, Process, credential};
+use crate::args::{CloudControllerManagerArgs, ClusterArgs, ClusterFlag, Controller};
+use crate::wiring::{LeaseName, Process, SecureOptions, credential};
+use crate::wrong_flags::WrongFlags;
 
 /// Fewer missing servers than this never stop the deletion of Nodes.
 const BRAKE_ALWAYS_ALLOWS: u32 = 3;
@@ -26,7 +27,7 @@ pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<Exi
         name: &args.leader_elect_resource_name,
     };
     // Without the port, its certificate is not needed, and no client is reviewed.
-    let secure = (args.secure_port != 0).then(|| args.server.options(args.bind_address));
+    let secure = (args.secure_port != 0).then(|| SecureOptions::of(&args.server, args.bind_address));
     let held = args.leader.leader_elect.then_some(lease);
     let permissions = permissions::needed(&options, held, secure.as_ref());
     let process = Process {

@@ -9,9 +9,10 @@ use anyhow::bail;
 use machinist_controllers::mcm::{MachineController, MachineOptions};
 use machinist_plan::mcm::machine::Defaults;
 
-use crate::args::{MachineControllerArgs, MachineDefaultArgs, WrongFlags};
+use crate::args::{MachineControllerArgs, MachineDefaultArgs};
 use crate::clouds::{CLOUDS, CloudArgs, ForMachines};
 use crate::wiring::{LeaseName, Prerequisite, Process};
+use crate::wrong_flags::WrongFlags;
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());

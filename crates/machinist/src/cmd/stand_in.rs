@@ -10,8 +10,9 @@ use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_standin_hcloud::http::Server;
 use machinist_standin_hcloud::{Access, Settings, Standin, Tokens};
 
-use crate::args::{StandInArgs, StandInName, WrongFlags};
+use crate::args::{StandInArgs, StandInName};
 use crate::output::Output;
+use crate::wrong_flags::WrongFlags;
 use crate::{cmd, stop, wiring};
 
 /// The project of the token. More projects and tokens can be added at `/_control`.

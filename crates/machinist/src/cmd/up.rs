@@ -42,7 +42,7 @@ use self::progress::{End, Reachable, State, Stopped, Summary};
 use self::screen::{Screen, reached};
 use self::view::View;
 use self::writes::Writes;
-use crate::args::{Until, UpArgs, WrongFlags};
+use crate::args::{Until, UpArgs};
 use crate::clouds::UpCloud;
 use crate::embedded::Place;
 use crate::embedded::data_folder::Command;
@@ -50,6 +50,7 @@ use crate::output::{Output, one_line};
 use crate::progress::Progress;
 use crate::stop;
 use crate::wiring::{in_shell, set_aside};
+use crate::wrong_flags::WrongFlags;
 
 /// Default of `--timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5 * 60);

@@ -12,9 +12,10 @@ use machinist_kube::clock::Skew;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client, is_answer};
 use tokio::time::timeout;
 
-use super::SecureOptions;
-use crate::args::{ClusterArgs, ClusterFlag, WrongFlags};
+use super::secure::SecureOptions;
+use crate::args::{ClusterArgs, ClusterFlag};
 use crate::output;
+use crate::wrong_flags::WrongFlags;
 
 /// How long an API server may take to answer after the start. Go's machine-controller-manager waits
 /// as long.

@@ -14,6 +14,7 @@ mod decisions;
 mod review;
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
@@ -32,7 +33,8 @@ pub(crate) use self::client_ca::CLIENT_CA_CONFIG_MAP;
 use self::client_ca::Source;
 pub(crate) use self::review::Reviews;
 use self::review::{Caller, caller_of};
-use crate::args::WrongFlags;
+use crate::args::SecureArgs;
+use crate::wrong_flags::WrongFlags;
 
 /// The time between two reads of the CA of client certificates.
 const READ_CLIENT_CA_EVERY: Duration = Duration::from_secs(60);
@@ -47,13 +49,28 @@ pub(crate) struct SecureOptions {
     /// File with the CA certificates of clients.
     pub client_ca: Option<PathBuf>,
     /// Addresses for which a generated certificate is valid, beside the loopback addresses.
-    pub addresses: Vec<std::net::IpAddr>,
+    pub addresses: Vec<IpAddr>,
     /// Paths that every client may read. `*` at the end stands for any rest.
     pub always_allow: Vec<String>,
     /// Kubeconfig for TokenReviews; the cluster of the process if absent.
     pub authentication: Option<PathBuf>,
     /// Kubeconfig for SubjectAccessReviews; the cluster of the process if absent.
     pub authorization: Option<PathBuf>,
+}
+
+impl SecureOptions {
+    /// Converts the flags to options of a port at this address.
+    pub(crate) fn of(args: &SecureArgs, address: IpAddr) -> Self {
+        Self {
+            files: args.tls_cert_file.clone().zip(args.tls_private_key_file.clone()),
+            folder: args.cert_dir.clone(),
+            client_ca: args.client_ca_file.clone(),
+            addresses: vec![address],
+            always_allow: args.authorization_always_allow_paths.clone(),
+            authentication: args.authentication_kubeconfig.clone(),
+            authorization: args.authorization_kubeconfig.clone(),
+        }
+    }
 }
 
 /// The door of a port: plain HTTP, or TLS with permissions.

@@ -18,8 +18,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::answer::Reported;
-use crate::args::WrongFlags;
 use crate::output;
+use crate::wrong_flags::WrongFlags;
 
 /// Timeout of a request. A controller answers from memory, so it needs less.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);

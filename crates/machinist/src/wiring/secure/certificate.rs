@@ -19,7 +19,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::SecureOptions;
-use crate::wiring::host_name;
+use crate::wiring::identity::host_name;
 
 /// Common name of a generated certificate.
 const COMMON_NAME: &str = "cloud-controller-manager";

@@ -20,7 +20,7 @@ use machinist_apiserver::{Object, Server};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::seed::Seed;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::sight::{NODES, SECRETS, Seen};

@@ -10,7 +10,7 @@ use machinist_api::capi::constants::{
 
 use super::core::is_control_plane;
 use super::outside::{BalancerTrack, By, Change, ContainerTrack};
-use super::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::tables::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::actor::{Process, Side};
 use crate::history::{Event, State};
 use crate::invariants::{Id, Invariant, Violations, no_circles};

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::core::Objects;
 use super::process::Kind;
-use super::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::tables::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::seed::{Seed, Stream};

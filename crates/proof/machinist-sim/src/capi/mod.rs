@@ -5,6 +5,7 @@
 //! realm       the world: servers, stand-ins, provider, and the others below
 //! core        the core controllers of Cluster API, as far as a provider needs them; kubelets; and
 //!             the person who fulfils requests
+//! tables      the names of the kinds in the history
 //! view        all objects at one moment
 //! process     the lives of the provider
 //! engine      the connection to the container engine; mail: to the mail service
@@ -36,6 +37,7 @@ pub mod realm;
 pub mod run;
 pub mod scenarios;
 pub mod settled;
+mod tables;
 pub mod view;
 mod weather;
 pub mod wishes;
@@ -44,15 +46,6 @@ pub use self::run::Capi;
 
 /// The beginning of the text of each case.
 pub const PREFIX: &str = "capi/";
-
-/// The table of MailgunClusters.
-pub(crate) const MAILGUN_CLUSTERS: &str = "mailgunclusters.infrastructure.cluster.x-k8s.io";
-/// The table of MailgunMachines.
-pub(crate) const MAILGUN_MACHINES: &str = "mailgunmachines.infrastructure.cluster.x-k8s.io";
-/// The table of Clusters.
-pub(crate) const CLUSTERS: &str = "clusters.cluster.x-k8s.io";
-/// The table of Machines.
-pub(crate) const MACHINES: &str = "machines.cluster.x-k8s.io";
 
 /// The full description of one run.
 pub type Case = crate::case::CaseOf<Capi>;

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::Case;
 use super::mutants::Mutant;
 use super::process::Kind;
 use super::realm::{Realm, Setup};
 use super::scenarios::{self, Scenario};
 use super::settled::{self, Persons};
-use super::{Case, MAILGUN_MACHINES};
+use super::tables::MAILGUN_MACHINES;
 use crate::actor::Side;
 use crate::contract::{Contract, Named};
 use crate::faults::{Fault, LongKind, Victims};

@@ -9,7 +9,7 @@ use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::{Accepted, Standin};
 
 use super::process::Provider;
-use super::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::said::Said;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::sight::{Item, NODES, Seen};

@@ -13,8 +13,8 @@ use tokio::time::Instant;
 
 use super::marks::Marks;
 use super::process::{Kind, Provider};
+use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use super::wishes::Wishes;
-use super::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::actor::STRANGER;
 use crate::backup::{Backup, grow_old};
 use crate::faults::{Gate, LongFault, LongKind};

@@ -16,7 +16,7 @@ use super::core::{FINALIZER, INFRASTRUCTURE, Objects, typed};
 use super::engine::record;
 use super::outside::By;
 use super::process::Kind;
-use super::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
+use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::sight::Seen;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::stage::Stage;

@@ -53,8 +53,6 @@ pub(in crate::cmd::up) const NODE_IMAGE: &str = "kindest/node:v1.36.3";
 pub(in crate::cmd::up) const TOKEN_GROUP: &str = "system:bootstrappers:kubeadm:default-node-token";
 /// Label of the control plane container: the directory of the `up` that owns the cluster.
 const OWNER_FOLDER: &str = "machinist.dev/up-folder";
-/// Port of the API server in the control plane container.
-const API_SERVER_PORT: u16 = 6443;
 
 /// The engine ends a container within seconds.
 const REMOVED_WITHIN: Duration = Duration::from_secs(60);

@@ -8,7 +8,7 @@ use machinist_apiserver::CertificateAuthority;
 use machinist_instance::UserData;
 use serde_json::json;
 
-use super::API_SERVER_PORT;
+use super::identity::API_SERVER_PORT;
 
 /// Pod network of the cluster.
 const POD_NETWORK: &str = "10.244.0.0/16";

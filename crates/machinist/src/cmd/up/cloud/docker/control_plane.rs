@@ -13,9 +13,9 @@ use machinist_instance::{
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::identity::PREFIX;
+use super::identity::{API_SERVER_PORT, PREFIX};
 use super::news::LOCAL;
-use super::{API_SERVER_PORT, Docker, LOOK_EVERY, OWNER_FOLDER, Target, bootstrap_data, is_passing};
+use super::{Docker, LOOK_EVERY, OWNER_FOLDER, Target, bootstrap_data, is_passing};
 use crate::cmd::up::writes::UP;
 use crate::output::one_line;
 use crate::progress::Progress;

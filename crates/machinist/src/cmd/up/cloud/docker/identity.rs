@@ -24,9 +24,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::parse_x509_pem;
 
-use super::API_SERVER_PORT;
 use crate::wiring::{seed, set_aside};
 
+/// Port of the API server in the control plane container.
+pub(super) const API_SERVER_PORT: u16 = 6443;
 /// Directory of the files, in that of `up`.
 pub(in crate::cmd::up) const DOCKER: &str = "docker";
 /// Files that a kept cluster needs.
