@@ -87,7 +87,7 @@ pub struct Deadline {
 }
 
 /// The reason for an object's state: up to date, in progress, waiting or blocked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum Reason<R> {
     /// The object is up to date.
     Settled,
@@ -178,21 +178,8 @@ impl<R: ContractReason> Reason<R> {
     /// Returns the constant CamelCase name for conditions, Events and metrics.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Settled => "Settled",
-            Self::Writing(_) => "Writing",
-            Self::Looking(_) => "Looking",
-            Self::Awaiting(_) => "Awaiting",
-            Self::Calling(_) => "Calling",
-            Self::CallFailed { .. } => "CallFailed",
-            Self::AccountPaused => "AccountPaused",
-            Self::PredecessorCalls => "PredecessorCalls",
-            Self::WriteUnsettled { .. } => "WriteUnsettled",
-            Self::ChangeRefused { .. } => "ChangeRefused",
-            Self::NoEffect { .. } => "NoEffect",
-            Self::ProgramFailed { .. } => "ProgramFailed",
-            Self::ClockSkew { .. } => "ClockSkew",
-            Self::ServerSilent { .. } => "ServerSilent",
             Self::Contract(reason) => reason.code(),
+            shared => shared.into(),
         }
     }
 

@@ -125,7 +125,7 @@ async fn for_invalid_ids_no_driver_call_happens_before_the_label() {
     }
     assert_eq!(world.cloud.calls(), []);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let told = world.events("FailedDelete").await;
+    let told = world.events("InstanceLeftBehind").await;
     let left =
         told.iter().filter_map(|event| event.message.as_deref()).filter(|it| it.contains("left behind"));
     assert_eq!(left.count(), 2, "{told:#?}");

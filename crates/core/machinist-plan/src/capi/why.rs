@@ -14,7 +14,7 @@ pub type Plan<A> = machinist_core::Plan<A, CapiReason>;
 pub type Reason = machinist_core::Reason<CapiReason>;
 
 /// A reason that only objects of a Cluster API provider have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum CapiReason {
     /// A user or a core controller has paused the object or its Cluster.
     Paused {
@@ -214,46 +214,7 @@ impl ContractReason for CapiReason {
     }
 
     fn code(&self) -> &'static str {
-        match self {
-            Self::Paused { .. } => "Paused",
-            Self::ManagedExternally => "ManagedExternally",
-            Self::OwnerUnset { .. } => "OwnerUnset",
-            Self::OwnerMissing { .. } => "OwnerMissing",
-            Self::ClusterUnknown => "ClusterUnknown",
-            Self::InfrastructureUnset { .. } => "InfrastructureUnset",
-            Self::InfrastructureMissing { .. } => "InfrastructureMissing",
-            Self::InfrastructureNotReady { .. } => "InfrastructureNotReady",
-            Self::ControlPlaneNotInitialized { .. } => "ControlPlaneNotInitialized",
-            Self::BootstrapDataMissing { .. } => "BootstrapDataMissing",
-            Self::VersionMissing { .. } => "VersionMissing",
-            Self::NameTooLong { .. } => "NameTooLong",
-            Self::KeyTaken { .. } => "KeyTaken",
-            Self::OtherEngine => "OtherEngine",
-            Self::ProviderIdNotOurs { .. } => "ProviderIdNotOurs",
-            Self::ContainerNotOurs { .. } => "ContainerNotOurs",
-            Self::ContainerUnrecorded { .. } => "ContainerUnrecorded",
-            Self::ContainerMissing { .. } => "ContainerMissing",
-            Self::ContainerStopped { .. } => "ContainerStopped",
-            Self::ContainerMoved { .. } => "ContainerMoved",
-            Self::ContainerStarting { .. } => "ContainerStarting",
-            Self::ImagesLoading { .. } => "ImagesLoading",
-            Self::LoadBalancerPending { .. } => "LoadBalancerPending",
-            Self::Bootstrapping { .. } => "Bootstrapping",
-            Self::BootstrapFailed { .. } => "BootstrapFailed",
-            Self::WorkloadUnreachable { .. } => "WorkloadUnreachable",
-            Self::NodeMissing { .. } => "NodeMissing",
-            Self::NodeIdMismatch { .. } => "NodeIdMismatch",
-            Self::BalancerWorking { .. } => "BalancerWorking",
-            Self::BalancerWithoutAddress => "BalancerWithoutAddress",
-            Self::BalancerAddressChanged { .. } => "BalancerAddressChanged",
-            Self::MachinesRemain { .. } => "MachinesRemain",
-            Self::ContainerLeaving { .. } => "ContainerLeaving",
-            Self::AbsenceNotProven => "AbsenceNotProven",
-            Self::MailRejected { .. } => "MailRejected",
-            Self::MailUncertain => "MailUncertain",
-            Self::MailOnHold { .. } => "MailOnHold",
-            Self::AwaitingFulfilment { .. } => "AwaitingFulfilment",
-        }
+        self.into()
     }
 }
 

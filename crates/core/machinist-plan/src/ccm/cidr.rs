@@ -1,15 +1,14 @@
 //! IP addresses and networks in CIDR notation.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
+
+use ipnet::IpNet;
 
 /// A network in CIDR notation. Host bits are dropped, so two texts of the same network are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Cidr {
-    first: IpAddr,
-    bits: u8,
-}
+pub struct Cidr(IpNet);
 
 /// A text that is not a network in CIDR notation.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,45 +31,32 @@ impl FromStr for Cidr {
     /// # Errors
     /// If the text is not `ADDRESS/BITS`.
     fn from_str(text: &str) -> Result<Self, CidrError> {
-        let error =
-            || CidrError { given: text.to_owned(), expected: "a network such as 10.244.0.0/16 or fd00::/48" };
-        let (address, bits) = text.split_once('/').ok_or_else(error)?;
-        let address: IpAddr = address.parse().map_err(|_| error())?;
-        let is_number = !bits.is_empty() && bits.bytes().all(|byte| byte.is_ascii_digit());
-        let bits: u8 = bits.parse().ok().filter(|_| is_number).ok_or_else(error)?;
-        if u32::from(bits) > width(address) {
-            return Err(error());
-        }
-        let first = from_number(number(address) & mask(address, bits), address);
-        Ok(Self { first, bits })
+        let expected = "a network such as 10.244.0.0/16 or fd00::/48";
+        let error = |_| CidrError { given: text.to_owned(), expected };
+        text.parse().map(|network: IpNet| Self(network.trunc())).map_err(error)
     }
 }
 
 impl Cidr {
     /// Whether the network contains an address. An address of the other family is outside.
     pub fn contains(&self, address: IpAddr) -> bool {
-        address.is_ipv4() == self.first.is_ipv4()
-            && number(address) & mask(address, self.bits) == number(self.first)
+        self.0.contains(&address)
     }
 
     /// Whether the first or the last address of another network is inside this one.
     pub fn touches(&self, other: &Self) -> bool {
-        self.contains(other.first) || self.contains(other.last())
+        self.contains(other.0.network()) || self.contains(other.0.broadcast())
     }
 
     /// Whether this is a network of IPv4 addresses.
     pub fn is_ipv4(&self) -> bool {
-        self.first.is_ipv4()
-    }
-
-    fn last(&self) -> IpAddr {
-        from_number(number(self.first) | !mask(self.first, self.bits) & full(self.first), self.first)
+        matches!(self.0, IpNet::V4(_))
     }
 }
 
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.first, self.bits)
+        self.0.fmt(f)
     }
 }
 
@@ -107,34 +93,6 @@ fn parse_ipv4_with_zeros(text: &str) -> Option<Ipv4Addr> {
         *byte = part.parse().ok()?;
     }
     parts.next().is_none().then(|| Ipv4Addr::from(bytes))
-}
-
-fn width(address: IpAddr) -> u32 {
-    if address.is_ipv4() { 32 } else { 128 }
-}
-
-fn full(address: IpAddr) -> u128 {
-    if address.is_ipv4() { u128::from(u32::MAX) } else { u128::MAX }
-}
-
-fn mask(address: IpAddr, bits: u8) -> u128 {
-    let host_bits = width(address) - u32::from(bits);
-    full(address) & u128::MAX.checked_shl(host_bits).unwrap_or(0)
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)),
-        IpAddr::V6(address) => u128::from(address),
-    }
-}
-
-/// Converts a number to an address of the same family as `like`.
-fn from_number(number: u128, like: IpAddr) -> IpAddr {
-    match like {
-        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX))),
-        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::from(number)),
-    }
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ pub type Plan<A> = machinist_core::Plan<A, CcmReason>;
 pub type Reason = machinist_core::Reason<CcmReason>;
 
 /// A reason that only objects of the cloud-controller-manager have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum CcmReason {
     /// The credential opens no account, so no call to the cloud is possible.
     NoAccount,
@@ -229,45 +229,7 @@ impl ContractReason for CcmReason {
     const PAGES: &'static str = "ccm/stuck";
 
     fn code(&self) -> &'static str {
-        match self {
-            Self::NoAccount => "NoAccount",
-            Self::AccountUnproven => "AccountUnproven",
-            Self::CallsSaved { .. } => "CallsSaved",
-            Self::CloudUnknown => "CloudUnknown",
-            Self::InstanceNotFound { .. } => "InstanceNotFound",
-            Self::LookupBatched => "LookupBatched",
-            Self::NodeOfAnotherCloud { .. } => "NodeOfAnotherCloud",
-            Self::NodeIdMalformed { .. } => "NodeIdMalformed",
-            Self::NodeWithoutId => "NodeWithoutId",
-            Self::NodeIpMismatch { .. } => "NodeIpMismatch",
-            Self::InstanceClaimed { .. } => "InstanceClaimed",
-            Self::NodeNotReady { .. } => "NodeNotReady",
-            Self::ReadyWithoutInstance { .. } => "ReadyWithoutInstance",
-            Self::InstanceStopped { .. } => "InstanceStopped",
-            Self::InstanceMissing { .. } => "InstanceMissing",
-            Self::NodeRemovable { .. } => "NodeRemovable",
-            Self::NodeAccountUnproven { .. } => "NodeAccountUnproven",
-            Self::NodeTooYoung { .. } => "NodeTooYoung",
-            Self::LeaderTooYoung => "LeaderTooYoung",
-            Self::NodeDeletionSkipped { .. } => "NodeDeletionSkipped",
-            Self::NodeOwned { .. } => "NodeOwned",
-            Self::NodeDeletionSuspended { .. } => "NodeDeletionSuspended",
-            Self::NodeDeletionRefused { .. } => "NodeDeletionRefused",
-            Self::OtherBalancerClass { .. } => "OtherBalancerClass",
-            Self::NodeSelectorInvalid { .. } => "NodeSelectorInvalid",
-            Self::BalancerNameTaken { .. } => "BalancerNameTaken",
-            Self::BalancerNameKept { .. } => "BalancerNameKept",
-            Self::BalancerElsewhere { .. } => "BalancerElsewhere",
-            Self::BalancerInvalid { .. } => "BalancerInvalid",
-            Self::BalancerWorking { .. } => "BalancerWorking",
-            Self::NoBackends => "NoBackends",
-            Self::TargetsSkipped { .. } => "TargetsSkipped",
-            Self::NoPorts => "NoPorts",
-            Self::NoNodes => "NoNodes",
-            Self::RouteWorking { .. } => "RouteWorking",
-            Self::RouteFailed { .. } => "RouteFailed",
-            Self::RouteDestinationTaken { .. } => "RouteDestinationTaken",
-        }
+        self.into()
     }
 }
 

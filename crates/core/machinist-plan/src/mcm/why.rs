@@ -25,7 +25,7 @@ pub type Plan<A> = machinist_core::Plan<A, McmReason>;
 pub type Reason = machinist_core::Reason<McmReason>;
 
 /// A reason that only objects of the machine API have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, strum::IntoStaticStr)]
 pub enum McmReason {
     /// The object's spec is invalid. Only a user can fix it.
     InvalidSpec(String),
@@ -462,61 +462,7 @@ pub(crate) fn why_updated_in_place(machine: &MachineFacts) -> Why {
 
 impl ContractReason for McmReason {
     fn code(&self) -> &'static str {
-        match self {
-            Self::InvalidSpec(_) => "InvalidSpec",
-            Self::ClassMissing { .. } => "ClassMissing",
-            Self::ClassDeleting { .. } => "ClassDeleting",
-            Self::ClassUnheld { .. } => "ClassUnheld",
-            Self::ClassInvalid { .. } => "ClassInvalid",
-            Self::SecretMissing { .. } => "SecretMissing",
-            Self::SecretElsewhere { .. } => "SecretElsewhere",
-            Self::SecretIncomplete { .. } => "SecretIncomplete",
-            Self::Joining { .. } => "Joining",
-            Self::BootFailed { .. } => "BootFailed",
-            Self::NodeNotAsked { .. } => "NodeNotAsked",
-            Self::NodeNotOurs { .. } => "NodeNotOurs",
-            Self::ProviderIdNotOurs { .. } => "ProviderIdNotOurs",
-            Self::ProviderIdMalformed { .. } => "ProviderIdMalformed",
-            Self::TokenIdsTaken => "TokenIdsTaken",
-            Self::Queued(_) => "Queued",
-            Self::NamesakeInstance { .. } => "NamesakeInstance",
-            Self::Unhealthy { .. } => "Unhealthy",
-            Self::CriticalComponents { .. } => "CriticalComponents",
-            Self::SizeOutdated { .. } => "SizeOutdated",
-            Self::ReplacementLimit { .. } => "ReplacementLimit",
-            Self::ReplacementGap { .. } => "ReplacementGap",
-            Self::ReplacementImpossible { .. } => "ReplacementImpossible",
-            Self::Failed { .. } => "Failed",
-            Self::Preserved { .. } => "Preserved",
-            Self::Draining { .. } => "Draining",
-            Self::NodesUnanswered { .. } => "NodesUnanswered",
-            Self::ConfirmingDrain { .. } => "ConfirmingDrain",
-            Self::VolumesAttached { .. } => "VolumesAttached",
-            Self::ConfirmingNoNode { .. } => "ConfirmingNoNode",
-            Self::InstanceDeleting { .. } => "InstanceDeleting",
-            Self::AbsenceNotProven { .. } => "AbsenceNotProven",
-            Self::OtherAccount { .. } => "OtherAccount",
-            Self::SecondLook { .. } => "SecondLook",
-            Self::InstanceNotOurs { .. } => "InstanceNotOurs",
-            Self::InstanceShared { .. } => "InstanceShared",
-            Self::NodeOfUnknownOwner { .. } => "NodeOfUnknownOwner",
-            Self::CannotDeleteInstance { .. } => "CannotDeleteInstance",
-            Self::NodeLeaving { .. } => "NodeLeaving",
-            Self::MachinesPending { .. } => "MachinesPending",
-            Self::MachinesLeaving { .. } => "MachinesLeaving",
-            Self::InUse { .. } => "InUse",
-            Self::UserUnreadable { .. } => "UserUnreadable",
-            Self::ChildFailed { .. } => "ChildFailed",
-            Self::Frozen { .. } => "Frozen",
-            Self::ScaleUpDisabled => "ScaleUpDisabled",
-            Self::UpdatedInPlace { .. } => "UpdatedInPlace",
-            Self::ChosenUnknown { .. } => "ChosenUnknown",
-            Self::OwnerUnknown { .. } => "OwnerUnknown",
-            Self::Paused => "Paused",
-            Self::SurgeBound { .. } => "SurgeBound",
-            Self::UnavailableBound { .. } => "UnavailableBound",
-            Self::RollingOut { .. } => "RollingOut",
-        }
+        self.into()
     }
 }
 
