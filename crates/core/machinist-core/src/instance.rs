@@ -114,7 +114,7 @@ pub struct Listed {
 #[derive(Debug)]
 pub enum Next {
     /// The instance does not exist, and cannot appear later.
-    Gone(Proof),
+    Gone(AbsenceEvidence),
     /// A call is in flight. Look again when it is answered.
     Wait {
         /// The call in flight.
@@ -193,7 +193,7 @@ pub enum Next {
 
 /// Why an instance counts as deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Proof {
+pub enum AbsenceEvidence {
     /// The instance is absent in the account in which it was created, or it was never created.
     Sure,
     /// The instance was absent twice, ten minutes apart, and it is unknown whether it was created
@@ -337,7 +337,7 @@ impl Departure<'_> {
         let made = made.unwrap_or(Timestamp::MIN).max(self.process.acting_since());
         let counts_from = plus(made, self.process.promises.visible_within);
         if self.answers.shown == self.which.id || counts_from < looked {
-            return self.absent(standing, looked, Proof::Sure);
+            return self.absent(standing, looked, AbsenceEvidence::Sure);
         }
         if counts_from < self.now {
             return Next::Find;
@@ -346,7 +346,7 @@ impl Departure<'_> {
     }
 
     /// Returns the next step after an absence, given the account's standing.
-    fn absent(&self, standing: Standing, looked: Timestamp, proof: Proof) -> Next {
+    fn absent(&self, standing: Standing, looked: Timestamp, proof: AbsenceEvidence) -> Next {
         match standing {
             Standing::Proven => Next::Gone(proof),
             Standing::Ask => Next::List,
@@ -359,7 +359,7 @@ impl Departure<'_> {
                 });
                 let look_at = second_look_at(row.map_or(looked, |row| row.first.min(looked)));
                 match (look_at <= looked, look_at <= self.now) {
-                    (true, _) => Next::Gone(Proof::LookedTwice),
+                    (true, _) => Next::Gone(AbsenceEvidence::LookedTwice),
                     (false, true) => Next::Find,
                     (false, false) => Next::LookTwice { look_at },
                 }
@@ -404,7 +404,7 @@ impl Departure<'_> {
         let may_exist = self.answers.may_have_created();
         let nobody_asked = !may_exist && self.process.saw_the_birth_of(self.created);
         if nobody_asked {
-            return Next::Gone(Proof::Sure);
+            return Next::Gone(AbsenceEvidence::Sure);
         }
         let own = self.answers.ensure.as_ref().map_or(Timestamp::MIN, |ensured| ensured.ended);
         let last_possible_call = own.max(self.earlier_calls_began_by());
@@ -442,14 +442,14 @@ impl Departure<'_> {
 
     /// Returns the proof that no instance with our key exists. Users must know about an instance
     /// with our name and a key that no Machine holds.
-    fn proof_of_none(&self, shown: &Sighting) -> Proof {
+    fn proof_of_none(&self, shown: &Sighting) -> AbsenceEvidence {
         match shown {
             Sighting::Foreign(foreign)
                 if foreign.cluster.as_deref() == Some(self.cluster) && self.key_holder.is_none() =>
             {
-                Proof::NameTaken(foreign.clone())
+                AbsenceEvidence::NameTaken(foreign.clone())
             }
-            Sighting::Foreign(_) | Sighting::Present(_) | Sighting::Absent => Proof::Sure,
+            Sighting::Foreign(_) | Sighting::Present(_) | Sighting::Absent => AbsenceEvidence::Sure,
         }
     }
 
@@ -680,7 +680,7 @@ mod tests {
         assert!(matches!(next(false, -60, 5, &early), Next::NotProven { .. }));
         assert!(matches!(next(false, -60, 41, &early), Next::Find));
         let late = Answers { find: found(false, 41, Ok(Sighting::Absent)), ..Answers::default() };
-        assert!(matches!(next(false, -60, 41, &late), Next::Gone(Proof::Sure)));
+        assert!(matches!(next(false, -60, 41, &late), Next::Gone(AbsenceEvidence::Sure)));
     }
 
     /// A process that restarts every minute would otherwise never end the wait.
@@ -712,14 +712,14 @@ mod tests {
         };
         // 120 s until the last call begins, 40 s until lists show its effect.
         assert!(matches!(next(-150, 5), Next::NotProven { .. }));
-        assert!(matches!(next(-150, 11), Next::Gone(Proof::Sure)));
+        assert!(matches!(next(-150, 11), Next::Gone(AbsenceEvidence::Sure)));
         assert!(matches!(next(-10, 39), Next::NotProven { .. }));
-        assert!(matches!(next(-10, 41), Next::Gone(Proof::Sure)), "this process was not restarted");
+        assert!(matches!(next(-10, 41), Next::Gone(AbsenceEvidence::Sure)), "this process was not restarted");
     }
 
     #[test]
     fn an_instance_that_was_never_requested_is_absent_at_once() {
-        assert!(matches!(next(false, 1, 2, &Answers::default()), Next::Gone(Proof::Sure)));
+        assert!(matches!(next(false, 1, 2, &Answers::default()), Next::Gone(AbsenceEvidence::Sure)));
         let asked = Answers { ever_ensured: true, ..Answers::default() };
         assert!(matches!(next(false, 1, 2, &asked), Next::Find));
     }
@@ -732,7 +732,8 @@ mod tests {
             answers.take_ensure(answered(5, 6, Err(Error::new(kind, "no"))));
             answers
         };
-        let gone = |answers: &Answers| matches!(next(false, 1, 7, answers), Next::Gone(Proof::Sure));
+        let gone =
+            |answers: &Answers| matches!(next(false, 1, 7, answers), Next::Gone(AbsenceEvidence::Sure));
         assert!(gone(&refused(ErrorKind::Exhausted)));
         assert!(gone(&refused(ErrorKind::Throttled { retry_after: None })));
         assert!(!gone(&refused(ErrorKind::Ambiguous)), "it may have had an effect");
@@ -769,7 +770,7 @@ mod tests {
         answers.find = found(false, 3, Ok(Sighting::Absent));
         assert!(matches!(next(true, -60, 3, &answers), Next::Find));
         answers.find = found(true, 3, Ok(Sighting::Absent));
-        assert!(matches!(next(true, -60, 3, &answers), Next::Gone(Proof::Sure)));
+        assert!(matches!(next(true, -60, 3, &answers), Next::Gone(AbsenceEvidence::Sure)));
     }
 
     /// Decides about a recorded instance at that second. The process began at second 0, and its
@@ -871,7 +872,7 @@ mod tests {
         for create in REPEATING {
             assert!(matches!(deletion(create, 1, 20, &absent(20)), Next::NotProven { .. }));
             assert!(matches!(deletion(create, 1, 40, &absent(20)), Next::Find), "it may have appeared");
-            assert!(matches!(deletion(create, 1, 40, &absent(36)), Next::Gone(Proof::Sure)));
+            assert!(matches!(deletion(create, 1, 40, &absent(36)), Next::Gone(AbsenceEvidence::Sure)));
         }
     }
 
@@ -887,7 +888,7 @@ mod tests {
         answers.ensure = Some(answered(18, 19, Ok(made)));
         assert!(matches!(next(true, 18, 22, &answers), Next::NotProven { .. }));
         answers.find = found(true, 30, Ok(Sighting::Absent));
-        assert!(matches!(next(true, 18, 30, &answers), Next::Gone(Proof::Sure)));
+        assert!(matches!(next(true, 18, 30, &answers), Next::Gone(AbsenceEvidence::Sure)));
     }
 
     fn made_at(second: i64, key: Option<&str>) -> Instance {
@@ -924,10 +925,13 @@ mod tests {
             "the clock of the cloud may be late"
         );
         assert!(
-            matches!(shown(made_at(-121, None)), Next::Gone(Proof::Sure)),
+            matches!(shown(made_at(-121, None)), Next::Gone(AbsenceEvidence::Sure)),
             "it existed before the machine"
         );
-        assert!(matches!(shown(made_at(0, Some("another"))), Next::Gone(Proof::Sure)), "it has another key");
+        assert!(
+            matches!(shown(made_at(0, Some("another"))), Next::Gone(AbsenceEvidence::Sure)),
+            "it has another key"
+        );
     }
 
     #[test]
@@ -1012,9 +1016,9 @@ mod tests {
     fn a_renewed_credential_is_recognized_by_its_instances() {
         let answers = absent_since(3);
         let sibling = elsewhere(|o| o.shows_recorded = true);
-        assert!(matches!(of(&sibling, 3, &answers), Next::Gone(Proof::Sure)));
+        assert!(matches!(of(&sibling, 3, &answers), Next::Gone(AbsenceEvidence::Sure)));
         let itself = Answers { shown_in: account("a"), ..absent_since(3) };
-        assert!(matches!(of(&elsewhere(|_| {}), 3, &itself), Next::Gone(Proof::Sure)));
+        assert!(matches!(of(&elsewhere(|_| {}), 3, &itself), Next::Gone(AbsenceEvidence::Sure)));
         let by_another = Answers { shown_in: account("c"), ..absent_since(3) };
         assert!(matches!(of(&elsewhere(|_| {}), 3, &by_another), Next::List));
     }
@@ -1049,9 +1053,9 @@ mod tests {
     #[test]
     fn answers_of_the_recorded_account_stay_valid() {
         let exchanged = Ownership { account: account("b"), recorded: account("a"), ..Ownership::default() };
-        assert!(matches!(of(&exchanged, 3, &absent_since(3)), Next::Gone(Proof::Sure)));
+        assert!(matches!(of(&exchanged, 3, &absent_since(3)), Next::Gone(AbsenceEvidence::Sure)));
         let missing = Ownership { account: None, recorded: account("a"), ..Ownership::default() };
-        assert!(matches!(of(&missing, 3, &absent_since(3)), Next::Gone(Proof::Sure)));
+        assert!(matches!(of(&missing, 3, &absent_since(3)), Next::Gone(AbsenceEvidence::Sure)));
     }
 
     /// Ownership facts of a Machine that Go's machine-controller-manager created.
@@ -1071,7 +1075,7 @@ mod tests {
                 o.oldest_shown = Some(at(second));
             })
         };
-        assert!(matches!(of(&shown(-60), 3, &absent_since(3)), Next::Gone(Proof::Sure)), "as old");
+        assert!(matches!(of(&shown(-60), 3, &absent_since(3)), Next::Gone(AbsenceEvidence::Sure)), "as old");
         assert!(matches!(of(&shown(-59), 3, &absent_since(3)), Next::OtherAccount { .. }), "younger");
     }
 
@@ -1082,7 +1086,7 @@ mod tests {
         assert!(matches!(of(&alone, 3, &first), Next::LookTwice { look_at } if look_at == at(603)));
         assert!(matches!(of(&alone, 603, &first), Next::Find));
         let second = Answers { find: found(true, 603, Ok(Sighting::Absent)), ..absent_since(3) };
-        assert!(matches!(of(&alone, 603, &second), Next::Gone(Proof::LookedTwice)));
+        assert!(matches!(of(&alone, 603, &second), Next::Gone(AbsenceEvidence::LookedTwice)));
     }
 
     #[test]
@@ -1121,16 +1125,22 @@ mod tests {
         let made_in = |made_in| Answers { made_in, ..Answers::default() };
         let here = || made_in(MadeIn::Account(account("a").expect("a name")));
         let there = || made_in(MadeIn::Account(account("b").expect("a name")));
-        assert!(matches!(never_seen(&siblings, 10, here()), Next::Gone(Proof::Sure)));
-        assert!(matches!(never_seen(&siblings, 10, made_in(MadeIn::Nowhere)), Next::Gone(Proof::Sure)));
+        assert!(matches!(never_seen(&siblings, 10, here()), Next::Gone(AbsenceEvidence::Sure)));
+        assert!(matches!(
+            never_seen(&siblings, 10, made_in(MadeIn::Nowhere)),
+            Next::Gone(AbsenceEvidence::Sure)
+        ));
         assert!(matches!(never_seen(&siblings, 10, there()), Next::OtherAccount { .. }));
         assert!(matches!(never_seen(&siblings, 10, made_in(MadeIn::Several)), Next::OtherAccount { .. }));
         let same = unrecorded(|o| o.shows_made_in = true);
-        assert!(matches!(never_seen(&same, 10, there()), Next::Gone(Proof::Sure)), "under another name");
+        assert!(
+            matches!(never_seen(&same, 10, there()), Next::Gone(AbsenceEvidence::Sure)),
+            "under another name"
+        );
         // Another process may have requested it before.
         assert!(matches!(never_seen(&siblings, -60, here()), Next::OtherAccount { .. }));
         let shown = unrecorded(|o| o.oldest_shown = Some(at(-90)));
-        assert!(matches!(never_seen(&shown, -60, here()), Next::Gone(Proof::Sure)));
+        assert!(matches!(never_seen(&shown, -60, here()), Next::Gone(AbsenceEvidence::Sure)));
         assert!(matches!(never_seen(&unrecorded(|_| {}), -60, here()), Next::LookTwice { .. }));
     }
 
@@ -1233,8 +1243,8 @@ mod tests {
         let find = |foreign| found(false, 41, Ok(Sighting::Foreign(foreign)));
         let answers = |foreign| Answers { find: find(foreign), ..Answers::default() };
         let next = |foreign| next(false, -60, 41, &answers(foreign));
-        assert!(matches!(next(foreign("old", Some("ours"))), Next::Gone(Proof::NameTaken(_))));
-        assert!(matches!(next(foreign("old", Some("theirs"))), Next::Gone(Proof::Sure)));
+        assert!(matches!(next(foreign("old", Some("ours"))), Next::Gone(AbsenceEvidence::NameTaken(_))));
+        assert!(matches!(next(foreign("old", Some("theirs"))), Next::Gone(AbsenceEvidence::Sure)));
     }
 
     /// The lookups are 30 s apart: the deletion was requested a while ago.

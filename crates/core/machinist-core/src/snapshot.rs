@@ -137,7 +137,7 @@ pub struct Answers {
     /// The call in flight and its start. At most one call per instance is in flight.
     pub in_flight: Option<(Call, Timestamp)>,
     /// The call that waits in the queue of the account, or has its slot.
-    pub queued: Option<Queued>,
+    pub queued: Option<InQueue>,
     /// How long calls to create this instance waited in the queue of the account.
     pub waited: Duration,
     /// When this process first wanted to create the instance, if no call of another process had
@@ -178,7 +178,7 @@ pub struct Answers {
 
 /// A call that waits in the queue of its account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Queued {
+pub struct InQueue {
     /// The call.
     pub call: Call,
     /// Since when the call waits.
@@ -252,7 +252,7 @@ impl Answers {
     }
 
     /// Returns the place of that call in the queue of its account.
-    pub fn queued_for(&self, call: Call) -> Option<&Queued> {
+    pub fn queued_for(&self, call: Call) -> Option<&InQueue> {
         self.queued.as_ref().filter(|queued| queued.call == call)
     }
 
@@ -461,7 +461,7 @@ pub fn retry_after(kind: ErrorKind, failures: u32, exhausted: Duration) -> Durat
 
 /// How a version of an object relates to the version that was seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Version {
+pub enum Succession {
     /// The next version: the watch showed both.
     Next,
     /// A later version, or the first: versions in between were not seen.

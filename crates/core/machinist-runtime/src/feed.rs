@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Resource};
-use machinist_core::{GAP_AFTER, Version};
+use machinist_core::{GAP_AFTER, Succession};
 use machinist_kube::barrier::{Expect, Settled};
 use machinist_kube::watch::{WatchOptions, run_watch};
 use machinist_kube::{Change, Cluster, Delta, Entry, ObjectKey, Store, list_once};
@@ -58,7 +58,7 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
     /// Adds the keys that decide from the changed object.
     fn route(seen: &C::Seen, change: &Change<Self>, wake: &mut Vec<C::Key>);
     /// Stores facts that the object itself does not contain, such as the time of its last change.
-    fn learn(_: &mut C::Seen, _: &Change<Self>, _: Version, _now: Timestamp) {}
+    fn learn(_: &mut C::Seen, _: &Change<Self>, _: Succession, _now: Timestamp) {}
     /// Reports a change that concerns no later decision, because the object is gone. Called before
     /// [`Fed::forget`], while this process may act, and under the world's lock.
     fn report(_: &Runtime<C>, _: &C::Seen, _: &Change<Self>) {}
@@ -256,7 +256,7 @@ pub(crate) async fn read_kind<C: Contract, F: Fed<C>>(runtime: &Runtime<C>) -> R
 pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
     let mut wake = Vec::new();
     // Only a watch shows every version. A list or a read may skip versions.
-    let version = if matches!(delta, Delta::Upsert(..)) { Version::Next } else { Version::Later };
+    let version = if matches!(delta, Delta::Upsert(..)) { Succession::Next } else { Succession::Later };
     {
         let mut world = runtime.world.lock();
         let world = &mut *world;

@@ -90,11 +90,11 @@ impl Drop for Waiting {
 
 impl Queued {
     /// The waiting call of a subject.
-    pub fn of(&self, subject: &str) -> Option<machinist_core::Queued> {
+    pub fn of(&self, subject: &str) -> Option<machinist_core::InQueue> {
         // Without its task, an entry never gets a slot: the task has panicked.
         let Waiting { call, since_wall, slot, .. } =
             self.calls.get(subject).filter(|waiting| !waiting.task.is_finished())?;
-        Some(machinist_core::Queued { call: *call, since: *since_wall, has_slot: slot.is_some() })
+        Some(machinist_core::InQueue { call: *call, since: *since_wall, has_slot: slot.is_some() })
     }
 
     /// How long that call of a subject has waited so far.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
-use machinist_plan::capi::conditions::Trouble;
+use machinist_plan::capi::conditions::Problem;
 use machinist_plan::capi::facts::ObjectFacts;
 
 use super::contract::Runtime;
@@ -27,8 +27,8 @@ pub(super) fn reference(kind: &str, object: &ObjectFacts) -> ObjectReference {
 
 /// Writes an Event and a line of the log for each problem that a written status is the first to
 /// report.
-pub(super) fn report_problems(runtime: &Runtime, about: &ObjectReference, troubles: &[Trouble<'_>]) {
-    for Trouble { reason, message } in troubles {
+pub(super) fn report_problems(runtime: &Runtime, about: &ObjectReference, troubles: &[Problem<'_>]) {
+    for Problem { reason, message } in troubles {
         tracing::warn!(
             kind = about.kind,
             namespace = about.namespace,

@@ -85,7 +85,7 @@ impl<V: Stored> Fed<Capi> for Core<V, ClusterFacts> {
         let mailgun = seen.mailgun_clusters.iter().filter(|(_, it)| is_of(&it.facts.mail.object));
         wake.extend(mailgun.map(|(key, _)| Key::MailgunCluster(key.clone())));
     }
-    fn learn(seen: &mut Seen, change: &Change<Self>, _: machinist_core::Version, _: jiff::Timestamp) {
+    fn learn(seen: &mut Seen, change: &Change<Self>, _: machinist_core::Succession, _: jiff::Timestamp) {
         if change.new.is_none() {
             // The client of a deleted cluster is closed.
             seen.memory.workloads.remove(&change.key);

@@ -16,7 +16,7 @@ use machinist_core::{Answered, Call};
 use machinist_driver::may_change;
 use machinist_instance::{AccountId, Error, ErrorKind, ProviderId};
 use machinist_kube::ObjectKey;
-use machinist_plan::capi::docker_machine::NodeSeen;
+use machinist_plan::capi::docker_machine::NodeCompletion;
 use machinist_plan::capi::facts::ObjectFacts;
 use machinist_plan::capi::kubeconfig;
 use machinist_plan::capi::node::{NodeChange, change};
@@ -76,7 +76,7 @@ pub(super) fn complete(
                 is_there(seen, &id, &uid) && object.is_some_and(|it| !seen.machine_is_paused(&it.object))
             })
         },
-        remember: Box::new(move |seen: &mut Seen, answered: Answered<NodeSeen>| {
+        remember: Box::new(move |seen: &mut Seen, answered: Answered<NodeCompletion>| {
             if is_there(seen, &id, &uid) {
                 let steps = seen.memory.steps.entry(uid).or_default();
                 steps.failures = next_failures(steps.failures, &answered.answer);
@@ -94,16 +94,16 @@ pub(super) fn complete(
     })
 }
 
-async fn complete_now(runtime: &Runtime, completion: &Completion) -> Result<NodeSeen, Error> {
+async fn complete_now(runtime: &Runtime, completion: &Completion) -> Result<NodeCompletion, Error> {
     let client = connect(runtime, &completion.cluster).await?;
     let nodes: Api<Node> = Api::all(client);
     let failed = |error: kube::Error| Error::new(ErrorKind::Ambiguous, error.to_string());
     let Some(node) = nodes.get_opt(&completion.node).await.map_err(failed)? else {
-        return Ok(NodeSeen::Missing);
+        return Ok(NodeCompletion::Missing);
     };
     let (status, spec) = match change(&node, &completion.id, &completion.addresses) {
-        NodeChange::None => return Ok(NodeSeen::Complete),
-        NodeChange::OtherId(id) => return Ok(NodeSeen::OtherId(id)),
+        NodeChange::None => return Ok(NodeCompletion::Complete),
+        NodeChange::OtherId(id) => return Ok(NodeCompletion::OtherId(id)),
         NodeChange::Patch { status, spec } => (status, spec),
     };
     let params = PatchParams::default();
@@ -118,7 +118,7 @@ async fn complete_now(runtime: &Runtime, completion: &Completion) -> Result<Node
         may_change()?;
     }
     nodes.patch(&completion.node, &params, &json(spec)?).await.map_err(failed)?;
-    Ok(NodeSeen::Complete)
+    Ok(NodeCompletion::Complete)
 }
 
 /// Returns the client of a workload cluster, and makes it if there is none.

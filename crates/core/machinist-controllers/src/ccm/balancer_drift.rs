@@ -10,7 +10,7 @@ use machinist_instance::{Balancer, Error};
 use machinist_plan::ccm::balancer_drift::{Action, Snapshot, unanswered};
 use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::listed_balancers::{LIST_BALANCERS, ListedBalancers};
-use machinist_plan::ccm::service::BalancerAnswers;
+use machinist_plan::ccm::service::ServiceAnswers;
 use machinist_plan::ccm::{Plan, Why};
 use machinist_runtime::{Kind, Observed, Stop};
 
@@ -52,7 +52,7 @@ impl Kind<Ccm> for BalancerDrifts {
             failed: memory.drift.failed.clone(),
             services: memory.service_keys.clone().unwrap_or_default(),
             has_balancers: world.seen.services.by_index(BALANCED, YES).next().is_some(),
-            late_deletion: memory.balancers.values().filter_map(BalancerAnswers::late_deletion).max(),
+            late_deletion: memory.balancers.values().filter_map(ServiceAnswers::late_deletion).max(),
             period: runtime.tools.options.drift_period,
             nodes_freshness: runtime.freshness::<CloudNodeFacts>(world),
             nodes_asked: memory.drift.nodes_asked,

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use machinist_core::{Answered, Call};
 use machinist_driver::Driver;
 use machinist_instance::{AccountId, Error, ErrorKind, InstanceRef, NodeName, Sighting};
-use machinist_plan::ccm::account::{Account, BalancerProof, Proof};
+use machinist_plan::ccm::account::{AccountFacts, BalancerProof, Proof};
 use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
@@ -49,7 +49,7 @@ pub(super) fn open(runtime: &Runtime, seen: &Seen) -> Result<Opened, Error> {
 }
 
 /// Returns the state of the account for planners.
-pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>) -> Account {
+pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>) -> AccountFacts {
     let memory = &world.seen.memory.account;
     let listed = opened.and_then(|opened| opened.account.sightings());
     let pages = listed.as_ref().map_or(1, |listed| listed.len().div_ceil(PAGE).max(1));
@@ -58,7 +58,7 @@ pub(super) fn account(runtime: &Runtime, world: &World, opened: Option<&Opened>)
         opened.map(|opened| evidence::proof_facts(&world.seen, opened.account(), provider, listed.is_some()));
     let balancers = opened.filter(|_| facts.is_some_and(|facts| facts.decides_nothing()));
     let is_untried = balancers.is_some_and(|opened| !has_answered(&world.seen, opened));
-    Account {
+    AccountFacts {
         id: opened.map(|opened| opened.account().clone()),
         proof: Proof::of(facts),
         balancers: balancers

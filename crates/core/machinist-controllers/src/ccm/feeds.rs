@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use kube::Api;
 use machinist_api::Machine;
-use machinist_core::Version;
+use machinist_core::Succession;
 use machinist_kube::Change;
 use machinist_kube::watch::WatchOptions;
 use machinist_plan::ccm::facts::{CloudNodeFacts, OwningMachineFacts, ServiceFacts};
@@ -20,7 +20,7 @@ use super::service;
 impl Fed<Ccm> for CloudNodeFacts {
     stored! { Ccm; nodes: Node as "nodes", all in target }
 
-    fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, now: Timestamp) {
+    fn learn(seen: &mut Seen, change: &Change<Self>, _: Succession, now: Timestamp) {
         let Some(node) = &change.new else { return };
         let memory = &mut seen.memory;
         if node.is_uninitialized() {
@@ -68,7 +68,7 @@ impl Fed<Ccm> for ServiceFacts {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())
     }
 
-    fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, _: Timestamp) {
+    fn learn(seen: &mut Seen, change: &Change<Self>, _: Succession, _: Timestamp) {
         if let Some(service) = &change.new {
             seen.memory.note_class(service);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use machinist_core::{Answered, since};
 use machinist_instance::{Ensured, Progress, Sighting};
 use machinist_plan::ccm::facts::CloudNodeFacts;
-use machinist_plan::ccm::service::{BalancerAnswers, Inputs};
+use machinist_plan::ccm::service::{Inputs, ServiceAnswers};
 use machinist_runtime::{CHANGE_SECONDS, Metrics, WAIT_SECONDS};
 
 use super::contract::Runtime;
@@ -62,7 +62,7 @@ pub(super) fn balancer_synced(metrics: &Metrics) {
 /// are the answers before this one.
 pub(super) fn balancer_updated(
     metrics: &Metrics,
-    before: &BalancerAnswers,
+    before: &ServiceAnswers,
     inputs: Inputs,
     answered: &Answered<Progress<Ensured>>,
 ) {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use machinist_core::{Answered, Answers, Silence};
 use machinist_instance::{AccountId, BalancerKey, Error, ErrorKind, Power};
-use machinist_plan::ccm::account::{Account, BalancerProof, Failure, Outage, Proof, is_outage};
+use machinist_plan::ccm::account::{AccountFacts, BalancerProof, Failure, Outage, Proof, is_outage};
 use machinist_plan::ccm::backends::{Backends, Departed};
 use machinist_plan::ccm::facts::ServiceFacts;
 use machinist_plan::ccm::listed_balancers::ListedBalancers;
 use machinist_plan::ccm::node;
-use machinist_plan::ccm::node_removal::{self, Refusal};
+use machinist_plan::ccm::node_removal::{self, DeletionRefusal};
 use machinist_plan::ccm::route::RouteMemory;
-use machinist_plan::ccm::service::BalancerAnswers;
+use machinist_plan::ccm::service::ServiceAnswers;
 use machinist_plan::ccm::{CcmReason, Why};
 use machinist_plan::{EventText, Told};
 
@@ -35,7 +35,7 @@ pub(crate) struct Memory {
     /// Answers about instances, by Node UID.
     pub answers: BTreeMap<String, Answers>,
     /// Answers about load balancers, by Service UID.
-    pub balancers: BTreeMap<String, BalancerAnswers>,
+    pub balancers: BTreeMap<String, ServiceAnswers>,
     /// The class of each Service when its type was LoadBalancer for the last time, by UID. A change
     /// of the type removes the class.
     pub classes: BTreeMap<String, Option<String>>,
@@ -52,7 +52,7 @@ pub(crate) struct Memory {
     /// Names of the Nodes whose instance was absent in the last lookup by id, by Node UID.
     pub suspects: BTreeMap<String, String>,
     /// DELETEs that the API server rejected, by Node UID.
-    pub refused: BTreeMap<String, Refusal>,
+    pub refused: BTreeMap<String, DeletionRefusal>,
     /// When the first of several answers showed the instance as stopped, by Node UID.
     pub stopped: BTreeMap<String, Timestamp>,
     /// When this process deleted Nodes; only recent times.
@@ -126,7 +126,7 @@ pub(crate) fn next_failure(last: Option<&Failure>, error: Error, ended: Timestam
 
 impl AccountMemory {
     /// Stores the proof of the account.
-    pub(crate) fn note_proof(&mut self, account: &Account) {
+    pub(crate) fn note_proof(&mut self, account: &AccountFacts) {
         self.proof = account.id.as_ref().map(|_| account.proof);
         self.balancers = account.balancers.clone();
         self.was_ever_proven |= account.id.is_some() && account.is_proven();

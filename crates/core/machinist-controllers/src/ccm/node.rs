@@ -9,7 +9,7 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_plan::ccm::names::SYNCED;
-use machinist_plan::ccm::node::{Action, Crowd, Listed, NodePatch, Owner, SharedReasons, Snapshot};
+use machinist_plan::ccm::node::{Action, Crowd, ListedNode, NodePatch, Owner, SharedReasons, Snapshot};
 use machinist_plan::facts::ACCOUNT;
 use machinist_runtime::{Fed, Kind, Observed, Opened, Stop};
 use serde_json::Value;
@@ -150,14 +150,14 @@ pub(super) fn recorded(runtime: &Runtime, node: &CloudNodeFacts) -> RecordedId {
 }
 
 /// Returns the result of the account's last list for a Node.
-pub(super) fn listed(opened: &Opened, node: &CloudNodeFacts, recorded: &RecordedId) -> Option<Listed> {
+pub(super) fn listed(opened: &Opened, node: &CloudNodeFacts, recorded: &RecordedId) -> Option<ListedNode> {
     let list = opened.account.sightings()?;
     let instance = match recorded {
         RecordedId::Ours(id) => list.of(id),
         RecordedId::Unset => NodeName::new(&node.name).and_then(|name| list.named(&name)),
         RecordedId::NotOurs { .. } | RecordedId::Malformed { .. } => None,
     };
-    Some(Listed { started: list.started, ended: list.ended, instance: instance.cloned() })
+    Some(ListedNode { started: list.started, ended: list.ended, instance: instance.cloned() })
 }
 
 /// Counts the Nodes that need a lookup.

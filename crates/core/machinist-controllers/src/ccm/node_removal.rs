@@ -9,7 +9,9 @@ use machinist_core::Attempts;
 use machinist_instance::RecordedId;
 use machinist_kube::ObjectKey;
 use machinist_plan::ccm::facts::CloudNodeFacts;
-use machinist_plan::ccm::node_removal::{Action, NodeRemoval, Refusal, Snapshot, Suspect, suspension};
+use machinist_plan::ccm::node_removal::{
+    Action, DeletionRefusal, NodeRemoval, Snapshot, Suspect, suspension,
+};
 use machinist_plan::ccm::{Plan, Why, names};
 use machinist_runtime::{Kind, Observed, Opened, Stop};
 
@@ -186,7 +188,7 @@ async fn delete(runtime: &Arc<Runtime>, removal: &NodeRemoval) -> Result<(), Sto
             tracing::warn!(node = node.name, message, "The API server rejected the deletion of a Node");
             let before = memory.refused.get(&node.uid).map_or(0, |before| before.attempts.count);
             let attempts = Attempts { count: before.saturating_add(1), last: now };
-            memory.refused.insert(node.uid.clone(), Refusal { attempts, message });
+            memory.refused.insert(node.uid.clone(), DeletionRefusal { attempts, message });
             Ok(())
         }
         Err(stop) => {

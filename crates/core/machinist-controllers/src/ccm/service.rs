@@ -16,8 +16,8 @@ use machinist_plan::ccm::Plan;
 use machinist_plan::ccm::facts::ServiceFacts;
 use machinist_plan::ccm::names::{BALANCER_FINALIZER, BALANCER_NAME, BALANCER_RECORD, EARLIER_CALLS_SINCE};
 use machinist_plan::ccm::service::{
-    Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Inputs, ListedTargets, Rehearsal, Rival,
-    Served, Snapshot, balancer_name, has_begun, ingress_entry, lacks_finalizer, may_be_deleted,
+    Action, DELETE_BALANCER, ENSURE_BALANCER, Inputs, ListedTargets, Rehearsal, Rival, Served,
+    ServiceAnswers, Snapshot, balancer_name, has_begun, ingress_entry, lacks_finalizer, may_be_deleted,
     may_hold_a_name, selector, shape, wants_balancer,
 };
 use machinist_runtime::{Fed, Kind, Observed, Opened, Stop, refresh};
@@ -200,7 +200,7 @@ fn reference_of(service: &ServiceFacts) -> ObjectReference {
 }
 
 /// Returns the skipped targets of a load balancer, as the last list of instances shows them.
-fn listed_targets(opened: &Opened, answers: &BalancerAnswers) -> Option<ListedTargets> {
+fn listed_targets(opened: &Opened, answers: &ServiceAnswers) -> Option<ListedTargets> {
     let skipped = answers.skipped();
     let listed = opened.account.sightings().filter(|_| !skipped.is_empty())?;
     let shown = |skipped: &SkippedTarget| {
@@ -287,7 +287,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, spec: BalancerSpec, inputs: Inpu
         service.has_finalizer && service.deleting_since.is_none() && wants_balancer(service, &options)
     };
     let (metrics, selector, waker) = (runtime.options.metrics.clone(), selector(s), runtime.clone());
-    let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<Ensured>>| {
+    let remember = move |answers: &mut ServiceAnswers, answered: Answered<Progress<Ensured>>| {
         measure::balancer_updated(&metrics, answers, inputs, &answered);
         answers.take_ensure(inputs, answered);
         answers.selector = selector.or(answers.selector.take());
@@ -309,7 +309,7 @@ fn delete(runtime: &Arc<Runtime>, s: &Snapshot, which: BalancerRef) -> Result<()
     // A Service that wants a load balancer again keeps it.
     let is_wanted = move |service: &ServiceFacts| may_be_deleted(service, &options);
     let shape = shape(&s.service);
-    let remember = move |answers: &mut BalancerAnswers, answered: Answered<Progress<BalancerDeletion>>| {
+    let remember = move |answers: &mut ServiceAnswers, answered: Answered<Progress<BalancerDeletion>>| {
         answers.deleted_shape = Some(shape);
         answers.take_delete(answered);
     };
@@ -326,7 +326,7 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
     s: &Snapshot,
     call: Call,
     is_wanted: impl FnOnce(&ServiceFacts) -> bool + Send + 'static,
-    remember: impl FnOnce(&mut BalancerAnswers, Answered<T>) + Send + 'static,
+    remember: impl FnOnce(&mut ServiceAnswers, Answered<T>) + Send + 'static,
     made: impl FnOnce(Arc<dyn Driver>) -> F,
 ) -> Result<(), Stop> {
     let service = &s.service;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::Api;
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
-use machinist_core::Version;
+use machinist_core::Succession;
 use machinist_kube::recorder::EventType;
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Change, ObjectKey};
@@ -40,7 +40,7 @@ impl Fed<Mcm> for MachineFacts {
         }
     }
 
-    fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, now: Timestamp) {
+    fn learn(seen: &mut Seen, change: &Change<Self>, _: Succession, now: Timestamp) {
         adoption::learn(seen, change, |machine| machine.owner.as_ref(), now);
     }
     fn forget(seen: &mut Seen, uid: &str) {
@@ -137,7 +137,7 @@ fn sets_of(seen: &Seen, namespace: &str) -> Vec<Key> {
 impl Fed<Mcm> for MachineSetFacts {
     stored! { Mcm; sets: MachineSet as "machinesets", namespaced in control }
 
-    fn learn(seen: &mut Seen, change: &Change<Self>, _: Version, now: Timestamp) {
+    fn learn(seen: &mut Seen, change: &Change<Self>, _: Succession, now: Timestamp) {
         adoption::learn(seen, change, |set| set.owner.as_ref(), now);
     }
     fn forget(seen: &mut Seen, uid: &str) {
@@ -255,7 +255,7 @@ impl Fed<Mcm> for NodeFacts {
     stored! { Mcm; nodes: Node as "nodes", all in target }
     const IS_WITNESS: bool = true;
 
-    fn learn(seen: &mut Seen, change: &Change<Self>, version: Version, now: Timestamp) {
+    fn learn(seen: &mut Seen, change: &Change<Self>, version: Succession, now: Timestamp) {
         let Some(node) = &change.new else { return };
         let known = seen.memory.nodes.remove(&change.uid).unwrap_or_default().after(node, version, now);
         if !known.is_empty() {

@@ -1,6 +1,6 @@
 //! Conditions: their summary, and their two formats.
 //!
-//! A planner reports the state of each condition as a [`Report`]. The functions here add the
+//! A planner reports the state of each condition as a [`ConditionReport`]. The functions here add the
 //! summary `Ready` and write both formats. The time of a condition changes only with its status, so
 //! an unchanged report causes no write. Conditions of other writers are kept.
 
@@ -14,7 +14,7 @@ const LONGEST_MESSAGE: usize = 16_384;
 
 /// The state of one condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Report {
+pub struct ConditionReport {
     /// Type of the condition.
     pub type_: &'static str,
     /// Status of the condition.
@@ -40,7 +40,7 @@ pub struct ReportV1 {
     pub message: Option<String>,
 }
 
-impl Report {
+impl ConditionReport {
     /// The condition holds.
     pub fn yes(type_: &'static str, reason: &'static str) -> Self {
         Self { type_, status: ConditionStatus::True, reason, message: String::new(), v1: None }
@@ -88,7 +88,7 @@ pub(super) fn bounded(mut message: String) -> String {
 
 /// Summarises conditions as `Ready`. A condition that is False makes the summary False. Otherwise
 /// one that is Unknown makes the summary Unknown.
-pub fn ready(parts: &[Report]) -> Report {
+pub fn ready(parts: &[ConditionReport]) -> ConditionReport {
     let with = |status: ConditionStatus| parts.iter().filter(move |part| part.status == status);
     let (status, reason) = if with(ConditionStatus::False).next().is_some() {
         (ConditionStatus::False, "NotReady")
@@ -98,11 +98,11 @@ pub fn ready(parts: &[Report]) -> Report {
         (ConditionStatus::True, "Ready")
     };
     // Problems come first, then the unknown. A summary that is True only has hints.
-    let causes: Vec<&Report> = match &status {
+    let causes: Vec<&ConditionReport> = match &status {
         ConditionStatus::True => parts.iter().filter(|part| !part.message.is_empty()).collect(),
         _ => with(ConditionStatus::False).chain(with(ConditionStatus::Unknown)).collect(),
     };
-    let text = |part: &Report| match part.message.is_empty() {
+    let text = |part: &ConditionReport| match part.message.is_empty() {
         true => part.reason.to_owned(),
         false => part.message.clone(),
     };
@@ -110,20 +110,21 @@ pub fn ready(parts: &[Report]) -> Report {
         [] => String::new(),
         [only] => text(only),
         several => {
-            let bullet = |part: &&Report| format!("* {}: {}", part.type_, text(part).replace('\n', "\n  "));
+            let bullet =
+                |part: &&ConditionReport| format!("* {}: {}", part.type_, text(part).replace('\n', "\n  "));
             several.iter().map(bullet).collect::<Vec<_>>().join("\n")
         }
     };
     let worst = with(ConditionStatus::False).find_map(|part| part.v1.as_ref());
     let (v1_reason, severity) = worst.map_or((reason, "Info"), |worst| (worst.reason, worst.severity));
-    Report { type_: READY, status, reason, message: bounded(message), v1: None }
+    ConditionReport { type_: READY, status, reason, message: bounded(message), v1: None }
         .in_v1(READY, v1_reason, severity)
 }
 
 /// Returns the conditions to write: the reports, and those of other writers that were read.
 pub fn merge(
     read: &[Condition],
-    reports: &[Report],
+    reports: &[ConditionReport],
     generation: Option<i64>,
     now: Timestamp,
 ) -> Vec<Condition> {
@@ -158,7 +159,11 @@ fn rank(type_: &str) -> (u8, &str) {
 }
 
 /// Returns the conditions of the contract v1beta1 to write.
-pub fn merge_v1(read: Option<&Deprecated>, reports: &[Report], now: Timestamp) -> Option<Deprecated> {
+pub fn merge_v1(
+    read: Option<&Deprecated>,
+    reports: &[ConditionReport],
+    now: Timestamp,
+) -> Option<Deprecated> {
     let read = read.and_then(|it| it.v1_beta1.as_ref()).map_or(&[][..], |it| &it.conditions);
     let reported = || reports.iter().filter_map(|report| Some((report, report.v1.as_ref()?)));
     let is_reported = |it: &ConditionV1| reported().any(|(_, v1)| v1.type_ == it.type_);
@@ -185,7 +190,7 @@ pub fn merge_v1(read: Option<&Deprecated>, reports: &[Report], now: Timestamp) -
 
 /// A problem for which there is an Event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Trouble<'c> {
+pub struct Problem<'c> {
     /// CamelCase reason.
     pub reason: &'c str,
     /// Text for users.
@@ -194,7 +199,7 @@ pub struct Trouble<'c> {
 
 /// Returns the problems that a new status is the first to report. Only the contract v1beta1
 /// separates problems from waits. A message that changes while the problem lasts is no news.
-pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Trouble<'c>> {
+pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Problem<'c>> {
     let is_known = |it: &&ConditionV1| {
         let same = |known: &ConditionV1| {
             (&known.type_, &known.status, &known.reason) == (&it.type_, &it.status, &it.reason)
@@ -205,7 +210,7 @@ pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Ve
     news.filter(|it| !is_known(it))
         .map(|it| {
             let reason = it.reason.as_deref().unwrap_or(&it.type_);
-            Trouble { reason, message: it.message.as_deref().unwrap_or(reason) }
+            Problem { reason, message: it.message.as_deref().unwrap_or(reason) }
         })
         .collect()
 }
@@ -231,7 +236,7 @@ fn is_trouble(condition: &ConditionV1) -> bool {
 }
 
 /// Returns the condition about the pause of an object.
-pub fn paused(kind: &str, cluster_is_paused: bool, object_is_paused: bool) -> Report {
+pub fn paused(kind: &str, cluster_is_paused: bool, object_is_paused: bool) -> ConditionReport {
     let mut causes = Vec::new();
     if cluster_is_paused {
         causes.push("Cluster spec.paused is set to true".to_owned());
@@ -240,9 +245,9 @@ pub fn paused(kind: &str, cluster_is_paused: bool, object_is_paused: bool) -> Re
         causes.push(format!("{kind} has the cluster.x-k8s.io/paused annotation"));
     }
     if causes.is_empty() {
-        return Report::no(PAUSED, "NotPaused", "");
+        return ConditionReport::no(PAUSED, "NotPaused", "");
     }
-    Report { message: causes.join(", "), ..Report::yes(PAUSED, "Paused") }
+    ConditionReport { message: causes.join(", "), ..ConditionReport::yes(PAUSED, "Paused") }
 }
 
 #[cfg(test)]
@@ -256,9 +261,9 @@ mod tests {
     /// K09: the table of the summary.
     #[test]
     fn the_summary_follows_the_worst_condition() {
-        let yes = || Report::yes("A", "Fine");
-        let no = |type_| Report::no(type_, "Bad", "it broke");
-        let unknown = || Report::unknown("C", "Waiting", "");
+        let yes = || ConditionReport::yes("A", "Fine");
+        let no = |type_| ConditionReport::no(type_, "Bad", "it broke");
+        let unknown = || ConditionReport::unknown("C", "Waiting", "");
         for (parts, status, message) in [
             (vec![yes()], "True", ""),
             (vec![], "True", ""),
@@ -273,19 +278,20 @@ mod tests {
 
     #[test]
     fn the_time_changes_only_with_the_status() {
-        let first = merge(&[], &[Report::no("A", "One", "x")], Some(1), at(0));
-        let second = merge(&first, &[Report::no("A", "Two", "y")], Some(2), at(60));
+        let first = merge(&[], &[ConditionReport::no("A", "One", "x")], Some(1), at(0));
+        let second = merge(&first, &[ConditionReport::no("A", "Two", "y")], Some(2), at(60));
         assert_eq!(second[0].last_transition_time, first[0].last_transition_time);
         assert_eq!((second[0].reason.as_str(), second[0].observed_generation), ("Two", Some(2)));
-        let third = merge(&second, &[Report::yes("A", "Three")], Some(2), at(120));
+        let third = merge(&second, &[ConditionReport::yes("A", "Three")], Some(2), at(120));
         assert_eq!(third[0].last_transition_time, Some(WireTime::from(at(120))));
     }
 
     /// K12: conditions of other writers stay, in the canonical order.
     #[test]
     fn foreign_conditions_survive() {
-        let foreign = merge(&[], &[Report::yes("Zebra", "Theirs")], None, at(0));
-        let reports = [paused("DockerMachine", false, false), ready(&[]), Report::yes("Ape", "Ours")];
+        let foreign = merge(&[], &[ConditionReport::yes("Zebra", "Theirs")], None, at(0));
+        let reports =
+            [paused("DockerMachine", false, false), ready(&[]), ConditionReport::yes("Ape", "Ours")];
         let all = merge(&foreign, &reports, Some(1), at(1));
         let types: Vec<&str> = all.iter().map(|it| it.type_.as_str()).collect();
         assert_eq!(types, ["Ready", "Ape", "Zebra", "Paused"]);
@@ -303,20 +309,20 @@ mod tests {
 
     #[test]
     fn the_older_format_has_a_severity_only_if_false() {
-        let no = Report::no("B", "NotNow", "later").in_v1("Old", "Waiting", "Info");
+        let no = ConditionReport::no("B", "NotNow", "later").in_v1("Old", "Waiting", "Info");
         let old = merge_v1(None, &[no], at(0)).expect("a condition");
         let old = &old.v1_beta1.as_ref().expect("conditions").conditions[0];
         assert_eq!((old.type_.as_str(), old.severity.as_deref()), ("Old", Some("Info")));
-        let yes = Report::yes("B", "Fine").in_v1("Old", "Fine", "Info");
+        let yes = ConditionReport::yes("B", "Fine").in_v1("Old", "Fine", "Info");
         let old = merge_v1(None, &[yes], at(0)).expect("a condition");
         let old = &old.v1_beta1.as_ref().expect("conditions").conditions[0];
         assert_eq!((old.severity.as_deref(), old.reason.as_deref()), (None, None));
-        assert_eq!(merge_v1(None, &[Report::yes("B", "Fine")], at(0)), None);
+        assert_eq!(merge_v1(None, &[ConditionReport::yes("B", "Fine")], at(0)), None);
     }
 
     #[test]
     fn a_problem_is_told_once() {
-        let state = |report: Report| {
+        let state = |report: ConditionReport| {
             let reports = [ready(std::slice::from_ref(&report)), report];
             merge_v1(None, &reports, at(0))
         };
@@ -324,10 +330,12 @@ mod tests {
             let troubles = troubles(old.as_ref(), new.as_ref());
             troubles.iter().map(|it| format!("{}: {}", it.reason, it.message)).collect()
         };
-        let failed = |message| state(Report::no("A", "Failed", message).in_v1("A", "Failed", "Warning"));
-        let waits = state(Report::no("A", "Waiting", "").in_v1("A", "Waiting", "Info"));
-        let unknown = state(Report::unknown("A", "Uncertain", "").in_v1("A", "Uncertain", "Warning"));
-        let fine = state(Report::yes("A", "Fine").in_v1("A", "Fine", "Info"));
+        let failed =
+            |message| state(ConditionReport::no("A", "Failed", message).in_v1("A", "Failed", "Warning"));
+        let waits = state(ConditionReport::no("A", "Waiting", "").in_v1("A", "Waiting", "Info"));
+        let unknown =
+            state(ConditionReport::unknown("A", "Uncertain", "").in_v1("A", "Uncertain", "Warning"));
+        let fine = state(ConditionReport::yes("A", "Fine").in_v1("A", "Fine", "Info"));
         assert_eq!(told(&None, &failed("one")), ["Failed: one"]);
         assert_eq!(told(&failed("one"), &failed("two")), [""; 0], "the problem lasts");
         assert_eq!(told(&fine, &failed("two")), ["Failed: two"], "it is back");
@@ -338,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_at_a_character() {
-        let report = Report::no("A", "Bad", "ä".repeat(LONGEST_MESSAGE));
+        let report = ConditionReport::no("A", "Bad", "ä".repeat(LONGEST_MESSAGE));
         assert!(report.message.len() <= LONGEST_MESSAGE && report.message.ends_with('ä'));
     }
 }

@@ -26,7 +26,7 @@ use machinist_instance::{
     Listener, NativeId, Progress, ProviderId, TransportProtocol,
 };
 
-use super::conditions::{self, Report};
+use super::conditions::{self, ConditionReport};
 use super::gates::{self, Claim};
 use super::retry;
 use crate::capi::facts::{ClusterFacts, DockerClusterFacts};
@@ -390,7 +390,7 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
     let has_moved = has_moved(s, &read.host, &addresses);
     let (report, plan) = match has_moved {
         false => {
-            let mut report = Report::yes(LOAD_BALANCER_AVAILABLE, "Available");
+            let mut report = ConditionReport::yes(LOAD_BALANCER_AVAILABLE, "Available");
             report.message = notes(ensured);
             (report.in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info"), Plan::idle(Why::settled()))
         }
@@ -400,7 +400,7 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
                 addresses: addresses.join(", "),
             };
             let message = [reason.to_string(), notes(ensured)].join("\n");
-            let report = Report::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, message.trim_end());
+            let report = ConditionReport::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, message.trim_end());
             let name = &ensured.balancer.name;
             let cause = ensured.notes.iter().find(|note| note.reason == ADDRESS_MOVED);
             let cause = cause.map(|note| format!("; {}", note.message)).unwrap_or_default();
@@ -472,7 +472,7 @@ fn address(ingress: &Ingress) -> String {
 
 /// The load balancer is not available because of an error.
 fn failing(s: &Snapshot, plan: Plan<Action>, reason: &'static str, message: String) -> Plan<Action> {
-    let report = Report::no(LOAD_BALANCER_AVAILABLE, reason, message).in_v1(
+    let report = ConditionReport::no(LOAD_BALANCER_AVAILABLE, reason, message).in_v1(
         LOAD_BALANCER_AVAILABLE,
         "LoadBalancerProvisioningFailed",
         "Warning",
@@ -486,7 +486,7 @@ fn creating(s: &Snapshot, plan: Plan<Action>, message: String) -> Plan<Action> {
     if shows_trouble(s) {
         return plan;
     }
-    let report = Report::no(LOAD_BALANCER_AVAILABLE, NOT_AVAILABLE, message).in_v1(
+    let report = ConditionReport::no(LOAD_BALANCER_AVAILABLE, NOT_AVAILABLE, message).in_v1(
         LOAD_BALANCER_AVAILABLE,
         "CreatingLoadBalancer",
         "Info",
@@ -636,14 +636,14 @@ fn deleting(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
     let error = s.answers.delete.as_ref().and_then(|answered| answered.answer.as_ref().err());
     let (v1, severity) = if error.is_some() { ("DeletionFailed", "Warning") } else { ("Deleting", "Info") };
     let message = error.map(|error| error.message.clone()).unwrap_or_default();
-    let report = Report::no(LOAD_BALANCER_AVAILABLE, "Deleting", message);
+    let report = ConditionReport::no(LOAD_BALANCER_AVAILABLE, "Deleting", message);
     with_summary(s, plan, report.in_v1(LOAD_BALANCER_AVAILABLE, v1, severity), |_| {})
 }
 
 fn with_summary(
     s: &Snapshot,
     plan: Plan<Action>,
-    report: Report,
+    report: ConditionReport,
     change: impl FnOnce(&mut DockerClusterStatus),
 ) -> Plan<Action> {
     let ready = conditions::ready(std::slice::from_ref(&report));
@@ -654,7 +654,7 @@ fn with_summary(
 fn with_reports(
     s: &Snapshot,
     mut plan: Plan<Action>,
-    reports: &[Report],
+    reports: &[ConditionReport],
     change: impl FnOnce(&mut DockerClusterStatus),
 ) -> Plan<Action> {
     let old = s.docker.status.clone().unwrap_or_default();

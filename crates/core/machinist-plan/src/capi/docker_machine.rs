@@ -44,7 +44,7 @@ use super::{conditions, retry};
 use crate::capi::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
 use crate::capi::why::{CapiReason, Plan, Reason, Why};
 
-pub use self::bootstrap::NodeSeen;
+pub use self::bootstrap::NodeCompletion;
 pub use self::status::skipped_parts;
 
 /// Observes whether the container has started.
@@ -134,7 +134,7 @@ pub struct StepAnswers {
     /// Why the container does not run.
     pub boot: Option<Answered<Boot>>,
     /// The Node.
-    pub node: Option<Answered<NodeSeen>>,
+    pub node: Option<Answered<NodeCompletion>>,
     /// The last observed work in the container, and the first observation that showed it.
     pub doing: Option<(String, Timestamp)>,
     /// Consecutive failures.

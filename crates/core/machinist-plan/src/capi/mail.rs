@@ -38,7 +38,7 @@ use machinist_core::{Answered, Call, Process, Step, plus, retry_after};
 use machinist_instance::{Envelope, Error, ErrorKind};
 use serde::{Deserialize, Serialize};
 
-use super::conditions::Report;
+use super::conditions::ConditionReport;
 use crate::capi::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
 use crate::capi::why::{CapiReason, Reason, Why};
 
@@ -82,7 +82,7 @@ pub struct Intent {
     pub service: Option<String>,
     /// How the attempt ended; absent until that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<MailOutcome>,
     /// Fingerprint of the mail and the credential. A rejected mail is sent again after they change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inputs: Option<String>,
@@ -93,7 +93,7 @@ pub struct Intent {
 
 /// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Outcome {
+pub enum MailOutcome {
     /// The mail service did not accept the mail.
     Rejected,
     /// The call certainly had no effect, and is repeated with a new intent.
@@ -204,7 +204,7 @@ pub struct Decision {
     /// When to look again if nothing changes earlier.
     pub until: Option<Timestamp>,
     /// The condition RequestSent.
-    pub report: Report,
+    pub report: ConditionReport,
     /// The value of `status.sendState`.
     pub state: &'static str,
 }
@@ -255,8 +255,11 @@ fn problem(s: &Snapshot, request: &MailRequestFacts) -> Option<(String, String)>
 
 /// The mail must not be sent.
 fn refused(message: String, fix: String) -> Decision {
-    let report =
-        Report::no(REQUEST_SENT, "Rejected", message.clone()).in_v1(REQUEST_SENT, "Rejected", "Error");
+    let report = ConditionReport::no(REQUEST_SENT, "Rejected", message.clone()).in_v1(
+        REQUEST_SENT,
+        "Rejected",
+        "Error",
+    );
     let why = Why::new(CapiReason::MailRejected { message }, Step::Fix(fix));
     Decision { why, report, state: "Rejected", ..sending() }
 }
@@ -272,7 +275,7 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
             action: None,
             why: Why::settled(),
             until: None,
-            report: Report::yes(REQUEST_SENT, "Sent").in_v1(REQUEST_SENT, "Sent", "Info"),
+            report: ConditionReport::yes(REQUEST_SENT, "Sent").in_v1(REQUEST_SENT, "Sent", "Info"),
             state: "Sent",
         };
     }
@@ -298,9 +301,9 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
         (_, Some(Err(()))) => hold(letter, 1, s, "the annotation with the intent cannot be read"),
         (Some(id), Some(Ok(intent))) => match intent.outcome {
             None => attempt(s, letter, id, &intent),
-            Some(Outcome::Rejected) => rejected(s, letter, id, &intent),
-            Some(Outcome::NotSent) => not_sent(s, letter, id, &intent),
-            Some(Outcome::Unknown) => unknown(s, letter, id, &intent),
+            Some(MailOutcome::Rejected) => rejected(s, letter, id, &intent),
+            Some(MailOutcome::NotSent) => not_sent(s, letter, id, &intent),
+            Some(MailOutcome::Unknown) => unknown(s, letter, id, &intent),
         },
     }
 }
@@ -329,7 +332,7 @@ fn sending() -> Decision {
         action: None,
         why: Why::settled(),
         until: None,
-        report: Report::no(REQUEST_SENT, "Sending", "").in_v1(REQUEST_SENT, "Sending", "Info"),
+        report: ConditionReport::no(REQUEST_SENT, "Sending", "").in_v1(REQUEST_SENT, "Sending", "Info"),
         state: "Sending",
     }
 }
@@ -439,7 +442,7 @@ fn message_id(s: &Snapshot, letter: &Letter<'_>) -> String {
 fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
     let is_own = intent.holder == s.identity;
     let conclude = |outcome, error: &Error| {
-        let inputs = (outcome == Outcome::Rejected).then(|| fingerprint(s, letter));
+        let inputs = (outcome == MailOutcome::Rejected).then(|| fingerprint(s, letter));
         let message = Some(error.message.clone());
         let concluded = Intent { outcome: Some(outcome), inputs, message, ..intent.clone() };
         let why = writing("recording how the attempt ended");
@@ -456,13 +459,13 @@ fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Deci
             // The call had no effect. Another process, or this one with another mail service, does
             // not know that unless it is recorded.
             ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
-                repeating(letter, conclude(Outcome::NotSent, error))
+                repeating(letter, conclude(MailOutcome::NotSent, error))
             }
             ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
-                conclude(Outcome::Rejected, error)
+                conclude(MailOutcome::Rejected, error)
             }
             ErrorKind::Ambiguous | ErrorKind::Bug | ErrorKind::Throttled { .. } | ErrorKind::Unavailable => {
-                conclude(Outcome::Unknown, error)
+                conclude(MailOutcome::Unknown, error)
             }
         },
         None if is_own && s.may_send && 0 < s.failures => repeating(letter, send(s, letter, id, intent)),
@@ -543,8 +546,8 @@ fn without_effect(call: Call, failures: u32, error: &Error, retry_at: Timestamp)
 }
 
 /// The mail service did not accept the mail, and will be asked again.
-fn no_effect(state: &'static str, message: String) -> Report {
-    Report::no(REQUEST_SENT, state, message).in_v1(REQUEST_SENT, state, "Warning")
+fn no_effect(state: &'static str, message: String) -> ConditionReport {
+    ConditionReport::no(REQUEST_SENT, state, message).in_v1(REQUEST_SENT, state, "Warning")
 }
 
 /// Repeats a call that had no effect. The status keeps the failure until the call has another
@@ -726,8 +729,8 @@ fn unsure() -> Decision {
     Decision { report: unsure_because(UNCERTAIN.to_owned()), state: UNSURE, ..sending() }
 }
 
-fn unsure_because(message: String) -> Report {
-    Report::unknown(REQUEST_SENT, UNSURE, message).in_v1(REQUEST_SENT, UNSURE, "Warning")
+fn unsure_because(message: String) -> ConditionReport {
+    ConditionReport::unknown(REQUEST_SENT, UNSURE, message).in_v1(REQUEST_SENT, UNSURE, "Warning")
 }
 
 /// A look-up is in flight. The status keeps the doubt until its answer.
@@ -765,9 +768,9 @@ impl fmt::Display for Action {
             Self::LookUp(id) => write!(f, "look {id} up"),
             Self::ConcludeSent { .. } => f.write_str("record: sent"),
             Self::Conclude(intent) => match intent.outcome {
-                Some(Outcome::Rejected) => f.write_str("record: rejected"),
-                Some(Outcome::NotSent) => f.write_str("record: not sent"),
-                Some(Outcome::Unknown) | None => f.write_str("record: unknown"),
+                Some(MailOutcome::Rejected) => f.write_str("record: rejected"),
+                Some(MailOutcome::NotSent) => f.write_str("record: not sent"),
+                Some(MailOutcome::Unknown) | None => f.write_str("record: unknown"),
             },
         }
     }

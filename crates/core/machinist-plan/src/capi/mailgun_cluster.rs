@@ -9,7 +9,7 @@ use machinist_api::capi::constants::conditions::FULFILLED;
 use machinist_api::capi::{Initialization, MailStatus};
 use machinist_core::{Known, Step};
 
-use super::conditions::{self, Report};
+use super::conditions::{self, ConditionReport};
 use super::gates;
 use super::mail::{self, Decision, Letter};
 use crate::capi::facts::{ClusterFacts, MailRequestFacts, MailgunClusterFacts};
@@ -107,11 +107,11 @@ pub(super) fn conclude(
     let Decision { is_sent, action, why, until, report, state } = decision;
     let is_fulfilled = is_sent && is_filled_in;
     let fulfilled = match is_fulfilled {
-        true => Report::yes(FULFILLED, "Fulfilled"),
+        true => ConditionReport::yes(FULFILLED, "Fulfilled"),
         false if is_sent => {
-            Report::no(FULFILLED, "WaitingForFulfilment", format!("A person has to fill in {field}"))
+            ConditionReport::no(FULFILLED, "WaitingForFulfilment", format!("A person has to fill in {field}"))
         }
-        false => Report::no(FULFILLED, "WaitingForFulfilment", "The request has not been sent"),
+        false => ConditionReport::no(FULFILLED, "WaitingForFulfilment", "The request has not been sent"),
     };
     let why = match (is_sent, is_fulfilled) {
         (true, false) => {
@@ -145,7 +145,7 @@ pub(super) fn conclude(
 fn with_reports(
     mut plan: Plan<Action>,
     request: &MailRequestFacts,
-    reports: &[Report],
+    reports: &[ConditionReport],
     now: Timestamp,
     change: impl FnOnce(&mut MailStatus),
 ) -> Plan<Action> {

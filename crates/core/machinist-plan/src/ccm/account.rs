@@ -24,7 +24,7 @@ pub(super) use self::balancers::{UNKNOWN_ID, known_id};
 
 /// The state of today's account.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Account {
+pub struct AccountFacts {
     /// The account that today's credential opens; absent while the credential opens none.
     pub id: Option<AccountId>,
     /// Whether this account is known to be that of the Nodes.
@@ -136,7 +136,7 @@ pub fn is_outage(kind: ErrorKind) -> bool {
     }
 }
 
-impl Hash for Account {
+impl Hash for AccountFacts {
     /// The end of a pause is converted from the monotonic clock, so its value varies slightly. The
     /// budget changes with each call of any program.
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -176,7 +176,7 @@ pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
     /// The state of the account.
-    pub account: Account,
+    pub account: AccountFacts,
     /// When the last successful list was answered.
     pub listed: Option<Timestamp>,
     /// The setting that does not fit the account, as the last list showed.
@@ -292,7 +292,7 @@ fn probed(s: &Snapshot, plan: Plan<Action>) -> Plan<Action> {
     Plan::act(Action::Probe, calling(Call::PROBE)).no_later_than(plus(s.now, PROBED_EVERY))
 }
 
-impl Account {
+impl AccountFacts {
     /// Returns a plan that waits, if no call can be made now: the credential opens no account, or
     /// the cloud throttles it.
     pub(super) fn cannot_call<A>(&self, now: Timestamp) -> Option<Plan<A>> {

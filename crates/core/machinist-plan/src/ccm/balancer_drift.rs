@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use machinist_core::{FreshRead, Freshness, Process, Silence, plus};
 use machinist_instance::{Balancer, BalancerKey};
 
-use super::account::{self, Account, Failure};
+use super::account::{self, AccountFacts, Failure};
 use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use super::names;
 use crate::ccm::why::{Plan, Why};
@@ -35,7 +35,7 @@ pub struct Snapshot {
     /// The deciding process.
     pub process: Process,
     /// The state of today's account.
-    pub account: Account,
+    pub account: AccountFacts,
     /// Since when a list of the load balancers is in flight.
     pub in_flight: Option<Timestamp>,
     /// The last successful list.

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use machinist_core::{Step, plus, since};
 use machinist_instance::CallBudget;
 
-use super::account::Account;
+use super::account::AccountFacts;
 use crate::ccm::why::{CcmReason, Plan, Why};
 
 /// Below this part of the limit, in percent, periodic calls are made less often.
@@ -25,7 +25,7 @@ const SCARCE_PERCENT: u64 = 5;
 /// Factor of the time between two periodic calls while the budget is low.
 const STRETCH: u32 = 4;
 
-impl Account {
+impl AccountFacts {
     /// Returns the time between two periodic calls: longer while few calls are left.
     pub(super) fn stretched(&self, period: Duration, now: Timestamp) -> Duration {
         let is_low = self.budget.is_some_and(|budget| now < reached_at(&budget, LOW_PERCENT));
@@ -75,10 +75,14 @@ mod tests {
     }
 
     /// An account of 3600 calls, which regains one per second.
-    fn account(remaining: u32) -> Account {
+    fn account(remaining: u32) -> AccountFacts {
         let full_at = at(i64::from(3600 - remaining));
         let budget = CallBudget { limit: 3600, remaining, seen_at: at(0), full_at };
-        Account { id: Some(AccountId::of([&b"sim"[..]])), budget: Some(budget), ..Account::default() }
+        AccountFacts {
+            id: Some(AccountId::of([&b"sim"[..]])),
+            budget: Some(budget),
+            ..AccountFacts::default()
+        }
     }
 
     const PERIOD: Duration = Duration::from_secs(300);
@@ -89,7 +93,7 @@ mod tests {
         assert_eq!(account(719).stretched(PERIOD, at(0)), PERIOD * 4);
         assert_eq!(account(620).stretched(PERIOD, at(99)), PERIOD * 4);
         assert_eq!(account(620).stretched(PERIOD, at(100)), PERIOD, "the cloud gave calls back");
-        assert_eq!(Account::default().stretched(PERIOD, at(0)), PERIOD, "nothing is known");
+        assert_eq!(AccountFacts::default().stretched(PERIOD, at(0)), PERIOD, "nothing is known");
     }
 
     #[test]

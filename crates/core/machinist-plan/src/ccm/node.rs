@@ -20,7 +20,7 @@ mod sight;
 pub(super) mod snapshot;
 
 pub use self::action::{Action, NodePatch};
-pub use self::snapshot::{Brake, Crowd, Listed, Options, Owner, SharedReasons, Snapshot};
+pub use self::snapshot::{Brake, Crowd, ListedNode, Options, Owner, SharedReasons, Snapshot};
 
 use machinist_core::Step;
 use machinist_instance::RecordedId;

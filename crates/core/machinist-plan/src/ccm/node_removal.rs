@@ -28,9 +28,9 @@ use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Attempts, Call, Process, Step, Wait, plus};
 use machinist_instance::RecordedId;
 
-use super::account::{self, Account};
+use super::account::{self, AccountFacts};
 use super::names;
-use super::node::snapshot::{Listed, Options, Owner};
+use super::node::snapshot::{ListedNode, Options, Owner};
 use super::why::BrakeRule;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
@@ -49,7 +49,7 @@ pub struct Snapshot {
     /// The flags of the node controllers.
     pub options: Arc<Options>,
     /// The state of today's account.
-    pub account: Account,
+    pub account: AccountFacts,
     /// Number of initialised Nodes that are not being deleted and have a provider id of this
     /// cloud, including the suspects.
     pub nodes: u32,
@@ -101,18 +101,18 @@ pub struct Suspect {
     /// The driver's answers for this Node.
     pub answers: Answers,
     /// The result of the account's last list for this Node.
-    pub listed: Option<Listed>,
+    pub listed: Option<ListedNode>,
     /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,
     /// The Machine of the Node, if the machine controller runs and has one.
     pub owner: Option<Owner>,
     /// The DELETEs of the Node that the API server rejected.
-    pub refused: Option<Refusal>,
+    pub refused: Option<DeletionRefusal>,
 }
 
 /// DELETEs of one Node that the API server rejected.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Refusal {
+pub struct DeletionRefusal {
     /// The rejected DELETEs.
     pub attempts: Attempts,
     /// The message of the API server for the last one.
@@ -236,7 +236,7 @@ fn delete(s: &Snapshot, proven: Vec<(&Suspect, Absences)>) -> Plan<Action> {
     let mut refused: Option<(Timestamp, &Suspect)> = None;
     for (suspect, absences) in proven {
         failed.extend(failure_event(s, suspect));
-        let retry_at = suspect.refused.as_ref().map(|Refusal { attempts, .. }| {
+        let retry_at = suspect.refused.as_ref().map(|DeletionRefusal { attempts, .. }| {
             let doublings = attempts.count.saturating_sub(1).min(10);
             plus(attempts.last, (REFUSED_AGAIN.0 * 2u32.pow(doublings)).min(REFUSED_AGAIN.1))
         });

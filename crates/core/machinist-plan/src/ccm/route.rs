@@ -40,7 +40,7 @@ use machinist_core::{Call, Freshness, Step, plus};
 use machinist_instance::{RecordedId, Route, RouteSpec};
 
 use self::desired::{Differences, Impossible};
-use super::account::{Account, Failure};
+use super::account::{AccountFacts, Failure};
 use super::cidr::Cidr;
 use super::names;
 use crate::ccm::facts::CloudNodeFacts;
@@ -51,7 +51,7 @@ pub use self::abandoned::abandoned;
 pub use self::condition::NetworkCondition;
 pub use self::desired::is_affected_by;
 pub use self::elsewhere::elsewhere;
-pub use self::memory::{Change, ListedRoutes, RouteMemory, Working};
+pub use self::memory::{ListedRoutes, RouteChange, RouteMemory, Working};
 
 /// Lists the routes of the account.
 pub const LIST_ROUTES: Call = Call::look("list the routes");
@@ -74,7 +74,7 @@ pub struct Snapshot {
     /// How recently the watch of Nodes delivered something.
     pub nodes_freshness: Freshness,
     /// The state of today's account.
-    pub account: Account,
+    pub account: AccountFacts,
     /// The driver's answers about routes.
     pub memory: RouteMemory,
     /// Events that were emitted about routes.
@@ -237,12 +237,13 @@ fn next_call(s: &Snapshot, listed: &ListedRoutes, differences: &Differences) -> 
 }
 
 /// Returns the changes in their order. Routes without a Node go first only if others need the room.
-fn changes(differences: &Differences, has_room: bool) -> impl Iterator<Item = (Change, Next<'_>)> {
-    let deletion = |route| (Change::delete(route), Next::Delete(route));
+fn changes(differences: &Differences, has_room: bool) -> impl Iterator<Item = (RouteChange, Next<'_>)> {
+    let deletion = |route| (RouteChange::delete(route), Next::Delete(route));
     let abandoned = differences.abandoned.iter().map(deletion);
     let (first, last) = if has_room { (None, Some(abandoned)) } else { (Some(abandoned), None) };
     let creations = differences.create.iter();
-    let creations = creations.map(|missing| (Change::create(&missing.spec), Next::Create(&missing.spec)));
+    let creations =
+        creations.map(|missing| (RouteChange::create(&missing.spec), Next::Create(&missing.spec)));
     let deletions = differences.delete.iter().map(deletion);
     deletions.chain(first.into_iter().flatten()).chain(creations).chain(last.into_iter().flatten())
 }
@@ -265,15 +266,15 @@ fn calling(action: Action, call: Call) -> Plan<Action> {
 
 /// Returns why changes wait for their retry.
 fn failing(s: &Snapshot, differences: &Differences, retry_at: Timestamp) -> Why {
-    let pending = differences.delete.iter().chain(&differences.abandoned).map(Change::delete);
-    let pending = pending.chain(differences.create.iter().map(|missing| Change::create(&missing.spec)));
+    let pending = differences.delete.iter().chain(&differences.abandoned).map(RouteChange::delete);
+    let pending = pending.chain(differences.create.iter().map(|missing| RouteChange::create(&missing.spec)));
     let failed: Vec<_> = pending.filter_map(|change| Some((s.memory.failed.get(&change)?, change))).collect();
     let Some((failure, change)) = failed.first() else { return Why::settled() };
     let failing = u32::try_from(failed.len()).unwrap_or(u32::MAX);
     failed_change(change, failure, failing, retry_at)
 }
 
-fn failed_change(change: &Change, failure: &Failure, failing: u32, retry_at: Timestamp) -> Why {
+fn failed_change(change: &RouteChange, failure: &Failure, failing: u32, retry_at: Timestamp) -> Why {
     let message = failure.error.message.clone();
     let reason = CcmReason::RouteFailed { change: change.to_string(), message, failing };
     Why::new(reason, Step::Expect("the controller tries again"))
@@ -302,7 +303,7 @@ pub fn nodes_without_route(s: &Snapshot, why: &Why) -> BTreeMap<String, Why> {
     let differences = desired::compare(s, &listed.table);
     let mut whys = BTreeMap::new();
     for missing in &differences.create {
-        let change = Change::create(&missing.spec);
+        let change = RouteChange::create(&missing.spec);
         let failed = s.memory.failed.get(&change);
         let own = failed.map(|failure| failed_change(&change, failure, 1, again_at(failure)));
         let why = own.or_else(|| (!is_of_another_node).then(|| why.clone()));
@@ -326,7 +327,7 @@ fn with_reports(
         Some(Action::Tell { node: node.cloned(), event })
     };
     for missing in &differences.create {
-        if let Some(failure) = s.memory.failed.get(&Change::create(&missing.spec)) {
+        if let Some(failure) = s.memory.failed.get(&RouteChange::create(&missing.spec)) {
             let message = format!(
                 "Could not create route to {} for Node {}: {}",
                 missing.spec.destination, missing.node.name, failure.error.message
@@ -336,7 +337,7 @@ fn with_reports(
         }
     }
     for route in differences.delete.iter().chain(&differences.abandoned) {
-        if let Some(failure) = s.memory.failed.get(&Change::delete(route)) {
+        if let Some(failure) = s.memory.failed.get(&RouteChange::delete(route)) {
             let message = format!(
                 "Could not delete route to {} over {}: {}",
                 route.destination, route.gateway, failure.error.message
@@ -383,7 +384,7 @@ fn conditions(s: &Snapshot, differences: &Differences) -> Vec<NetworkCondition> 
     let mut failed: BTreeSet<&str> = BTreeSet::new();
     let mut untried: BTreeSet<&str> = BTreeSet::new();
     for missing in &differences.create {
-        let set = match s.memory.failed.contains_key(&Change::create(&missing.spec)) {
+        let set = match s.memory.failed.contains_key(&RouteChange::create(&missing.spec)) {
             true => &mut failed,
             false => &mut untried,
         };
@@ -419,8 +420,8 @@ impl fmt::Display for Action {
         match self {
             Self::ReadNodes => f.write_str("target: list Nodes"),
             Self::List => f.write_str("driver: list routes"),
-            Self::Create(spec) => write!(f, "driver: {}", Change::create(spec)),
-            Self::Delete(route) => write!(f, "driver: {}", Change::delete(route)),
+            Self::Create(spec) => write!(f, "driver: {}", RouteChange::create(spec)),
+            Self::Delete(route) => write!(f, "driver: {}", RouteChange::delete(route)),
             Self::SetNetwork(condition) => condition.fmt(f),
             Self::Tell { node: Some(node), event } => write!(f, "node {}: {event}", node.name),
             Self::Tell { node: None, event } => event.fmt(f),

@@ -37,7 +37,7 @@ use machinist_instance::{
 };
 
 use self::wanted::Wanted;
-use super::account::{self, Account, BalancerProof, Failure, Proof};
+use super::account::{self, AccountFacts, BalancerProof, Failure, Proof};
 use super::backends::Backends;
 use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancer};
 use super::names;
@@ -46,7 +46,7 @@ use crate::ccm::facts::ServiceFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::event::{EventText, Told};
 
-pub use self::answers::{BalancerAnswers, Inputs};
+pub use self::answers::{Inputs, ServiceAnswers};
 pub use self::claims::{balancer_name, has_begun, may_hold_a_name};
 pub use self::rehearsal::{Rehearsal, lacks_finalizer};
 pub use self::skipped::ListedTargets;
@@ -76,9 +76,9 @@ pub struct Snapshot {
     /// missing.
     pub nodes_silence: Option<Silence>,
     /// The state of today's account.
-    pub account: Account,
+    pub account: AccountFacts,
     /// The driver's answers for this Service, by its UID.
-    pub answers: BalancerAnswers,
+    pub answers: ServiceAnswers,
     /// The result of the last list of load balancers for this Service, in today's account.
     pub listed: Option<ListedBalancer>,
     /// The last list of load balancers, if it failed.

@@ -18,8 +18,8 @@ use machinist_instance::{
 };
 use serde_json::json;
 
-use super::account::Account;
-use super::node::{self, Crowd, Listed, Options, SharedReasons, take_listed};
+use super::account::AccountFacts;
+use super::node::{self, Crowd, ListedNode, Options, SharedReasons, take_listed};
 use super::node_removal::{self, Suspect};
 use crate::ccm::facts::{CloudNodeFacts, NodeConditionFacts};
 use crate::ccm::why::Plan;
@@ -51,7 +51,7 @@ struct Member {
     unready_since: Option<i64>,
     has_node: bool,
     answers: Answers,
-    listed: Option<Listed>,
+    listed: Option<ListedNode>,
     told: Told,
 }
 
@@ -175,8 +175,8 @@ impl World {
         Arc::new(CloudNodeFacts { ready: Some(ready), ..member.node.clone() })
     }
 
-    fn account(&self) -> Account {
-        Account { id: Some(account(self.is_right_account)), list_cost: 1, ..Account::default() }
+    fn account(&self) -> AccountFacts {
+        AccountFacts { id: Some(account(self.is_right_account)), list_cost: 1, ..AccountFacts::default() }
     }
 
     fn ownership(&self) -> Ownership {
@@ -190,7 +190,7 @@ impl World {
     }
 
     /// The list of today's account for one Node.
-    fn listed(&self, index: usize) -> Option<Listed> {
+    fn listed(&self, index: usize) -> Option<ListedNode> {
         let (_, listed_account) = self.last_list.as_ref()?;
         let listed = self.members[index].listed.clone();
         listed.filter(|_| *listed_account == account(self.is_right_account))
@@ -257,7 +257,7 @@ impl World {
             if instance.is_some() {
                 take_listed(&mut self.members[index].answers, &today, at(self.now));
             }
-            let listed = Listed { started: at(self.now), ended: at(self.now), instance };
+            let listed = ListedNode { started: at(self.now), ended: at(self.now), instance };
             self.members[index].listed = Some(listed);
         }
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::mcm::facts::{BudgetFacts, PodFacts};
-use crate::mcm::why::{BlockedPod, Rejection};
+use crate::mcm::why::{BlockedPod, RejectedRequest};
 use machinist_core::{Attempts, LONGEST_RETRY_AFTER, Unseen, is_past, just_past, plus, since};
 
 /// Wait between two eviction attempts for one pod.
@@ -97,23 +97,23 @@ pub struct Eviction {
     /// Whether the last request was a deletion without grace, not an eviction.
     pub is_deletion: bool,
     /// Outcome of the last attempt.
-    pub outcome: EvictionOutcome,
+    pub outcome: EvictionAnswer,
 }
 
 impl Eviction {
     /// Returns the memory after one more call, whose request began at `asked`.
     pub fn after(
         before: Option<&Self>,
-        call: &Call,
-        outcome: EvictionOutcome,
+        call: &PodCall,
+        outcome: EvictionAnswer,
         asked: Timestamp,
         now: Timestamp,
     ) -> Self {
         let count = before.map_or(0, |before| before.attempts.count);
         let first = before.filter(|_| 0 < count).map_or(now, |before| before.first);
         let (pod, is_deletion) = match call {
-            Call::Evict(pod) => (pod, false),
-            Call::Delete(pod) => (pod, true),
+            PodCall::Evict(pod) => (pod, false),
+            PodCall::Delete(pod) => (pod, true),
         };
         let undecided_since = before.and_then(|before| before.undecided_since).unwrap_or(asked);
         Self {
@@ -132,13 +132,13 @@ impl Eviction {
 
     /// Whether the last request was a deletion that the API server accepted or rejected.
     pub fn is_answered_deletion(&self) -> bool {
-        self.is_deletion && matches!(self.outcome, EvictionOutcome::Deleted | EvictionOutcome::Refused(_))
+        self.is_deletion && matches!(self.outcome, EvictionAnswer::Deleted | EvictionAnswer::Refused(_))
     }
 }
 
 /// Outcome of an eviction attempt.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum EvictionOutcome {
+pub enum EvictionAnswer {
     /// Accepted: the pod is terminating.
     Accepted,
     /// Deleted without grace.
@@ -159,7 +159,7 @@ pub enum EvictionOutcome {
     Unanswered(String),
 }
 
-impl EvictionOutcome {
+impl EvictionAnswer {
     /// Whether the request was accepted or rejected.
     fn decides(&self) -> bool {
         match self {
@@ -190,7 +190,7 @@ impl EvictionOutcome {
 
 /// One call of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Call {
+pub enum PodCall {
     /// POSTs an eviction.
     Evict(PodRef),
     /// DELETEs a pod without grace.
@@ -208,9 +208,9 @@ pub struct PodRef {
     pub uid: String,
 }
 
-/// Progress of a drain.
+/// DrainProgress of a drain.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Progress {
+pub enum DrainProgress {
     /// Every pod that a drain evicts has left.
     Done,
     /// The API server has answered the deletion of each pod that is left, after the force began.
@@ -222,7 +222,7 @@ pub enum Progress {
     /// Pods are leaving.
     Leaving {
         /// The calls to make now.
-        calls: Vec<Call>,
+        calls: Vec<PodCall>,
         /// Number of pods left.
         left: usize,
         /// The first pod that cannot be evicted.
@@ -234,10 +234,10 @@ pub enum Progress {
 
 impl Drain<'_> {
     /// Decides the next step of the drain.
-    pub fn progress(&self) -> Progress {
+    pub fn progress(&self) -> DrainProgress {
         let leaving: Vec<_> = self.pods.iter().filter(|pod| pod.leaves_in_a_drain()).collect();
         if leaving.is_empty() {
-            return Progress::Done;
+            return DrainProgress::Done;
         }
         match self.manner {
             Manner::Polite => self.politely(&leaving),
@@ -245,7 +245,7 @@ impl Drain<'_> {
         }
     }
 
-    fn politely(&self, leaving: &[&Arc<PodFacts>]) -> Progress {
+    fn politely(&self, leaving: &[&Arc<PodFacts>]) -> DrainProgress {
         let mut calls = Vec::new();
         let mut blocked = None;
         let ends = just_past(self.deadline);
@@ -266,10 +266,11 @@ impl Drain<'_> {
                 look_at = look_at.min(pause.map_or(due, |pause| due.max(pause)));
             }
             let rejection = match attempt.map(|attempt| &attempt.outcome) {
-                Some(EvictionOutcome::Held(_)) => None,
-                Some(EvictionOutcome::Refused(message) | EvictionOutcome::Failed(message)) => {
+                Some(EvictionAnswer::Held(_)) => None,
+                Some(EvictionAnswer::Refused(message) | EvictionAnswer::Failed(message)) => {
                     let is_deletion = attempt.is_some_and(|attempt| attempt.is_deletion);
-                    let kind = if is_deletion { Rejection::Deletion } else { Rejection::Eviction };
+                    let kind =
+                        if is_deletion { RejectedRequest::Deletion } else { RejectedRequest::Eviction };
                     Some(kind(message.clone()))
                 }
                 _ => continue,
@@ -284,10 +285,10 @@ impl Drain<'_> {
                 }
             });
         }
-        Progress::Leaving { calls, left: leaving.len(), blocked, look_at }
+        DrainProgress::Leaving { calls, left: leaving.len(), blocked, look_at }
     }
 
-    fn call_for(&self, pod: &PodFacts, attempt: Option<&Eviction>) -> Call {
+    fn call_for(&self, pod: &PodFacts, attempt: Option<&Eviction>) -> PodCall {
         let is_over = attempt.is_some_and(|attempt| {
             // The time that Go MCM needs for this number of attempts, because some attempts here
             // are made sooner.
@@ -298,41 +299,41 @@ impl Drain<'_> {
                 && self.max_evictions <= attempt.attempts.count
                 && self.unseen.deadline(attempt.first, patience) <= self.now
         });
-        if is_over { Call::Delete(pod_ref(pod)) } else { Call::Evict(pod_ref(pod)) }
+        if is_over { PodCall::Delete(pod_ref(pod)) } else { PodCall::Evict(pod_ref(pod)) }
     }
 
     fn next_attempt(&self, eviction: &Eviction, seems_to_allow: bool) -> Timestamp {
         let wait = match &eviction.outcome {
-            EvictionOutcome::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
-            EvictionOutcome::Held(_) if eviction.attempts.count <= QUICK_ATTEMPTS && seems_to_allow => {
+            EvictionAnswer::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
+            EvictionAnswer::Held(_) if eviction.attempts.count <= QUICK_ATTEMPTS && seems_to_allow => {
                 EVICT_AGAIN_SOONEST
             }
-            EvictionOutcome::Accepted
-            | EvictionOutcome::Deleted
-            | EvictionOutcome::Held(_)
-            | EvictionOutcome::Refused(_)
-            | EvictionOutcome::Failed(_) => EVICT_AGAIN_AFTER,
-            EvictionOutcome::Unanswered(_) => EVICT_AGAIN_SOONEST,
+            EvictionAnswer::Accepted
+            | EvictionAnswer::Deleted
+            | EvictionAnswer::Held(_)
+            | EvictionAnswer::Refused(_)
+            | EvictionAnswer::Failed(_) => EVICT_AGAIN_AFTER,
+            EvictionAnswer::Unanswered(_) => EVICT_AGAIN_SOONEST,
         };
         plus(eviction.attempts.last, wait)
     }
 
-    fn by_force(&self, leaving: &[&Arc<PodFacts>], since: Timestamp) -> Progress {
+    fn by_force(&self, leaving: &[&Arc<PodFacts>], since: Timestamp) -> DrainProgress {
         // One answered deletion per pod is enough: the drain does not wait for pods of an abandoned
         // Node.
         let unsettled: Vec<_> = leaving.iter().filter(|pod| !self.is_settled(pod, since)).collect();
         if unsettled.is_empty() {
-            return Progress::GivenUp { left: leaving.len() };
+            return DrainProgress::GivenUp { left: leaving.len() };
         }
         let last = |pod: &PodFacts| self.deleted(pod, since);
         let tried_just_now = |pod: &PodFacts| {
             last(pod).is_some_and(|attempt| {
                 let wait = match &attempt.outcome {
-                    EvictionOutcome::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
-                    EvictionOutcome::Refused(_)
-                    | EvictionOutcome::Failed(_)
-                    | EvictionOutcome::Unanswered(_) => EVICT_AGAIN_SOONEST,
-                    EvictionOutcome::Accepted | EvictionOutcome::Deleted | EvictionOutcome::Held(_) => {
+                    EvictionAnswer::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
+                    EvictionAnswer::Refused(_)
+                    | EvictionAnswer::Failed(_)
+                    | EvictionAnswer::Unanswered(_) => EVICT_AGAIN_SOONEST,
+                    EvictionAnswer::Accepted | EvictionAnswer::Deleted | EvictionAnswer::Held(_) => {
                         return false;
                     }
                 };
@@ -340,20 +341,20 @@ impl Drain<'_> {
             })
         };
         let blocked = unsettled.iter().find_map(|pod| match &last(pod)?.outcome {
-            EvictionOutcome::Refused(message) | EvictionOutcome::Failed(message) => Some(BlockedPod {
+            EvictionAnswer::Refused(message) | EvictionAnswer::Failed(message) => Some(BlockedPod {
                 pod: pod.full_name(),
                 budget: None,
                 never: false,
-                rejection: Some(Rejection::Deletion(message.clone())),
+                rejection: Some(RejectedRequest::Deletion(message.clone())),
             }),
             _ => None,
         });
         let pause = self.pause();
         let at_once = if pause.is_some() { 0 } else { self.calls_per_pass() };
         let due = unsettled.into_iter().filter(|pod| !tried_just_now(pod)).take(at_once);
-        let calls = due.map(|pod| Call::Delete(pod_ref(pod))).collect();
+        let calls = due.map(|pod| PodCall::Delete(pod_ref(pod))).collect();
         let look_at = pause.unwrap_or_else(|| plus(self.now, EVICT_AGAIN_SOONEST));
-        Progress::Leaving { calls, left: leaving.len(), blocked, look_at }
+        DrainProgress::Leaving { calls, left: leaving.len(), blocked, look_at }
     }
 
     /// Whether a pod of an abandoned Node needs no more calls: after the force began, the API
@@ -361,17 +362,15 @@ impl Drain<'_> {
     /// deleted anyway.
     fn is_settled(&self, pod: &PodFacts, since: Timestamp) -> bool {
         self.deleted(pod, since).is_some_and(|attempt| match attempt.outcome {
-            EvictionOutcome::Deleted => true,
-            EvictionOutcome::Refused(_) => {
+            EvictionAnswer::Deleted => true,
+            EvictionAnswer::Refused(_) => {
                 self.gives_up || is_past(self.now, plus(self.deadline, FORCED_POD_BUFFER + pod.grace))
             }
-            EvictionOutcome::Throttled { .. }
-            | EvictionOutcome::Failed(_)
-            | EvictionOutcome::Unanswered(_) => {
+            EvictionAnswer::Throttled { .. } | EvictionAnswer::Failed(_) | EvictionAnswer::Unanswered(_) => {
                 let waited = attempt.undecided_since.map(|since| machinist_core::since(self.now, since));
                 self.gives_up && waited.is_some_and(|waited| UNANSWERED_FOR <= waited)
             }
-            EvictionOutcome::Accepted | EvictionOutcome::Held(_) => false,
+            EvictionAnswer::Accepted | EvictionAnswer::Held(_) => false,
         })
     }
 
@@ -390,7 +389,7 @@ impl Drain<'_> {
         let lost = self
             .attempts
             .values()
-            .filter(|attempt| self.is_silent && matches!(attempt.outcome, EvictionOutcome::Unanswered(_)));
+            .filter(|attempt| self.is_silent && matches!(attempt.outcome, EvictionAnswer::Unanswered(_)));
         let last = lost.map(|attempt| attempt.attempts.last).max()?;
         Some(plus(last, EVICT_AGAIN_SOONEST)).filter(|pause| self.now < *pause)
     }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use machinist_api::constants::conditions;
 
 use crate::mcm::facts::{ConditionFacts, NodeFacts};
-use machinist_core::{Version, plus, since};
+use machinist_core::{Succession, plus, since};
 
 /// Lifetime of a read as evidence: long enough for one more pass, far shorter than any timeout.
 const EVIDENCE_VALID: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub struct Looks {
     pub lease: Option<LeaseLook>,
     /// Since when the API server of the target cluster has not answered requests about this
     /// Machine.
-    pub silence: Option<Unanswered>,
+    pub silence: Option<TargetSilence>,
 }
 
 /// A request without an answer says nothing about the API server after this time. While requests
@@ -46,7 +46,7 @@ const REJECTION_LASTS: Duration = Duration::from_secs(600);
 
 /// The API server of the target cluster does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unanswered {
+pub struct TargetSilence {
     /// When the first request without an answer began, after the last answer.
     pub since: Timestamp,
     /// When the last of these requests ended. A silence is known for a minute after it.
@@ -58,7 +58,7 @@ pub struct Unanswered {
     pub is_blind: bool,
 }
 
-impl Hash for Unanswered {
+impl Hash for TargetSilence {
     /// Leaves out what differs after each request without an answer. Otherwise no pass would
     /// recognize that it repeats such a request, and passes would repeat it without a pause.
     fn hash<H: Hasher>(&self, state: &mut H) {
@@ -67,7 +67,7 @@ impl Hash for Unanswered {
     }
 }
 
-impl Unanswered {
+impl TargetSilence {
     /// Whether the silence is known to go on: the last request without an answer is not old.
     pub fn is_known_at(&self, now: Timestamp) -> bool {
         since(now, self.last) <= SILENCE_LASTS
@@ -142,12 +142,12 @@ pub(crate) fn is_untimed(condition: &ConditionFacts, fine: &str) -> bool {
 impl NodeSeen {
     /// Returns the times after another version of the Node was seen.
     #[must_use]
-    pub fn after(self, node: &NodeFacts, version: Version, now: Timestamp) -> Self {
+    pub fn after(self, node: &NodeFacts, version: Succession, now: Timestamp) -> Self {
         // If a version was missed, the Node may have been schedulable in between, and a pod may
         // have been bound to it.
         let cordoned = match version {
-            Version::Next => self.cordoned,
-            Version::Later => None,
+            Succession::Next => self.cordoned,
+            Succession::Later => None,
         };
         let is_wrong = |(kind, fine): &(&str, &str)| {
             node.condition(kind).is_some_and(|condition| is_untimed(condition, fine))
@@ -179,7 +179,7 @@ impl Looks {
     pub fn heard(&mut self, asked: Timestamp, ended: Timestamp, unanswered: Option<String>) {
         let goes_on = self.silence.as_ref().filter(|silence| silence.is_known_at(asked));
         let since = goes_on.map_or(asked, |silence| silence.since);
-        self.silence = unanswered.map(|error| Unanswered { since, last: ended, error, is_blind: false });
+        self.silence = unanswered.map(|error| TargetSilence { since, last: ended, error, is_blind: false });
     }
 
     /// Returns the GET of the Node with that name, if it is young enough to be evidence.
@@ -261,15 +261,15 @@ mod tests {
     #[test]
     fn a_cordon_counts_from_the_last_version_not_seen() {
         let closed = |seen: NodeSeen, version, second| seen.after(&node(true, ready()), version, at(second));
-        let seen = closed(NodeSeen::default(), Version::Next, 1);
+        let seen = closed(NodeSeen::default(), Succession::Next, 1);
         assert_eq!(seen.cordoned, Some(at(1)));
-        let seen = closed(seen, Version::Next, 5);
+        let seen = closed(seen, Succession::Next, 5);
         assert_eq!(seen.cordoned, Some(at(1)), "every version in between was cordoned");
-        let seen = closed(seen, Version::Later, 9);
+        let seen = closed(seen, Succession::Later, 9);
         assert_eq!(seen.cordoned, Some(at(9)), "a missed version may have been schedulable");
-        let seen = seen.after(&node(false, ready()), Version::Next, at(10));
+        let seen = seen.after(&node(false, ready()), Succession::Next, at(10));
         assert!(seen.is_empty(), "{seen:?}");
-        assert_eq!(closed(seen, Version::Next, 11).cordoned, Some(at(11)));
+        assert_eq!(closed(seen, Succession::Next, 11).cordoned, Some(at(11)));
     }
 
     /// Otherwise a pass would not recognize that it repeats a request, and would repeat it without
@@ -298,10 +298,10 @@ mod tests {
             let time = time.map_or(Value::Null, |time| time.to_string().into());
             node(false, json!({"type": "Ready", "status": "Unknown", "lastTransitionTime": time}))
         };
-        let seen = NodeSeen::default().after(&silent(None), Version::Later, at(1));
-        let seen = seen.after(&silent(None), Version::Later, at(7));
+        let seen = NodeSeen::default().after(&silent(None), Succession::Later, at(1));
+        let seen = seen.after(&silent(None), Succession::Later, at(7));
         assert_eq!(seen.untimed.get("Ready"), Some(&at(1)));
-        assert!(seen.clone().after(&silent(Some(at(0))), Version::Next, at(8)).is_empty());
-        assert!(seen.after(&node(false, ready()), Version::Next, at(8)).is_empty());
+        assert!(seen.clone().after(&silent(Some(at(0))), Succession::Next, at(8)).is_empty());
+        assert!(seen.after(&node(false, ready()), Succession::Next, at(8)).is_empty());
     }
 }

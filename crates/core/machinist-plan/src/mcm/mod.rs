@@ -33,5 +33,5 @@ pub mod status;
 mod toy;
 mod why;
 
-pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, Unanswered};
+pub use looks::{LeaseLook, Looks, NodeLook, NodeSeen, PodList, Renewal, TargetSilence};
 pub use why::{Deadline, McmReason, Plan, Reason, Step, TokenUse, Why};

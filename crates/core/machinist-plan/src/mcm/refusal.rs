@@ -1,4 +1,4 @@
-//! Rejection of an invalid set or deployment, reported as a condition, an Event and a `why`.
+//! RejectedRequest of an invalid set or deployment, reported as a condition, an Event and a `why`.
 
 use std::collections::BTreeMap;
 

@@ -426,12 +426,12 @@ pub struct BlockedPod {
     /// Whether the budget can never allow the eviction.
     pub never: bool,
     /// Why the API server rejects the request, if no budget is the reason.
-    pub rejection: Option<Rejection>,
+    pub rejection: Option<RejectedRequest>,
 }
 
 /// A rejected request to remove a pod, with the API server's message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rejection {
+pub enum RejectedRequest {
     /// The eviction was rejected.
     Eviction(String),
     /// The deletion without grace was rejected.
@@ -566,10 +566,10 @@ impl fmt::Display for McmReason {
                 write!(f, "waiting for {} to leave the Node", pods(*left))?;
                 match blocked {
                     None => Ok(()),
-                    Some(BlockedPod { pod, rejection: Some(Rejection::Eviction(message)), .. }) => {
+                    Some(BlockedPod { pod, rejection: Some(RejectedRequest::Eviction(message)), .. }) => {
                         write!(f, "; the API server rejects the eviction of pod {pod}: {message}")
                     }
-                    Some(BlockedPod { pod, rejection: Some(Rejection::Deletion(message)), .. }) => {
+                    Some(BlockedPod { pod, rejection: Some(RejectedRequest::Deletion(message)), .. }) => {
                         write!(f, "; the API server rejects the deletion of pod {pod}: {message}")
                     }
                     Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; pod {pod} cannot be evicted"),

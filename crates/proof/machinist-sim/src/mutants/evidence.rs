@@ -11,7 +11,7 @@ use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::{LastOperation, OperationState, OperationType, Phase};
 use machinist_core::{Call, Found, Freshness, Known, MadeIn, Unseen};
 use machinist_instance::{InstanceRef, NodeName, ProviderId};
-use machinist_plan::mcm::drain::EvictionOutcome;
+use machinist_plan::mcm::drain::EvictionAnswer;
 use machinist_plan::mcm::machine::creation_failed;
 use machinist_plan::mcm::{NodeLook, Plan, PodList, Why};
 use machinist_plan::mcm::{machine, machine_deployment, orphaned_node, replacement};
@@ -26,7 +26,7 @@ pub(super) fn attempts_as_answers(s: &machine::Snapshot) -> Plan<machine::Action
     for eviction in Arc::make_mut(&mut s.evictions).values_mut() {
         eviction.attempts.count = eviction.attempts.count.max(1);
         if eviction.is_deletion {
-            eviction.outcome = EvictionOutcome::Deleted;
+            eviction.outcome = EvictionAnswer::Deleted;
             is_tried = true;
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use machinist_core::Answered;
 use machinist_instance::{BalancerSpec, Error, ErrorKind};
 use machinist_plan::ccm::facts::ServiceFacts;
-use machinist_plan::ccm::service::{BalancerAnswers, COMPARE_BALANCER, Inputs, Snapshot, wants_balancer};
+use machinist_plan::ccm::service::{COMPARE_BALANCER, Inputs, ServiceAnswers, Snapshot, wants_balancer};
 use machinist_runtime::Stop;
 
 use super::super::contract::Runtime;
@@ -23,7 +23,7 @@ pub(super) fn compare(
     let is_wanted =
         move |service: &ServiceFacts| service.deleting_since.is_none() && wants_balancer(service, &options);
     let key = spec.key.clone();
-    let remember = move |answers: &mut BalancerAnswers, answered: Answered<Vec<String>>| {
+    let remember = move |answers: &mut ServiceAnswers, answered: Answered<Vec<String>>| {
         let Answered { started, ended, account, answer } = answered;
         let changes = match answer {
             Ok(changes) if changes.is_empty() => "no change".to_owned(),

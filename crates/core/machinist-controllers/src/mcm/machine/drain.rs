@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use machinist_kube::{WriteOutcome, outcome};
-use machinist_plan::mcm::drain::{Call, Eviction, EvictionOutcome, PodRef};
+use machinist_plan::mcm::drain::{Eviction, EvictionAnswer, PodCall, PodRef};
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_runtime::Stop;
 
@@ -19,15 +19,19 @@ const NO_STATUS: &str = "Failed to parse error data";
 
 /// Evicts or deletes one pod. The result is remembered per pod, so that one blocked pod does not
 /// delay the others.
-pub(super) async fn perform(runtime: &Arc<Runtime>, machine: &MachineFacts, call: Call) -> Result<(), Stop> {
+pub(super) async fn perform(
+    runtime: &Arc<Runtime>,
+    machine: &MachineFacts,
+    call: PodCall,
+) -> Result<(), Stop> {
     let asked = runtime.now();
     let (outcome, pod) = match &call {
-        Call::Evict(pod) => (evict(runtime, pod).await, pod),
-        Call::Delete(pod) => (delete_pod(runtime, pod).await, pod),
+        PodCall::Evict(pod) => (evict(runtime, pod).await, pod),
+        PodCall::Delete(pod) => (delete_pod(runtime, pod).await, pod),
     };
     let now = runtime.now();
     let unanswered = match &outcome {
-        EvictionOutcome::Unanswered(error) => Some(error.clone()),
+        EvictionAnswer::Unanswered(error) => Some(error.clone()),
         _ => None,
     };
     remember(runtime, machine, |memory| {
@@ -44,24 +48,24 @@ fn with_uid(uid: &str) -> DeleteParams {
     DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }
 }
 
-async fn evict(runtime: &Runtime, pod: &PodRef) -> EvictionOutcome {
+async fn evict(runtime: &Runtime, pod: &PodRef) -> EvictionAnswer {
     let pods: Api<Pod> = Api::namespaced(runtime.clients.target.clone(), &pod.namespace);
     let result = machinist_kube::eviction::evict(&pods, &pod.name, &pod.uid).await;
     match outcome::EvictionOutcome::of(&result) {
         outcome::EvictionOutcome::Gone if !is_of_the_api(&result) => failed(&result),
-        outcome::EvictionOutcome::Evicted | outcome::EvictionOutcome::Gone => EvictionOutcome::Accepted,
-        outcome::EvictionOutcome::Blocked { message, .. } => EvictionOutcome::Held(message),
-        outcome::EvictionOutcome::Misconfigured { message } => EvictionOutcome::Held(message),
+        outcome::EvictionOutcome::Evicted | outcome::EvictionOutcome::Gone => EvictionAnswer::Accepted,
+        outcome::EvictionOutcome::Blocked { message, .. } => EvictionAnswer::Held(message),
+        outcome::EvictionOutcome::Misconfigured { message } => EvictionAnswer::Held(message),
         outcome::EvictionOutcome::Failed(_) => failed(&result),
     }
 }
 
-async fn delete_pod(runtime: &Runtime, pod: &PodRef) -> EvictionOutcome {
+async fn delete_pod(runtime: &Runtime, pod: &PodRef) -> EvictionAnswer {
     let pods: Api<Pod> = Api::namespaced(runtime.clients.target.clone(), &pod.namespace);
     let result = pods.delete(&pod.name, &with_uid(&pod.uid).grace_period(0)).await;
     match WriteOutcome::of(&result) {
         WriteOutcome::Done | WriteOutcome::NotFound | WriteOutcome::Stale if is_of_the_api(&result) => {
-            EvictionOutcome::Deleted
+            EvictionAnswer::Deleted
         }
         _ => failed(&result),
     }
@@ -78,22 +82,22 @@ fn is_of_the_api<T>(result: &Result<T, kube::Error>) -> bool {
 }
 
 /// Distinguishes a rejection of the API server from an error of the server and from no answer.
-fn failed<T>(result: &Result<T, kube::Error>) -> EvictionOutcome {
+fn failed<T>(result: &Result<T, kube::Error>) -> EvictionAnswer {
     let status = match result {
         Err(kube::Error::Api(status)) => status,
-        Err(error) => return EvictionOutcome::Unanswered(error.to_string()),
-        Ok(_) => return EvictionOutcome::Accepted,
+        Err(error) => return EvictionAnswer::Unanswered(error.to_string()),
+        Ok(_) => return EvictionAnswer::Accepted,
     };
     let message = status.message.clone();
     match (status.code, WriteOutcome::of(result)) {
         (_, WriteOutcome::Throttled { retry_after }) => {
-            EvictionOutcome::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
+            EvictionAnswer::Throttled { retry_after: retry_after.unwrap_or(Duration::from_secs(5)) }
         }
         // Not a word about the pod: a proxy answered, or the credential is not valid now.
-        _ if status.reason == NO_STATUS => EvictionOutcome::Unanswered(message),
-        (401, _) => EvictionOutcome::Unanswered(message),
-        (500, _) => EvictionOutcome::Failed(message),
-        (_, WriteOutcome::Unknown { message }) => EvictionOutcome::Unanswered(message),
-        _ => EvictionOutcome::Refused(message),
+        _ if status.reason == NO_STATUS => EvictionAnswer::Unanswered(message),
+        (401, _) => EvictionAnswer::Unanswered(message),
+        (500, _) => EvictionAnswer::Failed(message),
+        (_, WriteOutcome::Unknown { message }) => EvictionAnswer::Unanswered(message),
+        _ => EvictionAnswer::Refused(message),
     }
 }

@@ -12,7 +12,7 @@ use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::Eviction;
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{Identity, OtherNode, SecretNeed, Snapshot};
-use machinist_plan::mcm::{Looks, TokenUse, Unanswered};
+use machinist_plan::mcm::{Looks, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
 
@@ -132,7 +132,7 @@ fn looks(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Looks {
     looks.silence = looks.silence.filter(|silence| silence.is_known_at(now));
     if machine.status.phase == Phase::Pending && looks.silence.is_none() {
         let told = runtime.told_silence(&Cluster::Target);
-        looks.silence = told.map(|server| Unanswered {
+        looks.silence = told.map(|server| TargetSilence {
             since: server.since,
             last: now,
             error: server.error().to_owned(),
@@ -142,7 +142,7 @@ fn looks(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Looks {
     if !runtime.is_synced(seen) {
         let since = runtime.control_listed_at().unwrap_or_else(|| runtime.now());
         let error = "this process has never listed its objects".to_owned();
-        looks.silence = Some(Unanswered { since, last: now, error, is_blind: true });
+        looks.silence = Some(TargetSilence { since, last: now, error, is_blind: true });
     }
     looks
 }

@@ -13,7 +13,7 @@ use super::status::{self, Container, Depth, with_changed_status};
 use super::{
     Action, COMPLETE_NODE, LASTING, LOOK_EVERY, OBSERVE_EVERY, PROGRESS, START_BOOTSTRAP, Work, observe, wait,
 };
-use crate::capi::conditions::Report;
+use crate::capi::conditions::ConditionReport;
 use crate::capi::why::{CapiReason, Plan, Reason, Why};
 
 /// Reason of a condition: the container has lost an address that is configured in it.
@@ -35,7 +35,7 @@ const UNREACHABLE_AGAIN: Duration = Duration::from_secs(30);
 
 /// The Node of a container, as the workload cluster showed it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum NodeSeen {
+pub enum NodeCompletion {
     /// The Node has not registered.
     Missing,
     /// The Node has the provider id, and no taint of an uninitialized Node.
@@ -139,7 +139,7 @@ impl Work<'_> {
     }
 }
 
-fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
+fn bootstrap(work: &Work<'_>, instance: &Instance) -> (ConditionReport, Plan<Action>) {
     let s = work.s;
     let which = || s.which_is(instance);
     let look = || {
@@ -192,7 +192,12 @@ fn bootstrap(work: &Work<'_>, instance: &Instance) -> (Report, Plan<Action>) {
 
 /// Returns the report that the status shows, or after some time one with this message. The
 /// bootstrap has many steps, and most are short.
-fn lasting(work: &Work<'_>, plan: Plan<Action>, since: Timestamp, message: &str) -> (Report, Plan<Action>) {
+fn lasting(
+    work: &Work<'_>,
+    plan: Plan<Action>,
+    since: Timestamp,
+    message: &str,
+) -> (ConditionReport, Plan<Action>) {
     let due = plus(since, LASTING);
     match (due <= work.s.now, recorded_report(work)) {
         (true, _) => (status::bootstrapping(message.to_owned()), plan),
@@ -203,7 +208,7 @@ fn lasting(work: &Work<'_>, plan: Plan<Action>, since: Timestamp, message: &str)
 
 /// Starts the bootstrap. A machine of the control plane must be behind the load balancer first,
 /// because its bootstrap connects through the load balancer.
-fn start(work: &Work<'_>, instance: &Instance, looked: Timestamp) -> (Report, Plan<Action>) {
+fn start(work: &Work<'_>, instance: &Instance, looked: Timestamp) -> (ConditionReport, Plan<Action>) {
     let s = work.s;
     let Some(secret) = work.owner.bootstrap_secret.clone() else {
         let why = CapiReason::BootstrapDataMissing { machine: work.owner.object.name.clone() };
@@ -242,7 +247,7 @@ fn start(work: &Work<'_>, instance: &Instance, looked: Timestamp) -> (Report, Pl
     }
 }
 
-fn failed(failure: &BootstrapFailure) -> Report {
+fn failed(failure: &BootstrapFailure) -> ConditionReport {
     let reason = match failure.cause {
         BootstrapCause::Exited { .. } | BootstrapCause::Interrupted => "Failed",
         BootstrapCause::SuccessFileMissing => "SentinelMissing",
@@ -278,7 +283,7 @@ fn cause(failure: &BootstrapFailure) -> String {
 
 /// Returns the report that the status shows, so that a new process does not change it before it has
 /// looked.
-fn recorded_report(work: &Work<'_>) -> Option<Report> {
+fn recorded_report(work: &Work<'_>) -> Option<ConditionReport> {
     let mut conditions = work.s.machine.status.iter().flat_map(|status| &status.conditions);
     let shown = conditions.rfind(|it| it.type_ == BOOTSTRAP_COMPLETED)?;
     let known = ["Failed", "SentinelMissing", "TimedOut", "InvalidBootstrapData"];
@@ -289,12 +294,12 @@ fn recorded_report(work: &Work<'_>) -> Option<Report> {
 }
 
 /// Returns the condition of a Node with a problem that users must know, and of one that had it.
-fn node_report(work: &Work<'_>, instance: &Instance) -> Option<Report> {
+fn node_report(work: &Work<'_>, instance: &Instance) -> Option<ConditionReport> {
     let (s, node) = (work.s, instance.name.as_str());
     match &s.steps.node.as_ref()?.answer {
-        Ok(NodeSeen::Complete) => status::node_complete(s),
-        Ok(NodeSeen::Missing) => None,
-        Ok(NodeSeen::OtherId(id)) => {
+        Ok(NodeCompletion::Complete) => status::node_complete(s),
+        Ok(NodeCompletion::Missing) => None,
+        Ok(NodeCompletion::OtherId(id)) => {
             let reason = CapiReason::NodeIdMismatch { node: node.to_owned(), id: id.clone() };
             Some(status::node_incomplete("NodeProviderIDMismatch", reason.to_string()))
         }
@@ -332,17 +337,17 @@ fn complete_node(work: &Work<'_>, instance: &Instance) -> Plan<Action> {
     match s.steps.node.as_ref().map(|answered| (&answered.answer, answered.ended)) {
         None => complete(),
         // A Node that was deleted registers again, without a provider id.
-        Some((Ok(NodeSeen::Complete), ended)) => {
+        Some((Ok(NodeCompletion::Complete), ended)) => {
             let due = plus(ended, NODE_CONFIRMED_EVERY);
             if due <= s.now { complete() } else { Plan::until(due, Why::settled()) }
         }
-        Some((Ok(NodeSeen::Missing), ended)) => again(
+        Some((Ok(NodeCompletion::Missing), ended)) => again(
             ended,
             NODE_AGAIN,
             CapiReason::NodeMissing { node: node.clone() },
             "the kubelet registers the Node",
         ),
-        Some((Ok(NodeSeen::OtherId(id)), ended)) => {
+        Some((Ok(NodeCompletion::OtherId(id)), ended)) => {
             let reason = CapiReason::NodeIdMismatch { node: node.clone(), id: id.clone() };
             again(ended, LOOK_EVERY, reason, "a user deletes the Node, and the kubelet registers it again")
         }

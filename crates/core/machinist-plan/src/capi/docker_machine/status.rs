@@ -11,7 +11,7 @@ use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
 use super::{Action, CREATING, LASTING, Snapshot};
-use crate::capi::conditions::{self, Report, Trouble};
+use crate::capi::conditions::{self, ConditionReport, Problem};
 use crate::capi::why::Plan;
 
 /// Number of conditions that the summary of the contract v1beta1 counts: ContainerProvisioned and
@@ -48,15 +48,15 @@ pub(super) enum Depth {
     /// The bootstrap is pending, runs or has ended.
     Bootstrap {
         /// The state of the bootstrap.
-        bootstrap: Box<Report>,
+        bootstrap: Box<ConditionReport>,
         /// The state of the Node, if there is or was a problem.
-        node: Option<Box<Report>>,
+        node: Option<Box<ConditionReport>>,
     },
 }
 
-fn container(container: Container) -> Report {
+fn container(container: Container) -> ConditionReport {
     let no = |reason, v1, severity, message| {
-        Report::no(CONTAINER_PROVISIONED, reason, message).in_v1(CONTAINER_PROVISIONED, v1, severity)
+        ConditionReport::no(CONTAINER_PROVISIONED, reason, message).in_v1(CONTAINER_PROVISIONED, v1, severity)
     };
     match container {
         Container::Waiting(reason, v1, message) => no(reason, v1, "Info", message),
@@ -64,7 +64,7 @@ fn container(container: Container) -> Report {
         Container::Deleted(message) => no("NotProvisioned", "ContainerDeleted", "Error", message),
         Container::Deleting(error) if error.is_empty() => no("Deleting", "Deleting", "Info", error),
         Container::Deleting(error) => no("Deleting", DELETION_FAILED, "Warning", error),
-        Container::Runs => Report::yes(CONTAINER_PROVISIONED, "Provisioned").in_v1(
+        Container::Runs => ConditionReport::yes(CONTAINER_PROVISIONED, "Provisioned").in_v1(
             CONTAINER_PROVISIONED,
             "Provisioned",
             "Info",
@@ -74,14 +74,14 @@ fn container(container: Container) -> Report {
 
 /// Returns the reports in the order of the summary, and the report about the Node. The Node belongs
 /// to the workload cluster, so it is no part of the summary.
-fn parts(s: &Snapshot, state: Container, depth: Depth) -> (Vec<Report>, Option<Report>) {
-    let waits = |type_, reason| Report::no(type_, reason, "");
+fn parts(s: &Snapshot, state: Container, depth: Depth) -> (Vec<ConditionReport>, Option<ConditionReport>) {
+    let waits = |type_, reason| ConditionReport::no(type_, reason, "");
     let mut of_node = None;
     let [cgroups, images, bootstrap] = match depth {
         // A stopped container keeps its files, and is never bootstrapped again.
         Depth::Nothing if s.machine.spec.bootstrapped == Some(true) => [
             waits(CGROUPS_READY, "WaitingForContainer"),
-            Report::yes(PRELOADED_IMAGES_READY, "Ready"),
+            ConditionReport::yes(PRELOADED_IMAGES_READY, "Ready"),
             bootstrapped(recorded_hint(s)),
         ],
         Depth::Nothing => [
@@ -90,26 +90,30 @@ fn parts(s: &Snapshot, state: Container, depth: Depth) -> (Vec<Report>, Option<R
             waits(BOOTSTRAP_COMPLETED, "WaitingForContainer"),
         ],
         Depth::Starting(missing) => [
-            Report::no(CGROUPS_READY, "NotReady", missing),
+            ConditionReport::no(CGROUPS_READY, "NotReady", missing),
             waits(PRELOADED_IMAGES_READY, "WaitingForCGroups"),
             waits(BOOTSTRAP_COMPLETED, "WaitingForCGroups"),
         ],
         Depth::Loading(image) => [
-            Report::yes(CGROUPS_READY, "Ready"),
-            Report::no(PRELOADED_IMAGES_READY, "NotReady", image),
+            ConditionReport::yes(CGROUPS_READY, "Ready"),
+            ConditionReport::no(PRELOADED_IMAGES_READY, "NotReady", image),
             waits(BOOTSTRAP_COMPLETED, "WaitingForPreloadedImages"),
         ],
         Depth::Bootstrap { bootstrap, node } => {
             of_node = node.map(|report| *report);
-            [Report::yes(CGROUPS_READY, "Ready"), Report::yes(PRELOADED_IMAGES_READY, "Ready"), *bootstrap]
+            [
+                ConditionReport::yes(CGROUPS_READY, "Ready"),
+                ConditionReport::yes(PRELOADED_IMAGES_READY, "Ready"),
+                *bootstrap,
+            ]
         }
     };
     (vec![cgroups, container(state), images, bootstrap], of_node)
 }
 
 /// Returns the report about a bootstrap that runs.
-pub(super) fn bootstrapping(message: String) -> Report {
-    Report::no(BOOTSTRAP_COMPLETED, "NotCompleted", message).in_v1(
+pub(super) fn bootstrapping(message: String) -> ConditionReport {
+    ConditionReport::no(BOOTSTRAP_COMPLETED, "NotCompleted", message).in_v1(
         BOOTSTRAP_EXEC_SUCCEEDED,
         "Bootstrapping",
         "Info",
@@ -117,8 +121,8 @@ pub(super) fn bootstrapping(message: String) -> Report {
 }
 
 /// Returns the report about a bootstrap that has failed.
-pub(super) fn bootstrap_failed(reason: &'static str, message: String) -> Report {
-    Report::no(BOOTSTRAP_COMPLETED, reason, message).in_v1(
+pub(super) fn bootstrap_failed(reason: &'static str, message: String) -> ConditionReport {
+    ConditionReport::no(BOOTSTRAP_COMPLETED, reason, message).in_v1(
         BOOTSTRAP_EXEC_SUCCEEDED,
         "BootstrapFailed",
         "Warning",
@@ -127,10 +131,13 @@ pub(super) fn bootstrap_failed(reason: &'static str, message: String) -> Report 
 
 /// Returns the report about a bootstrap that has succeeded. The hint names parts of the user data
 /// that were skipped; it may be empty.
-pub(super) fn bootstrapped(hint: String) -> Report {
-    let done =
-        Report::yes(BOOTSTRAP_COMPLETED, "Completed").in_v1(BOOTSTRAP_EXEC_SUCCEEDED, "Completed", "Info");
-    Report { message: conditions::bounded(hint), ..done }
+pub(super) fn bootstrapped(hint: String) -> ConditionReport {
+    let done = ConditionReport::yes(BOOTSTRAP_COMPLETED, "Completed").in_v1(
+        BOOTSTRAP_EXEC_SUCCEEDED,
+        "Completed",
+        "Info",
+    );
+    ConditionReport { message: conditions::bounded(hint), ..done }
 }
 
 /// The reason of the Event about skipped parts of the user data.
@@ -141,14 +148,14 @@ const PARTS_SKIPPED: &str = "BootstrapDataPartsSkipped";
 pub fn skipped_parts<'c>(
     old: Option<&DockerMachineStatus>,
     new: &'c DockerMachineStatus,
-) -> Option<Trouble<'c>> {
+) -> Option<Problem<'c>> {
     fn hint(status: &DockerMachineStatus) -> Option<&str> {
         let is_hint = |it: &&Condition| it.type_ == BOOTSTRAP_COMPLETED && it.status == ConditionStatus::True;
         let shown = status.conditions.iter().find(is_hint).map(|it| it.message.as_str());
         shown.filter(|message| !message.is_empty())
     }
     let message = hint(new).filter(|message| old.and_then(hint) != Some(message))?;
-    Some(Trouble { reason: PARTS_SKIPPED, message })
+    Some(Problem { reason: PARTS_SKIPPED, message })
 }
 
 /// Returns the hint that the status shows about skipped parts of the user data.
@@ -159,15 +166,15 @@ pub(super) fn recorded_hint(s: &Snapshot) -> String {
 }
 
 /// Returns the report about a Node that is not complete for a reason that users must know.
-pub(super) fn node_incomplete(reason: &'static str, message: String) -> Report {
-    Report::no(NODE_INITIALIZED, reason, message)
+pub(super) fn node_incomplete(reason: &'static str, message: String) -> ConditionReport {
+    ConditionReport::no(NODE_INITIALIZED, reason, message)
 }
 
 /// Returns the report about a complete Node, if the status shows an earlier problem.
-pub(super) fn node_complete(s: &Snapshot) -> Option<Report> {
+pub(super) fn node_complete(s: &Snapshot) -> Option<ConditionReport> {
     let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
     let had_a_problem = conditions.any(|shown| shown.type_ == NODE_INITIALIZED);
-    had_a_problem.then(|| Report::yes(NODE_INITIALIZED, "Initialized"))
+    had_a_problem.then(|| ConditionReport::yes(NODE_INITIALIZED, "Initialized"))
 }
 
 /// Puts the write of the status before the actions of a plan, if the status differs. During the
@@ -246,7 +253,7 @@ pub(super) fn with_changed_status(
 /// Reports that the state of the container is not known, because nothing listens at the address of
 /// the engine. The other conditions stay.
 pub(super) fn with_unknown_container(s: &Snapshot, mut plan: Plan<Action>, message: String) -> Plan<Action> {
-    let report = Report::unknown(CONTAINER_PROVISIONED, ENGINE_CLOSED, message).in_v1(
+    let report = ConditionReport::unknown(CONTAINER_PROVISIONED, ENGINE_CLOSED, message).in_v1(
         CONTAINER_PROVISIONED,
         ENGINE_CLOSED,
         "Warning",
@@ -258,7 +265,7 @@ pub(super) fn with_unknown_container(s: &Snapshot, mut plan: Plan<Action>, messa
 
 /// Reports that another object has the key or the container. The other conditions stay.
 pub(super) fn with_taken_key(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
-    let report = Report::no(CONTAINER_PROVISIONED, KEY_TAKEN, plan.why.reason.to_string()).in_v1(
+    let report = ConditionReport::no(CONTAINER_PROVISIONED, KEY_TAKEN, plan.why.reason.to_string()).in_v1(
         CONTAINER_PROVISIONED,
         KEY_TAKEN,
         "Warning",
@@ -271,7 +278,7 @@ pub(super) fn with_taken_key(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Actio
 /// Returns the write of the status with these reports, if the status differs.
 pub(super) fn with_reports(
     s: &Snapshot,
-    reports: &[Report],
+    reports: &[ConditionReport],
     change: impl FnOnce(&mut DockerMachineStatus),
 ) -> Option<Action> {
     let old = s.machine.status.clone().unwrap_or_default();

@@ -422,7 +422,7 @@ fn a_closed_engine_makes_the_state_unknown() {
 }
 
 /// The reason of the condition about the Node.
-fn node_reason(failures: u32, answer: Result<NodeSeen, Error>, shown: Value) -> String {
+fn node_reason(failures: u32, answer: Result<NodeCompletion, Error>, shown: Value) -> String {
     let mut case = recorded();
     case.owner.as_mut().expect("an owner")["status"] = json!({"nodeRef": {"name": "c-w"}});
     case.machine["spec"]["bootstrapped"] = json!(true);
@@ -439,14 +439,14 @@ fn a_problem_with_the_node_is_a_condition() {
     let unreachable = || Err(Error::new(ErrorKind::Ambiguous, "timed out"));
     assert_eq!(node_reason(2, unreachable(), json!([])), "", "the API server may only be starting");
     assert_eq!(node_reason(3, unreachable(), json!([])), "WorkloadClusterUnreachable");
-    let other = || Ok(NodeSeen::OtherId("kind://a".to_owned()));
+    let other = || Ok(NodeCompletion::OtherId("kind://a".to_owned()));
     assert_eq!(node_reason(0, other(), json!([])), "NodeProviderIDMismatch");
-    assert_eq!(node_reason(0, Ok(NodeSeen::Complete), json!([])), "", "no write without a problem");
+    assert_eq!(node_reason(0, Ok(NodeCompletion::Complete), json!([])), "", "no write without a problem");
     let earlier = json!([{
         "type": "NodeInitialized", "status": "False", "reason": "WorkloadClusterUnreachable",
         "message": "", "lastTransitionTime": "2027-01-15T08:00:00Z",
     }]);
-    assert_eq!(node_reason(0, Ok(NodeSeen::Complete), earlier), "Initialized");
+    assert_eq!(node_reason(0, Ok(NodeCompletion::Complete), earlier), "Initialized");
 }
 
 #[test]
@@ -458,7 +458,7 @@ fn a_complete_node_is_looked_at_again() {
         let mut s = case.read();
         s.now = at(second);
         shown_at(&mut s, second);
-        s.steps.node = Some(answered(99, Ok(NodeSeen::Complete)));
+        s.steps.node = Some(answered(99, Ok(NodeCompletion::Complete)));
         plan(&s).actions.iter().any(|action| matches!(action, Action::CompleteNode { .. }))
     };
     assert_eq!((looks(698), looks(699)), (false, true), "a deleted Node registers again without its id");

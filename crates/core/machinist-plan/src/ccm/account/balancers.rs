@@ -10,7 +10,7 @@
 use machinist_core::{Step, plus};
 use machinist_instance::{AccountId, BalancerKey};
 
-use super::{Account, Failure, Proof, calling, failure_wait};
+use super::{AccountFacts, Failure, Proof, calling, failure_wait};
 use crate::ccm::facts::{BalancerRecord, ServiceFacts};
 use crate::ccm::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use crate::ccm::names;
@@ -94,7 +94,7 @@ impl BalancerProof {
     }
 }
 
-impl Account {
+impl AccountFacts {
     /// Whether the account is known to be that of the Nodes and of the load balancers.
     pub fn is_proven(&self) -> bool {
         self.proof == Proof::Given && self.balancers == BalancerProof::Given

@@ -47,7 +47,7 @@ fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
     Snapshot {
         now: at(0),
         process: process(-86_400),
-        account: Account { id: Some(account()), ..Account::default() },
+        account: AccountFacts { id: Some(account()), ..AccountFacts::default() },
         in_flight: None,
         listed: Some(Arc::new(ListedBalancers {
             started: at(-100),
@@ -156,14 +156,15 @@ fn a_balancer_deleted_after_the_list_is_not_reported() {
 /// FL-01: there, the load balancers belong to clusters of another project.
 #[test]
 fn nothing_is_reported_from_an_unproven_account() {
-    let in_account = |change: fn(&mut Account)| {
+    let in_account = |change: fn(&mut AccountFacts)| {
         let mut s = snapshot(vec![balancer(Some("other"))]);
         change(&mut s.account);
         plan(&s)
     };
-    for change in
-        [|it: &mut Account| it.proof = Proof::Missing, |it: &mut Account| it.proof = Proof::Unlisted]
-    {
+    for change in [
+        |it: &mut AccountFacts| it.proof = Proof::Missing,
+        |it: &mut AccountFacts| it.proof = Proof::Unlisted,
+    ] {
         assert!(in_account(change).actions.is_empty(), "{}", in_account(change));
     }
     let renewed = in_account(|it| it.id = Some(AccountId::of([&b"renewed"[..]]))).to_string();

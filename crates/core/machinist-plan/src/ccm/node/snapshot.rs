@@ -1,6 +1,6 @@
 //! All facts for one decision about one Node.
 
-use super::super::account::Account;
+use super::super::account::AccountFacts;
 use super::super::cidr::Cidr;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::why::Why;
@@ -27,10 +27,10 @@ pub struct Snapshot {
     /// `spec.providerID` of the Node, as the provider classifies it.
     pub recorded: RecordedId,
     /// The state of today's account.
-    pub account: Account,
+    pub account: AccountFacts,
     /// The result of the account's last list for this Node: by id, or by name while the Node has no
     /// provider id.
-    pub listed: Option<Listed>,
+    pub listed: Option<ListedNode>,
     /// Another Node whose provider id names the instance that the cloud shows for this Node.
     pub claimed_by: Option<String>,
     /// How many other Nodes need a lookup.
@@ -96,7 +96,7 @@ pub struct SharedReasons {
 
 /// The result of the account's last list for one Node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Listed {
+pub struct ListedNode {
     /// When the list began.
     pub started: Timestamp,
     /// When the list was answered.

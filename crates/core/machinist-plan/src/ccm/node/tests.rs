@@ -18,7 +18,7 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::ccm::account::{Account, Failure, Proof};
+use crate::ccm::account::{AccountFacts, Failure, Proof};
 
 const NOW: i64 = 1_800_000_000;
 
@@ -87,7 +87,7 @@ impl World {
     /// The last list showed this instance, or nothing.
     fn listed(mut self, second: i64, instance: Option<Instance>) -> Self {
         let instance = instance.map(Arc::new);
-        self.snapshot.listed = Some(Listed { started: at(second), ended: at(second), instance });
+        self.snapshot.listed = Some(ListedNode { started: at(second), ended: at(second), instance });
         self
     }
 
@@ -135,7 +135,7 @@ fn new_node() -> World {
         ]},
         "status": {"addresses": [{"type": "Hostname", "address": "n"}], "conditions": []},
     });
-    let account = Account { id: Some(account()), list_cost: 2, ..Account::default() };
+    let account = AccountFacts { id: Some(account()), list_cost: 2, ..AccountFacts::default() };
     let snapshot = Snapshot {
         now: at(0),
         process: process(),

@@ -8,10 +8,10 @@ use machinist_core::ownership::{Ownership, Standing};
 use machinist_core::{Absence, Answers, Process, Step, plus};
 use machinist_instance::{AccountId, ProviderId, RecordedId, Sighting};
 
-use crate::ccm::account::Account;
+use crate::ccm::account::AccountFacts;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::names;
-use crate::ccm::node::{Listed, Options, Owner};
+use crate::ccm::node::{ListedNode, Options, Owner};
 use crate::ccm::why::{CcmReason, Reason, Why};
 
 /// Two lookups by id that found nothing, in the account of the instance.
@@ -39,11 +39,11 @@ pub(crate) struct Case<'s> {
     pub(crate) now: Timestamp,
     pub(crate) process: &'s Process,
     pub(crate) options: &'s Options,
-    pub(crate) account: &'s Account,
+    pub(crate) account: &'s AccountFacts,
     pub(crate) node: &'s CloudNodeFacts,
     pub(crate) recorded: &'s RecordedId,
     pub(crate) answers: &'s Answers,
-    pub(crate) listed: Option<&'s Listed>,
+    pub(crate) listed: Option<&'s ListedNode>,
     pub(crate) ownership: &'s Ownership,
     pub(crate) owner: Option<&'s Owner>,
 }

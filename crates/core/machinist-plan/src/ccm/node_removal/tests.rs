@@ -38,7 +38,7 @@ fn cluster() -> Snapshot {
         now: at(0),
         process,
         options: Arc::default(),
-        account: Account { id: Some(account("token")), list_cost: 1, ..Account::default() },
+        account: AccountFacts { id: Some(account("token")), list_cost: 1, ..AccountFacts::default() },
         nodes: 10,
         shown: Some((at(-100), 9)),
         suspects: vec![suspect(1)],
@@ -206,11 +206,11 @@ fn no_node_is_deleted_without_the_evidence() {
     let back = |suspect: &mut Suspect| answer(suspect, -1, Ok(Sighting::Present(instance())));
     let back_in_list = |suspect: &mut Suspect| {
         let instance = Some(Arc::new(instance()));
-        suspect.listed = Some(Listed { started: at(-1), ended: at(-1), instance });
+        suspect.listed = Some(ListedNode { started: at(-1), ended: at(-1), instance });
     };
     let only_listed = |suspect: &mut Suspect| {
         suspect.answers = Answers { shown_in: Some(account("token")), ..Answers::default() };
-        suspect.listed = Some(Listed { started: at(-1), ended: at(-1), instance: None });
+        suspect.listed = Some(ListedNode { started: at(-1), ended: at(-1), instance: None });
     };
     let by_name = |suspect: &mut Suspect| {
         if let Some(found) = &mut suspect.answers.find {
@@ -259,7 +259,10 @@ fn no_node_is_deleted_without_the_evidence() {
         ("TL-16: unproven account", changed(unproven)),
         (
             "FL-01: today's account is another",
-            Snapshot { account: Account { id: Some(account("other")), ..cluster().account }, ..cluster() },
+            Snapshot {
+                account: AccountFacts { id: Some(account("other")), ..cluster().account },
+                ..cluster()
+            },
         ),
         (
             "LC-30: a new leader",
@@ -372,7 +375,7 @@ fn the_brake_needs_a_young_list_that_shows_nodes() {
     for shown in [None, Some((at(-600), 9))] {
         let unlisted = Snapshot { shown, ..cluster() };
         assert!(plan(&unlisted).to_string().starts_with("do    driver: list\n"), "{shown:?}");
-        let listing = Account { list_since: Some(at(-1)), ..cluster().account };
+        let listing = AccountFacts { list_since: Some(at(-1)), ..cluster().account };
         assert!(plan(&Snapshot { account: listing, ..unlisted }).actions.is_empty());
     }
 }
@@ -417,7 +420,7 @@ fn announced_deletions_do_not_count_towards_the_brake() {
 fn a_rejected_deletion_is_retried_later() {
     let refusal = |count, second| {
         let attempts = Attempts { count, last: at(second) };
-        Some(Refusal { attempts, message: "nodes is forbidden".to_owned() })
+        Some(DeletionRefusal { attempts, message: "nodes is forbidden".to_owned() })
     };
     let refused = |count, second| {
         let mut s = missing(2);

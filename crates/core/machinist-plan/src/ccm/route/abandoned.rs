@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use machinist_core::plus;
 
 use super::desired::{self, Differences};
-use super::{Change, ListedRoutes, RouteMemory, Snapshot};
+use super::{ListedRoutes, RouteChange, RouteMemory, Snapshot};
 use crate::ccm::names;
 use crate::event::EventText;
 
@@ -20,20 +20,20 @@ const REGISTERED_AGAIN: Duration = Duration::from_secs(120);
 
 /// Returns since when each route has had no instance and no Node, by its deletion. The controller
 /// stores it for the next decision.
-pub fn abandoned(s: &Snapshot) -> BTreeMap<Change, Timestamp> {
+pub fn abandoned(s: &Snapshot) -> BTreeMap<RouteChange, Timestamp> {
     let listed = s.memory.listed.as_ref().filter(|listed| s.is_synced && listed.account == s.account.id);
     let Some(listed) = listed else { return BTreeMap::new() };
     let routes = desired::compare(s, &listed.table).abandoned;
-    routes.iter().map(Change::delete).map(|deletion| (deletion.clone(), since(s, &deletion))).collect()
+    routes.iter().map(RouteChange::delete).map(|deletion| (deletion.clone(), since(s, &deletion))).collect()
 }
 
-fn since(s: &Snapshot, deletion: &Change) -> Timestamp {
+fn since(s: &Snapshot, deletion: &RouteChange) -> Timestamp {
     s.memory.abandoned.get(deletion).copied().unwrap_or(s.now)
 }
 
 /// Returns from when such a route may be deleted. If others need the room, the Node is not waited
 /// for.
-pub(super) fn due_at(s: &Snapshot, deletion: &Change, has_room: bool) -> Timestamp {
+pub(super) fn due_at(s: &Snapshot, deletion: &RouteChange, has_room: bool) -> Timestamp {
     let since = since(s, deletion);
     if has_room { plus(since, REGISTERED_AGAIN) } else { since }
 }
@@ -49,8 +49,8 @@ pub(super) fn deleted_event(memory: &RouteMemory) -> Option<EventText> {
         more => format!(" and {more} more"),
     };
     let named = all.iter().take(MOST_NAMED).filter_map(|(change, _)| match change {
-        Change::Delete { destination, gateway } => Some(format!("{destination} over {gateway}")),
-        Change::Create { .. } => None,
+        RouteChange::Delete { destination, gateway } => Some(format!("{destination} over {gateway}")),
+        RouteChange::Create { .. } => None,
     });
     let mut named: Vec<_> = named.collect();
     named.sort();

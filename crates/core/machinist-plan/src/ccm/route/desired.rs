@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use machinist_instance::{ProviderId, Route, RouteSpec, RouteTable};
 
-use super::{Change, Options, RoutedNode, Snapshot, elsewhere};
+use super::{Options, RouteChange, RoutedNode, Snapshot, elsewhere};
 use crate::ccm::addresses::internal_ips;
 use crate::ccm::cidr::Cidr;
 use crate::ccm::facts::CloudNodeFacts;
@@ -115,7 +115,7 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
             (None, None) => {
                 // Without a Node of this cloud, nothing suggests that the routes are those of the
                 // cluster.
-                let is_of_a_user = elsewhere.contains(&Change::delete(route));
+                let is_of_a_user = elsewhere.contains(&RouteChange::delete(route));
                 if is_in_cluster && !is_of_a_user && !claims.is_empty() {
                     differences.abandoned.push(route.clone());
                 }

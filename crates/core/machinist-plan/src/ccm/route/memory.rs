@@ -26,15 +26,15 @@ pub struct RouteMemory {
     /// The last change, while the cloud carries it out.
     pub working: Option<Working>,
     /// The changes that failed.
-    pub failed: BTreeMap<Change, Failure>,
+    pub failed: BTreeMap<RouteChange, Failure>,
     /// Since when each decision has found a route without an instance and without a Node, by its
     /// deletion ([`super::abandoned`]).
-    pub abandoned: BTreeMap<Change, Timestamp>,
+    pub abandoned: BTreeMap<RouteChange, Timestamp>,
     /// When the cloud accepted the deletion of such a route, for the Event about it.
-    pub deleted: BTreeMap<Change, Timestamp>,
+    pub deleted: BTreeMap<RouteChange, Timestamp>,
     /// The routes of Nodes that are or were in another cloud, by their deletion
     /// ([`super::elsewhere`]).
-    pub elsewhere: BTreeSet<Change>,
+    pub elsewhere: BTreeSet<RouteChange>,
 }
 
 /// A failure is forgotten after this time: twice the longest time between two attempts. An Event
@@ -70,7 +70,7 @@ pub struct Working {
 
 /// A change of one route.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Change {
+pub enum RouteChange {
     /// The creation of a route.
     Create {
         /// The destination in CIDR notation.
@@ -87,7 +87,7 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl RouteChange {
     /// The creation of that route.
     pub fn create(spec: &RouteSpec) -> Self {
         Self::Create { destination: spec.destination.clone(), instance: spec.instance.clone() }
@@ -99,7 +99,7 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for RouteChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Create { destination, instance } => {
@@ -129,7 +129,7 @@ impl RouteMemory {
     /// Stores an answer to `create`.
     pub fn take_create(&mut self, spec: &RouteSpec, answered: Answered<Progress<()>>) {
         let account = answered.account.clone();
-        if self.take(Change::create(spec), answered)
+        if self.take(RouteChange::create(spec), answered)
             && let Some(listed) = self.listed_of(account.as_ref())
         {
             let gateway = spec.addresses.first().copied().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
@@ -144,7 +144,7 @@ impl RouteMemory {
     /// Stores an answer to `delete`.
     pub fn take_delete(&mut self, route: &Route, answered: Answered<Progress<()>>) {
         let account = answered.account.clone();
-        let (deletion, ended) = (Change::delete(route), answered.ended);
+        let (deletion, ended) = (RouteChange::delete(route), answered.ended);
         self.deleted.retain(|_, at| machinist_core::since(ended, *at) <= FORGOTTEN_AFTER);
         if answered.answer.is_ok() && self.abandoned.contains_key(&deletion) {
             self.deleted.insert(deletion.clone(), ended);
@@ -164,7 +164,7 @@ impl RouteMemory {
     }
 
     /// Stores the answer to a change. Returns whether the cloud has carried it out.
-    fn take(&mut self, change: Change, answered: Answered<Progress<()>>) -> bool {
+    fn take(&mut self, change: RouteChange, answered: Answered<Progress<()>>) -> bool {
         let Answered { started, ended, answer, .. } = answered;
         let since = self.working.take().map_or(started, |working| working.since);
         // A change that still fails is repeated earlier, so older failures have no change left.

@@ -68,7 +68,7 @@ fn cluster(routes: &[Route]) -> Snapshot {
         nodes: vec![node(1, &["10.244.1.0/24"]), node(2, &["10.244.2.0/24"])],
         is_synced: true,
         nodes_freshness: Freshness::Fresh,
-        account: Account { id: account, ..Account::default() },
+        account: AccountFacts { id: account, ..AccountFacts::default() },
         memory: RouteMemory { listed: Some(listed), ..RouteMemory::default() },
         told: Arc::default(),
     }
@@ -131,13 +131,13 @@ fn routes_of_nodes_that_were_elsewhere_are_kept() {
         abandoned(&s).into_keys().collect::<Vec<_>>()
     };
     assert_eq!(left(RecordedId::NotOurs { expected: "sim://ID".to_owned() }), []);
-    let both = [Change::delete(&gone), Change::delete(&hole)];
+    let both = [RouteChange::delete(&gone), RouteChange::delete(&hole)];
     assert_eq!(left(RecordedId::Unset), both, "it may have been one of this cloud");
     let mut s = cluster(&routes);
     s.memory.elsewhere = both.into();
     assert_eq!(elsewhere(&s).len(), 2);
     s.memory.take_list(answered(0, Ok(table(&routes[1..]))));
-    assert_eq!(elsewhere(&s), [Change::delete(&hole)].into(), "a deleted route is forgotten");
+    assert_eq!(elsewhere(&s), [RouteChange::delete(&hole)].into(), "a deleted route is forgotten");
 }
 
 /// A user may have made one of them.
@@ -145,7 +145,7 @@ fn routes_of_nodes_that_were_elsewhere_are_kept() {
 fn deleted_routes_without_a_node_are_named_in_one_event() {
     let holes = [route("10.244.8.0/24", 0), route("10.244.9.0/24", 0)];
     let mut s = cluster(&[both(), holes.to_vec()].concat());
-    s.memory.abandoned = holes.iter().map(|hole| (Change::delete(hole), at(-180))).collect();
+    s.memory.abandoned = holes.iter().map(|hole| (RouteChange::delete(hole), at(-180))).collect();
     let told = |s: &mut Snapshot| {
         let planned = plan(s).actions.into_iter().filter_map(|action| match action {
             Action::Tell { node: None, event } => Some(event),
@@ -171,8 +171,8 @@ fn deleted_routes_without_a_node_are_named_in_one_event() {
 }
 
 /// The route has had no Node since that second.
-fn since(second: i64, route: &Route) -> BTreeMap<Change, Timestamp> {
-    [(Change::delete(route), at(second))].into()
+fn since(second: i64, route: &Route) -> BTreeMap<RouteChange, Timestamp> {
+    [(RouteChange::delete(route), at(second))].into()
 }
 
 fn both() -> Vec<Route> {

@@ -10,7 +10,7 @@ use machinist_instance::{BalancerDeletion, Ensured, ErrorKind, Progress, SkipCau
 /// The driver's answers for one load balancer. They may be lost at any moment: then the calls are
 /// repeated, and only read what matches.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct BalancerAnswers {
+pub struct ServiceAnswers {
     /// The call in flight and its start.
     pub in_flight: Option<(Call, Timestamp)>,
     /// The last answer to `ensure`, with the inputs of the call.
@@ -58,7 +58,7 @@ pub struct Inputs {
     pub targets: u64,
 }
 
-impl BalancerAnswers {
+impl ServiceAnswers {
     /// The targets that the load balancer lacks, as far as the last `ensure` shows.
     pub fn skipped(&self) -> &[SkippedTarget] {
         match &self.ensure {

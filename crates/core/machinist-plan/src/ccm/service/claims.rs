@@ -16,7 +16,7 @@ use machinist_core::{Answered, Step, minus, plus};
 use machinist_instance::{Balancer, BalancerNote, Ensured, NameClaim, Progress};
 
 use super::{
-    BalancerAnswers, ENSURE_BALANCER, Options, Snapshot, earlier_calls_end, own_creations_end, wanted,
+    ENSURE_BALANCER, Options, ServiceAnswers, Snapshot, earlier_calls_end, own_creations_end, wanted,
     wants_balancer,
 };
 use crate::ccm::account::known_id;
@@ -46,7 +46,7 @@ pub fn may_hold_a_name(service: &ServiceFacts, options: &Options) -> bool {
 }
 
 /// Whether this process has begun to create a load balancer, and the cloud has not refused it.
-pub fn has_begun(answers: &BalancerAnswers) -> bool {
+pub fn has_begun(answers: &ServiceAnswers) -> bool {
     let last = answers.ensure.as_ref().map(|(_, last)| &last.answer);
     answers.in_flight.is_some_and(|(call, _)| call == ENSURE_BALANCER)
         || last.is_some_and(|last| last.as_ref().map_or_else(|error| error.kind.may_have_effect(), |_| true))

@@ -94,7 +94,7 @@ pub enum Action {
     /// Makes the Node unschedulable.
     Cordon(Arc<NodeFacts>),
     /// Evicts or deletes a pod.
-    Drain(drain::Call),
+    Drain(drain::PodCall),
     /// Lists the pods on the Node at the API server.
     ListPods(Arc<NodeFacts>),
     /// Lists the Nodes at the API server. All Machines share the answer.
@@ -194,8 +194,8 @@ impl fmt::Display for Action {
             Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
             Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
             Self::Cordon(node) => write!(f, "node {}: cordon", node.name),
-            Self::Drain(drain::Call::Evict(pod)) => write!(f, "pod {}/{}: evict", pod.namespace, pod.name),
-            Self::Drain(drain::Call::Delete(pod)) => {
+            Self::Drain(drain::PodCall::Evict(pod)) => write!(f, "pod {}/{}: evict", pod.namespace, pod.name),
+            Self::Drain(drain::PodCall::Delete(pod)) => {
                 write!(f, "pod {}/{}: delete without grace", pod.namespace, pod.name)
             }
             Self::ListPods(node) => write!(f, "node {}: list its pods at the API server", node.name),

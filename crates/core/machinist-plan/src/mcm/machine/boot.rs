@@ -17,7 +17,7 @@ use super::action::BOOT_FAILED;
 use super::join::{BOOTS, awaiting, join_deadline};
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
-use crate::mcm::looks::Unanswered;
+use crate::mcm::looks::TargetSilence;
 use crate::mcm::why::{McmReason, Plan, Step};
 
 /// Shortest and longest time between two observations.
@@ -42,7 +42,7 @@ pub(super) fn joining(s: &Snapshot, node: String) -> Plan<Action> {
     let (reason, next) = match (problem(s), silence) {
         (Some(description), _) => (McmReason::BootFailed { description }, Step::Fix(FIX.to_owned())),
         (None, None) => (joining, BOOTS),
-        (None, Some(Unanswered { since, error, .. })) => {
+        (None, Some(TargetSilence { since, error, .. })) => {
             let (since, error, waiting) = (*since, error.clone(), joining.to_string());
             let fix = Step::Fix("restore the API server of the target cluster".to_owned());
             (McmReason::NodesUnanswered { since, error, waiting }, fix)

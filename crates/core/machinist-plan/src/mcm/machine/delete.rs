@@ -32,13 +32,13 @@ use super::snapshot::Snapshot;
 use super::status::OperationWrite;
 use super::status::{code_of, code_text};
 use crate::mcm::drain::{
-    Call as PodCall, Drain, Eviction, EvictionOutcome, Manner, Progress, UNANSWERED_FOR, end_or_later,
+    Drain, DrainProgress, Eviction, EvictionAnswer, Manner, PodCall, UNANSWERED_FOR, end_or_later,
 };
 use crate::mcm::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
 use crate::mcm::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others};
 use machinist_core::Evidence;
-use machinist_core::instance::{Departure, Next, Proof, Refused};
+use machinist_core::instance::{AbsenceEvidence, Departure, Next, Refused};
 use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, minus, plus, since};
 
 /// Time for the calls of a forced drain, which does not wait for pods.
@@ -296,7 +296,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         return Plan::act_all(actions, why.since(deleting_since));
     }
     let (calls, left, blocked, look_at) = match progress(s, &s.pods, manner, deadline) {
-        Progress::Done | Progress::GivenUp { .. } => {
+        DrainProgress::Done | DrainProgress::GivenUp { .. } => {
             actions.append(&mut last);
             let left = Left { node, deadline, actions, deleting_since };
             return match manner {
@@ -304,7 +304,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
                 Manner::Forced { since } => left.by_force(s, since, cause),
             };
         }
-        Progress::Leaving { calls, left, blocked, look_at } => (calls, left, blocked, look_at),
+        DrainProgress::Leaving { calls, left, blocked, look_at } => (calls, left, blocked, look_at),
     };
     let reason = McmReason::Draining { left, blocked: blocked.clone() };
     if blocked.is_some() && s.looks.silence.is_none() {
@@ -350,7 +350,7 @@ fn patience_ends(s: &Snapshot, deleting_since: Timestamp) -> Timestamp {
     unseen(s).deadline(deleting_since, drain_timeout(s))
 }
 
-fn progress(s: &Snapshot, pods: &[Arc<PodFacts>], manner: Manner, deadline: Timestamp) -> Progress {
+fn progress(s: &Snapshot, pods: &[Arc<PodFacts>], manner: Manner, deadline: Timestamp) -> DrainProgress {
     let drain = Drain {
         now: s.now,
         pods,
@@ -465,7 +465,7 @@ fn was_polite(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_e
         let attempt = s.evictions.get(&pod.uid);
         let has_answer = |eviction: &Eviction| 0 < eviction.attempts.count || eviction.outcome.is_failure();
         let accepted = attempt
-            .filter(|attempt| attempt.outcome == EvictionOutcome::Accepted && patience_ends < attempt.first);
+            .filter(|attempt| attempt.outcome == EvictionAnswer::Accepted && patience_ends < attempt.first);
         let leaves_until =
             accepted.map(|attempt| plus(attempt.attempts.last, pod.grace.min(drain_timeout(s))));
         let has_grace = leaves_until.is_some_and(|until| s.now < until) && !came_late(s, node, pod);
@@ -581,13 +581,13 @@ fn tell_impatience(calls: &[PodCall]) -> Option<Action> {
 
 /// Returns the Event about a drain that ends by force.
 fn tell_forced(s: &Snapshot, since: Timestamp, cause: &str) -> Option<Action> {
-    let with = |is: fn(&EvictionOutcome) -> bool| {
+    let with = |is: fn(&EvictionAnswer) -> bool| {
         let attempts =
             s.evictions.values().filter(|it| it.is_deletion && since <= it.asked && is(&it.outcome));
         named(attempts.map(|attempt| attempt.pod.clone()).collect())
     };
-    let killed = with(|outcome| matches!(outcome, EvictionOutcome::Deleted));
-    let refused = with(|outcome| matches!(outcome, EvictionOutcome::Refused(_)));
+    let killed = with(|outcome| matches!(outcome, EvictionAnswer::Deleted));
+    let refused = with(|outcome| matches!(outcome, EvictionAnswer::Refused(_)));
     let ends = [
         ("deleted without grace", killed),
         ("left on the Node, because their deletion was rejected", refused),
@@ -824,8 +824,8 @@ fn unconfirmed(s: &Snapshot, deleting_since: Timestamp) -> Option<(&Arc<NodeFact
             Manner::Forced { .. } => list.is_some() && has_ended(&progress),
         };
         let calls = match progress {
-            Progress::Leaving { calls, .. } => calls,
-            Progress::Done | Progress::GivenUp { .. } => Vec::new(),
+            DrainProgress::Leaving { calls, .. } => calls,
+            DrainProgress::Done | DrainProgress::GivenUp { .. } => Vec::new(),
         };
         (!is_confirmed).then_some((node, calls))
     })
@@ -837,8 +837,8 @@ fn with(mut actions: Vec<Action>, calls: Vec<PodCall>) -> Vec<Action> {
 }
 
 /// Whether a drain has ended: no pod is left, or the API server has answered about each one.
-fn has_ended(progress: &Progress) -> bool {
-    matches!(progress, Progress::Done | Progress::GivenUp { .. })
+fn has_ended(progress: &DrainProgress) -> bool {
+    matches!(progress, DrainProgress::Done | DrainProgress::GivenUp { .. })
 }
 
 fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> Why {
@@ -1081,7 +1081,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         Next::Gone(proof) => {
             let plan = with_remark(remove_node(s, deleting_since), proof::remark(s, &proof));
             // The remark already names the instance.
-            let refused = refused.filter(|_| !matches!(proof, Proof::NameTaken(_)));
+            let refused = refused.filter(|_| !matches!(proof, AbsenceEvidence::NameTaken(_)));
             name_refused(s, refused, plan)
         }
         Next::Wait { call, since, until } => Plan::until(

@@ -10,7 +10,7 @@ use super::action::DELETE_FAILED;
 use super::delete;
 use super::snapshot::Snapshot;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
-use machinist_core::instance::Proof;
+use machinist_core::instance::AbsenceEvidence;
 use machinist_core::ownership::{Standing, second_look_at};
 use machinist_core::{Absence, Call};
 
@@ -135,11 +135,11 @@ pub(super) fn key_of(foreign: &Foreign) -> String {
 
 /// Returns the Event for an instance that counts as deleted on weak evidence, or for a remaining
 /// instance with its name.
-pub(super) fn remark(s: &Snapshot, proof: &Proof) -> Option<Action> {
+pub(super) fn remark(s: &Snapshot, proof: &AbsenceEvidence) -> Option<Action> {
     let instance = s.instance();
     match proof {
-        Proof::Sure => None,
-        Proof::LookedTwice => Some(Action::warn(
+        AbsenceEvidence::Sure => None,
+        AbsenceEvidence::LookedTwice => Some(Action::warn(
             DELETE_FAILED,
             format!(
                 "Instance {instance} counts as deleted: it was absent twice, ten minutes apart. No other Machine confirms \
@@ -147,7 +147,7 @@ pub(super) fn remark(s: &Snapshot, proof: &Proof) -> Option<Action> {
                 secrets(s)
             ),
         )),
-        Proof::NameTaken(foreign) => Some(Action::warn(
+        AbsenceEvidence::NameTaken(foreign) => Some(Action::warn(
             DELETE_FAILED,
             format!(
                 "Instance {} has the name of this Machine and {}, which no Machine holds. It is not deleted",

@@ -11,7 +11,7 @@ use crate::mcm::why::{McmReason, Plan, Reason, Step, TokenUse, Why};
 use jiff::Timestamp;
 use machinist_api::constants::{annotations, labels};
 use machinist_api::{MachinePriority, OperationState, OperationType};
-use machinist_core::Queued;
+use machinist_core::InQueue;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Freshness, Known, Process, Unseen};
@@ -187,7 +187,7 @@ impl Snapshot {
         self.answers.queued_for(call).filter(|queued| !queued.has_slot).map(|queued| self.in_queue(queued))
     }
 
-    pub(super) fn in_queue(&self, queued: &Queued) -> Plan<Action> {
+    pub(super) fn in_queue(&self, queued: &InQueue) -> Plan<Action> {
         let why = Why::new(McmReason::Queued(queued.call), Step::Expect("the controller makes the call"));
         Plan::idle(why.since(queued.since))
     }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::Version;
-use crate::mcm::drain::{self, Eviction, EvictionOutcome};
+use crate::mcm::drain::{self, Eviction, EvictionAnswer};
 use crate::mcm::facts::{
     BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token, TokenFacts,
     token_id,
@@ -27,7 +27,7 @@ use crate::mcm::why::TokenUse;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{
-    Absence, Answered, Answers, Attempts, Call, Deleted, Found, Freshness, Known, MadeIn, Process, Queued,
+    Absence, Answered, Answers, Attempts, Call, Deleted, Found, Freshness, InQueue, Known, MadeIn, Process,
     Unseen,
 };
 
@@ -172,7 +172,7 @@ fn instance() -> Instance {
 
 /// The memory of the attempts to remove pod `ns/p`. The last request was a deletion, sent and
 /// answered `last` seconds from now.
-fn tried(count: u32, first: i64, last: i64, outcome: EvictionOutcome) -> Eviction {
+fn tried(count: u32, first: i64, last: i64, outcome: EvictionAnswer) -> Eviction {
     Eviction {
         pod: "ns/p".to_owned(),
         attempts: Attempts { count, last: at(last) },
@@ -347,7 +347,7 @@ impl World {
     }
 
     /// The call for which the Machine waits has no slot, or is not in the queue at all.
-    fn queued(mut self, queued: Option<Queued>) -> Self {
+    fn queued(mut self, queued: Option<InQueue>) -> Self {
         self.has_slot = false;
         self.with(|s| s.answers.queued = queued)
     }
@@ -357,7 +357,7 @@ impl World {
         if self.has_slot {
             let is_deleting = self.machine["metadata"].get("deletionTimestamp").is_some();
             let call = if is_deleting { Call::DELETE } else { Call::ENSURE };
-            s.answers.queued = Some(Queued { call, since: at(-1), has_slot: true });
+            s.answers.queued = Some(InQueue { call, since: at(-1), has_slot: true });
         }
         s.machine = Arc::new(MachineFacts::parse(&parse::<Machine>(&self.machine)));
         if !matches!(s.node, Known::Unasked) {
@@ -415,7 +415,7 @@ fn the_call_waits_in_the_queue_before_its_token_is_made() {
         why   waiting for the cloud to create the instance; next: the cloud answers
         wait  for a change
     "#]]);
-    let waiting = Queued { call: Call::ENSURE, since: at(-3), has_slot: false };
+    let waiting = InQueue { call: Call::ENSURE, since: at(-3), has_slot: false };
     world().queued(Some(waiting)).check(expect![[r#"
         why   waiting in the queue of the cloud account to create the instance; since 2027-01-15T07:59:57Z; next: the controller makes the call
         wait  for a change
@@ -1110,7 +1110,7 @@ fn outdated_budgets_do_not_force_a_pod_out_sooner() {
         })
     };
     let due = |attempts: u32, budgets: &[serde_json::Value]| {
-        let held = tried(attempts, -7200, 0, EvictionOutcome::Held("no".into()));
+        let held = tried(attempts, -7200, 0, EvictionAnswer::Held("no".into()));
         let mut world = world().draining().pod("p");
         world.budgets.extend(budgets.iter().cloned());
         world.with(|s| s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]))).plan().wait
@@ -1135,7 +1135,7 @@ fn outdated_budgets_do_not_force_a_pod_out_sooner() {
 #[test]
 fn quick_attempts_do_not_bring_force_forward() {
     let removed = |count, first: i64| {
-        let held = tried(count, first, -20, EvictionOutcome::Held("no".into()));
+        let held = tried(count, first, -20, EvictionAnswer::Held("no".into()));
         let mut world = world().draining().pod("p");
         world.machine["spec"]["drainTimeout"] = "2m".into();
         let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
@@ -1156,14 +1156,14 @@ fn unseen_time_uses_up_no_patience() {
         let change = |s: &mut Snapshot| (s.evictions, s.gaps) = (evictions, gaps);
         world.with(change).plan().to_string()
     };
-    let held = || EvictionOutcome::Held("no".into());
+    let held = || EvictionAnswer::Held("no".into());
     let is_deleted = |plan: &str| plan.contains("pod ns/p: delete without grace");
     let mut gaps = Unseen::default();
     let seen = removed(-30, held(), gaps.clone());
     assert!(is_deleted(&seen), "{seen}");
     let old = removed(-300, held(), gaps.clone());
     assert!(!is_deleted(&old) && old.contains("pod ns/p: evict"), "an old rejection is no evidence: {old}");
-    let lost = removed(-30, EvictionOutcome::Unanswered("reset".into()), gaps.clone());
+    let lost = removed(-30, EvictionAnswer::Unanswered("reset".into()), gaps.clone());
     assert!(!is_deleted(&lost), "the last attempt has no answer: {lost}");
     gaps.add(at(-550), at(-40));
     let unseen = removed(-30, held(), gaps);
@@ -1172,7 +1172,7 @@ fn unseen_time_uses_up_no_patience() {
 
 #[test]
 fn a_blocked_pod_is_named_with_its_budget() {
-    let held = tried(1, -2, -2, EvictionOutcome::Held("no".into()));
+    let held = tried(1, -2, -2, EvictionAnswer::Held("no".into()));
     let mut world = world().draining().pod("p").pod("q");
     world.budgets.push(json!({
         "metadata": {"name": "pdb", "namespace": "ns", "generation": 1},
@@ -1207,7 +1207,7 @@ fn daemons_and_mirrors_do_not_block_a_drain() {
 
 #[test]
 fn after_the_drain_timeout_pods_are_deleted_without_grace() {
-    let held = tried(9, -7000, -20, EvictionOutcome::Held("no".into()));
+    let held = tried(9, -7000, -20, EvictionAnswer::Held("no".into()));
     let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
     world().draining().deleting(7202).pod("p").with(|s| s.evictions = evictions).check(expect![[r#"
         do    pod ns/p: delete without grace
@@ -1221,7 +1221,7 @@ fn the_drain_timeout_leaves_out_unseen_time() {
     let mut gaps = Unseen::default();
     gaps.add(at(-5000), at(-4000));
     let is_forced = |gaps: &Unseen, deleting: i64| {
-        let held = tried(9, -7000, -20, EvictionOutcome::Held("no".into()));
+        let held = tried(9, -7000, -20, EvictionAnswer::Held("no".into()));
         let evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
         let change = |s: &mut Snapshot| (s.evictions, s.gaps) = (evictions, gaps.clone());
         let plan = world().draining().deleting(deleting).pod("p").with(change).plan().to_string();
@@ -1279,7 +1279,7 @@ fn pods_of_a_node_dead_for_five_minutes_are_deleted() {
 
 #[test]
 fn a_rejected_pod_deletion_does_not_block_a_dead_node_for_ever() {
-    let refused = tried(9, -180, -1, EvictionOutcome::Refused("no".into()));
+    let refused = tried(9, -180, -1, EvictionAnswer::Refused("no".into()));
     world()
         .draining()
         .deleting(200)
@@ -1303,7 +1303,7 @@ fn a_rejected_pod_deletion_does_not_block_a_dead_node_for_ever() {
 
 #[test]
 fn during_clock_skew_an_overdue_drain_stays_polite() {
-    let evicted = tried(1, 0, 0, EvictionOutcome::Accepted);
+    let evicted = tried(1, 0, 0, EvictionAnswer::Accepted);
     let mut world = world().draining().deleting(7300).pod("p").pod("going");
     world.pods[1]["metadata"]["deletionTimestamp"] = at(-5).to_string().into();
     world
@@ -1378,7 +1378,7 @@ fn a_deletion_waits_in_the_queue_before_its_evidence_counts() {
         why   waiting for the cloud to delete the instance; next: the cloud answers
         wait  for a change
     "#]]);
-    let waiting = Some(Queued { call: Call::DELETE, since: at(-60), has_slot: false });
+    let waiting = Some(InQueue { call: Call::DELETE, since: at(-60), has_slot: false });
     let in_queue = |world: World| world.queued(waiting).plan();
     for world in [empty(), world().draining(), drained()] {
         let plan = in_queue(world);
@@ -1394,7 +1394,7 @@ fn a_deletion_waits_in_the_queue_before_its_evidence_counts() {
 /// A call to create the instance waits in the queue when the Machine is deleted.
 #[test]
 fn a_deletion_does_not_wait_for_a_queued_creation() {
-    let waiting = Some(Queued { call: Call::ENSURE, since: at(-60), has_slot: false });
+    let waiting = Some(InQueue { call: Call::ENSURE, since: at(-60), has_slot: false });
     let world = world().deleting(1).phase("Terminating", "Delete", "Processing", "Getting VM from provider");
     let plan = world.queued(waiting).plan().to_string();
     assert!(plan.contains("machine: remove finalizer"), "{plan}");

@@ -89,15 +89,15 @@ impl fmt::Display for Reserved {
 
 /// Error for an annotation that cannot be parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Unreadable;
+pub struct UnreadableReservation;
 
 impl FromStr for Reserved {
-    type Err = Unreadable;
+    type Err = UnreadableReservation;
 
-    fn from_str(text: &str) -> Result<Self, Unreadable> {
+    fn from_str(text: &str) -> Result<Self, UnreadableReservation> {
         /// More than a set ever has pending. A wrong annotation must not fill memory.
         const MOST_PENDING: u64 = 10_000;
-        let number = |text: &str| text.parse::<u64>().map_err(|_| Unreadable);
+        let number = |text: &str| text.parse::<u64>().map_err(|_| UnreadableReservation);
         let (next, ranges) = text.split_once(':').map_or((text, ""), |(next, ranges)| (next, ranges));
         let mut reserved = Self { next: number(next)?, pending: BTreeSet::new() };
         let mut left = MOST_PENDING;
@@ -105,7 +105,7 @@ impl FromStr for Reserved {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last) = (number(first)?, number(last)?);
             if last < first || last - first >= left || reserved.next <= last {
-                return Err(Unreadable);
+                return Err(UnreadableReservation);
             }
             left -= last - first + 1;
             reserved.pending.extend(first..=last);
@@ -127,7 +127,7 @@ mod tests {
         assert!("99999:0-9999".parse::<Reserved>().is_ok());
         for bad in ["", "x", "3:5", "3:2-1", "99999:0-99998", "99999:0-5999,6000-11999", "99999:0-9999,20000"]
         {
-            assert_eq!(bad.parse::<Reserved>(), Err(Unreadable), "{bad}");
+            assert_eq!(bad.parse::<Reserved>(), Err(UnreadableReservation), "{bad}");
         }
     }
 

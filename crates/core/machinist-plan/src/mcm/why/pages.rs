@@ -136,8 +136,8 @@ rows! {
         M::Draining { left: 1, blocked: Some(blocked(None, false)) },
         M::Draining { left: 1, blocked: Some(blocked(Some("default/web"), false)) },
         M::Draining { left: 1, blocked: Some(blocked(Some("default/web"), true)) },
-        M::Draining { left: 1, blocked: Some(rejected(Rejection::Eviction)) },
-        M::Draining { left: 1, blocked: Some(rejected(Rejection::Deletion)) },
+        M::Draining { left: 1, blocked: Some(rejected(RejectedRequest::Eviction)) },
+        M::Draining { left: 1, blocked: Some(rejected(RejectedRequest::Deletion)) },
     ];
     DELETION: R::Contract(M::NodesUnanswered { .. }) => [
         M::NodesUnanswered {
@@ -303,7 +303,7 @@ fn blocked(budget: Option<&str>, never: bool) -> BlockedPod {
     BlockedPod { pod: "default/web-0".to_owned(), budget: budget.map(str::to_owned), never, rejection: None }
 }
 
-fn rejected(of: fn(String) -> Rejection) -> BlockedPod {
+fn rejected(of: fn(String) -> RejectedRequest) -> BlockedPod {
     let message = "admission webhook \"pods.example.com\" denied the request: frozen".to_owned();
     BlockedPod { rejection: Some(of(message)), ..blocked(None, false) }
 }

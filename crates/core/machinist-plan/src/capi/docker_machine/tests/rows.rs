@@ -269,10 +269,10 @@ fn a_missing_address_is_looked_up_again_soon() {
     let mut case = recorded();
     case.machine["spec"]["bootstrapped"] = json!(true);
     case.machine["status"] = json!({"addresses": [{"type": "Hostname", "address": "c-w"}]});
-    let done = |s: &mut Snapshot| s.steps.node = Some(answered(99, Ok(NodeSeen::Complete)));
+    let done = |s: &mut Snapshot| s.steps.node = Some(answered(99, Ok(NodeCompletion::Complete)));
     case.snapshot = |s| {
         shown(s);
-        s.steps.node = Some(answered(99, Ok(NodeSeen::Complete)));
+        s.steps.node = Some(answered(99, Ok(NodeCompletion::Complete)));
     };
     let plan = case.plan();
     assert_eq!((plan.why.reason.code(), plan.wait), ("Settled", machinist_core::Wait::Until(at(104))));
@@ -319,12 +319,12 @@ fn a_node_with_another_id_is_reported() {
     case.machine["spec"]["bootstrapped"] = json!(true);
     case.snapshot = |s| {
         shown(s);
-        s.steps.node = Some(answered(99, Ok(NodeSeen::OtherId("kind://docker/c/c-w".to_owned()))));
+        s.steps.node = Some(answered(99, Ok(NodeCompletion::OtherId("kind://docker/c/c-w".to_owned()))));
     };
     assert_eq!(case.told(), ("NodeIdMismatch".to_owned(), Vec::new()));
     case.snapshot = |s| {
         shown(s);
-        s.steps.node = Some(answered(99, Ok(NodeSeen::Missing)));
+        s.steps.node = Some(answered(99, Ok(NodeCompletion::Missing)));
     };
     let plan = case.plan();
     assert_eq!((plan.why.reason.code(), plan.wait), ("NodeMissing", machinist_core::Wait::Until(at(104))));

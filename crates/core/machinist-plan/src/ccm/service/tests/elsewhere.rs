@@ -185,7 +185,7 @@ fn no_account_is_recorded_before_it_has_answered() {
     let untried = |world: World, failed: Option<ErrorKind>| {
         let failed = failed.map(|kind| Failure { error: Error::new(kind, "no"), ended: at(-1), count: 1 });
         world
-            .with(|s| s.account = Account { is_untried: true, list_failed: failed, ..s.account.clone() })
+            .with(|s| s.account = AccountFacts { is_untried: true, list_failed: failed, ..s.account.clone() })
             .plan()
     };
     for world in [new_service, || held_service().set("/metadata/annotations", json!({}))] {

@@ -101,7 +101,7 @@ fn a_pod_that_only_the_list_shows_delays_the_deletion() {
     assert!(matches!(again.actions.as_slice(), [Action::ListPods(_)]), "{again}");
     // When the store shows the pod, it is evicted like any other.
     let shown = world().draining().pod("p").with(|s| s.looks.pods = Some(list(-1))).plan();
-    assert!(matches!(shown.actions.as_slice(), [Action::Drain(drain::Call::Evict(_))]), "{shown}");
+    assert!(matches!(shown.actions.as_slice(), [Action::Drain(drain::PodCall::Evict(_))]), "{shown}");
 }
 
 #[test]
@@ -355,8 +355,8 @@ fn a_forced_drain_also_asks_about_the_other_nodes() {
         let attempts = BTreeMap::from([("uid-q".to_owned(), tried(1, -95, -95, outcome))]);
         timed_out(Some(1)).with(|s| s.evictions = Arc::new(attempts))
     };
-    assert!(ends(answered(EvictionOutcome::Deleted)), "a finalizer keeps the pod");
-    assert!(!ends(answered(EvictionOutcome::Unanswered("reset".into()))));
+    assert!(ends(answered(EvictionAnswer::Deleted)), "a finalizer keeps the pod");
+    assert!(!ends(answered(EvictionAnswer::Unanswered("reset".into()))));
 }
 
 /// The other Node has been dead for minutes, and a finalizer keeps its pod.
@@ -379,7 +379,7 @@ fn each_node_is_judged_by_its_own_conditions() {
                 "metadata": {"name": "q", "namespace": "ns", "uid": "uid-q"},
                 "spec": {"nodeName": "renamed", "containers": []},
             }))))];
-            let attempt = tried(1, asked, asked, EvictionOutcome::Deleted);
+            let attempt = tried(1, asked, asked, EvictionAnswer::Deleted);
             s.evictions = Arc::new(BTreeMap::from([("uid-q".to_owned(), attempt)]));
         })
     };
@@ -481,10 +481,10 @@ fn a_rejected_node_write_does_not_stop_a_forced_drain() {
     assert!(matches!(plan.actions.as_slice(), [Action::ListPods(_)]), "{plan}");
     let plan = open().listed().plan();
     assert!(matches!(plan.actions.as_slice(), [Action::SetStatus(_)]), "{plan}");
-    let held = tried(9, -7000, -20, EvictionOutcome::Held("no".into()));
+    let held = tried(9, -7000, -20, EvictionAnswer::Held("no".into()));
     let held = Arc::new(BTreeMap::from([("uid-p".to_owned(), held)]));
     let plan = open().pod("p").with(|s| s.evictions = held).plan();
-    assert!(matches!(plan.actions.as_slice(), [Action::Drain(drain::Call::Delete(_))]), "{plan}");
+    assert!(matches!(plan.actions.as_slice(), [Action::Drain(drain::PodCall::Delete(_))]), "{plan}");
 }
 
 /// A Machine that reached the stage of volumes this many seconds ago.
@@ -539,7 +539,7 @@ fn a_node_that_recovers_after_the_force_is_drained_again() {
     let timed_out = |world: World| world.deleting(9000).with(|s| s.process.started = at(-9100));
     assert_eq!(evidence(timed_out(back())), Some(Evidence::Forced), "the cordon was rejected all the time");
     assert!(is_drained_again(timed_out(with_pod())), "the new pod was never evicted");
-    let attempts = BTreeMap::from([("uid-new".to_owned(), tried(1, -50, -40, EvictionOutcome::Deleted))]);
+    let attempts = BTreeMap::from([("uid-new".to_owned(), tried(1, -50, -40, EvictionAnswer::Deleted))]);
     let killed = timed_out(with_pod()).with(|s| s.evictions = Arc::new(attempts));
     assert_eq!(evidence(killed), Some(Evidence::Forced), "its deletion was accepted after the force began");
     let dead = json!([{"type": "Ready", "status": "Unknown", "lastTransitionTime": at(-400).to_string()}]);
@@ -610,7 +610,7 @@ fn a_dead_node_without_times_is_judged_by_its_lease() {
 fn pods_of_a_node_without_a_recent_lease_are_deleted_at_once() {
     let by_force = |world: World| {
         let plan = world.pod("p").plan();
-        plan.actions.iter().any(|action| matches!(action, Action::Drain(drain::Call::Delete(_))))
+        plan.actions.iter().any(|action| matches!(action, Action::Drain(drain::PodCall::Delete(_))))
     };
     let silent = || world().draining().silent(-4).looked(-1, Some("uid-n"));
     assert!(by_force(silent().lease(0, Renewal::Never)), "the Lease does not exist");

@@ -1,12 +1,12 @@
 //! Tests of drains that end by force: which answers they need, and what users read about them.
 
 use super::*;
-use crate::mcm::looks::Unanswered;
+use crate::mcm::looks::TargetSilence;
 use machinist_core::{FreshRead, Silence};
 
 impl World {
     /// The last attempt to remove pod `p`, by eviction.
-    fn evicted(self, count: u32, first: i64, last: i64, outcome: EvictionOutcome) -> Self {
+    fn evicted(self, count: u32, first: i64, last: i64, outcome: EvictionAnswer) -> Self {
         self.attempt(Eviction { is_deletion: false, ..tried(count, first, last, outcome) })
     }
 
@@ -19,7 +19,7 @@ impl World {
     fn silent_for(self, seconds: i64) -> Self {
         let error = "refused".to_owned();
         self.with(|s| {
-            s.looks.silence = Some(Unanswered { since: at(-seconds), last: at(0), error, is_blind: false })
+            s.looks.silence = Some(TargetSilence { since: at(-seconds), last: at(0), error, is_blind: false })
         })
     }
 }
@@ -38,7 +38,7 @@ fn ends(world: World) -> bool {
 
 #[test]
 fn a_drain_ends_by_force_only_with_an_answer_about_each_pod() {
-    use EvictionOutcome as O;
+    use EvictionAnswer as O;
     let ends_after = |outcome: O| ends(timed_out(600).listed().attempt(tried(9, -500, -1, outcome)));
     assert!(ends_after(O::Deleted));
     assert!(ends_after(O::Refused("denied".into())));
@@ -56,7 +56,7 @@ fn a_drain_ends_by_force_only_with_an_answer_about_each_pod() {
 
 #[test]
 fn a_deletion_before_the_force_is_no_answer() {
-    let deleted = |asked| timed_out(600).listed().attempt(tried(9, -900, asked, EvictionOutcome::Deleted));
+    let deleted = |asked| timed_out(600).listed().attempt(tried(9, -900, asked, EvictionAnswer::Deleted));
     assert!(!ends(deleted(-601)));
     assert!(ends(deleted(-600)), "the request began with the force");
 }
@@ -64,7 +64,7 @@ fn a_deletion_before_the_force_is_no_answer() {
 #[test]
 fn a_rejected_deletion_is_retried_before_it_counts() {
     let refused = |seconds| {
-        timed_out(seconds).listed().attempt(tried(9, -900, -6, EvictionOutcome::Refused("denied".into())))
+        timed_out(seconds).listed().attempt(tried(9, -900, -6, EvictionAnswer::Refused("denied".into())))
     };
     refused(60).check(expect![[r#"
         do    status: Delete Failed "Drain is blocked: waiting for 1 pod to leave the Node; the API server rejects the deletion of pod ns/p: denied. Initiate node drain"
@@ -80,7 +80,7 @@ fn a_rejected_deletion_is_retried_before_it_counts() {
 
 #[test]
 fn a_forced_drain_needs_a_list_that_began_after_the_force() {
-    let deleted = || timed_out(600).attempt(tried(9, -900, -30, EvictionOutcome::Deleted));
+    let deleted = || timed_out(600).attempt(tried(9, -900, -30, EvictionAnswer::Deleted));
     deleted().check(expect![[r#"
         do    node m: list its pods at the API server
         why   confirming with the API server that no pod is left on Node m; since 2027-01-15T05:50:00Z; next: the instance is deleted
@@ -101,7 +101,7 @@ fn a_forced_drain_needs_a_list_that_began_after_the_force() {
 #[test]
 fn a_silent_api_server_holds_the_machine_and_is_named() {
     let lost = |seconds: i64| {
-        let last = EvictionOutcome::Unanswered("refused".into());
+        let last = EvictionAnswer::Unanswered("refused".into());
         timed_out(9000).attempt(tried(0, -6, -6, last)).silent_for(seconds)
     };
     lost(20).check(expect![[r#"
@@ -133,7 +133,7 @@ fn a_silent_api_server_holds_the_machine_and_is_named() {
 
 #[test]
 fn a_silent_api_server_is_called_once_at_a_time() {
-    let last = |seconds| tried(0, -60, seconds, EvictionOutcome::Unanswered("refused".into()));
+    let last = |seconds| tried(0, -60, seconds, EvictionAnswer::Unanswered("refused".into()));
     let calls = |seconds, forced: bool| {
         let world = if forced { timed_out(600) } else { timed_out(-60) };
         let world = world.pod("q").pod("r").attempt(last(seconds)).silent_for(20);
@@ -149,20 +149,20 @@ fn a_silent_api_server_is_called_once_at_a_time() {
 #[test]
 fn lost_and_throttled_attempts_do_not_count() {
     let pod = drain::PodRef { namespace: "ns".into(), name: "p".into(), uid: "uid-p".into() };
-    let call = drain::Call::Evict(pod);
+    let call = drain::PodCall::Evict(pod);
     let after =
         |before: Option<&Eviction>, outcome, now| Eviction::after(before, &call, outcome, at(now), at(now));
-    let lost = after(None, EvictionOutcome::Unanswered("refused".into()), -60);
+    let lost = after(None, EvictionAnswer::Unanswered("refused".into()), -60);
     assert_eq!(lost.attempts, Attempts { count: 0, last: at(-60) });
-    let throttled = EvictionOutcome::Throttled { retry_after: Duration::from_secs(1) };
-    let held = after(Some(&after(Some(&lost), throttled, -50)), EvictionOutcome::Held("no".into()), -40);
+    let throttled = EvictionAnswer::Throttled { retry_after: Duration::from_secs(1) };
+    let held = after(Some(&after(Some(&lost), throttled, -50)), EvictionAnswer::Held("no".into()), -40);
     assert_eq!((held.attempts.count, held.first), (1, at(-40)), "the patience begins with an answer");
-    let failing = EvictionOutcome::Failed("Internal error: failed calling webhook \"w\"".into());
+    let failing = EvictionAnswer::Failed("Internal error: failed calling webhook \"w\"".into());
     let failed = after(Some(&held), failing, -20);
     assert_eq!((failed.attempts.count, failed.first), (2, at(-40)));
-    let named = EvictionOutcome::Failed("etcdserver: key webhooks/w not found".into());
+    let named = EvictionAnswer::Failed("etcdserver: key webhooks/w not found".into());
     assert_eq!(after(Some(&failed), named, -15).attempts.count, 2, "no webhook has decided");
-    let storage = after(Some(&failed), EvictionOutcome::Failed("etcdserver: request timed out".into()), -10);
+    let storage = after(Some(&failed), EvictionAnswer::Failed("etcdserver: request timed out".into()), -10);
     assert_eq!(storage.attempts.count, 2, "a server without its storage decides nothing");
 }
 
@@ -171,8 +171,8 @@ fn lost_and_throttled_attempts_do_not_count() {
 /// What the drain does about pod `p`.
 fn removal(world: World) -> &'static str {
     match world.plan().actions.into_iter().find(|action| matches!(action, Action::Drain(_))) {
-        Some(Action::Drain(drain::Call::Evict(_))) => "evict",
-        Some(Action::Drain(drain::Call::Delete(_))) => "delete",
+        Some(Action::Drain(drain::PodCall::Evict(_))) => "evict",
+        Some(Action::Drain(drain::PodCall::Delete(_))) => "delete",
         _ => "nothing",
     }
 }
@@ -180,7 +180,7 @@ fn removal(world: World) -> &'static str {
 /// The controller, its API server or a user's decision may have been away for the whole timeout.
 #[test]
 fn a_timed_out_drain_is_polite_first() {
-    use EvictionOutcome as O;
+    use EvictionAnswer as O;
     assert_eq!(removal(timed_out(600)), "evict", "nothing is known about the pod");
     let after = |count, outcome| removal(timed_out(600).evicted(count, -700, -20, outcome));
     for answer in [O::Held("no".into()), O::Refused("no".into()), O::Failed("no".into()), O::Accepted] {
@@ -199,7 +199,7 @@ fn a_timed_out_drain_is_polite_first() {
 fn a_drain_times_out_only_with_a_fresh_view_of_the_pods() {
     let silent =
         |read| Freshness::Stale(Silence { server: "the API server".to_owned(), since: at(-300), read });
-    let held = || timed_out(600).evicted(9, -700, -20, EvictionOutcome::Held("no".into()));
+    let held = || timed_out(600).evicted(9, -700, -20, EvictionAnswer::Held("no".into()));
     let unseen = || held().with(|s| s.pods_freshness = silent(FreshRead::Possible));
     let plan = unseen().plan();
     assert!(plan.actions.iter().any(|action| matches!(action, Action::ListPods(_))), "{plan}");
@@ -210,7 +210,7 @@ fn a_drain_times_out_only_with_a_fresh_view_of_the_pods() {
 
 #[test]
 fn a_hold_is_left_out_of_the_drain_timeout() {
-    let held = || timed_out(600).evicted(9, -700, -20, EvictionOutcome::Held("no".into()));
+    let held = || timed_out(600).evicted(9, -700, -20, EvictionAnswer::Held("no".into()));
     assert_eq!(removal(held()), "delete");
     // The status shows the hold until the drain goes on.
     let text = "Deletion is blocked: MachineClass c not found. Initiate node drain";
@@ -248,7 +248,7 @@ fn the_status_of_a_blocked_drain_proves_politeness() {
 #[test]
 fn an_accepted_eviction_after_the_timeout_has_its_grace() {
     let accepted = |seconds: i64| {
-        let mut world = timed_out(600).evicted(1, seconds, seconds, EvictionOutcome::Accepted);
+        let mut world = timed_out(600).evicted(1, seconds, seconds, EvictionAnswer::Accepted);
         world.pods[0]["metadata"]["deletionTimestamp"] = at(seconds + 30).to_string().into();
         world.pods[0]["spec"]["terminationGracePeriodSeconds"] = 30.into();
         removal(world)
@@ -256,7 +256,7 @@ fn an_accepted_eviction_after_the_timeout_has_its_grace() {
     assert_eq!(accepted(-1), "nothing");
     assert_eq!(accepted(-29), "nothing");
     assert_eq!(accepted(-30), "delete");
-    let in_time = timed_out(600).evicted(9, -700, -1, EvictionOutcome::Accepted);
+    let in_time = timed_out(600).evicted(9, -700, -1, EvictionAnswer::Accepted);
     assert_eq!(removal(in_time), "delete", "its drain timed out");
 }
 
@@ -264,7 +264,7 @@ fn an_accepted_eviction_after_the_timeout_has_its_grace() {
 #[test]
 fn a_pod_that_came_after_the_cordon_stops_no_timeout() {
     let came = |seconds: i64, cordoned: bool| {
-        let mut world = timed_out(600).evicted(1, -1, -1, EvictionOutcome::Accepted);
+        let mut world = timed_out(600).evicted(1, -1, -1, EvictionAnswer::Accepted);
         world.pods[0]["metadata"]["creationTimestamp"] = at(seconds).to_string().into();
         if !cordoned {
             world = world.node_field("/spec/unschedulable", Value::Null);
@@ -283,7 +283,7 @@ fn a_rejected_cordon_does_not_stop_a_polite_drain_for_ever() {
     let first = |world: World, rejected: i64| {
         let open = world.node_field("/spec/unschedulable", Value::Null);
         let open = open.with(|s| s.looks.rejected_write = Some(at(rejected)));
-        matches!(open.plan().actions.first(), Some(Action::Drain(drain::Call::Evict(_))))
+        matches!(open.plan().actions.first(), Some(Action::Drain(drain::PodCall::Evict(_))))
     };
     assert!(!first(timed_out(-60), -10), "the cordon comes first");
     assert!(!first(timed_out(60), -601), "that rejection is too old");
@@ -299,7 +299,7 @@ fn each_force_needs_a_look_at_the_dead_node() {
     ]);
     let after = |asked: i64| {
         let world = timed_out(-3600).node_field("/status/conditions", dead.clone());
-        let plan = world.attempt(tried(1, asked, asked, EvictionOutcome::Unanswered("reset".into()))).plan();
+        let plan = world.attempt(tried(1, asked, asked, EvictionAnswer::Unanswered("reset".into()))).plan();
         plan.actions.iter().any(|action| matches!(action, Action::LookForNode(_)))
     };
     assert!(after(-900));
@@ -326,7 +326,7 @@ fn given_up() -> World {
 
 #[test]
 fn the_label_does_not_wait_for_an_answer_about_a_pod() {
-    use EvictionOutcome as O;
+    use EvictionAnswer as O;
     let ends_after = |seconds: i64, outcome: O| {
         let undecided = Eviction { undecided_since: Some(at(-seconds)), ..tried(1, -5, -1, outcome) };
         ends(given_up().attempt(undecided))
@@ -397,7 +397,7 @@ fn a_machine_that_never_had_an_instance_needs_no_answer() {
 fn a_rejected_eviction_is_reported() {
     let denied = "admission webhook \"w\" denied the request";
     let plan = |outcome| world().draining().pod("p").evicted(1, -2, -2, outcome).plan().to_string();
-    let rejected = plan(EvictionOutcome::Refused(denied.into()));
+    let rejected = plan(EvictionAnswer::Refused(denied.into()));
     expect![[r#"
         do    status: Delete Failed "Drain is blocked: waiting for 1 pod to leave the Node; the API server rejects the eviction of pod ns/p: admission webhook \"w\" denied the request. Initiate node drain"
         do    warning DrainBlocked: Drain is blocked: waiting for 1 pod to leave the Node; the API server rejects the eviction of pod ns/p: admission webhook "w" denied the request. Initiate node drain
@@ -405,12 +405,12 @@ fn a_rejected_eviction_is_reported() {
         wait  until 2027-01-15T08:00:18Z
     "#]]
     .assert_eq(&rejected);
-    assert_eq!(plan(EvictionOutcome::Failed(denied.into())), rejected, "an error of a webhook");
+    assert_eq!(plan(EvictionAnswer::Failed(denied.into())), rejected, "an error of a webhook");
 }
 
 #[test]
 fn the_end_by_force_names_the_killed_pods() {
-    let killed = tried(2, -500, -1, EvictionOutcome::Deleted);
+    let killed = tried(2, -500, -1, EvictionAnswer::Deleted);
     timed_out(600).listed().attempt(killed.clone()).check(expect![[r#"
         do    status: Delete Processing "Delete Volume Attachments"
         do    warning DrainForced: The drain ended by force: the drain timed out. Pods deleted without grace: ns/p
@@ -431,7 +431,7 @@ fn the_end_by_force_names_the_killed_pods() {
 
 #[test]
 fn a_polite_drain_names_the_pods_that_it_kills() {
-    let held = tried(360, -7200, -20, EvictionOutcome::Held("no".into()));
+    let held = tried(360, -7200, -20, EvictionAnswer::Held("no".into()));
     let plan = world().draining().deleting(7195).pod("p").attempt(held).plan().to_string();
     assert!(plan.contains("warning DrainForced: Deleting pods without grace"), "{plan}");
 }
