@@ -37,7 +37,7 @@ pub trait Fed<C: Contract>: Send + Sync + Sized + 'static {
     const RESOURCE: &'static str;
     /// Whether deadlines leave out a long silence of this watch: they end a state that the watch
     /// shows.
-    const IS_WITNESS: bool = false;
+    const HAS_DEADLINES: bool = false;
 
     /// The cluster that has the objects.
     fn cluster() -> Cluster {
@@ -132,7 +132,7 @@ pub trait Feed<C: Contract>: Send + Sync {
         None
     }
     /// Whether deadlines leave out a long silence of this watch.
-    fn is_witness(&self) -> bool {
+    fn has_deadlines(&self) -> bool {
         false
     }
     /// Whether the watch delivered something within two minutes.
@@ -186,8 +186,8 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
         Some(F::cluster())
     }
 
-    fn is_witness(&self) -> bool {
-        F::IS_WITNESS
+    fn has_deadlines(&self) -> bool {
+        F::HAS_DEADLINES
     }
 
     fn is_fresh(&self, seen: &C::Seen) -> bool {
@@ -277,7 +277,7 @@ pub fn take_in<C: Contract, F: Fed<C>>(runtime: &Runtime<C>, delta: Delta<F>) {
         }
         if !was_fresh && F::store(&world.seen).is_fresh() {
             wake.extend(world.fresh_reads.heard(F::RESOURCE));
-            let silent_since = heard_before.filter(|heard| F::IS_WITNESS && GAP_AFTER < heard.elapsed());
+            let silent_since = heard_before.filter(|heard| F::HAS_DEADLINES && GAP_AFTER < heard.elapsed());
             if let Some(since) = silent_since {
                 runtime.gaps.add(runtime.past(since), runtime.now());
             }

@@ -135,8 +135,8 @@ impl<C: Contract> Runtime<C> {
         let now = self.now();
         let (silent_since, longest) = {
             let world = self.world.lock();
-            let witnesses = self.feeds.iter().filter(|feed| feed.is_witness());
-            let heard = witnesses.filter(|feed| !feed.is_fresh(&world.seen));
+            let watched = self.feeds.iter().filter(|feed| feed.has_deadlines());
+            let heard = watched.filter(|feed| !feed.is_fresh(&world.seen));
             let silent_since = heard.filter_map(|feed| feed.heard_at(&world.seen)).min();
             let is_listed = self.control_listed_at().is_some();
             let longest = is_listed.then(|| C::longest_timeout(&world.seen, &self.tools));

@@ -67,6 +67,9 @@ mod tests {
         fn kind(&self) -> &'static str {
             "letter"
         }
+        fn named(_: &str, _: &str, _: &str) -> Option<Self> {
+            None
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -132,7 +132,7 @@ impl Fed<TestContract> for Map {
 impl Fed<TestContract> for Host {
     type Object = Node;
     const RESOURCE: &'static str = "nodes";
-    const IS_WITNESS: bool = true;
+    const HAS_DEADLINES: bool = true;
 
     fn cluster() -> Cluster {
         Cluster::Target

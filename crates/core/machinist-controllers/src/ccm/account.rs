@@ -110,13 +110,13 @@ fn wake_proven(runtime: &Runtime, is_proven: bool) {
 
 /// Evaluates the result of a list.
 #[derive(Clone)]
-pub(super) struct Witness {
+pub(super) struct EvidenceRecorder {
     pub runtime: Arc<Runtime>,
     /// Absent if the account cannot be opened; no call is made in this case.
     pub account: Option<Arc<Account>>,
 }
 
-impl Witness {
+impl EvidenceRecorder {
     /// Records that the list begins.
     pub(super) fn begins(&self) {
         if let Some(account) = &self.account {

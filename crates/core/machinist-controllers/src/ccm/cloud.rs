@@ -15,7 +15,7 @@ use machinist_plan::ccm::account::{AccountFacts, BalancerProof, Proof};
 use machinist_plan::ccm::facts::CloudNodeFacts;
 use machinist_runtime::{Ask, Opened, Remember, Stop};
 
-use super::account::Witness;
+use super::account::EvidenceRecorder;
 use super::contract::{Ccm, Runtime, World};
 use super::evidence;
 use super::key::Key;
@@ -217,10 +217,10 @@ pub(super) fn list(runtime: &Arc<Runtime>, key: Key) -> Result<(), Stop> {
         }
         open(runtime, &world.seen).ok().map(|opened| opened.account)
     };
-    let witness = Witness { runtime: runtime.clone(), account };
+    let recorder = EvidenceRecorder { runtime: runtime.clone(), account };
     let remember = {
-        let witness = witness.clone();
-        Box::new(move |seen: &mut Seen, answered| witness.ended(seen, answered))
+        let recorder = recorder.clone();
+        Box::new(move |seen: &mut Seen, answered| recorder.ended(seen, answered))
     };
     let start_list = Start {
         subject: LIST_SUBJECT.to_owned(),
@@ -234,7 +234,7 @@ pub(super) fn list(runtime: &Arc<Runtime>, key: Key) -> Result<(), Stop> {
         remember,
     };
     start(runtime, start_list, |driver| async move {
-        witness.begins();
+        recorder.begins();
         driver.instances().list(&machinist_instance::Scope::Visible).await
     })
 }

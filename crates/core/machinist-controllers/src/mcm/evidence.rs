@@ -90,14 +90,14 @@ fn compare(
 }
 
 /// Criteria that identify a Machine's instance.
-pub(crate) struct Recognition<'a> {
+pub(crate) struct InstanceMatch<'a> {
     /// Decides whether two ids identify the same instance.
     pub provider: &'a dyn Provider,
     /// The tag of our instances.
     pub cluster: &'a str,
 }
 
-impl Recognition<'_> {
+impl InstanceMatch<'_> {
     /// Returns the id of a Machine's instance, as the provider parses it.
     fn recorded(&self, machine: &MachineFacts) -> Option<ProviderId> {
         self.provider.parse_id(machine.spec.provider_id()?).ours().cloned()
@@ -113,13 +113,13 @@ impl Recognition<'_> {
 pub(crate) fn take_list(
     seen: &mut Seen,
     account: &AccountId,
-    recognition: &Recognition<'_>,
+    matching: &InstanceMatch<'_>,
     instances: &[Instance],
 ) {
     let by_id: BTreeMap<_, _> = instances.iter().map(|instance| (&instance.id, instance)).collect();
     let shown = seen.machines.iter().map(|(_, machine)| &machine.facts).filter(|machine| {
-        let Some(recorded) = recognition.recorded(machine) else { return false };
-        let is_it = |instance: &&Instance| recognition.provider.same_instance(&recorded, &instance.id);
+        let Some(recorded) = matching.recorded(machine) else { return false };
+        let is_it = |instance: &&Instance| matching.provider.same_instance(&recorded, &instance.id);
         // Other programs may spell the id differently. If the Machine has a recorded account, we
         // have written the id.
         let spelled_otherwise = || match machine.account() {
@@ -127,7 +127,7 @@ pub(crate) fn take_list(
             Some(_) => None,
         };
         let instance = by_id.get(&recorded).copied().or_else(spelled_otherwise);
-        instance.is_some_and(|instance| recognition.is_of(machine, instance))
+        instance.is_some_and(|instance| matching.is_of(machine, instance))
     });
     let shown: Vec<Arc<MachineFacts>> = shown.cloned().collect();
     for machine in shown {
@@ -139,14 +139,14 @@ pub(crate) fn take_list(
 pub(crate) fn take_sighting(
     seen: &mut Seen,
     account: &AccountId,
-    recognition: &Recognition<'_>,
+    matching: &InstanceMatch<'_>,
     machine: &MachineFacts,
     sighting: &Sighting,
 ) {
     if let Sighting::Present(instance) = sighting
-        && let Some(recorded) = recognition.recorded(machine)
-        && recognition.provider.same_instance(&recorded, &instance.id)
-        && recognition.is_of(machine, instance)
+        && let Some(recorded) = matching.recorded(machine)
+        && matching.provider.same_instance(&recorded, &instance.id)
+        && matching.is_of(machine, instance)
     {
         take_shown(seen, account, machine);
     }

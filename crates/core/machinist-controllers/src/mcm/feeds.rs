@@ -32,7 +32,7 @@ const FINALIZER_LOST: &str = "FinalizerLost";
 
 impl Fed<Mcm> for MachineFacts {
     stored! { Mcm; machines: Machine as "machines", namespaced in control }
-    const IS_WITNESS: bool = true;
+    const HAS_DEADLINES: bool = true;
 
     fn report(runtime: &Runtime, seen: &Seen, change: &Change<Self>) {
         if runtime.tools.machine.is_some() {
@@ -253,7 +253,7 @@ impl Fed<Mcm> for TokenEntry {
 
 impl Fed<Mcm> for NodeFacts {
     stored! { Mcm; nodes: Node as "nodes", all in target }
-    const IS_WITNESS: bool = true;
+    const HAS_DEADLINES: bool = true;
 
     fn learn(seen: &mut Seen, change: &Change<Self>, version: Succession, now: Timestamp) {
         let Some(node) = &change.new else { return };
@@ -287,7 +287,7 @@ impl Fed<Mcm> for NodeFacts {
 
 impl Fed<Mcm> for PodFacts {
     stored! { Mcm; pods: Pod as "pods", namespaced in target }
-    const IS_WITNESS: bool = true;
+    const HAS_DEADLINES: bool = true;
 
     fn watched(runtime: &Runtime) -> (Api<Pod>, WatchOptions) {
         (Api::all(runtime.clients.target.clone()), WatchOptions::default())

@@ -10,7 +10,7 @@ use machinist_api::MachineSet;
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Cluster, ObjectKey, list_once};
 use machinist_plan::mcm::Plan;
-use machinist_plan::mcm::lost_owner::{Action, OwnerLook, Snapshot};
+use machinist_plan::mcm::lost_owner::{Action, OwnerRead, Snapshot};
 use machinist_runtime::{Kind, Observed, Stop};
 
 use super::contract::{Mcm, Runtime, World};
@@ -96,16 +96,16 @@ async fn look_for_owner(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop
     let mut unreadable = list.unreadable.iter().map(|(_, set)| &set.uid);
     let exists =
         list.items.iter().any(|(_, set)| set.uid == s.set_uid) || unreadable.any(|uid| *uid == s.set_uid);
-    let look = OwnerLook { set_uid: s.set_uid.clone(), started, exists, is_told: false };
+    let look = OwnerRead { set_uid: s.set_uid.clone(), started, exists, is_told: false };
     remember(runtime, s, |it| *it = look);
     Ok(())
 }
 
-fn remember(runtime: &Runtime, s: &Snapshot, change: impl FnOnce(&mut OwnerLook)) {
+fn remember(runtime: &Runtime, s: &Snapshot, change: impl FnOnce(&mut OwnerRead)) {
     let mut world = runtime.lock();
     if world.seen.has_machine(&s.machine.uid) {
         let nothing =
-            || OwnerLook { set_uid: String::new(), started: runtime.now(), exists: false, is_told: false };
+            || OwnerRead { set_uid: String::new(), started: runtime.now(), exists: false, is_told: false };
         change(world.seen.memory.owner_looks.entry(s.machine.uid.clone()).or_insert_with(nothing));
     }
     drop(world);

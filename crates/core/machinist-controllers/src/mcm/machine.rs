@@ -8,7 +8,7 @@
 //! node       the Node and its pods, partly read from the API server directly
 //! drain      evicts pods
 //! instance   driver calls
-//! witness    evidence from the results of driver calls
+//! evidence_recorder  evidence from the results of driver calls
 //! user_data  boot data of the instance
 //! ```
 
@@ -34,13 +34,13 @@ use super::reference::object_key;
 
 mod act;
 mod drain;
+mod evidence_recorder;
 mod instance;
 mod node;
 mod observe;
 mod status;
 mod token;
 mod user_data;
-mod witness;
 
 pub(super) use node::look_for;
 pub(super) use observe::{has_better_node, identity, node_of, other_nodes};

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use machinist_core::Answers;
 use machinist_plan::mcm::drain::Eviction;
 use machinist_plan::mcm::late_adoption::LateAdoption;
-use machinist_plan::mcm::lost_owner::OwnerLook;
+use machinist_plan::mcm::lost_owner::OwnerRead;
 use machinist_plan::mcm::machine_set::ChildFailure;
-use machinist_plan::mcm::orphaned_node::MachineLook;
-use machinist_plan::mcm::{Looks, NodeSeen};
+use machinist_plan::mcm::orphaned_node::MachineRead;
+use machinist_plan::mcm::{NodeSeen, Reads};
 use tokio::time::Instant;
 
 use machinist_runtime::LAST_WRITES;
@@ -29,14 +29,14 @@ pub(crate) struct Memory {
     /// UIDs of Machines whose finalizer this process removes.
     pub released: BTreeSet<String>,
     /// Results of direct reads from the API server, by Machine UID.
-    pub looks: BTreeMap<String, Looks>,
+    pub reads: BTreeMap<String, Reads>,
     /// Times since when Nodes have their observed state, by Node UID; only for Nodes with something
     /// to remember.
     pub nodes: BTreeMap<String, NodeSeen>,
     /// The last look for the MachineSet of a Machine whose set is unknown, by Machine UID.
-    pub owner_looks: BTreeMap<String, OwnerLook>,
+    pub owner_looks: BTreeMap<String, OwnerRead>,
     /// The last list of Machines for a Node that no Machine seems to have, by Node UID.
-    pub machine_looks: BTreeMap<String, MachineLook>,
+    pub machine_looks: BTreeMap<String, MachineRead>,
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
@@ -127,7 +127,7 @@ impl Memory {
         self.answers.remove(uid);
         self.released.remove(uid);
         self.owner_looks.remove(uid);
-        self.looks.remove(uid);
+        self.reads.remove(uid);
         self.evictions.remove(uid);
         self.kept.remove(uid);
     }
@@ -148,7 +148,7 @@ impl Memory {
     /// Node's state restarts at `now`.
     pub(crate) fn forget_moments(&mut self, now: Timestamp) {
         self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
-        self.looks.clear();
+        self.reads.clear();
         self.machine_looks.clear();
         for answers in self.answers.values_mut() {
             *answers = Answers {
@@ -170,7 +170,7 @@ impl Memory {
     /// MachineDeployments.
     pub(crate) fn remembered(&self) -> (usize, usize) {
         let machines =
-            self.answers.keys().chain(self.evictions.keys()).chain(self.looks.keys()).chain(self.kept.keys());
+            self.answers.keys().chain(self.evictions.keys()).chain(self.reads.keys()).chain(self.kept.keys());
         let machines: BTreeSet<&String> = machines.collect();
         let owners = self.settled_numbers.keys().chain(self.status_written.keys());
         let owners = owners.chain(self.child_failures.keys()).chain(self.looked_for.keys());

@@ -12,7 +12,7 @@ use machinist_driver::Provider;
 use machinist_kube::{GuardedPatch, ObjectKey, list_once};
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts};
-use machinist_plan::mcm::orphaned_node::{Action, MachineLook, Snapshot, may_have};
+use machinist_plan::mcm::orphaned_node::{Action, MachineRead, Snapshot, may_have};
 use machinist_runtime::{Kind, Observed, Stop};
 use serde_json::Value;
 
@@ -111,7 +111,7 @@ async fn look_for_machine(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), St
     let claimed_by = machine.map(|(key, _)| key.name.clone()).or_else(unreadable);
     let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(&s.node.name));
     if node.is_some_and(|node| node.uid == s.node.uid) {
-        let look = MachineLook { started, claimed_by };
+        let look = MachineRead { started, claimed_by };
         world.seen.memory.machine_looks.insert(s.node.uid.clone(), look);
     }
     drop(world);

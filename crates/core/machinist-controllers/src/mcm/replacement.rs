@@ -172,9 +172,9 @@ fn node_facts(runtime: &Runtime, world: &World, machine: &MachineFacts) -> NodeO
     let others = own.map_or_else(Vec::new, |own| other_nodes(runtime, &world.seen, machine, own));
     let node = own.map(|node| node.facts.clone());
     let identity = identity(runtime, &world.seen, machine, node.as_deref());
-    let looks = world.seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
+    let reads = world.seen.memory.reads.get(&machine.uid).cloned().unwrap_or_default();
     let others = others.into_iter().map(|other| other.node).collect();
-    NodeOf { node: Known::from_store(node), others, identity, looks }
+    NodeOf { node: Known::from_store(node), others, identity, reads }
 }
 
 /// Returns whether the replacements of a Machine are counted under the key with that UID.

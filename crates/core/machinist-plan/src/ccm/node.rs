@@ -15,8 +15,8 @@
 mod action;
 mod initialize;
 mod lifecycle;
+mod newest_sighting;
 mod refresh;
-mod sight;
 pub(super) mod snapshot;
 
 pub use self::action::{Action, NodePatch};
@@ -26,8 +26,8 @@ use machinist_core::Step;
 use machinist_instance::RecordedId;
 
 use self::lifecycle::Lifecycle;
+pub use self::newest_sighting::{take_listed, take_power};
 use self::refresh::Refresh;
-pub use self::sight::{take_listed, take_power};
 use super::addresses::NodeIpError;
 use super::names;
 use crate::ccm::facts::CloudNodeFacts;

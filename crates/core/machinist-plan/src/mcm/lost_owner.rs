@@ -24,7 +24,7 @@ pub struct Snapshot {
     /// UID of that set.
     pub set_uid: String,
     /// The last look at the API server for this set.
-    pub look: Option<OwnerLook>,
+    pub look: Option<OwnerRead>,
 }
 
 impl Hash for Snapshot {
@@ -36,7 +36,7 @@ impl Hash for Snapshot {
 
 /// A look at the API server for the set of a Machine.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct OwnerLook {
+pub struct OwnerRead {
     /// UID of the set that was looked for.
     pub set_uid: String,
     /// When the look began.
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(actions(&s), [Action::LookForOwner]);
         let look = |exists, is_told| {
             let started = Timestamp::from_second(1_800_000_000).expect("a moment");
-            Some(OwnerLook { set_uid: "old".to_owned(), started, exists, is_told })
+            Some(OwnerRead { set_uid: "old".to_owned(), started, exists, is_told })
         };
         s.look = look(true, false);
         assert_eq!(actions(&s), []);

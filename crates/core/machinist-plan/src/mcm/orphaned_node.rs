@@ -34,7 +34,7 @@ pub struct Snapshot {
     /// The name of this installation's cluster, and the namespace of its Machines.
     pub installation: (String, String),
     /// The last list of Machines for this Node.
-    pub look: Option<MachineLook>,
+    pub look: Option<MachineRead>,
     /// `--machine-creation-timeout`
     pub creation_timeout: Duration,
 }
@@ -49,7 +49,7 @@ impl Hash for Snapshot {
 
 /// A list of all Machines from the API server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct MachineLook {
+pub struct MachineRead {
     /// When the list was requested.
     pub started: Timestamp,
     /// The name of a Machine that may have the Node, if there is one.
@@ -88,7 +88,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
     let fresh = s.look.as_ref().filter(|look| s.now <= plus(look.started, LOOK_LASTS));
     match (fresh, &s.look) {
-        (Some(MachineLook { claimed_by: None, .. }), _) => {
+        (Some(MachineRead { claimed_by: None, .. }), _) => {
             let release = match s.node.mark() {
                 Some(_) => Action::Release,
                 None => Action::ReleaseUnmarked,
@@ -177,11 +177,11 @@ mod tests {
     fn a_marked_node_without_a_machine_is_released() {
         let mut s = snapshot(Some("prod/team/uid-m"), 60);
         assert_eq!(actions(&s), ["machines: look for the machine of the node"]);
-        s.look = Some(MachineLook { started: at(-1), claimed_by: None });
+        s.look = Some(MachineRead { started: at(-1), claimed_by: None });
         assert_eq!(actions(&s), ["node: remove finalizer"]);
-        s.look = Some(MachineLook { started: at(-11), claimed_by: None });
+        s.look = Some(MachineRead { started: at(-11), claimed_by: None });
         assert_eq!(actions(&s), ["machines: look for the machine of the node"], "the list is too old");
-        s.look = Some(MachineLook { started: at(-1), claimed_by: Some("m".to_owned()) });
+        s.look = Some(MachineRead { started: at(-1), claimed_by: Some("m".to_owned()) });
         assert_eq!(actions(&s), [""; 0], "a Machine has the Node");
     }
 
@@ -189,7 +189,7 @@ mod tests {
     fn a_node_of_another_installation_is_left_alone() {
         for mark in ["prod/other/uid-m", "stage/team/uid-m"] {
             let mut s = snapshot(Some(mark), 10_000);
-            s.look = Some(MachineLook { started: at(-1), claimed_by: None });
+            s.look = Some(MachineRead { started: at(-1), claimed_by: None });
             assert_eq!(actions(&s), [""; 0], "{mark}");
         }
     }
@@ -198,7 +198,7 @@ mod tests {
     fn a_node_without_a_mark_is_released_after_20_minutes() {
         let released = |age: i64| {
             let mut s = snapshot(None, age);
-            s.look = Some(MachineLook { started: at(-1), claimed_by: None });
+            s.look = Some(MachineRead { started: at(-1), claimed_by: None });
             actions(&s)
         };
         assert_eq!(released(19 * 60), [""; 0]);

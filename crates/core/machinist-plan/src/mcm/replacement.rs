@@ -68,7 +68,7 @@ use super::machine::{
     boot_problem, creation_failed, health_deadline, join_deadline, judge,
 };
 use crate::mcm::facts::{MachineFacts, MachineSetFacts, NodeFacts};
-use crate::mcm::looks::Looks;
+use crate::mcm::reads::Reads;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answered, Freshness, Known, SKEW_LIMIT, Unseen, is_past, just_past, plus};
 
@@ -129,7 +129,7 @@ pub struct NodeOf {
     /// The provider's comparison of the ids of the Machine and the Node.
     pub identity: Identity,
     /// The last reads for the Machine.
-    pub looks: Looks,
+    pub reads: Reads,
 }
 
 impl Hash for Snapshot {
@@ -310,7 +310,7 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
             None => reason,
         },
         Judged::Missing => {
-            let look = s.nodes.get(&machine.uid).and_then(|of| of.looks.node_now(name, s.now));
+            let look = s.nodes.get(&machine.uid).and_then(|of| of.reads.node_now(name, s.now));
             match look {
                 Some(look) if look.uid.is_none() => {
                     McmReason::Joining { node: name.to_owned(), token: crate::mcm::TokenUse::Unasked }
@@ -362,9 +362,9 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
 /// Returns a Node of the instance that no GET has just shown. The GETs update the store, and the
 /// best Node counts.
 fn unread_node<'s>(s: &'s Snapshot, machine: &MachineFacts) -> Option<&'s Arc<NodeFacts>> {
-    let NodeOf { node, others, looks, identity: _ } = s.nodes.get(&machine.uid)?;
+    let NodeOf { node, others, reads, identity: _ } = s.nodes.get(&machine.uid)?;
     let is_unread = |node: &&Arc<NodeFacts>| {
-        let look = looks.node_now(&node.name, s.now);
+        let look = reads.node_now(&node.name, s.now);
         look.is_none_or(|look| look.uid.as_ref() != Some(&node.uid))
     };
     node.present().into_iter().chain(others).find(is_unread)
@@ -529,8 +529,8 @@ impl fmt::Display for Action {
 #[cfg(test)]
 pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, NodeOf) {
     let uid = format!("node-{}", machine.name);
-    let look = crate::mcm::NodeLook { name: machine.name.clone(), started: read_at, uid: Some(uid.clone()) };
-    let looks = Looks { nodes: vec![look], ..Looks::default() };
+    let look = crate::mcm::NodeRead { name: machine.name.clone(), started: read_at, uid: Some(uid.clone()) };
+    let reads = Reads { nodes: vec![look], ..Reads::default() };
     let node = serde_json::json!({
         "metadata": {"name": machine.name, "uid": uid},
         "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
@@ -545,7 +545,7 @@ pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, 
         held_by: None,
     };
     let node = Known::Present(Arc::new(NodeFacts::parse(&node)));
-    (machine.uid.clone(), NodeOf { node, others: Vec::new(), identity, looks })
+    (machine.uid.clone(), NodeOf { node, others: Vec::new(), identity, reads })
 }
 
 #[cfg(test)]

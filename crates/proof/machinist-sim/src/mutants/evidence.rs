@@ -13,7 +13,7 @@ use machinist_core::{Call, Found, Freshness, Known, MadeIn, Unseen};
 use machinist_instance::{InstanceRef, NodeName, ProviderId};
 use machinist_plan::mcm::drain::EvictionAnswer;
 use machinist_plan::mcm::machine::creation_failed;
-use machinist_plan::mcm::{NodeLook, Plan, PodList, Why};
+use machinist_plan::mcm::{NodeRead, Plan, PodList, Why};
 use machinist_plan::mcm::{machine, machine_deployment, orphaned_node, replacement};
 
 /// Each eviction that was tried counts as answered and each deletion as accepted, old Nodes and
@@ -21,7 +21,7 @@ use machinist_plan::mcm::{machine, machine_deployment, orphaned_node, replacemen
 pub(super) fn attempts_as_answers(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut s = s.clone();
     (s.nodes_freshness, s.pods_freshness) = (Freshness::Fresh, Freshness::Fresh);
-    s.looks.silence = None;
+    s.reads.silence = None;
     let mut is_tried = false;
     for eviction in Arc::make_mut(&mut s.evictions).values_mut() {
         eviction.attempts.count = eviction.attempts.count.max(1);
@@ -33,7 +33,7 @@ pub(super) fn attempts_as_answers(s: &machine::Snapshot) -> Plan<machine::Action
     if let Known::Present(node) = &s.node
         && is_tried
     {
-        s.looks.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0, running: 0 });
+        s.reads.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0, running: 0 });
     }
     machine::plan(&s)
 }
@@ -49,7 +49,7 @@ pub(super) fn stale_deadlines(s: &replacement::Snapshot) -> Plan<replacement::Ac
             let node = of.node.present();
             let name = node.map_or(machine.node_name(), |node| &node.name).to_owned();
             let uid = node.map(|node| node.uid.clone());
-            of.looks.nodes = vec![NodeLook { name, started: s.now, uid }];
+            of.reads.nodes = vec![NodeRead { name, started: s.now, uid }];
         }
     }
     replacement::plan(&s)
@@ -170,7 +170,7 @@ pub(super) fn unreported_rejection(s: &machine::Snapshot) -> Plan<machine::Actio
 
 /// While the API server of the Nodes does not answer, the label `force-deletion` has no effect.
 pub(super) fn force_needs_nodes(s: &machine::Snapshot) -> Plan<machine::Action> {
-    if s.nodes_freshness.is_fresh() && s.looks.silence.is_none() {
+    if s.nodes_freshness.is_fresh() && s.reads.silence.is_none() {
         return machine::plan(s);
     }
     let mut s = s.clone();

@@ -57,7 +57,7 @@ pub(super) fn unseen_cordon(s: &machine::Snapshot) -> Plan<machine::Action> {
     let mut hasty = s.clone();
     let closed = NodeFacts { unschedulable: Some(true), ..(**node).clone() };
     hasty.node_seen.cordoned = Some(s.now);
-    hasty.looks.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0, running: 0 });
+    hasty.reads.pods = Some(PodList { node_uid: node.uid.clone(), started: s.now, leaving: 0, running: 0 });
     hasty.node = Known::Present(Arc::new(closed));
     let mut plan = machine::plan(&hasty);
     let is_told = |action: &machine::Action| matches!(action, machine::Action::SetTerminating { .. });

@@ -38,7 +38,7 @@ pub(super) async fn perform(
         let evictions = Arc::make_mut(memory.evictions.entry(machine.uid.clone()).or_default());
         let eviction = Eviction::after(evictions.get(&pod.uid), &call, outcome, asked, now);
         evictions.insert(pod.uid.clone(), eviction);
-        memory.looks.entry(machine.uid.clone()).or_default().heard(asked, now, unanswered);
+        memory.reads.entry(machine.uid.clone()).or_default().heard(asked, now, unanswered);
     });
     Ok(())
 }

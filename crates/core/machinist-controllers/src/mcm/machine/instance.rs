@@ -19,7 +19,7 @@ use super::super::contract::{Mcm, Runtime};
 use super::super::key::Key;
 use super::super::reference::object_key;
 use super::super::seen::Seen;
-use super::witness::Witness;
+use super::evidence_recorder::EvidenceRecorder;
 use machinist_core::{Answered, Answers, Call, Deleted, Found, Permit};
 use machinist_runtime::{Ask, Lane, Opened, QueuedCall, Remember, Stop};
 
@@ -109,11 +109,11 @@ fn is_deleting(machine: &MachineFacts) -> bool {
 pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop> {
     let key = Key::Machine(object_key(&asking.machine.namespace, &asking.machine.name));
     asking.runtime.require_fresh::<MachineFacts>(&key, "the watch of Machines is silent")?;
-    let witness = Witness::of(&asking);
+    let recorder = EvidenceRecorder::of(&asking);
     let call = |driver: Arc<dyn Driver>| async move {
-        let before = witness.may_be_made();
+        let before = recorder.may_be_made();
         let made = driver.instances().ensure(&spec).await;
-        witness.ensured(&made, before);
+        recorder.ensured(&made, before);
         made
     };
     start(
@@ -135,10 +135,10 @@ pub(crate) fn ensure(asking: Asking<'_>, spec: InstanceSpec) -> Result<(), Stop>
 /// Calls `find`, which looks the instance up.
 pub(crate) fn find(asking: Asking<'_>, which: InstanceRef) -> Result<(), Stop> {
     let by = which.clone();
-    let witness = Witness::of(&asking);
+    let recorder = EvidenceRecorder::of(&asking);
     let call = |driver: Arc<dyn Driver>| async move {
         let sighting = driver.instances().find(&which).await;
-        witness.found(&sighting);
+        recorder.found(&sighting);
         sighting
     };
     let lane = match (asking.machine.deleting_since, &by.id) {
@@ -197,13 +197,13 @@ pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Re
 
 /// Calls `list`, unless another Machine has started a list of this account recently.
 pub(crate) fn list(asking: Asking<'_>) -> Result<(), Stop> {
-    let witness = Witness::of(&asking);
-    if !witness.may_list() {
+    let recorder = EvidenceRecorder::of(&asking);
+    if !recorder.may_list() {
         return Ok(());
     }
     let call = |driver: Arc<dyn Driver>| async move {
-        let started = witness.lists();
-        witness.listed(started, driver.instances().list(&Scope::Visible).await)
+        let started = recorder.lists();
+        recorder.listed(started, driver.instances().list(&Scope::Visible).await)
     };
     start(asking, Call::LIST, Line::Lane(Lane::Look), None, |_| true, call, |_, _: Answered<()>| {})
 }

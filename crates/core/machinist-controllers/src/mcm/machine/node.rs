@@ -12,7 +12,7 @@ use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once};
 use machinist_plan::mcm::facts::{MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::NodeSync;
-use machinist_plan::mcm::{LeaseLook, Looks, NodeLook, PodList, Renewal};
+use machinist_plan::mcm::{LeaseRead, NodeRead, PodList, Reads, Renewal};
 use machinist_runtime::{Stop, refresh, take_in};
 use serde_json::{Value, json};
 
@@ -70,8 +70,8 @@ pub(crate) async fn look_for(runtime: &Arc<Runtime>, machine: &MachineFacts, nam
     let started = runtime.now();
     let found = refresh::<Mcm, NodeFacts>(runtime, &ObjectKey::cluster_scoped(name)).await;
     let found = found.map_err(|error| unanswered(runtime, machine, started, &error))?;
-    let look = NodeLook { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
-    remember_look(runtime, machine, |looks| looks.looked(look));
+    let look = NodeRead { name: name.to_owned(), started, uid: found.map(|node| node.uid) };
+    remember_look(runtime, machine, |reads| reads.looked(look));
     Ok(())
 }
 
@@ -100,7 +100,7 @@ pub(super) async fn list_pods(
     };
     take_in::<Mcm, PodFacts>(runtime, Delta::RelistPart(part));
     let list = PodList { node_uid: node.uid.clone(), started, leaving, running };
-    remember_look(runtime, machine, |looks| looks.listed(list));
+    remember_look(runtime, machine, |reads| reads.listed(list));
     Ok(())
 }
 
@@ -120,8 +120,8 @@ pub(super) async fn look_at_lease(
         Err(kube::Error::Api(status)) if status.code == 403 => Renewal::Unknown,
         Err(error) => return Err(unanswered(runtime, machine, started, &error)),
     };
-    let look = LeaseLook { node_uid: node.uid.clone(), started, found };
-    remember_look(runtime, machine, |looks| looks.lease = Some(look));
+    let look = LeaseRead { node_uid: node.uid.clone(), started, found };
+    remember_look(runtime, machine, |reads| reads.lease = Some(look));
     Ok(())
 }
 
@@ -132,7 +132,7 @@ fn unanswered(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp, error
         && !(is_denied && machine.wants_force_deletion());
     let (ended, silent) = (runtime.now(), (!is_answer).then(|| error.to_string()));
     remember(runtime, machine, |memory| {
-        memory.looks.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
+        memory.reads.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
     });
     Stop::Unanswered(error.to_string())
 }
@@ -150,13 +150,13 @@ pub(super) fn heard(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp,
     let ended = runtime.now();
     let mut world = runtime.lock();
     let is_known = world.seen.has_machine(&machine.uid);
-    let looks = &mut world.seen.memory.looks;
+    let reads = &mut world.seen.memory.reads;
     // Without a silence before, an answer is no news.
-    let is_news = silent.is_some() || looks.get(&machine.uid).is_some_and(|looks| looks.silence.is_some());
+    let is_news = silent.is_some() || reads.get(&machine.uid).is_some_and(|reads| reads.silence.is_some());
     if !is_known || !is_news {
         return;
     }
-    looks.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
+    reads.entry(machine.uid.clone()).or_default().heard(asked, ended, silent);
 }
 
 /// Remembers that the API server rejected a write to a Node, so that the drain does not wait for
@@ -168,15 +168,15 @@ pub(super) fn note_rejection(
 ) -> Result<(), Stop> {
     if matches!(result, Err(Stop::Refused { .. })) {
         let now = runtime.now();
-        remember_look(runtime, machine, |looks| looks.rejected_write = Some(now));
+        remember_look(runtime, machine, |reads| reads.rejected_write = Some(now));
     }
     result
 }
 
-fn remember_look(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Looks)) {
+fn remember_look(runtime: &Runtime, machine: &MachineFacts, change: impl FnOnce(&mut Reads)) {
     remember(runtime, machine, |memory| {
-        let looks = memory.looks.entry(machine.uid.clone()).or_default();
-        looks.silence = None;
-        change(looks);
+        let reads = memory.reads.entry(machine.uid.clone()).or_default();
+        reads.silence = None;
+        change(reads);
     });
 }

@@ -12,7 +12,7 @@ use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::Eviction;
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{Identity, OtherNode, SecretNeed, Snapshot};
-use machinist_plan::mcm::{Looks, TargetSilence, TokenUse};
+use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
 
@@ -88,7 +88,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         budgets,
         evictions: seen.memory.evictions.get(&machine.uid).cloned().unwrap_or_default(),
         attachments,
-        looks: looks(runtime, seen, &machine),
+        reads: reads(runtime, seen, &machine),
         node_seen: node.and_then(|node| seen.memory.nodes.get(&node.uid)).cloned().unwrap_or_default(),
         ownership,
         shared,
@@ -126,13 +126,13 @@ fn waited(
 /// Returns the reads from the API server. A Machine that waits for its Node makes none, so the
 /// silence of its API server is that of the watches. If the stores of the target cluster were never
 /// filled, its API server counts as silent since this process could read them.
-fn looks(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Looks {
-    let mut looks = seen.memory.looks.get(&machine.uid).cloned().unwrap_or_default();
+fn reads(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Reads {
+    let mut reads = seen.memory.reads.get(&machine.uid).cloned().unwrap_or_default();
     let now = runtime.now();
-    looks.silence = looks.silence.filter(|silence| silence.is_known_at(now));
-    if machine.status.phase == Phase::Pending && looks.silence.is_none() {
+    reads.silence = reads.silence.filter(|silence| silence.is_known_at(now));
+    if machine.status.phase == Phase::Pending && reads.silence.is_none() {
         let told = runtime.told_silence(&Cluster::Target);
-        looks.silence = told.map(|server| TargetSilence {
+        reads.silence = told.map(|server| TargetSilence {
             since: server.since,
             last: now,
             error: server.error().to_owned(),
@@ -142,9 +142,9 @@ fn looks(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Looks {
     if !runtime.is_synced(seen) {
         let since = runtime.control_listed_at().unwrap_or_else(|| runtime.now());
         let error = "this process has never listed its objects".to_owned();
-        looks.silence = Some(TargetSilence { since, last: now, error, is_blind: true });
+        reads.silence = Some(TargetSilence { since, last: now, error, is_blind: true });
     }
-    looks
+    reads
 }
 
 /// Returns the entry about an instance from the last list of an account.

@@ -9,7 +9,7 @@ use machinist_instance::{Error, ErrorKind, Instance, RecordedId};
 
 use super::action::Action;
 use super::action::NodePatch;
-use super::sight::Sight;
+use super::newest_sighting::NewestSighting;
 use super::snapshot::Snapshot;
 use super::{ip_mismatch, label_events, other_id, tell};
 use crate::ccm::account::{Proof, calling};
@@ -43,10 +43,12 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         return plan;
     }
     match s.sight() {
-        Sight::Present { instance, ended } if since(s.now, ended) <= YOUNG => with_instance(s, instance),
-        Sight::Failed { error, ended } => after_failure(s, Call::FIND, error, ended),
-        Sight::Absent { ended } | Sight::NotListed { ended } => not_found(s, ended),
-        Sight::Present { .. } | Sight::Foreign { .. } | Sight::Unknown => ask(s),
+        NewestSighting::Present { instance, ended } if since(s.now, ended) <= YOUNG => {
+            with_instance(s, instance)
+        }
+        NewestSighting::Failed { error, ended } => after_failure(s, Call::FIND, error, ended),
+        NewestSighting::Absent { ended } | NewestSighting::NotListed { ended } => not_found(s, ended),
+        NewestSighting::Present { .. } | NewestSighting::Foreign { .. } | NewestSighting::Unknown => ask(s),
     }
 }
 

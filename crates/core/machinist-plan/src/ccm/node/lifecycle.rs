@@ -9,7 +9,7 @@ use machinist_core::{Call, Step, plus, since};
 use machinist_instance::{Error, Power, ProviderId, RecordedId};
 
 use super::action::Action;
-use super::sight::Sight;
+use super::newest_sighting::NewestSighting;
 use super::snapshot::Snapshot;
 use super::{other_id, tell};
 use crate::ccm::account::{Failure, calling, failure_wait};
@@ -43,21 +43,21 @@ pub(super) fn plan(s: &Snapshot) -> Lifecycle {
         return Lifecycle { taints: None, plan: Plan::idle(calling(call).since(started)) };
     }
     match s.sight() {
-        Sight::Present { instance, ended } => present(s, id, instance.power, ended),
-        Sight::Foreign { ended } => present(s, id, Power::Changing, ended),
-        Sight::Absent { ended } => Lifecycle { taints: None, plan: absent(s, id, ended) },
-        Sight::NotListed { .. } => Lifecycle { taints: None, plan: find(s, id) },
-        Sight::Failed { error, ended } => {
+        NewestSighting::Present { instance, ended } => present(s, id, instance.power, ended),
+        NewestSighting::Foreign { ended } => present(s, id, Power::Changing, ended),
+        NewestSighting::Absent { ended } => Lifecycle { taints: None, plan: absent(s, id, ended) },
+        NewestSighting::NotListed { .. } => Lifecycle { taints: None, plan: find(s, id) },
+        NewestSighting::Failed { error, ended } => {
             Lifecycle { taints: None, plan: after_failure(s, id, error, ended) }
         }
-        Sight::Unknown => Lifecycle { taints: None, plan: ask(s, id) },
+        NewestSighting::Unknown => Lifecycle { taints: None, plan: ask(s, id) },
     }
 }
 
 /// A Node may report to be ready for a while after its instance was deleted.
 fn why_of_ready(s: &Snapshot) -> Why {
     match (&s.recorded, s.sight()) {
-        (RecordedId::Ours(id), Sight::NotListed { ended } | Sight::Absent { ended }) => {
+        (RecordedId::Ours(id), NewestSighting::NotListed { ended } | NewestSighting::Absent { ended }) => {
             let reason = CcmReason::ReadyWithoutInstance { instance: id.to_string() };
             Why::new(reason, Step::Expect("the Node stops reporting, or the cloud shows the instance"))
                 .since(ended)

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::NodeAddress;
 use machinist_instance::{AccountId, Instance};
 
 use super::action::Action;
-use super::sight::Sight;
+use super::newest_sighting::NewestSighting;
 use super::snapshot::Snapshot;
 use super::{ip_mismatch, label_events, tell, trusted_event};
 use crate::ccm::{addresses, node_labels};
@@ -28,13 +28,13 @@ pub(super) fn needed(s: &Snapshot) -> Refresh {
     let mut refresh = Refresh::default();
     let instance = match s.sight() {
         // Without a provider id, another instance may have taken the name.
-        Sight::Present { instance, .. } if s.recorded.ours().is_some() => Some(instance),
-        Sight::Present { .. }
-        | Sight::Foreign { .. }
-        | Sight::Absent { .. }
-        | Sight::NotListed { .. }
-        | Sight::Failed { .. }
-        | Sight::Unknown => None,
+        NewestSighting::Present { instance, .. } if s.recorded.ours().is_some() => Some(instance),
+        NewestSighting::Present { .. }
+        | NewestSighting::Foreign { .. }
+        | NewestSighting::Absent { .. }
+        | NewestSighting::NotListed { .. }
+        | NewestSighting::Failed { .. }
+        | NewestSighting::Unknown => None,
     };
     match instance {
         Some(instance) if s.options.follows_labels => {

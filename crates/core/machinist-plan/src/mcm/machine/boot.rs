@@ -17,7 +17,7 @@ use super::action::BOOT_FAILED;
 use super::join::{BOOTS, awaiting, join_deadline};
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
-use crate::mcm::looks::TargetSilence;
+use crate::mcm::reads::TargetSilence;
 use crate::mcm::why::{McmReason, Plan, Step};
 
 /// Shortest and longest time between two observations.
@@ -38,7 +38,7 @@ pub(super) fn joining(s: &Snapshot, node: String) -> Plan<Action> {
     let joining = McmReason::Joining { node, token: s.token_use };
     // If the time is up, the reason of the replacement is shown, which names the outage, too.
     let is_overdue = is_past(s.now, join_deadline(&s.machine, &s.defaults, &s.gaps));
-    let silence = s.looks.silence.as_ref().filter(|_| !is_overdue);
+    let silence = s.reads.silence.as_ref().filter(|_| !is_overdue);
     let (reason, next) = match (problem(s), silence) {
         (Some(description), _) => (McmReason::BootFailed { description }, Step::Fix(FIX.to_owned())),
         (None, None) => (joining, BOOTS),
@@ -61,7 +61,7 @@ pub(super) fn joining(s: &Snapshot, node: String) -> Plan<Action> {
 /// be seen, and that it answers again.
 fn name_silence(s: &Snapshot) -> Option<Action> {
     let written = s.machine.status.operation.description();
-    let description = match &s.looks.silence {
+    let description = match &s.reads.silence {
         _ if recorded(s).is_some() => return None,
         Some(silence) => format!("{NOT_SEEN}its API server has not answered since {:.0}", silence.since),
         None if written.starts_with(NOT_SEEN) => markers::CREATING.to_owned(),

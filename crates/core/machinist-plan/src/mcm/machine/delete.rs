@@ -35,7 +35,7 @@ use crate::mcm::drain::{
     Drain, DrainProgress, Eviction, EvictionAnswer, Manner, PodCall, UNANSWERED_FOR, end_or_later,
 };
 use crate::mcm::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
-use crate::mcm::looks::{DEADLY, NodeLook, PodList, Renewal, again_at, is_untimed};
+use crate::mcm::reads::{DEADLY, NodeRead, PodList, Renewal, again_at, is_untimed};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others};
 use machinist_core::Evidence;
 use machinist_core::instance::{AbsenceEvidence, Departure, Next, Refused};
@@ -114,7 +114,7 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 /// Whether the API server of the target cluster has been silent for so long that a deletion that a
 /// user forces goes on without it. Rejections count as silence in such a deletion.
 fn has_no_answer(s: &Snapshot) -> bool {
-    s.looks.silence.as_ref().is_some_and(|silence| UNANSWERED_FOR <= since(s.now, silence.since))
+    s.reads.silence.as_ref().is_some_and(|silence| UNANSWERED_FOR <= since(s.now, silence.since))
 }
 
 /// The next stage according to the marker, and to the answer that the marker will report.
@@ -193,7 +193,7 @@ fn is_past_drain(s: &Snapshot) -> bool {
 /// Names the API server of the target cluster in a plan that needs its answer, if it does not
 /// answer.
 fn name_silence(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
-    let Some(silence) = &s.looks.silence else { return plan };
+    let Some(silence) = &s.reads.silence else { return plan };
     if !plan.actions.iter().any(Action::is_for_the_nodes) && !awaits_the_nodes(&plan.why.reason) {
         return plan;
     }
@@ -269,7 +269,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let writes: Vec<_> = nodes_of_instance(s, node).flat_map(prepare).collect();
     // Rejected writes to the Node must not keep its pods for ever. A pass ends with the first
     // rejected call, so these writes come last if a polite drain has not ended in time.
-    let is_rejected = s.looks.is_write_rejected(s.now) && is_past(s.now, patience_ends);
+    let is_rejected = s.reads.is_write_rejected(s.now) && is_past(s.now, patience_ends);
     let (mut actions, mut last) = match (is_over, is_rejected) {
         (true, _) => (Vec::new(), Vec::new()),
         (false, true) => (Vec::new(), writes),
@@ -307,7 +307,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         DrainProgress::Leaving { calls, left, blocked, look_at } => (calls, left, blocked, look_at),
     };
     let reason = McmReason::Draining { left, blocked: blocked.clone() };
-    if blocked.is_some() && s.looks.silence.is_none() {
+    if blocked.is_some() && s.reads.silence.is_none() {
         actions.extend(say_blocked(s, &reason));
     }
     if !is_forced {
@@ -359,7 +359,7 @@ fn progress(s: &Snapshot, pods: &[Arc<PodFacts>], manner: Manner, deadline: Time
         deadline,
         manner,
         gives_up: s.machine.wants_force_deletion(),
-        is_silent: s.looks.silence.is_some(),
+        is_silent: s.reads.silence.is_some(),
         unseen: &unseen(s),
         max_evictions: max_evictions(s),
     };
@@ -437,15 +437,15 @@ fn pressure(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_end
 /// watch may deliver and still lag by minutes, so that the Node has recovered.
 fn is_dead_unread(s: &Snapshot, node: &NodeFacts, manner: Manner, cause: &str) -> bool {
     let Manner::Forced { since } = manner else { return false };
-    let is_read = |look: &NodeLook| look.uid.as_ref() == Some(&node.uid);
+    let is_read = |look: &NodeRead| look.uid.as_ref() == Some(&node.uid);
     let has_begun = s.evictions.values().any(|attempt| attempt.is_deletion && since <= attempt.asked);
-    cause == NODE_IS_DEAD && !has_begun && !s.looks.node_now(&node.name, s.now).is_some_and(is_read)
+    cause == NODE_IS_DEAD && !has_begun && !s.reads.node_now(&node.name, s.now).is_some_and(is_read)
 }
 
 /// Whether the store shows the pods that are on the Node now. A pod that an old store lacks was
 /// never evicted.
 fn shows_pods(s: &Snapshot, node: &NodeFacts) -> bool {
-    s.pods_freshness.is_fresh() || s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).is_some()
+    s.pods_freshness.is_fresh() || s.reads.pods_since(&node.uid, Timestamp::MIN, s.now).is_some()
 }
 
 /// Whether only a list of the pods is missing for a drain to time out.
@@ -495,7 +495,7 @@ fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
     });
     let since = wrong.map(|(kind, condition)| condition.since.unwrap_or_else(|| seen_untimed_since(s, kind)));
     let by_conditions = since.map(|since| plus(since, patience)).min();
-    let looked = untimed_since(s, node).and_then(|since| s.looks.lease_since(&node.uid, since));
+    let looked = untimed_since(s, node).and_then(|since| s.reads.lease_since(&node.uid, since));
     let is_silent = looked.is_some_and(|look| match look.found {
         Renewal::At(renewed) => is_past(look.started, plus(renewed, patience)),
         Renewal::Never => true,
@@ -524,7 +524,7 @@ fn seen_untimed_since(s: &Snapshot, kind: &str) -> Timestamp {
 /// Whether the Lease of the Node is needed to choose between eviction and forced deletion.
 fn is_lease_needed(s: &Snapshot, node: &NodeFacts) -> bool {
     s.process.may_enforce_deadlines()
-        && untimed_since(s, node).is_some_and(|since| s.looks.lease_since(&node.uid, since).is_none())
+        && untimed_since(s, node).is_some_and(|since| s.reads.lease_since(&node.uid, since).is_none())
 }
 
 fn max_evictions(s: &Snapshot) -> u32 {
@@ -660,7 +660,7 @@ impl Left<'_> {
     fn by_force(self, s: &Snapshot, began: Timestamp, cause: &str) -> Plan<Action> {
         if !s.machine.wants_force_deletion() {
             let is_over = is_past(s.now, self.deadline);
-            let list = s.looks.pods_since(&self.node.uid, began, s.now);
+            let list = s.reads.pods_since(&self.node.uid, began, s.now);
             if is_over && list.is_none() {
                 return self.list_anyway(s);
             }
@@ -687,7 +687,7 @@ impl Left<'_> {
     /// Requests the list that a forced drain needs, without a cordon: a rejected write to the Node
     /// must not keep the instance for ever.
     fn list_anyway(self, s: &Snapshot) -> Plan<Action> {
-        let last = s.looks.pods_since(&self.node.uid, Timestamp::MIN, s.now);
+        let last = s.reads.pods_since(&self.node.uid, Timestamp::MIN, s.now);
         let left = last.map_or(0, |list| list.leaving);
         let reason = McmReason::ConfirmingDrain { node: self.node.name.clone(), left };
         let why = Why::new(reason, Step::Expect("the instance is deleted")).since(self.deleting_since);
@@ -784,7 +784,7 @@ fn deletes(plan: &Plan<Action>) -> bool {
 /// that observation.
 fn listed<'s>(s: &'s Snapshot, node: &NodeFacts) -> Option<(Timestamp, &'s PodList)> {
     let cordoned = cordoned_since(s, node)?;
-    Some((cordoned, s.looks.pods_since(&node.uid, cordoned, s.now)?))
+    Some((cordoned, s.reads.pods_since(&node.uid, cordoned, s.now)?))
 }
 
 /// Returns since when a Node of the instance has been cordoned.
@@ -814,7 +814,7 @@ fn unconfirmed(s: &Snapshot, deleting_since: Timestamp) -> Option<(&Arc<NodeFact
         let Pressure { manner, deadline, .. } = pressure(s, node, pods, patience_ends(s, deleting_since));
         let list = match manner {
             Manner::Forced { since } if is_past(s.now, deadline) => {
-                s.looks.pods_since(&node.uid, since, s.now)
+                s.reads.pods_since(&node.uid, since, s.now)
             }
             Manner::Forced { .. } | Manner::Polite => listed(s, node).map(|(_, list)| list),
         };
@@ -868,14 +868,14 @@ fn before_end_by_force(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<A
     let node = match s.own_node() {
         OwnNode::Ours(node) => node,
         OwnNode::Missing
-            if s.looks.node_now(s.machine.node_name(), s.now).is_none_or(|look| look.uid.is_some()) =>
+            if s.reads.node_now(s.machine.node_name(), s.now).is_none_or(|look| look.uid.is_some()) =>
         {
             let reason = McmReason::ConfirmingNoNode { node: s.machine.node_name().to_owned() };
             return Some(look_for_node(s, reason, Step::Expect("the instance is deleted"), deleting_since));
         }
         OwnNode::Missing | OwnNode::NotOurs(..) => return None,
     };
-    let is_listed = |node: &NodeFacts| s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).is_some();
+    let is_listed = |node: &NodeFacts| s.reads.pods_since(&node.uid, Timestamp::MIN, s.now).is_some();
     if let Some(unlisted) = nodes_of_instance(s, node).find(|node| !is_listed(node)) {
         let reason = McmReason::ConfirmingDrain { node: unlisted.name.clone(), left: 0 };
         let why = Why::new(reason, Step::Expect("the instance is deleted")).since(deleting_since);
@@ -978,10 +978,10 @@ fn without_node(s: &Snapshot) -> Option<Evidence> {
         return None;
     }
     if let Some((node, _)) = s.node_of_unknown_owner() {
-        let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now).filter(|list| list.running == 0)?;
+        let list = s.reads.pods_since(&node.uid, Timestamp::MIN, s.now).filter(|list| list.running == 0)?;
         return Some(Evidence::NoPods { node: node.name.clone(), listed: list.started });
     }
-    let look = s.looks.node_now(s.machine.node_name(), s.now)?;
+    let look = s.reads.node_now(s.machine.node_name(), s.now)?;
     let is_so = match (s.own_node(), &look.uid) {
         (OwnNode::Missing, None) => true,
         (OwnNode::NotOurs(node, _), Some(uid)) => node.uid == *uid,
@@ -1000,7 +1000,7 @@ fn look_for_pods(
     deleting_since: Timestamp,
 ) -> Plan<Action> {
     let left = s.pods.iter().filter(|pod| pod.is_lost_without_drain()).count();
-    let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now);
+    let list = s.reads.pods_since(&node.uid, Timestamp::MIN, s.now);
     if 0 < left {
         let reason = McmReason::NodeOfUnknownOwner { node: node.name.clone(), pods: left, evidence };
         let claim = match node.machine_name() == Some(&s.machine.name) {
@@ -1025,7 +1025,7 @@ fn look_for_pods(
 fn look_for_node(s: &Snapshot, reason: McmReason, next: Step, deleting_since: Timestamp) -> Plan<Action> {
     let why = Why::new(reason, next).since(deleting_since);
     let name = s.machine.node_name();
-    let last = s.looks.node(name).filter(|look| look.uid.is_some());
+    let last = s.reads.node(name).filter(|look| look.uid.is_some());
     match last.map(|look| again_at(look.started)) {
         // The Node exists, and the store will show it soon.
         Some(again) if s.now < again => Plan::until(again, why),
@@ -1288,7 +1288,7 @@ fn remove_node(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
 /// Returns the Event about objects that are left in the target cluster because its API server does
 /// not answer. A user has forced the deletion, or no instance was ever recorded and none exists.
 fn left_in_target(s: &Snapshot) -> Option<Action> {
-    let silence = s.looks.silence.as_ref().filter(|_| has_no_answer(s))?;
+    let silence = s.reads.silence.as_ref().filter(|_| has_no_answer(s))?;
     let is_forced = s.machine.wants_force_deletion();
     let may_go_on =
         is_forced || (s.machine.provider_id.is_none() && matches!(s.own_node(), OwnNode::Missing));
@@ -1327,7 +1327,7 @@ fn is_node_absent(s: &Snapshot) -> bool {
         .as_ref()
         .filter(|find| matches!(find.answered.answer, Ok(Sighting::Absent | Sighting::Foreign(_))));
     let gone = seen_gone.map_or(Timestamp::MIN, |find| find.answered.started);
-    s.looks.node(s.machine.node_name()).is_some_and(|look| look.uid.is_none() && gone <= look.started)
+    s.reads.node(s.machine.node_name()).is_some_and(|look| look.uid.is_none() && gone <= look.started)
 }
 
 /// Handles a recorded id that the provider cannot parse: nothing is called, drained or deleted

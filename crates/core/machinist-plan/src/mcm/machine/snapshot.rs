@@ -6,7 +6,7 @@ use crate::mcm::drain::Eviction;
 use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token,
 };
-use crate::mcm::looks::{Looks, NodeSeen};
+use crate::mcm::reads::{NodeSeen, Reads};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, TokenUse, Why};
 use jiff::Timestamp;
 use machinist_api::constants::{annotations, labels};
@@ -70,7 +70,7 @@ pub struct Snapshot {
     /// The VolumeAttachments of that Node, and of the other Nodes of the instance.
     pub attachments: Vec<Arc<AttachmentFacts>>,
     /// Reads from the API server, which are newer than the stores.
-    pub looks: Looks,
+    pub reads: Reads,
     /// Observation times for states of the Node without a timestamp.
     pub node_seen: NodeSeen,
     /// The driver's answers.
@@ -117,7 +117,7 @@ impl Hash for Snapshot {
             budgets,
             evictions,
             attachments,
-            looks,
+            reads,
             node_seen,
             answers,
             observes_boot,
@@ -131,7 +131,7 @@ impl Hash for Snapshot {
         (nodes_freshness.is_fresh(), pods_freshness.is_fresh()).hash(state);
         (promises, machine, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, other_nodes, identity, pods, budgets).hash(state);
-        (evictions, attachments, looks, node_seen).hash(state);
+        (evictions, attachments, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
     }

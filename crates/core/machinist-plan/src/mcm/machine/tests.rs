@@ -22,7 +22,7 @@ use crate::mcm::facts::{
     BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token, TokenFacts,
     token_id,
 };
-use crate::mcm::looks::{Looks, NodeLook, NodeSeen, PodList};
+use crate::mcm::reads::{NodeRead, NodeSeen, PodList, Reads};
 use crate::mcm::why::TokenUse;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
@@ -114,7 +114,7 @@ fn world() -> World {
         budgets: Vec::new(),
         evictions: Arc::default(),
         attachments: Vec::new(),
-        looks: Looks::default(),
+        reads: Reads::default(),
         node_seen: NodeSeen::default(),
         answers: Answers::default(),
         observes_boot: false,
@@ -309,14 +309,14 @@ impl World {
 
     /// The API server has returned the Node with the Machine's name: its UID, or none.
     fn looked(self, seconds: i64, uid: Option<&str>) -> Self {
-        let look = NodeLook { name: "m".into(), started: at(seconds), uid: uid.map(str::to_owned) };
-        self.with(|s| s.looks.nodes = vec![look])
+        let look = NodeRead { name: "m".into(), started: at(seconds), uid: uid.map(str::to_owned) };
+        self.with(|s| s.reads.nodes = vec![look])
     }
 
     /// A valid list has shown no pod.
     fn listed(self) -> Self {
         self.with(|s| {
-            s.looks.pods =
+            s.reads.pods =
                 Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving: 0, running: 0 });
         })
     }
@@ -773,7 +773,7 @@ fn without_comparison_two_absences_give_a_machine_up() {
         })
     };
     alone(-5, -5).check(expect![[r#"
-        why   instance m not found: checking a second time, because no other Machine confirms the account; next: the controller looks up the instance again; deadline 2027-01-15T08:09:55Z: the Machine is marked Failed if the instance is still absent
+        why   instance m not found: checking a second time, because no other Machine confirms the account; next: the controller reads up the instance again; deadline 2027-01-15T08:09:55Z: the Machine is marked Failed if the instance is still absent
         wait  until 2027-01-15T08:09:55Z
     "#]]);
     let due = alone(-601, -601).plan().to_string();
@@ -1954,7 +1954,7 @@ fn an_instance_of_a_skewed_clock_is_deleted_with_its_machine() {
 #[test]
 fn a_namesake_is_reported_when_its_machine_is_deleted() {
     going_with_a_namesake(-161)
-        .with(|s| s.looks.nodes = vec![NodeLook { name: "m".into(), started: at(0), uid: None }])
+        .with(|s| s.reads.nodes = vec![NodeRead { name: "m".into(), started: at(0), uid: None }])
         .check(expect![[r#"
         do    warning InstanceNotOurs: The deletion leaves instance sim:///i-1 alone, which has the name of this machine: it has no key and was created at 2027-01-15T07:57:19Z, the machine at 2027-01-15T07:58:20Z
         do    machine: remove finalizer

@@ -93,10 +93,10 @@ impl Chosen {
     /// Returns the plan that must come before any set is resized, if needed.
     pub(super) fn first(&mut self) -> Option<Plan<Action>> {
         let is_look = |action: &Action| matches!(action, Action::LookFor(_));
-        let mut looks = 0;
+        let mut reads = 0;
         self.first.retain(|action| {
-            looks += usize::from(is_look(action));
-            !is_look(action) || looks <= LOOKED_UP_AT_ONCE
+            reads += usize::from(is_look(action));
+            !is_look(action) || reads <= LOOKED_UP_AT_ONCE
         });
         if self.first.is_empty() {
             return None;

@@ -4,7 +4,7 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::mcm::looks::NodeLook;
+use crate::mcm::reads::NodeRead;
 use machinist_core::{FreshRead, Silence};
 
 const NOW: i64 = 1_800_000_000;
@@ -365,20 +365,20 @@ fn deadlines_leave_out_unseen_time() {
 
 #[test]
 fn a_missing_node_is_looked_for_before_its_machine_fails() {
-    let missing = |looks: Looks, machine: Value| {
+    let missing = |reads: Reads, machine: Value| {
         let mut snapshot = snapshot(&[machine]);
         for of in snapshot.nodes.values_mut() {
-            (of.node, of.looks) = (Known::Absent, looks.clone());
+            (of.node, of.reads) = (Known::Absent, reads.clone());
         }
         plan(&snapshot).to_string()
     };
-    let look = |seconds, uid: Option<&str>| Looks {
-        nodes: vec![NodeLook { name: "a".into(), started: at(seconds), uid: uid.map(str::to_owned) }],
-        ..Looks::default()
+    let look = |seconds, uid: Option<&str>| Reads {
+        nodes: vec![NodeRead { name: "a".into(), started: at(seconds), uid: uid.map(str::to_owned) }],
+        ..Reads::default()
     };
     for machine in [machine("a", "Unknown", 700), joining("a", CREATION_TIMEOUT + 1)] {
-        for looks in [Looks::default(), look(-11, None)] {
-            let plan = missing(looks, machine.clone());
+        for reads in [Reads::default(), look(-11, None)] {
+            let plan = missing(reads, machine.clone());
             assert!(plan.starts_with("do    node a: look for it at the API server\n"), "{plan}");
         }
         let plan = missing(look(-5, None), machine.clone());
@@ -395,7 +395,7 @@ fn an_unhealthy_node_is_read_before_its_machine_fails() {
         let mut snapshot = snapshot(&[machine]);
         assert!(plan(&snapshot).to_string().starts_with("do    machine a: Failed\n"));
         for of in snapshot.nodes.values_mut() {
-            of.looks = Looks::default();
+            of.reads = Reads::default();
         }
         let plan = plan(&snapshot).to_string();
         assert!(plan.starts_with("do    node a: look for it at the API server\n"), "{plan}");
@@ -611,8 +611,8 @@ fn each_node_of_the_instance_is_looked_up_first() {
         let node = json!({"metadata": {"name": "renamed", "uid": "uid-2"}});
         of.others = vec![Arc::new(NodeFacts::parse(&serde_json::from_value(node).expect("a Node")))];
         let look =
-            |second| NodeLook { name: "renamed".into(), started: at(second), uid: Some("uid-2".into()) };
-        of.looks.nodes.extend(read.map(look));
+            |second| NodeRead { name: "renamed".into(), started: at(second), uid: Some("uid-2".into()) };
+        of.reads.nodes.extend(read.map(look));
         plan(&s).to_string()
     };
     let look = "do    node renamed: look for it at the API server";

@@ -3,7 +3,7 @@
 use machinist_instance::{Boot, BootTrouble};
 
 use super::*;
-use crate::mcm::looks::TargetSilence;
+use crate::mcm::reads::TargetSilence;
 
 fn trouble(is_final: bool) -> Boot {
     Boot::Trouble(BootTrouble {
@@ -60,7 +60,7 @@ fn the_status_names_an_outage_in_which_the_node_cannot_be_seen() {
     let silent = |world: World| {
         world.with(|s| {
             let error = "connection refused".to_owned();
-            s.looks.silence = Some(TargetSilence { since: at(-70), last: at(0), error, is_blind: false });
+            s.reads.silence = Some(TargetSilence { since: at(-70), last: at(0), error, is_blind: false });
         })
     };
     let text = "Waiting for the Node: its API server has not answered since 2027-01-15T07:58:50Z";

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::mcm::facts::{AttachmentFacts, PreservedBy};
-use crate::mcm::looks::{LeaseLook, Renewal};
+use crate::mcm::reads::{LeaseRead, Renewal};
 use machinist_core::{Evidence, FreshRead, Silence};
 
 impl World {
@@ -38,8 +38,8 @@ impl World {
     }
 
     fn lease(self, looked: i64, found: Renewal) -> Self {
-        let look = LeaseLook { node_uid: "uid-n".into(), started: at(looked), found };
-        self.with(|s| s.looks.lease = Some(look))
+        let look = LeaseRead { node_uid: "uid-n".into(), started: at(looked), found };
+        self.with(|s| s.reads.lease = Some(look))
     }
 }
 
@@ -77,7 +77,7 @@ fn a_list_counts_if_it_is_young_and_began_after_the_cordon() {
         let list = PodList { node_uid: uid.into(), started: at(started), leaving: 0, running: 0 };
         evidence(world().draining().with(|s| {
             s.node_seen.cordoned = Some(at(cordoned));
-            s.looks.pods = Some(list);
+            s.reads.pods = Some(list);
         }))
     };
     let expected = Evidence::EmptyAfterCordon { node: "m".into(), cordoned: at(-8), listed: at(-1) };
@@ -93,14 +93,14 @@ fn a_list_counts_if_it_is_young_and_began_after_the_cordon() {
 #[test]
 fn a_pod_that_only_the_list_shows_delays_the_deletion() {
     let list = |started| PodList { node_uid: "uid-n".into(), started: at(started), leaving: 1, running: 1 };
-    world().draining().with(|s| s.looks.pods = Some(list(-1))).check(expect![[r#"
+    world().draining().with(|s| s.reads.pods = Some(list(-1))).check(expect![[r#"
         why   confirming with the API server that no pod is left on Node m; the last list showed 1 pod; since 2027-01-15T07:59:50Z; next: the instance is deleted; deadline 2027-01-15T09:59:51Z: the drain is ended by force
         wait  until 2027-01-15T08:00:04Z
     "#]]);
-    let again = world().draining().with(|s| s.looks.pods = Some(list(-5))).plan();
+    let again = world().draining().with(|s| s.reads.pods = Some(list(-5))).plan();
     assert!(matches!(again.actions.as_slice(), [Action::ListPods(_)]), "{again}");
     // When the store shows the pod, it is evicted like any other.
-    let shown = world().draining().pod("p").with(|s| s.looks.pods = Some(list(-1))).plan();
+    let shown = world().draining().pod("p").with(|s| s.reads.pods = Some(list(-1))).plan();
     assert!(matches!(shown.actions.as_slice(), [Action::Drain(drain::PodCall::Evict(_))]), "{shown}");
 }
 
@@ -199,7 +199,7 @@ fn a_node_that_has_just_registered_is_labelled_and_drained() {
 /// The list of the pods on the Node, which is no evidence of a cordon.
 fn with_pods_listed(world: World, leaving: usize) -> World {
     world.with(|s| {
-        s.looks.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving, running: leaving });
+        s.reads.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving, running: leaving });
     })
 }
 
@@ -308,7 +308,7 @@ fn with_other_node(world: World, cordoned: Option<i64>, leaving: Option<usize>) 
     let list = |leaving| PodList { node_uid: "uid-2".into(), started: at(-2), leaving, running: leaving };
     world.with(|s| {
         s.other_nodes = vec![OtherNode { node, cordoned: cordoned.map(at), pods: Vec::new() }];
-        s.looks.other_pods = leaving.map(list).into_iter().collect();
+        s.reads.other_pods = leaving.map(list).into_iter().collect();
     })
 }
 

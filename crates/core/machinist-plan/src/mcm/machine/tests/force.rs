@@ -1,7 +1,7 @@
 //! Tests of drains that end by force: which answers they need, and what users read about them.
 
 use super::*;
-use crate::mcm::looks::TargetSilence;
+use crate::mcm::reads::TargetSilence;
 use machinist_core::{FreshRead, Silence};
 
 impl World {
@@ -19,7 +19,7 @@ impl World {
     fn silent_for(self, seconds: i64) -> Self {
         let error = "refused".to_owned();
         self.with(|s| {
-            s.looks.silence = Some(TargetSilence { since: at(-seconds), last: at(0), error, is_blind: false })
+            s.reads.silence = Some(TargetSilence { since: at(-seconds), last: at(0), error, is_blind: false })
         })
     }
 }
@@ -89,12 +89,12 @@ fn a_forced_drain_needs_a_list_that_began_after_the_force() {
     assert!(ends(deleted().listed()));
     let emptied = |started| {
         let list = PodList { node_uid: "uid-n".into(), started: at(started), leaving: 0, running: 0 };
-        world().draining().deleting(7261).with(|s| s.looks.pods = Some(list))
+        world().draining().deleting(7261).with(|s| s.reads.pods = Some(list))
     };
     assert!(ends(emptied(-1)));
     assert!(!ends(emptied(-11)), "the list is old");
     let early = PodList { node_uid: "uid-n".into(), started: at(-5), leaving: 0, running: 0 };
-    let just_forced = world().draining().deleting(7202).with(|s| s.looks.pods = Some(early));
+    let just_forced = world().draining().deleting(7202).with(|s| s.reads.pods = Some(early));
     assert!(!ends(just_forced), "the list began before the force");
 }
 
@@ -282,7 +282,7 @@ fn a_pod_that_came_after_the_cordon_stops_no_timeout() {
 fn a_rejected_cordon_does_not_stop_a_polite_drain_for_ever() {
     let first = |world: World, rejected: i64| {
         let open = world.node_field("/spec/unschedulable", Value::Null);
-        let open = open.with(|s| s.looks.rejected_write = Some(at(rejected)));
+        let open = open.with(|s| s.reads.rejected_write = Some(at(rejected)));
         matches!(open.plan().actions.first(), Some(Action::Drain(drain::PodCall::Evict(_))))
     };
     assert!(!first(timed_out(-60), -10), "the cordon comes first");
@@ -371,7 +371,7 @@ fn the_label_names_what_it_leaves_in_the_target_cluster() {
     "#]]);
     assert!(gone(given_up()).silent_for(19).plan().to_string().contains("node m: delete"));
     let mut blind = gone(given_up()).silent_for(20).with(|s| {
-        s.looks.silence.as_mut().expect("silent").is_blind = true;
+        s.reads.silence.as_mut().expect("silent").is_blind = true;
     });
     blind.node = None;
     let plan = blind.plan().to_string();
@@ -445,7 +445,7 @@ fn a_failed_call_does_not_move_the_marker() {
         let mut world =
             world().recorded().deleting(10).phase("Terminating", "Delete", "Processing", description);
         world = world.with(|s| {
-            s.looks.nodes = vec![NodeLook { name: "m".into(), started: at(-1), uid: None }];
+            s.reads.nodes = vec![NodeRead { name: "m".into(), started: at(-1), uid: None }];
             s.answers.delete = deleted(answered(at(-2), at(-1), Err(error(ErrorKind::Unavailable, "no"))));
             s.answers.failures = 1;
         });

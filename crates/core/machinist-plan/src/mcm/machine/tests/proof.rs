@@ -4,7 +4,7 @@
 use machinist_instance::Foreign;
 
 use super::*;
-use crate::mcm::looks::NodeLook;
+use crate::mcm::reads::NodeRead;
 use machinist_core::ownership::{List, Others};
 use machinist_core::{Absence, MadeIn};
 
@@ -208,7 +208,7 @@ fn a_namesake_without_a_machine_is_reported() {
     let world =
         world().created(-100).deleting(1).phase("Terminating", "Delete", "Processing", "x").with(|s| {
             s.process.started = at(-60);
-            s.looks.nodes = vec![NodeLook { name: "m".into(), started: at(0), uid: None }];
+            s.reads.nodes = vec![NodeRead { name: "m".into(), started: at(0), uid: None }];
             let by_name =
                 foreign("ours").map(|found| Found { by: InstanceRef { id: None, ..found.by }, ..found });
             s.answers.find = by_name;

@@ -21,9 +21,9 @@ const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
 /// The last reads for one Machine, in this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Looks {
+pub struct Reads {
     /// The last GETs of the Nodes of the instance, one of each name.
-    pub nodes: Vec<NodeLook>,
+    pub nodes: Vec<NodeRead>,
     /// When the API server last rejected the cordon or the condition of a Node.
     pub rejected_write: Option<Timestamp>,
     /// The last list of the pods on a Node.
@@ -31,7 +31,7 @@ pub struct Looks {
     /// The last lists of the pods on other Nodes of the instance.
     pub other_pods: Vec<PodList>,
     /// The last GET of the Node's Lease.
-    pub lease: Option<LeaseLook>,
+    pub lease: Option<LeaseRead>,
     /// Since when the API server of the target cluster has not answered requests about this
     /// Machine.
     pub silence: Option<TargetSilence>,
@@ -76,7 +76,7 @@ impl TargetSilence {
 
 /// A GET of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct NodeLook {
+pub struct NodeRead {
     /// The requested name.
     pub name: String,
     /// When the read began.
@@ -100,7 +100,7 @@ pub struct PodList {
 
 /// A GET of a Node's Lease.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct LeaseLook {
+pub struct LeaseRead {
     /// UID of the Node.
     pub node_uid: String,
     /// When the read began.
@@ -173,7 +173,7 @@ impl NodeSeen {
     }
 }
 
-impl Looks {
+impl Reads {
     /// Takes the end of one request to the API server of the target cluster. `unanswered` is the
     /// error if no answer arrived.
     pub fn heard(&mut self, asked: Timestamp, ended: Timestamp, unanswered: Option<String>) {
@@ -183,12 +183,12 @@ impl Looks {
     }
 
     /// Returns the GET of the Node with that name, if it is young enough to be evidence.
-    pub(crate) fn node_now(&self, name: &str, now: Timestamp) -> Option<&NodeLook> {
+    pub(crate) fn node_now(&self, name: &str, now: Timestamp) -> Option<&NodeRead> {
         self.node(name).filter(|look| is_evidence(look.started, now))
     }
 
     /// Returns the last GET of the Node with that name.
-    pub(crate) fn node(&self, name: &str) -> Option<&NodeLook> {
+    pub(crate) fn node(&self, name: &str) -> Option<&NodeRead> {
         self.nodes.iter().find(|look| look.name == name)
     }
 
@@ -198,7 +198,7 @@ impl Looks {
     }
 
     /// Takes a GET of a Node.
-    pub fn looked(&mut self, look: NodeLook) {
+    pub fn looked(&mut self, look: NodeRead) {
         self.nodes.retain(|other| other.name != look.name && is_evidence(other.started, look.started));
         self.nodes.push(look);
     }
@@ -220,7 +220,7 @@ impl Looks {
     }
 
     /// Returns the GET of that Node's Lease, if it began at `earliest` or later.
-    pub(crate) fn lease_since(&self, node_uid: &str, earliest: Timestamp) -> Option<&LeaseLook> {
+    pub(crate) fn lease_since(&self, node_uid: &str, earliest: Timestamp) -> Option<&LeaseRead> {
         self.lease.as_ref().filter(|look| look.node_uid == node_uid && earliest <= look.started)
     }
 }
@@ -276,20 +276,20 @@ mod tests {
     /// a pause while the API server does not answer.
     #[test]
     fn another_request_without_an_answer_is_no_news() {
-        let hash = |looks: &Looks| {
+        let hash = |reads: &Reads| {
             let mut hasher = fnv::FnvHasher::default();
-            looks.hash(&mut hasher);
+            reads.hash(&mut hasher);
             hasher.finish()
         };
-        let mut looks = Looks::default();
-        let before = hash(&looks);
-        looks.heard(at(0), at(1), Some("connection refused".to_owned()));
-        let silent = hash(&looks);
+        let mut reads = Reads::default();
+        let before = hash(&reads);
+        reads.heard(at(0), at(1), Some("connection refused".to_owned()));
+        let silent = hash(&reads);
         assert_ne!(silent, before);
-        looks.heard(at(2), at(3), Some("connection reset".to_owned()));
-        assert_eq!(hash(&looks), silent);
-        looks.heard(at(4), at(5), None);
-        assert_eq!(hash(&looks), before);
+        reads.heard(at(2), at(3), Some("connection reset".to_owned()));
+        assert_eq!(hash(&reads), silent);
+        reads.heard(at(4), at(5), None);
+        assert_eq!(hash(&reads), before);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::CREATE_FAILED;
 use machinist_runtime::{Account, Sightings};
 
-use super::super::evidence::{Recognition, take_list, take_sighting};
+use super::super::evidence::{InstanceMatch, take_list, take_sighting};
 use super::super::key::Key;
 use super::super::reference::object_key;
 use super::instance::Asking;
@@ -19,14 +19,14 @@ use super::reference;
 use machinist_core::MadeIn;
 
 /// Evaluates the result of one call for one Machine.
-pub(super) struct Witness {
+pub(super) struct EvidenceRecorder {
     runtime: Arc<Runtime>,
     machine: MachineFacts,
     /// Absent if the account cannot be opened; no call is made in this case.
     account: Option<Arc<Account>>,
 }
 
-impl Witness {
+impl EvidenceRecorder {
     pub(super) fn of(asking: &Asking<'_>) -> Self {
         let account = asking.opened.as_ref().ok().map(|opened| opened.account.clone());
         Self { runtime: asking.runtime.clone(), machine: asking.machine.clone(), account }
@@ -77,13 +77,13 @@ impl Witness {
         let (Ok(sighting), Some(account)) = (answer, &self.account) else { return };
         let mut world = self.runtime.lock();
         if world.seen.has_machine(&self.machine.uid) {
-            take_sighting(&mut world.seen, account.id(), &self.recognition(), &self.machine, sighting);
+            take_sighting(&mut world.seen, account.id(), &self.matching(), &self.machine, sighting);
         }
     }
 
-    fn recognition(&self) -> Recognition<'_> {
+    fn matching(&self) -> InstanceMatch<'_> {
         let options = self.runtime.tools.machine();
-        Recognition { provider: &*options.provider, cluster: &options.cluster }
+        InstanceMatch { provider: &*options.provider, cluster: &options.cluster }
     }
 
     /// Returns whether the account may be listed now.
@@ -115,7 +115,7 @@ impl Witness {
         world.seen.memory.evidence.list_ended(account.id(), answer.is_ok(), now);
         let ended = match answer {
             Ok(instances) => {
-                take_list(&mut world.seen, account.id(), &self.recognition(), &instances);
+                take_list(&mut world.seen, account.id(), &self.matching(), &instances);
                 account.share(Sightings::new(started, now, instances));
                 Ok(())
             }

@@ -9,7 +9,7 @@ use super::snapshot::Snapshot;
 
 /// The newest knowledge about the instance of a Node.
 #[derive(Debug)]
-pub(super) enum Sight<'s> {
+pub(super) enum NewestSighting<'s> {
     /// The cloud showed the instance.
     Present {
         /// The instance.
@@ -57,28 +57,28 @@ impl Snapshot {
     }
 
     /// Returns the newest knowledge about the instance. Answers of another account do not count.
-    pub(super) fn sight(&self) -> Sight<'_> {
+    pub(super) fn sight(&self) -> NewestSighting<'_> {
         let found = self.found();
         let listed = self.listed.as_ref();
         let listed =
             listed.filter(|listed| found.is_none_or(|found| found.answered.started < listed.started));
         if let Some(listed) = listed {
             if let Some(instance) = &listed.instance {
-                return Sight::Present { instance, ended: listed.ended };
+                return NewestSighting::Present { instance, ended: listed.ended };
             }
             // A list proves nothing, so an earlier lookup that found nothing still counts.
             let was_absent = found.is_some_and(|found| found.answered.answer == Ok(Sighting::Absent));
             if !was_absent {
-                return Sight::NotListed { ended: listed.ended };
+                return NewestSighting::NotListed { ended: listed.ended };
             }
         }
-        let Some(found) = found else { return Sight::Unknown };
+        let Some(found) = found else { return NewestSighting::Unknown };
         let ended = found.answered.ended;
         match &found.answered.answer {
-            Ok(Sighting::Present(instance)) => Sight::Present { instance, ended },
-            Ok(Sighting::Foreign(_)) => Sight::Foreign { ended },
-            Ok(Sighting::Absent) => Sight::Absent { ended },
-            Err(error) => Sight::Failed { error, ended },
+            Ok(Sighting::Present(instance)) => NewestSighting::Present { instance, ended },
+            Ok(Sighting::Foreign(_)) => NewestSighting::Foreign { ended },
+            Ok(Sighting::Absent) => NewestSighting::Absent { ended },
+            Err(error) => NewestSighting::Failed { error, ended },
         }
     }
 
