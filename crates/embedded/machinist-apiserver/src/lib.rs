@@ -82,7 +82,7 @@ mod store;
 mod values;
 
 pub use access::authz::Authorization;
-pub use server::audit::AuditRecord;
+pub use server::audit::{AuditRecord, AuditVerb};
 pub use server::config::Config;
 pub use server::discovery::REFERENCE;
 pub use server::handle::Server;
@@ -100,6 +100,7 @@ pub use values::clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioCloc
 pub use values::identity::Identity;
 pub use values::key::Key;
 pub use values::object::Object;
+pub use values::route::Verb;
 pub use values::status::{ApiError, ApiResult, Target};
 pub use values::tls::{CertificateAuthority, Issued, TlsError};
 pub use values::token_key::{TokenKey, TokenKeyError};

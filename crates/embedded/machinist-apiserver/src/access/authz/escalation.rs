@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::access::authz::Attributes;
 use crate::access::authz::caller::Caller;
 use crate::access::authz::rbac::{self, GROUP, Rule, path_matches, quoted};
+use crate::access::authz::{AskedVerb, Attributes};
 use crate::values::object::meta_str;
 use crate::values::status::{ApiError, ApiResult, Target};
 
@@ -46,11 +46,11 @@ pub(crate) fn admit_binding(caller: &Caller<'_>, resource: &str, binding: &Value
 }
 
 /// Whether the caller has `verb` (`approve`, `sign`) on a signer, or on all signers of its domain.
-pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &str, signer: &str) -> bool {
+pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &'static str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
         caller.may(&Attributes {
-            verb: verb.to_owned(),
+            verb: AskedVerb::Other(verb.into()),
             group: "certificates.k8s.io".to_owned(),
             resource: "signers".to_owned(),
             name,
@@ -68,9 +68,9 @@ struct Grant<'a> {
 }
 
 /// Whether the writer has `verb` (`escalate` or `bind`) on a role.
-fn may(caller: &Caller<'_>, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+fn may(caller: &Caller<'_>, verb: &'static str, resource: &str, namespace: &str, name: &str) -> bool {
     let asked = Attributes {
-        verb: verb.to_owned(),
+        verb: AskedVerb::Other(verb.into()),
         group: GROUP.to_owned(),
         resource: resource.to_owned(),
         namespace: namespace.to_owned(),

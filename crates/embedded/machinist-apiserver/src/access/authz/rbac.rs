@@ -51,7 +51,7 @@ impl Rule {
     /// Whether the rule allows the request.
     pub(crate) fn allows(&self, asked: &Attributes) -> bool {
         let has = |list: &[String], wanted: &str| list.iter().any(|it| it == ALL || it == wanted);
-        if !has(&self.verbs, &asked.verb) {
+        if !has(&self.verbs, asked.verb.as_str()) {
             return false;
         }
         if let Some(path) = &asked.path {
@@ -243,7 +243,7 @@ mod tests {
     fn check(rule: Value, verb: &str, resource: &str, name: &str) -> bool {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         Rule::parse(&rule).allows(&Attributes {
-            verb: verb.into(),
+            verb: verb.to_owned().into(),
             resource: resource.into(),
             subresource: subresource.into(),
             name: name.into(),

@@ -9,7 +9,7 @@
 use serde_json::Value;
 
 use crate::access::authz::caller::Caller;
-use crate::access::authz::{Attributes, Authorization, node};
+use crate::access::authz::{AskedVerb, Attributes, Authorization, node};
 use crate::schema::kinds::Part;
 use crate::schema::kinds::pod_references::{self as refers, MIRROR};
 use crate::values::key::Key;
@@ -282,7 +282,7 @@ pub(crate) fn admit_token(
         [_, _, ..] => return refuse("node may only request 0 or 1 audiences"),
     };
     let may_ask = Attributes {
-        verb: "request-serviceaccounts-token-audience".to_owned(),
+        verb: AskedVerb::Other("request-serviceaccounts-token-audience".into()),
         resource: audience.to_owned(),
         namespace: namespace.to_owned(),
         name: account.to_owned(),

@@ -92,11 +92,11 @@ fn subject(asked: &Value) -> Identity {
 fn attributes(asked: &Value) -> Attributes {
     if asked["spec"].get("nonResourceAttributes").is_some() {
         let of = |key: &str| text(asked, &format!("/spec/nonResourceAttributes/{key}"));
-        return Attributes { verb: of("verb"), path: Some(of("path")), ..Attributes::default() };
+        return Attributes { verb: of("verb").into(), path: Some(of("path")), ..Attributes::default() };
     }
     let of = |key: &str| text(asked, &format!("/spec/resourceAttributes/{key}"));
     Attributes {
-        verb: of("verb"),
+        verb: of("verb").into(),
         group: of("group"),
         resource: of("resource"),
         subresource: of("subresource"),

@@ -13,6 +13,7 @@ use crate::server::verbs::write::{
 use crate::server::verbs::{Answer, Call};
 use crate::store::mvcc::{Change, Raced};
 use crate::values::object::{MANAGED_FIELDS, drop_field, is_deleting, meta_str, set_meta};
+use crate::values::route::Verb;
 use crate::values::status::{ApiError, ApiResult};
 
 /// Number of random names tried for a `generateName`, as in kube-apiserver.
@@ -109,7 +110,7 @@ fn may_make(call: &Call) -> ApiResult<()> {
     if call.path.name.is_empty() {
         return Ok(());
     }
-    call.core.authorizer().authorize(&call.identity, &Attributes::on("create", &call.path))
+    call.core.authorizer().authorize(&call.identity, &Attributes::on(Verb::Create.into(), &call.path))
 }
 
 /// Puts the object into the path's namespace.
