@@ -59,7 +59,7 @@
 //! | authentication | `access/authn.rs`, `access/tokens/` |
 //! | impersonation, authorization | `access/authz/` |
 //! | decoding of the body | `schema/body.rs`, `schema/protobuf.rs` |
-//! | the verb | `server/verbs/<verb>.rs`; what writes share is in `server/verbs/write.rs` |
+//! | the verb | `server/verbs/<verb>.rs`; what writes share is in `server/verbs/write/` |
 //! | patch, server-side apply, owners of fields | `schema/patch/`, `schema/fields/` |
 //! | pruning, defaults, validation of custom resources | `schema/crd/` |
 //! | defaults, admission and validation of a built-in kind | `schema/kinds/<kind>.rs` |

@@ -6,9 +6,10 @@ use crate::access::authz::Attributes;
 use crate::schema::fields::managers::Operation;
 use crate::schema::kinds::Part;
 use crate::schema::resource::Served;
-use crate::server::verbs::write::{
-    admit_namespace, after_commit, as_served, check, check_manager, context, decode_object, key_of,
-    name_owners_once, normalise, ownership,
+use crate::server::verbs::write::commit::{after_commit, key_of};
+use crate::server::verbs::write::decode::{decode_object, name_owners_once};
+use crate::server::verbs::write::prepare::{
+    admit_namespace, as_served, check, check_manager, context, normalise, ownership,
 };
 use crate::server::verbs::{Answer, Call};
 use crate::store::mvcc::{Change, Raced};

@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::access::authz::restriction;
 use crate::server::verbs::bind::{decode_act, set_condition, success};
-use crate::server::verbs::delete::{DeleteOptions, Deleted, check_preconditions, delete_one};
-use crate::server::verbs::write::MAX_ATTEMPTS;
+use crate::server::verbs::write::commit::MAX_ATTEMPTS;
+use crate::server::verbs::write::deletion::{DeleteOptions, Deleted, check_preconditions, delete_one};
 use crate::server::verbs::{Answer, Call, Effect};
 use crate::store::mvcc::Change;
 use crate::store::selector::Selector;

@@ -14,9 +14,9 @@ use crate::schema::resource::{ScalePaths, ScaleSelector};
 use crate::server::verbs::apply;
 use crate::server::verbs::get::read;
 use crate::server::verbs::update::{check_name, decode_patch, is_apply, wrong_patch};
-use crate::server::verbs::write::{
-    MAX_ATTEMPTS, Written, as_served, commit_update, decode_body, ownership, prepare_update, settle,
-};
+use crate::server::verbs::write::commit::{MAX_ATTEMPTS, Written, commit_update};
+use crate::server::verbs::write::decode::decode_body;
+use crate::server::verbs::write::prepare::{as_served, ownership, prepare_update, settle};
 use crate::server::verbs::{Answer, Call};
 use crate::values::amount::not_negative;
 use crate::values::go;

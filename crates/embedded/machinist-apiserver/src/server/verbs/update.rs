@@ -7,10 +7,9 @@ use crate::schema::kinds::{Part, decode};
 use crate::schema::patch::{self, Patch, Strategic};
 use crate::server::verbs::apply;
 use crate::server::verbs::create::{create_object, place};
-use crate::server::verbs::write::{
-    MAX_ATTEMPTS, Written, check_manager, check_type, commit_update, decode_object, judge_fields,
-    manager_problems, name_owners_once, prepare_update,
-};
+use crate::server::verbs::write::commit::{MAX_ATTEMPTS, Written, commit_update};
+use crate::server::verbs::write::decode::{check_type, decode_object, judge_fields, name_owners_once};
+use crate::server::verbs::write::prepare::{check_manager, manager_problems, prepare_update};
 use crate::server::verbs::{Answer, Call};
 use crate::values::key::Key;
 use crate::values::object::{MANAGED_FIELDS, meta_str, set_meta};
