@@ -101,6 +101,6 @@ pub use values::identity::Identity;
 pub use values::key::Key;
 pub use values::object::Object;
 pub use values::route::Verb;
-pub use values::status::{ApiError, ApiResult, Target};
+pub use values::status::{ApiError, ApiResult};
 pub use values::tls::{CertificateAuthority, Issued, TlsError};
 pub use values::token_key::{TokenKey, TokenKeyError};

@@ -107,7 +107,7 @@ impl Controllers {
         })]);
         let mut volumes = View::new(&[]);
 
-        let life = node_lifecycle::Listener::new(config.node_monitor_period, seed);
+        let life = node_lifecycle::NodeListener::new(config.node_monitor_period, seed);
         life.listen(&mut nodes, &mut pods, &mut leases);
         let lost = lost_pods::listen(&mut nodes, &mut pods, seed);
         let to_empty = namespaces::listen(&mut spaces, &mut pods, seed);

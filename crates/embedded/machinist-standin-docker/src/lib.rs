@@ -34,12 +34,12 @@ pub struct Engine {
     address: &'static str,
     pace: Option<Arc<Pace>>,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<EngineState>>,
 }
 
 /// The content of the engine, what it was asked, and its faults.
 #[derive(Default)]
-pub struct State {
+pub struct EngineState {
     /// The containers by name.
     pub containers: BTreeMap<String, Container>,
     /// Targets and their weights, by the name of the balancer.
@@ -107,12 +107,12 @@ impl Engine {
     }
 
     /// Returns the state. No call is answered while the caller has it.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call, and waits until the engine has performed it.
-    async fn called(&self, work: Work) -> MutexGuard<'_, State> {
+    async fn called(&self, work: Work) -> MutexGuard<'_, EngineState> {
         if let Some(pace) = &self.pace {
             pace.perform(work).await;
         }
@@ -176,7 +176,7 @@ impl Driver for Engine {
     }
 }
 
-impl State {
+impl EngineState {
     /// Restarts the engine, and its containers with it. The first container gets its address first:
     /// if the network has dynamic addresses, all addresses move on by one container.
     pub fn restart(&mut self) {

@@ -25,11 +25,11 @@ use crate::values::route::Verb;
 /// Everything that is served under `/openapi/v3`.
 pub(crate) struct Documents {
     pub(crate) index: Bytes,
-    documents: BTreeMap<String, Document>,
+    documents: BTreeMap<String, GroupDocument>,
 }
 
 /// The document of one group and version.
-pub(crate) struct Document {
+pub(crate) struct GroupDocument {
     pub(crate) text: Bytes,
     pub(crate) hash: String,
 }
@@ -41,10 +41,10 @@ impl Documents {
             for version in registry.versions(group) {
                 let served: Vec<&Served> = registry.resources(group, version).into_iter().flatten().collect();
                 let text = to_bytes(&document(&served));
-                documents.insert(root(group, version), Document { hash: hash(&text), text });
+                documents.insert(root(group, version), GroupDocument { hash: hash(&text), text });
             }
         }
-        let link = |(path, document): (&String, &Document)| {
+        let link = |(path, document): (&String, &GroupDocument)| {
             let url = format!("/openapi/v3/{path}?hash={}", document.hash);
             (path.clone(), json!({"serverRelativeURL": url}))
         };
@@ -53,7 +53,7 @@ impl Documents {
     }
 
     /// Returns the document of `api/v1` or `apis/GROUP/VERSION`.
-    pub(crate) fn of(&self, path: &str) -> Option<&Document> {
+    pub(crate) fn of(&self, path: &str) -> Option<&GroupDocument> {
         self.documents.get(path)
     }
 }
@@ -387,15 +387,15 @@ fn wording(verb: Verb) -> Wording {
 }
 
 /// One verb on one path.
-struct Operation<'a> {
+struct DescribedOperation<'a> {
     verb: Verb,
     /// Kind of the body, if there is one.
     takes: Option<&'a str>,
     gives: &'a str,
 }
 
-fn op<'a>(verb: Verb, takes: Option<&'a str>, gives: &'a str) -> Operation<'a> {
-    Operation { verb, takes, gives }
+fn op<'a>(verb: Verb, takes: Option<&'a str>, gives: &'a str) -> DescribedOperation<'a> {
+    DescribedOperation { verb, takes, gives }
 }
 
 fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mut Map<String, Value>) {
@@ -452,7 +452,7 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
         ];
         let creating = [op(Verb::Create, Some(&kind), &kind)];
         let finalizing = [op(Verb::Update, Some(&kind), &kind)];
-        let operations: &[Operation<'_>] = match sub.name.as_str() {
+        let operations: &[DescribedOperation<'_>] = match sub.name.as_str() {
             "eviction" | "binding" => &creating,
             "finalize" => &finalizing,
             _ => &changing,
@@ -469,7 +469,7 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
     }
 }
 
-fn path_item(served: &Served, operations: &[Operation<'_>], id: &str, in_path: &[&str]) -> Value {
+fn path_item(served: &Served, operations: &[DescribedOperation<'_>], id: &str, in_path: &[&str]) -> Value {
     let mut item = Map::new();
     for operation in operations {
         item.insert(wording(operation.verb).method.to_owned(), shown_operation(served, operation, id));
@@ -485,7 +485,7 @@ fn query_parameter(name: &str, of: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": of, "uniqueItems": true}})
 }
 
-fn shown_operation(served: &Served, operation: &Operation<'_>, id: &str) -> Value {
+fn shown_operation(served: &Served, operation: &DescribedOperation<'_>, id: &str) -> Value {
     let Wording { method: _, action, id: beginning, parameters } = wording(operation.verb);
     let of = &served.resource;
     let group: String = match of.group.as_str() {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use kube::{Client, Error as ReadError};
 use thiserror::Error;
 
-use crate::facts::pod::{Controller, PodFacts};
+use crate::facts::pod::{OwningController, PodFacts};
 use crate::kinds::{Kinds, Resource};
 
 /// The reason why the number of wanted Pods is unknown, in the words of kube-controller-manager:
@@ -73,7 +73,7 @@ impl Scales {
     async fn scale_for(
         &self,
         namespace: &str,
-        controller: &Controller,
+        controller: &OwningController,
     ) -> Result<Option<(String, i32)>, ScaleError> {
         if let Some(deployment) = self.deployment_of(namespace, controller).await?
             && let Some(scale) = self.scale_of(namespace, &deployment).await?
@@ -87,22 +87,22 @@ impl Scales {
     async fn deployment_of(
         &self,
         namespace: &str,
-        controller: &Controller,
-    ) -> Result<Option<Controller>, ScaleError> {
+        controller: &OwningController,
+    ) -> Result<Option<OwningController>, ScaleError> {
         if BuiltIn::of(controller) != Some(BuiltIn::ReplicaSet) {
             return Ok(None);
         }
         let resource = self.resource(controller).await?;
         let set = resource.api(&self.client, namespace).get_metadata_opt(&controller.name).await?;
         let set = set.filter(|set| set.metadata.uid.as_deref() == Some(&controller.uid));
-        let above = set.and_then(|set| Controller::of(set.metadata.owner_references.as_deref()));
+        let above = set.and_then(|set| OwningController::of(set.metadata.owner_references.as_deref()));
         Ok(above.filter(|above| BuiltIn::of(above) == Some(BuiltIn::Deployment)))
     }
 
     async fn scale_of(
         &self,
         namespace: &str,
-        controller: &Controller,
+        controller: &OwningController,
     ) -> Result<Option<(String, i32)>, ScaleError> {
         let resource = self.resource(controller).await?;
         match resource.api(&self.client, namespace).get_scale(&controller.name).await {
@@ -121,7 +121,7 @@ impl Scales {
         }
     }
 
-    async fn resource(&self, controller: &Controller) -> Result<Resource, ScaleError> {
+    async fn resource(&self, controller: &OwningController) -> Result<Resource, ScaleError> {
         let api_version = match BuiltIn::of(controller) {
             // Old Pods may name versions that are no longer served.
             Some(BuiltIn::ReplicaSet | BuiltIn::Deployment | BuiltIn::StatefulSet) => "apps/v1",
@@ -154,7 +154,7 @@ enum BuiltIn {
 }
 
 impl BuiltIn {
-    fn of(controller: &Controller) -> Option<Self> {
+    fn of(controller: &OwningController) -> Option<Self> {
         let (group, _version) = controller.api_version.split_once('/')?;
         match (group, controller.kind.as_str()) {
             ("apps" | "extensions", "Deployment") => Some(Self::Deployment),

@@ -23,7 +23,7 @@ use machinist_kube::{KeyQueue, ObjectKey, WatchFatal};
 use tokio::sync::Notify;
 
 use super::graph::{Collected, Graph, ItemFacts, group_of};
-use super::{Key, listen};
+use super::{GarbageKey, listen};
 use crate::kinds::{Kinds, Resource};
 use crate::view::View;
 
@@ -70,7 +70,7 @@ pub(crate) struct Collection<'a> {
     pub(crate) client: &'a Client,
     pub(crate) graph: &'a Graph,
     pub(crate) kinds: &'a Kinds,
-    pub(crate) queue: &'a KeyQueue<Key>,
+    pub(crate) queue: &'a KeyQueue<GarbageKey>,
     pub(crate) seed: u64,
 }
 
@@ -177,7 +177,7 @@ impl DefinedKinds {
 /// Wakes the dependents of a deleted kind's objects, and the owners of these objects. The server
 /// deletes the objects together with the definition, and the watch may have ended before it showed
 /// that.
-fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<Key>) {
+fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<GarbageKey>) {
     let ApiResource { group, kind, .. } = &gone.resource.api;
     for collected in graph.kinds() {
         let store = collected.view.store();
@@ -185,14 +185,14 @@ fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<Key>) {
             let is_of_kind =
                 |owner: &OwnerReference| owner.kind == *kind && group_of(&owner.api_version) == group;
             if entry.facts.owners.iter().any(is_of_kind) {
-                queue.wake(Key::Item(entry.facts.uid.clone()));
+                queue.wake(GarbageKey::Item(entry.facts.uid.clone()));
             }
         }
     }
     let store = gone.view.store();
     for (_, entry) in store.iter() {
         for owner in entry.facts.owner_uids() {
-            queue.wake(Key::Item(owner.to_owned()));
+            queue.wake(GarbageKey::Item(owner.to_owned()));
         }
     }
 }

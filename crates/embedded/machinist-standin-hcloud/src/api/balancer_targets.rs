@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Call;
-use super::body::Body;
+use super::body::RequestBody;
 use super::servers::by_id;
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;
@@ -11,7 +11,7 @@ use crate::model::{LoadBalancer, Server, ServerStatus, Target, TargetKind};
 use crate::selector::Selector;
 
 /// Reads a target; problems are in the body.
-pub(super) fn read_target(body: &mut Body) -> Option<Target> {
+pub(super) fn read_target(body: &mut RequestBody) -> Option<Target> {
     let kind = read_kind(body);
     let use_private_ip = body.flag("use_private_ip").unwrap_or(false);
     if use_private_ip && matches!(kind, Some(TargetKind::Ip(_))) {
@@ -21,7 +21,7 @@ pub(super) fn read_target(body: &mut Body) -> Option<Target> {
 }
 
 /// Reads the identity of a target; problems are in the body.
-pub(super) fn read_kind(body: &mut Body) -> Option<TargetKind> {
+pub(super) fn read_kind(body: &mut RequestBody) -> Option<TargetKind> {
     let kind = body.required_text("type");
     if kind.is_empty() {
         return None;

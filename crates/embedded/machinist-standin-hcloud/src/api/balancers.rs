@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::actions::{begun, json_with_id, of_resource};
 use super::balancer_services::read_service;
 use super::balancer_targets::{check_target, json_of_target, read_target};
-use super::body::{Body, IdOrName};
+use super::body::{IdOrName, RequestBody};
 use super::list::list;
 use super::server_create::no_address;
 use super::servers::datacenter_json;
@@ -132,7 +132,7 @@ fn public_addresses(call: &mut Call<'_>) -> Result<(i64, PublicIp, PublicIp), Ap
     Ok((id, ipv4, PublicIp { id: call.books.store.next_id(seed), ip: ipv6 }))
 }
 
-pub(super) fn type_of(body: &mut Body) -> Option<&'static LoadBalancerType> {
+pub(super) fn type_of(body: &mut RequestBody) -> Option<&'static LoadBalancerType> {
     let kind = match body.id_or_name("load_balancer_type") {
         None => None,
         Some(IdOrName::Name(name)) => LoadBalancerType::named(&name),
@@ -144,7 +144,7 @@ pub(super) fn type_of(body: &mut Body) -> Option<&'static LoadBalancerType> {
     kind
 }
 
-fn location_of(body: &mut Body) -> Option<&'static Location> {
+fn location_of(body: &mut RequestBody) -> Option<&'static Location> {
     let location = body.id_or_name("location");
     let network_zone = body.text("network_zone");
     let (field, found) = match (location, network_zone) {
@@ -162,7 +162,7 @@ fn location_of(body: &mut Body) -> Option<&'static Location> {
     found
 }
 
-fn read_algorithm(body: &mut Body) -> Algorithm {
+fn read_algorithm(body: &mut RequestBody) -> Algorithm {
     let Some(mut wanted) = body.object("algorithm") else { return Algorithm::RoundRobin };
     let algorithm = algorithm_of(&mut wanted);
     body.take_problems(wanted);
@@ -170,7 +170,7 @@ fn read_algorithm(body: &mut Body) -> Algorithm {
 }
 
 /// Reads `{"type": "round_robin"}`.
-pub(super) fn algorithm_of(body: &mut Body) -> Option<Algorithm> {
+pub(super) fn algorithm_of(body: &mut RequestBody) -> Option<Algorithm> {
     match body.required_text("type").as_str() {
         "round_robin" => Some(Algorithm::RoundRobin),
         "least_connections" => Some(Algorithm::LeastConnections),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::actions::{begun, of_resource};
-use super::body::Body;
+use super::body::RequestBody;
 use super::list::list;
 use super::{Call, Handled, MaybeHandled, Reply, found, id_of, routes};
 use crate::addresses::Range;
@@ -28,7 +28,7 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
         ("PUT", [id]) => found(update(call, id)),
         ("DELETE", [id]) => found(delete(call, id)),
         ("POST", [id, "actions", command]) => {
-            let begin: Begin = match *command {
+            let begin: NetworkCommand = match *command {
                 "add_route" => routes::add,
                 "delete_route" => routes::delete,
                 "add_subnet" => add_subnet,
@@ -44,9 +44,9 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
     }
 }
 
-type Begin = fn(&mut Call<'_>, &Network, Body) -> Handled;
+type NetworkCommand = fn(&mut Call<'_>, &Network, RequestBody) -> Handled;
 
-fn begin_on(call: &mut Call<'_>, id: &str, begin: Begin) -> Handled {
+fn begin_on(call: &mut Call<'_>, id: &str, begin: NetworkCommand) -> Handled {
     let network = existing(call, id)?.clone();
     let body = call.body()?;
     call.books.ensure_idle("network", network.id)?;
@@ -148,7 +148,7 @@ fn ensure_name_is_free(call: &Call<'_>, name: &str) -> Result<(), ApiError> {
 }
 
 /// Reads a subnet that fits the network; problems are in the body.
-fn read_subnet(body: &mut Body, network: &Network) -> Option<Subnet> {
+fn read_subnet(body: &mut RequestBody, network: &Network) -> Option<Subnet> {
     let kind = body.required_text("type");
     let network_zone = body.required_text("network_zone");
     let vswitch_id = body.integer("vswitch_id");
@@ -182,7 +182,7 @@ fn read_subnet(body: &mut Body, network: &Network) -> Option<Subnet> {
     Some(Subnet { kind, ip_range, network_zone, gateway, vswitch_id })
 }
 
-fn add_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn add_subnet(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let subnet = read_subnet(&mut body, network);
     body.finish()?;
     let subnet = subnet.ok_or_else(|| ApiError::invalid("ip_range", "expected a range"))?;
@@ -190,7 +190,7 @@ fn add_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled
     Ok(begin_action(call, network, "add_subnet", effect))
 }
 
-fn delete_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn delete_subnet(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let ip_range = body.required_text("ip_range");
     body.finish()?;
     if !network.subnets.iter().any(|it| it.ip_range == ip_range) {
@@ -205,7 +205,7 @@ fn delete_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Hand
     Ok(begin_action(call, network, "delete_subnet", effect))
 }
 
-fn change_ip_range(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn change_ip_range(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let ip_range = body.required_text("ip_range");
     let range = Range::parse(&ip_range);
     let parts = network.subnets.iter().filter_map(|it| Range::parse(&it.ip_range));
@@ -218,7 +218,7 @@ fn change_ip_range(call: &mut Call<'_>, network: &Network, mut body: Body) -> Ha
     Ok(begin_action(call, network, "change_ip_range", effect))
 }
 
-fn change_protection(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn change_protection(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let protected = body.flag("delete").unwrap_or(network.protected);
     body.finish()?;
     let effect = Effect::ProtectNetwork { network: network.id, protected };

@@ -1,7 +1,7 @@
 //! The actions of servers.
 
 use super::actions::begun;
-use super::body::{Body, IdOrName};
+use super::body::{IdOrName, RequestBody};
 use super::server_create::attachment;
 use super::servers::existing;
 use super::{Call, Handled, MaybeHandled, found};
@@ -9,10 +9,10 @@ use crate::catalogue::{Location, SERVER_TYPES, ServerType};
 use crate::error::ApiError;
 use crate::model::{Effect, ResourceRef, Server, ServerStatus};
 
-type Begin = fn(&mut Call<'_>, &Server, Body) -> Handled;
+type ServerCommand = fn(&mut Call<'_>, &Server, RequestBody) -> Handled;
 
 pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandled {
-    let begin: Begin = match command {
+    let begin: ServerCommand = match command {
         "poweron" => |call, server, _| {
             Ok(power(call, server, "start_server", ServerStatus::Starting, ServerStatus::Running))
         },
@@ -39,7 +39,7 @@ pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandl
     found(begin_on(call, id, begin))
 }
 
-fn begin_on(call: &mut Call<'_>, id: &str, begin: Begin) -> Handled {
+fn begin_on(call: &mut Call<'_>, id: &str, begin: ServerCommand) -> Handled {
     let server = existing(call, id)?.clone();
     let body = call.body()?;
     call.books.ensure_idle("server", server.id)?;
@@ -75,7 +75,7 @@ fn ensure_running(server: &Server) -> Result<(), ApiError> {
     Err(ApiError::new("server_not_running", "server is not running"))
 }
 
-fn attach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn attach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let network = body.required_integer("network");
     let ip = body.text("ip");
     body.finish()?;
@@ -92,7 +92,7 @@ fn attach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
     Ok(begun(call, action))
 }
 
-fn detach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn detach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let network = body.required_integer("network");
     body.finish()?;
     if !server.private_net.iter().any(|net| net.network == network) {
@@ -107,7 +107,7 @@ fn detach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
     Ok(begun(call, action))
 }
 
-fn change_type(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn change_type(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let wanted = body.id_or_name("server_type");
     let is_disk_upgraded = body.flag("upgrade_disk").unwrap_or(false);
     let server_type = match wanted {
@@ -141,7 +141,7 @@ fn change_type(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled 
     Ok(begun(call, action))
 }
 
-fn change_protection(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn change_protection(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let protected = body.flag("delete");
     let rebuild = body.flag("rebuild");
     if let (Some(delete), Some(rebuild)) = (protected, rebuild)

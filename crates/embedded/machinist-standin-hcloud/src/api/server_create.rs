@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::actions::json_with_id;
-use super::body::{Body, IdOrName};
+use super::body::{IdOrName, RequestBody};
 use super::servers::{ensure_name_is_free, is_host_name, json_of};
 use super::{Call, Handled, Reply};
 use crate::addresses::{NoAddress, free_private, free_public_ipv4, public_ipv6};
@@ -122,7 +122,7 @@ fn read(call: &Call<'_>) -> Result<Wanted, ApiError> {
     })
 }
 
-fn server_type_of(body: &mut Body) -> Option<&'static ServerType> {
+fn server_type_of(body: &mut RequestBody) -> Option<&'static ServerType> {
     let server_type = match body.id_or_name("server_type") {
         None => {
             body.problem("server_type", "missing data for a required field");
@@ -137,7 +137,7 @@ fn server_type_of(body: &mut Body) -> Option<&'static ServerType> {
     server_type
 }
 
-fn image_of(body: &mut Body, server_type: Option<&ServerType>) -> Option<&'static Image> {
+fn image_of(body: &mut RequestBody, server_type: Option<&ServerType>) -> Option<&'static Image> {
     let architecture = server_type.map_or("x86", |it| it.architecture);
     let image = match body.id_or_name("image") {
         None => {

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::access::authz::caller::Caller;
-use crate::access::authz::rbac::{self, GROUP, Rule, path_matches, quoted};
+use crate::access::authz::rbac::{self, GROUP, PolicyRule, path_matches, quoted};
 use crate::access::authz::{AskedVerb, Attributes};
 use crate::values::object::meta_str;
 use crate::values::status::{ApiError, ApiResult, Target};
@@ -15,14 +15,14 @@ pub(crate) fn admit_role(caller: &Caller<'_>, resource: &str, role: &Value) -> A
     if caller.is_unlimited() || may(caller, "escalate", resource, namespace, name) {
         return Ok(());
     }
-    let grant = |rules: Vec<Rule>| Grant { resource, namespace, name, rules };
-    confirm(caller, &grant(Rule::of_role(role)))?;
+    let grant = |rules: Vec<PolicyRule>| AttemptedGrant { resource, namespace, name, rules };
+    confirm(caller, &grant(PolicyRule::of_role(role)))?;
     if role.get("aggregationRule").is_some() {
         // Any other role with the right label adds its rules to this one, so only a client that
         // holds every permission may write such a role.
         let every = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let every_path = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
-        confirm(caller, &grant(vec![Rule::parse(&every), Rule::parse(&every_path)]))?;
+        confirm(caller, &grant(vec![PolicyRule::parse(&every), PolicyRule::parse(&every_path)]))?;
     }
     Ok(())
 }
@@ -42,7 +42,7 @@ pub(crate) fn admit_binding(caller: &Caller<'_>, resource: &str, binding: &Value
         // kube-apiserver names the kind that is written, not the role's.
         return Err(ApiError::not_found(&Target { group: GROUP, resource, name: text("name") }));
     };
-    confirm(caller, &Grant { resource, namespace, name, rules })
+    confirm(caller, &AttemptedGrant { resource, namespace, name, rules })
 }
 
 /// Whether the caller has `verb` (`approve`, `sign`) on a signer, or on all signers of its domain.
@@ -60,11 +60,11 @@ pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &'static str, signer: &s
 }
 
 /// A role or binding that a user writes.
-struct Grant<'a> {
+struct AttemptedGrant<'a> {
     resource: &'a str,
     namespace: &'a str,
     name: &'a str,
-    rules: Vec<Rule>,
+    rules: Vec<PolicyRule>,
 }
 
 /// Whether the writer has `verb` (`escalate` or `bind`) on a role.
@@ -81,9 +81,9 @@ fn may(caller: &Caller<'_>, verb: &'static str, resource: &str, namespace: &str,
 }
 
 /// Rejects a grant of permissions that the writer does not have.
-fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
+fn confirm(caller: &Caller<'_>, grant: &AttemptedGrant<'_>) -> ApiResult<()> {
     let (held, missing) = rbac::grants(caller.authorizer.store, caller.identity, grant.namespace);
-    let held: Vec<Rule> = held.into_iter().flat_map(|grant| grant.rules).collect();
+    let held: Vec<PolicyRule> = held.into_iter().flat_map(|grant| grant.rules).collect();
     let uncovered = uncovered(&held, &grant.rules);
     if uncovered.is_empty() {
         return Ok(());
@@ -108,17 +108,17 @@ fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
 }
 
 /// Whether the held rules grant everything that `wanted` grants.
-pub(crate) fn grant_all(held: &[Rule], wanted: &Rule) -> bool {
+pub(crate) fn grant_all(held: &[PolicyRule], wanted: &PolicyRule) -> bool {
     broken_down(wanted).iter().all(|part| held.iter().any(|rule| covers(rule, part)))
 }
 
 /// Returns the parts of `wanted` that no rule of `held` covers, as sorted lines.
-fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
-    let mut open: Vec<Rule> = Vec::new();
+fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<String> {
+    let mut open: Vec<PolicyRule> = Vec::new();
     let parts =
         wanted.iter().flat_map(broken_down).filter(|part| !held.iter().any(|rule| covers(rule, part)));
     for part in parts {
-        let same = |it: &&mut Rule| {
+        let same = |it: &&mut PolicyRule| {
             part.paths.is_empty()
                 && (&it.groups, &it.resources, &it.names, &it.paths)
                     == (&part.groups, &part.resources, &part.names, &part.paths)
@@ -137,38 +137,40 @@ fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
 }
 
 /// Splits a rule into rules with one verb and one resource, object or path each.
-fn broken_down(rule: &Rule) -> Vec<Rule> {
+fn broken_down(rule: &PolicyRule) -> Vec<PolicyRule> {
     let one = |text: &String| vec![text.clone()];
     let mut parts = Vec::new();
     for group in &rule.groups {
         for resource in &rule.resources {
             for verb in &rule.verbs {
-                let part = Rule {
+                let part = PolicyRule {
                     verbs: one(verb),
                     groups: one(group),
                     resources: one(resource),
-                    ..Rule::default()
+                    ..PolicyRule::default()
                 };
                 if rule.names.is_empty() {
                     parts.push(part);
                 } else {
-                    parts.extend(rule.names.iter().map(|name| Rule { names: one(name), ..part.clone() }));
+                    parts.extend(
+                        rule.names.iter().map(|name| PolicyRule { names: one(name), ..part.clone() }),
+                    );
                 }
             }
         }
     }
     for path in &rule.paths {
-        parts.extend(rule.verbs.iter().map(|verb| Rule {
+        parts.extend(rule.verbs.iter().map(|verb| PolicyRule {
             verbs: one(verb),
             paths: one(path),
-            ..Rule::default()
+            ..PolicyRule::default()
         }));
     }
     parts
 }
 
 /// Whether a held rule grants all of `part`.
-fn covers(held: &Rule, part: &Rule) -> bool {
+fn covers(held: &PolicyRule, part: &PolicyRule) -> bool {
     let has = |list: &[String], wanted: &[String]| {
         list.iter().any(|it| it == "*") || wanted.iter().all(|it| list.contains(it))
     };
@@ -191,7 +193,7 @@ mod tests {
     use super::*;
 
     fn check(held: serde_json::Value, wanted: serde_json::Value) -> Vec<String> {
-        uncovered(&[Rule::parse(&held)], &[Rule::parse(&wanted)])
+        uncovered(&[PolicyRule::parse(&held)], &[PolicyRule::parse(&wanted)])
     }
 
     #[test]

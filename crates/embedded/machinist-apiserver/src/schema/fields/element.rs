@@ -131,9 +131,9 @@ impl fmt::Display for Element {
 }
 
 /// A path from the root of an object.
-pub(crate) struct Path<'a>(pub(crate) &'a [&'a Element]);
+pub(crate) struct ElementPath<'a>(pub(crate) &'a [&'a Element]);
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for ElementPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|element| element.fmt(f))
     }

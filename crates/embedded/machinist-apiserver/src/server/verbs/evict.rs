@@ -71,8 +71,8 @@ fn evict_beside_budgets(call: &Call, key: &Key, options: &DeleteOptions) -> ApiR
         };
         let judged = match needs_no_budget(pod.value()) {
             None => return Ok(Unbudgeted::NeedsBudget(pod)),
-            Some(Verdict::Final) => options.clone(),
-            Some(Verdict::OfThisVersion) => {
+            Some(Validity::Final) => options.clone(),
+            Some(Validity::OfThisVersion) => {
                 let mut judged = options.clone();
                 judged.resource_version.get_or_insert_with(|| pod.revision().to_string());
                 judged
@@ -123,19 +123,19 @@ fn say_why_and_delete(call: &Call, key: &Key, mut options: DeleteOptions) -> Api
 }
 
 /// Validity of a verdict on a pod.
-enum Verdict {
+enum Validity {
     Final,
     OfThisVersion,
 }
 
 /// Reports whether deleting the pod disturbs no budget: the pod has finished, has not started, or
 /// is being deleted.
-fn needs_no_budget(pod: &Value) -> Option<Verdict> {
+fn needs_no_budget(pod: &Value) -> Option<Validity> {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     match phase {
-        "Succeeded" | "Failed" => Some(Verdict::Final),
-        _ if is_deleting(pod) => Some(Verdict::Final),
-        "Pending" => Some(Verdict::OfThisVersion),
+        "Succeeded" | "Failed" => Some(Validity::Final),
+        _ if is_deleting(pod) => Some(Validity::Final),
+        "Pending" => Some(Validity::OfThisVersion),
         _ => None,
     }
 }

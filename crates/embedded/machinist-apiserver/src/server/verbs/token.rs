@@ -33,7 +33,7 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     let key = Key::new(&call.path.namespace, &call.path.name);
     let account = call.core.store.get_shown("serviceaccounts", &key);
     let account = account.ok_or_else(|| call.served.not_found(&call.path.name))?;
-    let wanted = Wanted::of(&asked)?;
+    let wanted = WantedToken::of(&asked)?;
     let bound = bound_to(call, &asked)?;
     let now = call.core.config.clock.now();
     let expires = now.checked_add(SignedDuration::from_secs(wanted.seconds)).unwrap_or(Timestamp::MAX);
@@ -79,12 +79,12 @@ fn check_place(call: &Call, asked: &Value) -> ApiResult<()> {
     Err(ApiError::invalid(GROUP, KIND, &call.path.name, &errors))
 }
 
-struct Wanted {
+struct WantedToken {
     audiences: Vec<String>,
     seconds: i64,
 }
 
-impl Wanted {
+impl WantedToken {
     fn of(asked: &Value) -> ApiResult<Self> {
         let seconds =
             asked.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
@@ -103,7 +103,7 @@ impl Wanted {
         if audiences.is_empty() {
             audiences.push(ISSUER.to_owned());
         }
-        Ok(Wanted { audiences, seconds })
+        Ok(WantedToken { audiences, seconds })
     }
 }
 
