@@ -210,7 +210,9 @@ impl GarbageCollector {
     async fn release_all(&self, owner: &Item, dependents: &[Item]) -> Next {
         let mut next = Next::Idle;
         // The watch will show dependents that are released already.
-        for dependent in dependents.iter().filter(|it| !it.kind.view.lacks_own_write(&it.key)) {
+        for dependent in
+            dependents.iter().filter(|dependent| !dependent.kind.view.lacks_own_write(&dependent.key))
+        {
             let owners = [owner.facts.uid.clone()].into();
             next = next.sooner(self.release(dependent, &dependent.facts.owners, &owners).await);
         }
@@ -241,7 +243,10 @@ impl GarbageCollector {
 
     fn dependents_of(&self, item: &Item) -> Dependents {
         let dependents = self.graph.dependents(&item.facts.uid);
-        match (dependents.is_empty(), dependents.iter().any(|it| it.facts.waits_for_dependents())) {
+        match (
+            dependents.is_empty(),
+            dependents.iter().any(|dependent| dependent.facts.waits_for_dependents()),
+        ) {
             (true, _) => Dependents::None,
             (false, true) => Dependents::Waiting,
             (false, false) => Dependents::Some,

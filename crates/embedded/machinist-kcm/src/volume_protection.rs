@@ -214,11 +214,12 @@ impl VolumeProtection {
         let mut next = next;
         for (key, claim) in unused {
             let is_used = pods.iter().any(|pod| claim.is_used_by(&key.name, pod));
-            next = next.sooner(match is_used {
+            next = next.sooner(if is_used {
                 // The watch usually shows this Pod and later its deletion. It shows neither if the
                 // Pod comes and disappears between two lists.
-                true => Next::In(OVERDUE_AFTER),
-                false => self.let_claim_go(&key, &claim).await,
+                Next::In(OVERDUE_AFTER)
+            } else {
+                self.let_claim_go(&key, &claim).await
             });
         }
         next

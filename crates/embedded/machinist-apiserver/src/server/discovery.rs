@@ -94,7 +94,7 @@ fn aggregated_group(name: &str, registry: &Registry) -> Value {
 
 fn aggregated_resource(served: &Served) -> Value {
     let of = &served.resource;
-    // Built-in kinds omit the group and version if these equal those of the document.
+    // Built-in kinds omit the group and version if the document has the same ones.
     let kind = |group: &str, version: &str, kind: &str| {
         let is_own = !served.is_custom() && group == of.group && version == served.version().name;
         let (group, version) = if is_own { ("", "") } else { (group, version) };

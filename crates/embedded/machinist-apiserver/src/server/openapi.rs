@@ -4,7 +4,7 @@
 //! `kubectl` reads the documents to explain fields, to find out whether the server validates fields
 //! itself, and to compute patches of built-in kinds, for which they contain the merge keys. Clients
 //! of server-side apply read the ownership of lists and maps. The schemas of custom resources come
-//! from their definitions, those of the built-in kinds from `kinds/types/*.txt`.
+//! from their definitions, the schemas of the built-in kinds from `kinds/types/*.txt`.
 //!
 //! Not included: descriptions of the built-in kinds, the content of `any` in `types/*.txt`, the
 //! documents of `/api`, `/apis` and `/apis/GROUP`, the protobuf form, and OpenAPI v2.
@@ -116,9 +116,10 @@ impl Schemas {
             },
             "x-kubernetes-group-version-kind": group_version_kind(served, list_kind),
         });
-        let list_name = match served.is_custom() {
-            true => custom_name(group, version, list_kind),
-            false => built_in_name(group, version, list_kind),
+        let list_name = if served.is_custom() {
+            custom_name(group, version, list_kind)
+        } else {
+            built_in_name(group, version, list_kind)
         };
         self.0.insert(list_name, list);
         name

@@ -217,7 +217,7 @@ impl ApiService {
         let registry = self.core.registry();
         let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
             record.verb = AuditVerb::Other(parts.method);
-            // Paths next to built-in kinds are answered like those of built-in kinds.
+            // An unknown resource in a group of built-in kinds gets the error of built-in kinds.
             let mut beside = registry.resources(&path.group, &path.version).into_iter().flatten();
             let is_beside_built_ins = beside.any(|served| !served.is_custom());
             return if is_beside_built_ins {

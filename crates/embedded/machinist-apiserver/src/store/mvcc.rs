@@ -79,8 +79,8 @@ pub(crate) struct Slice {
     pub(crate) revision: u64,
 }
 
-/// The disk failed. Commits since the last successful write are never shown, and nothing is written
-/// any more.
+/// The disk failed. Commits since the last successful write are never shown, and every later write
+/// fails.
 #[derive(Debug, Clone)]
 pub(crate) struct NotSaved {
     pub(crate) why: Arc<str>,

@@ -60,7 +60,9 @@ impl Scales {
         // once.
         let mut wanted = BTreeMap::new();
         for (pod, facts) in pods {
-            let Some(controller) = facts.controller.as_ref().filter(|it| asked.insert(*it)) else { continue };
+            let Some(controller) = facts.controller.as_ref().filter(|owner| asked.insert(*owner)) else {
+                continue;
+            };
             let scale = self.scale_for(namespace, controller).await?;
             let (uid, replicas) = scale.ok_or_else(|| ScaleError::NoController { pod: pod.clone() })?;
             wanted.insert(uid, replicas);
@@ -113,10 +115,13 @@ impl Scales {
             // Another object has the name now.
             Ok(_) => Ok(None),
             // Either the object or the scale subresource does not exist.
-            Err(ReadError::Api(status)) if status.code == 404 => match self.has_scale(&resource).await? {
-                true => Ok(None),
-                false => Err(ScaleError::NoScale { resource: group_resource(&resource) }),
-            },
+            Err(ReadError::Api(status)) if status.code == 404 => {
+                if self.has_scale(&resource).await? {
+                    Ok(None)
+                } else {
+                    Err(ScaleError::NoScale { resource: group_resource(&resource) })
+                }
+            }
             Err(error) => Err(error.into()),
         }
     }
@@ -141,7 +146,7 @@ impl Scales {
             _ => self.client.list_api_group_resources(&api.api_version).await?,
         };
         let name = format!("{}/scale", api.plural);
-        Ok(served.resources.iter().any(|it| it.name == name && it.kind == "Scale"))
+        Ok(served.resources.iter().any(|resource| resource.name == name && resource.kind == "Scale"))
     }
 }
 

@@ -37,7 +37,8 @@ impl DefinitionFacts {
     pub(crate) fn parse(definition: CustomResourceDefinition) -> Self {
         let CustomResourceDefinition { spec, status, .. } = definition;
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-        let is_established = conditions.iter().any(|it| it.type_ == "Established" && it.status == "True");
+        let is_established =
+            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True");
         // Metadata is the same in every version. The storage version is usually served the longest.
         let versions = || spec.versions.iter().filter(|version| version.served);
         let version = versions().find(|version| version.storage).or_else(|| versions().next());
@@ -120,8 +121,8 @@ impl DefinedKinds {
         let mut watches = FuturesUnordered::new();
         loop {
             let wanted = self.wanted(&by_name);
-            let is_wanted = |key: &ObjectKey, it: &Added| wanted.get(key) == Some(&it.kind.resource);
-            for (key, Added { kind, watch }) in added.extract_if(.., |key, it| !is_wanted(key, it)) {
+            let is_wanted = |key: &ObjectKey, added: &Added| wanted.get(key) == Some(&added.kind.resource);
+            for (key, Added { kind, watch }) in added.extract_if(.., |key, added| !is_wanted(key, added)) {
                 watch.abort();
                 graph.remove(&kind);
                 let ApiResource { group, kind: name, .. } = &kind.resource.api;
@@ -160,8 +161,8 @@ impl DefinedKinds {
         let is_named = |api: &ApiResource| {
             by_name
                 .iter()
-                .map(|it| &it.resource.api)
-                .any(|it| (&it.group, &it.kind) == (&api.group, &api.kind))
+                .map(|defined| &defined.resource.api)
+                .any(|known| (&known.group, &known.kind) == (&api.group, &api.kind))
         };
         let store = self.definitions.store();
         let served = store.iter().filter_map(|(key, entry)| Some((key, entry.facts.served.as_ref()?)));

@@ -217,8 +217,10 @@ mod tests {
         let snapshot = world(Some("True"), 40);
         assert_eq!(told(&snapshot), (texts(&["mark the node Unknown"]), None));
         let Some(Action::MarkUnknown(conditions)) = plan(&snapshot).actions.pop() else { panic!("marked") };
-        let reasons: Vec<_> =
-            conditions.iter().map(|it| (it.type_.as_str(), it.reason.as_deref().unwrap())).collect();
+        let reasons: Vec<_> = conditions
+            .iter()
+            .map(|condition| (condition.type_.as_str(), condition.reason.as_deref().unwrap()))
+            .collect();
         assert_eq!(
             reasons,
             [

@@ -67,7 +67,8 @@ async fn an_external_cloud_provider_initialises_the_node() {
         let labels = node.metadata.labels.expect("labels");
         assert!(!labels.contains_key("node.kubernetes.io/instance-type"), "{labels:?}");
         let addresses = node.status.and_then(|status| status.addresses).expect("addresses");
-        let addresses: Vec<_> = addresses.into_iter().map(|it| (it.type_, it.address)).collect();
+        let addresses: Vec<_> =
+            addresses.into_iter().map(|address| (address.type_, address.address)).collect();
         let annotations = node.metadata.annotations.unwrap_or_default();
         (addresses, annotations.get("alpha.kubernetes.io/provided-node-ip").cloned())
     };

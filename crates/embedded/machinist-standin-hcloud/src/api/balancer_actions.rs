@@ -75,13 +75,14 @@ fn add_service(
     let service = read_service(&mut body, None);
     body.finish()?;
     let service = service.ok_or_else(|| ApiError::invalid("protocol", "expected a service"))?;
-    if balancer.services.iter().any(|it| it.listen_port == service.listen_port) {
+    if balancer.services.iter().any(|other| other.listen_port == service.listen_port) {
         return Err(ApiError::new(
             "source_port_already_used",
             format!("port {} is used by another service", service.listen_port),
         ));
     }
-    let most = LoadBalancerType::named(&balancer.load_balancer_type).map_or(0, |it| it.max_services);
+    let most = LoadBalancerType::named(&balancer.load_balancer_type)
+        .map_or(0, |balancer_type| balancer_type.max_services);
     if most <= balancer.services.len() {
         return Err(ApiError::limit("load_balancer_services", "too many services for the type"));
     }
@@ -115,13 +116,14 @@ fn delete_service(
 /// The service with the `listen_port` of the body.
 fn service_of(body: &mut RequestBody, balancer: &LoadBalancer) -> Result<Service, ApiError> {
     let port = body.required_integer("listen_port");
-    let service = balancer.services.iter().find(|it| i64::from(it.listen_port) == port);
+    let service = balancer.services.iter().find(|service| i64::from(service.listen_port) == port);
     service.cloned().ok_or_else(|| ApiError::not_found("load_balancer_service"))
 }
 
 fn ensure_certificates_exist(call: &Call<'_>, service: &Service) -> Result<(), ApiError> {
     let certificates = &call.state().certificates;
-    let exists = |id: &i64| certificates.get(id).is_some_and(|it| it.project == call.project);
+    let exists =
+        |id: &i64| certificates.get(id).is_some_and(|certificate| certificate.project == call.project);
     let all_exist = service.http.as_ref().is_none_or(|http| http.certificates.iter().all(exists));
     if all_exist {
         return Ok(());
@@ -148,7 +150,7 @@ fn remove_target(
 ) -> Result<LbChange, ApiError> {
     let kind = read_kind(&mut body);
     body.finish()?;
-    let kind = kind.filter(|kind| balancer.targets.iter().any(|it| it.kind == *kind));
+    let kind = kind.filter(|kind| balancer.targets.iter().any(|target| target.kind == *kind));
     kind.map(LbChange::RemoveTarget).ok_or_else(|| ApiError::not_found("load_balancer_target"))
 }
 

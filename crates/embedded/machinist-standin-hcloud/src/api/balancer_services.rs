@@ -12,7 +12,7 @@ const CHECK_RETRIES: u32 = 3;
 /// Reads a service; problems are in the body. Absent fields keep the values of the service before,
 /// or get the API's defaults.
 pub(super) fn read_service(body: &mut RequestBody, before: Option<&Service>) -> Option<Service> {
-    let protocol = protocol_of(body).or(before.map(|it| it.protocol));
+    let protocol = protocol_of(body).or(before.map(|before| before.protocol));
     if protocol.is_none() {
         body.problem("protocol", "missing data for a required field");
     }
@@ -22,13 +22,15 @@ pub(super) fn read_service(body: &mut RequestBody, before: Option<&Service>) -> 
         Protocol::Http => Some(80),
         Protocol::Https => Some(443),
     };
-    let listen_port = port_of(body, "listen_port").or(before.map(|it| it.listen_port)).or(default_port);
+    let listen_port =
+        port_of(body, "listen_port").or(before.map(|before| before.listen_port)).or(default_port);
     let default_destination = match protocol {
         Protocol::Tcp => None,
         Protocol::Http | Protocol::Https => Some(80),
     };
-    let destination_port =
-        port_of(body, "destination_port").or(before.map(|it| it.destination_port)).or(default_destination);
+    let destination_port = port_of(body, "destination_port")
+        .or(before.map(|before| before.destination_port))
+        .or(default_destination);
     for (name, port) in [("listen_port", listen_port), ("destination_port", destination_port)] {
         if port.is_none() && body.fields().get(name).is_none_or(serde_json::Value::is_null) {
             body.problem(name, "missing data for a required field");
@@ -36,15 +38,15 @@ pub(super) fn read_service(body: &mut RequestBody, before: Option<&Service>) -> 
     }
     let (listen_port, destination_port) = (listen_port?, destination_port?);
     let proxyprotocol =
-        body.flag("proxyprotocol").unwrap_or_else(|| before.is_some_and(|it| it.proxyprotocol));
+        body.flag("proxyprotocol").unwrap_or_else(|| before.is_some_and(|before| before.proxyprotocol));
     let http = match protocol {
         Protocol::Tcp => None,
         Protocol::Http | Protocol::Https => {
-            Some(read_http(body, protocol, before.and_then(|it| it.http.as_ref())))
+            Some(read_http(body, protocol, before.and_then(|before| before.http.as_ref())))
         }
     };
     let health_check =
-        read_health_check(body, before.map(|it| &it.health_check), (protocol, destination_port));
+        read_health_check(body, before.map(|before| &before.health_check), (protocol, destination_port));
     Some(Service { protocol, listen_port, destination_port, proxyprotocol, http, health_check })
 }
 

@@ -43,9 +43,9 @@ pub(super) fn read(body: &mut RequestBody, network: &Network) -> Option<Route> {
         None => body.problem("destination", "expected an IPv4 range such as 10.244.1.0/24"),
         Some(range) => {
             let overlaps = |text: &String| Range::parse(text).is_some_and(|other| other.overlaps(range));
-            if network.routes.iter().any(|it| overlaps(&it.destination)) {
+            if network.routes.iter().any(|route| overlaps(&route.destination)) {
                 body.problem("destination", "destination overlaps another route");
-            } else if network.subnets.iter().any(|it| overlaps(&it.ip_range)) {
+            } else if network.subnets.iter().any(|subnet| overlaps(&subnet.ip_range)) {
                 body.problem("destination", "destination overlaps a subnet");
             } else if range.has(PUBLIC_GATEWAY) || range.has(whole.gateway()) {
                 body.problem("destination", "destination contains a gateway of the cloud");

@@ -79,7 +79,7 @@ fn attach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handle
     let network = body.required_integer("network");
     let ip = body.text("ip");
     body.finish()?;
-    let network = call.state().networks.get(&network).filter(|it| it.project == call.project);
+    let network = call.state().networks.get(&network).filter(|network| network.project == call.project);
     let network = network.ok_or_else(|| ApiError::not_found("network"))?.clone();
     if server.private_net.iter().any(|net| net.network == network.id) {
         return Err(ApiError::new("server_already_attached", "server is already attached to this network"));
@@ -113,12 +113,12 @@ fn change_type(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> H
     let server_type = match wanted {
         None => None,
         Some(IdOrName::Name(name)) => ServerType::named(&name),
-        Some(IdOrName::Id(id)) => SERVER_TYPES.iter().find(|it| it.id == id),
+        Some(IdOrName::Id(id)) => SERVER_TYPES.iter().find(|candidate| candidate.id == id),
     };
     let before = ServerType::named(&server.server_type);
     match server_type {
         None => body.problem("server_type", "server type does not exist"),
-        Some(wanted) if before.is_some_and(|it| it.architecture != wanted.architecture) => {
+        Some(wanted) if before.is_some_and(|before| before.architecture != wanted.architecture) => {
             body.problem("server_type", "expected a server type of the same architecture");
         }
         Some(wanted) if wanted.disk < server.primary_disk_size => {

@@ -118,9 +118,9 @@ fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<String> {
     let parts =
         wanted.iter().flat_map(broken_down).filter(|part| !held.iter().any(|rule| covers(rule, part)));
     for part in parts {
-        let same = |it: &&mut PolicyRule| {
+        let same = |other: &&mut PolicyRule| {
             part.paths.is_empty()
-                && (&it.groups, &it.resources, &it.names, &it.paths)
+                && (&other.groups, &other.resources, &other.names, &other.paths)
                     == (&part.groups, &part.resources, &part.names, &part.paths)
         };
         match open.iter_mut().find(same) {
@@ -172,11 +172,13 @@ fn broken_down(rule: &PolicyRule) -> Vec<PolicyRule> {
 /// Whether a held rule grants all of `part`.
 fn covers(held: &PolicyRule, part: &PolicyRule) -> bool {
     let has = |list: &[String], wanted: &[String]| {
-        list.iter().any(|it| it == "*") || wanted.iter().all(|it| list.contains(it))
+        list.iter().any(|item| item == "*") || wanted.iter().all(|item| list.contains(item))
     };
     let has_resource = |wanted: &String| {
         let sub = wanted.split_once('/').map(|(_, sub)| format!("*/{sub}"));
-        held.resources.iter().any(|it| it == "*" || it == wanted || Some(it) == sub.as_ref())
+        held.resources
+            .iter()
+            .any(|resource| resource == "*" || resource == wanted || Some(resource) == sub.as_ref())
     };
     let has_names = held.names.is_empty()
         || (!part.names.is_empty() && part.names.iter().all(|n| held.names.contains(n)));

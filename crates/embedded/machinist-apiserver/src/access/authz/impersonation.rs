@@ -105,15 +105,15 @@ fn mode(user: &str) -> &'static str {
     }
 }
 
-/// Adds the default groups of a user: those of a ServiceAccount if no group is named, and the group
-/// of authenticated or unauthenticated users.
+/// Adds the default groups of a user: the groups of a ServiceAccount if no group is named, and the
+/// group of authenticated or unauthenticated users.
 fn completed(mut wanted: Identity) -> Identity {
     if wanted.groups.is_empty()
         && let Some((namespace, _)) = wanted.user.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'))
     {
         wanted.groups = account_groups(namespace);
     }
-    let has = |groups: &[String], group: &str| groups.iter().any(|it| it == group);
+    let has = |groups: &[String], group: &str| groups.iter().any(|held| held == group);
     let is_anonymous = wanted.user == "system:anonymous" || has(&wanted.groups, UNAUTHENTICATED);
     let group = if is_anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
     if !has(&wanted.groups, group) {

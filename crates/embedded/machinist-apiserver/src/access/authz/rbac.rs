@@ -50,14 +50,15 @@ impl PolicyRule {
 
     /// Whether the rule allows the request.
     pub(crate) fn allows(&self, asked: &Attributes) -> bool {
-        let has = |list: &[String], wanted: &str| list.iter().any(|it| it == ALL || it == wanted);
+        let has = |list: &[String], wanted: &str| list.iter().any(|item| item == ALL || item == wanted);
         if !has(&self.verbs, asked.verb.as_str()) {
             return false;
         }
         if let Some(path) = &asked.path {
             return self.paths.iter().any(|pattern| path_matches(pattern, path));
         }
-        let in_any_resource = |sub: &str| self.resources.iter().any(|it| it.strip_prefix("*/") == Some(sub));
+        let in_any_resource =
+            |sub: &str| self.resources.iter().any(|resource| resource.strip_prefix("*/") == Some(sub));
         has(&self.groups, &asked.group)
             && (has(&self.resources, &asked.combined())
                 || (!asked.subresource.is_empty() && in_any_resource(&asked.subresource)))
@@ -110,7 +111,8 @@ pub(crate) fn grants(store: &Store, user: &Identity, namespace: &str) -> (Vec<Gr
     let mut take = |binding: &Object, within: &str| {
         let binding = binding.value();
         let subjects = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
-        let Some(subject) = subjects.map(|subject| Subject::parse(subject, within)).find(|it| it.is(user))
+        let Some(subject) =
+            subjects.map(|subject| Subject::parse(subject, within)).find(|subject| subject.is(user))
         else {
             return;
         };

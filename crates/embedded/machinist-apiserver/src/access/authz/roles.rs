@@ -29,7 +29,7 @@ static INITIAL: LazyLock<Vec<Initial>> = LazyLock::new(|| read(include_str!("rol
 
 /// Rules for every joined node, limited to objects of that node.
 static NODE: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
-    let role = INITIAL.iter().find(|it| it.object["metadata"]["name"] == "system:node");
+    let role = INITIAL.iter().find(|initial| initial.object["metadata"]["name"] == "system:node");
     PolicyRule::of_role(&role.expect("roles.txt defines system:node").object)
 });
 
@@ -188,7 +188,8 @@ fn binding(mut object: Value, role_kind: &str, role: &str, subjects: &[&str]) ->
 /// part of edit, and edit is part of admin.
 fn take_in(all: &mut [Initial]) {
     for _ in 0..3 {
-        let taken: Vec<Option<Vec<Value>>> = all.iter().map(|it| taken_in(&it.object, all)).collect();
+        let taken: Vec<Option<Vec<Value>>> =
+            all.iter().map(|initial| taken_in(&initial.object, all)).collect();
         for (initial, rules) in all.iter_mut().zip(taken) {
             if let Some(rules) = rules {
                 initial.object["rules"] = Value::Array(rules);
@@ -200,7 +201,7 @@ fn take_in(all: &mut [Initial]) {
 fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
     let wanted = role.pointer("/aggregationRule/clusterRoleSelectors/0/matchLabels")?.as_object()?;
     let mut rules: Vec<Value> = Vec::new();
-    for other in all.iter().filter(|it| it.collection == "clusterroles") {
+    for other in all.iter().filter(|initial| initial.collection == "clusterroles") {
         let labels = &other.object["metadata"]["labels"];
         if wanted.iter().all(|(label, value)| labels.get(label) == Some(value)) {
             let own = other.object["rules"].as_array().into_iter().flatten();
@@ -214,9 +215,9 @@ fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
 #[test]
 fn aggregated_roles_contain_the_rules_of_their_parts() {
     let rules = |name: &str| {
-        let role = initial()
-            .iter()
-            .find(|it| it.object["metadata"]["name"] == name && it.collection == "clusterroles");
+        let role = initial().iter().find(|initial| {
+            initial.object["metadata"]["name"] == name && initial.collection == "clusterroles"
+        });
         PolicyRule::of_role(&role.expect("the role exists").object)
     };
     let (view, edit, admin) = (rules("view"), rules("edit"), rules("admin"));

@@ -46,7 +46,7 @@ pub(crate) enum Refused {
     Conflicts(Vec<Conflict>),
 }
 
-/// Another manager, and those of its fields for which the applier wants other values.
+/// Another manager, and the fields of it for which the applier wants other values.
 #[derive(Debug)]
 pub(crate) struct Conflict {
     owner: Entry,

@@ -50,10 +50,8 @@ fn of_list(items: &[Value], place: Place<'_>, set: &mut FieldSet) {
     }
     for (element, item) in &identified {
         // Items with the same identity are owned as one.
-        let below = match repeated.contains(element) {
-            true => FieldSet::default(),
-            false => of_value(item, place.items()).1,
-        };
+        let below =
+            if repeated.contains(element) { FieldSet::default() } else { of_value(item, place.items()).1 };
         set.push(element.clone(), true, below);
     }
 }

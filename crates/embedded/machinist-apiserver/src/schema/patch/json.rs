@@ -169,7 +169,7 @@ pub(crate) fn apply(document: &mut Value, operations: &[PatchOperation]) -> ApiR
             PatchOperation::Copy { from, path } => {
                 // A missing map key is copied as null.
                 let missing =
-                    || from.above().and_then(|above| above.get(document)).filter(|it| it.is_object());
+                    || from.above().and_then(|above| above.get(document)).filter(|parent| parent.is_object());
                 let value = from.get(document).cloned().or_else(|| missing().map(|_| Value::Null));
                 copied += value.as_ref().map_or(0, |v| v.to_string().len());
                 if MAX_COPIED < copied {

@@ -55,7 +55,7 @@ impl JsonPath {
             if let Some(inside) = rest.strip_prefix('[') {
                 let (inside, after) = inside.split_at(closing_bracket(inside)?);
                 steps.push(bracket(inside.trim())?);
-                rest = &after[1..];
+                rest = after.strip_prefix(']')?;
                 continue;
             }
             rest = rest.strip_prefix('.')?;

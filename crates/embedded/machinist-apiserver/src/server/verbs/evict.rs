@@ -174,7 +174,7 @@ fn take_disruption(call: &Call, name: &str, pod: &str) -> ApiResult<()> {
     let key = Key::new(&call.path.namespace, name);
     let collection: Arc<str> = BUDGETS.into();
     for _ in 0..MAX_ATTEMPTS {
-        // Deleted meanwhile, so there is no budget any more.
+        // The budget was deleted meanwhile, so it protects no pod.
         let Some(budget) = call.core.store.get(BUDGETS, &key) else { return Ok(()) };
         let mut value = budget.value().clone();
         check_budget(&value, name)?;
@@ -244,19 +244,20 @@ fn too_many(cause: Option<&str>) -> ApiError {
 fn refusal(budget: &Value, name: &str) -> String {
     let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
     let condition = conditions.and_then(|list| list.iter().find(|c| c["type"] == "DisruptionAllowed"));
-    let text = |field: &str| condition.and_then(|it| it[field].as_str()).unwrap_or_default();
+    let text = |field: &str| condition.and_then(|condition| condition[field].as_str()).unwrap_or_default();
     let (why, reason) = (text("message"), text("reason"));
     let is_explained = text("status") == "False" && !why.is_empty();
     let (healthy, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
     let not_now = format!("The disruption budget {name} does not allow evicting pods currently");
-    match is_explained {
+    if is_explained && reason == "SyncFailed" {
         // The budget's counts mean nothing in this case.
-        true if reason == "SyncFailed" => format!("{not_now} because it failed sync: {why}"),
-        _ if healthy <= desired => {
-            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
-        }
-        true => format!("{not_now} ({reason}): {why}"),
-        false => not_now,
+        format!("{not_now} because it failed sync: {why}")
+    } else if healthy <= desired {
+        format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+    } else if is_explained {
+        format!("{not_now} ({reason}): {why}")
+    } else {
+        not_now
     }
 }
 

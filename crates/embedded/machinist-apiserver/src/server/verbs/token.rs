@@ -99,7 +99,8 @@ impl WantedToken {
             return Err(ApiError::invalid(GROUP, KIND, "", &errors));
         }
         let given = asked.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten();
-        let mut audiences: Vec<String> = given.filter_map(|it| it.as_str().map(str::to_owned)).collect();
+        let mut audiences: Vec<String> =
+            given.filter_map(|audience| audience.as_str().map(str::to_owned)).collect();
         if audiences.is_empty() {
             audiences.push(ISSUER.to_owned());
         }
@@ -110,7 +111,8 @@ impl WantedToken {
 /// Returns the bound object as claims.
 fn bound_to(call: &Call, asked: &Value) -> ApiResult<Map<String, Value>> {
     let mut claims = Map::new();
-    let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|it| it.is_object()) else {
+    let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|reference| reference.is_object())
+    else {
         return Ok(claims);
     };
     let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -118,9 +118,10 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         let Some(read) = call.core.store.get(&call.served.resource.collection, &key) else {
             return Err(call.served.not_found(&call.path.name));
         };
-        let base = match sees_owners {
-            true => in_version(&read.whole(), &call.served),
-            false => in_version(read.value(), &call.served),
+        let base = if sees_owners {
+            in_version(&read.whole(), &call.served)
+        } else {
+            in_version(read.value(), &call.served)
         };
         let mut new = patch.apply(base, &call.served.version().schema)?;
         check_type(&mut new, &call.served)?;

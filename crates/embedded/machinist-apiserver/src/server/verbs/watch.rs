@@ -159,7 +159,7 @@ fn too_old(asked: u64, oldest: u64) -> ApiError {
 }
 
 /// Creates a watch that contains only an error, with HTTP 200. A watcher that gets a 410 as HTTP
-/// code retries for ever.
+/// code retries without end.
 fn ended(error: ApiError) -> Body {
     let line = watch_line("ERROR", &to_bytes(&error.status()));
     http_body_util::Full::new(line).map_err(|never| match never {}).boxed_unsync()

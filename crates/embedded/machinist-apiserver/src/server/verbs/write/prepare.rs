@@ -70,7 +70,7 @@ pub(crate) fn normalise_applied(value: &mut Value, served: &Served) -> ApiResult
         decode::check_types(value, &version.schema, &served.resource.kind, &version.name)?;
         claim = Claim::of(take_managed_fields(value).as_ref());
         prune::normalise(value, &version.schema);
-        // The schema is that of the served form, so it cannot describe the stored one.
+        // The schema describes the served form, so it cannot describe the stored one.
         default::fill(value, &version.schema);
         served.rules().make_stored(value);
         served.rules().fill_defaults(value);
