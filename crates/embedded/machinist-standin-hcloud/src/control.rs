@@ -144,8 +144,8 @@ impl Standin {
         self.turn(|books, _| books.store.state().clone())
     }
 
-    /// Replaces all objects by the objects of a dump. A server without a machine gets one without user
-    /// data. A machine that was removed does not come back, so load dumps into new stand-ins.
+    /// Replaces all objects by the objects of a dump. A server without a machine gets one without
+    /// user data. A machine that was removed does not come back, so load dumps into new stand-ins.
     ///
     /// # Errors
     /// When the journal cannot be written.

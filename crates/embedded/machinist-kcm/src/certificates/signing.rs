@@ -2,8 +2,8 @@
 //!
 //! The serial number is derived from the UID of the request, so the same request, key and time give
 //! the same certificate as far as the algorithm allows. Signatures of an ECDSA authority contain a
-//! random number; signatures of an Ed25519 or RSA authority do not. A simulation that compares bytes
-//! uses an Ed25519 or RSA authority.
+//! random number; signatures of an Ed25519 or RSA authority do not. A simulation that compares
+//! bytes uses an Ed25519 or RSA authority.
 
 use std::fmt;
 use std::time::Duration;

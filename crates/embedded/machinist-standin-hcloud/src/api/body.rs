@@ -1,5 +1,5 @@
-//! The body of a request. Reading collects a problem per field, and [`RequestBody::finish`] reports all of
-//! them as one `invalid_input`.
+//! The body of a request. Reading collects a problem per field, and [`RequestBody::finish`] reports
+//! all of them as one `invalid_input`.
 
 use serde_json::{Map, Value};
 

@@ -142,59 +142,58 @@ fn pod_uses(pod: &Object, resource: &str, name: &str) -> bool {
 
 fn own_node(node: &str, asked: &Attributes) -> Verdict {
     let Some(verb) = asked.verb.of_request() else { return refuse("") };
-    match (verb, asked.subresource.as_str()) {
+    let subresource = asked.subresource.as_str();
+    let may = match verb {
         // `restriction` checks that a node writes only its own Node.
-        (Verb::Create | Verb::Update | Verb::Patch, "") | (Verb::Update | Verb::Patch, "status") => Ok(()),
-        (Verb::Get | Verb::List | Verb::Watch, "") => match asked.name.as_str() {
-            "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
-            name if name != node => {
-                Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
-            }
-            _ => Ok(()),
-        },
-        (Verb::Delete | Verb::DeleteCollection, "")
-        | (
-            Verb::Get
-            | Verb::List
-            | Verb::Watch
-            | Verb::Create
-            | Verb::Update
-            | Verb::Patch
-            | Verb::Delete
-            | Verb::DeleteCollection,
-            _,
-        ) => refuse(""),
+        Verb::Create => subresource.is_empty(),
+        Verb::Update | Verb::Patch => matches!(subresource, "" | "status"),
+        Verb::Get | Verb::List | Verb::Watch if subresource.is_empty() => {
+            return own_node_read(node, &asked.name);
+        }
+        Verb::Get | Verb::List | Verb::Watch | Verb::Delete | Verb::DeleteCollection => false,
+    };
+    if may { Ok(()) } else { refuse("") }
+}
+
+/// Allows a node to read its own Node. The name is empty if the request reads all Nodes.
+fn own_node_read(node: &str, name: &str) -> Verdict {
+    if name == node {
+        Ok(())
+    } else if name.is_empty() {
+        Err(format!("node '{node}' cannot read all nodes, only its own Node object"))
+    } else {
+        Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
     }
 }
 
 fn own_pods(store: &Store, node: &str, asked: &Attributes) -> Verdict {
     let Some(verb) = asked.verb.of_request() else { return refuse("") };
-    match (verb, asked.subresource.as_str()) {
-        (Verb::List | Verb::Watch, "") if asked.selected_node.as_deref() == Some(node) => Ok(()),
-        (Verb::List | Verb::Watch, "") if asked.name.is_empty() => {
-            refuse("can only list/watch pods with spec.nodeName field selector")
-        }
-        (Verb::Get | Verb::List | Verb::Watch, "") => {
-            let key = Key::new(&asked.namespace, &asked.name);
-            let pod = store.get_shown("pods", &key);
-            if pod.is_some_and(|pod| runs(node, &pod)) { Ok(()) } else { unrelated(node) }
+    let subresource = asked.subresource.as_str();
+    let may = match verb {
+        Verb::Get | Verb::List | Verb::Watch if subresource.is_empty() => {
+            return own_pods_read(store, node, verb, asked);
         }
         // `restriction` checks that a node writes only its own Pods.
-        (Verb::Create | Verb::Delete, "")
-        | (Verb::Update | Verb::Patch, "status")
-        | (Verb::Create, "eviction") => Ok(()),
-        (
-            Verb::Get
-            | Verb::List
-            | Verb::Watch
-            | Verb::Create
-            | Verb::Update
-            | Verb::Patch
-            | Verb::Delete
-            | Verb::DeleteCollection,
-            _,
-        ) => refuse(""),
+        Verb::Create => matches!(subresource, "" | "eviction"),
+        Verb::Update | Verb::Patch => subresource == "status",
+        Verb::Delete => subresource.is_empty(),
+        Verb::Get | Verb::List | Verb::Watch | Verb::DeleteCollection => false,
+    };
+    if may { Ok(()) } else { refuse("") }
+}
+
+/// Allows a node to read a Pod that it runs, and to list and watch the Pods that it runs.
+fn own_pods_read(store: &Store, node: &str, verb: Verb, asked: &Attributes) -> Verdict {
+    if verb != Verb::Get {
+        if asked.selected_node.as_deref() == Some(node) {
+            return Ok(());
+        }
+        if asked.name.is_empty() {
+            return refuse("can only list/watch pods with spec.nodeName field selector");
+        }
     }
+    let pod = store.get_shown("pods", &Key::new(&asked.namespace, &asked.name));
+    if pod.is_some_and(|pod| runs(node, &pod)) { Ok(()) } else { unrelated(node) }
 }
 
 /// Whether a request with this verb names at most one object.

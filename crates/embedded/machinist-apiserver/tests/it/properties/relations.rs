@@ -90,8 +90,8 @@ async fn apply(server: &Server, manager: &str, configuration: &[(u8, u8)]) {
     assert!(matches!(code, 200 | 201), "{answer}");
 }
 
-/// Returns the object after both applies. Finalizers and owners are sorted, because the server keeps
-/// them in the order of their arrival.
+/// Returns the object after both applies. Finalizers and owners are sorted, because the server
+/// keeps them in the order of their arrival.
 async fn applied(server: &Server) -> Value {
     let (code, mut object) = send(server, "GET", &format!("{MAPS}/m"), None).await;
     assert_eq!(code, 200, "{object}");
