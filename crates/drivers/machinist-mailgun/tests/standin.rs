@@ -5,7 +5,7 @@ use std::time::Duration;
 use machinist_driver::{Fence, Mailer};
 use machinist_instance::{Envelope, ErrorKind};
 use machinist_mailgun::Mailgun;
-use machinist_standin_mailgun::{Fault, Server, Standin};
+use machinist_standin_mailgun::{Fault, HttpServer, Standin};
 
 fn mail(id: &str) -> Envelope {
     Envelope {
@@ -23,7 +23,7 @@ fn mail(id: &str) -> Envelope {
 async fn mails_are_sent_looked_up_and_counted() {
     let standin = Standin::new("key", Duration::ZERO);
     let address = "127.0.0.1:0".parse().expect("an address");
-    let server = Server::bind(standin.clone(), address).await.expect("a free port");
+    let server = HttpServer::bind(standin.clone(), address).await.expect("a free port");
     let client = |key: &str| Mailgun::new(&server.endpoint(), "mail.example.com", key).expect("a client");
     let (mailgun, stranger) = (client("key"), client("other"));
     let test = async {

@@ -193,7 +193,8 @@ pub(crate) async fn main() -> Result<(), Box<dyn Error>> {
     stop.send(()).map_err(|()| "the controller ended too early")?;
     tokio::time::timeout(LIMIT, controller).await.map_err(|_| "the controller does not stop")??;
     let denied = requests.drain().into_iter().filter(|request| request.user == KEEPER && request.code == 403);
-    let denied: Vec<String> = denied.map(|it| format!("{} {}", it.verb, it.resource)).collect();
+    let denied: Vec<String> =
+        denied.map(|request| format!("{} {}", request.verb, request.resource)).collect();
     if !denied.is_empty() {
         return Err(format!("the Role lacks: {}", denied.join(", ")).into());
     }

@@ -59,7 +59,7 @@
 //! | authentication | `access/authn.rs`, `access/tokens/` |
 //! | impersonation, authorization | `access/authz/` |
 //! | decoding of the body | `schema/body.rs`, `schema/protobuf.rs` |
-//! | the verb | `server/verbs/<verb>.rs`; what writes share is in `server/verbs/write.rs` |
+//! | the verb | `server/verbs/<verb>.rs`; what writes share is in `server/verbs/write/` |
 //! | patch, server-side apply, owners of fields | `schema/patch/`, `schema/fields/` |
 //! | pruning, defaults, validation of custom resources | `schema/crd/` |
 //! | defaults, admission and validation of a built-in kind | `schema/kinds/<kind>.rs` |
@@ -82,7 +82,7 @@ mod store;
 mod values;
 
 pub use access::authz::Authorization;
-pub use server::audit::AuditRecord;
+pub use server::audit::{AuditRecord, AuditVerb};
 pub use server::config::Config;
 pub use server::discovery::REFERENCE;
 pub use server::handle::Server;
@@ -100,6 +100,7 @@ pub use values::clock::{Clock, Ids, RandomIds, SeededIds, SystemClock, TokioCloc
 pub use values::identity::Identity;
 pub use values::key::Key;
 pub use values::object::Object;
-pub use values::status::{ApiError, ApiResult, Target};
+pub use values::route::Verb;
+pub use values::status::{ApiError, ApiResult};
 pub use values::tls::{CertificateAuthority, Issued, TlsError};
 pub use values::token_key::{TokenKey, TokenKeyError};

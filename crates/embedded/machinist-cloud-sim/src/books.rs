@@ -16,7 +16,7 @@ use crate::effect::{self, Effect, Facts};
 use crate::journal::{Journal, Line};
 use crate::limit::Buckets;
 use crate::state::State;
-use crate::{Code, Commit, Disk, Fault, Outcome, Refusal, Reply, Request, Schedule, Settings};
+use crate::{Code, Disk, Fault, LedgerCommit, Outcome, Refusal, Reply, Request, Schedule, Settings};
 
 /// Everything that the cloud knows. No caller holds the lock across an await.
 pub(crate) struct Books {
@@ -33,10 +33,10 @@ pub(crate) struct Books {
     disks: BTreeMap<ProviderId, Disk>,
     pub(crate) schedule: Option<Arc<dyn Schedule>>,
     pub(crate) observers: Vec<Observer>,
-    pub(crate) followers: Vec<mpsc::UnboundedSender<Arc<Commit>>>,
+    pub(crate) followers: Vec<mpsc::UnboundedSender<Arc<LedgerCommit>>>,
 }
 
-pub(crate) type Observer = Box<dyn Fn(&Commit) + Send>;
+pub(crate) type Observer = Box<dyn Fn(&LedgerCommit) + Send>;
 
 /// Why a commit had no effect. A refusal is one sentence, so the message includes the cause.
 #[derive(Debug, thiserror::Error)]
@@ -105,7 +105,7 @@ impl Books {
             Request::Delete(delete) => effect::delete(facts, delete),
             Request::Rekey { id, from, to } => effect::rekey(facts, id, from, to),
             Request::Tag { id, tags } => effect::change(facts, id, |_| {
-                Ok(Some(Commit::Tagged { id: id.clone(), tags: tags.clone(), at: now }))
+                Ok(Some(LedgerCommit::Tagged { id: id.clone(), tags: tags.clone(), at: now }))
             }),
             Request::Start { id } => effect::start(facts, id),
             Request::Stop { id } => effect::stop(facts, id),
@@ -120,10 +120,10 @@ impl Books {
             .map_err(|error| Refusal::new(Code::ServiceUnavailable, error.to_string()))
     }
 
-    fn commit(&mut self, commit: Commit, user_data: UserData) -> Result<(), NotCommitted> {
+    fn commit(&mut self, commit: LedgerCommit, user_data: UserData) -> Result<(), NotCommitted> {
         // Wiped before the instance exists: after a kill in between, no instance can boot from this
         // disk.
-        if let Commit::Made { entry } = &commit {
+        if let LedgerCommit::Made { entry } = &commit {
             self.clear_disk(entry.serial)?;
         }
         let line = Line { commit, user_data };
@@ -150,13 +150,13 @@ impl Books {
         Ok(())
     }
 
-    pub(crate) fn apply(&mut self, commit: &Commit, user_data: UserData) {
+    pub(crate) fn apply(&mut self, commit: &LedgerCommit, user_data: UserData) {
         self.state.apply(commit);
         match commit {
-            Commit::Made { entry } => {
+            LedgerCommit::Made { entry } => {
                 self.user_data.insert(entry.id.clone(), user_data);
             }
-            Commit::Gone { id, .. } => {
+            LedgerCommit::Gone { id, .. } => {
                 // The instance is deleted even if the wipe fails. If a ledger is lost and its
                 // number is used again, `clear_disk` wipes the disk first.
                 if let Err(error) = self.disk(id).wipe() {
@@ -166,12 +166,12 @@ impl Books {
                 self.user_data.remove(id);
                 self.consoles.remove(id);
             }
-            Commit::Adopted { .. }
-            | Commit::Rekeyed { .. }
-            | Commit::Tagged { .. }
-            | Commit::Stopped { .. }
-            | Commit::Started { .. }
-            | Commit::DeletionBegun { .. } => {}
+            LedgerCommit::Adopted { .. }
+            | LedgerCommit::Rekeyed { .. }
+            | LedgerCommit::Tagged { .. }
+            | LedgerCommit::Stopped { .. }
+            | LedgerCommit::Started { .. }
+            | LedgerCommit::DeletionBegun { .. } => {}
         }
     }
 

@@ -13,14 +13,15 @@ use crate::books::{Books, user_data};
 use crate::clock::later;
 use crate::journal::{Journal, Line, OpenError};
 use crate::{
-    Call, CallRecord, Clock, Code, Commit, Fault, Faults, Kept, Outcome, Refusal, Reply, Request, Settings,
+    Call, CallRecord, Clock, Code, Fault, Faults, Kept, LedgerCommit, Outcome, Refusal, Reply, Request,
+    Settings,
 };
 
 /// A handle of a cloud. Clones share the same cloud.
 #[derive(Clone)]
-pub struct Cloud(pub(crate) Arc<Inner>);
+pub struct Cloud(pub(crate) Arc<CloudInner>);
 
-pub(crate) struct Inner {
+pub(crate) struct CloudInner {
     pub(crate) clock: Clock,
     pub(crate) faults: Faults,
     books: Mutex<Books>,
@@ -74,7 +75,7 @@ impl Cloud {
             books.apply(&line.commit, line.user_data);
         }
         let now = clock.now();
-        let cloud = Self(Arc::new(Inner { clock, faults: Faults::default(), books: Mutex::new(books) }));
+        let cloud = Self(Arc::new(CloudInner { clock, faults: Faults::default(), books: Mutex::new(books) }));
         let deletions: Vec<Timestamp> =
             cloud.lock().state.existing().filter_map(|entry| Some(entry.deletion?.gone_at)).collect();
         for gone_at in deletions.into_iter().filter(|gone_at| now < *gone_at) {
@@ -218,10 +219,10 @@ impl Cloud {
     }
 
     /// Schedules what follows from a commit: the end of a deletion, or an early death (fault D12).
-    fn schedule_consequences(&self, commit: Option<Commit>, fault: Option<&Fault>) {
+    fn schedule_consequences(&self, commit: Option<LedgerCommit>, fault: Option<&Fault>) {
         match (commit, fault) {
-            (Some(Commit::DeletionBegun { deletion, .. }), _) => self.settle_at(deletion.gone_at),
-            (Some(Commit::Made { entry }), Some(Fault::Dies { after })) => {
+            (Some(LedgerCommit::DeletionBegun { deletion, .. }), _) => self.settle_at(deletion.gone_at),
+            (Some(LedgerCommit::Made { entry }), Some(Fault::Dies { after })) => {
                 self.kill_at(entry.id, later(entry.created, *after));
             }
             _ => {}
@@ -272,7 +273,7 @@ impl Cloud {
         });
     }
 
-    fn upgrade(inner: &Weak<Inner>) -> Option<Self> {
+    fn upgrade(inner: &Weak<CloudInner>) -> Option<Self> {
         inner.upgrade().map(Self)
     }
 

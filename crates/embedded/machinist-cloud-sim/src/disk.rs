@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The disk of one instance. Files are few and small. They may hold keys, so only their owner can
 /// read them.
 #[derive(Debug, Clone)]
-pub struct Disk(Arc<Inner>);
+pub struct Disk(Arc<DiskInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct DiskInner {
     medium: Medium,
     /// The instance was deleted. A machine's last write must not leave a file behind.
     wiped: AtomicBool,
@@ -36,7 +36,7 @@ impl Disk {
     }
 
     fn of(medium: Medium) -> Self {
-        Self(Arc::new(Inner { medium, wiped: AtomicBool::new(false) }))
+        Self(Arc::new(DiskInner { medium, wiped: AtomicBool::new(false) }))
     }
 
     /// Reads a file; `None` if it was never written.

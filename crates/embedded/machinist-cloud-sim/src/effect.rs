@@ -9,15 +9,15 @@ use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
 use crate::clock::later;
 use crate::state::{Project, Sight, State, is_in};
 use crate::{
-    Code, Commit, CreateRequest, DeleteRequest, Deletion, Entry, Fault, Foreigner, IdStyle, Outcome, Refusal,
-    Settings,
+    Code, CreateRequest, DeleteRequest, Deletion, Entry, Fault, Foreigner, IdStyle, LedgerCommit, Outcome,
+    Refusal, Settings,
 };
 
 /// The result of a request: at most one commit, and the subject of the answer.
 #[derive(Debug)]
 pub(crate) struct Effect {
     pub(crate) outcome: Outcome,
-    pub(crate) commit: Option<Commit>,
+    pub(crate) commit: Option<LedgerCommit>,
     /// The instance that the answer is about.
     pub(crate) about: Option<ProviderId>,
 }
@@ -27,7 +27,7 @@ impl Effect {
         Self { outcome, commit: None, about }
     }
 
-    fn commit(outcome: Outcome, commit: Commit) -> Self {
+    fn commit(outcome: Outcome, commit: LedgerCommit) -> Self {
         Self { outcome, about: Some(commit.id().clone()), commit: Some(commit) }
     }
 }
@@ -68,7 +68,7 @@ fn adopt(facts: Facts<'_>, request: &CreateRequest, found: &Entry) -> Result<Eff
     match (&found.key, request.adopt_made_since) {
         (None, Some(since)) if since <= *created => Ok(Effect::commit(
             Outcome::Adopted,
-            Commit::Adopted {
+            LedgerCommit::Adopted {
                 id: id.clone(),
                 key: request.key.clone(),
                 cluster: request.cluster.clone(),
@@ -130,7 +130,7 @@ fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> 
         deleted: None,
         calls: Default::default(),
     };
-    Ok(Effect::commit(Outcome::Made, Commit::Made { entry: Box::new(entry) }))
+    Ok(Effect::commit(Outcome::Made, LedgerCommit::Made { entry: Box::new(entry) }))
 }
 
 /// Loads an instance that the cluster under test did not make.
@@ -164,7 +164,7 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Re
         deleted: None,
         calls: Default::default(),
     };
-    Ok(Effect::commit(Outcome::Made, Commit::Made { entry: Box::new(entry) }))
+    Ok(Effect::commit(Outcome::Made, LedgerCommit::Made { entry: Box::new(entry) }))
 }
 
 fn new_id(settings: &Settings, serial: u64, name: &NodeName, state: &State) -> ProviderId {
@@ -215,7 +215,7 @@ pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect
         _ => settings.delete,
     };
     let deletion = Deletion { asked: now, gone_at: later(now, takes) };
-    Ok(Effect::commit(Outcome::DeletionBegun, Commit::DeletionBegun { id: entry.id.clone(), deletion }))
+    Ok(Effect::commit(Outcome::DeletionBegun, LedgerCommit::DeletionBegun { id: entry.id.clone(), deletion }))
 }
 
 fn foreign_key<'a>(entry: &'a Entry, owner: &InstanceKey) -> Option<&'a InstanceKey> {
@@ -226,7 +226,7 @@ fn foreign_key<'a>(entry: &'a Entry, owner: &InstanceKey) -> Option<&'a Instance
 pub(crate) fn change(
     facts: Facts<'_>,
     id: &ProviderId,
-    commit: impl FnOnce(&Entry) -> Result<Option<Commit>, Refusal>,
+    commit: impl FnOnce(&Entry) -> Result<Option<LedgerCommit>, Refusal>,
 ) -> Result<Effect, Refusal> {
     let entry = existing(facts, id)?;
     let commit = commit(entry)?;
@@ -243,7 +243,7 @@ pub(crate) fn rekey(
     change(facts, id, |entry| match &entry.key {
         Some(key) if key == to => Ok(None),
         Some(key) if key == from => {
-            Ok(Some(Commit::Rekeyed { id: id.clone(), key: to.clone(), at: facts.now }))
+            Ok(Some(LedgerCommit::Rekeyed { id: id.clone(), key: to.clone(), at: facts.now }))
         }
         Some(other) => Err(Refusal::new(Code::Foreign, format!("{id} carries key {other}"))),
         None => Err(Refusal::new(Code::Foreign, format!("{id} carries no key"))),
@@ -251,8 +251,8 @@ pub(crate) fn rekey(
 }
 
 /// Checks that a commit of another API fits the ledger.
-pub(crate) fn outside(facts: Facts<'_>, commit: Commit) -> Result<Effect, Refusal> {
-    if let Commit::Made { entry } = &commit {
+pub(crate) fn outside(facts: Facts<'_>, commit: LedgerCommit) -> Result<Effect, Refusal> {
+    if let LedgerCommit::Made { entry } = &commit {
         let is_taken = facts.state.by_id(&entry.id).is_some()
             || facts.state.ever().any(|other| other.serial == entry.serial);
         if is_taken {
@@ -279,7 +279,7 @@ pub(crate) fn stop(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal>
     let at = facts.now;
     change(facts, id, |entry| {
         refuse_if_deleting(entry)?;
-        Ok((!entry.stopped).then(|| Commit::Stopped { id: id.clone(), at }))
+        Ok((!entry.stopped).then(|| LedgerCommit::Stopped { id: id.clone(), at }))
     })
 }
 
@@ -288,7 +288,7 @@ pub(crate) fn start(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal
     let (at, running_at) = (facts.now, later(facts.now, facts.settings.boot));
     change(facts, id, |entry| {
         refuse_if_deleting(entry)?;
-        Ok(entry.stopped.then(|| Commit::Started { id: id.clone(), at, running_at }))
+        Ok(entry.stopped.then(|| LedgerCommit::Started { id: id.clone(), at, running_at }))
     })
 }
 

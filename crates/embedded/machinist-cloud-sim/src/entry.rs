@@ -125,7 +125,7 @@ impl Entry {
 /// One line of the ledger. The state changes through commits only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "commit", rename_all = "camelCase")]
-pub enum Commit {
+pub enum LedgerCommit {
     /// An instance was created, or loaded if others made it.
     Made {
         /// The instance.
@@ -194,7 +194,7 @@ pub enum Commit {
     },
 }
 
-impl Commit {
+impl LedgerCommit {
     /// Id of the instance that the commit changes.
     pub fn id(&self) -> &ProviderId {
         match self {

@@ -1,5 +1,5 @@
 //! Faults on request: from rules that are added while the cloud runs, or from a [`Schedule`] that
-//! decides call by call. The numbers D1 to D13 are those of the perturbation catalogue that the
+//! decides call by call. The numbers D1 to D13 come from the perturbation catalogue that the
 //! scenarios name.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ pub enum Fault {
     },
     /// D2: the call takes effect, and the answer is an internal error.
     EffectThenError,
-    /// D3: the call takes effect, and the answer is withheld until no caller waits any more.
+    /// D3: the call takes effect, and the answer is withheld until no caller waits.
     EffectThenSilence,
     /// The connection breaks at once and nothing is done. The caller cannot know that.
     Reset,

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use machinist_instance::UserData;
 use serde::{Deserialize, Serialize};
 
-use crate::Commit;
+use crate::LedgerCommit;
 
 const FILE_NAME: &str = "ledger.jsonl";
 
@@ -18,7 +18,7 @@ const FILE_NAME: &str = "ledger.jsonl";
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Line {
     #[serde(flatten)]
-    pub(crate) commit: Commit,
+    pub(crate) commit: LedgerCommit,
     #[serde(default, with = "crate::request::user_data")]
     pub(crate) user_data: UserData,
 }

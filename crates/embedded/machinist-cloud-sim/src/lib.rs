@@ -37,7 +37,7 @@ pub use call::{Call, CallRecord, Operation, Outcome};
 pub use clock::Clock;
 pub use cloud::{Cloud, NoAnswer};
 pub use disk::Disk;
-pub use entry::{Commit, Deletion, Entry, Foreigner};
+pub use entry::{Deletion, Entry, Foreigner, LedgerCommit};
 pub use fault::{Fault, FaultRule, Faults, RuleId, Schedule};
 pub use journal::OpenError;
 pub use kept::Kept;

@@ -9,8 +9,8 @@ use tokio::sync::{mpsc, watch};
 
 use crate::effect::{self, Effect, Facts};
 use crate::{
-    CallRecord, Clock, Cloud, Commit, Disk, Entry, Faults, Foreigner, Ledger, Operation, Refusal, Schedule,
-    Settings,
+    CallRecord, Clock, Cloud, Disk, Entry, Faults, Foreigner, Ledger, LedgerCommit, Operation, Refusal,
+    Schedule, Settings,
 };
 
 /// The state of all instances at one moment, and every commit after it.
@@ -19,7 +19,7 @@ pub struct Following {
     /// Every instance ever made until then.
     pub entries: Vec<Entry>,
     /// Every later commit, in order.
-    pub commits: mpsc::UnboundedReceiver<Arc<Commit>>,
+    pub commits: mpsc::UnboundedReceiver<Arc<LedgerCommit>>,
 }
 
 impl Cloud {
@@ -100,7 +100,7 @@ impl Cloud {
 
     /// Calls the observer at every commit, before the cloud answers the call. The observer runs
     /// under the cloud's lock, so it must not call the cloud.
-    pub fn observe(&self, observer: impl Fn(&Commit) + Send + 'static) {
+    pub fn observe(&self, observer: impl Fn(&LedgerCommit) + Send + 'static) {
         self.lock().observers.push(Box::new(observer));
     }
 
@@ -121,7 +121,7 @@ impl Cloud {
     pub fn kill(&self, id: &ProviderId) -> Result<(), Refusal> {
         let gone = |facts: Facts<'_>| {
             let at = facts.now;
-            effect::change(facts, id, |_| Ok(Some(Commit::Gone { id: id.clone(), at })))
+            effect::change(facts, id, |_| Ok(Some(LedgerCommit::Gone { id: id.clone(), at })))
         };
         self.operate(gone, UserData::default()).map(drop)
     }
@@ -150,7 +150,7 @@ impl Cloud {
     ///
     /// # Errors
     /// When the commit does not fit, or the ledger cannot be written.
-    pub fn commit(&self, commit: Commit, user_data: UserData) -> Result<(), Refusal> {
+    pub fn commit(&self, commit: LedgerCommit, user_data: UserData) -> Result<(), Refusal> {
         let fits = |facts: Facts<'_>| effect::outside(facts, commit);
         self.operate(fits, user_data).map(drop)
     }

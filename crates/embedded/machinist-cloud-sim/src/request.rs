@@ -19,7 +19,7 @@ pub enum Request {
     /// Describe one instance, found by the strongest given identity. If no instance has the key,
     /// the cloud looks for the name.
     Find(InstanceRef),
-    /// Describe all instances, or those of one cluster.
+    /// Describe all instances, or the instances of one cluster.
     #[serde(rename_all = "camelCase")]
     List {
         /// Only instances of that cluster.
@@ -101,7 +101,7 @@ impl Request {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CreateRequest {
-    /// Idempotency key, valid for ever: no second instance is made for it.
+    /// Idempotency key without an expiry: no second instance is made for it.
     pub key: InstanceKey,
     /// Name of the instance.
     pub name: NodeName,

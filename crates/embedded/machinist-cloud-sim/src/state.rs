@@ -1,11 +1,11 @@
-//! Every instance ever made, with indexes. Only [`Commit`]s change it.
+//! Every instance ever made, with indexes. Only [`LedgerCommit`]s change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
 
-use crate::{Commit, Entry, Operation};
+use crate::{Entry, LedgerCommit, Operation};
 
 /// The instances that a lookup sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,13 +49,13 @@ impl State {
     }
 
     /// Commits for deletions that have ended but are not committed yet.
-    pub(crate) fn ended_by(&self, now: Timestamp) -> Vec<Commit> {
+    pub(crate) fn ended_by(&self, now: Timestamp) -> Vec<LedgerCommit> {
         self.ending
             .iter()
             .filter_map(|serial| self.entries.get(serial))
             .filter_map(|entry| {
                 let deletion = entry.deletion.filter(|deletion| deletion.gone_at <= now)?;
-                Some(Commit::Gone { id: entry.id.clone(), at: deletion.gone_at })
+                Some(LedgerCommit::Gone { id: entry.id.clone(), at: deletion.gone_at })
             })
             .collect()
     }
@@ -114,10 +114,10 @@ impl State {
         }
     }
 
-    pub(crate) fn apply(&mut self, commit: &Commit) {
+    pub(crate) fn apply(&mut self, commit: &LedgerCommit) {
         match commit {
-            Commit::Made { entry } => self.insert((**entry).clone()),
-            Commit::Adopted { id, key, cluster, .. } => {
+            LedgerCommit::Made { entry } => self.insert((**entry).clone()),
+            LedgerCommit::Adopted { id, key, cluster, .. } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.key = Some(key.clone());
                     entry.cluster = Some(cluster.clone());
@@ -125,7 +125,7 @@ impl State {
                     self.by_key.entry(key.clone()).or_default().insert(serial);
                 }
             }
-            Commit::Rekeyed { id, key, .. } => {
+            LedgerCommit::Rekeyed { id, key, .. } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.key = Some(key.clone());
                     let serial = entry.serial;
@@ -133,31 +133,31 @@ impl State {
                     self.by_key.entry(key.clone()).or_default().insert(serial);
                 }
             }
-            Commit::Tagged { id, tags, .. } => {
+            LedgerCommit::Tagged { id, tags, .. } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.tags.extend(tags.clone());
                 }
             }
-            Commit::Stopped { id, .. } => {
+            LedgerCommit::Stopped { id, .. } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.stopped = true;
                 }
             }
-            Commit::Started { id, running_at, .. } => {
+            LedgerCommit::Started { id, running_at, .. } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.stopped = false;
                     entry.boots_at = entry.boots_at.map(|_| *running_at);
                     entry.running_at = *running_at;
                 }
             }
-            Commit::DeletionBegun { id, deletion } => {
+            LedgerCommit::DeletionBegun { id, deletion } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.deletion = Some(*deletion);
                     let serial = entry.serial;
                     self.ending.insert(serial);
                 }
             }
-            Commit::Gone { id, at } => {
+            LedgerCommit::Gone { id, at } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.deleted = Some(*at);
                     let serial = entry.serial;

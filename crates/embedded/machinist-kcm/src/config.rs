@@ -20,7 +20,7 @@ use machinist_kube::{SharedClock, Skew, SystemClock};
 use crate::certificates::signing::CaPair;
 use crate::kinds::Resource;
 
-/// Configuration and timeouts of the controllers. The defaults are those of
+/// Configuration and timeouts of the controllers. The defaults are the same as in
 /// kube-controller-manager.
 #[non_exhaustive]
 pub struct Config {

@@ -27,7 +27,7 @@ use crate::facts::pod::PodFacts;
 use crate::kinds::Kinds;
 use crate::view::{OVERDUE_AFTER, View};
 use crate::work::{Controller, Next};
-use budget::{BudgetFacts, Snapshot};
+use budget::{BudgetFacts, BudgetSnapshot};
 use scale::{ScaleError, Scales};
 
 /// A rollout changes many Pods of one budget at once, so passes are batched. The interval is short
@@ -130,7 +130,7 @@ impl Disruption {
         Self { client, clock, scales, queue, budgets, pods }
     }
 
-    fn observe(&self, key: &ObjectKey) -> Option<Snapshot> {
+    fn observe(&self, key: &ObjectKey) -> Option<BudgetSnapshot> {
         let budget = self.budgets.store().get(key)?.facts.clone();
         let store = self.pods.store();
         let pods = store
@@ -139,7 +139,7 @@ impl Disruption {
             .map(|(key, pod)| (key.name.clone(), pod.facts.clone()))
             .collect();
         drop(store);
-        Some(Snapshot { now: self.clock.now(), budget, pods, scale: Ok(0) })
+        Some(BudgetSnapshot { now: self.clock.now(), budget, pods, scale: Ok(0) })
     }
 
     async fn write(&self, key: &ObjectKey, budget: &BudgetFacts, status: &PodDisruptionBudgetStatus) -> Next {

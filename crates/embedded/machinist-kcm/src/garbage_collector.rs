@@ -58,13 +58,13 @@ const STALE_PAUSE: Duration = Duration::from_secs(1);
 
 /// An object to look at, by UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Key {
+pub(crate) enum GarbageKey {
     Item(String),
     /// All objects that name this one as an owner.
     DependentsOf(String),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for GarbageKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Item(uid) => f.write_str(uid),
@@ -76,19 +76,19 @@ impl fmt::Display for Key {
 pub(crate) struct GarbageCollector {
     client: Client,
     kinds: Arc<Kinds>,
-    queue: KeyQueue<Key>,
+    queue: KeyQueue<GarbageKey>,
     graph: Graph,
     defined_kinds: Option<DefinedKinds>,
     absent: Mutex<AbsentOwners>,
 }
 
 /// Returns a queue for [`listen`].
-pub(crate) fn queue(seed: u64) -> KeyQueue<Key> {
+pub(crate) fn queue(seed: u64) -> KeyQueue<GarbageKey> {
     KeyQueue::new(|_| Duration::ZERO, seed)
 }
 
 /// Wakes every object that a change may affect.
-pub(crate) fn listen(view: &mut View<ItemFacts>, queue: &KeyQueue<Key>) {
+pub(crate) fn listen(view: &mut View<ItemFacts>, queue: &KeyQueue<GarbageKey>) {
     let queue = queue.clone();
     view.listen(move |change| {
         for key in concerned(change) {
@@ -97,22 +97,22 @@ pub(crate) fn listen(view: &mut View<ItemFacts>, queue: &KeyQueue<Key>) {
     });
 }
 
-fn concerned(change: &Change<ItemFacts>) -> Vec<Key> {
+fn concerned(change: &Change<ItemFacts>) -> Vec<GarbageKey> {
     let mut keys = Vec::new();
     if change.old == change.new {
         return keys;
     }
     // The old owners may wait for this object to be deleted or to lose its owner reference.
     let old_owners = change.old.iter().flat_map(|old| old.owner_uids());
-    keys.extend(old_owners.map(|uid| Key::Item(uid.to_owned())));
+    keys.extend(old_owners.map(|uid| GarbageKey::Item(uid.to_owned())));
     match &change.new {
-        None => keys.push(Key::DependentsOf(change.uid.clone())),
+        None => keys.push(GarbageKey::DependentsOf(change.uid.clone())),
         Some(item) => {
             if item.is_deleting || !item.owners.is_empty() {
-                keys.push(Key::Item(change.uid.clone()));
+                keys.push(GarbageKey::Item(change.uid.clone()));
             }
             if item.waits_for_dependents() {
-                keys.push(Key::DependentsOf(change.uid.clone()));
+                keys.push(GarbageKey::DependentsOf(change.uid.clone()));
             }
         }
     }
@@ -120,23 +120,23 @@ fn concerned(change: &Change<ItemFacts>) -> Vec<Key> {
 }
 
 impl Controller for GarbageCollector {
-    type Key = Key;
+    type Key = GarbageKey;
 
     const NAME: &'static str = "garbage-collector";
 
-    fn queue(&self) -> &KeyQueue<Key> {
+    fn queue(&self) -> &KeyQueue<GarbageKey> {
         &self.queue
     }
 
-    async fn pass(&self, key: &Key) -> Next {
+    async fn pass(&self, key: &GarbageKey) -> Next {
         match key {
-            Key::DependentsOf(uid) => {
+            GarbageKey::DependentsOf(uid) => {
                 for dependent in self.graph.dependents(uid) {
-                    self.queue.wake(Key::Item(dependent.facts.uid.clone()));
+                    self.queue.wake(GarbageKey::Item(dependent.facts.uid.clone()));
                 }
                 Next::Idle
             }
-            Key::Item(uid) => match self.graph.find(uid) {
+            GarbageKey::Item(uid) => match self.graph.find(uid) {
                 None => Next::Idle,
                 Some(item) if item.kind.view.lacks_own_write(&item.key) => {
                     Next::In(crate::view::OVERDUE_AFTER)
@@ -152,7 +152,7 @@ impl GarbageCollector {
     pub(crate) fn new(
         client: Client,
         kinds: Arc<Kinds>,
-        queue: KeyQueue<Key>,
+        queue: KeyQueue<GarbageKey>,
         graph: Graph,
         defined_kinds: Option<DefinedKinds>,
     ) -> Self {
@@ -210,7 +210,9 @@ impl GarbageCollector {
     async fn release_all(&self, owner: &Item, dependents: &[Item]) -> Next {
         let mut next = Next::Idle;
         // The watch will show dependents that are released already.
-        for dependent in dependents.iter().filter(|it| !it.kind.view.lacks_own_write(&it.key)) {
+        for dependent in
+            dependents.iter().filter(|dependent| !dependent.kind.view.lacks_own_write(&dependent.key))
+        {
             let owners = [owner.facts.uid.clone()].into();
             next = next.sooner(self.release(dependent, &dependent.facts.owners, &owners).await);
         }
@@ -241,7 +243,10 @@ impl GarbageCollector {
 
     fn dependents_of(&self, item: &Item) -> Dependents {
         let dependents = self.graph.dependents(&item.facts.uid);
-        match (dependents.is_empty(), dependents.iter().any(|it| it.facts.waits_for_dependents())) {
+        match (
+            dependents.is_empty(),
+            dependents.iter().any(|dependent| dependent.facts.waits_for_dependents()),
+        ) {
             (true, _) => Dependents::None,
             (false, true) => Dependents::Waiting,
             (false, false) => Dependents::Some,

@@ -55,7 +55,7 @@ impl NamespaceFacts {
 /// Returns whether our finalizer is still present.
 fn holds(namespace: &Namespace) -> bool {
     let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.as_ref());
-    finalizers.is_some_and(|all| all.iter().any(|it| it == FINALIZER))
+    finalizers.is_some_and(|all| all.iter().any(|finalizer| finalizer == FINALIZER))
 }
 
 /// The keys of this controller are names of namespaces.
@@ -136,7 +136,9 @@ impl Namespaces {
                 return found;
             }
         };
-        for (resource, bulk) in kinds.iter().filter(|(it, _)| !(it.group.is_empty() && it.plural == "pods")) {
+        for (resource, bulk) in
+            kinds.iter().filter(|(resource, _)| !(resource.group.is_empty() && resource.plural == "pods"))
+        {
             self.clear_kind(namespace, resource, *bulk, &mut found).await;
         }
         found
@@ -156,9 +158,10 @@ impl Namespaces {
             let versions = [group.preferred_version_or_latest()].into_iter().chain(group.versions());
             for (resource, capabilities) in versions.flat_map(|version| group.versioned_resources(version)) {
                 if clearable(&capabilities) {
-                    let bulk = match capabilities.supports_operation(verbs::DELETE_COLLECTION) {
-                        true => Bulk::AtOnce,
-                        false => Bulk::OneByOne,
+                    let bulk = if capabilities.supports_operation(verbs::DELETE_COLLECTION) {
+                        Bulk::AtOnce
+                    } else {
+                        Bulk::OneByOne
                     };
                     let kind = (resource.group.clone(), resource.plural.clone());
                     kinds.entry(kind).or_insert((resource, bulk));
@@ -211,7 +214,7 @@ impl Namespaces {
         }
         let name = current.metadata.name.clone().unwrap_or_default();
         if let Some(finalizers) = current.spec.as_mut().and_then(|spec| spec.finalizers.as_mut()) {
-            finalizers.retain(|it| it != FINALIZER);
+            finalizers.retain(|finalizer| finalizer != FINALIZER);
         }
         tracing::info!(namespace = name, "Finalizing an empty namespace");
         let result = api.replace_subresource("finalize", &name, &PostParams::default(), &current).await;
@@ -256,7 +259,7 @@ async fn delete_all(api: &Api<DynamicObject>, listed: &Listed, bulk: Bulk) -> Re
             Err(error) => Err(error),
         },
         Bulk::OneByOne => {
-            for name in listed.iter().filter_map(|it| it.metadata.name.as_deref()) {
+            for name in listed.iter().filter_map(|object| object.metadata.name.as_deref()) {
                 match api.delete(name, &params).await {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.code == 404 => {}

@@ -36,7 +36,7 @@ use crate::facts::node::NodeFacts;
 use crate::facts::pod::PodFacts;
 use crate::view::View;
 use crate::work::{Controller, Next};
-use decision::{Action, Patience, Plan, Snapshot};
+use decision::{Action, NodeSnapshot, Patience, Plan};
 use silence::Silence;
 use taints::Evicting;
 
@@ -78,13 +78,13 @@ struct Memory {
 }
 
 /// Feeds changes into the controller's queue. Created before the views that it listens to.
-pub(crate) struct Listener {
+pub(crate) struct NodeListener {
     queue: KeyQueue<String>,
     memory: Arc<Mutex<Memory>>,
     period: Duration,
 }
 
-impl Listener {
+impl NodeListener {
     pub(crate) fn new(period: Duration, seed: u64) -> Self {
         let memory = Memory { silence: Silence::new(period), taints_seen: BTreeMap::new() };
         Self { queue: KeyQueue::new(|_| MIN_INTERVAL, seed), memory: Arc::new(Mutex::new(memory)), period }
@@ -165,11 +165,11 @@ impl NodeLifecycle {
         client: Client,
         clock: SharedClock,
         patience: Patience,
-        listener: &Listener,
+        listener: &NodeListener,
         nodes: Arc<View<NodeFacts>>,
         pods: Arc<View<PodFacts>>,
     ) -> Self {
-        let Listener { queue, memory, period } = listener;
+        let NodeListener { queue, memory, period } = listener;
         let (queue, memory, period) = (queue.clone(), memory.clone(), *period);
         Self { client, clock, patience, period, queue, nodes, pods, memory }
     }
@@ -188,7 +188,7 @@ impl NodeLifecycle {
 
     /// Returns the facts about a Node, and the resourceVersion that they belong to; `None` if the
     /// Node was deleted.
-    fn observe(&self, name: &str) -> Option<(Snapshot, u64)> {
+    fn observe(&self, name: &str) -> Option<(NodeSnapshot, u64)> {
         let (node, resource_version) = {
             let store = self.nodes.store();
             let entry = store.get(&ObjectKey::cluster_scoped(name))?;
@@ -206,7 +206,7 @@ impl NodeLifecycle {
         let silent_for = memory.silence.of(name);
         let evicting = Evicting::of(&node, memory.taints_seen.entry(name.to_owned()).or_default(), now);
         let patience = self.patience;
-        Some((Snapshot { now, node, silent_for, evicting, pods, patience }, resource_version))
+        Some((NodeSnapshot { now, node, silent_for, evicting, pods, patience }, resource_version))
     }
 
     async fn act(&self, name: &str, node: &NodeFacts, resource_version: u64, action: &Action) -> Next {

@@ -61,7 +61,7 @@ impl RootCaFacts {
         Self {
             certificate: data.remove(ROOT_CA_KEY),
             strange_keys: data.into_keys().collect(),
-            described: annotations.get(DESCRIPTION.0).is_some_and(|it| it == DESCRIPTION.1),
+            described: annotations.get(DESCRIPTION.0).is_some_and(|description| description == DESCRIPTION.1),
         }
     }
 }
@@ -120,7 +120,7 @@ impl Controller for Provisions {
             .namespaces
             .store()
             .get(&ObjectKey::cluster_scoped(namespace))
-            .is_some_and(|it| !it.facts.is_deleting);
+            .is_some_and(|namespace| !namespace.facts.is_deleting);
         if !is_active {
             return Next::Idle;
         }

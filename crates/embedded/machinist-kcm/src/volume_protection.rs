@@ -29,7 +29,7 @@ use kube::{Api, Client, ResourceExt};
 use machinist_kube::{GuardedPatch, KeyQueue, ObjectKey, WriteOutcome};
 use serde_json::json;
 
-use crate::facts::pod::{ClaimedVolume, Controller as Owner, Origin, PodFacts};
+use crate::facts::pod::{ClaimedVolume, Origin, OwningController, PodFacts};
 use crate::view::{OVERDUE_AFTER, View};
 use crate::work::{Controller, Next};
 
@@ -45,7 +45,7 @@ pub(crate) struct ClaimFacts {
     /// Finalizers as they were read; `None` means that the field is absent.
     finalizers: Option<Vec<String>>,
     /// The Pod that the claim was created for, if any.
-    controller: Option<Owner>,
+    controller: Option<OwningController>,
 }
 
 impl ClaimFacts {
@@ -58,7 +58,7 @@ impl ClaimFacts {
             uid: metadata.uid.unwrap_or_default(),
             namespace: metadata.namespace.unwrap_or_default(),
             is_deleting: metadata.deletion_timestamp.is_some(),
-            controller: Owner::of(metadata.owner_references.as_deref()),
+            controller: OwningController::of(metadata.owner_references.as_deref()),
             finalizers: metadata.finalizers,
         }
     }
@@ -114,13 +114,13 @@ fn waits(is_deleting: bool, finalizers: Option<&[String]>, finalizer: &str) -> b
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Key {
+pub(crate) enum VolumeKey {
     /// The claims of a namespace: one list of its Pods decides about all of them.
     ClaimsIn(String),
     Volume(String),
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for VolumeKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClaimsIn(namespace) => write!(f, "claims in {namespace}"),
@@ -131,7 +131,7 @@ impl fmt::Display for Key {
 
 pub(crate) struct VolumeProtection {
     pub(crate) client: Client,
-    pub(crate) queue: KeyQueue<Key>,
+    pub(crate) queue: KeyQueue<VolumeKey>,
     pub(crate) claims: Arc<View<ClaimFacts>>,
     pub(crate) volumes: Arc<View<VolumeFacts>>,
     pub(crate) pods: Arc<View<PodFacts>>,
@@ -143,20 +143,20 @@ pub(crate) fn listen(
     claims: &mut View<ClaimFacts>,
     volumes: &mut View<VolumeFacts>,
     seed: u64,
-) -> KeyQueue<Key> {
+) -> KeyQueue<VolumeKey> {
     /// Claims are often deleted in groups, and each pass costs a list.
     const MIN_INTERVAL: Duration = Duration::from_millis(200);
     let queue = KeyQueue::new(|_| MIN_INTERVAL, seed);
     let on_claim = queue.clone();
     claims.listen(move |change| {
         if let Some(namespace) = change.new.as_ref().and_then(|claim| claim.waiting_in()) {
-            on_claim.wake(Key::ClaimsIn(namespace));
+            on_claim.wake(VolumeKey::ClaimsIn(namespace));
         }
     });
     let on_volume = queue.clone();
     volumes.listen(move |change| {
         if change.new.as_ref().is_some_and(|volume| volume.may_go()) {
-            on_volume.wake(Key::Volume(change.key.name.clone()));
+            on_volume.wake(VolumeKey::Volume(change.key.name.clone()));
         }
     });
     queue
@@ -166,7 +166,7 @@ pub(crate) fn listen(
 pub(crate) fn listen_to_pods(
     pods: &mut View<PodFacts>,
     claims: &Arc<View<ClaimFacts>>,
-    queue: &KeyQueue<Key>,
+    queue: &KeyQueue<VolumeKey>,
 ) {
     let (claims, queue) = (claims.clone(), queue.clone());
     pods.listen(move |change| {
@@ -177,24 +177,24 @@ pub(crate) fn listen_to_pods(
             claim.is_some_and(|claim| claim.facts.waiting_in().is_some())
         });
         if is_waited_for {
-            queue.wake(Key::ClaimsIn(before.namespace.clone()));
+            queue.wake(VolumeKey::ClaimsIn(before.namespace.clone()));
         }
     });
 }
 
 impl Controller for VolumeProtection {
-    type Key = Key;
+    type Key = VolumeKey;
 
     const NAME: &'static str = "volume-protection";
 
-    fn queue(&self) -> &KeyQueue<Key> {
+    fn queue(&self) -> &KeyQueue<VolumeKey> {
         &self.queue
     }
 
-    async fn pass(&self, key: &Key) -> Next {
+    async fn pass(&self, key: &VolumeKey) -> Next {
         match key {
-            Key::ClaimsIn(namespace) => self.pass_claims(namespace).await,
-            Key::Volume(name) => self.pass_volume(name).await,
+            VolumeKey::ClaimsIn(namespace) => self.pass_claims(namespace).await,
+            VolumeKey::Volume(name) => self.pass_volume(name).await,
         }
     }
 }
@@ -214,11 +214,12 @@ impl VolumeProtection {
         let mut next = next;
         for (key, claim) in unused {
             let is_used = pods.iter().any(|pod| claim.is_used_by(&key.name, pod));
-            next = next.sooner(match is_used {
+            next = next.sooner(if is_used {
                 // The watch usually shows this Pod and later its deletion. It shows neither if the
                 // Pod comes and disappears between two lists.
-                true => Next::In(OVERDUE_AFTER),
-                false => self.let_claim_go(&key, &claim).await,
+                Next::In(OVERDUE_AFTER)
+            } else {
+                self.let_claim_go(&key, &claim).await
             });
         }
         next

@@ -40,7 +40,7 @@ use crate::volume_protection::{self, ClaimFacts, VolumeFacts, VolumeProtection};
 use crate::work::{Controller, work};
 
 /// The garbage collector waits this long for all of its kinds to be listed. A kind that is not
-/// served must not block it forever.
+/// served must not block it for longer.
 const COLLECTED_KINDS_LISTED_WITHIN: Duration = Duration::from_secs(10);
 
 /// All controllers and their views.
@@ -90,7 +90,7 @@ impl Controllers {
             (PodFacts::BY_NODE, |pod: &PodFacts, values| values.extend(pod.node.clone())),
             (PodFacts::BY_NAMESPACE, |pod, values| values.push(pod.namespace.clone())),
             (PodFacts::BY_CLAIM, |pod, values| {
-                values.extend(pod.claimed.iter().map(|it| format!("{}/{}", pod.namespace, it.claim)));
+                values.extend(pod.claimed.iter().map(|volume| format!("{}/{}", pod.namespace, volume.claim)));
             }),
         ]);
         let mut leases = View::new(&[]);
@@ -107,7 +107,7 @@ impl Controllers {
         })]);
         let mut volumes = View::new(&[]);
 
-        let life = node_lifecycle::Listener::new(config.node_monitor_period, seed);
+        let life = node_lifecycle::NodeListener::new(config.node_monitor_period, seed);
         life.listen(&mut nodes, &mut pods, &mut leases);
         let lost = lost_pods::listen(&mut nodes, &mut pods, seed);
         let to_empty = namespaces::listen(&mut spaces, &mut pods, seed);

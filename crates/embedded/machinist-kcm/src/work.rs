@@ -78,7 +78,7 @@ impl Next {
     }
 }
 
-/// Works through the controller's queue forever.
+/// Works through the controller's queue and never returns.
 pub(crate) async fn work<C: Controller>(controller: &C) -> Infallible {
     let worker = || async {
         loop {

@@ -10,7 +10,7 @@ use machinist_kube::{Delta, WatchOptions, run_watch};
 use tokio::sync::mpsc;
 
 use crate::connect::{code, describe};
-use crate::identity::{Identity, SigningRequest};
+use crate::identity::{NodeIdentity, SigningRequest};
 
 /// The signer of the certificates that kubelets present to the API server.
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -47,7 +47,10 @@ enum Answer {
 }
 
 /// Files the request unless it exists, and waits for its certificate.
-pub(crate) async fn certificate(client: kube::Client, request: &SigningRequest) -> Result<Identity, Trouble> {
+pub(crate) async fn certificate(
+    client: kube::Client,
+    request: &SigningRequest,
+) -> Result<NodeIdentity, Trouble> {
     let api: Api<CertificateSigningRequest> = Api::all(client);
     match api.create(&PostParams::default(), &object(request)).await {
         Ok(_) => {}
@@ -59,7 +62,9 @@ pub(crate) async fn certificate(client: kube::Client, request: &SigningRequest) 
         .await
         .map_err(|_| Trouble::NoAnswer(request.name.clone()))??;
     match answer {
-        Answer::Issued(certificate_pem) => Ok(Identity { certificate_pem, key_pem: request.key_pem.clone() }),
+        Answer::Issued(certificate_pem) => {
+            Ok(NodeIdentity { certificate_pem, key_pem: request.key_pem.clone() })
+        }
         Answer::Refused(reason) => Err(Trouble::Refused { name: request.name.clone(), reason }),
     }
 }

@@ -9,7 +9,7 @@ use machinist_kube::{ClientOptions, layer_client};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 
-/// User agent of simulated machines; it distinguishes their writes from those of controllers.
+/// User agent of simulated machines. It distinguishes their writes from the controllers' writes.
 pub const NODE_USER_AGENT: &str = concat!("machinist-node/", env!("CARGO_PKG_VERSION"));
 
 /// A kubelet's request times out before the next Lease renewal is due.

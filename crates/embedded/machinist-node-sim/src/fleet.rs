@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::PostParams;
-use machinist_cloud_sim::{Cloud, Commit, Entry, Following};
+use machinist_cloud_sim::{Cloud, Entry, Following, LedgerCommit};
 use machinist_instance::ProviderId;
 use tokio::task::AbortHandle;
 
@@ -126,16 +126,19 @@ impl Machines {
         }
         while let Some(commit) = commits.recv().await {
             match &*commit {
-                Commit::Made { entry } => self.power_on((**entry).clone()),
-                Commit::Started { id, .. } => {
+                LedgerCommit::Made { entry } => self.power_on((**entry).clone()),
+                LedgerCommit::Started { id, .. } => {
                     if let Some(entry) = self.surroundings.cloud.entry(id) {
                         self.power_on(entry);
                     }
                 }
-                Commit::Stopped { id, .. } | Commit::DeletionBegun { id, .. } | Commit::Gone { id, .. } => {
+                LedgerCommit::Stopped { id, .. }
+                | LedgerCommit::DeletionBegun { id, .. }
+                | LedgerCommit::Gone { id, .. } => {
                     self.up.remove(id);
                 }
-                Commit::Adopted { .. } | Commit::Rekeyed { .. } | Commit::Tagged { .. } => {}
+                LedgerCommit::Adopted { .. } | LedgerCommit::Rekeyed { .. } | LedgerCommit::Tagged { .. } => {
+                }
             }
         }
     }

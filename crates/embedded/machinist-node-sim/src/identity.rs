@@ -19,14 +19,14 @@ const PENDING_KEY_FILE: &str = "kubelet-pending.pem";
 /// A certificate and key that authenticate the Node `system:node:NAME` at the API server.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Identity {
+pub struct NodeIdentity {
     /// The certificate, PEM.
     pub certificate_pem: String,
     /// The key of the certificate, PEM.
     pub key_pem: String,
 }
 
-impl Identity {
+impl NodeIdentity {
     /// Reads the identity from the instance's disk. A machine that has an identity does not
     /// bootstrap.
     ///
@@ -56,9 +56,9 @@ impl Identity {
     }
 }
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for NodeIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Identity")
+        f.write_str("NodeIdentity")
     }
 }
 
@@ -195,11 +195,11 @@ mod tests {
     #[test]
     fn an_identity_is_kept_until_it_is_discarded() {
         let disk = disk();
-        assert!(Identity::load(&disk).expect("read").is_none());
-        let identity = Identity { certificate_pem: "c".to_owned(), key_pem: "k".to_owned() };
+        assert!(NodeIdentity::load(&disk).expect("read").is_none());
+        let identity = NodeIdentity { certificate_pem: "c".to_owned(), key_pem: "k".to_owned() };
         identity.store(&disk).expect("written");
-        assert_eq!(Identity::load(&disk).expect("read").expect("kept").key_pem, "k");
-        Identity::discard(&disk).expect("written");
-        assert!(Identity::load(&disk).expect("read").is_none());
+        assert_eq!(NodeIdentity::load(&disk).expect("read").expect("kept").key_pem, "k");
+        NodeIdentity::discard(&disk).expect("written");
+        assert!(NodeIdentity::load(&disk).expect("read").is_none());
     }
 }

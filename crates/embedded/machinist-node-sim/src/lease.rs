@@ -17,7 +17,7 @@ const NAMESPACE: &str = "kube-node-lease";
 /// Lease duration in renewals, as with kubelets: 40 s for a renewal every 10 s.
 const RENEWALS_PER_LEASE: u64 = 4;
 
-/// Renews the Lease for ever. After a failure the next renewal comes at its usual time.
+/// Renews the Lease and never returns. After a failure the next renewal comes at its usual time.
 pub(crate) async fn renew(client: kube::Client, name: &NodeName, uid: &str, clock: &Clock, every: Duration) {
     let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
     let nodes: Api<Node> = Api::all(client);

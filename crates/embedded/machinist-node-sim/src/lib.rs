@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! user_data   the bootstrap token, the machine's name, and the kubelet's flags
-//! bootstrap   as system:bootstrap:ID: a CertificateSigningRequest, then its certificate -> Identity, kept on the disk
+//! bootstrap   as system:bootstrap:ID: a CertificateSigningRequest, then the NodeIdentity with its
+//!             certificate, kept on the disk
 //! register    as system:node:NAME: the Node, then its Ready condition
 //! lease       renewed every 10 s, or as often as told; the Node's status every 5 min
 //! pods        sets its pods Running and Ready, ends those that are being deleted
@@ -38,7 +39,7 @@ mod user_data;
 
 pub use connect::{Auth, ConnectError, Connector, HttpsConnector, Metadata, NODE_USER_AGENT};
 pub use fleet::{Fleet, FleetOptions, Join, PodWatch};
-pub use identity::{Identity, Keys, RandomKeys, SeededKeys};
+pub use identity::{Keys, NodeIdentity, RandomKeys, SeededKeys};
 pub use kubelet::{CloudProvider, Kubelet};
 pub use machine::MachineOptions;
 pub use user_data::{BootData, BootstrapToken, UserDataError};

@@ -14,7 +14,7 @@ use crate::identity::SigningRequest;
 use crate::pods::{OwnFeed, PodWorker, SharedFeed};
 use crate::register::Registered;
 use crate::user_data::BootData;
-use crate::{Connector, Identity, Keys, Kubelet, Metadata, lease, register};
+use crate::{Connector, Keys, Kubelet, Metadata, NodeIdentity, lease, register};
 
 /// Timing of the machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Machine {
     }
 
     async fn join(&self, name: NodeName, kubelet: &Kubelet) -> Result<(Joined, Registered), NotUp> {
-        let identity = match Identity::load(&self.disk) {
+        let identity = match NodeIdentity::load(&self.disk) {
             Ok(Some(identity)) => identity,
             Ok(None) => self.bootstrap(&name).await?,
             Err(error) => return Err(NotUp::NotYet(format!("the disk failed: {error}"))),
@@ -111,7 +111,7 @@ impl Machine {
             Err(error) if code(&error) == Some(401) => {
                 // The certificate is from another CA than the cluster's, or has expired: a retry
                 // with it cannot succeed.
-                let discarded = Identity::discard(&self.disk);
+                let discarded = NodeIdentity::discard(&self.disk);
                 let disk =
                     discarded.err().map(|error| format!("; the disk failed: {error}")).unwrap_or_default();
                 Err(NotUp::NotYet(format!("discarding the certificate: {}{disk}", describe(&error))))
@@ -122,7 +122,7 @@ impl Machine {
         }
     }
 
-    async fn bootstrap(&self, name: &NodeName) -> Result<Identity, NotUp> {
+    async fn bootstrap(&self, name: &NodeName) -> Result<NodeIdentity, NotUp> {
         let user_data = self.surroundings.cloud.user_data(&self.entry.id).unwrap_or_default();
         let boot_data = BootData::parse(&user_data).map_err(|error| NotUp::Never(error.to_string()))?;
         let client = self.connect(&Auth::Bearer(boot_data.token.expose().to_owned()))?;

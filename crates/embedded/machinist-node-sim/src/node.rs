@@ -110,7 +110,7 @@ fn addresses(entry: &Entry, name: &NodeName, kubelet: &Kubelet) -> Vec<NodeAddre
     };
     match kubelet.cloud_provider {
         CloudProvider::Machine => {
-            entry.addresses().into_iter().map(|it| address(it.kind, &it.address)).collect()
+            entry.addresses().into_iter().map(|entry| address(entry.kind, &entry.address)).collect()
         }
         CloudProvider::External => {
             let node_ips = kubelet.node_ips().map(|ip| address(AddressKind::InternalIP, ip));

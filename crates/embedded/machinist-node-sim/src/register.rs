@@ -51,8 +51,8 @@ async fn say_ready(api: &Api<Node>, name: &NodeName, now: jiff::Timestamp) -> Re
     api.patch_status(name.as_str(), &PatchParams::default(), &patch).await.map(drop)
 }
 
-/// Patches the status at intervals, for ever. After a failure the next patch comes at its usual
-/// time. A Node that a user deleted stays deleted.
+/// Patches the status at intervals and never returns. After a failure the next patch comes at its
+/// usual time. A Node that a user deleted stays deleted.
 pub(crate) async fn heartbeat(client: kube::Client, name: &NodeName, clock: &Clock) {
     let api: Api<Node> = Api::all(client);
     loop {

@@ -34,12 +34,12 @@ pub struct Engine {
     address: &'static str,
     pace: Option<Arc<Pace>>,
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<EngineState>>,
 }
 
 /// The content of the engine, what it was asked, and its faults.
 #[derive(Default)]
-pub struct State {
+pub struct EngineState {
     /// The containers by name.
     pub containers: BTreeMap<String, Container>,
     /// Targets and their weights, by the name of the balancer.
@@ -107,12 +107,12 @@ impl Engine {
     }
 
     /// Returns the state. No call is answered while the caller has it.
-    pub fn state(&self) -> MutexGuard<'_, State> {
+    pub fn state(&self) -> MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a call, and waits until the engine has performed it.
-    async fn called(&self, work: Work) -> MutexGuard<'_, State> {
+    async fn called(&self, work: Work) -> MutexGuard<'_, EngineState> {
         if let Some(pace) = &self.pace {
             pace.perform(work).await;
         }
@@ -141,12 +141,7 @@ impl Provider for Engine {
     }
     fn check(&self) -> Option<Check> {
         let hangs = self.state().hangs;
-        let answer = async move {
-            match hangs {
-                true => std::future::pending().await,
-                false => Ok(()),
-            }
-        };
+        let answer = async move { if hangs { std::future::pending().await } else { Ok(()) } };
         Some(Check { cloud: format!("the engine at {}", self.address), answer: Box::pin(answer) })
     }
     fn open(&self, _: &AccountId, _: &Credential) -> Result<Arc<dyn Driver>, Error> {
@@ -176,7 +171,7 @@ impl Driver for Engine {
     }
 }
 
-impl State {
+impl EngineState {
     /// Restarts the engine, and its containers with it. The first container gets its address first:
     /// if the network has dynamic addresses, all addresses move on by one container.
     pub fn restart(&mut self) {
@@ -184,7 +179,7 @@ impl State {
             return;
         }
         let mut addresses: Vec<Vec<Address>> =
-            self.containers.values().map(|it| it.instance.addresses.clone()).collect();
+            self.containers.values().map(|container| container.instance.addresses.clone()).collect();
         if !addresses.is_empty() {
             addresses.rotate_left(1);
         }
@@ -196,12 +191,13 @@ impl State {
     /// As the driver: by the recorded id, unless the container contradicts it and there is one with
     /// the key.
     fn find(&self, which: &InstanceRef) -> Option<&Container> {
-        let is_recorded =
-            |it: &&Container| which.native_id.is_some() && it.instance.native_id == which.native_id;
+        let is_recorded = |container: &&Container| {
+            which.native_id.is_some() && container.instance.native_id == which.native_id
+        };
         let Some(recorded) = self.containers.values().find(is_recorded) else {
             return self.find_by_name_or_key(which);
         };
-        let has_key = |it: &&Container| which.key.is_some() && it.instance.key == which.key;
+        let has_key = |container: &&Container| which.key.is_some() && container.instance.key == which.key;
         let own = self.find_by_name_or_key(which).filter(has_key);
         own.filter(|_| !is_owned(&recorded.instance, which)).or(Some(recorded))
     }
@@ -211,14 +207,14 @@ impl State {
         match name {
             Some(name) => self.containers.get(name),
             None => {
-                let by_key = self.containers.values().find(|it| it.instance.key == which.key);
+                let by_key = self.containers.values().find(|container| container.instance.key == which.key);
                 by_key.or_else(|| self.containers.get(which.name.as_ref()?.as_str()))
             }
         }
     }
 
     fn owned(&mut self, which: &InstanceRef) -> Result<&mut Container, Error> {
-        let name = self.find(which).map(|it| it.instance.name.as_str().to_owned());
+        let name = self.find(which).map(|container| container.instance.name.as_str().to_owned());
         let ignores_keys = self.ignores_keys;
         let found = name.and_then(|name| self.containers.get_mut(&name));
         match found {
@@ -235,9 +231,10 @@ impl State {
         let ignores_keys = self.ignores_keys;
         let container = self.owned(which)?;
         let is_ours = container.instance.key.is_some() && container.instance.key == which.key;
-        match ignores_keys || is_ours {
-            true => Ok(container),
-            false => Err(Error::new(ErrorKind::Denied, "the container has another key or none")),
+        if ignores_keys || is_ours {
+            Ok(container)
+        } else {
+            Err(Error::new(ErrorKind::Denied, "the container has another key or none"))
         }
     }
 }
@@ -273,7 +270,8 @@ impl Instances for Engine {
         if state.fails_to_create {
             return Err(Error::new(ErrorKind::Unavailable, "the engine is busy"));
         }
-        if let Some(found) = state.containers.values().find(|it| it.instance.key.as_ref() == Some(&spec.key))
+        if let Some(found) =
+            state.containers.values().find(|container| container.instance.key.as_ref() == Some(&spec.key))
         {
             return Ok(found.instance.clone());
         }
@@ -341,7 +339,13 @@ impl Instances for Engine {
     }
 
     async fn list(&self, _: &Scope) -> Result<Vec<Instance>, Error> {
-        Ok(self.called(Work::Request).await.containers.values().map(|it| it.instance.clone()).collect())
+        Ok(self
+            .called(Work::Request)
+            .await
+            .containers
+            .values()
+            .map(|container| container.instance.clone())
+            .collect())
     }
 
     async fn delete(&self, which: &InstanceRef, _: &InstanceKey) -> Result<(), Error> {
@@ -349,7 +353,9 @@ impl Instances for Engine {
         if state.fails_to_delete {
             return Err(Error::new(ErrorKind::Unavailable, "the engine is busy"));
         }
-        let Some(found) = state.find(which).map(|it| it.instance.clone()) else { return Ok(()) };
+        let Some(found) = state.find(which).map(|container| container.instance.clone()) else {
+            return Ok(());
+        };
         if !is_owned(&found, which) {
             return Err(Error::new(ErrorKind::Denied, "another key"));
         }
@@ -364,7 +370,7 @@ impl Instances for Engine {
 impl Balancers for Engine {
     async fn ensure(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
         let mut state = self.called(Work::Exec).await;
-        let targets = spec.targets.iter().map(|it| (it.node.clone(), it.weight)).collect();
+        let targets = spec.targets.iter().map(|target| (target.node.clone(), target.weight)).collect();
         state.balancers.insert(spec.name.clone(), (spec.clone(), targets));
         Ok(Progress::Done(Ensured::complete(shown(spec, state.moves))))
     }
@@ -393,9 +399,9 @@ fn shown(spec: &BalancerSpec, moves: u8) -> Balancer {
             address: IpAddr::V4(Ipv4Addr::new(172, 18, 0, 2 + moves)),
             is_proxy: false,
         }],
-        ports: spec.listeners.iter().map(|it| it.port).collect(),
+        ports: spec.listeners.iter().map(|listener| listener.port).collect(),
         host_ports: [(6443, 32770)].into(),
-        targets: spec.targets.iter().map(|it| it.instance.clone()).collect(),
+        targets: spec.targets.iter().map(|target| target.instance.clone()).collect(),
         room: None,
         created: None,
         is_protected: false,

@@ -82,10 +82,14 @@ const PUBLIC: Range = Range { first: 0xc612_0000, prefix: 15 };
 
 /// The lowest public IPv4 address that no server and no load balancer has.
 pub(crate) fn free_public_ipv4(state: &State) -> Option<String> {
-    let servers = state.servers.values().filter(|it| it.is_alive()).filter_map(|it| it.ipv4.as_ref());
-    let balancers = state.load_balancers.values().map(|it| &it.ipv4);
-    let used: BTreeSet<u32> =
-        servers.chain(balancers).filter_map(|it| it.ip.parse::<Ipv4Addr>().ok()).map(u32::from).collect();
+    let servers =
+        state.servers.values().filter(|server| server.is_alive()).filter_map(|server| server.ipv4.as_ref());
+    let balancers = state.load_balancers.values().map(|balancer| &balancer.ipv4);
+    let used: BTreeSet<u32> = servers
+        .chain(balancers)
+        .filter_map(|address| address.ip.parse::<Ipv4Addr>().ok())
+        .map(u32::from)
+        .collect();
     lowest_free(PUBLIC.first + 1, PUBLIC.last() - 1, &used).map(|ip| ip.to_string())
 }
 
@@ -120,9 +124,9 @@ pub(crate) fn free_private(
     let ranges: Vec<Range> = network
         .subnets
         .iter()
-        .filter(|it| it.kind != "vswitch" && it.network_zone == network_zone)
-        .filter(|it| subnet.is_none_or(|subnet| it.ip_range == subnet))
-        .filter_map(|it| Range::parse(&it.ip_range))
+        .filter(|candidate| candidate.kind != "vswitch" && candidate.network_zone == network_zone)
+        .filter(|candidate| subnet.is_none_or(|subnet| candidate.ip_range == subnet))
+        .filter_map(|candidate| Range::parse(&candidate.ip_range))
         .collect();
     if ranges.is_empty() {
         return Err(NoAddress::NoSubnet);
@@ -145,13 +149,14 @@ pub(crate) fn free_private(
 
 /// Private addresses in use or reserved in a network.
 fn used_private(state: &State, network: i64) -> BTreeSet<u32> {
-    let servers = state.servers.values().filter(|it| it.is_alive()).flat_map(|it| &it.private_net);
-    let servers = servers.filter(|it| it.network == network);
-    let servers = servers.flat_map(|it| it.alias_ips.iter().chain([&it.ip]).map(String::as_str));
-    let balancers = state.load_balancers.values().flat_map(|it| &it.private_net);
-    let balancers = balancers.filter(|it| it.network == network).map(|it| it.ip.as_str());
-    let reserved = state.actions.values().filter(|it| it.finished.is_none());
-    let reserved = reserved.filter_map(|it| it.effect.reserves());
+    let servers =
+        state.servers.values().filter(|server| server.is_alive()).flat_map(|server| &server.private_net);
+    let servers = servers.filter(|net| net.network == network);
+    let servers = servers.flat_map(|net| net.alias_ips.iter().chain([&net.ip]).map(String::as_str));
+    let balancers = state.load_balancers.values().flat_map(|balancer| &balancer.private_net);
+    let balancers = balancers.filter(|net| net.network == network).map(|net| net.ip.as_str());
+    let reserved = state.actions.values().filter(|action| action.finished.is_none());
+    let reserved = reserved.filter_map(|action| action.effect.reserves());
     let reserved = reserved.filter(|(of, _)| *of == network).map(|(_, ip)| ip);
     servers
         .chain(balancers)

@@ -60,7 +60,7 @@ impl Books {
         let failure = self
             .failures
             .iter()
-            .position(|(command, _)| command.as_deref().is_none_or(|it| it == action.command))
+            .position(|(command, _)| command.as_deref().is_none_or(|wanted| wanted == action.command))
             .and_then(|index| self.failures.remove(index));
         let polls_left = self.settings.action_polls.filter(|_| !self.frozen);
         let ends_at = (!self.frozen && polls_left.is_none()).then(|| later(now, action.takes));
@@ -160,7 +160,7 @@ impl Books {
 
     pub(crate) fn is_busy(&self, kind: &str, id: i64) -> bool {
         let actions = &self.store.state().actions;
-        self.running.iter().filter_map(|it| actions.get(it)).any(|action| action.locks(kind, id))
+        self.running.iter().filter_map(|action| actions.get(action)).any(|action| action.locks(kind, id))
     }
 
     /// Forgets which actions run, after the objects were replaced.

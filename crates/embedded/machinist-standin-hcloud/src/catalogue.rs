@@ -37,11 +37,11 @@ pub(crate) const LOCATIONS: [Location; 6] = [
 
 impl Location {
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        LOCATIONS.iter().find(|it| it.name == name)
+        LOCATIONS.iter().find(|location| location.name == name)
     }
 
     pub(crate) fn in_zone(network_zone: &str) -> Option<&'static Self> {
-        LOCATIONS.iter().find(|it| it.network_zone == network_zone)
+        LOCATIONS.iter().find(|location| location.network_zone == network_zone)
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -92,15 +92,15 @@ pub(crate) const SERVER_TYPES: [ServerType; 11] = [
 
 impl ServerType {
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        SERVER_TYPES.iter().find(|it| it.name == name)
+        SERVER_TYPES.iter().find(|server_type| server_type.name == name)
     }
 
     pub(crate) fn json(&self) -> Value {
         let locations: Vec<Value> = LOCATIONS
             .iter()
-            .map(|it| {
+            .map(|location| {
                 json!({
-                    "id": it.id, "name": it.name, "recommended": false, "available": true,
+                    "id": location.id, "name": location.name, "recommended": false, "available": true,
                     "deprecation": null,
                 })
             })
@@ -148,12 +148,12 @@ pub(crate) const IMAGES: [Image; 8] = [
 
 impl Image {
     pub(crate) fn with_id(id: i64) -> Option<&'static Self> {
-        IMAGES.iter().find(|it| it.id == id)
+        IMAGES.iter().find(|image| image.id == id)
     }
 
     /// The image that a server of that architecture gets for a name.
     pub(crate) fn named(name: &str, architecture: &str) -> Option<&'static Self> {
-        IMAGES.iter().find(|it| it.name == name && it.architecture == architecture)
+        IMAGES.iter().find(|image| image.name == name && image.architecture == architecture)
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -207,7 +207,7 @@ pub(crate) const LOAD_BALANCER_TYPES: [LoadBalancerType; 3] = [
 
 impl LoadBalancerType {
     pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        LOAD_BALANCER_TYPES.iter().find(|it| it.name == name)
+        LOAD_BALANCER_TYPES.iter().find(|balancer_type| balancer_type.name == name)
     }
 
     pub(crate) fn json(&self) -> Value {
@@ -225,9 +225,9 @@ fn prices() -> Value {
     let price = json!({"net": "0.0000000000", "gross": "0.0000000000"});
     LOCATIONS
         .iter()
-        .map(|it| {
+        .map(|location| {
             json!({
-                "location": it.name, "price_hourly": price, "price_monthly": price,
+                "location": location.name, "price_hourly": price, "price_monthly": price,
                 "included_traffic": 0, "price_per_tb_traffic": price,
             })
         })

@@ -144,8 +144,8 @@ impl Standin {
         self.turn(|books, _| books.store.state().clone())
     }
 
-    /// Replaces all objects by those of a dump. A server without a machine gets one without user
-    /// data. A machine that was removed does not come back, so load dumps into new stand-ins.
+    /// Replaces all objects by the objects of a dump. A server without a machine gets one without
+    /// user data. A machine that was removed does not come back, so load dumps into new stand-ins.
     ///
     /// # Errors
     /// When the journal cannot be written.
@@ -178,7 +178,7 @@ impl Standin {
     /// and no fault affects this list.
     pub fn truly_alive(&self, label_key: &str) -> Vec<Server> {
         let mut servers = self.servers_ever();
-        servers.retain(|it| it.is_alive() && it.labels.contains_key(label_key));
+        servers.retain(|server| server.is_alive() && server.labels.contains_key(label_key));
         servers
     }
 
@@ -251,7 +251,7 @@ impl Standin {
     /// When no server has that id.
     pub fn change_server(&self, id: i64, change: impl FnOnce(&mut Server)) -> Result<(), ControlError> {
         self.turn(|books, _| {
-            let server = books.store.edit_server(id).filter(|it| it.is_alive());
+            let server = books.store.edit_server(id).filter(|server| server.is_alive());
             server.map(change).ok_or_else(|| not_found(id))
         })
     }
@@ -286,8 +286,10 @@ impl Standin {
     pub fn empty_project(&self, project: &str) {
         self.turn(|books, now| {
             let servers = books.store.state().servers.values();
-            let ids: Vec<i64> =
-                servers.filter(|it| it.is_alive() && it.project == project).map(|it| it.id).collect();
+            let ids: Vec<i64> = servers
+                .filter(|server| server.is_alive() && server.project == project)
+                .map(|server| server.id)
+                .collect();
             for id in ids {
                 effect::delete_server(&mut books.store, id, now);
             }

@@ -10,13 +10,13 @@ pub(crate) fn apply(store: &mut Store, effect: Effect, at: Timestamp) {
     match effect {
         Effect::None => {}
         Effect::ServerStatus { server, on_success, .. } => {
-            if let Some(server) = store.edit_server(server).filter(|it| it.is_alive()) {
+            if let Some(server) = store.edit_server(server).filter(|server| server.is_alive()) {
                 server.status = on_success;
             }
         }
         Effect::DeleteServer { server, .. } => delete_server(store, server, at),
         Effect::AttachServer { server, net } => {
-            if let Some(server) = store.edit_server(server).filter(|it| it.is_alive()) {
+            if let Some(server) = store.edit_server(server).filter(|server| server.is_alive()) {
                 server.private_net.push(net);
             }
         }
@@ -39,7 +39,7 @@ pub(crate) fn apply(store: &mut Store, effect: Effect, at: Timestamp) {
         }
         Effect::DeleteRoute { network, route } => {
             if let Some(network) = store.edit_network(network) {
-                network.routes.retain(|it| *it != route);
+                network.routes.retain(|other| *other != route);
             }
         }
         Effect::AddSubnet { network, subnet } => {
@@ -49,7 +49,7 @@ pub(crate) fn apply(store: &mut Store, effect: Effect, at: Timestamp) {
         }
         Effect::DeleteSubnet { network, ip_range } => {
             if let Some(network) = store.edit_network(network) {
-                network.subnets.retain(|it| it.ip_range != ip_range);
+                network.subnets.retain(|subnet| subnet.ip_range != ip_range);
             }
         }
         Effect::ChangeIpRange { network, ip_range } => {
@@ -81,7 +81,7 @@ pub(crate) fn undo(store: &mut Store, effect: Effect) {
     match effect {
         Effect::ServerStatus { server, on_error: status, .. }
         | Effect::DeleteServer { server, before: status } => {
-            if let Some(server) = store.edit_server(server).filter(|it| it.is_alive()) {
+            if let Some(server) = store.edit_server(server).filter(|server| server.is_alive()) {
                 server.status = status;
             }
         }
@@ -104,7 +104,7 @@ pub(crate) fn undo(store: &mut Store, effect: Effect) {
 
 /// Ends a server, and removes it from the targets of load balancers.
 pub(crate) fn delete_server(store: &mut Store, id: i64, at: Timestamp) {
-    let Some(server) = store.edit_server(id).filter(|it| it.is_alive()) else { return };
+    let Some(server) = store.edit_server(id).filter(|server| server.is_alive()) else { return };
     server.deleted = Some(at);
     server.private_net.clear();
     remove_targets(store, |load_balancer, _| {
@@ -118,9 +118,9 @@ pub(crate) fn detach_server(store: &mut Store, id: i64, network: i64) {
         server.private_net.retain(|net| net.network != network);
     }
     remove_targets(store, |load_balancer, is_in| {
-        load_balancer
-            .targets
-            .retain(|it| !(it.kind == TargetKind::Server(id) && it.use_private_ip && is_in(network)));
+        load_balancer.targets.retain(|target| {
+            !(target.kind == TargetKind::Server(id) && target.use_private_ip && is_in(network))
+        });
     });
 }
 
@@ -144,15 +144,16 @@ fn change_load_balancer(load_balancer: &mut LoadBalancer, change: LbChange) {
     match change {
         LbChange::None => {}
         LbChange::PutService(service) => {
-            let same = load_balancer.services.iter_mut().find(|it| it.listen_port == service.listen_port);
+            let same =
+                load_balancer.services.iter_mut().find(|other| other.listen_port == service.listen_port);
             match same {
                 Some(same) => *same = *service,
                 None => load_balancer.services.push(*service),
             }
         }
-        LbChange::DeleteService(port) => load_balancer.services.retain(|it| it.listen_port != port),
+        LbChange::DeleteService(port) => load_balancer.services.retain(|service| service.listen_port != port),
         LbChange::AddTarget(target) => load_balancer.targets.push(target),
-        LbChange::RemoveTarget(kind) => load_balancer.targets.retain(|it| it.kind != kind),
+        LbChange::RemoveTarget(kind) => load_balancer.targets.retain(|target| target.kind != kind),
         LbChange::Attach(net) => load_balancer.private_net.push(net),
         LbChange::Detach(network) => {
             load_balancer.private_net.retain(|net| net.network != network);

@@ -15,7 +15,7 @@ pub enum Fault {
     Error {
         /// The error code.
         code: String,
-        /// The HTTP status; if absent, that of the code.
+        /// The HTTP status; if absent, the usual status of the code.
         #[serde(default)]
         status: Option<u16>,
     },
@@ -126,8 +126,8 @@ impl FaultRule {
     }
 
     fn selects(&self, method: &str, template: &str) -> bool {
-        self.method.as_deref().is_none_or(|it| it == method)
-            && self.path.as_deref().is_none_or(|it| it == template)
+        self.method.as_deref().is_none_or(|wanted| wanted == method)
+            && self.path.as_deref().is_none_or(|wanted| wanted == template)
     }
 }
 

@@ -3,7 +3,7 @@
 //! Every function compares both sides first, so that it can run at any time, and again.
 
 use jiff::Timestamp;
-use machinist_cloud_sim::{Cloud, Commit, Entry, Refusal};
+use machinist_cloud_sim::{Cloud, Entry, LedgerCommit, Refusal};
 use machinist_instance::{NodeName, ProviderId, UserData};
 
 use crate::catalogue::Image;
@@ -33,7 +33,7 @@ pub(crate) fn record(cloud: &Cloud, server: &Server, user_data: UserData) -> Res
         deleted: None,
         calls: Default::default(),
     };
-    cloud.commit(Commit::Made { entry: Box::new(entry) }, user_data)
+    cloud.commit(LedgerCommit::Made { entry: Box::new(entry) }, user_data)
 }
 
 /// Gives the machine of a server the power that the server has now.
@@ -43,9 +43,9 @@ pub(crate) fn bring(cloud: &Cloud, server: &Server, now: Timestamp) {
     let is_powered = server.status == ServerStatus::Running;
     let commit = match (entry.deleted, server.deleted) {
         (Some(_), _) => return,
-        (None, Some(at)) => Commit::Gone { id, at },
-        (None, None) if is_powered && entry.stopped => Commit::Started { id, at: now, running_at: now },
-        (None, None) if !is_powered && !entry.stopped => Commit::Stopped { id, at: now },
+        (None, Some(at)) => LedgerCommit::Gone { id, at },
+        (None, None) if is_powered && entry.stopped => LedgerCommit::Started { id, at: now, running_at: now },
+        (None, None) if !is_powered && !entry.stopped => LedgerCommit::Stopped { id, at: now },
         (None, None) => return,
     };
     if let Err(refusal) = cloud.commit(commit, UserData::default()) {
@@ -64,7 +64,7 @@ pub(crate) fn bring_all(cloud: &Cloud, store: &mut Store, now: Timestamp) {
     for entry in ledger.alive() {
         if !state.servers.contains_key(&number_of(entry)) {
             // A crash came before the server was written, or the objects were replaced.
-            let gone = Commit::Gone { id: entry.id.clone(), at: now };
+            let gone = LedgerCommit::Gone { id: entry.id.clone(), at: now };
             if let Err(refusal) = cloud.commit(gone, UserData::default()) {
                 tracing::warn!(message = refusal.message, "Cannot record the end of a machine");
             }

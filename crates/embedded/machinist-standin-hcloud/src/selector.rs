@@ -81,7 +81,7 @@ pub(crate) fn is_label_key(key: &str) -> bool {
     let is_prefix = |prefix: &str| {
         !prefix.is_empty()
             && prefix.len() <= 253
-            && prefix.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-' || it == b'.')
+            && prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.')
     };
     !name.is_empty() && is_label_value(name) && prefix.is_none_or(is_prefix)
 }
@@ -91,7 +91,7 @@ pub(crate) fn is_label_key(key: &str) -> bool {
 pub(crate) fn is_label_value(value: &str) -> bool {
     let ends_well = |byte: Option<u8>| byte.is_none_or(|byte| byte.is_ascii_alphanumeric());
     value.len() <= 63
-        && value.bytes().all(|it| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.'))
+        && value.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
         && ends_well(value.bytes().next())
         && ends_well(value.bytes().last())
 }

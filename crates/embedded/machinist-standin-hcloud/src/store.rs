@@ -176,14 +176,20 @@ impl State {
     fn change(&self, sort: Sort, id: i64) -> Change {
         let removed = Change::Removed { sort, id };
         match sort {
-            Sort::Server => self.servers.get(&id).cloned().map_or(removed, |it| Change::Server(Box::new(it))),
-            Sort::Network => self.networks.get(&id).cloned().map_or(removed, Change::Network),
-            Sort::LoadBalancer => {
-                self.load_balancers.get(&id).cloned().map_or(removed, |it| Change::LoadBalancer(Box::new(it)))
+            Sort::Server => {
+                self.servers.get(&id).cloned().map_or(removed, |server| Change::Server(Box::new(server)))
             }
+            Sort::Network => self.networks.get(&id).cloned().map_or(removed, Change::Network),
+            Sort::LoadBalancer => self
+                .load_balancers
+                .get(&id)
+                .cloned()
+                .map_or(removed, |balancer| Change::LoadBalancer(Box::new(balancer))),
             Sort::Certificate => self.certificates.get(&id).cloned().map_or(removed, Change::Certificate),
             Sort::SshKey => self.ssh_keys.get(&id).cloned().map_or(removed, Change::SshKey),
-            Sort::Action => self.actions.get(&id).cloned().map_or(removed, |it| Change::Action(Box::new(it))),
+            Sort::Action => {
+                self.actions.get(&id).cloned().map_or(removed, |action| Change::Action(Box::new(action)))
+            }
         }
     }
 
@@ -191,12 +197,14 @@ impl State {
         self.last_id = line.last_id;
         for change in line.changes {
             match change {
-                Change::Server(it) => drop(self.servers.insert(it.id, *it)),
-                Change::Network(it) => drop(self.networks.insert(it.id, it)),
-                Change::LoadBalancer(it) => drop(self.load_balancers.insert(it.id, *it)),
-                Change::Certificate(it) => drop(self.certificates.insert(it.id, it)),
-                Change::SshKey(it) => drop(self.ssh_keys.insert(it.id, it)),
-                Change::Action(it) => drop(self.actions.insert(it.id, *it)),
+                Change::Server(server) => drop(self.servers.insert(server.id, *server)),
+                Change::Network(network) => drop(self.networks.insert(network.id, network)),
+                Change::LoadBalancer(balancer) => drop(self.load_balancers.insert(balancer.id, *balancer)),
+                Change::Certificate(certificate) => {
+                    drop(self.certificates.insert(certificate.id, certificate))
+                }
+                Change::SshKey(key) => drop(self.ssh_keys.insert(key.id, key)),
+                Change::Action(action) => drop(self.actions.insert(action.id, *action)),
                 Change::Removed { sort, id } => match sort {
                     Sort::Server => drop(self.servers.remove(&id)),
                     Sort::Network => drop(self.networks.remove(&id)),

@@ -153,7 +153,8 @@ impl Standin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers one request, as [`Server::serve`] does. A simulation calls it without a connection.
+    /// Answers one request, as [`HttpServer::serve`] does. A simulation calls it without a
+    /// connection.
     pub fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
         match (request.method(), path.as_slice()) {
@@ -247,13 +248,13 @@ fn json_answer(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
 
 /// A bound listener in front of a stand-in.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     standin: Standin,
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl Server {
+impl HttpServer {
     /// Binds to a loopback address. Port 0 takes any free port.
     ///
     /// # Errors

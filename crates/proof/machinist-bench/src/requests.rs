@@ -121,7 +121,7 @@ impl From<&AuditRecord> for Request {
         Self {
             program: Program::of_user_agent(&record.user_agent),
             received: None,
-            verb: record.verb.to_owned(),
+            verb: record.verb.to_string(),
             resource: with_subresource(&record.resource, &record.subresource),
             name: record.name.clone(),
             code: record.code,

@@ -158,7 +158,7 @@ pub enum Event<'e> {
         cause: Option<&'e Sent>,
     },
     /// The cloud committed to its ledger.
-    Ledger(&'e cloud::Commit),
+    Ledger(&'e cloud::LedgerCommit),
     /// A write of a process under test reached its server; it is not committed yet.
     Arrived(&'e Sent),
     /// A driver call of a process under test reached the cloud.
@@ -337,10 +337,10 @@ impl State {
         }
     }
 
-    fn ledger(&mut self, commit: &cloud::Commit) {
+    fn ledger(&mut self, commit: &cloud::LedgerCommit) {
         let id = commit.id().to_string();
         match commit {
-            cloud::Commit::Made { entry } => {
+            cloud::LedgerCommit::Made { entry } => {
                 let instance = InstanceTrack {
                     id: id.clone(),
                     key: entry.key.as_ref().map(|key| key.as_str().to_owned()),
@@ -351,16 +351,18 @@ impl State {
                 };
                 self.instances.insert(id, instance);
             }
-            cloud::Commit::Adopted { key, .. } | cloud::Commit::Rekeyed { key, .. } => {
+            cloud::LedgerCommit::Adopted { key, .. } | cloud::LedgerCommit::Rekeyed { key, .. } => {
                 self.instances.entry(id).and_modify(|instance| instance.key = Some(key.as_str().to_owned()));
             }
-            cloud::Commit::DeletionBegun { deletion, .. } => {
+            cloud::LedgerCommit::DeletionBegun { deletion, .. } => {
                 self.instances.entry(id).and_modify(|instance| instance.gone_at = Some(deletion.gone_at));
             }
-            cloud::Commit::Gone { .. } => {
+            cloud::LedgerCommit::Gone { .. } => {
                 self.instances.entry(id).and_modify(|instance| instance.gone = true);
             }
-            cloud::Commit::Tagged { .. } | cloud::Commit::Stopped { .. } | cloud::Commit::Started { .. } => {}
+            cloud::LedgerCommit::Tagged { .. }
+            | cloud::LedgerCommit::Stopped { .. }
+            | cloud::LedgerCommit::Started { .. } => {}
         }
     }
 
@@ -456,7 +458,7 @@ impl History {
     }
 
     /// Records a commit of the cloud.
-    pub fn ledger(&self, commit: &cloud::Commit) {
+    pub fn ledger(&self, commit: &cloud::LedgerCommit) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.state.ledger(commit);
@@ -748,17 +750,17 @@ impl Inner {
     }
 }
 
-fn describe(commit: &cloud::Commit) -> String {
+fn describe(commit: &cloud::LedgerCommit) -> String {
     let id = commit.id();
     match commit {
-        cloud::Commit::Made { entry } => format!("cloud + {id} {}", entry.name),
-        cloud::Commit::Adopted { key, .. } => format!("cloud ~ {id} adopted for {key}"),
-        cloud::Commit::Rekeyed { key, .. } => format!("cloud ~ {id} rekeyed for {key}"),
-        cloud::Commit::Tagged { .. } => format!("cloud ~ {id} tagged"),
-        cloud::Commit::Stopped { .. } => format!("cloud ~ {id} stopped"),
-        cloud::Commit::Started { .. } => format!("cloud ~ {id} started"),
-        cloud::Commit::DeletionBegun { .. } => format!("cloud ~ {id} deletion begun"),
-        cloud::Commit::Gone { .. } => format!("cloud - {id}"),
+        cloud::LedgerCommit::Made { entry } => format!("cloud + {id} {}", entry.name),
+        cloud::LedgerCommit::Adopted { key, .. } => format!("cloud ~ {id} adopted for {key}"),
+        cloud::LedgerCommit::Rekeyed { key, .. } => format!("cloud ~ {id} rekeyed for {key}"),
+        cloud::LedgerCommit::Tagged { .. } => format!("cloud ~ {id} tagged"),
+        cloud::LedgerCommit::Stopped { .. } => format!("cloud ~ {id} stopped"),
+        cloud::LedgerCommit::Started { .. } => format!("cloud ~ {id} started"),
+        cloud::LedgerCommit::DeletionBegun { .. } => format!("cloud ~ {id} deletion begun"),
+        cloud::LedgerCommit::Gone { .. } => format!("cloud - {id}"),
     }
 }
 

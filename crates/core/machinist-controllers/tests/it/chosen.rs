@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::api::{Patch, PatchParams};
+use machinist_apiserver::Verb;
 use machinist_controllers::mcm::Key;
 use machinist_kube::ObjectKey;
 use serde_json::json;
@@ -51,7 +52,7 @@ async fn the_selected_machine_is_deleted() {
         let writes: Vec<_> = requests
             .drain()
             .into_iter()
-            .filter(|it| it.user_agent == "manager" && ["patch", "delete"].contains(&it.verb))
+            .filter(|it| it.user_agent == "manager" && (it.verb == Verb::Patch || it.verb == Verb::Delete))
             .filter(|it| it.subresource.is_empty())
             .map(|it| format!("{} {}", it.verb, it.resource))
             .collect();

@@ -2,6 +2,7 @@
 //! ambiguous.
 
 use k8s_openapi::api::core::v1::Pod;
+use machinist_apiserver::Verb;
 use machinist_cloud_sim::Entry;
 use machinist_instance::ProviderId;
 use machinist_plan::mcm::facts::TOKEN_NAMESPACE;
@@ -78,7 +79,9 @@ async fn a_node_with_another_spelling_is_joined_and_deleted() {
         .await;
     assert_eq!(nodes.get_opt("m").await.expect("an answer"), None);
     let cordoned = requests.drain().into_iter().any(|request| {
-        request.user_agent == "machine-controller" && request.resource == "nodes" && request.verb == "patch"
+        request.user_agent == "machine-controller"
+            && request.resource == "nodes"
+            && request.verb == Verb::Patch
     });
     assert!(cordoned);
 }
@@ -256,7 +259,7 @@ async fn delete_with_label(label: Value) {
         .await;
     assert_eq!(nodes.get_opt("ip-1").await.expect("an answer"), None, "the Node is deleted");
     let listed = requests.drain().into_iter().any(|request| {
-        request.user_agent == "machine-controller" && request.resource == "pods" && request.verb == "list"
+        request.user_agent == "machine-controller" && request.resource == "pods" && request.verb == Verb::List
     });
     assert!(listed, "the Node was drained");
 }

@@ -612,7 +612,9 @@ async fn writes_without_effect_are_retried_with_backoff() {
         tokio::time::sleep(Duration::from_secs(60)).await;
     }
     let is_attempt = |request: &Arc<machinist_apiserver::AuditRecord>| {
-        request.user_agent == "manager" && request.resource == "machinedeployments" && request.verb == "patch"
+        request.user_agent == "manager"
+            && request.resource == "machinedeployments"
+            && request.verb == machinist_apiserver::Verb::Patch
     };
     let attempts = requests.drain().into_iter().filter(is_attempt).count();
     // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.

@@ -4,7 +4,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
-use machinist_apiserver::{AuditRecord, Authorization};
+use machinist_apiserver::{AuditRecord, Authorization, Verb};
 use machinist_kube::lease::{Elector, Leadership, LeaseOptions};
 
 use super::*;
@@ -135,7 +135,7 @@ async fn the_last_leaders_finish_the_machines_of_a_namespace() {
     let is_missing_right = |request: &Arc<AuditRecord>| {
         request.code == 403
             && request.user_agent.starts_with("machine-controller")
-            && request.verb != "create"
+            && request.verb != Verb::Create
     };
     let refused: Vec<_> = requests.drain().into_iter().filter(is_missing_right).collect();
     assert!(refused.is_empty(), "{refused:#?}");

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
-use machinist_apiserver::Identity;
+use machinist_apiserver::{Identity, Verb};
 use machinist_kube::lease::Leadership;
 use tokio::time::Instant;
 use tower::{BoxError, Service};
@@ -221,7 +221,8 @@ async fn a_process_that_lost_its_lease_does_not_finish_its_batch() {
     world.until("a DELETE hangs", async |_| held.get().is_some()).await;
     stop.send(()).expect("the elector receives the signal");
     tokio::time::sleep(Duration::from_secs(300)).await;
-    let deletes = requests.drain().into_iter().filter(|it| it.user_agent == "manager" && it.verb == "delete");
+    let deletes =
+        requests.drain().into_iter().filter(|it| it.user_agent == "manager" && it.verb == Verb::Delete);
     let names: std::collections::BTreeSet<String> = deletes.map(|it| it.name.clone()).collect();
     assert!((1..=16).contains(&names.len()), "{} Machines", names.len());
 }

@@ -76,14 +76,17 @@ impl Authenticator<'_> {
         }
         // A header that is not UTF-8 still counts as a credential, and as an invalid one.
         let header =
-            headers.get(http::header::AUTHORIZATION).map(|it| String::from_utf8_lossy(it.as_bytes()));
+            headers.get(http::header::AUTHORIZATION).map(|header| String::from_utf8_lossy(header.as_bytes()));
         let token = bearer.as_deref().or_else(|| header.as_deref().and_then(bearer_of));
-        let known = token.and_then(|token| match tokens::looks_like_one(token) {
-            // A token must be issued for this server's audience.
-            true => tokens::identify(self.store, self.keys, self.now, token, &[tokens::ISSUER])
-                .ok()
-                .map(|(identity, _)| identity),
-            false => self.bootstrap_token(token),
+        let known = token.and_then(|token| {
+            if tokens::looks_like_one(token) {
+                // A token must be issued for this server's audience.
+                tokens::identify(self.store, self.keys, self.now, token, &[tokens::ISSUER])
+                    .ok()
+                    .map(|(identity, _)| identity)
+            } else {
+                self.bootstrap_token(token)
+            }
         });
         match known {
             Some(identity) => Ok(Some(Arc::new(identity))),

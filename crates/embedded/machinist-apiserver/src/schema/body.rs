@@ -90,7 +90,7 @@ fn yaml(body: &[u8]) -> ApiResult<Value> {
 fn json(body: &[u8]) -> ApiResult<Decoded> {
     let mut repeated = Vec::new();
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let node = Node { path: Path::Root(""), repeated: &mut repeated };
+    let node = ValueSeed { path: Path::Root(""), repeated: &mut repeated };
     let value = node.deserialize(&mut deserializer).map_err(unrecognised)?;
     deserializer.end().map_err(unrecognised)?;
     Ok(Decoded { value, repeated })
@@ -129,9 +129,9 @@ struct Lined {
 
 impl<'de> Deserialize<'de> for Lined {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Walk;
+        struct LineVisitor;
 
-        impl<'de> Visitor<'de> for Walk {
+        impl<'de> Visitor<'de> for LineVisitor {
             type Value = Vec<String>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -186,17 +186,17 @@ impl<'de> Deserialize<'de> for Lined {
             }
         }
 
-        deserializer.deserialize_any(Walk).map(|repeated| Lined { repeated })
+        deserializer.deserialize_any(LineVisitor).map(|repeated| Lined { repeated })
     }
 }
 
 /// One value during decoding. The parser limits the nesting depth.
-struct Node<'a> {
+struct ValueSeed<'a> {
     path: Path<'a>,
     repeated: &'a mut Vec<String>,
 }
 
-impl<'de> DeserializeSeed<'de> for Node<'_> {
+impl<'de> DeserializeSeed<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -204,7 +204,7 @@ impl<'de> DeserializeSeed<'de> for Node<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Node<'_> {
+impl<'de> Visitor<'de> for ValueSeed<'_> {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -241,9 +241,10 @@ impl<'de> Visitor<'de> for Node<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut list = Vec::new();
-        while let Some(item) = items
-            .next_element_seed(Node { path: Path::Item(&self.path, list.len()), repeated: self.repeated })?
-        {
+        while let Some(item) = items.next_element_seed(ValueSeed {
+            path: Path::Item(&self.path, list.len()),
+            repeated: self.repeated,
+        })? {
             list.push(item);
         }
         Ok(Value::Array(list))
@@ -257,7 +258,7 @@ impl<'de> Visitor<'de> for Node<'_> {
             if map.contains_key(&key) && self.repeated.len() < MAX_COMPLAINTS && told.insert(key.clone()) {
                 self.repeated.push(format!("duplicate field \"{path}\""));
             }
-            let value = entries.next_value_seed(Node { path, repeated: self.repeated })?;
+            let value = entries.next_value_seed(ValueSeed { path, repeated: self.repeated })?;
             map.insert(key, value);
         }
         Ok(Value::Object(map))

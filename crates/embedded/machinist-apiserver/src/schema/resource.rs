@@ -9,7 +9,7 @@ use crate::schema::crd::schema::Schema;
 use crate::schema::kinds::built_in::BuiltIn;
 use crate::schema::kinds::notation;
 use crate::schema::kinds::{Plain, Rules};
-use crate::schema::table::custom::Column;
+use crate::schema::table::custom::PrinterColumn;
 use crate::store::selector::{FieldLabels, RefusedAs};
 use crate::values::meta::NameRule;
 use crate::values::status::{ApiError, Target};
@@ -42,7 +42,7 @@ pub(crate) struct Version {
     /// Supported field selectors and their paths, in addition to name and namespace.
     pub(crate) fields: Vec<(String, String)>,
     /// Printer columns of a custom resource. Built-in kinds have their own printers.
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<PrinterColumn>,
     /// Schema of a custom resource, as in its definition.
     pub(crate) declared: Option<Arc<Value>>,
 }

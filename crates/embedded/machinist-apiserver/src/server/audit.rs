@@ -3,10 +3,14 @@
 //! Both subscriptions are unbounded on purpose. A record dropped because of a slow reader would
 //! make a count wrong, and readers live in the same process. Commits arrive in commit order.
 
-use crate::store::commits::Subscription;
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use http::Method;
 use tokio::sync::mpsc;
+
+use crate::store::commits::Subscription;
+use crate::values::route::Verb;
 
 /// One answered request, including rejected requests. A watch is recorded when it opens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,9 +21,8 @@ pub struct AuditRecord {
     pub impersonated: Option<String>,
     /// `User-Agent`, empty when not sent.
     pub user_agent: String,
-    /// One of get, list, watch, create, update, patch, delete and deletecollection. For paths
-    /// outside of resources, the lower-case HTTP method.
-    pub verb: &'static str,
+    /// Operation of the request.
+    pub verb: AuditVerb,
     /// API group, empty for core.
     pub group: String,
     /// Plural name of the resource. For paths outside of resources, the path itself.
@@ -38,9 +41,60 @@ pub struct AuditRecord {
 
 impl AuditRecord {
     /// Whether this request tries to change something. Write budgets count these requests,
-    /// including rejected ones.
+    /// including rejected ones. Of the requests outside of served resources, only PATCH and DELETE
+    /// count.
     pub fn is_write(&self) -> bool {
-        matches!(self.verb, "create" | "update" | "patch" | "delete" | "deletecollection")
+        match &self.verb {
+            AuditVerb::Resource(verb) => !verb.is_read(),
+            AuditVerb::Other(method) => matches!(*method, Method::PATCH | Method::DELETE),
+        }
+    }
+}
+
+/// Operation of a request. `Display` writes one of get, list, watch, create, update, patch, delete
+/// and deletecollection. For paths outside of served resources, it writes the lower-case method.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AuditVerb {
+    /// The verb of a request on a resource.
+    Resource(Verb),
+    /// The HTTP method of any other request.
+    Other(Method),
+}
+
+impl AuditVerb {
+    /// Name of the operation, as `Display` writes it.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            AuditVerb::Resource(verb) => verb.as_str(),
+            AuditVerb::Other(method) => method_name(method),
+        }
+    }
+}
+
+fn method_name(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::HEAD => "head",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "other",
+    }
+}
+
+impl fmt::Display for AuditVerb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl PartialEq<Verb> for AuditVerb {
+    fn eq(&self, other: &Verb) -> bool {
+        match self {
+            AuditVerb::Resource(verb) => verb == other,
+            AuditVerb::Other(_) => false,
+        }
     }
 }
 

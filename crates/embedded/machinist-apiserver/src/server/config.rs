@@ -26,7 +26,8 @@ pub struct Config {
     pub watch_buffer: usize,
     /// Time that a request waits for a revision that does not exist yet.
     pub future_revision_wait: Duration,
-    /// Time that an Event is kept after its last write; `None` for ever.
+    /// Time that an Event is kept after its last write; `None` keeps Events until a client deletes
+    /// them.
     pub event_ttl: Option<Duration>,
     /// The certificate authority. If absent, the server creates one on first use.
     pub ca: Option<CertificateAuthority>,

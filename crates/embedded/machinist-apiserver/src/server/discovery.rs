@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use crate::schema::resource::{Registry, Served, Subresource, join_group_version};
+use crate::values::route::Verb;
 
-/// Kubernetes version that this server imitates. Its answers are compared with that version.
-/// The Kubernetes release whose behaviour the server imitates, as `v1.2.3` and a newline.
+/// The Kubernetes release that the server imitates, as `v1.2.3` and a newline. Tests compare the
+/// server's answers with that release.
 pub const REFERENCE: &str = include_str!("../../REFERENCE");
 
 /// Returns that version with the suffix `+machinist`, because this is not Kubernetes.
@@ -93,7 +94,7 @@ fn aggregated_group(name: &str, registry: &Registry) -> Value {
 
 fn aggregated_resource(served: &Served) -> Value {
     let of = &served.resource;
-    // Built-in kinds omit the group and version if these equal those of the document.
+    // Built-in kinds omit the group and version if the document has the same ones.
     let kind = |group: &str, version: &str, kind: &str| {
         let is_own = !served.is_custom() && group == of.group && version == served.version().name;
         let (group, version) = if is_own { ("", "") } else { (group, version) };
@@ -195,20 +196,40 @@ fn resource(served: &Served) -> Value {
 /// Returns the verbs in kube-apiserver's order, which differs between built-in and custom
 /// resources.
 fn resource_verbs(served: &Served) -> Vec<&'static str> {
-    if served.is_only_created() {
-        return vec!["create"];
-    }
-    let mut verbs = if served.is_custom() {
-        ["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"]
+    let verbs: &[Verb] = if served.is_only_created() {
+        &[Verb::Create]
+    } else if served.is_custom() {
+        &CUSTOM_VERBS
     } else {
-        ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
-    }
-    .to_vec();
-    if !served.deletes_collections() {
-        verbs.retain(|verb| *verb != "deletecollection");
-    }
-    verbs
+        &BUILT_IN_VERBS
+    };
+    let is_served = |verb: &&Verb| **verb != Verb::DeleteCollection || served.deletes_collections();
+    verbs.iter().filter(is_served).map(|verb| verb.as_str()).collect()
 }
+
+/// Verbs of a built-in resource, in alphabetical order.
+const BUILT_IN_VERBS: [Verb; 8] = [
+    Verb::Create,
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Update,
+    Verb::Watch,
+];
+
+/// Verbs of a custom resource, in the order of kube-apiserver.
+const CUSTOM_VERBS: [Verb; 8] = [
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Watch,
+];
 
 /// Returns a hash that changes with the storage version of a resource, so that clients notice the
 /// change.
@@ -218,10 +239,11 @@ fn storage_version_hash(served: &Served) -> String {
     STANDARD.encode(&digest[..8])
 }
 
-fn subresource_verbs(name: &str) -> &'static [&'static str] {
-    match name {
-        "eviction" | "binding" | "token" => &["create"],
-        "finalize" => &["update"],
-        _ => &["get", "patch", "update"],
-    }
+fn subresource_verbs(name: &str) -> Vec<&'static str> {
+    let verbs: &[Verb] = match name {
+        "eviction" | "binding" | "token" => &[Verb::Create],
+        "finalize" => &[Verb::Update],
+        _ => &[Verb::Get, Verb::Patch, Verb::Update],
+    };
+    verbs.iter().map(|verb| verb.as_str()).collect()
 }

@@ -321,8 +321,8 @@ mod tests {
 
     /// Size of each direction of a connection: far above a handshake.
     const BUFFER: usize = 64 << 10;
-    /// A client that is connected for longer occupies its place for ever.
-    const FOR_EVER: Duration = Duration::from_secs(120);
+    /// A client that is connected for longer never gives up its place.
+    const TOO_LONG: Duration = Duration::from_secs(120);
     const LIMIT: Duration = Duration::from_secs(60);
 
     /// The connection is in memory. Paused time therefore advances only when neither side can
@@ -347,7 +347,7 @@ mod tests {
             client.write_all(sent.as_bytes()).await.expect("sent");
             client.flush().await.expect("sent");
             let mut answer = Vec::new();
-            let ended = tokio::time::timeout(FOR_EVER, client.read_to_end(&mut answer)).await;
+            let ended = tokio::time::timeout(TOO_LONG, client.read_to_end(&mut answer)).await;
             assert!(ended.is_ok(), "{protocol} {sent:?}: the connection is never closed");
             let after = began.elapsed();
             assert!(HANDSHAKE_TIMEOUT <= after && after <= LIMIT, "{protocol} {sent:?}: {after:?}");

@@ -16,7 +16,7 @@ use crate::log::origin::Origin;
 use crate::schema::kinds::custom_resource_definition;
 use crate::schema::resource::{Served, split_api_version};
 use crate::server::core::Core;
-use crate::server::verbs::write::register;
+use crate::server::verbs::write::definitions::register;
 use crate::store::mvcc::{Change, Raced};
 use crate::values::key::Key;
 use crate::values::object::{Object, meta_str};

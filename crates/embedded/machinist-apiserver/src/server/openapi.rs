@@ -4,7 +4,7 @@
 //! `kubectl` reads the documents to explain fields, to find out whether the server validates fields
 //! itself, and to compute patches of built-in kinds, for which they contain the merge keys. Clients
 //! of server-side apply read the ownership of lists and maps. The schemas of custom resources come
-//! from their definitions, those of the built-in kinds from `kinds/types/*.txt`.
+//! from their definitions, the schemas of the built-in kinds from `kinds/types/*.txt`.
 //!
 //! Not included: descriptions of the built-in kinds, the content of `any` in `types/*.txt`, the
 //! documents of `/api`, `/apis` and `/apis/GROUP`, the protobuf form, and OpenAPI v2.
@@ -20,15 +20,16 @@ use crate::schema::kinds::notation;
 use crate::schema::resource::{Registry, Served};
 use crate::server::discovery::git_version;
 use crate::values::object::to_bytes;
+use crate::values::route::Verb;
 
 /// Everything that is served under `/openapi/v3`.
 pub(crate) struct Documents {
     pub(crate) index: Bytes,
-    documents: BTreeMap<String, Document>,
+    documents: BTreeMap<String, GroupDocument>,
 }
 
 /// The document of one group and version.
-pub(crate) struct Document {
+pub(crate) struct GroupDocument {
     pub(crate) text: Bytes,
     pub(crate) hash: String,
 }
@@ -40,10 +41,10 @@ impl Documents {
             for version in registry.versions(group) {
                 let served: Vec<&Served> = registry.resources(group, version).into_iter().flatten().collect();
                 let text = to_bytes(&document(&served));
-                documents.insert(root(group, version), Document { hash: hash(&text), text });
+                documents.insert(root(group, version), GroupDocument { hash: hash(&text), text });
             }
         }
-        let link = |(path, document): (&String, &Document)| {
+        let link = |(path, document): (&String, &GroupDocument)| {
             let url = format!("/openapi/v3/{path}?hash={}", document.hash);
             (path.clone(), json!({"serverRelativeURL": url}))
         };
@@ -52,7 +53,7 @@ impl Documents {
     }
 
     /// Returns the document of `api/v1` or `apis/GROUP/VERSION`.
-    pub(crate) fn of(&self, path: &str) -> Option<&Document> {
+    pub(crate) fn of(&self, path: &str) -> Option<&GroupDocument> {
         self.documents.get(path)
     }
 }
@@ -115,9 +116,10 @@ impl Schemas {
             },
             "x-kubernetes-group-version-kind": group_version_kind(served, list_kind),
         });
-        let list_name = match served.is_custom() {
-            true => custom_name(group, version, list_kind),
-            false => built_in_name(group, version, list_kind),
+        let list_name = if served.is_custom() {
+            custom_name(group, version, list_kind)
+        } else {
+            built_in_name(group, version, list_kind)
         };
         self.0.insert(list_name, list);
         name
@@ -336,7 +338,7 @@ fn published(declared: &Value, depth: usize) -> Value {
     Value::Object(shown)
 }
 
-/// Query parameters of each kind of operation.
+/// Query parameters of reads and deletions of a collection.
 const ON_LIST: &[(&str, &str)] = &[
     ("allowWatchBookmarks", "boolean"),
     ("continue", "string"),
@@ -361,40 +363,50 @@ const ON_DELETE: &[(&str, &str)] = &[
     ("propagationPolicy", "string"),
 ];
 
-/// One method on one path.
-struct Operation<'a> {
+/// The words and parameters that OpenAPI documents use for a verb.
+struct Wording {
     method: &'static str,
     /// Value of `x-kubernetes-action`.
     action: &'static str,
     /// Beginning of the operation's id.
-    verb: &'static str,
-    parameters: &'a [(&'a str, &'a str)],
+    id: &'static str,
+    parameters: &'static [(&'static str, &'static str)],
+}
+
+/// Watches have no operation of their own. They are lists with a parameter.
+fn wording(verb: Verb) -> Wording {
+    let (method, action, id, parameters) = match verb {
+        Verb::Get => ("get", "get", "read", ON_READ),
+        Verb::List | Verb::Watch => ("get", "list", "list", ON_LIST),
+        Verb::Create => ("post", "post", "create", ON_WRITE),
+        Verb::Update => ("put", "put", "replace", ON_WRITE),
+        Verb::Patch => ("patch", "patch", "patch", ON_PATCH),
+        Verb::Delete => ("delete", "delete", "delete", ON_DELETE),
+        Verb::DeleteCollection => ("delete", "deletecollection", "delete", ON_LIST),
+    };
+    Wording { method, action, id, parameters }
+}
+
+/// One verb on one path.
+struct DescribedOperation<'a> {
+    verb: Verb,
     /// Kind of the body, if there is one.
     takes: Option<&'a str>,
     gives: &'a str,
 }
 
-fn op<'a>(
-    method: &'static str,
-    action: &'static str,
-    verb: &'static str,
-    parameters: &'a [(&'a str, &'a str)],
-    takes: Option<&'a str>,
-    gives: &'a str,
-) -> Operation<'a> {
-    Operation { method, action, verb, parameters, takes, gives }
+fn op<'a>(verb: Verb, takes: Option<&'a str>, gives: &'a str) -> DescribedOperation<'a> {
+    DescribedOperation { verb, takes, gives }
 }
 
 fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mut Map<String, Value>) {
     let of = &served.resource;
     let base = format!("/{}", root(&of.group, &served.version().name));
-    let list = match served.is_custom() {
-        true => custom_name(&of.group, &served.version().name, &of.list_kind),
-        false => built_in_name(&of.group, &served.version().name, &of.list_kind),
-    };
+    let name = if served.is_custom() { custom_name } else { built_in_name };
+    let list = name(&of.group, &served.version().name, &of.list_kind);
     if served.is_only_created() {
         let at = if of.namespaced { format!("{base}/namespaces/{{namespace}}") } else { base };
-        let asked = [op("post", "post", "create", ON_WRITE, Some(kind), kind)];
+        let asked = [op(Verb::Create, Some(kind), kind)];
         let (scope, below): (_, &[&str]) =
             if of.namespaced { ("Namespaced", &["namespace"]) } else { ("", &[]) };
         let shown = path_item(served, &asked, &format!("{scope}{}", of.kind), below);
@@ -405,27 +417,24 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
     let options = type_path("DeleteOptions", "", "");
     let at = if of.namespaced { format!("{base}/namespaces/{{namespace}}") } else { base.clone() };
     if of.namespaced {
-        let everywhere = [op("get", "list", "list", ON_LIST, None, &list)];
+        let everywhere = [op(Verb::List, None, &list)];
         let shown = path_item(served, &everywhere, &format!("{}ForAllNamespaces", of.kind), &[]);
         paths.insert(format!("{base}/{}", of.plural), shown);
     }
     let scope = if of.namespaced { "Namespaced" } else { "" };
     let in_namespace: &[&str] = if of.namespaced { &["namespace"] } else { &[] };
-    let mut collection = vec![
-        op("get", "list", "list", ON_LIST, None, &list),
-        op("post", "post", "create", ON_WRITE, Some(kind), kind),
-    ];
+    let mut collection = vec![op(Verb::List, None, &list), op(Verb::Create, Some(kind), kind)];
     if served.deletes_collections() {
-        collection.push(op("delete", "deletecollection", "delete", ON_LIST, None, &options));
+        collection.push(op(Verb::DeleteCollection, None, &options));
     }
     let id = format!("{scope}{}", of.kind);
     paths.insert(format!("{at}/{}", of.plural), path_item(served, &collection, &id, in_namespace));
     let named: Vec<&str> = std::iter::once("name").chain(in_namespace.iter().copied()).collect();
     let one = [
-        op("get", "get", "read", ON_READ, None, kind),
-        op("put", "put", "replace", ON_WRITE, Some(kind), kind),
-        op("patch", "patch", "patch", ON_PATCH, Some(kind), kind),
-        op("delete", "delete", "delete", ON_DELETE, Some(&options), kind),
+        op(Verb::Get, None, kind),
+        op(Verb::Update, Some(kind), kind),
+        op(Verb::Patch, Some(kind), kind),
+        op(Verb::Delete, Some(&options), kind),
     ];
     let object = format!("{at}/{}/{{name}}", of.plural);
     paths.insert(object.clone(), path_item(served, &one, &id, &named));
@@ -438,21 +447,22 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
             _ => kind.to_owned(),
         };
         let changing = [
-            op("get", "get", "read", ON_READ, None, kind.as_str()),
-            op("put", "put", "replace", ON_WRITE, Some(&kind), &kind),
-            op("patch", "patch", "patch", ON_PATCH, Some(&kind), &kind),
+            op(Verb::Get, None, kind.as_str()),
+            op(Verb::Update, Some(&kind), &kind),
+            op(Verb::Patch, Some(&kind), &kind),
         ];
-        let creating = [op("post", "post", "create", ON_WRITE, Some(&kind), &kind)];
-        let operations: &[Operation<'_>] = match sub.name.as_str() {
+        let creating = [op(Verb::Create, Some(&kind), &kind)];
+        let finalizing = [op(Verb::Update, Some(&kind), &kind)];
+        let operations: &[DescribedOperation<'_>] = match sub.name.as_str() {
             "eviction" | "binding" => &creating,
-            "finalize" => &changing[1..2],
+            "finalize" => &finalizing,
             _ => &changing,
         };
         let id = format!("{id}{}", capitalised(&sub.name));
         let mut item = path_item(served, operations, &id, &named);
         if !served.is_custom() {
             for operation in operations {
-                item[operation.method]["x-kubernetes-group-version-kind"] =
+                item[wording(operation.verb).method]["x-kubernetes-group-version-kind"] =
                     json!({"group": sub.group, "version": sub.version, "kind": sub.kind});
             }
         }
@@ -460,10 +470,10 @@ fn resource_paths(served: &Served, kind: &str, schemas: &mut Schemas, paths: &mu
     }
 }
 
-fn path_item(served: &Served, operations: &[Operation<'_>], id: &str, in_path: &[&str]) -> Value {
+fn path_item(served: &Served, operations: &[DescribedOperation<'_>], id: &str, in_path: &[&str]) -> Value {
     let mut item = Map::new();
     for operation in operations {
-        item.insert(operation.method.to_owned(), shown_operation(served, operation, id));
+        item.insert(wording(operation.verb).method.to_owned(), shown_operation(served, operation, id));
     }
     let parameter = |name: &&str| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string", "uniqueItems": true}});
     let mut parameters: Vec<Value> = in_path.iter().map(parameter).collect();
@@ -476,7 +486,8 @@ fn query_parameter(name: &str, of: &str) -> Value {
     json!({"name": name, "in": "query", "schema": {"type": of, "uniqueItems": true}})
 }
 
-fn shown_operation(served: &Served, operation: &Operation<'_>, id: &str) -> Value {
+fn shown_operation(served: &Served, operation: &DescribedOperation<'_>, id: &str) -> Value {
+    let Wording { method: _, action, id: beginning, parameters } = wording(operation.verb);
     let of = &served.resource;
     let group: String = match of.group.as_str() {
         "" => "Core".to_owned(),
@@ -484,41 +495,45 @@ fn shown_operation(served: &Served, operation: &Operation<'_>, id: &str) -> Valu
     };
     let version = capitalised(&served.version().name);
     let gives = json!({"application/json": {"schema": reference(operation.gives)}});
-    let parameters: Vec<Value> =
-        operation.parameters.iter().map(|(name, of)| query_parameter(name, of)).collect();
+    let parameters: Vec<Value> = parameters.iter().map(|(name, of)| query_parameter(name, of)).collect();
     let mut responses = json!({
         "200": {"description": "OK", "content": gives}, "401": {"description": "Unauthorized"},
     });
-    if matches!(operation.method, "post" | "put") {
+    if matches!(operation.verb, Verb::Create | Verb::Update) {
         responses["201"] = json!({"description": "Created", "content": gives});
     }
     let mut shown = json!({
-        "operationId": match operation.action {
-            "deletecollection" => format!("delete{group}{version}Collection{id}"),
-            _ => format!("{}{group}{version}{id}", operation.verb),
+        "operationId": match operation.verb {
+            Verb::DeleteCollection => format!("{beginning}{group}{version}Collection{id}"),
+            Verb::Get | Verb::List | Verb::Watch | Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => {
+                format!("{beginning}{group}{version}{id}")
+            }
         },
         "parameters": parameters, "responses": responses,
-        "x-kubernetes-action": operation.action,
+        "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": {
             "group": of.group, "version": served.version().name, "kind": of.kind,
         },
     });
-    let patches: &[&str] = match (operation.method, served.is_custom()) {
-        ("patch", true) => {
+    let is_patch = operation.verb == Verb::Patch;
+    let media_types: &[&str] = match (is_patch, served.is_custom()) {
+        (true, true) => {
             &["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"]
         }
-        ("patch", false) => &[
+        (true, false) => &[
             "application/apply-patch+yaml",
             "application/json-patch+json",
             "application/merge-patch+json",
             "application/strategic-merge-patch+json",
         ],
-        _ => &["application/json", "application/yaml"],
+        (false, _) => &["application/json", "application/yaml"],
     };
     if let Some(takes) = operation.takes {
-        let schema = if operation.method == "patch" { json!({"type": "object"}) } else { reference(takes) };
-        let content: Map<String, Value> =
-            patches.iter().map(|media_type| ((*media_type).to_owned(), json!({"schema": schema}))).collect();
+        let schema = if is_patch { json!({"type": "object"}) } else { reference(takes) };
+        let content: Map<String, Value> = media_types
+            .iter()
+            .map(|media_type| ((*media_type).to_owned(), json!({"schema": schema})))
+            .collect();
         shown["requestBody"] = json!({"content": content});
     }
     shown

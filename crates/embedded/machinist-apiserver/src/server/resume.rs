@@ -6,7 +6,8 @@ use crate::schema::crd::registration::is_established;
 use crate::schema::kinds::custom_resource_definition;
 use crate::server::core::Core;
 use crate::server::verbs::Call;
-use crate::server::verbs::write::{after_commit, register};
+use crate::server::verbs::write::commit::after_commit;
+use crate::server::verbs::write::definitions::register;
 use crate::values::object::{Object, is_deleting};
 
 /// Serves the existing definitions, continues deletions of definitions, and restarts the time to

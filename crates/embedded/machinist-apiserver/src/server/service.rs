@@ -30,7 +30,7 @@ use crate::log::origin::Origin;
 use crate::schema::body::FieldValidation;
 use crate::schema::kinds::Part;
 use crate::schema::shape::Shape;
-use crate::server::audit::AuditRecord;
+use crate::server::audit::{AuditRecord, AuditVerb};
 use crate::server::core::Core;
 use crate::server::discovery::{self, Document};
 use crate::server::openapi;
@@ -41,7 +41,7 @@ use crate::server::verbs::{
 use crate::values::identity::Identity;
 use crate::values::object::to_bytes;
 use crate::values::query::Query;
-use crate::values::route::{ResourcePath, Route, verb};
+use crate::values::route::{ResourcePath, ResourceRequest, Route, Verb};
 use crate::values::status::{ApiError, ApiResult};
 
 /// The server went away, or broke down, before it had answered. The request may have taken effect
@@ -128,7 +128,7 @@ impl ApiService {
         {
             parts.headers.insert(header::USER_AGENT, agent);
         }
-        let route = Route::parse(parts.uri.path());
+        let route = Route::parse(&parts.method, parts.uri.path(), parts.uri.query());
         let mut record = record_of(&parts, &route);
         // After a panic, nothing of the request is reused except the audit record, which is
         // complete at any moment.
@@ -175,7 +175,7 @@ impl ApiService {
             (Route::Other(_) | Route::Resource(_), None) => return Err(ApiError::unauthorized()),
         };
         record.user.clone_from(&identity.user);
-        let asked = Attributes::of(&parts, &route);
+        let asked = Attributes::of(&parts.method, &route);
         let acting = impersonation::impersonated(self.core.authorizer(), &identity, &parts.headers, &asked)?;
         record.impersonated = acting.as_ref().map(|acting| acting.user.clone());
         let identity = acting.map_or(identity, Arc::new);
@@ -187,11 +187,11 @@ impl ApiService {
                 let _failed = self.core.store.saved(self.core.store.head()).await;
                 Ok(other(&path, &parts, &self.core))
             }
-            Route::Resource(path) => {
+            Route::Resource(asked) => {
                 // Only after authentication: an anonymous client must not make the server buffer a
                 // body.
                 let body = read_body(body).await?;
-                self.resource(parts, path, body, identity, record).await
+                self.resource(parts, *asked, body, identity, record).await
             }
         }
     }
@@ -208,19 +208,22 @@ impl ApiService {
     async fn resource(
         &self,
         parts: request::Parts,
-        path: ResourcePath,
+        asked: ResourceRequest,
         body: Bytes,
         identity: Arc<Identity>,
         record: &mut AuditRecord,
     ) -> ApiResult<Reply> {
+        let ResourceRequest { path, verb, query } = asked;
         let registry = self.core.registry();
         let Some(served) = registry.find(&path.group, &path.version, &path.plural).cloned() else {
-            record.verb = method_name(&parts.method);
-            // Paths next to built-in kinds are answered like those of built-in kinds.
+            record.verb = AuditVerb::Other(parts.method);
+            // An unknown resource in a group of built-in kinds gets the error of built-in kinds.
             let mut beside = registry.resources(&path.group, &path.version).into_iter().flatten();
-            return match beside.any(|served| !served.is_custom()) {
-                true => Err(ApiError::no_such_resource()),
-                false => Ok(page_not_found()),
+            let is_beside_built_ins = beside.any(|served| !served.is_custom());
+            return if is_beside_built_ins {
+                Err(ApiError::no_such_resource())
+            } else {
+                Ok(page_not_found())
             };
         };
         let misplaced = if served.resource.namespaced {
@@ -228,8 +231,8 @@ impl ApiService {
         } else {
             !path.namespace.is_empty()
         };
-        let query = Query::parse(parts.uri.query())?;
-        record.verb = verb(&parts.method, &path, &query)?;
+        let query = query?;
+        let verb = verb.ok_or_else(ApiError::method_not_allowed)?;
         if misplaced {
             return Ok(page_not_found());
         }
@@ -241,9 +244,9 @@ impl ApiService {
                 user_agent: record.user_agent.as_str().into(),
             },
             // A deletion takes its options from its body, if present, and otherwise from its query.
-            effect: options_of(record.verb).map_or(Ok(Effect::Commit), |it| Effect::asked(&query, it))?,
-            validation: options_of(record.verb)
-                .map_or(Ok(FieldValidation::Ignore), |it| FieldValidation::asked(&query, it))?,
+            effect: options_of(verb).map_or(Ok(Effect::Commit), |kind| Effect::asked(&query, kind))?,
+            validation: options_of(verb)
+                .map_or(Ok(FieldValidation::Ignore), |kind| FieldValidation::asked(&query, kind))?,
             warnings: Mutex::default(),
             served,
             query,
@@ -253,12 +256,12 @@ impl ApiService {
             view: self.view.clone(),
             path,
         };
-        let changes = !matches!(record.verb, "get" | "list" | "watch") && call.is_kept();
+        let changes = !verb.is_read() && call.is_kept();
         let store = &self.core.store;
         if changes {
             store.writable().map_err(|failed| failed.refusal())?;
         }
-        let reply = perform(&call, record.verb).await;
+        let reply = perform(&call, verb).await;
         if changes {
             // A rejection also waits: it may rest on a commit that is not saved yet.
             let seen = match &reply {
@@ -277,34 +280,27 @@ impl ApiService {
 }
 
 /// Kind of the options that a write has in its query.
-fn options_of(verb: &str) -> Option<&'static str> {
+fn options_of(verb: Verb) -> Option<&'static str> {
     match verb {
-        "create" => Some("CreateOptions"),
-        "update" => Some("UpdateOptions"),
-        "patch" => Some("PatchOptions"),
-        _ => None,
+        Verb::Create => Some("CreateOptions"),
+        Verb::Update => Some("UpdateOptions"),
+        Verb::Patch => Some("PatchOptions"),
+        Verb::Get | Verb::List | Verb::Watch | Verb::Delete | Verb::DeleteCollection => None,
     }
 }
 
 /// Creates the audit record before authentication, so that the record of a rejected request is
 /// complete.
 fn record_of(parts: &request::Parts, route: &Route) -> AuditRecord {
-    let path = match route {
-        Route::Other(path) => ResourcePath { plural: path.clone(), ..ResourcePath::default() },
-        Route::Resource(path) => path.clone(),
-    };
-    let verb = match route {
-        Route::Other(_) => None,
-        Route::Resource(path) => {
-            let query = Query::parse(parts.uri.query()).unwrap_or_default();
-            verb(&parts.method, path, &query).ok()
-        }
+    let (path, verb) = match route {
+        Route::Other(path) => (ResourcePath { plural: path.clone(), ..ResourcePath::default() }, None),
+        Route::Resource(asked) => (asked.path.clone(), asked.verb),
     };
     AuditRecord {
         user: String::new(),
         impersonated: None,
         user_agent: text_header(parts, header::USER_AGENT),
-        verb: verb.unwrap_or_else(|| method_name(&parts.method)),
+        verb: verb.map_or_else(|| AuditVerb::Other(parts.method.clone()), AuditVerb::Resource),
         group: path.group,
         resource: path.plural,
         subresource: path.subresource,
@@ -324,11 +320,12 @@ enum Reply {
     Made(Response<Body>),
 }
 
-async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
+async fn perform(call: &Call, verb: Verb) -> ApiResult<Reply> {
     if call.served.is_only_created() {
-        return match (call.path.name.is_empty(), verb) {
-            (true, "create") => reviews::create(call).map(Reply::Answer),
-            (true, _) => Err(ApiError::method_not_allowed()),
+        let on_collection = call.path.name.is_empty();
+        return match (on_collection, verb == Verb::Create) {
+            (true, true) => reviews::create(call).map(Reply::Answer),
+            (true, false) => Err(ApiError::method_not_allowed()),
             (false, _) => Err(ApiError::no_such_resource()),
         };
     }
@@ -338,40 +335,54 @@ async fn perform(call: &Call, verb: &str) -> ApiResult<Reply> {
         name => return subresource(call, verb, name).await,
     };
     let answer = match (verb, part) {
-        ("watch", Part::Main) => return watch_verb::watch(call).await.map(Reply::Stream),
-        ("list", Part::Main) => list::list(call).await,
-        ("get", _) => get::get(call).await,
-        ("create", Part::Main) if call.path.name.is_empty() => create::create(call),
-        ("update", part) => update::update(call, part),
-        ("patch", part) => update::patch(call, part),
-        ("delete", Part::Main) => delete::delete(call),
-        ("deletecollection", Part::Main) if call.served.deletes_collections() => {
+        (Verb::Watch, Part::Main) => return watch_verb::watch(call).await.map(Reply::Stream),
+        (Verb::List, Part::Main) => list::list(call).await,
+        (Verb::Get, _) => get::get(call).await,
+        (Verb::Create, Part::Main) if call.path.name.is_empty() => create::create(call),
+        (Verb::Update, part) => update::update(call, part),
+        (Verb::Patch, part) => update::patch(call, part),
+        (Verb::Delete, Part::Main) => delete::delete(call),
+        (Verb::DeleteCollection, Part::Main) if call.served.deletes_collections() => {
             delete::delete_collection(call)
         }
-        _ => Err(ApiError::method_not_allowed()),
+        (
+            Verb::Watch | Verb::List | Verb::Create | Verb::Delete | Verb::DeleteCollection,
+            Part::Main | Part::Status | Part::Approval | Part::Finalize,
+        ) => Err(ApiError::method_not_allowed()),
     };
     answer.map(Reply::Answer)
 }
 
-async fn subresource(call: &Call, verb: &str, name: &str) -> ApiResult<Reply> {
+async fn subresource(call: &Call, verb: Verb, name: &str) -> ApiResult<Reply> {
     if !call.served.subresources().iter().any(|s| s.name == name) {
-        return Err(match call.served.is_custom() {
-            true => call.served.not_found(&call.path.name),
-            false => ApiError::no_such_resource(),
+        return Err(if call.served.is_custom() {
+            call.served.not_found(&call.path.name)
+        } else {
+            ApiError::no_such_resource()
         });
     }
     let answer = match (name, verb) {
-        ("scale", "get") => scale::get(call).await,
-        ("scale", "update") => scale::update(call),
-        ("scale", "patch") => scale::patch(call),
-        ("eviction", "create") => evict::evict(call),
-        ("binding", "create") => bind::bind(call),
-        ("approval", "get") => get::get(call).await,
-        ("approval", "update") => update::update(call, Part::Approval),
-        ("approval", "patch") => update::patch(call, Part::Approval),
-        ("token", "create") => verbs::token::create(call),
-        ("finalize", "update") => update::update(call, Part::Finalize),
-        _ => Err(ApiError::method_not_allowed()),
+        ("scale", Verb::Get) => scale::get(call).await,
+        ("scale", Verb::Update) => scale::update(call),
+        ("scale", Verb::Patch) => scale::patch(call),
+        ("eviction", Verb::Create) => evict::evict(call),
+        ("binding", Verb::Create) => bind::bind(call),
+        ("approval", Verb::Get) => get::get(call).await,
+        ("approval", Verb::Update) => update::update(call, Part::Approval),
+        ("approval", Verb::Patch) => update::patch(call, Part::Approval),
+        ("token", Verb::Create) => verbs::token::create(call),
+        ("finalize", Verb::Update) => update::update(call, Part::Finalize),
+        (
+            _,
+            Verb::Get
+            | Verb::List
+            | Verb::Watch
+            | Verb::Create
+            | Verb::Update
+            | Verb::Patch
+            | Verb::Delete
+            | Verb::DeleteCollection,
+        ) => Err(ApiError::method_not_allowed()),
     };
     answer.map(Reply::Answer)
 }
@@ -428,18 +439,6 @@ where
 fn panic_text(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no text")
-}
-
-fn method_name(method: &http::Method) -> &'static str {
-    match *method {
-        http::Method::GET => "get",
-        http::Method::HEAD => "head",
-        http::Method::POST => "post",
-        http::Method::PUT => "put",
-        http::Method::PATCH => "patch",
-        http::Method::DELETE => "delete",
-        _ => "other",
-    }
 }
 
 fn text_header(parts: &request::Parts, name: header::HeaderName) -> String {

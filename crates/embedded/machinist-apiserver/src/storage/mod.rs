@@ -13,8 +13,8 @@
 //!
 //! # Guarantees
 //! A commit is on stable storage before its request is answered and before any client can read the
-//! commit. After a crash the state is that of some moment between the last answer and the last
-//! commit. It never contains part of a commit.
+//! commit. After a crash the folder contains the state of some moment between the last answer and
+//! the last commit. It never contains part of a commit.
 //!
 //! Deliberately absent: encryption, backups, any history. Only the folder's owner can read it.
 

@@ -79,8 +79,8 @@ pub(crate) struct Slice {
     pub(crate) revision: u64,
 }
 
-/// The disk failed. Commits since the last successful write are never shown, and nothing is written
-/// any more.
+/// The disk failed. Commits since the last successful write are never shown, and every later write
+/// fails.
 #[derive(Debug, Clone)]
 pub(crate) struct NotSaved {
     pub(crate) why: Arc<str>,
@@ -140,13 +140,13 @@ struct Inner {
 
 #[derive(Debug, Default)]
 struct Collection {
-    objects: BTreeMap<Key, Vec<Version>>,
+    objects: BTreeMap<Key, Vec<StoredVersion>>,
     log: VecDeque<Arc<Event>>,
     watchers: BTreeMap<u64, Watcher>,
 }
 
 #[derive(Debug)]
-struct Version {
+struct StoredVersion {
     revision: u64,
     object: Option<Arc<Object>>,
 }
@@ -486,7 +486,7 @@ impl Inner {
         let revision = saved.revision;
         let mut inner = Inner { head: revision, revision, compacted: revision, ..Inner::default() };
         for (collection, key, object) in saved.objects {
-            let versions = vec![Version { revision: object.revision(), object: Some(object) }];
+            let versions = vec![StoredVersion { revision: object.revision(), object: Some(object) }];
             inner.collections.entry(collection).or_default().objects.insert(key, versions);
         }
         inner
@@ -496,11 +496,10 @@ impl Inner {
     fn apply(&mut self, event: &Arc<Event>) {
         self.head = event.revision;
         let collection = self.collections.entry(event.collection.clone()).or_default();
-        collection
-            .objects
-            .entry(event.key.clone())
-            .or_default()
-            .push(Version { revision: event.revision, object: (!event.deleted).then(|| event.object()) });
+        collection.objects.entry(event.key.clone()).or_default().push(StoredVersion {
+            revision: event.revision,
+            object: (!event.deleted).then(|| event.object()),
+        });
     }
 
     /// Makes a commit visible to readers and watchers.
@@ -556,7 +555,7 @@ impl Inner {
             .get_mut(&event.collection)
             .and_then(|collection| collection.objects.get_mut(&event.key));
         let versions = versions.map(Vec::as_mut_slice).unwrap_or_default();
-        let at = |versions: &[Version], revision| {
+        let at = |versions: &[StoredVersion], revision| {
             versions.binary_search_by_key(&revision, |version| version.revision).ok()
         };
         let before = event.old().and_then(|old| versions[at(versions, old.revision())?].object.clone());
@@ -641,7 +640,7 @@ impl Collection {
     }
 }
 
-fn version_at(versions: &[Version], revision: u64) -> Option<Arc<Object>> {
+fn version_at(versions: &[StoredVersion], revision: u64) -> Option<Arc<Object>> {
     versions.iter().rev().find(|v| v.revision <= revision)?.object.clone()
 }
 

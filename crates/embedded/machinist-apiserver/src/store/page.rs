@@ -21,7 +21,7 @@ pub(crate) struct Continue {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Wire {
+struct ContinueToken {
     v: String,
     rv: i64,
     start: String,
@@ -31,8 +31,8 @@ impl Continue {
     pub(crate) fn encode(&self) -> String {
         let revision = self.revision.and_then(|r| i64::try_from(r).ok()).unwrap_or(-1);
         // The zero byte turns the last served key into the next possible key.
-        let wire = Wire { v: VERSION.into(), rv: revision, start: format!("{}\0", self.after) };
-        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&wire).expect("three plain fields serialise"))
+        let token = ContinueToken { v: VERSION.into(), rv: revision, start: format!("{}\0", self.after) };
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(&token).expect("three plain fields serialise"))
     }
 
     pub(crate) fn decode(token: &str) -> ApiResult<Self> {
@@ -41,14 +41,14 @@ impl Continue {
         };
         let bytes =
             URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).map_err(|e| invalid(&e.to_string()))?;
-        let wire: Wire = serde_json::from_slice(&bytes).map_err(|e| invalid(&e.to_string()))?;
-        if wire.v != VERSION {
-            return Err(invalid(&format!("server does not recognize this encoded version \"{}\"", wire.v)));
+        let token: ContinueToken = serde_json::from_slice(&bytes).map_err(|e| invalid(&e.to_string()))?;
+        if token.v != VERSION {
+            return Err(invalid(&format!("server does not recognize this encoded version \"{}\"", token.v)));
         }
-        let Some(after) = wire.start.strip_suffix('\0').filter(|s| !s.is_empty()) else {
+        let Some(after) = token.start.strip_suffix('\0').filter(|s| !s.is_empty()) else {
             return Err(invalid("incorrect encoded start resourceVersion 0 (version meta.k8s.io/v1)"));
         };
-        let revision = match wire.rv {
+        let revision = match token.rv {
             -1 => None,
             0 => return Err(invalid("incorrect encoded start resourceVersion 0 (version meta.k8s.io/v1)")),
             rv => Some(u64::try_from(rv).map_err(|_| invalid("negative resourceVersion"))?),

@@ -231,7 +231,8 @@ pub(crate) fn validate_plain_finalizers(object: &Value, errors: &mut FieldErrors
 /// Returns warnings about new finalizers without a domain on a custom resource.
 pub(crate) fn plain_finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<String> {
     let held = old.map(object::finalizers).unwrap_or_default();
-    let added: BTreeSet<&str> = object::finalizers(new).into_iter().filter(|it| !held.contains(it)).collect();
+    let added: BTreeSet<&str> =
+        object::finalizers(new).into_iter().filter(|finalizer| !held.contains(finalizer)).collect();
     let warning = |finalizer: &str| {
         let with_path = if finalizer.contains('.') { " including a path (/)" } else { "" };
         format!(
@@ -239,7 +240,7 @@ pub(crate) fn plain_finalizer_warnings(new: &Value, old: Option<&Value>) -> Vec<
              conflicts with other finalizer writers"
         )
     };
-    added.into_iter().filter(|it| is_plain(it)).map(warning).collect()
+    added.into_iter().filter(|finalizer| is_plain(finalizer)).map(warning).collect()
 }
 
 /// Removes duplicate owner references and returns their uids.

@@ -62,7 +62,7 @@ pub(crate) fn is_quantity(text: &str) -> bool {
 }
 
 /// The parts of a quantity's text.
-struct Parts<'a> {
+struct QuantityParts<'a> {
     negative: bool,
     /// All digits, without the point.
     digits: String,
@@ -70,7 +70,7 @@ struct Parts<'a> {
     unit: &'a str,
 }
 
-fn parts(text: &str) -> Option<Parts<'_>> {
+fn parts(text: &str) -> Option<QuantityParts<'_>> {
     let end =
         text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '+' | '-' | '.'))).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -81,11 +81,11 @@ fn parts(text: &str) -> Option<Parts<'_>> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let digits = format!("{whole}{fraction}");
     let is_number = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
-    is_number.then_some(Parts { negative, digits, fraction, unit })
+    is_number.then_some(QuantityParts { negative, digits, fraction, unit })
 }
 
 fn parse(text: &str) -> Option<Quantity> {
-    let Parts { negative, digits: all, fraction, unit } = parts(text)?;
+    let QuantityParts { negative, digits: all, fraction, unit } = parts(text)?;
     let mantissa: i128 = all.parse().ok()?;
     let scale = i32::try_from(fraction.len()).ok()?;
     let (units, exponent, bits) = unit_of(unit)?;

@@ -51,7 +51,7 @@ impl ApiError {
     }
 
     /// 403 for one object.
-    pub fn forbidden(target: &Target<'_>, why: &str) -> Self {
+    pub(crate) fn forbidden(target: &Target<'_>, why: &str) -> Self {
         let whole = target.to_string();
         // A rejection without a single object contains no name.
         let what = if target.name.is_empty() { whole.trim_end_matches(" \"\"") } else { &whole };
@@ -59,7 +59,7 @@ impl ApiError {
     }
 
     /// 404 for one object.
-    pub fn not_found(target: &Target<'_>) -> Self {
+    pub(crate) fn not_found(target: &Target<'_>) -> Self {
         Self::new(404, "NotFound", format!("{target} not found")).about(target)
     }
 
@@ -80,7 +80,7 @@ impl ApiError {
     }
 
     /// 409 AlreadyExists.
-    pub fn already_exists(target: &Target<'_>) -> Self {
+    pub(crate) fn already_exists(target: &Target<'_>) -> Self {
         Self::new(409, "AlreadyExists", format!("{target} already exists")).about(target)
     }
 
@@ -91,13 +91,13 @@ impl ApiError {
     }
 
     /// 409 Conflict with a cause.
-    pub fn conflict(target: &Target<'_>, why: &str) -> Self {
+    pub(crate) fn conflict(target: &Target<'_>, why: &str) -> Self {
         let message = format!("Operation cannot be fulfilled on {target}: {why}");
         Self::new(409, "Conflict", message).about(target)
     }
 
     /// 409: the object changed after the caller read it.
-    pub fn stale(target: &Target<'_>) -> Self {
+    pub(crate) fn stale(target: &Target<'_>) -> Self {
         Self::conflict(
             target,
             "the object has been modified; please apply your changes to the latest version and try again",
@@ -186,7 +186,7 @@ impl ApiError {
 
     /// Names the affected object in `details`.
     #[must_use]
-    pub fn about(mut self, target: &Target<'_>) -> Self {
+    pub(crate) fn about(mut self, target: &Target<'_>) -> Self {
         for (key, value) in [("name", target.name), ("group", target.group), ("kind", target.resource)] {
             if !value.is_empty() {
                 self.0.details.insert(key.into(), json!(value));
@@ -275,13 +275,13 @@ impl std::error::Error for ApiError {}
 
 /// The object that a rejection is about; printed as `machines.machine.sapcloud.io "a"`.
 #[derive(Debug, Clone, Copy)]
-pub struct Target<'a> {
+pub(crate) struct Target<'a> {
     /// API group, empty for the core group.
-    pub group: &'a str,
+    pub(crate) group: &'a str,
     /// Plural resource name (or the kind, in a 422).
-    pub resource: &'a str,
+    pub(crate) resource: &'a str,
     /// Object name.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
 }
 
 impl fmt::Display for Target<'_> {

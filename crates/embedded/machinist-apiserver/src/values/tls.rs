@@ -180,7 +180,8 @@ impl CertificateAuthority {
     /// per connection, the validity on each request.
     pub(crate) fn identify(&self, presented: &PresentedCertificate, now: Timestamp) -> Option<Arc<Identity>> {
         let recognised = presented.recognised.get();
-        if let Some(recognised) = recognised.filter(|it| it.valid.contains(&now.as_second())) {
+        if let Some(recognised) = recognised.filter(|recognised| recognised.valid.contains(&now.as_second()))
+        {
             return Some(recognised.identity.clone());
         }
         let identity = Arc::new(self.verify(&presented.chain, now)?);

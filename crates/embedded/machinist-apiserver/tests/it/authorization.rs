@@ -150,11 +150,11 @@ async fn audit_records_name_user_and_impersonated_user() {
     let told: Vec<String> = audit
         .drain()
         .iter()
-        .map(|it| {
-            let as_whom = it.impersonated.as_deref().unwrap_or("-");
+        .map(|record| {
+            let as_whom = record.impersonated.as_deref().unwrap_or("-");
             format!(
                 "{}|{as_whom}|{} {} {}/{} {}",
-                it.user, it.verb, it.resource, it.namespace, it.name, it.code
+                record.user, record.verb, record.resource, record.namespace, record.name, record.code
             )
         })
         .collect();

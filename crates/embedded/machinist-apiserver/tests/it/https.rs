@@ -104,5 +104,8 @@ async fn a_client_certificate_names_user_and_group() {
     let node: Node = serde_json::from_value(json!({"metadata": {"name": "n1"}})).expect("a node");
     nodes.create(&PostParams::default(), &node).await.expect("created");
     let record = audit.drain().remove(0);
-    assert_eq!((record.user.as_str(), record.verb, record.name.as_str()), ("system:node:n1", "create", "n1"));
+    assert_eq!(
+        (record.user.as_str(), record.verb.as_str(), record.name.as_str()),
+        ("system:node:n1", "create", "n1")
+    );
 }

@@ -39,7 +39,7 @@ impl Moments {
 
 async fn call(server: &Server, verb: &str, path: &str, body: Option<Value>) -> http::Response<Body> {
     let content_type = if verb == "PATCH" { "application/merge-patch+json" } else { "application/json" };
-    let body = body.map(|it| Bytes::from(it.to_string())).unwrap_or_default();
+    let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
     let request = Request::builder().method(verb).uri(path).header("Content-Type", content_type);
     let request = request.body(Full::new(body)).expect("a request");
     server.service_as(Identity::admin()).call(request).await.expect("an answer")
@@ -120,8 +120,8 @@ impl Client {
             }
             Ask::Patch { value } => ("PATCH", path, Some(json!({"data": {"v": value.to_string()}}))),
             Ask::Delete { revision } => {
-                let options =
-                    revision.map(|it| json!({"preconditions": {"resourceVersion": it.to_string()}}));
+                let options = revision
+                    .map(|revision| json!({"preconditions": {"resourceVersion": revision.to_string()}}));
                 ("DELETE", path, options)
             }
         };

@@ -75,7 +75,7 @@ async fn a_request_that_panics_is_answered_and_recorded() {
         (500, &json!("Status"), &json!("InternalError"))
     );
     let record = audit.drain().remove(0);
-    assert_eq!((record.code, record.verb, record.resource.as_str()), (500, "create", "configmaps"));
+    assert_eq!((record.code, record.verb.as_str(), record.resource.as_str()), (500, "create", "configmaps"));
     clock.is_broken.store(false, Ordering::SeqCst);
     let (code, _) = send(server.service_as(Identity::admin()), "POST", MAPS, "json", &body).await;
     assert_eq!(code, 201);

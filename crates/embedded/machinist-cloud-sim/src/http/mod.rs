@@ -40,7 +40,7 @@ pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
 /// A bound listener in front of a cloud.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     cloud: Cloud,
     listener: TcpListener,
     address: SocketAddr,
@@ -65,7 +65,7 @@ pub enum ListenError {
     },
 }
 
-impl Server {
+impl HttpServer {
     /// Binds to an address. Port 0 takes any free port.
     ///
     /// # Errors

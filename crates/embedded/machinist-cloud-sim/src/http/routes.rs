@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Body;
-use crate::{Cloud, Code, Commit, FaultRule, Following, NoAnswer, Refusal, Request, RuleId};
+use crate::{Cloud, Code, FaultRule, Following, LedgerCommit, NoAnswer, Refusal, Request, RuleId};
 
 /// In every cloud, user data has at most a few tens of kilobytes.
 const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
@@ -139,7 +139,7 @@ fn change_settings(cloud: &Cloud, body: &[u8]) -> Result<Response<Body>, Refusal
 
 /// Streams the past as commits, then each later commit as it happens.
 fn commits(following: Following) -> Response<Body> {
-    let made = |entry| Commit::Made { entry: Box::new(entry) };
+    let made = |entry| LedgerCommit::Made { entry: Box::new(entry) };
     let past = following.entries.into_iter().map(made).map(|commit| line(&commit)).collect::<Vec<_>>();
     let future = stream::unfold(following.commits, |mut commits| async move {
         let commit = commits.recv().await?;
@@ -150,7 +150,7 @@ fn commits(following: Following) -> Response<Body> {
     with_body(StatusCode::OK, "application/jsonlines", BodyExt::boxed(StreamBody::new(frames)))
 }
 
-fn line(commit: &Commit) -> Bytes {
+fn line(commit: &LedgerCommit) -> Bytes {
     let mut bytes = serde_json::to_vec(commit).expect("a commit is plain data");
     bytes.push(b'\n');
     bytes.into()

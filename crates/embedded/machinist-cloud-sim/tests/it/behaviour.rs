@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use machinist_cloud_sim::{
-    Call, CallRecord, Code, Commit, Fault, FaultRule, Foreigner, IdStyle, Operation, Outcome, Reply, Request,
-    Schedule, Settings,
+    Call, CallRecord, Code, Fault, FaultRule, Foreigner, IdStyle, LedgerCommit, Operation, Outcome, Reply,
+    Request, Schedule, Settings,
 };
 use machinist_instance::{InstanceKey, NodeName, Power, ProviderId, UserData};
 
@@ -132,15 +132,15 @@ async fn an_observer_sees_every_commit_before_its_answer() {
     });
     let made = ensure(&cloud, create("a")).await.expect("made");
     assert!(
-        matches!(seen.lock().expect("no panic").as_slice(), [Commit::Made { entry }] if entry.id == made.id)
+        matches!(seen.lock().expect("no panic").as_slice(), [LedgerCommit::Made { entry }] if entry.id == made.id)
     );
     delete(&cloud, &made).await.expect("accepted");
     tokio::task::yield_now().await;
     let kinds: Vec<_> = std::iter::from_fn(|| following.commits.try_recv().ok())
         .map(|commit| match &*commit {
-            Commit::Made { .. } => "made",
-            Commit::DeletionBegun { .. } => "deletion begun",
-            Commit::Gone { .. } => "gone",
+            LedgerCommit::Made { .. } => "made",
+            LedgerCommit::DeletionBegun { .. } => "deletion begun",
+            LedgerCommit::Gone { .. } => "gone",
             other => panic!("{other:?}"),
         })
         .collect();

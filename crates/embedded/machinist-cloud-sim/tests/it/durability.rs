@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
-use machinist_cloud_sim::{Cloud, Code, Commit, Kept, OpenError, Settings};
+use machinist_cloud_sim::{Cloud, Code, Kept, LedgerCommit, OpenError, Settings};
 
 use crate::{by_id, clock, create, delete, ensure, find, seconds};
 
@@ -39,7 +39,7 @@ async fn a_reopened_cloud_knows_its_instances_user_data_and_disks() {
 
     let mut following = cloud.follow();
     let gone = following.commits.recv().await.expect("the deletion in progress ends");
-    assert!(matches!(&*gone, Commit::Gone { id, .. } if *id == goes.id));
+    assert!(matches!(&*gone, LedgerCommit::Gone { id, .. } if *id == goes.id));
 }
 
 #[tokio::test(start_paused = true)]

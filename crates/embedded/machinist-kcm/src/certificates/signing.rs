@@ -2,8 +2,8 @@
 //!
 //! The serial number is derived from the UID of the request, so the same request, key and time give
 //! the same certificate as far as the algorithm allows. Signatures of an ECDSA authority contain a
-//! random number; those of an Ed25519 or RSA authority do not. A simulation that compares bytes
-//! uses one of the latter two.
+//! random number; signatures of an Ed25519 or RSA authority do not. A simulation that compares
+//! bytes uses an Ed25519 or RSA authority.
 
 use std::fmt;
 use std::time::Duration;
@@ -151,10 +151,11 @@ fn since_epoch(time: Timestamp) -> Duration {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::super::approval::tests::{BOOTSTRAPPER, request};
-    use super::super::request::RequestFacts;
-    use super::*;
     use rcgen::BasicConstraints;
+
+    use super::*;
+    use crate::certificates::approval::tests::{BOOTSTRAPPER, request};
+    use crate::certificates::request::RequestFacts;
 
     const DAY: Duration = Duration::from_secs(86_400);
 

@@ -126,7 +126,7 @@ impl Bound {
 }
 
 /// The input of one decision.
-pub(crate) struct Snapshot {
+pub(crate) struct BudgetSnapshot {
     pub(crate) now: Timestamp,
     pub(crate) budget: Arc<BudgetFacts>,
     /// The Pods that the budget selects, by name.
@@ -144,7 +144,7 @@ pub(crate) struct Outcome {
     pub(crate) look_again_in: Option<Duration>,
 }
 
-pub(crate) fn outcome(snapshot: &Snapshot) -> Outcome {
+pub(crate) fn outcome(snapshot: &BudgetSnapshot) -> Outcome {
     let budget = snapshot.budget.as_ref();
     let (status, look_again_in) = match (&budget.demand, &snapshot.scale) {
         (Ok(demand), Ok(scale)) => counted(snapshot, demand.bound, *scale),
@@ -153,8 +153,12 @@ pub(crate) fn outcome(snapshot: &Snapshot) -> Outcome {
     Outcome { status: (status != budget.status).then_some(status), look_again_in }
 }
 
-fn counted(snapshot: &Snapshot, bound: Bound, scale: i32) -> (PodDisruptionBudgetStatus, Option<Duration>) {
-    let Snapshot { now, budget, pods, .. } = snapshot;
+fn counted(
+    snapshot: &BudgetSnapshot,
+    bound: Bound,
+    scale: i32,
+) -> (PodDisruptionBudgetStatus, Option<Duration>) {
+    let BudgetSnapshot { now, budget, pods, .. } = snapshot;
     let (disrupted, look_again_in) = still_disrupted(snapshot);
     let is_healthy = |(name, pod): &&(String, Arc<PodFacts>)| {
         pod.is_ready && !pod.is_deleting && !disrupted.contains_key(name)
@@ -204,8 +208,8 @@ fn refusing(budget: &BudgetFacts, now: Timestamp, problem: &str) -> PodDisruptio
 
 /// Returns the Pods with a granted eviction that has not caused a deletion yet, and when the first
 /// of these evictions expires.
-fn still_disrupted(snapshot: &Snapshot) -> (BTreeMap<String, Time>, Option<Duration>) {
-    let Snapshot { now, budget, pods, .. } = snapshot;
+fn still_disrupted(snapshot: &BudgetSnapshot) -> (BTreeMap<String, Time>, Option<Duration>) {
+    let BudgetSnapshot { now, budget, pods, .. } = snapshot;
     let granted = budget.status.disrupted_pods.iter().flatten();
     let mut disrupted = BTreeMap::new();
     let mut first_end: Option<Timestamp> = None;
@@ -251,7 +255,7 @@ mod tests {
 
     /// Builds a budget with this spec over `healthy` healthy Pods followed by `unhealthy` unhealthy
     /// ones.
-    fn world(spec: serde_json::Value, healthy: usize, unhealthy: usize) -> Snapshot {
+    fn world(spec: serde_json::Value, healthy: usize, unhealthy: usize) -> BudgetSnapshot {
         let budget = json!({
             "metadata": { "uid": "b", "namespace": "default", "name": "b", "generation": 3 },
             "spec": spec,
@@ -262,7 +266,7 @@ mod tests {
                 PodFacts { uid: format!("u{index}"), is_ready: index < healthy, ..PodFacts::default() };
             (format!("p{index}"), Arc::new(facts))
         };
-        Snapshot {
+        BudgetSnapshot {
             now: at(1000),
             budget: Arc::new(BudgetFacts::parse(serde_json::from_value(budget).expect("a budget"))),
             pods: (0..healthy + unhealthy).map(pod).collect(),
@@ -271,7 +275,7 @@ mod tests {
     }
 
     /// Returns healthy, desired, expected and allowed.
-    fn numbers(snapshot: &Snapshot) -> [i32; 4] {
+    fn numbers(snapshot: &BudgetSnapshot) -> [i32; 4] {
         let status = outcome(snapshot).status.expect("something changes");
         [status.current_healthy, status.desired_healthy, status.expected_pods, status.disruptions_allowed]
     }

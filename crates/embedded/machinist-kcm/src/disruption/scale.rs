@@ -16,7 +16,7 @@ use std::sync::Arc;
 use kube::{Client, Error as ReadError};
 use thiserror::Error;
 
-use crate::facts::pod::{Controller, PodFacts};
+use crate::facts::pod::{OwningController, PodFacts};
 use crate::kinds::{Kinds, Resource};
 
 /// The reason why the number of wanted Pods is unknown, in the words of kube-controller-manager:
@@ -60,7 +60,9 @@ impl Scales {
         // once.
         let mut wanted = BTreeMap::new();
         for (pod, facts) in pods {
-            let Some(controller) = facts.controller.as_ref().filter(|it| asked.insert(*it)) else { continue };
+            let Some(controller) = facts.controller.as_ref().filter(|owner| asked.insert(*owner)) else {
+                continue;
+            };
             let scale = self.scale_for(namespace, controller).await?;
             let (uid, replicas) = scale.ok_or_else(|| ScaleError::NoController { pod: pod.clone() })?;
             wanted.insert(uid, replicas);
@@ -73,7 +75,7 @@ impl Scales {
     async fn scale_for(
         &self,
         namespace: &str,
-        controller: &Controller,
+        controller: &OwningController,
     ) -> Result<Option<(String, i32)>, ScaleError> {
         if let Some(deployment) = self.deployment_of(namespace, controller).await?
             && let Some(scale) = self.scale_of(namespace, &deployment).await?
@@ -87,22 +89,22 @@ impl Scales {
     async fn deployment_of(
         &self,
         namespace: &str,
-        controller: &Controller,
-    ) -> Result<Option<Controller>, ScaleError> {
+        controller: &OwningController,
+    ) -> Result<Option<OwningController>, ScaleError> {
         if BuiltIn::of(controller) != Some(BuiltIn::ReplicaSet) {
             return Ok(None);
         }
         let resource = self.resource(controller).await?;
         let set = resource.api(&self.client, namespace).get_metadata_opt(&controller.name).await?;
         let set = set.filter(|set| set.metadata.uid.as_deref() == Some(&controller.uid));
-        let above = set.and_then(|set| Controller::of(set.metadata.owner_references.as_deref()));
+        let above = set.and_then(|set| OwningController::of(set.metadata.owner_references.as_deref()));
         Ok(above.filter(|above| BuiltIn::of(above) == Some(BuiltIn::Deployment)))
     }
 
     async fn scale_of(
         &self,
         namespace: &str,
-        controller: &Controller,
+        controller: &OwningController,
     ) -> Result<Option<(String, i32)>, ScaleError> {
         let resource = self.resource(controller).await?;
         match resource.api(&self.client, namespace).get_scale(&controller.name).await {
@@ -113,15 +115,18 @@ impl Scales {
             // Another object has the name now.
             Ok(_) => Ok(None),
             // Either the object or the scale subresource does not exist.
-            Err(ReadError::Api(status)) if status.code == 404 => match self.has_scale(&resource).await? {
-                true => Ok(None),
-                false => Err(ScaleError::NoScale { resource: group_resource(&resource) }),
-            },
+            Err(ReadError::Api(status)) if status.code == 404 => {
+                if self.has_scale(&resource).await? {
+                    Ok(None)
+                } else {
+                    Err(ScaleError::NoScale { resource: group_resource(&resource) })
+                }
+            }
             Err(error) => Err(error.into()),
         }
     }
 
-    async fn resource(&self, controller: &Controller) -> Result<Resource, ScaleError> {
+    async fn resource(&self, controller: &OwningController) -> Result<Resource, ScaleError> {
         let api_version = match BuiltIn::of(controller) {
             // Old Pods may name versions that are no longer served.
             Some(BuiltIn::ReplicaSet | BuiltIn::Deployment | BuiltIn::StatefulSet) => "apps/v1",
@@ -141,7 +146,7 @@ impl Scales {
             _ => self.client.list_api_group_resources(&api.api_version).await?,
         };
         let name = format!("{}/scale", api.plural);
-        Ok(served.resources.iter().any(|it| it.name == name && it.kind == "Scale"))
+        Ok(served.resources.iter().any(|resource| resource.name == name && resource.kind == "Scale"))
     }
 }
 
@@ -154,7 +159,7 @@ enum BuiltIn {
 }
 
 impl BuiltIn {
-    fn of(controller: &Controller) -> Option<Self> {
+    fn of(controller: &OwningController) -> Option<Self> {
         let (group, _version) = controller.api_version.split_once('/')?;
         match (group, controller.kind.as_str()) {
             ("apps" | "extensions", "Deployment") => Some(Self::Deployment),

@@ -20,7 +20,7 @@ pub(crate) struct PodFacts {
     /// Whether a deletionTimestamp is set.
     pub(crate) is_deleting: bool,
     /// The owner reference with `controller: true`, if there is one.
-    pub(crate) controller: Option<Controller>,
+    pub(crate) controller: Option<OwningController>,
     /// Tolerations of taints with the effect NoExecute.
     pub(crate) tolerations: Vec<Toleration>,
     /// Volumes of the Pod that are claims.
@@ -61,14 +61,14 @@ impl ClaimedVolume {
 
 /// The controller in the owner references of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Controller {
+pub(crate) struct OwningController {
     pub(crate) api_version: String,
     pub(crate) kind: String,
     pub(crate) name: String,
     pub(crate) uid: String,
 }
 
-impl Controller {
+impl OwningController {
     /// Returns the controller among these owners.
     pub(crate) fn of(owners: Option<&[OwnerReference]>) -> Option<Self> {
         let controller = owners?.iter().find(|owner| owner.controller == Some(true))?;
@@ -107,7 +107,7 @@ impl PodFacts {
             node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
             is_ready: conditions.iter().any(is_ready),
             is_deleting: metadata.deletion_timestamp.is_some(),
-            controller: Controller::of(metadata.owner_references.as_deref()),
+            controller: OwningController::of(metadata.owner_references.as_deref()),
             tolerations: tolerations.iter().filter_map(Toleration::of_eviction).collect(),
             claimed: volumes.iter().filter_map(|volume| ClaimedVolume::of(volume, name)).collect(),
             is_shut_down: metadata.deletion_timestamp.is_some()

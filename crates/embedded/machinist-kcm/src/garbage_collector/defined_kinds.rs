@@ -23,7 +23,7 @@ use machinist_kube::{KeyQueue, ObjectKey, WatchFatal};
 use tokio::sync::Notify;
 
 use super::graph::{Collected, Graph, ItemFacts, group_of};
-use super::{Key, listen};
+use super::{GarbageKey, listen};
 use crate::kinds::{Kinds, Resource};
 use crate::view::View;
 
@@ -37,7 +37,8 @@ impl DefinitionFacts {
     pub(crate) fn parse(definition: CustomResourceDefinition) -> Self {
         let CustomResourceDefinition { spec, status, .. } = definition;
         let conditions = status.and_then(|status| status.conditions).unwrap_or_default();
-        let is_established = conditions.iter().any(|it| it.type_ == "Established" && it.status == "True");
+        let is_established =
+            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True");
         // Metadata is the same in every version. The storage version is usually served the longest.
         let versions = || spec.versions.iter().filter(|version| version.served);
         let version = versions().find(|version| version.storage).or_else(|| versions().next());
@@ -70,7 +71,7 @@ pub(crate) struct Collection<'a> {
     pub(crate) client: &'a Client,
     pub(crate) graph: &'a Graph,
     pub(crate) kinds: &'a Kinds,
-    pub(crate) queue: &'a KeyQueue<Key>,
+    pub(crate) queue: &'a KeyQueue<GarbageKey>,
     pub(crate) seed: u64,
 }
 
@@ -120,8 +121,8 @@ impl DefinedKinds {
         let mut watches = FuturesUnordered::new();
         loop {
             let wanted = self.wanted(&by_name);
-            let is_wanted = |key: &ObjectKey, it: &Added| wanted.get(key) == Some(&it.kind.resource);
-            for (key, Added { kind, watch }) in added.extract_if(.., |key, it| !is_wanted(key, it)) {
+            let is_wanted = |key: &ObjectKey, added: &Added| wanted.get(key) == Some(&added.kind.resource);
+            for (key, Added { kind, watch }) in added.extract_if(.., |key, added| !is_wanted(key, added)) {
                 watch.abort();
                 graph.remove(&kind);
                 let ApiResource { group, kind: name, .. } = &kind.resource.api;
@@ -160,8 +161,8 @@ impl DefinedKinds {
         let is_named = |api: &ApiResource| {
             by_name
                 .iter()
-                .map(|it| &it.resource.api)
-                .any(|it| (&it.group, &it.kind) == (&api.group, &api.kind))
+                .map(|defined| &defined.resource.api)
+                .any(|known| (&known.group, &known.kind) == (&api.group, &api.kind))
         };
         let store = self.definitions.store();
         let served = store.iter().filter_map(|(key, entry)| Some((key, entry.facts.served.as_ref()?)));
@@ -177,7 +178,7 @@ impl DefinedKinds {
 /// Wakes the dependents of a deleted kind's objects, and the owners of these objects. The server
 /// deletes the objects together with the definition, and the watch may have ended before it showed
 /// that.
-fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<Key>) {
+fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<GarbageKey>) {
     let ApiResource { group, kind, .. } = &gone.resource.api;
     for collected in graph.kinds() {
         let store = collected.view.store();
@@ -185,14 +186,14 @@ fn wake_relatives(gone: &Collected, graph: &Graph, queue: &KeyQueue<Key>) {
             let is_of_kind =
                 |owner: &OwnerReference| owner.kind == *kind && group_of(&owner.api_version) == group;
             if entry.facts.owners.iter().any(is_of_kind) {
-                queue.wake(Key::Item(entry.facts.uid.clone()));
+                queue.wake(GarbageKey::Item(entry.facts.uid.clone()));
             }
         }
     }
     let store = gone.view.store();
     for (_, entry) in store.iter() {
         for owner in entry.facts.owner_uids() {
-            queue.wake(Key::Item(owner.to_owned()));
+            queue.wake(GarbageKey::Item(owner.to_owned()));
         }
     }
 }

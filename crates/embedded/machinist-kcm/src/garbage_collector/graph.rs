@@ -109,14 +109,15 @@ impl Graph {
 
     /// Stops collecting a kind.
     pub(crate) fn remove(&self, kind: &Arc<Collected>) {
-        self.kinds.write().unwrap_or_else(PoisonError::into_inner).retain(|it| !Arc::ptr_eq(it, kind));
+        self.kinds.write().unwrap_or_else(PoisonError::into_inner).retain(|other| !Arc::ptr_eq(other, kind));
     }
 
     /// Returns the resource of a collected kind, in any of its versions.
     pub(crate) fn resource(&self, group: &str, kind: &str) -> Option<Resource> {
         let kinds = self.kinds();
-        let found = kinds.iter().find(|it| it.resource.api.group == group && it.resource.api.kind == kind);
-        found.map(|it| it.resource.clone())
+        let found =
+            kinds.iter().find(|known| known.resource.api.group == group && known.resource.api.kind == kind);
+        found.map(|kind| kind.resource.clone())
     }
 
     /// Returns the object with this UID.

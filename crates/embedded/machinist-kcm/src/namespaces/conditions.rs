@@ -42,7 +42,8 @@ impl Found {
             for finalizer in object.metadata.finalizers.iter().flatten() {
                 *self.finalizers.entry(finalizer.clone()).or_default() += 1;
             }
-            let grace = object.metadata.deletion_grace_period_seconds.and_then(|it| u64::try_from(it).ok());
+            let grace =
+                object.metadata.deletion_grace_period_seconds.and_then(|seconds| u64::try_from(seconds).ok());
             if let Some(grace) = grace.filter(|seconds| 0 < *seconds).map(Duration::from_secs) {
                 self.estimate = Some(self.estimate.map_or(grace, |longest| longest.max(grace)));
             }
@@ -144,7 +145,7 @@ pub(super) fn with_conditions(namespace: &Namespace, found: &Found, now: Timesta
             message: Some(said.message),
             last_transition_time: Some(Time(now)),
         };
-        match conditions.iter_mut().find(|it| it.type_ == said.of) {
+        match conditions.iter_mut().find(|condition| condition.type_ == said.of) {
             Some(held) if says_the_same(held, &wanted) => {}
             Some(held) => {
                 *held = wanted;

@@ -28,7 +28,7 @@ pub(crate) struct Patience {
 }
 
 /// The input of one decision.
-pub(crate) struct Snapshot {
+pub(crate) struct NodeSnapshot {
     pub(crate) now: Timestamp,
     pub(crate) node: Arc<NodeFacts>,
     pub(crate) silent_for: Duration,
@@ -68,7 +68,7 @@ pub(crate) struct Plan {
     pub(crate) look_again_in: Option<Duration>,
 }
 
-pub(crate) fn plan(snapshot: &Snapshot) -> Plan {
+pub(crate) fn plan(snapshot: &NodeSnapshot) -> Plan {
     let mut plan = Plan::default();
     plan_silence(snapshot, &mut plan);
     if !plan.actions.is_empty() {
@@ -91,8 +91,8 @@ fn is_lost(node: &NodeFacts) -> bool {
     node.ready() == Some(Status::Unknown)
 }
 
-fn plan_silence(snapshot: &Snapshot, plan: &mut Plan) {
-    let Snapshot { node, silent_for, patience, .. } = snapshot;
+fn plan_silence(snapshot: &NodeSnapshot, plan: &mut Plan) {
+    let NodeSnapshot { node, silent_for, patience, .. } = snapshot;
     if is_lost(node) {
         return;
     }
@@ -129,14 +129,14 @@ fn unknown_conditions(node: &NodeFacts, now: Timestamp) -> Vec<NodeCondition> {
     VOUCHED_BY_KUBELET.iter().filter(is_vouched).map(|name| unknown(name)).collect()
 }
 
-fn plan_readiness_of_pods(snapshot: &Snapshot, plan: &mut Plan) {
+fn plan_readiness_of_pods(snapshot: &NodeSnapshot, plan: &mut Plan) {
     for (key, pod) in snapshot.pods.iter().filter(|(_, pod)| pod.is_ready) {
         plan.actions.push(Action::MarkPodNotReady { pod: key.clone(), uid: pod.uid.clone() });
     }
 }
 
-fn plan_evictions(snapshot: &Snapshot, plan: &mut Plan) {
-    let Snapshot { now, evicting, pods, patience, .. } = snapshot;
+fn plan_evictions(snapshot: &NodeSnapshot, plan: &mut Plan) {
+    let NodeSnapshot { now, evicting, pods, patience, .. } = snapshot;
     for (key, pod) in pods.iter().filter(|(_, pod)| !pod.is_deleting) {
         match taints::stay(&pod.tolerations, evicting, patience.pod_eviction_after) {
             Stay::Unlimited => {}
@@ -171,7 +171,7 @@ mod tests {
 
     /// Builds a Node with this Ready status, the matching taints and one ready Pod, silent for this
     /// long.
-    fn world(ready: Option<&str>, silent_for: u64) -> Snapshot {
+    fn world(ready: Option<&str>, silent_for: u64) -> NodeSnapshot {
         let condition = |status: &str| Condition { status: Status::from(status), heartbeat: Some(at(1)) };
         let mut node = NodeFacts {
             uid: "n".to_owned(),
@@ -181,7 +181,7 @@ mod tests {
         };
         node.taints = taints::planned(&node, at(1000));
         let pod = PodFacts { uid: "p".to_owned(), is_ready: true, ..PodFacts::default() };
-        Snapshot {
+        NodeSnapshot {
             now: at(1000),
             evicting: Evicting::of(&node, &mut BTreeMap::new(), at(1000)),
             node: Arc::new(node),
@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    fn told(snapshot: &Snapshot) -> (Vec<String>, Option<u64>) {
+    fn told(snapshot: &NodeSnapshot) -> (Vec<String>, Option<u64>) {
         let plan = plan(snapshot);
         (
             plan.actions.iter().map(ToString::to_string).collect(),
@@ -217,8 +217,10 @@ mod tests {
         let snapshot = world(Some("True"), 40);
         assert_eq!(told(&snapshot), (texts(&["mark the node Unknown"]), None));
         let Some(Action::MarkUnknown(conditions)) = plan(&snapshot).actions.pop() else { panic!("marked") };
-        let reasons: Vec<_> =
-            conditions.iter().map(|it| (it.type_.as_str(), it.reason.as_deref().unwrap())).collect();
+        let reasons: Vec<_> = conditions
+            .iter()
+            .map(|condition| (condition.type_.as_str(), condition.reason.as_deref().unwrap()))
+            .collect();
         assert_eq!(
             reasons,
             [

@@ -130,9 +130,9 @@ async fn an_approved_request_is_signed_unless_it_is_no_node_request() {
     let failed = |world: &World| {
         let request = world.get(CSRS, "bad").expect("there");
         let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        conditions
-            .iter()
-            .any(|it| it["type"] == "Failed" && it["message"].to_string().contains("common name"))
+        conditions.iter().any(|condition| {
+            condition["type"] == "Failed" && condition["message"].to_string().contains("common name")
+        })
     };
     world.until("the bad request has the condition Failed", 5, failed).await;
     assert_eq!(certificate(&world, "bad"), None);

@@ -80,8 +80,8 @@ async fn a_burst_of_pods_costs_few_writes_and_quiet_costs_none() {
     ready_pods(&world, &names.iter().map(String::as_str).collect::<Vec<_>>()).await;
     world.pass(10).await;
     let writes = world.requests();
-    assert!(writes.iter().filter(|it| it.contains("poddisruptionbudgets")).count() <= 3, "{writes:#?}");
-    assert!(writes.iter().all(|it| it.ends_with(" 200")), "{writes:#?}");
+    assert!(writes.iter().filter(|write| write.contains("poddisruptionbudgets")).count() <= 3, "{writes:#?}");
+    assert!(writes.iter().all(|write| write.ends_with(" 200")), "{writes:#?}");
     world.pass(3600).await;
     assert_eq!(world.requests(), Vec::<String>::new());
 }

@@ -187,7 +187,9 @@ async fn a_nonblocking_dependent_does_not_delay_its_owner() {
     world.until("a is deleted", 5, |world| gone(world, &["a"])).await;
     world
         .until("b is being deleted", 5, |world| {
-            world.get("configmaps", "b").is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+            world
+                .get("configmaps", "b")
+                .is_some_and(|object| object["metadata"]["deletionTimestamp"].is_string())
         })
         .await;
 }

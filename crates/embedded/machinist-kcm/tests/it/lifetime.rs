@@ -65,11 +65,11 @@ async fn story() -> Vec<String> {
     for name in ["d", "c", "b"] {
         world.create(config_map(name, &[owner("v1", "ConfigMap", "a", &a)])).await;
     }
-    for name in ["n2", "n1"] {
-        world.create(node(name, "True")).await;
+    for node_name in ["n2", "n1"] {
+        world.create(node(node_name, "True")).await;
         for index in 0..3 {
-            let name = format!("{name}-{index}");
-            world.create(pod(&name, &name[..2])).await;
+            let name = format!("{node_name}-{index}");
+            world.create(pod(&name, node_name)).await;
             world.patch_status("Pod", "default", &name, ready()).await;
         }
     }

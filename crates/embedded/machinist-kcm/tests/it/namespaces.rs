@@ -18,7 +18,7 @@ fn within(mut object: Value, namespace: &str, finalizers: &[&str]) -> Value {
 
 fn condition<'a>(namespace: &'a Value, of: &str) -> &'a Value {
     let conditions = namespace["status"]["conditions"].as_array().expect("conditions");
-    conditions.iter().find(|it| it["type"] == of).expect("the condition")
+    conditions.iter().find(|condition| condition["type"] == of).expect("the condition")
 }
 
 #[tokio::test(start_paused = true)]
@@ -27,7 +27,7 @@ async fn a_namespace_starts_with_its_account_and_the_ca() {
     world.create(namespace("a")).await;
     let in_a = |world: &World, resource: &str, name: &str| {
         let all = world.server.snapshot(resource);
-        all.iter().any(|it| it.name() == name && it.value()["metadata"]["namespace"] == "a")
+        all.iter().any(|object| object.name() == name && object.value()["metadata"]["namespace"] == "a")
     };
     world.until("the account", 5, |world| in_a(world, "serviceaccounts", "default")).await;
     world.until("the CA", 5, |world| in_a(world, "configmaps", "kube-root-ca.crt")).await;
@@ -36,7 +36,7 @@ async fn a_namespace_starts_with_its_account_and_the_ca() {
     world.until("the CA is recreated", 5, |world| in_a(world, "configmaps", "kube-root-ca.crt")).await;
     world.patch("ConfigMap", "a", "kube-root-ca.crt", json!({ "data": { "ca.crt": "forged" } })).await;
     let is_forged = |world: &World| {
-        world.server.snapshot("configmaps").iter().any(|it| it.value()["data"]["ca.crt"] == "forged")
+        world.server.snapshot("configmaps").iter().any(|map| map.value()["data"]["ca.crt"] == "forged")
     };
     world.until("the CA is restored", 5, |world| !is_forged(world)).await;
 }
@@ -47,8 +47,8 @@ async fn the_ca_is_restored_and_foreign_labels_stay() {
     world.create(namespace("a")).await;
     let the_map = |world: &World| {
         let all = world.server.snapshot("configmaps");
-        let found = all.iter().find(|it| it.name() == "kube-root-ca.crt" && it.namespace() == "a");
-        found.map(|it| it.value().clone())
+        let found = all.iter().find(|map| map.name() == "kube-root-ca.crt" && map.namespace() == "a");
+        found.map(|map| map.value().clone())
     };
     world.until("the CA", 5, |world| the_map(world).is_some()).await;
     let before = the_map(&world).expect("the ConfigMap exists");
@@ -59,7 +59,7 @@ async fn the_ca_is_restored_and_foreign_labels_stay() {
     world.patch("ConfigMap", "a", "kube-root-ca.crt", changed).await;
     world
         .until("the data is restored", 5, |world| {
-            the_map(world).is_some_and(|it| it["data"] == before["data"])
+            the_map(world).is_some_and(|map| map["data"] == before["data"])
         })
         .await;
     let after = the_map(&world).expect("the ConfigMap exists");
@@ -78,7 +78,7 @@ async fn an_empty_namespace_is_deleted_immediately() {
     let seconds = world.until("the namespace is deleted", 10, |world| !world.exists("namespaces", "a")).await;
     assert_eq!(seconds, 0);
     let left = |resource: &str| {
-        world.server.snapshot(resource).iter().any(|it| it.value()["metadata"]["namespace"] == "a")
+        world.server.snapshot(resource).iter().any(|object| object.value()["metadata"]["namespace"] == "a")
     };
     assert!(!left("serviceaccounts") && !left("configmaps"));
 }

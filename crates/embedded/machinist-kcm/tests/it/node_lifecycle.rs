@@ -44,7 +44,7 @@ fn condition(world: &World, node: &str, kind: &str) -> Option<Value> {
 
 fn ready_status(world: &World, node: &str) -> String {
     condition(world, node, "Ready")
-        .map(|it| it["status"].as_str().unwrap_or_default().to_owned())
+        .map(|condition| condition["status"].as_str().unwrap_or_default().to_owned())
         .unwrap_or_default()
 }
 

@@ -43,7 +43,7 @@ async fn with_node() -> World {
 }
 
 fn is_going(world: &World, resource: &str, name: &str) -> bool {
-    world.get(resource, name).is_some_and(|it| it["metadata"]["deletionTimestamp"].is_string())
+    world.get(resource, name).is_some_and(|object| object["metadata"]["deletionTimestamp"].is_string())
 }
 
 async fn delete_claim(world: &World, name: &str) {
@@ -187,7 +187,7 @@ async fn a_volume_that_was_bound_meanwhile_stays() {
     world.pass(10).await;
     assert!(is_going(&world, "persistentvolumes", "v"));
     let refused = world.requests();
-    assert!(refused.iter().any(|it| it == "patch persistentvolumes v 422"), "{refused:#?}");
+    assert!(refused.iter().any(|line| line == "patch persistentvolumes v 422"), "{refused:#?}");
     world.replica.thaw();
     world.pass(60).await;
     assert!(is_going(&world, "persistentvolumes", "v"));
@@ -201,7 +201,7 @@ async fn foreign_finalizers_of_a_claim_stay() {
     world.create(held).await;
     delete_claim(&world, "c").await;
     let finalizers = |world: &World| {
-        world.get("persistentvolumeclaims", "c").map(|it| it["metadata"]["finalizers"].clone())
+        world.get("persistentvolumeclaims", "c").map(|claim| claim["metadata"]["finalizers"].clone())
     };
     world
         .until("our finalizer is removed", 1, |world| finalizers(world) == Some(json!(["t.dev/held"])))

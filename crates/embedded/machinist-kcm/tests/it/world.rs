@@ -132,7 +132,11 @@ impl World {
 
     /// Returns the stored object; `resource` is `plural` or `plural.group`.
     pub(crate) fn get(&self, resource: &str, name: &str) -> Option<Value> {
-        self.server.snapshot(resource).iter().find(|it| it.name() == name).map(|it| it.value().clone())
+        self.server
+            .snapshot(resource)
+            .iter()
+            .find(|object| object.name() == name)
+            .map(|object| object.value().clone())
     }
 
     pub(crate) fn exists(&self, resource: &str, name: &str) -> bool {
@@ -175,9 +179,12 @@ impl World {
         };
         let writes = records.iter().filter(is_told);
         writes
-            .map(|it| {
-                let slash = if it.subresource.is_empty() { "" } else { "/" };
-                format!("{} {}{slash}{} {} {}", it.verb, it.resource, it.subresource, it.name, it.code)
+            .map(|record| {
+                let slash = if record.subresource.is_empty() { "" } else { "/" };
+                format!(
+                    "{} {}{slash}{} {} {}",
+                    record.verb, record.resource, record.subresource, record.name, record.code
+                )
             })
             .collect()
     }

@@ -51,7 +51,7 @@ async fn main() {
     );
     let (ours, theirs) = (cluster(&control).await, cluster(&target).await);
     let controllers = tokio::spawn(machinist_kcm::run(ours.client.clone(), config(&control)));
-    ours.until("ServiceAccount", "default", "default", |it| it.is_some()).await;
+    ours.until("ServiceAccount", "default", "default", |account| account.is_some()).await;
 
     let (by_us, by_them) =
         tokio::join!(scenarios::ends_namespaces(&ours), scenarios::ends_namespaces(&theirs));

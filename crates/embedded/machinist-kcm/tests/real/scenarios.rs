@@ -27,8 +27,8 @@ pub(crate) async fn collects_garbage(real: &Real) {
         .await;
     real.api("ConfigMap", "default").delete("or", &DeleteParams::orphan()).await.expect("deleted");
     real.until_gone("ConfigMap", "default", "or").await;
-    real.until("ConfigMap", "default", "or-below", |it| {
-        it.is_some_and(|it| it.metadata.owner_references.is_none())
+    real.until("ConfigMap", "default", "or-below", |map| {
+        map.is_some_and(|map| map.metadata.owner_references.is_none())
     })
     .await;
 }
@@ -47,10 +47,10 @@ pub(crate) async fn serves_budgets(real: &Real) {
     });
     real.create(BUDGET, "default", budget).await;
     let allowed = |count: i64| {
-        move |it: Option<&DynamicObject>| {
-            it.is_some_and(|it| {
-                it.data["status"]["disruptionsAllowed"] == count
-                    && it.data["status"]["observedGeneration"] == 1
+        move |budget: Option<&DynamicObject>| {
+            budget.is_some_and(|budget| {
+                budget.data["status"]["disruptionsAllowed"] == count
+                    && budget.data["status"]["observedGeneration"] == 1
             })
         }
     };
@@ -59,9 +59,10 @@ pub(crate) async fn serves_budgets(real: &Real) {
     pods.evict("p1", &EvictParams::default()).await.expect("granted");
     let refused = pods.evict("p2", &EvictParams::default()).await;
     assert!(matches!(&refused, Err(kube::Error::Api(status)) if status.code == 429), "{refused:?}");
-    real.until(BUDGET, "default", "web", |it| {
-        it.is_some_and(|it| {
-            it.data["status"]["currentHealthy"] == 1 && it.data["status"].get("disruptedPods").is_none()
+    real.until(BUDGET, "default", "web", |budget| {
+        budget.is_some_and(|budget| {
+            budget.data["status"]["currentHealthy"] == 1
+                && budget.data["status"].get("disruptedPods").is_none()
         })
     })
     .await;
@@ -78,7 +79,10 @@ pub(crate) async fn signs(real: &Real) {
     let api: Api<CertificateSigningRequest> = Api::all(bootstrapper);
     api.create(&PostParams::default(), &request("join", "system:node:a")).await.expect("filed");
     const CSR: &str = "certificates.k8s.io/v1/CertificateSigningRequest";
-    real.until(CSR, "", "join", |it| it.is_some_and(|it| it.data["status"]["certificate"].is_string())).await;
+    real.until(CSR, "", "join", |request| {
+        request.is_some_and(|request| request.data["status"]["certificate"].is_string())
+    })
+    .await;
 }
 
 pub(crate) async fn finds_lost_nodes(real: &Real) {
@@ -86,17 +90,17 @@ pub(crate) async fn finds_lost_nodes(real: &Real) {
     // have only the NoSchedule taint in common.
     let is_unreachable =
         |taint: &Value| taint["key"] == "node.kubernetes.io/unreachable" && taint["effect"] == "NoSchedule";
-    real.until("Node", "", "n", |it| {
-        it.is_some_and(|it| {
-            it.data["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(is_unreachable))
+    real.until("Node", "", "n", |node| {
+        node.is_some_and(|node| {
+            node.data["spec"]["taints"].as_array().is_some_and(|all| all.iter().any(is_unreachable))
         })
     })
     .await;
-    real.until("Pod", "default", "p2", |it| {
-        it.is_some_and(|it| {
-            it.data["status"]["conditions"]
-                .as_array()
-                .is_some_and(|all| all.iter().any(|it| it["type"] == "Ready" && it["status"] == "False"))
+    real.until("Pod", "default", "p2", |pod| {
+        pod.is_some_and(|pod| {
+            pod.data["status"]["conditions"].as_array().is_some_and(|all| {
+                all.iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "False")
+            })
         })
     })
     .await;
@@ -124,8 +128,8 @@ pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     let named =
         |name: &str, finalizers: &[&str]| json!({ "metadata": { "name": name, "finalizers": finalizers } });
     real.create("Namespace", "", named(NAMESPACE, &[])).await;
-    real.until("ServiceAccount", NAMESPACE, "default", |it| it.is_some()).await;
-    real.until("ConfigMap", NAMESPACE, "kube-root-ca.crt", |it| it.is_some()).await;
+    real.until("ServiceAccount", NAMESPACE, "default", |account| account.is_some()).await;
+    real.until("ConfigMap", NAMESPACE, "kube-root-ca.crt", |map| map.is_some()).await;
     let given = real.api("ConfigMap", NAMESPACE).get("kube-root-ca.crt").await.expect("the ConfigMap exists");
     let of_kind = |kind: &str, object: Value| {
         let (api_version, kind) = kind.rsplit_once('/').unwrap_or(("v1", kind));
@@ -138,10 +142,13 @@ pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     real.create("Secret", NAMESPACE, of_kind("Secret", named("held", &["a.b/secret"]))).await;
     real.create(SCALED, NAMESPACE, of_kind(SCALED, named("held", &["a.b/set"]))).await;
     real.api("Namespace", "").delete(NAMESPACE, &DeleteParams::default()).await.expect("deleted");
-    let says_remaining = |it: Option<&DynamicObject>| {
-        let conditions =
-            it.and_then(|it| it.data["status"]["conditions"].as_array().cloned()).unwrap_or_default();
-        conditions.iter().any(|it| it["type"] == "NamespaceContentRemaining" && it["status"] == "True")
+    let says_remaining = |namespace: Option<&DynamicObject>| {
+        let conditions = namespace
+            .and_then(|namespace| namespace.data["status"]["conditions"].as_array().cloned())
+            .unwrap_or_default();
+        conditions.iter().any(|condition| {
+            condition["type"] == "NamespaceContentRemaining" && condition["status"] == "True"
+        })
     };
     real.until("Namespace", "", NAMESPACE, says_remaining).await;
     real.until_gone("ConfigMap", NAMESPACE, "plain").await;
@@ -164,7 +171,7 @@ pub(crate) async fn ends_namespaces(real: &Real) -> Value {
     }
     real.until_gone("Namespace", "", NAMESPACE).await;
     json!({
-        "annotations": given.metadata.annotations, "keys": given.data["data"].as_object().map(|it| it.keys().collect::<Vec<_>>()),
+        "annotations": given.metadata.annotations, "keys": given.data["data"].as_object().map(|data| data.keys().collect::<Vec<_>>()),
         "conditions": without_times(&going.data["status"]["conditions"]), "phase": going.data["status"]["phase"],
         "refused": refused,
     })
@@ -176,7 +183,7 @@ fn without_times(conditions: &Value) -> Value {
     for condition in &mut conditions {
         condition.as_object_mut().expect("a condition").remove("lastTransitionTime");
     }
-    conditions.sort_by_key(|it| it["type"].to_string());
+    conditions.sort_by_key(|condition| condition["type"].to_string());
     Value::Array(conditions)
 }
 
@@ -184,7 +191,7 @@ fn without_times(conditions: &Value) -> Value {
 pub(crate) async fn ends_namespaces_with_lost_pods(real: &Real) {
     const NAMESPACE: &str = "lost";
     real.create("Namespace", "", json!({ "metadata": { "name": NAMESPACE } })).await;
-    real.until("ServiceAccount", NAMESPACE, "default", |it| it.is_some()).await;
+    real.until("ServiceAccount", NAMESPACE, "default", |account| account.is_some()).await;
     let mut lost = pod("p", "nowhere");
     lost["metadata"]["namespace"] = json!(NAMESPACE);
     real.create("Pod", NAMESPACE, lost).await;

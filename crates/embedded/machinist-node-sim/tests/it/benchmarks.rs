@@ -1,6 +1,6 @@
 //! Tests of the thin join for benchmarks.
 
-use machinist_apiserver::Identity;
+use machinist_apiserver::{Identity, Verb};
 use machinist_kube::{ClientOptions, layer_client};
 use machinist_node_sim::{Fleet, FleetOptions, Join, NODE_USER_AGENT};
 
@@ -20,6 +20,6 @@ async fn a_thin_join_is_one_post() {
     let nodes = world.nodes().list(&Default::default()).await.expect("listed").items;
     assert_eq!(nodes.iter().filter(|node| is_ready(node)).count(), 100);
     let requests = world.machine_requests();
-    assert!(requests.iter().all(|request| (request.resource.as_str(), request.verb) == ("nodes", "create")));
+    assert!(requests.iter().all(|request| request.resource == "nodes" && request.verb == Verb::Create));
     assert_eq!(requests.len(), 100);
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::WatchEvent;
-use machinist_apiserver::{Config, Server};
+use machinist_apiserver::{Config, Server, Verb};
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 
@@ -25,11 +25,13 @@ async fn a_machine_joins_over_https_with_address_and_ca_only() {
     wait_until_ready(&world.nodes()).await;
     let requests = world.machine_requests();
     assert!(
-        requests.iter().any(|r| r.user == "system:bootstrap:626a68" && r.verb == "create"),
+        requests.iter().any(|r| r.user == "system:bootstrap:626a68" && r.verb == Verb::Create),
         "{requests:?}"
     );
     assert!(
-        requests.iter().any(|r| r.user == "system:node:w-1" && r.resource == "nodes" && r.verb == "create")
+        requests
+            .iter()
+            .any(|r| r.user == "system:node:w-1" && r.resource == "nodes" && r.verb == Verb::Create)
     );
     assert!(!world.console(&made.id).contains("cannot"), "{}", world.console(&made.id));
 }

@@ -6,6 +6,7 @@ use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use machinist_apiserver::Verb;
 use serde_json::json;
 
 use crate::world::{SOON, TOKEN, World, is_ready};
@@ -27,12 +28,12 @@ async fn a_machine_joins_with_its_token_and_works_as_its_node() {
     assert!(addresses.iter().any(|address| address.type_ == "InternalIP" && address.address == "10.0.0.1"));
 
     let requests = world.machine_requests();
-    let of = |resource: &str, verb: &str| {
-        requests.iter().filter(|r| (r.resource.as_str(), r.verb) == (resource, verb)).collect::<Vec<_>>()
+    let of = |resource: &str, verb: Verb| {
+        requests.iter().filter(|r| r.resource == resource && r.verb == verb).collect::<Vec<_>>()
     };
-    let filed = of("certificatesigningrequests", "create");
+    let filed = of("certificatesigningrequests", Verb::Create);
     assert!(filed.iter().all(|request| request.user == "system:bootstrap:626a68") && filed.len() == 1);
-    let registered = of("nodes", "create");
+    let registered = of("nodes", Verb::Create);
     assert!(registered.iter().all(|request| request.user == "system:node:w-1") && registered.len() == 1);
     let by_node = requests.iter().filter(|request| request.user == "system:node:w-1").count();
     let by_token = requests.iter().filter(|request| request.user == "system:bootstrap:626a68").count();
@@ -66,7 +67,8 @@ async fn an_external_cloud_provider_initialises_the_node() {
         let labels = node.metadata.labels.expect("labels");
         assert!(!labels.contains_key("node.kubernetes.io/instance-type"), "{labels:?}");
         let addresses = node.status.and_then(|status| status.addresses).expect("addresses");
-        let addresses: Vec<_> = addresses.into_iter().map(|it| (it.type_, it.address)).collect();
+        let addresses: Vec<_> =
+            addresses.into_iter().map(|address| (address.type_, address.address)).collect();
         let annotations = node.metadata.annotations.unwrap_or_default();
         (addresses, annotations.get("alpha.kubernetes.io/provided-node-ip").cloned())
     };
@@ -86,7 +88,7 @@ async fn the_lease_is_renewed_every_10_s_and_the_status_every_5_min() {
     let requests = world.machine_requests();
     let count = |resource: &str| requests.iter().filter(|r| r.resource == resource && r.is_write()).count();
     assert_eq!((count("leases"), count("nodes")), (60, 2));
-    assert!(requests.iter().all(|request| request.code < 300 || request.verb == "watch"));
+    assert!(requests.iter().all(|request| request.code < 300 || request.verb == Verb::Watch));
     let leases: Api<Lease> = Api::namespaced(world.client(), "kube-node-lease");
     let lease = leases.get("w-1").await.expect("the Lease exists");
     assert_eq!(lease.metadata.owner_references.expect("an owner")[0].kind, "Node");

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use machinist_apiserver::Verb;
 use machinist_node_sim::{Fleet, FleetOptions, PodWatch};
 
 use crate::world::{SOON, TOKEN, World};
@@ -35,7 +36,8 @@ async fn life_of_pods(mut world: World) {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(world.pods().get_opt("early").await.expect("an answer").is_none());
     let requests = world.machine_requests();
-    let deletions: Vec<_> = requests.iter().filter(|r| r.resource == "pods" && r.verb == "delete").collect();
+    let deletions: Vec<_> =
+        requests.iter().filter(|r| r.resource == "pods" && r.verb == Verb::Delete).collect();
     assert!(deletions.iter().all(|request| request.user == "system:node:w-1") && deletions.len() == 1);
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use machinist_apiserver::Verb;
 use machinist_cloud_sim::{Clock, Cloud, Settings};
 
 use crate::world::{SOON, TOKEN, World, epoch, is_ready};
@@ -82,6 +83,6 @@ async fn a_deleted_node_stays_deleted_while_its_machine_runs() {
     tokio::time::sleep(Duration::from_secs(900)).await;
     assert!(world.nodes().get_opt("w-1").await.expect("an answer").is_none());
     let created =
-        world.machine_requests().iter().filter(|r| r.resource == "nodes" && r.verb == "create").count();
+        world.machine_requests().iter().filter(|r| r.resource == "nodes" && r.verb == Verb::Create).count();
     assert_eq!(created, 1);
 }

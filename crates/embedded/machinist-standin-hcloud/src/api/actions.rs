@@ -18,13 +18,15 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
 
 /// `/SORTS/actions`, `/SORTS/{id}/actions` and the single actions below them.
 pub(super) fn of_resource(call: &mut Call<'_>, sort: &str, segments: &[&str]) -> MaybeHandled {
-    let is_of_sort = |action: &Action| action.resources.iter().any(|it| it.kind == sort);
+    let is_of_sort = |action: &Action| action.resources.iter().any(|resource| resource.kind == sort);
     match segments {
         ["actions"] => found(list_some(call, is_of_sort)),
         ["actions", id] => found(get(call, id, is_of_sort)),
         [of, "actions", rest @ ..] => {
             let of = of.parse::<i64>().ok()?;
-            let is_of = |action: &Action| action.resources.iter().any(|it| it.kind == sort && it.id == of);
+            let is_of = |action: &Action| {
+                action.resources.iter().any(|resource| resource.kind == sort && resource.id == of)
+            };
             match rest {
                 [] => found(list_some(call, is_of)),
                 [id] => found(get(call, id, is_of)),
@@ -43,8 +45,8 @@ fn list_some(call: &mut Call<'_>, is_wanted: impl Fn(&Action) -> bool) -> Handle
         .collect::<Result<Vec<_>, _>>()?;
     let shown = |call: &Call<'_>| -> Vec<i64> {
         let actions = call.state().actions.values();
-        let of_project = actions.filter(|it| it.project == call.project && is_wanted(it));
-        of_project.map(|it| it.id).filter(|id| ids.is_empty() || ids.contains(id)).collect()
+        let of_project = actions.filter(|action| action.project == call.project && is_wanted(action));
+        of_project.map(|action| action.id).filter(|id| ids.is_empty() || ids.contains(id)).collect()
     };
     for id in shown(call) {
         call.books.poll(id, call.now);
@@ -58,7 +60,7 @@ fn get(call: &mut Call<'_>, id: &str, is_wanted: impl Fn(&Action) -> bool) -> Ha
     let id = id_of(id, "action")?;
     call.books.poll(id, call.now);
     let action = call.state().actions.get(&id);
-    let action = action.filter(|it| it.project == call.project && is_wanted(it));
+    let action = action.filter(|action| action.project == call.project && is_wanted(action));
     let action = action.ok_or_else(|| ApiError::not_found("action"))?;
     Ok(Reply::ok(json!({"action": json_of(action, call)})))
 }

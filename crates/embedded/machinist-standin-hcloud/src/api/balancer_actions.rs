@@ -4,14 +4,14 @@ use super::actions::begun;
 use super::balancer_services::read_service;
 use super::balancer_targets::{check_target, read_kind, read_target};
 use super::balancers::{algorithm_of, attachment, existing, type_of};
-use super::body::Body;
+use super::body::RequestBody;
 use super::{Call, MaybeHandled, found};
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;
 use crate::model::{Effect, LbChange, LoadBalancer, ResourceRef, Service, TargetKind};
 
 /// Validates a request, and returns the change that its action makes.
-type Plan = fn(&mut Call<'_>, &LoadBalancer, Body) -> Result<LbChange, ApiError>;
+type Plan = fn(&mut Call<'_>, &LoadBalancer, RequestBody) -> Result<LbChange, ApiError>;
 
 pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandled {
     let plan: Plan = match command {
@@ -67,17 +67,22 @@ fn server_of(kind: &TargetKind) -> Option<ResourceRef> {
     }
 }
 
-fn add_service(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn add_service(
+    call: &mut Call<'_>,
+    balancer: &LoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let service = read_service(&mut body, None);
     body.finish()?;
     let service = service.ok_or_else(|| ApiError::invalid("protocol", "expected a service"))?;
-    if balancer.services.iter().any(|it| it.listen_port == service.listen_port) {
+    if balancer.services.iter().any(|other| other.listen_port == service.listen_port) {
         return Err(ApiError::new(
             "source_port_already_used",
             format!("port {} is used by another service", service.listen_port),
         ));
     }
-    let most = LoadBalancerType::named(&balancer.load_balancer_type).map_or(0, |it| it.max_services);
+    let most = LoadBalancerType::named(&balancer.load_balancer_type)
+        .map_or(0, |balancer_type| balancer_type.max_services);
     if most <= balancer.services.len() {
         return Err(ApiError::limit("load_balancer_services", "too many services for the type"));
     }
@@ -88,7 +93,7 @@ fn add_service(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> 
 fn update_service(
     call: &mut Call<'_>,
     balancer: &LoadBalancer,
-    mut body: Body,
+    mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let before = service_of(&mut body, balancer)?;
     let service = read_service(&mut body, Some(&before));
@@ -98,22 +103,27 @@ fn update_service(
     Ok(LbChange::PutService(Box::new(service)))
 }
 
-fn delete_service(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn delete_service(
+    _: &mut Call<'_>,
+    balancer: &LoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let service = service_of(&mut body, balancer)?;
     body.finish()?;
     Ok(LbChange::DeleteService(service.listen_port))
 }
 
 /// The service with the `listen_port` of the body.
-fn service_of(body: &mut Body, balancer: &LoadBalancer) -> Result<Service, ApiError> {
+fn service_of(body: &mut RequestBody, balancer: &LoadBalancer) -> Result<Service, ApiError> {
     let port = body.required_integer("listen_port");
-    let service = balancer.services.iter().find(|it| i64::from(it.listen_port) == port);
+    let service = balancer.services.iter().find(|service| i64::from(service.listen_port) == port);
     service.cloned().ok_or_else(|| ApiError::not_found("load_balancer_service"))
 }
 
 fn ensure_certificates_exist(call: &Call<'_>, service: &Service) -> Result<(), ApiError> {
     let certificates = &call.state().certificates;
-    let exists = |id: &i64| certificates.get(id).is_some_and(|it| it.project == call.project);
+    let exists =
+        |id: &i64| certificates.get(id).is_some_and(|certificate| certificate.project == call.project);
     let all_exist = service.http.as_ref().is_none_or(|http| http.certificates.iter().all(exists));
     if all_exist {
         return Ok(());
@@ -121,7 +131,11 @@ fn ensure_certificates_exist(call: &Call<'_>, service: &Service) -> Result<(), A
     Err(ApiError::invalid("http.certificates", "certificate does not exist"))
 }
 
-fn add_target(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn add_target(
+    call: &mut Call<'_>,
+    balancer: &LoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let target = read_target(&mut body);
     body.finish()?;
     let target = target.ok_or_else(|| ApiError::invalid("type", "expected a target"))?;
@@ -129,14 +143,18 @@ fn add_target(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> R
     Ok(LbChange::AddTarget(target))
 }
 
-fn remove_target(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn remove_target(
+    _: &mut Call<'_>,
+    balancer: &LoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let kind = read_kind(&mut body);
     body.finish()?;
-    let kind = kind.filter(|kind| balancer.targets.iter().any(|it| it.kind == *kind));
+    let kind = kind.filter(|kind| balancer.targets.iter().any(|target| target.kind == *kind));
     kind.map(LbChange::RemoveTarget).ok_or_else(|| ApiError::not_found("load_balancer_target"))
 }
 
-fn attach(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn attach(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: RequestBody) -> Result<LbChange, ApiError> {
     let network = body.required_integer("network");
     let ip = body.text("ip");
     let ip_range = body.text("ip_range");
@@ -144,7 +162,7 @@ fn attach(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Resul
     attachment(call, balancer, network, ip.as_deref(), ip_range.as_deref()).map(LbChange::Attach)
 }
 
-fn detach(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn detach(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: RequestBody) -> Result<LbChange, ApiError> {
     let network = body.required_integer("network");
     body.finish()?;
     if balancer.private_net.iter().any(|net| net.network == network) {
@@ -156,7 +174,11 @@ fn detach(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<L
     ))
 }
 
-fn change_type(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn change_type(
+    _: &mut Call<'_>,
+    balancer: &LoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let kind = type_of(&mut body);
     body.finish()?;
     let Some(kind) = kind else { return Ok(LbChange::None) };
@@ -169,7 +191,11 @@ fn change_type(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Res
     Ok(LbChange::Type(kind.name.to_owned()))
 }
 
-fn change_dns_ptr(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: Body) -> Result<LbChange, ApiError> {
+fn change_dns_ptr(
+    _: &mut Call<'_>,
+    balancer: &LoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let ip = body.required_text("ip");
     let dns_ptr = body.text("dns_ptr");
     if ip != balancer.ipv4.ip && ip != balancer.ipv6.ip {

@@ -1,6 +1,6 @@
 //! The services of load balancers.
 
-use super::body::Body;
+use super::body::RequestBody;
 use crate::model::{HealthCheck, HealthCheckHttp, Protocol, Service, ServiceHttp};
 
 const SECONDS_OF_A_COOKIE: u32 = 300;
@@ -11,8 +11,8 @@ const CHECK_RETRIES: u32 = 3;
 
 /// Reads a service; problems are in the body. Absent fields keep the values of the service before,
 /// or get the API's defaults.
-pub(super) fn read_service(body: &mut Body, before: Option<&Service>) -> Option<Service> {
-    let protocol = protocol_of(body).or(before.map(|it| it.protocol));
+pub(super) fn read_service(body: &mut RequestBody, before: Option<&Service>) -> Option<Service> {
+    let protocol = protocol_of(body).or(before.map(|before| before.protocol));
     if protocol.is_none() {
         body.problem("protocol", "missing data for a required field");
     }
@@ -22,13 +22,15 @@ pub(super) fn read_service(body: &mut Body, before: Option<&Service>) -> Option<
         Protocol::Http => Some(80),
         Protocol::Https => Some(443),
     };
-    let listen_port = port_of(body, "listen_port").or(before.map(|it| it.listen_port)).or(default_port);
+    let listen_port =
+        port_of(body, "listen_port").or(before.map(|before| before.listen_port)).or(default_port);
     let default_destination = match protocol {
         Protocol::Tcp => None,
         Protocol::Http | Protocol::Https => Some(80),
     };
-    let destination_port =
-        port_of(body, "destination_port").or(before.map(|it| it.destination_port)).or(default_destination);
+    let destination_port = port_of(body, "destination_port")
+        .or(before.map(|before| before.destination_port))
+        .or(default_destination);
     for (name, port) in [("listen_port", listen_port), ("destination_port", destination_port)] {
         if port.is_none() && body.fields().get(name).is_none_or(serde_json::Value::is_null) {
             body.problem(name, "missing data for a required field");
@@ -36,19 +38,19 @@ pub(super) fn read_service(body: &mut Body, before: Option<&Service>) -> Option<
     }
     let (listen_port, destination_port) = (listen_port?, destination_port?);
     let proxyprotocol =
-        body.flag("proxyprotocol").unwrap_or_else(|| before.is_some_and(|it| it.proxyprotocol));
+        body.flag("proxyprotocol").unwrap_or_else(|| before.is_some_and(|before| before.proxyprotocol));
     let http = match protocol {
         Protocol::Tcp => None,
         Protocol::Http | Protocol::Https => {
-            Some(read_http(body, protocol, before.and_then(|it| it.http.as_ref())))
+            Some(read_http(body, protocol, before.and_then(|before| before.http.as_ref())))
         }
     };
     let health_check =
-        read_health_check(body, before.map(|it| &it.health_check), (protocol, destination_port));
+        read_health_check(body, before.map(|before| &before.health_check), (protocol, destination_port));
     Some(Service { protocol, listen_port, destination_port, proxyprotocol, http, health_check })
 }
 
-fn protocol_of(body: &mut Body) -> Option<Protocol> {
+fn protocol_of(body: &mut RequestBody) -> Option<Protocol> {
     match body.text("protocol")?.as_str() {
         "tcp" => Some(Protocol::Tcp),
         "http" => Some(Protocol::Http),
@@ -60,7 +62,7 @@ fn protocol_of(body: &mut Body) -> Option<Protocol> {
     }
 }
 
-fn port_of(body: &mut Body, name: &str) -> Option<u16> {
+fn port_of(body: &mut RequestBody, name: &str) -> Option<u16> {
     let number = body.integer(name)?;
     let port = u16::try_from(number).ok().filter(|port| *port != 0);
     if port.is_none() {
@@ -69,7 +71,7 @@ fn port_of(body: &mut Body, name: &str) -> Option<u16> {
     port
 }
 
-fn seconds_of(body: &mut Body, name: &str) -> Option<u32> {
+fn seconds_of(body: &mut RequestBody, name: &str) -> Option<u32> {
     let number = body.integer(name)?;
     let seconds = u32::try_from(number).ok();
     if seconds.is_none() {
@@ -78,7 +80,7 @@ fn seconds_of(body: &mut Body, name: &str) -> Option<u32> {
     seconds
 }
 
-fn read_http(body: &mut Body, protocol: Protocol, before: Option<&ServiceHttp>) -> ServiceHttp {
+fn read_http(body: &mut RequestBody, protocol: Protocol, before: Option<&ServiceHttp>) -> ServiceHttp {
     let mut http = before.cloned().unwrap_or_else(|| ServiceHttp {
         cookie_name: "HCLBSTICKY".to_owned(),
         cookie_lifetime: SECONDS_OF_A_COOKIE,
@@ -108,7 +110,7 @@ fn read_http(body: &mut Body, protocol: Protocol, before: Option<&ServiceHttp>) 
 }
 
 fn read_health_check(
-    body: &mut Body,
+    body: &mut RequestBody,
     before: Option<&HealthCheck>,
     (protocol, port): (Protocol, u16),
 ) -> HealthCheck {
@@ -148,7 +150,11 @@ fn default_check_http() -> HealthCheckHttp {
     }
 }
 
-fn read_check_http(outer: &mut Body, mut wanted: Body, before: Option<HealthCheckHttp>) -> HealthCheckHttp {
+fn read_check_http(
+    outer: &mut RequestBody,
+    mut wanted: RequestBody,
+    before: Option<HealthCheckHttp>,
+) -> HealthCheckHttp {
     let before = before.unwrap_or_else(default_check_http);
     let http = HealthCheckHttp {
         domain: wanted.text("domain").unwrap_or(before.domain),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Call;
-use super::body::Body;
+use super::body::RequestBody;
 use super::servers::by_id;
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;
@@ -11,7 +11,7 @@ use crate::model::{LoadBalancer, Server, ServerStatus, Target, TargetKind};
 use crate::selector::Selector;
 
 /// Reads a target; problems are in the body.
-pub(super) fn read_target(body: &mut Body) -> Option<Target> {
+pub(super) fn read_target(body: &mut RequestBody) -> Option<Target> {
     let kind = read_kind(body);
     let use_private_ip = body.flag("use_private_ip").unwrap_or(false);
     if use_private_ip && matches!(kind, Some(TargetKind::Ip(_))) {
@@ -21,7 +21,7 @@ pub(super) fn read_target(body: &mut Body) -> Option<Target> {
 }
 
 /// Reads the identity of a target; problems are in the body.
-pub(super) fn read_kind(body: &mut Body) -> Option<TargetKind> {
+pub(super) fn read_kind(body: &mut RequestBody) -> Option<TargetKind> {
     let kind = body.required_text("type");
     if kind.is_empty() {
         return None;
@@ -61,7 +61,7 @@ pub(super) fn check_target(
     balancer: &LoadBalancer,
     target: &Target,
 ) -> Result<(), ApiError> {
-    if balancer.targets.iter().any(|it| it.kind == target.kind) {
+    if balancer.targets.iter().any(|other| other.kind == target.kind) {
         return Err(ApiError::new("target_already_defined", "target is already defined"));
     }
     if target.use_private_ip && balancer.private_net.is_empty() {
@@ -85,8 +85,8 @@ pub(super) fn check_target(
             }
         }
         TargetKind::Ip(ip) => {
-            let is_of_cloud = |server: &Server| server.ipv4.as_ref().is_some_and(|it| it.ip == *ip);
-            if call.state().servers.values().any(|it| it.is_alive() && is_of_cloud(it)) {
+            let is_of_cloud = |server: &Server| server.ipv4.as_ref().is_some_and(|address| address.ip == *ip);
+            if call.state().servers.values().any(|server| server.is_alive() && is_of_cloud(server)) {
                 return Err(ApiError::new(
                     "cloud_resource_ip_not_allowed",
                     "expected the IP of a dedicated server, not of a cloud server",
@@ -95,7 +95,8 @@ pub(super) fn check_target(
         }
         TargetKind::LabelSelector(_) => {}
     }
-    let most = LoadBalancerType::named(&balancer.load_balancer_type).map_or(0, |it| it.max_targets);
+    let most = LoadBalancerType::named(&balancer.load_balancer_type)
+        .map_or(0, |balancer_type| balancer_type.max_targets);
     if most <= balancer.targets.len() {
         return Err(ApiError::limit("load_balancer_targets", "too many targets for the type"));
     }
@@ -113,12 +114,13 @@ pub(super) fn json_of_target(target: &Target, balancer: &LoadBalancer, call: &Ca
     let mut json = match &target.kind {
         TargetKind::Server(id) => {
             let server = by_id(state, &balancer.project, *id);
-            let is_running = server.is_some_and(|it| it.status == ServerStatus::Running);
+            let is_running = server.is_some_and(|server| server.status == ServerStatus::Running);
             json!({"type": "server", "server": {"id": id}, "health_status": health(balancer, is_running)})
         }
         TargetKind::LabelSelector(selector) => {
-            let servers = state.servers.values().filter(|it| it.is_alive());
-            let selected = servers.filter(|it| it.project == balancer.project && target.kind.selects(it));
+            let servers = state.servers.values().filter(|server| server.is_alive());
+            let selected =
+                servers.filter(|server| server.project == balancer.project && target.kind.selects(server));
             let targets: Vec<Value> = selected
                 .map(|server| {
                     json!({

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::actions::{begun, json_with_id, of_resource};
 use super::balancer_services::read_service;
 use super::balancer_targets::{check_target, json_of_target, read_target};
-use super::body::{Body, IdOrName};
+use super::body::{IdOrName, RequestBody};
 use super::list::list;
 use super::server_create::no_address;
 use super::servers::datacenter_json;
@@ -20,7 +20,9 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
     match (method, segments) {
         ("GET", []) => {
             let all = call.state().load_balancers.values();
-            let shown = all.filter(|it| it.project == call.project && it.visible_in_lists_at <= call.now);
+            let shown = all.filter(|balancer| {
+                balancer.project == call.project && balancer.visible_in_lists_at <= call.now
+            });
             found(list(call, "load_balancers", shown.collect(), |balancer| json_of(balancer, call)))
         }
         ("POST", []) => found(create(call)),
@@ -36,7 +38,9 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
 /// A load balancer of the project. Only reads are late; changes see every load balancer.
 pub(super) fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a LoadBalancer, ApiError> {
     let balancer = call.state().load_balancers.get(&id_of(id, "load_balancer")?);
-    balancer.filter(|it| it.project == call.project).ok_or_else(|| ApiError::not_found("load_balancer"))
+    balancer
+        .filter(|balancer| balancer.project == call.project)
+        .ok_or_else(|| ApiError::not_found("load_balancer"))
 }
 
 fn get(call: &Call<'_>, id: &str) -> Handled {
@@ -91,7 +95,7 @@ fn create(call: &mut Call<'_>) -> Handled {
         let is_used = balancer
             .services
             .iter()
-            .any(|it| Some(it.listen_port) == service.as_ref().map(|it| it.listen_port));
+            .any(|other| Some(other.listen_port) == service.as_ref().map(|service| service.listen_port));
         if is_used {
             wanted.problem("listen_port", "port is used by another service");
         }
@@ -132,11 +136,11 @@ fn public_addresses(call: &mut Call<'_>) -> Result<(i64, PublicIp, PublicIp), Ap
     Ok((id, ipv4, PublicIp { id: call.books.store.next_id(seed), ip: ipv6 }))
 }
 
-pub(super) fn type_of(body: &mut Body) -> Option<&'static LoadBalancerType> {
+pub(super) fn type_of(body: &mut RequestBody) -> Option<&'static LoadBalancerType> {
     let kind = match body.id_or_name("load_balancer_type") {
         None => None,
         Some(IdOrName::Name(name)) => LoadBalancerType::named(&name),
-        Some(IdOrName::Id(id)) => LOAD_BALANCER_TYPES.iter().find(|it| it.id == id),
+        Some(IdOrName::Id(id)) => LOAD_BALANCER_TYPES.iter().find(|candidate| candidate.id == id),
     };
     if kind.is_none() {
         body.problem("load_balancer_type", "load balancer type does not exist");
@@ -144,12 +148,12 @@ pub(super) fn type_of(body: &mut Body) -> Option<&'static LoadBalancerType> {
     kind
 }
 
-fn location_of(body: &mut Body) -> Option<&'static Location> {
+fn location_of(body: &mut RequestBody) -> Option<&'static Location> {
     let location = body.id_or_name("location");
     let network_zone = body.text("network_zone");
     let (field, found) = match (location, network_zone) {
         (Some(IdOrName::Name(name)), None) => ("location", Location::named(&name)),
-        (Some(IdOrName::Id(id)), None) => ("location", LOCATIONS.iter().find(|it| it.id == id)),
+        (Some(IdOrName::Id(id)), None) => ("location", LOCATIONS.iter().find(|candidate| candidate.id == id)),
         (None, Some(zone)) => ("network_zone", Location::in_zone(&zone)),
         (Some(_), Some(_)) | (None, None) => {
             body.problem("location", "expected either a location or a network zone");
@@ -162,7 +166,7 @@ fn location_of(body: &mut Body) -> Option<&'static Location> {
     found
 }
 
-fn read_algorithm(body: &mut Body) -> Algorithm {
+fn read_algorithm(body: &mut RequestBody) -> Algorithm {
     let Some(mut wanted) = body.object("algorithm") else { return Algorithm::RoundRobin };
     let algorithm = algorithm_of(&mut wanted);
     body.take_problems(wanted);
@@ -170,7 +174,7 @@ fn read_algorithm(body: &mut Body) -> Algorithm {
 }
 
 /// Reads `{"type": "round_robin"}`.
-pub(super) fn algorithm_of(body: &mut Body) -> Option<Algorithm> {
+pub(super) fn algorithm_of(body: &mut RequestBody) -> Option<Algorithm> {
     match body.required_text("type").as_str() {
         "round_robin" => Some(Algorithm::RoundRobin),
         "least_connections" => Some(Algorithm::LeastConnections),
@@ -190,7 +194,7 @@ pub(super) fn attachment(
     wanted: Option<&str>,
     subnet: Option<&str>,
 ) -> Result<LbPrivateNet, ApiError> {
-    let network = call.state().networks.get(&network).filter(|it| it.project == call.project);
+    let network = call.state().networks.get(&network).filter(|network| network.project == call.project);
     let network = network.ok_or_else(|| ApiError::not_found("network"))?;
     if !balancer.private_net.is_empty() {
         return Err(ApiError::new(
@@ -198,7 +202,7 @@ pub(super) fn attachment(
             "load balancer is already attached to a network",
         ));
     }
-    let zone = Location::named(&balancer.location).map_or("", |it| it.network_zone);
+    let zone = Location::named(&balancer.location).map_or("", |location| location.network_zone);
     let ip = free_private(call.state(), network, zone, wanted, subnet).map_err(no_address)?;
     Ok(LbPrivateNet { network: network.id, ip })
 }
@@ -240,8 +244,9 @@ fn delete(call: &mut Call<'_>, id: &str) -> Handled {
 }
 
 fn ensure_name_is_free(call: &Call<'_>, name: &str) -> Result<(), ApiError> {
-    let mut of_project = call.state().load_balancers.values().filter(|it| it.project == call.project);
-    if of_project.any(|it| it.name == name) {
+    let mut of_project =
+        call.state().load_balancers.values().filter(|balancer| balancer.project == call.project);
+    if of_project.any(|balancer| balancer.name == name) {
         return Err(ApiError::not_unique("load_balancer", "name"));
     }
     Ok(())

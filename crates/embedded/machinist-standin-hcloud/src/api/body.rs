@@ -1,5 +1,5 @@
-//! The body of a request. Reading collects a problem per field, and [`Body::finish`] reports all of
-//! them as one `invalid_input`.
+//! The body of a request. Reading collects a problem per field, and [`RequestBody::finish`] reports
+//! all of them as one `invalid_input`.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use crate::selector::{is_label_key, is_label_value};
 
 /// A JSON object, and the problems with its fields so far. Unknown fields are ignored.
 #[derive(Debug)]
-pub(crate) struct Body {
+pub(crate) struct RequestBody {
     fields: Map<String, Value>,
     /// Prefix of the names of nested fields in problems.
     prefix: String,
@@ -23,7 +23,7 @@ pub(crate) enum IdOrName {
     Name(String),
 }
 
-impl Body {
+impl RequestBody {
     /// Parses a body. An empty body is an object without fields.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, ApiError> {
         if bytes.is_empty() {

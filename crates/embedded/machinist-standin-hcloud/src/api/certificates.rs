@@ -15,7 +15,8 @@ const VALID_HOURS: i64 = 90 * 24;
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     match (method, segments) {
         ("GET", []) => {
-            let all = call.state().certificates.values().filter(|it| it.project == call.project);
+            let all =
+                call.state().certificates.values().filter(|certificate| certificate.project == call.project);
             found(list(call, "certificates", all.collect(), |certificate| json_of(certificate, call)))
         }
         ("POST", []) => found(create(call)),
@@ -30,7 +31,9 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
 
 fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a Certificate, ApiError> {
     let certificate = call.state().certificates.get(&id_of(id, "certificate")?);
-    certificate.filter(|it| it.project == call.project).ok_or_else(|| ApiError::not_found("certificate"))
+    certificate
+        .filter(|certificate| certificate.project == call.project)
+        .ok_or_else(|| ApiError::not_found("certificate"))
 }
 
 fn get(call: &Call<'_>, id: &str) -> Handled {
@@ -123,8 +126,9 @@ fn delete(call: &mut Call<'_>, id: &str) -> Handled {
 }
 
 fn ensure_name_is_free(call: &Call<'_>, name: &str) -> Result<(), ApiError> {
-    let mut of_project = call.state().certificates.values().filter(|it| it.project == call.project);
-    if of_project.any(|it| it.name == name) {
+    let mut of_project =
+        call.state().certificates.values().filter(|certificate| certificate.project == call.project);
+    if of_project.any(|certificate| certificate.name == name) {
         return Err(ApiError::not_unique("certificate", "name"));
     }
     Ok(())
@@ -134,8 +138,8 @@ fn used_by(certificate: &Certificate, call: &Call<'_>) -> Vec<Value> {
     let uses_it = |http: &crate::ServiceHttp| http.certificates.contains(&certificate.id);
     let balancers = call.state().load_balancers.values();
     balancers
-        .filter(|it| it.services.iter().any(|service| service.http.as_ref().is_some_and(uses_it)))
-        .map(|it| json!({"id": it.id, "type": "load_balancer"}))
+        .filter(|balancer| balancer.services.iter().any(|service| service.http.as_ref().is_some_and(uses_it)))
+        .map(|balancer| json!({"id": balancer.id, "type": "load_balancer"}))
         .collect()
 }
 

@@ -12,23 +12,36 @@ type Entry = (i64, &'static str, Option<&'static str>, Value);
 
 pub(super) fn handle(call: &Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     let (sort, sorts, entries): (_, _, Vec<Entry>) = match *segments.first()? {
-        "locations" => {
-            ("location", "locations", LOCATIONS.iter().map(|it| (it.id, it.name, None, it.json())).collect())
-        }
+        "locations" => (
+            "location",
+            "locations",
+            LOCATIONS.iter().map(|location| (location.id, location.name, None, location.json())).collect(),
+        ),
         "server_types" => (
             "server_type",
             "server_types",
-            SERVER_TYPES.iter().map(|it| (it.id, it.name, Some(it.architecture), it.json())).collect(),
+            SERVER_TYPES
+                .iter()
+                .map(|server_type| {
+                    (server_type.id, server_type.name, Some(server_type.architecture), server_type.json())
+                })
+                .collect(),
         ),
         "images" => (
             "image",
             "images",
-            IMAGES.iter().map(|it| (it.id, it.name, Some(it.architecture), it.json())).collect(),
+            IMAGES
+                .iter()
+                .map(|image| (image.id, image.name, Some(image.architecture), image.json()))
+                .collect(),
         ),
         "load_balancer_types" => (
             "load_balancer_type",
             "load_balancer_types",
-            LOAD_BALANCER_TYPES.iter().map(|it| (it.id, it.name, None, it.json())).collect(),
+            LOAD_BALANCER_TYPES
+                .iter()
+                .map(|balancer_type| (balancer_type.id, balancer_type.name, None, balancer_type.json()))
+                .collect(),
         ),
         _ => return None,
     };
@@ -45,14 +58,15 @@ fn list(call: &Call<'_>, sorts: &str, mut entries: Vec<Entry>) -> Handled {
     }
     let architectures: Vec<&str> = call.query.all("architecture").collect();
     if !architectures.is_empty() {
-        entries.retain(|(_, _, architecture, _)| architecture.is_some_and(|it| architectures.contains(&it)));
+        entries
+            .retain(|(_, _, architecture, _)| architecture.is_some_and(|name| architectures.contains(&name)));
     }
     page(call, sorts, &entries, |(.., json)| json.clone())
 }
 
 fn get(sort: &str, id: &str, entries: Vec<Entry>) -> Handled {
     let id = id_of(id, sort)?;
-    let entry = entries.into_iter().find(|(it, ..)| *it == id);
+    let entry = entries.into_iter().find(|(candidate, ..)| *candidate == id);
     let (.., json) = entry.ok_or_else(|| ApiError::not_found(sort))?;
     Ok(Reply::ok(json!({sort: json})))
 }

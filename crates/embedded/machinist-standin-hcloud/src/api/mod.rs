@@ -26,7 +26,7 @@ use crate::Fault;
 use crate::books::{Books, NewAction};
 use crate::error::ApiError;
 use crate::model::{Effect, ResourceRef};
-use body::Body;
+use body::RequestBody;
 pub(crate) use query::Query;
 
 /// One request, and everything that its handler needs.
@@ -137,8 +137,8 @@ fn id_of(segment: &str, sort: &str) -> Result<i64, ApiError> {
 }
 
 impl Call<'_> {
-    fn body(&self) -> Result<Body, ApiError> {
-        Body::parse(self.body)
+    fn body(&self) -> Result<RequestBody, ApiError> {
+        RequestBody::parse(self.body)
     }
 
     /// Begins an action on one resource.

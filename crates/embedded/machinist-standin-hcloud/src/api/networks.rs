@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::actions::{begun, of_resource};
-use super::body::Body;
+use super::body::RequestBody;
 use super::list::list;
 use super::{Call, Handled, MaybeHandled, Reply, found, id_of, routes};
 use crate::addresses::Range;
@@ -20,7 +20,7 @@ const DEFAULT_SUBNET_PREFIX: u32 = 24;
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     match (method, segments) {
         ("GET", []) => {
-            let networks = call.state().networks.values().filter(|it| it.project == call.project);
+            let networks = call.state().networks.values().filter(|network| network.project == call.project);
             found(list(call, "networks", networks.collect(), |network| json_of(network, call)))
         }
         ("POST", []) => found(create(call)),
@@ -28,7 +28,7 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
         ("PUT", [id]) => found(update(call, id)),
         ("DELETE", [id]) => found(delete(call, id)),
         ("POST", [id, "actions", command]) => {
-            let begin: Begin = match *command {
+            let begin: NetworkCommand = match *command {
                 "add_route" => routes::add,
                 "delete_route" => routes::delete,
                 "add_subnet" => add_subnet,
@@ -44,9 +44,9 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
     }
 }
 
-type Begin = fn(&mut Call<'_>, &Network, Body) -> Handled;
+type NetworkCommand = fn(&mut Call<'_>, &Network, RequestBody) -> Handled;
 
-fn begin_on(call: &mut Call<'_>, id: &str, begin: Begin) -> Handled {
+fn begin_on(call: &mut Call<'_>, id: &str, begin: NetworkCommand) -> Handled {
     let network = existing(call, id)?.clone();
     let body = call.body()?;
     call.books.ensure_idle("network", network.id)?;
@@ -61,7 +61,7 @@ pub(super) fn begin_action(call: &mut Call<'_>, network: &Network, command: &str
 
 fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a Network, ApiError> {
     let network = call.state().networks.get(&id_of(id, "network")?);
-    network.filter(|it| it.project == call.project).ok_or_else(|| ApiError::not_found("network"))
+    network.filter(|network| network.project == call.project).ok_or_else(|| ApiError::not_found("network"))
 }
 
 fn get(call: &Call<'_>, id: &str) -> Handled {
@@ -140,20 +140,21 @@ fn delete(call: &mut Call<'_>, id: &str) -> Handled {
 }
 
 fn ensure_name_is_free(call: &Call<'_>, name: &str) -> Result<(), ApiError> {
-    let mut of_project = call.state().networks.values().filter(|it| it.project == call.project);
-    if of_project.any(|it| it.name == name) {
+    let mut of_project = call.state().networks.values().filter(|network| network.project == call.project);
+    if of_project.any(|network| network.name == name) {
         return Err(ApiError::not_unique("network", "name"));
     }
     Ok(())
 }
 
 /// Reads a subnet that fits the network; problems are in the body.
-fn read_subnet(body: &mut Body, network: &Network) -> Option<Subnet> {
+fn read_subnet(body: &mut RequestBody, network: &Network) -> Option<Subnet> {
     let kind = body.required_text("type");
     let network_zone = body.required_text("network_zone");
     let vswitch_id = body.integer("vswitch_id");
     let whole = Range::parse(&network.ip_range)?;
-    let others: Vec<Range> = network.subnets.iter().filter_map(|it| Range::parse(&it.ip_range)).collect();
+    let others: Vec<Range> =
+        network.subnets.iter().filter_map(|subnet| Range::parse(&subnet.ip_range)).collect();
     let ip_range = body.text("ip_range").or_else(|| whole.free_part(DEFAULT_SUBNET_PREFIX, &others));
     let Some(ip_range) = ip_range else {
         body.problem("ip_range", "no range is free in the network");
@@ -182,7 +183,7 @@ fn read_subnet(body: &mut Body, network: &Network) -> Option<Subnet> {
     Some(Subnet { kind, ip_range, network_zone, gateway, vswitch_id })
 }
 
-fn add_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn add_subnet(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let subnet = read_subnet(&mut body, network);
     body.finish()?;
     let subnet = subnet.ok_or_else(|| ApiError::invalid("ip_range", "expected a range"))?;
@@ -190,10 +191,10 @@ fn add_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled
     Ok(begin_action(call, network, "add_subnet", effect))
 }
 
-fn delete_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn delete_subnet(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let ip_range = body.required_text("ip_range");
     body.finish()?;
-    if !network.subnets.iter().any(|it| it.ip_range == ip_range) {
+    if !network.subnets.iter().any(|subnet| subnet.ip_range == ip_range) {
         return Err(ApiError::not_found("subnet"));
     }
     let range = Range::parse(&ip_range);
@@ -205,10 +206,10 @@ fn delete_subnet(call: &mut Call<'_>, network: &Network, mut body: Body) -> Hand
     Ok(begin_action(call, network, "delete_subnet", effect))
 }
 
-fn change_ip_range(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn change_ip_range(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let ip_range = body.required_text("ip_range");
     let range = Range::parse(&ip_range);
-    let parts = network.subnets.iter().filter_map(|it| Range::parse(&it.ip_range));
+    let parts = network.subnets.iter().filter_map(|subnet| Range::parse(&subnet.ip_range));
     let contains_all = range.is_some_and(|range| parts.clone().all(|part| range.contains(part)));
     if !contains_all || range.is_none_or(|range| !range.is_private()) {
         body.problem("ip_range", "expected a private range that contains every subnet");
@@ -218,7 +219,7 @@ fn change_ip_range(call: &mut Call<'_>, network: &Network, mut body: Body) -> Ha
     Ok(begin_action(call, network, "change_ip_range", effect))
 }
 
-fn change_protection(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+fn change_protection(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let protected = body.flag("delete").unwrap_or(network.protected);
     body.finish()?;
     let effect = Effect::ProtectNetwork { network: network.id, protected };
@@ -226,21 +227,29 @@ fn change_protection(call: &mut Call<'_>, network: &Network, mut body: Body) -> 
 }
 
 fn servers_of(network: &Network, call: &Call<'_>) -> Vec<i64> {
-    let servers = call.state().servers.values().filter(|it| it.is_alive());
-    servers.filter(|it| it.private_net.iter().any(|net| net.network == network.id)).map(|it| it.id).collect()
+    let servers = call.state().servers.values().filter(|server| server.is_alive());
+    servers
+        .filter(|server| server.private_net.iter().any(|net| net.network == network.id))
+        .map(|server| server.id)
+        .collect()
 }
 
 fn balancers_of(network: &Network, call: &Call<'_>) -> Vec<i64> {
     let balancers = call.state().load_balancers.values();
     let is_in = |net: &crate::LbPrivateNet| net.network == network.id;
-    balancers.filter(|it| it.private_net.iter().any(is_in)).map(|it| it.id).collect()
+    balancers.filter(|balancer| balancer.private_net.iter().any(is_in)).map(|balancer| balancer.id).collect()
 }
 
 /// The addresses of all attachments to a network.
 fn addresses_in(network: &Network, call: &Call<'_>) -> Vec<String> {
-    let servers = call.state().servers.values().filter(|it| it.is_alive()).flat_map(|it| &it.private_net);
+    let servers = call
+        .state()
+        .servers
+        .values()
+        .filter(|server| server.is_alive())
+        .flat_map(|server| &server.private_net);
     let servers = servers.filter(|net| net.network == network.id).map(|net| net.ip.clone());
-    let balancers = call.state().load_balancers.values().flat_map(|it| &it.private_net);
+    let balancers = call.state().load_balancers.values().flat_map(|balancer| &balancer.private_net);
     let balancers = balancers.filter(|net| net.network == network.id).map(|net| net.ip.clone());
     servers.chain(balancers).collect()
 }

@@ -26,12 +26,12 @@ impl Query {
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0
             .iter()
-            .filter(move |(it, value)| it == name && !value.is_empty())
+            .filter(move |(key, value)| key == name && !value.is_empty())
             .map(|(_, value)| value.as_str())
     }
 
-    /// The pairs without those of a name.
+    /// The pairs with other names.
     pub(crate) fn without(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().filter(move |(it, _)| it != name).map(|(name, value)| (name.as_str(), value.as_str()))
+        self.0.iter().filter(move |(key, _)| key != name).map(|(name, value)| (name.as_str(), value.as_str()))
     }
 }

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use super::body::Body;
+use super::body::RequestBody;
 use super::networks::begin_action;
 use super::{Call, Handled};
 use crate::addresses::Range;
@@ -12,7 +12,7 @@ use crate::model::{Effect, Network, Route};
 /// The gateway of every public interface; no route may lead to it.
 const PUBLIC_GATEWAY: Ipv4Addr = Ipv4Addr::new(172, 31, 1, 1);
 
-pub(super) fn add(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+pub(super) fn add(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let route = read(&mut body, network);
     body.finish()?;
     let route = route.ok_or_else(|| ApiError::invalid("destination", "expected a range"))?;
@@ -23,7 +23,7 @@ pub(super) fn add(call: &mut Call<'_>, network: &Network, mut body: Body) -> Han
     Ok(begin_action(call, network, "add_route", effect))
 }
 
-pub(super) fn delete(call: &mut Call<'_>, network: &Network, mut body: Body) -> Handled {
+pub(super) fn delete(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
     let route =
         Route { destination: body.required_text("destination"), gateway: body.required_text("gateway") };
     body.finish()?;
@@ -35,7 +35,7 @@ pub(super) fn delete(call: &mut Call<'_>, network: &Network, mut body: Body) -> 
 }
 
 /// Reads a route that fits the network; problems are in the body.
-pub(super) fn read(body: &mut Body, network: &Network) -> Option<Route> {
+pub(super) fn read(body: &mut RequestBody, network: &Network) -> Option<Route> {
     let destination = body.required_text("destination");
     let gateway = body.required_text("gateway");
     let whole = Range::parse(&network.ip_range)?;
@@ -43,9 +43,9 @@ pub(super) fn read(body: &mut Body, network: &Network) -> Option<Route> {
         None => body.problem("destination", "expected an IPv4 range such as 10.244.1.0/24"),
         Some(range) => {
             let overlaps = |text: &String| Range::parse(text).is_some_and(|other| other.overlaps(range));
-            if network.routes.iter().any(|it| overlaps(&it.destination)) {
+            if network.routes.iter().any(|route| overlaps(&route.destination)) {
                 body.problem("destination", "destination overlaps another route");
-            } else if network.subnets.iter().any(|it| overlaps(&it.ip_range)) {
+            } else if network.subnets.iter().any(|subnet| overlaps(&subnet.ip_range)) {
                 body.problem("destination", "destination overlaps a subnet");
             } else if range.has(PUBLIC_GATEWAY) || range.has(whole.gateway()) {
                 body.problem("destination", "destination contains a gateway of the cloud");

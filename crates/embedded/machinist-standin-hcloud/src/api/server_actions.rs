@@ -1,7 +1,7 @@
 //! The actions of servers.
 
 use super::actions::begun;
-use super::body::{Body, IdOrName};
+use super::body::{IdOrName, RequestBody};
 use super::server_create::attachment;
 use super::servers::existing;
 use super::{Call, Handled, MaybeHandled, found};
@@ -9,10 +9,10 @@ use crate::catalogue::{Location, SERVER_TYPES, ServerType};
 use crate::error::ApiError;
 use crate::model::{Effect, ResourceRef, Server, ServerStatus};
 
-type Begin = fn(&mut Call<'_>, &Server, Body) -> Handled;
+type ServerCommand = fn(&mut Call<'_>, &Server, RequestBody) -> Handled;
 
 pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandled {
-    let begin: Begin = match command {
+    let begin: ServerCommand = match command {
         "poweron" => |call, server, _| {
             Ok(power(call, server, "start_server", ServerStatus::Starting, ServerStatus::Running))
         },
@@ -39,7 +39,7 @@ pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandl
     found(begin_on(call, id, begin))
 }
 
-fn begin_on(call: &mut Call<'_>, id: &str, begin: Begin) -> Handled {
+fn begin_on(call: &mut Call<'_>, id: &str, begin: ServerCommand) -> Handled {
     let server = existing(call, id)?.clone();
     let body = call.body()?;
     call.books.ensure_idle("server", server.id)?;
@@ -75,11 +75,11 @@ fn ensure_running(server: &Server) -> Result<(), ApiError> {
     Err(ApiError::new("server_not_running", "server is not running"))
 }
 
-fn attach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn attach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let network = body.required_integer("network");
     let ip = body.text("ip");
     body.finish()?;
-    let network = call.state().networks.get(&network).filter(|it| it.project == call.project);
+    let network = call.state().networks.get(&network).filter(|network| network.project == call.project);
     let network = network.ok_or_else(|| ApiError::not_found("network"))?.clone();
     if server.private_net.iter().any(|net| net.network == network.id) {
         return Err(ApiError::new("server_already_attached", "server is already attached to this network"));
@@ -92,7 +92,7 @@ fn attach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
     Ok(begun(call, action))
 }
 
-fn detach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn detach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let network = body.required_integer("network");
     body.finish()?;
     if !server.private_net.iter().any(|net| net.network == network) {
@@ -107,18 +107,18 @@ fn detach(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
     Ok(begun(call, action))
 }
 
-fn change_type(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn change_type(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let wanted = body.id_or_name("server_type");
     let is_disk_upgraded = body.flag("upgrade_disk").unwrap_or(false);
     let server_type = match wanted {
         None => None,
         Some(IdOrName::Name(name)) => ServerType::named(&name),
-        Some(IdOrName::Id(id)) => SERVER_TYPES.iter().find(|it| it.id == id),
+        Some(IdOrName::Id(id)) => SERVER_TYPES.iter().find(|candidate| candidate.id == id),
     };
     let before = ServerType::named(&server.server_type);
     match server_type {
         None => body.problem("server_type", "server type does not exist"),
-        Some(wanted) if before.is_some_and(|it| it.architecture != wanted.architecture) => {
+        Some(wanted) if before.is_some_and(|before| before.architecture != wanted.architecture) => {
             body.problem("server_type", "expected a server type of the same architecture");
         }
         Some(wanted) if wanted.disk < server.primary_disk_size => {
@@ -141,7 +141,7 @@ fn change_type(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled 
     Ok(begun(call, action))
 }
 
-fn change_protection(call: &mut Call<'_>, server: &Server, mut body: Body) -> Handled {
+fn change_protection(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
     let protected = body.flag("delete");
     let rebuild = body.flag("rebuild");
     if let (Some(delete), Some(rebuild)) = (protected, rebuild)

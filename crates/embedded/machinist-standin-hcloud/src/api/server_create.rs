@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::actions::json_with_id;
-use super::body::{Body, IdOrName};
+use super::body::{IdOrName, RequestBody};
 use super::servers::{ensure_name_is_free, is_host_name, json_of};
 use super::{Call, Handled, Reply};
 use crate::addresses::{NoAddress, free_private, free_public_ipv4, public_ipv6};
@@ -81,7 +81,7 @@ fn read(call: &Call<'_>) -> Result<Wanted, ApiError> {
     let location = match body.id_or_name("location") {
         None => Location::named("fsn1"),
         Some(IdOrName::Name(name)) => Location::named(&name),
-        Some(IdOrName::Id(id)) => LOCATIONS.iter().find(|it| it.id == id),
+        Some(IdOrName::Id(id)) => LOCATIONS.iter().find(|candidate| candidate.id == id),
     };
     if location.is_none() {
         body.problem("location", "location does not exist");
@@ -122,14 +122,14 @@ fn read(call: &Call<'_>) -> Result<Wanted, ApiError> {
     })
 }
 
-fn server_type_of(body: &mut Body) -> Option<&'static ServerType> {
+fn server_type_of(body: &mut RequestBody) -> Option<&'static ServerType> {
     let server_type = match body.id_or_name("server_type") {
         None => {
             body.problem("server_type", "missing data for a required field");
             return None;
         }
         Some(IdOrName::Name(name)) => ServerType::named(&name),
-        Some(IdOrName::Id(id)) => SERVER_TYPES.iter().find(|it| it.id == id),
+        Some(IdOrName::Id(id)) => SERVER_TYPES.iter().find(|candidate| candidate.id == id),
     };
     if server_type.is_none() {
         body.problem("server_type", "server type does not exist");
@@ -137,15 +137,17 @@ fn server_type_of(body: &mut Body) -> Option<&'static ServerType> {
     server_type
 }
 
-fn image_of(body: &mut Body, server_type: Option<&ServerType>) -> Option<&'static Image> {
-    let architecture = server_type.map_or("x86", |it| it.architecture);
+fn image_of(body: &mut RequestBody, server_type: Option<&ServerType>) -> Option<&'static Image> {
+    let architecture = server_type.map_or("x86", |server_type| server_type.architecture);
     let image = match body.id_or_name("image") {
         None => {
             body.problem("image", "missing data for a required field");
             return None;
         }
         Some(IdOrName::Name(name)) => Image::named(&name, architecture),
-        Some(IdOrName::Id(id)) => IMAGES.iter().find(|it| it.id == id && it.architecture == architecture),
+        Some(IdOrName::Id(id)) => {
+            IMAGES.iter().find(|candidate| candidate.id == id && candidate.architecture == architecture)
+        }
     };
     if image.is_none() {
         body.problem("image", format!("image does not exist for {architecture}"));
@@ -155,7 +157,8 @@ fn image_of(body: &mut Body, server_type: Option<&ServerType>) -> Option<&'stati
 
 fn ensure_available(call: &Call<'_>, wanted: &Wanted) -> Result<(), ApiError> {
     let settings = &call.books.settings;
-    let alive = call.state().servers.values().filter(|it| it.is_alive() && it.project == call.project);
+    let alive =
+        call.state().servers.values().filter(|server| server.is_alive() && server.project == call.project);
     if settings.server_limit.is_some_and(|limit| limit <= alive.count()) {
         return Err(ApiError::limit("servers", "server limit exceeded"));
     }
@@ -170,7 +173,7 @@ fn ensure_available(call: &Call<'_>, wanted: &Wanted) -> Result<(), ApiError> {
 fn networks_of(call: &Call<'_>, wanted: &Wanted) -> Result<Vec<Network>, ApiError> {
     let mut networks = Vec::new();
     for id in &wanted.networks {
-        let network = call.state().networks.get(id).filter(|it| it.project == call.project);
+        let network = call.state().networks.get(id).filter(|network| network.project == call.project);
         let network = network.ok_or_else(|| ApiError::invalid("networks", "network does not exist"))?;
         attachment(call, network, wanted.location, None)?;
         networks.push(network.clone());

@@ -29,9 +29,9 @@ fn list_servers(call: &Call<'_>) -> Handled {
         Some(Fault::StaleList { age }) => call.now.checked_sub(*age).unwrap_or(Timestamp::MIN),
         _ => call.now,
     };
-    let of_project = call.state().servers.values().filter(|it| it.project == call.project);
-    let shown = of_project.filter(|it| {
-        it.visible_in_lists_at <= shown_at && it.deleted.is_none_or(|deleted| shown_at < deleted)
+    let of_project = call.state().servers.values().filter(|server| server.project == call.project);
+    let shown = of_project.filter(|server| {
+        server.visible_in_lists_at <= shown_at && server.deleted.is_none_or(|deleted| shown_at < deleted)
     });
     list(call, "servers", shown.collect(), |server| json_of(server, call))
 }
@@ -52,7 +52,7 @@ pub(super) fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a Server, A
 
 /// A server of a project that exists.
 pub(super) fn by_id<'a>(state: &'a State, project: &str, id: i64) -> Option<&'a Server> {
-    state.servers.get(&id).filter(|it| it.is_alive() && it.project == project)
+    state.servers.get(&id).filter(|server| server.is_alive() && server.project == project)
 }
 
 fn update(call: &mut Call<'_>, id: &str) -> Handled {
@@ -94,8 +94,8 @@ fn delete(call: &mut Call<'_>, id: &str) -> Handled {
 
 pub(super) fn ensure_name_is_free(call: &Call<'_>, name: &str) -> Result<(), ApiError> {
     let mut of_project =
-        call.state().servers.values().filter(|it| it.is_alive() && it.project == call.project);
-    if of_project.any(|it| it.name == name) {
+        call.state().servers.values().filter(|server| server.is_alive() && server.project == call.project);
+    if of_project.any(|server| server.name == name) {
         return Err(ApiError::not_unique("server", "name"));
     }
     Ok(())
@@ -164,7 +164,9 @@ fn ipv6_json(ip: Option<&PublicIp>) -> Value {
 
 /// Ids of load balancers that have the server as a target.
 fn balancers_of(server: &Server, call: &Call<'_>) -> Vec<i64> {
-    let balancers = call.state().load_balancers.values().filter(|it| it.project == server.project);
-    let targets_it = balancers.filter(|it| it.targets.iter().any(|target| target.kind.selects(server)));
-    targets_it.map(|it| it.id).collect()
+    let balancers =
+        call.state().load_balancers.values().filter(|balancer| balancer.project == server.project);
+    let targets_it =
+        balancers.filter(|balancer| balancer.targets.iter().any(|target| target.kind.selects(server)));
+    targets_it.map(|balancer| balancer.id).collect()
 }

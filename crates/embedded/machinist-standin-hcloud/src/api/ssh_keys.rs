@@ -10,7 +10,7 @@ use crate::model::SshKey;
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     match (method, segments) {
         ("GET", []) => {
-            let keys = call.state().ssh_keys.values().filter(|it| it.project == call.project).collect();
+            let keys = call.state().ssh_keys.values().filter(|key| key.project == call.project).collect();
             found(list(call, "ssh_keys", keys, json_of))
         }
         ("POST", []) => found(create(call)),
@@ -22,7 +22,7 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
 
 fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a SshKey, ApiError> {
     let key = call.state().ssh_keys.get(&id_of(id, "ssh_key")?);
-    key.filter(|it| it.project == call.project).ok_or_else(|| ApiError::not_found("ssh_key"))
+    key.filter(|key| key.project == call.project).ok_or_else(|| ApiError::not_found("ssh_key"))
 }
 
 fn get(call: &Call<'_>, id: &str) -> Handled {
@@ -35,8 +35,8 @@ fn create(call: &mut Call<'_>) -> Handled {
     let public_key = body.required_text("public_key");
     let labels = body.labels("labels").unwrap_or_default();
     body.finish()?;
-    let mut of_project = call.state().ssh_keys.values().filter(|it| it.project == call.project);
-    if of_project.any(|it| it.name == name || it.public_key == public_key) {
+    let mut of_project = call.state().ssh_keys.values().filter(|key| key.project == call.project);
+    if of_project.any(|key| key.name == name || key.public_key == public_key) {
         return Err(ApiError::not_unique("ssh_key", "name"));
     }
     let id = call.books.store.next_id(call.books.settings.seed);

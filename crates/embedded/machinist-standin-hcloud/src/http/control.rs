@@ -65,7 +65,7 @@ fn route(standin: &Standin, method: &str, segments: &[&str], query: &Query, body
             Ok(json!({"now": standin.now()}))
         }
         ("POST", ["rate"]) => {
-            let Rate { project, limit, remaining } = parse(body)?;
+            let NewRate { project, limit, remaining } = parse(body)?;
             done(|| standin.set_rate(&project, limit, remaining))
         }
         ("POST", ["tokens", "revoke"]) => {
@@ -146,7 +146,7 @@ struct Seconds {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Rate {
+struct NewRate {
     project: String,
     limit: u32,
     remaining: u32,

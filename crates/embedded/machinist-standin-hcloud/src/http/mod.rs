@@ -28,7 +28,7 @@ const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
 /// A bound listener in front of a stand-in.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     standin: Standin,
     listener: TcpListener,
     address: SocketAddr,
@@ -53,7 +53,7 @@ pub enum ListenError {
     },
 }
 
-impl Server {
+impl HttpServer {
     /// Binds to an address. Port 0 takes any free port.
     ///
     /// # Errors

@@ -29,7 +29,9 @@ where
         // Loopback keeps other machines out, but not web pages in a browser on this machine.
         return Ok(json(StatusCode::FORBIDDEN, &ApiError::new("forbidden", "no browsers").body()));
     }
-    let Ok(body) = Limited::new(body, MOST_REQUEST_BYTES).collect().await.map(|it| it.to_bytes()) else {
+    let Ok(body) =
+        Limited::new(body, MOST_REQUEST_BYTES).collect().await.map(|collected| collected.to_bytes())
+    else {
         let error = ApiError::new("json_error", "the body is too long, or broke off");
         return Ok(json(error.status, &error.body()));
     };
@@ -247,7 +249,7 @@ fn add_headers(response: &mut Response<Body>, correlation_id: &str, rate: Rate, 
 
 /// The path with `{id}` in place of numbers.
 fn template_of(path: &str) -> String {
-    let is_number = |segment: &str| !segment.is_empty() && segment.bytes().all(|it| it.is_ascii_digit());
+    let is_number = |segment: &str| !segment.is_empty() && segment.bytes().all(|byte| byte.is_ascii_digit());
     let parts = path.split('/').map(|segment| if is_number(segment) { "{id}" } else { segment });
     parts.collect::<Vec<_>>().join("/")
 }

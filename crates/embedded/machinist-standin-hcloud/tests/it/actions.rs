@@ -58,7 +58,7 @@ async fn an_unknown_id_is_missing_from_the_list() {
     let (network, action) = network_with_action(&client).await;
     let reply = client.get(&format!("/v1/actions?id={action}&id=1&sort=status&sort=id")).await;
     let ids: Vec<&Value> =
-        reply.json["actions"].as_array().expect("a list").iter().map(|it| &it["id"]).collect();
+        reply.json["actions"].as_array().expect("a list").iter().map(|action| &action["id"]).collect();
     assert_eq!(ids, [&json!(action)]);
     assert_eq!(client.get("/v1/actions/1").await.failure(), (404, "not_found"));
     assert_eq!(client.get("/v1/actions?id=x").await.fields(), ["id"]);

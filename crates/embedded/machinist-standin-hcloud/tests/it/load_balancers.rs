@@ -201,7 +201,7 @@ async fn targets_are_checked_and_removed() {
         code(&json!({"type": "label_selector", "label_selector": {"selector": "role=worker"}})).await,
         ""
     );
-    let ip = standin.server(server).and_then(|it| it.ipv4).expect("an address").ip;
+    let ip = standin.server(server).and_then(|server| server.ipv4).expect("an address").ip;
     assert_eq!(code(&json!({"type": "ip", "ip": {"ip": ip}})).await, "cloud_resource_ip_not_allowed");
     let targets = shown(&client, &path).await["targets"].clone();
     assert_eq!(targets[1]["targets"][0]["server"]["id"], server);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machinist_cloud_sim::Commit;
+use machinist_cloud_sim::LedgerCommit;
 use serde_json::json;
 
 use crate::client::{Client, settings, standin};
@@ -23,15 +23,15 @@ async fn a_machine_has_power_while_its_server_runs() {
     let mut seen = Vec::new();
     while let Ok(commit) = following.commits.try_recv() {
         seen.push(match &*commit {
-            Commit::Made { entry } => {
+            LedgerCommit::Made { entry } => {
                 assert_eq!(entry.id.as_str(), format!("hcloud://{id}"));
                 assert_eq!((entry.name.as_str(), entry.region.as_str()), ("a", "hel1"));
                 assert_eq!(entry.boots(), None, "no power before the server runs");
                 "made"
             }
-            Commit::Started { .. } => "started",
-            Commit::Stopped { .. } => "stopped",
-            Commit::Gone { .. } => "gone",
+            LedgerCommit::Started { .. } => "started",
+            LedgerCommit::Stopped { .. } => "stopped",
+            LedgerCommit::Gone { .. } => "gone",
             other => panic!("{other:?}"),
         });
     }
@@ -45,7 +45,7 @@ async fn a_server_boots_without_further_requests() {
     let mut following = standin.machines().follow();
     let commit = following.commits.recv().await.expect("a commit");
     assert!(
-        matches!(&*commit, Commit::Started { id: started, .. } if started.as_str() == format!("hcloud://{id}"))
+        matches!(&*commit, LedgerCommit::Started { id: started, .. } if started.as_str() == format!("hcloud://{id}"))
     );
     let waited = standin.now().duration_since(crate::client::epoch());
     assert_eq!(waited.as_secs(), 2, "one second initializing, one second starting");

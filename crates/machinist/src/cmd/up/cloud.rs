@@ -229,7 +229,7 @@ impl Backend {
         const FLAG: &str = "--cloud-listen";
         match self {
             Self::Sim(cloud) => {
-                let server = machinist_cloud_sim::http::Server::bind(cloud.clone(), address);
+                let server = machinist_cloud_sim::http::HttpServer::bind(cloud.clone(), address);
                 let server = server.await.context(FLAG)?;
                 let url = server.url();
                 parts.spawn(async move {
@@ -239,7 +239,7 @@ impl Backend {
                 Ok(CloudUrls { control: format!("{url}/admin"), api: url })
             }
             Self::Hcloud(standin) => {
-                let server = machinist_standin_hcloud::http::Server::bind(standin.clone(), address);
+                let server = machinist_standin_hcloud::http::HttpServer::bind(standin.clone(), address);
                 let server = server.await.context(FLAG)?;
                 let (api, control) = (server.endpoint(), format!("http://{}/_control", server.address()));
                 parts.spawn(async move {

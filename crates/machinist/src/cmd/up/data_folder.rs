@@ -20,7 +20,7 @@ use std::path::Path;
 use anyhow::bail;
 use machinist_apiserver::{Config, Folder, Kept, Key, Server, StorageError};
 use machinist_cloud_sim::{Clock, Cloud, Entry, Ledger};
-use machinist_node_sim::Identity;
+use machinist_node_sim::NodeIdentity;
 
 use super::cloud::{Backend, Choice, DOCKER, DOCKER_FILES, HCLOUD};
 use super::earlier_run::{self, NOTE_FILE, Note};
@@ -448,7 +448,7 @@ impl Stored {
     fn lost_disks(&self, disks: &Path, cloud: &Cloud, ledger: &Ledger) -> Option<String> {
         let lost = ledger.alive().filter(|entry| {
             let has_joined = entry.boots().is_some() && self.nodes.contains(entry.name.as_str());
-            has_joined && !matches!(Identity::load(&cloud.disk(&entry.id)), Ok(Some(_)))
+            has_joined && !matches!(NodeIdentity::load(&cloud.disk(&entry.id)), Ok(Some(_)))
         });
         let lost: Vec<_> = lost.collect();
         let first = lost.first()?;

@@ -76,13 +76,14 @@ impl Writes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use machinist_apiserver::{AuditVerb, Verb};
 
-    fn request(user_agent: &str, verb: &'static str, resource: &str, subresource: &str) -> AuditRecord {
+    fn request(user_agent: &str, verb: Verb, resource: &str, subresource: &str) -> AuditRecord {
         AuditRecord {
             user: "admin".to_owned(),
             impersonated: None,
             user_agent: user_agent.to_owned(),
-            verb,
+            verb: AuditVerb::Resource(verb),
             group: String::new(),
             resource: resource.to_owned(),
             subresource: subresource.to_owned(),
@@ -97,17 +98,17 @@ mod tests {
     fn writes_are_counted_by_client_including_failed_ones() {
         let mut writes = Writes::default();
         for request in [
-            request(MACHINE_CONTROLLER, "patch", "machines", "status"),
-            request(MACHINE_CONTROLLER, "get", "machines", ""),
-            request(MACHINE_CONTROLLER, "create", "pods", "eviction"),
-            request(MACHINE_CONTROLLER, "create", "events", ""),
-            request(MANAGER, "create", "machines", ""),
-            request(MANAGER, "delete", "machines", ""),
-            request(MANAGER, "patch", "events", ""),
-            request(CLOUD_CONTROLLER_MANAGER, "patch", "nodes", "status"),
-            request(CLOUD_CONTROLLER_MANAGER, "patch", "nodes", ""),
-            request(CLOUD_CONTROLLER_MANAGER, "create", "events", ""),
-            request(UP, "create", "machinedeployments", ""),
+            request(MACHINE_CONTROLLER, Verb::Patch, "machines", "status"),
+            request(MACHINE_CONTROLLER, Verb::Get, "machines", ""),
+            request(MACHINE_CONTROLLER, Verb::Create, "pods", "eviction"),
+            request(MACHINE_CONTROLLER, Verb::Create, "events", ""),
+            request(MANAGER, Verb::Create, "machines", ""),
+            request(MANAGER, Verb::Delete, "machines", ""),
+            request(MANAGER, Verb::Patch, "events", ""),
+            request(CLOUD_CONTROLLER_MANAGER, Verb::Patch, "nodes", "status"),
+            request(CLOUD_CONTROLLER_MANAGER, Verb::Patch, "nodes", ""),
+            request(CLOUD_CONTROLLER_MANAGER, Verb::Create, "events", ""),
+            request(UP, Verb::Create, "machinedeployments", ""),
         ] {
             writes.take_in(&request);
         }

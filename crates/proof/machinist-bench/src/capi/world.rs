@@ -168,10 +168,10 @@ impl World {
         let requests = &mut self.requests;
         for request in self.of_management.drain().iter().filter(|it| it.user_agent == PROVIDER) {
             let counts = if request.is_write() { &mut requests.writes } else { &mut requests.reads };
-            counts.add(request.verb, &request.resource, &request.subresource);
+            counts.add(request.verb.as_str(), &request.resource, &request.subresource);
         }
         for request in self.of_workload.drain().iter().filter(|it| it.user_agent == PROVIDER) {
-            requests.in_workload.add(request.verb, &request.resource, &request.subresource);
+            requests.in_workload.add(request.verb.as_str(), &request.resource, &request.subresource);
         }
         requests.writes.objects() + requests.in_workload.all()
     }

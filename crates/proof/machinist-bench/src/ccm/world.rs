@@ -129,7 +129,7 @@ impl World {
         self.commits.drain();
         for request in self.requests.drain() {
             if request.user_agent == CCM && request.is_write() {
-                writes.add(request.verb, &request.resource, &request.subresource);
+                writes.add(request.verb.as_str(), &request.resource, &request.subresource);
             }
         }
         writes

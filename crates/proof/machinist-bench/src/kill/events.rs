@@ -3,7 +3,7 @@
 use std::fmt;
 
 use anyhow::Result;
-use machinist_cloud_sim::Commit;
+use machinist_cloud_sim::LedgerCommit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::requests::{AuditLog, Program, Request};
@@ -14,7 +14,7 @@ pub(super) enum Event {
     /// A commit at an API server.
     Api(Request),
     /// An entry in the ledger.
-    Ledger(Commit),
+    Ledger(LedgerCommit),
 }
 
 impl Event {
@@ -54,7 +54,7 @@ impl Event {
     }
 
     pub(super) fn makes_instance(&self) -> bool {
-        matches!(self, Self::Ledger(Commit::Made { .. }))
+        matches!(self, Self::Ledger(LedgerCommit::Made { .. }))
     }
 }
 
@@ -62,14 +62,18 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Api(request) => write!(f, "{request}"),
-            Self::Ledger(Commit::Made { entry }) => write!(f, "ledger: {} made for {}", entry.id, entry.name),
-            Self::Ledger(Commit::Adopted { id, .. }) => write!(f, "ledger: {id} adopted"),
-            Self::Ledger(Commit::Rekeyed { id, .. }) => write!(f, "ledger: {id} rekeyed"),
-            Self::Ledger(Commit::Tagged { id, .. }) => write!(f, "ledger: {id} tagged"),
-            Self::Ledger(Commit::Stopped { id, .. }) => write!(f, "ledger: {id} stopped"),
-            Self::Ledger(Commit::Started { id, .. }) => write!(f, "ledger: {id} started"),
-            Self::Ledger(Commit::DeletionBegun { id, .. }) => write!(f, "ledger: deletion of {id} begun"),
-            Self::Ledger(Commit::Gone { id, .. }) => write!(f, "ledger: {id} gone"),
+            Self::Ledger(LedgerCommit::Made { entry }) => {
+                write!(f, "ledger: {} made for {}", entry.id, entry.name)
+            }
+            Self::Ledger(LedgerCommit::Adopted { id, .. }) => write!(f, "ledger: {id} adopted"),
+            Self::Ledger(LedgerCommit::Rekeyed { id, .. }) => write!(f, "ledger: {id} rekeyed"),
+            Self::Ledger(LedgerCommit::Tagged { id, .. }) => write!(f, "ledger: {id} tagged"),
+            Self::Ledger(LedgerCommit::Stopped { id, .. }) => write!(f, "ledger: {id} stopped"),
+            Self::Ledger(LedgerCommit::Started { id, .. }) => write!(f, "ledger: {id} started"),
+            Self::Ledger(LedgerCommit::DeletionBegun { id, .. }) => {
+                write!(f, "ledger: deletion of {id} begun")
+            }
+            Self::Ledger(LedgerCommit::Gone { id, .. }) => write!(f, "ledger: {id} gone"),
         }
     }
 }
@@ -77,7 +81,7 @@ impl fmt::Display for Event {
 /// The sources of events.
 pub(super) struct Sources {
     pub(super) logs: Vec<AuditLog>,
-    pub(super) ledger: UnboundedReceiver<Result<Commit>>,
+    pub(super) ledger: UnboundedReceiver<Result<LedgerCommit>>,
 }
 
 impl Sources {

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use machinist_cloud_sim::{Cloud, Commit, Entry};
+use machinist_cloud_sim::{Cloud, Entry, LedgerCommit};
 use serde_json::json;
 
 /// Nodes posted concurrently: more than the controllers' calls in flight, so that they never wait
@@ -27,7 +27,7 @@ pub(super) async fn join_all(cloud: Cloud, client: Client) {
         .for_each_concurrent(POSTS_AT_ONCE, |commit| {
             let nodes = nodes.clone();
             async move {
-                if let Commit::Made { entry } = commit.as_ref() {
+                if let LedgerCommit::Made { entry } = commit.as_ref() {
                     // If a Node cannot be posted, its Machine does not run, and the benchmark fails
                     // with that.
                     let _ = nodes.create(&PostParams::default(), &node(entry)).await;

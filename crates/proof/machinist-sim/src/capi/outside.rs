@@ -5,7 +5,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use machinist_instance::{InstanceKey, NativeId, NodeName};
-use machinist_standin_docker::State as Engine;
+use machinist_standin_docker::EngineState;
 use machinist_standin_mailgun::Accepted;
 
 /// The author of a change.
@@ -136,7 +136,7 @@ impl Outside {
     /// Takes over the objects of the engine, and returns the changes.
     pub(crate) fn take_engine(
         &mut self,
-        engine: &Engine,
+        engine: &EngineState,
         configured: Option<&Configured>,
         now: Timestamp,
     ) -> Vec<Change> {

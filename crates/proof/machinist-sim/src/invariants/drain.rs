@@ -43,7 +43,9 @@ impl Invariant for DrainOrder {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         match event {
             Event::Arrived(sent) => self.see_write(state, sent, found),
-            Event::Ledger(cloud::Commit::DeletionBegun { id, .. }) => self.see_end(state, id.as_str(), found),
+            Event::Ledger(cloud::LedgerCommit::DeletionBegun { id, .. }) => {
+                self.see_end(state, id.as_str(), found)
+            }
             Event::Ledger(_)
             | Event::Committed { .. }
             | Event::Called(_)

@@ -22,7 +22,9 @@ impl Invariant for OnePerMachine {
         let Event::Ledger(commit) = event else { return };
         let gives_a_key = matches!(
             commit,
-            cloud::Commit::Made { .. } | cloud::Commit::Adopted { .. } | cloud::Commit::Rekeyed { .. }
+            cloud::LedgerCommit::Made { .. }
+                | cloud::LedgerCommit::Adopted { .. }
+                | cloud::LedgerCommit::Rekeyed { .. }
         );
         if !gives_a_key {
             return;
@@ -51,7 +53,7 @@ pub(super) struct OnlyWithCause;
 
 impl Invariant for OnlyWithCause {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Ledger(cloud::Commit::DeletionBegun { id, .. }) = event else { return };
+        let Event::Ledger(cloud::LedgerCommit::DeletionBegun { id, .. }) = event else { return };
         let Some(instance) = state.instance(id.as_str()) else { return };
         match owner_of(state, instance) {
             Some(machine) if machine.is_deleting() => {}
@@ -72,7 +74,7 @@ pub(super) struct FinalizerTruth;
 impl Invariant for FinalizerTruth {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         match event {
-            Event::Ledger(cloud::Commit::Made { entry }) => {
+            Event::Ledger(cloud::LedgerCommit::Made { entry }) => {
                 let Some(key) = &entry.key else { return };
                 match state.by_uid(Side::Control, MACHINES, key.as_str()) {
                     Some(machine) if machine.has_intent() || is_just_stripped(state, machine.uid()) => {}

@@ -36,7 +36,7 @@ async fn a_circle_of_actions_pauses_one_object_only() {
     world.join("a").await;
     world.until("the label was written", async |w| is_flipped(w, "a").await).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    let writes = node_writes(&mut log, "patch");
+    let writes = node_writes(&mut log, Verb::Patch);
     assert!((8..60).contains(&writes), "{writes} writes in ten minutes");
     let shown = why(&process.inspector(), &Key::Node("a".to_owned()));
     assert!(shown.contains("no effect"), "{shown}");

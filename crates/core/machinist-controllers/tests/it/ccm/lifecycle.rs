@@ -21,7 +21,7 @@ async fn the_node_of_a_deleted_server_is_deleted_if_not_ready() {
     world.until("the Node is deleted", async |w| w.node("a").await.is_none()).await;
     assert!(began.elapsed() <= Duration::from_secs(30), "{:?}", began.elapsed());
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(node_writes(&mut log, "delete"), 1);
+    assert_eq!(node_writes(&mut log, Verb::Delete), 1);
     let events: Api<Event> = Api::namespaced(world.user.clone(), "default");
     let mut events = events.list(&ListParams::default()).await.expect("a list").items;
     events.retain(|event| event.reason.as_deref() == Some("DeletingNode"));
@@ -172,5 +172,5 @@ async fn the_node_of_a_machine_waits_for_its_controller() {
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert!(world.node("a").await.is_none());
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(node_writes(&mut log, "delete"), 1);
+    assert_eq!(node_writes(&mut log, Verb::Delete), 1);
 }

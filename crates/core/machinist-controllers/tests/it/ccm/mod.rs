@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use machinist_apiserver::{AuditRecord, Config, Identity, Server, Subscription};
+use machinist_apiserver::{AuditRecord, Config, Identity, Server, Subscription, Verb};
 use machinist_controllers::ccm::{CcmOptions, CloudControllerManager, Inspector, Key, Running, Versioned};
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_hcloud::{
@@ -240,9 +240,9 @@ impl World {
     }
 }
 
-/// Counts the writes of the program to Nodes with that verb, for example `delete`, since the last
+/// Counts the writes of the program to Nodes with that verb since the last
 /// look at the log.
-fn node_writes(log: &mut Subscription<Arc<AuditRecord>>, verb: &str) -> usize {
+fn node_writes(log: &mut Subscription<Arc<AuditRecord>>, verb: Verb) -> usize {
     let is_counted = |request: &Arc<AuditRecord>| {
         request.user_agent == PROGRAM && request.resource == "nodes" && request.verb == verb
     };

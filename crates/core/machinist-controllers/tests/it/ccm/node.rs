@@ -110,7 +110,7 @@ async fn an_idle_hour_with_two_ip_families_costs_no_writes() {
     assert_eq!(kinds, ["Hostname", "ExternalIP", "ExternalIP", "InternalIP"]);
     let mut log = world.server.audit();
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(node_writes(&mut log, "patch"), 0);
+    assert_eq!(node_writes(&mut log, Verb::Patch), 0);
 }
 
 /// Scenario 17
@@ -146,5 +146,5 @@ async fn labels_follow_a_server_that_is_resized() {
         })
         .await;
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(node_writes(&mut log, "patch"), 1);
+    assert_eq!(node_writes(&mut log, Verb::Patch), 1);
 }

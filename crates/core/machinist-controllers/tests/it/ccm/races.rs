@@ -329,7 +329,7 @@ async fn a_new_leader_deletes_once_and_not_at_once() {
     assert!(monitor_period <= leads.elapsed(), "{:?}", leads.elapsed());
     gate.opens.notify_one();
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert_eq!(node_writes(&mut log, "delete"), 1, "the DELETE of the first process never arrives");
+    assert_eq!(node_writes(&mut log, Verb::Delete), 1, "the DELETE of the first process never arrives");
     let events: Api<k8s_openapi::api::core::v1::Event> = Api::all(world.user.clone());
     let events = events.list(&kube::api::ListParams::default()).await.expect("a list").items;
     let told = events.iter().filter(|event| event.reason.as_deref() == Some("DeletingNode"));

@@ -56,7 +56,7 @@ impl Admission for Caller<'_> {
         restriction::admit_certificate_request(self, request)
     }
 
-    fn may_use_signer(&self, verb: &str, signer: &str) -> bool {
+    fn may_use_signer(&self, verb: &'static str, signer: &str) -> bool {
         escalation::may_use_signer(self, verb, signer)
     }
 

@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::access::authz::Attributes;
 use crate::access::authz::caller::Caller;
-use crate::access::authz::rbac::{self, GROUP, Rule, path_matches, quoted};
+use crate::access::authz::rbac::{self, GROUP, PolicyRule, path_matches, quoted};
+use crate::access::authz::{AskedVerb, Attributes};
 use crate::values::object::meta_str;
 use crate::values::status::{ApiError, ApiResult, Target};
 
@@ -15,14 +15,14 @@ pub(crate) fn admit_role(caller: &Caller<'_>, resource: &str, role: &Value) -> A
     if caller.is_unlimited() || may(caller, "escalate", resource, namespace, name) {
         return Ok(());
     }
-    let grant = |rules: Vec<Rule>| Grant { resource, namespace, name, rules };
-    confirm(caller, &grant(Rule::of_role(role)))?;
+    let grant = |rules: Vec<PolicyRule>| AttemptedGrant { resource, namespace, name, rules };
+    confirm(caller, &grant(PolicyRule::of_role(role)))?;
     if role.get("aggregationRule").is_some() {
         // Any other role with the right label adds its rules to this one, so only a client that
         // holds every permission may write such a role.
         let every = json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]});
         let every_path = json!({"verbs": ["*"], "nonResourceURLs": ["*"]});
-        confirm(caller, &grant(vec![Rule::parse(&every), Rule::parse(&every_path)]))?;
+        confirm(caller, &grant(vec![PolicyRule::parse(&every), PolicyRule::parse(&every_path)]))?;
     }
     Ok(())
 }
@@ -42,15 +42,15 @@ pub(crate) fn admit_binding(caller: &Caller<'_>, resource: &str, binding: &Value
         // kube-apiserver names the kind that is written, not the role's.
         return Err(ApiError::not_found(&Target { group: GROUP, resource, name: text("name") }));
     };
-    confirm(caller, &Grant { resource, namespace, name, rules })
+    confirm(caller, &AttemptedGrant { resource, namespace, name, rules })
 }
 
 /// Whether the caller has `verb` (`approve`, `sign`) on a signer, or on all signers of its domain.
-pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &str, signer: &str) -> bool {
+pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &'static str, signer: &str) -> bool {
     let domain = signer.split('/').next().unwrap_or_default();
     [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
         caller.may(&Attributes {
-            verb: verb.to_owned(),
+            verb: AskedVerb::Other(verb.into()),
             group: "certificates.k8s.io".to_owned(),
             resource: "signers".to_owned(),
             name,
@@ -60,17 +60,17 @@ pub(crate) fn may_use_signer(caller: &Caller<'_>, verb: &str, signer: &str) -> b
 }
 
 /// A role or binding that a user writes.
-struct Grant<'a> {
+struct AttemptedGrant<'a> {
     resource: &'a str,
     namespace: &'a str,
     name: &'a str,
-    rules: Vec<Rule>,
+    rules: Vec<PolicyRule>,
 }
 
 /// Whether the writer has `verb` (`escalate` or `bind`) on a role.
-fn may(caller: &Caller<'_>, verb: &str, resource: &str, namespace: &str, name: &str) -> bool {
+fn may(caller: &Caller<'_>, verb: &'static str, resource: &str, namespace: &str, name: &str) -> bool {
     let asked = Attributes {
-        verb: verb.to_owned(),
+        verb: AskedVerb::Other(verb.into()),
         group: GROUP.to_owned(),
         resource: resource.to_owned(),
         namespace: namespace.to_owned(),
@@ -81,9 +81,9 @@ fn may(caller: &Caller<'_>, verb: &str, resource: &str, namespace: &str, name: &
 }
 
 /// Rejects a grant of permissions that the writer does not have.
-fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
+fn confirm(caller: &Caller<'_>, grant: &AttemptedGrant<'_>) -> ApiResult<()> {
     let (held, missing) = rbac::grants(caller.authorizer.store, caller.identity, grant.namespace);
-    let held: Vec<Rule> = held.into_iter().flat_map(|grant| grant.rules).collect();
+    let held: Vec<PolicyRule> = held.into_iter().flat_map(|grant| grant.rules).collect();
     let uncovered = uncovered(&held, &grant.rules);
     if uncovered.is_empty() {
         return Ok(());
@@ -108,19 +108,19 @@ fn confirm(caller: &Caller<'_>, grant: &Grant<'_>) -> ApiResult<()> {
 }
 
 /// Whether the held rules grant everything that `wanted` grants.
-pub(crate) fn grant_all(held: &[Rule], wanted: &Rule) -> bool {
+pub(crate) fn grant_all(held: &[PolicyRule], wanted: &PolicyRule) -> bool {
     broken_down(wanted).iter().all(|part| held.iter().any(|rule| covers(rule, part)))
 }
 
 /// Returns the parts of `wanted` that no rule of `held` covers, as sorted lines.
-fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
-    let mut open: Vec<Rule> = Vec::new();
+fn uncovered(held: &[PolicyRule], wanted: &[PolicyRule]) -> Vec<String> {
+    let mut open: Vec<PolicyRule> = Vec::new();
     let parts =
         wanted.iter().flat_map(broken_down).filter(|part| !held.iter().any(|rule| covers(rule, part)));
     for part in parts {
-        let same = |it: &&mut Rule| {
+        let same = |other: &&mut PolicyRule| {
             part.paths.is_empty()
-                && (&it.groups, &it.resources, &it.names, &it.paths)
+                && (&other.groups, &other.resources, &other.names, &other.paths)
                     == (&part.groups, &part.resources, &part.names, &part.paths)
         };
         match open.iter_mut().find(same) {
@@ -137,44 +137,48 @@ fn uncovered(held: &[Rule], wanted: &[Rule]) -> Vec<String> {
 }
 
 /// Splits a rule into rules with one verb and one resource, object or path each.
-fn broken_down(rule: &Rule) -> Vec<Rule> {
+fn broken_down(rule: &PolicyRule) -> Vec<PolicyRule> {
     let one = |text: &String| vec![text.clone()];
     let mut parts = Vec::new();
     for group in &rule.groups {
         for resource in &rule.resources {
             for verb in &rule.verbs {
-                let part = Rule {
+                let part = PolicyRule {
                     verbs: one(verb),
                     groups: one(group),
                     resources: one(resource),
-                    ..Rule::default()
+                    ..PolicyRule::default()
                 };
                 if rule.names.is_empty() {
                     parts.push(part);
                 } else {
-                    parts.extend(rule.names.iter().map(|name| Rule { names: one(name), ..part.clone() }));
+                    parts.extend(
+                        rule.names.iter().map(|name| PolicyRule { names: one(name), ..part.clone() }),
+                    );
                 }
             }
         }
     }
     for path in &rule.paths {
-        parts.extend(rule.verbs.iter().map(|verb| Rule {
+        parts.extend(rule.verbs.iter().map(|verb| PolicyRule {
             verbs: one(verb),
             paths: one(path),
-            ..Rule::default()
+            ..PolicyRule::default()
         }));
     }
     parts
 }
 
 /// Whether a held rule grants all of `part`.
-fn covers(held: &Rule, part: &Rule) -> bool {
+fn covers(held: &PolicyRule, part: &PolicyRule) -> bool {
     let has = |list: &[String], wanted: &[String]| {
-        list.iter().any(|it| it == "*") || wanted.iter().all(|it| list.contains(it))
+        list.iter().any(|item| item == "*") || wanted.iter().all(|item| list.contains(item))
     };
     let has_resource = |wanted: &String| {
         let sub = wanted.split_once('/').map(|(_, sub)| format!("*/{sub}"));
-        held.resources.iter().any(|it| it == "*" || it == wanted || Some(it) == sub.as_ref())
+        held.resources
+            .iter()
+            .any(|resource| resource == "*" || resource == wanted || Some(resource) == sub.as_ref())
     };
     let has_names = held.names.is_empty()
         || (!part.names.is_empty() && part.names.iter().all(|n| held.names.contains(n)));
@@ -191,7 +195,7 @@ mod tests {
     use super::*;
 
     fn check(held: serde_json::Value, wanted: serde_json::Value) -> Vec<String> {
-        uncovered(&[Rule::parse(&held)], &[Rule::parse(&wanted)])
+        uncovered(&[PolicyRule::parse(&held)], &[PolicyRule::parse(&wanted)])
     }
 
     #[test]

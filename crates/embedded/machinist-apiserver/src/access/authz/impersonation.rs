@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderValue};
 
-use crate::access::authz::{Attributes, Authorizer, refusal};
+use crate::access::authz::{AskedVerb, Attributes, Authorizer, refusal};
 use crate::values::identity::{AUTHENTICATED, Identity, UNAUTHENTICATED, account_groups};
 use crate::values::query::percent_decode;
 use crate::values::status::{ApiError, ApiResult};
@@ -29,7 +29,7 @@ pub(crate) fn impersonated(
     if !may_be_user.allowed {
         // kube-apiserver then checks a permission that is limited to this request, and its error
         // names that permission.
-        let verb = format!("impersonate-on:{}:{}", mode(&wanted.user), asked.verb);
+        let verb = format!("impersonate-on:{}:{}", mode(&wanted.user), asked.verb).into();
         return Err(refusal(caller, &Attributes { verb, ..asked.clone() }, &may_be_user.reason));
     }
     for group in &wanted.groups {
@@ -79,7 +79,7 @@ fn text(name: &str, value: &HeaderValue) -> ApiResult<String> {
 
 fn impersonate(group: &str, resource: &str, subresource: &str, name: &str) -> Attributes {
     Attributes {
-        verb: "impersonate".into(),
+        verb: AskedVerb::Other("impersonate".into()),
         group: group.into(),
         resource: resource.into(),
         subresource: subresource.into(),
@@ -105,15 +105,15 @@ fn mode(user: &str) -> &'static str {
     }
 }
 
-/// Adds the default groups of a user: those of a ServiceAccount if no group is named, and the group
-/// of authenticated or unauthenticated users.
+/// Adds the default groups of a user: the groups of a ServiceAccount if no group is named, and the
+/// group of authenticated or unauthenticated users.
 fn completed(mut wanted: Identity) -> Identity {
     if wanted.groups.is_empty()
         && let Some((namespace, _)) = wanted.user.strip_prefix(ACCOUNT).and_then(|rest| rest.split_once(':'))
     {
         wanted.groups = account_groups(namespace);
     }
-    let has = |groups: &[String], group: &str| groups.iter().any(|it| it == group);
+    let has = |groups: &[String], group: &str| groups.iter().any(|held| held == group);
     let is_anonymous = wanted.user == "system:anonymous" || has(&wanted.groups, UNAUTHENTICATED);
     let group = if is_anonymous { UNAUTHENTICATED } else { AUTHENTICATED };
     if !has(&wanted.groups, group) {

@@ -21,12 +21,14 @@ pub(crate) mod rbac;
 pub(crate) mod restriction;
 pub(crate) mod roles;
 
-use http::request;
+use std::borrow::Cow;
+use std::fmt;
+
+use http::Method;
 
 use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
-use crate::values::query::Query;
-use crate::values::route::{ResourcePath, Route, verb};
+use crate::values::route::{ResourcePath, Route, Verb};
 use crate::values::status::{ApiError, ApiResult, Target};
 
 /// Group with all permissions.
@@ -47,7 +49,7 @@ pub enum Authorization {
 /// The facts about a request that authorizers see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
-    pub(crate) verb: String,
+    pub(crate) verb: AskedVerb,
     pub(crate) group: String,
     pub(crate) resource: String,
     pub(crate) subresource: String,
@@ -59,37 +61,92 @@ pub(crate) struct Attributes {
     pub(crate) selected_node: Option<String>,
 }
 
+/// The verb that an authorizer decides about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum AskedVerb {
+    /// Verb of a request on a resource.
+    Request(Verb),
+    /// Method of a request on another path, a verb that only admission asks about (`escalate`), or
+    /// any text in a review.
+    Other(Cow<'static, str>),
+}
+
+impl AskedVerb {
+    /// Returns the text that rules of roles contain.
+    pub(crate) fn as_str(&self) -> &str {
+        match self {
+            AskedVerb::Request(verb) => verb.as_str(),
+            AskedVerb::Other(text) => text,
+        }
+    }
+
+    /// Returns the verb, if requests on resources have it.
+    pub(crate) fn of_request(&self) -> Option<Verb> {
+        match self {
+            AskedVerb::Request(verb) => Some(*verb),
+            AskedVerb::Other(_) => None,
+        }
+    }
+}
+
+impl Default for AskedVerb {
+    fn default() -> Self {
+        AskedVerb::Other("".into())
+    }
+}
+
+impl From<Verb> for AskedVerb {
+    fn from(verb: Verb) -> Self {
+        AskedVerb::Request(verb)
+    }
+}
+
+impl From<String> for AskedVerb {
+    fn from(text: String) -> Self {
+        Verb::parse(&text).map_or(AskedVerb::Other(Cow::Owned(text)), AskedVerb::Request)
+    }
+}
+
+impl fmt::Display for AskedVerb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
 impl Attributes {
     /// Returns the attributes of a request.
-    pub(crate) fn of(parts: &request::Parts, route: &Route) -> Self {
-        let path = match route {
+    pub(crate) fn of(method: &Method, route: &Route) -> Self {
+        let request = match route {
             Route::Other(path) => {
-                let verb = parts.method.as_str().to_ascii_lowercase();
+                let verb = method.as_str().to_ascii_lowercase().into();
                 return Attributes { verb, path: Some(path.clone()), ..Attributes::default() };
             }
-            Route::Resource(path) => path,
+            Route::Resource(request) => request,
         };
-        let query = Query::parse(parts.uri.query()).unwrap_or_default();
-        let verb = verb(&parts.method, path, &query).unwrap_or("unknown");
-        let selected = |field: &str| field_selected(query.text("fieldSelector"), field);
-        let asked = Attributes::on(verb, path);
+        let Some(verb) = request.verb else {
+            return Attributes::on(AskedVerb::Other("unknown".into()), &request.path);
+        };
+        let selector = request.query.as_ref().map(|query| query.text("fieldSelector")).unwrap_or_default();
+        let asked = Attributes::on(verb.into(), &request.path);
         match verb {
             // A list or watch that selects one name counts as access to that object. A delete with
             // such a selector still deletes a collection.
-            "list" | "watch" => Attributes {
-                name: selected("metadata.name").unwrap_or_default(),
-                selected_node: selected("spec.nodeName"),
+            Verb::List | Verb::Watch => Attributes {
+                name: field_selected(selector, "metadata.name").unwrap_or_default(),
+                selected_node: field_selected(selector, "spec.nodeName"),
                 ..asked
             },
-            "deletecollection" => Attributes { selected_node: selected("spec.nodeName"), ..asked },
-            _ => asked,
+            Verb::DeleteCollection => {
+                Attributes { selected_node: field_selected(selector, "spec.nodeName"), ..asked }
+            }
+            Verb::Get | Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => asked,
         }
     }
 
     /// Returns the attributes of `verb` on the resource of a path.
-    pub(crate) fn on(verb: &str, path: &ResourcePath) -> Self {
+    pub(crate) fn on(verb: AskedVerb, path: &ResourcePath) -> Self {
         Attributes {
-            verb: verb.to_owned(),
+            verb,
             group: path.group.clone(),
             resource: path.plural.clone(),
             subresource: path.subresource.clone(),

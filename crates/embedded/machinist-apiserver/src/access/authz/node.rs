@@ -14,6 +14,7 @@ use crate::store::mvcc::Store;
 use crate::values::identity::Identity;
 use crate::values::key::Key;
 use crate::values::object::Object;
+use crate::values::route::Verb;
 
 /// Namespace of the Leases that serve as node heartbeats.
 pub(super) const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -61,7 +62,7 @@ fn general(asked: &Attributes) -> Verdict {
 }
 
 fn readable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
-    if !matches!(asked.verb.as_str(), "get" | "list" | "watch") {
+    if !asked.verb.of_request().is_some_and(Verb::is_read) {
         return refuse("can only read resources of this type");
     }
     if !asked.subresource.is_empty() {
@@ -75,7 +76,7 @@ fn readable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
 
 /// Allows only `get` of a single object.
 fn gettable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
-    if asked.verb != "get" {
+    if asked.verb != Verb::Get.into() {
         return refuse("can only get individual resources of this type");
     }
     if !asked.subresource.is_empty() {
@@ -85,19 +86,20 @@ fn gettable(store: &Store, node: &str, asked: &Attributes) -> Verdict {
 }
 
 fn claim_status(store: &Store, node: &str, asked: &Attributes) -> Verdict {
-    match asked.verb.as_str() {
-        "update" | "patch" => related(store, node, asked),
-        _ => refuse("can only get/update/patch this type"),
+    match asked.verb.of_request() {
+        Some(Verb::Update | Verb::Patch) => related(store, node, asked),
+        Some(Verb::Get | Verb::List | Verb::Watch | Verb::Create | Verb::Delete | Verb::DeleteCollection)
+        | None => refuse("can only get/update/patch this type"),
     }
 }
 
 /// Allows a node to get the ServiceAccount of its Pods and to request tokens for it. `restriction`
 /// checks the Pod to which the token is bound.
 fn account(store: &Store, node: &str, asked: &Attributes) -> Verdict {
-    if asked.verb == "get" && asked.subresource.is_empty() {
+    if asked.verb == Verb::Get.into() && asked.subresource.is_empty() {
         return readable(store, node, asked);
     }
-    if asked.verb != "create" || asked.name.is_empty() {
+    if asked.verb != Verb::Create.into() || asked.name.is_empty() {
         return refuse("can only create tokens for individual service accounts");
     }
     if asked.subresource != "token" {
@@ -139,58 +141,90 @@ fn pod_uses(pod: &Object, resource: &str, name: &str) -> bool {
 }
 
 fn own_node(node: &str, asked: &Attributes) -> Verdict {
-    match (asked.verb.as_str(), asked.subresource.as_str()) {
+    let Some(verb) = asked.verb.of_request() else { return refuse("") };
+    let subresource = asked.subresource.as_str();
+    let may = match verb {
         // `restriction` checks that a node writes only its own Node.
-        ("create" | "update" | "patch", "") | ("update" | "patch", "status") => Ok(()),
-        ("get" | "list" | "watch", "") => match asked.name.as_str() {
-            "" => Err(format!("node '{node}' cannot read all nodes, only its own Node object")),
-            name if name != node => {
-                Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
-            }
-            _ => Ok(()),
-        },
-        _ => refuse(""),
+        Verb::Create => subresource.is_empty(),
+        Verb::Update | Verb::Patch => matches!(subresource, "" | "status"),
+        Verb::Get | Verb::List | Verb::Watch if subresource.is_empty() => {
+            return own_node_read(node, &asked.name);
+        }
+        Verb::Get | Verb::List | Verb::Watch | Verb::Delete | Verb::DeleteCollection => false,
+    };
+    if may { Ok(()) } else { refuse("") }
+}
+
+/// Allows a node to read its own Node. The name is empty if the request reads all Nodes.
+fn own_node_read(node: &str, name: &str) -> Verdict {
+    if name == node {
+        Ok(())
+    } else if name.is_empty() {
+        Err(format!("node '{node}' cannot read all nodes, only its own Node object"))
+    } else {
+        Err(format!("node '{node}' cannot read '{name}', only its own Node object"))
     }
 }
 
 fn own_pods(store: &Store, node: &str, asked: &Attributes) -> Verdict {
-    match (asked.verb.as_str(), asked.subresource.as_str()) {
-        ("list" | "watch", "") if asked.selected_node.as_deref() == Some(node) => Ok(()),
-        ("list" | "watch", "") if asked.name.is_empty() => {
-            refuse("can only list/watch pods with spec.nodeName field selector")
-        }
-        ("get" | "list" | "watch", "") => {
-            let key = Key::new(&asked.namespace, &asked.name);
-            let pod = store.get_shown("pods", &key);
-            if pod.is_some_and(|pod| runs(node, &pod)) { Ok(()) } else { unrelated(node) }
+    let Some(verb) = asked.verb.of_request() else { return refuse("") };
+    let subresource = asked.subresource.as_str();
+    let may = match verb {
+        Verb::Get | Verb::List | Verb::Watch if subresource.is_empty() => {
+            return own_pods_read(store, node, verb, asked);
         }
         // `restriction` checks that a node writes only its own Pods.
-        ("create" | "delete", "") | ("update" | "patch", "status") | ("create", "eviction") => Ok(()),
-        _ => refuse(""),
+        Verb::Create => matches!(subresource, "" | "eviction"),
+        Verb::Update | Verb::Patch => subresource == "status",
+        Verb::Delete => subresource.is_empty(),
+        Verb::Get | Verb::List | Verb::Watch | Verb::DeleteCollection => false,
+    };
+    if may { Ok(()) } else { refuse("") }
+}
+
+/// Allows a node to read a Pod that it runs, and to list and watch the Pods that it runs.
+fn own_pods_read(store: &Store, node: &str, verb: Verb, asked: &Attributes) -> Verdict {
+    if verb != Verb::Get {
+        if asked.selected_node.as_deref() == Some(node) {
+            return Ok(());
+        }
+        if asked.name.is_empty() {
+            return refuse("can only list/watch pods with spec.nodeName field selector");
+        }
+    }
+    let pod = store.get_shown("pods", &Key::new(&asked.namespace, &asked.name));
+    if pod.is_some_and(|pod| runs(node, &pod)) { Ok(()) } else { unrelated(node) }
+}
+
+/// Whether a request with this verb names at most one object.
+fn is_on_one_object(verb: Verb) -> bool {
+    match verb {
+        Verb::Get | Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => true,
+        Verb::List | Verb::Watch | Verb::DeleteCollection => false,
     }
 }
 
 fn own_lease(node: &str, asked: &Attributes) -> Verdict {
-    if !matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+    if !asked.verb.of_request().is_some_and(is_on_one_object) {
         return refuse("can only get, create, update, patch, or delete a node lease");
     }
     if asked.namespace != LEASE_NAMESPACE {
         return Err(format!("can only access leases in the \"{LEASE_NAMESPACE}\" system namespace"));
     }
-    if asked.verb != "create" && asked.name != node {
+    if asked.verb != Verb::Create.into() && asked.name != node {
         return refuse("can only access node lease with the same name as the requesting node");
     }
     Ok(())
 }
 
 fn own_csi_node(node: &str, asked: &Attributes) -> Verdict {
-    if !matches!(asked.verb.as_str(), "get" | "create" | "update" | "patch" | "delete") {
+    if !asked.verb.of_request().is_some_and(is_on_one_object) {
         return refuse("can only get, create, update, patch, or delete a CSINode");
     }
     if !asked.subresource.is_empty() {
         return refuse("cannot authorize CSINode subresources");
     }
-    if asked.verb != "create" && asked.name != node {
+    if asked.verb != Verb::Create.into() && asked.name != node {
         return refuse("can only access CSINode with the same name as the requesting node");
     }
     Ok(())
@@ -200,14 +234,16 @@ fn own_slices(store: &Store, node: &str, asked: &Attributes) -> Verdict {
     if !asked.subresource.is_empty() {
         return refuse("cannot authorize ResourceSlice subresources");
     }
-    match asked.verb.as_str() {
-        "create" => Ok(()),
-        "get" | "update" | "patch" | "delete" => related(store, node, asked),
-        "watch" | "list" | "deletecollection" if asked.selected_node.as_deref() == Some(node) => Ok(()),
-        "watch" | "list" | "deletecollection" => {
+    match asked.verb.of_request() {
+        Some(Verb::Create) => Ok(()),
+        Some(Verb::Get | Verb::Update | Verb::Patch | Verb::Delete) => related(store, node, asked),
+        Some(Verb::Watch | Verb::List | Verb::DeleteCollection) => {
+            if asked.selected_node.as_deref() == Some(node) {
+                return Ok(());
+            }
             refuse("can only list/watch/deletecollection resourceslices with nodeName field selector")
         }
-        _ => refuse(
+        None => refuse(
             "only the following verbs are allowed for a ResourceSlice: get, watch, list, create, update, patch, delete, deletecollection",
         ),
     }

@@ -20,7 +20,7 @@ const ALL: &str = "*";
 
 /// One rule of a role.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Rule {
+pub(crate) struct PolicyRule {
     pub(crate) verbs: Vec<String>,
     pub(crate) groups: Vec<String>,
     pub(crate) resources: Vec<String>,
@@ -28,13 +28,13 @@ pub(crate) struct Rule {
     pub(crate) paths: Vec<String>,
 }
 
-impl Rule {
+impl PolicyRule {
     pub(crate) fn parse(rule: &Value) -> Self {
         let list = |key: &str| {
             let items = rule.get(key).and_then(Value::as_array).into_iter().flatten();
             items.filter_map(|item| item.as_str().map(str::to_owned)).collect()
         };
-        Rule {
+        PolicyRule {
             verbs: list("verbs"),
             groups: list("apiGroups"),
             resources: list("resources"),
@@ -44,20 +44,21 @@ impl Rule {
     }
 
     /// Returns the rules of a role.
-    pub(crate) fn of_role(role: &Value) -> Vec<Rule> {
-        role.get("rules").and_then(Value::as_array).into_iter().flatten().map(Rule::parse).collect()
+    pub(crate) fn of_role(role: &Value) -> Vec<PolicyRule> {
+        role.get("rules").and_then(Value::as_array).into_iter().flatten().map(PolicyRule::parse).collect()
     }
 
     /// Whether the rule allows the request.
     pub(crate) fn allows(&self, asked: &Attributes) -> bool {
-        let has = |list: &[String], wanted: &str| list.iter().any(|it| it == ALL || it == wanted);
-        if !has(&self.verbs, &asked.verb) {
+        let has = |list: &[String], wanted: &str| list.iter().any(|item| item == ALL || item == wanted);
+        if !has(&self.verbs, asked.verb.as_str()) {
             return false;
         }
         if let Some(path) = &asked.path {
             return self.paths.iter().any(|pattern| path_matches(pattern, path));
         }
-        let in_any_resource = |sub: &str| self.resources.iter().any(|it| it.strip_prefix("*/") == Some(sub));
+        let in_any_resource =
+            |sub: &str| self.resources.iter().any(|resource| resource.strip_prefix("*/") == Some(sub));
         has(&self.groups, &asked.group)
             && (has(&self.resources, &asked.combined())
                 || (!asked.subresource.is_empty() && in_any_resource(&asked.subresource)))
@@ -71,7 +72,7 @@ pub(crate) fn path_matches(pattern: &str, path: &str) -> bool {
     pattern == path || pattern.strip_suffix(ALL).is_some_and(|beginning| path.starts_with(beginning))
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for PolicyRule {
     /// Formats the rule as kube-apiserver's errors do.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lists = [
@@ -100,7 +101,7 @@ pub(crate) fn quoted(list: &[String]) -> String {
 pub(crate) struct Grant {
     /// Text that names the binding, its role and the subject that matches the user.
     source: String,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<PolicyRule>,
 }
 
 /// Returns the grants to `user` in the whole cluster and in `namespace` (unless it is empty), and
@@ -110,7 +111,8 @@ pub(crate) fn grants(store: &Store, user: &Identity, namespace: &str) -> (Vec<Gr
     let mut take = |binding: &Object, within: &str| {
         let binding = binding.value();
         let subjects = binding.get("subjects").and_then(Value::as_array).into_iter().flatten();
-        let Some(subject) = subjects.map(|subject| Subject::parse(subject, within)).find(|it| it.is(user))
+        let Some(subject) =
+            subjects.map(|subject| Subject::parse(subject, within)).find(|subject| subject.is(user))
         else {
             return;
         };
@@ -150,13 +152,13 @@ impl fmt::Display for MissingRole {
 }
 
 /// Returns the rules of a binding's role, or `None` if the role does not exist.
-pub(crate) fn role_of(store: &Store, binding: &Value, namespace: &str) -> Option<Vec<Rule>> {
+pub(crate) fn role_of(store: &Store, binding: &Value, namespace: &str) -> Option<Vec<PolicyRule>> {
     let (kind, name) = (text(binding, "/roleRef/kind"), text(binding, "/roleRef/name"));
     let role = match kind {
         "Role" => store.get_shown("roles", &Key::new(namespace, name)),
         _ => store.get_shown("clusterroles", &Key::new("", name)),
     };
-    role.map(|role| Rule::of_role(role.value()))
+    role.map(|role| PolicyRule::of_role(role.value()))
 }
 
 /// Formats several missing roles as one text.
@@ -242,8 +244,8 @@ mod tests {
 
     fn check(rule: Value, verb: &str, resource: &str, name: &str) -> bool {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-        Rule::parse(&rule).allows(&Attributes {
-            verb: verb.into(),
+        PolicyRule::parse(&rule).allows(&Attributes {
+            verb: verb.to_owned().into(),
             resource: resource.into(),
             subresource: subresource.into(),
             name: name.into(),

@@ -9,7 +9,7 @@
 use serde_json::Value;
 
 use crate::access::authz::caller::Caller;
-use crate::access::authz::{Attributes, Authorization, node};
+use crate::access::authz::{AskedVerb, Attributes, Authorization, node};
 use crate::schema::kinds::Part;
 use crate::schema::kinds::pod_references::{self as refers, MIRROR};
 use crate::values::key::Key;
@@ -59,7 +59,7 @@ pub(crate) fn admit_node(caller: &Caller<'_>, new: &Value, old: Option<&Value>) 
         return refuse(format!("node \"{node}\" is not allowed to modify node \"{name}\""));
     }
     let field = |object: Option<&Value>, pointer: &str| {
-        object.and_then(|it| it.pointer(pointer)).filter(|it| !is_empty(it)).cloned()
+        object.and_then(|object| object.pointer(pointer)).filter(|value| !is_empty(value)).cloned()
     };
     let differs = |pointer: &str| field(Some(new), pointer) != field(old, pointer);
     if field(Some(new), "/spec/configSource").is_some() && differs("/spec/configSource") {
@@ -95,7 +95,7 @@ fn is_empty(value: &Value) -> bool {
 fn forbidden_labels(new: &Value, old: Option<&Value>) -> Vec<String> {
     let of = |object: Option<&Value>| {
         object
-            .and_then(|it| it.pointer("/metadata/labels"))
+            .and_then(|object| object.pointer("/metadata/labels"))
             .and_then(Value::as_object)
             .cloned()
             .unwrap_or_default()
@@ -111,7 +111,8 @@ fn forbidden_labels(new: &Value, old: Option<&Value>) -> Vec<String> {
 
 fn is_forbidden(label: &str) -> bool {
     let namespace = label.split_once('/').map_or("", |(namespace, _)| namespace);
-    let within = |of: &str| namespace == of || namespace.strip_suffix(of).is_some_and(|it| it.ends_with('.'));
+    let within =
+        |of: &str| namespace == of || namespace.strip_suffix(of).is_some_and(|parent| parent.ends_with('.'));
     let reserved = within("kubernetes.io") || within("k8s.io");
     let allowed = KUBELET_LABELS.contains(&label) || KUBELET_NAMESPACES.iter().any(|of| within(of));
     within("node-restriction.kubernetes.io") || (reserved && !allowed)
@@ -137,10 +138,10 @@ pub(crate) fn admit_new_pod(caller: &Caller<'_>, pod: &Value) -> ApiResult<()> {
             "pod does not have \"{MIRROR}\" annotation, node \"{node}\" can only create mirror pods"
         ));
     }
-    if pod.pointer("/spec/nodeName").is_none_or(|it| it != node) {
+    if pod.pointer("/spec/nodeName").is_none_or(|named| named != node) {
         return refuse(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"));
     }
-    let owners = metadata(pod).and_then(|it| it.get("ownerReferences")).and_then(Value::as_array);
+    let owners = metadata(pod).and_then(|metadata| metadata.get("ownerReferences")).and_then(Value::as_array);
     let only = |what: &str| Err(format!("node \"{node}\" can only create pods with {what} set to itself"));
     let owned = match owners.map(Vec::as_slice).unwrap_or_default() {
         [] => only("an owner reference"),
@@ -182,12 +183,12 @@ pub(crate) fn admit_pod_update(caller: &Caller<'_>, new: &Value, old: &Value, pa
         let what = "can only create and delete mirror pods";
         return refuse(format!("unexpected operation \"UPDATE\", node \"{node}\" {what}"));
     }
-    if old.pointer("/spec/nodeName").is_none_or(|it| it != node) {
+    if old.pointer("/spec/nodeName").is_none_or(|named| named != node) {
         let what = "can only update pod status for pods with spec.nodeName set to itself";
         return refuse(format!("node \"{node}\" {what}"));
     }
     let differs = |place: &str| {
-        let held = |object: &Value| object.pointer(place).filter(|it| !is_empty(it)).cloned();
+        let held = |object: &Value| object.pointer(place).filter(|value| !is_empty(value)).cloned();
         held(new) != held(old)
     };
     if differs("/metadata/labels") {
@@ -242,7 +243,7 @@ fn is_elsewhere(caller: &Caller<'_>, key: &Key, missing: &Target<'_>, node: &str
 }
 
 fn is_on(pod: &Object, node: &str) -> bool {
-    pod.value().pointer("/spec/nodeName").is_some_and(|it| it == node)
+    pod.value().pointer("/spec/nodeName").is_some_and(|named| named == node)
 }
 
 /// Checks a token request for a ServiceAccount. A node's token must be bound to a Pod on that node.
@@ -255,7 +256,7 @@ pub(crate) fn admit_token(
     let Some(node) = writer(caller) else { return Ok(()) };
     let refuse = |why: &str| forbidden("serviceaccounts", "", account, why);
     let bound = |field: &str| {
-        let value = asked.pointer("/spec/boundObjectRef").and_then(|it| it.get(field));
+        let value = asked.pointer("/spec/boundObjectRef").and_then(|reference| reference.get(field));
         value.and_then(Value::as_str).unwrap_or_default()
     };
     let (name, uid) = (bound("name"), bound("uid"));
@@ -282,7 +283,7 @@ pub(crate) fn admit_token(
         [_, _, ..] => return refuse("node may only request 0 or 1 audiences"),
     };
     let may_ask = Attributes {
-        verb: "request-serviceaccounts-token-audience".to_owned(),
+        verb: AskedVerb::Other("request-serviceaccounts-token-audience".into()),
         resource: audience.to_owned(),
         namespace: namespace.to_owned(),
         name: account.to_owned(),

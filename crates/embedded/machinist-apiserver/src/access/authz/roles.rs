@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use serde_json::{Value, json};
 
 use crate::access::authz::escalation::grant_all;
-use crate::access::authz::rbac::{GROUP, Rule};
+use crate::access::authz::rbac::{GROUP, PolicyRule};
 use crate::values::object::child_map;
 
 /// Annotation that excludes a role or binding from updates if its value is `"false"`.
@@ -28,9 +28,9 @@ pub(crate) struct Initial {
 static INITIAL: LazyLock<Vec<Initial>> = LazyLock::new(|| read(include_str!("roles.txt")));
 
 /// Rules for every joined node, limited to objects of that node.
-static NODE: LazyLock<Vec<Rule>> = LazyLock::new(|| {
-    let role = INITIAL.iter().find(|it| it.object["metadata"]["name"] == "system:node");
-    Rule::of_role(&role.expect("roles.txt defines system:node").object)
+static NODE: LazyLock<Vec<PolicyRule>> = LazyLock::new(|| {
+    let role = INITIAL.iter().find(|initial| initial.object["metadata"]["name"] == "system:node");
+    PolicyRule::of_role(&role.expect("roles.txt defines system:node").object)
 });
 
 /// Returns all default roles and bindings.
@@ -39,7 +39,7 @@ pub(crate) fn initial() -> &'static [Initial] {
 }
 
 /// Returns the rules of the role `system:node`.
-pub(crate) fn of_nodes() -> &'static [Rule] {
+pub(crate) fn of_nodes() -> &'static [PolicyRule] {
     &NODE
 }
 
@@ -57,9 +57,9 @@ pub(crate) fn renewed(kept: &Value, initial: &Value) -> Option<Value> {
             }
         }
     }
-    let held = Rule::of_role(kept);
+    let held = PolicyRule::of_role(kept);
     let rules = initial["rules"].as_array().into_iter().flatten();
-    add(&mut new, "rules", rules.filter(|rule| !grant_all(&held, &Rule::parse(rule))));
+    add(&mut new, "rules", rules.filter(|rule| !grant_all(&held, &PolicyRule::parse(rule))));
     let subjects = initial["subjects"].as_array().into_iter().flatten();
     let is_held = |wanted: &Value| {
         let mut list = kept["subjects"].as_array().into_iter().flatten();
@@ -188,7 +188,8 @@ fn binding(mut object: Value, role_kind: &str, role: &str, subjects: &[&str]) ->
 /// part of edit, and edit is part of admin.
 fn take_in(all: &mut [Initial]) {
     for _ in 0..3 {
-        let taken: Vec<Option<Vec<Value>>> = all.iter().map(|it| taken_in(&it.object, all)).collect();
+        let taken: Vec<Option<Vec<Value>>> =
+            all.iter().map(|initial| taken_in(&initial.object, all)).collect();
         for (initial, rules) in all.iter_mut().zip(taken) {
             if let Some(rules) = rules {
                 initial.object["rules"] = Value::Array(rules);
@@ -200,7 +201,7 @@ fn take_in(all: &mut [Initial]) {
 fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
     let wanted = role.pointer("/aggregationRule/clusterRoleSelectors/0/matchLabels")?.as_object()?;
     let mut rules: Vec<Value> = Vec::new();
-    for other in all.iter().filter(|it| it.collection == "clusterroles") {
+    for other in all.iter().filter(|initial| initial.collection == "clusterroles") {
         let labels = &other.object["metadata"]["labels"];
         if wanted.iter().all(|(label, value)| labels.get(label) == Some(value)) {
             let own = other.object["rules"].as_array().into_iter().flatten();
@@ -214,10 +215,10 @@ fn taken_in(role: &Value, all: &[Initial]) -> Option<Vec<Value>> {
 #[test]
 fn aggregated_roles_contain_the_rules_of_their_parts() {
     let rules = |name: &str| {
-        let role = initial()
-            .iter()
-            .find(|it| it.object["metadata"]["name"] == name && it.collection == "clusterroles");
-        Rule::of_role(&role.expect("the role exists").object)
+        let role = initial().iter().find(|initial| {
+            initial.object["metadata"]["name"] == name && initial.collection == "clusterroles"
+        });
+        PolicyRule::of_role(&role.expect("the role exists").object)
     };
     let (view, edit, admin) = (rules("view"), rules("edit"), rules("admin"));
     assert!(!view.is_empty() && view.iter().all(|rule| edit.contains(rule)));

@@ -92,7 +92,8 @@ pub(crate) fn identify(
         .flatten()
         .filter_map(|audience| audience.as_str().map(str::to_owned))
         .collect();
-    let shared: Vec<String> = audiences.iter().filter(|it| wanted.contains(&it.as_str())).cloned().collect();
+    let shared: Vec<String> =
+        audiences.iter().filter(|audience| wanted.contains(&audience.as_str())).cloned().collect();
     if shared.is_empty() {
         return Err(Rejected::OtherAudience(audiences));
     }

@@ -226,7 +226,7 @@ impl Schema {
     /// Parses `openAPIV3Schema` and reports violations of the rules for structural schemas.
     pub(crate) fn parse(source: &Value, field: &str, errors: &mut FieldErrors) -> Self {
         let mut root = Parser { errors, uncorrelatable: None, count: Some(1.0) };
-        root.node(source, field, Place::Structural, 0)
+        root.node(source, field, NodeRole::Structural, 0)
     }
 
     /// Whether no walker needs to look below this node.
@@ -250,7 +250,7 @@ impl Schema {
 
 /// Whether a node describes structure or only restricts values (inside allOf, anyOf, oneOf, not).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum NodeRole {
     Structural,
     ValueOnly,
 }
@@ -265,7 +265,7 @@ struct Parser<'a> {
 }
 
 impl Parser<'_> {
-    fn node(&mut self, source: &Value, field: &str, place: Place, depth: usize) -> Schema {
+    fn node(&mut self, source: &Value, field: &str, place: NodeRole, depth: usize) -> Schema {
         let Some(source) = source.as_object() else {
             self.errors.invalid(field, source.clone(), "must be a schema object");
             return Schema::default();
@@ -291,7 +291,7 @@ impl Parser<'_> {
             map: map_type(source),
             ..Schema::default()
         };
-        if place == Place::Structural
+        if place == NodeRole::Structural
             && schema.of.is_none()
             && !schema.int_or_string
             && !schema.preserve_unknown
@@ -327,7 +327,7 @@ impl Parser<'_> {
                 self.errors.invalid(format!("{field}.items"), other.clone(), "must be a schema object")
             }
             None => {
-                if place == Place::Structural && schema.of == Some(Type::Array) {
+                if place == NodeRole::Structural && schema.of == Some(Type::Array) {
                     self.errors.required(format!("{field}.items"), "must be specified");
                 }
             }
@@ -349,13 +349,14 @@ impl Parser<'_> {
             [("allOf", &mut schema.all_of), ("anyOf", &mut schema.any_of), ("oneOf", &mut schema.one_of)]
         {
             for (index, part) in source.get(key).and_then(Value::as_array).into_iter().flatten().enumerate() {
-                let node = self.node(part, &format!("{field}.{key}[{index}]"), Place::ValueOnly, depth + 1);
+                let node =
+                    self.node(part, &format!("{field}.{key}[{index}]"), NodeRole::ValueOnly, depth + 1);
                 list.push(Arc::new(node));
             }
         }
         if let Some(part) = source.get("not") {
             schema.not =
-                Some(Arc::new(self.node(part, &format!("{field}.not"), Place::ValueOnly, depth + 1)));
+                Some(Arc::new(self.node(part, &format!("{field}.not"), NodeRole::ValueOnly, depth + 1)));
         }
         if let Some(declared) = source.get("x-kubernetes-validations") {
             self.rules(declared, &mut schema, field, place, depth);
@@ -386,13 +387,13 @@ impl Parser<'_> {
         node
     }
 
-    fn rules(&mut self, declared: &Value, schema: &mut Schema, field: &str, place: Place, depth: usize) {
-        if place == Place::ValueOnly {
+    fn rules(&mut self, declared: &Value, schema: &mut Schema, field: &str, place: NodeRole, depth: usize) {
+        if place == NodeRole::ValueOnly {
             let at = format!("{field}.x-kubernetes-validations");
             self.errors.forbidden(at, "must be empty to be structural");
             return;
         }
-        let place = rules::compile::Place {
+        let place = rules::compile::NodePosition {
             field,
             resource: depth == 0 || schema.embedded_resource,
             uncorrelatable: self.uncorrelatable.as_deref(),

@@ -162,8 +162,10 @@ fn is_email(text: &str) -> bool {
     let is_named =
         is_quoted(name) || name.split_whitespace().all(|word| word.chars().all(|c| c == '.' || is_atom(c)));
     let Some((local, domain)) = address.rsplit_once('@') else { return false };
-    let is_literal =
-        domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).is_some_and(|it| !it.is_empty());
+    let is_literal = domain
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'))
+        .is_some_and(|address| !address.is_empty());
     is_named && (are_atoms(local) || is_quoted(local)) && (are_atoms(domain) || is_literal)
 }
 
@@ -199,7 +201,7 @@ fn is_cidr(text: &str) -> bool {
         Ok(IpAddr::V6(_)) => 128,
         Err(_) => return false,
     };
-    length.bytes().all(|b| b.is_ascii_digit()) && length.parse::<u32>().is_ok_and(|it| it <= longest)
+    length.bytes().all(|b| b.is_ascii_digit()) && length.parse::<u32>().is_ok_and(|length| length <= longest)
 }
 
 /// Six, eight or twenty bytes: two digits each, separated by colons or hyphens, or four digits,

@@ -228,7 +228,7 @@ impl Walk<'_> {
         let judge = |parts: &[Arc<Schema>]| -> Vec<Judged> {
             parts.iter().map(|part| Judged::of(value, part, field, depth + 1)).collect()
         };
-        let fitting = |judged: &[Judged]| judged.iter().filter(|it| it.errors.is_empty()).count();
+        let fitting = |judged: &[Judged]| judged.iter().filter(|branch| branch.errors.is_empty()).count();
         let all = judge(&schema.all_of);
         let fit = fitting(&all);
         if fit < all.len() {
@@ -297,7 +297,7 @@ impl Judged {
 /// Returns the errors of the schema that visited the most values; in a tie, of the first.
 fn closest(judged: Vec<Judged>) -> FieldErrors {
     let closest = judged.into_iter().reduce(|best, next| if best.seen < next.seen { next } else { best });
-    closest.map(|it| it.errors).unwrap_or_default()
+    closest.map(|branch| branch.errors).unwrap_or_default()
 }
 
 /// Joins a field's path and a key with a dot, as kube-apiserver also does for the keys of maps.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::schema::fields::collect::{fields_of, with_named, without};
 use crate::schema::fields::compare::Comparison;
-use crate::schema::fields::element::{Element, Path};
+use crate::schema::fields::element::{Element, ElementPath};
 use crate::schema::fields::managers::{Entry, Manager, Managers, Operation};
 use crate::schema::fields::merge::{merge, problems};
 use crate::schema::fields::set::FieldSet;
@@ -46,7 +46,7 @@ pub(crate) enum Refused {
     Conflicts(Vec<Conflict>),
 }
 
-/// Another manager, and those of its fields for which the applier wants other values.
+/// Another manager, and the fields of it for which the applier wants other values.
 #[derive(Debug)]
 pub(crate) struct Conflict {
     owner: Entry,
@@ -237,7 +237,7 @@ fn keep_last_applied(applied: &mut Applied, live: &Value, wanted: &Value) {
 impl Conflict {
     fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
-        self.fields.each(&mut Vec::new(), &mut |path: &[&Element]| paths.push(Path(path).to_string()));
+        self.fields.each(&mut Vec::new(), &mut |path: &[&Element]| paths.push(ElementPath(path).to_string()));
         paths
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use crate::schema::fields::element::Element;
-use crate::schema::fields::place::{Place, Shape};
+use crate::schema::fields::place::{Granularity, Place};
 use crate::schema::fields::set::FieldSet;
 
 /// Returns the fields that a manager owns after writing this whole value: every leaf, every list
@@ -22,8 +22,8 @@ pub(crate) fn fields_of(value: &Value, place: Place<'_>) -> FieldSet {
 fn of_value(value: &Value, place: Place<'_>) -> (bool, FieldSet) {
     let mut below = FieldSet::default();
     match (place.shape(value), value) {
-        (Shape::Map, Value::Object(map)) => of_map(map, place, &mut below),
-        (Shape::List, Value::Array(items)) => of_list(items, place, &mut below),
+        (Granularity::Map, Value::Object(map)) => of_map(map, place, &mut below),
+        (Granularity::List, Value::Array(items)) => of_list(items, place, &mut below),
         _ => return (true, below),
     }
     (false, below)
@@ -50,10 +50,8 @@ fn of_list(items: &[Value], place: Place<'_>, set: &mut FieldSet) {
     }
     for (element, item) in &identified {
         // Items with the same identity are owned as one.
-        let below = match repeated.contains(element) {
-            true => FieldSet::default(),
-            false => of_value(item, place.items()).1,
-        };
+        let below =
+            if repeated.contains(element) { FieldSet::default() } else { of_value(item, place.items()).1 };
         set.push(element.clone(), true, below);
     }
 }
@@ -61,7 +59,7 @@ fn of_list(items: &[Value], place: Place<'_>, set: &mut FieldSet) {
 /// Returns `value` without the fields of `unwanted`. A value that becomes empty is null.
 pub(crate) fn without(value: &Value, unwanted: &FieldSet, place: Place<'_>) -> Value {
     match (place.shape(value), value) {
-        (Shape::Map, Value::Object(map)) if !map.is_empty() => {
+        (Granularity::Map, Value::Object(map)) if !map.is_empty() => {
             let mut kept = Map::new();
             for (name, child) in map {
                 let element = Element::field(name);
@@ -76,7 +74,7 @@ pub(crate) fn without(value: &Value, unwanted: &FieldSet, place: Place<'_>) -> V
             }
             if kept.is_empty() { Value::Null } else { Value::Object(kept) }
         }
-        (Shape::List, Value::Array(items)) if !items.is_empty() => {
+        (Granularity::List, Value::Array(items)) if !items.is_empty() => {
             let mut kept = Vec::new();
             for item in items {
                 match place.identify(item) {

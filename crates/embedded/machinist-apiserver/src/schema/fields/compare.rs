@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Map, Value};
 
 use crate::schema::fields::element::Element;
-use crate::schema::fields::place::{Place, Shape, is_empty};
+use crate::schema::fields::place::{Granularity, Place, is_empty};
 use crate::schema::fields::set::FieldSet;
 
 /// Fields in which two versions differ. A field is in at most one of the sets.
@@ -119,11 +119,15 @@ impl Comparison {
         let nothing_inside = before.is_none_or(is_empty) && after.is_none_or(is_empty);
         let maps = |value: Option<&'_ Value>| value.is_some_and(Value::is_object);
         match (shape(before), shape(after)) {
-            (Some(Shape::Map), Some(Shape::Map) | None) | (None, Some(Shape::Map)) if !nothing_inside => {
+            (Some(Granularity::Map), Some(Granularity::Map) | None) | (None, Some(Granularity::Map))
+                if !nothing_inside =>
+            {
                 self.map(before.and_then(Value::as_object), after.and_then(Value::as_object), place);
                 presence
             }
-            (Some(Shape::List), Some(Shape::List) | None) | (None, Some(Shape::List)) if !nothing_inside => {
+            (Some(Granularity::List), Some(Granularity::List) | None) | (None, Some(Granularity::List))
+                if !nothing_inside =>
+            {
                 if before != after {
                     self.list(before, after, place);
                 }
@@ -132,8 +136,11 @@ impl Comparison {
             (Some(before_shape), Some(after_shape)) if before_shape != after_shape => {
                 // One value is a map and the other is not, so its fields are added or removed with
                 // it.
-                let fields = |value: Option<&'_ Value>, shape: Shape| {
-                    value.filter(|_| shape == Shape::Map && maps(value)).and_then(Value::as_object).cloned()
+                let fields = |value: Option<&'_ Value>, shape: Granularity| {
+                    value
+                        .filter(|_| shape == Granularity::Map && maps(value))
+                        .and_then(Value::as_object)
+                        .cloned()
                 };
                 let (old, new) = (fields(before, before_shape), fields(after, after_shape));
                 self.map(old.as_ref(), None, place);

@@ -86,9 +86,14 @@ impl Element {
         }
     }
 
+    /// Returns the text after the class, `f:` for example.
+    fn rest(&self) -> &str {
+        self.0.split_once(':').map_or("", |(_, rest)| rest)
+    }
+
     /// Compares steps in the order of conflict errors: as in a set, but numbers by their value.
     pub(crate) fn compare_shown(&self, other: &Self) -> Ordering {
-        let json = |element: &Self| serde_json::from_str::<Value>(&element.0[2..]).unwrap_or(Value::Null);
+        let json = |element: &Self| serde_json::from_str::<Value>(element.rest()).unwrap_or(Value::Null);
         match (self.class(), other.class()) {
             (Class::Key, Class::Key) => match (json(self), json(other)) {
                 (Value::Object(a), Value::Object(b)) => compare_keys(&a, &b),
@@ -115,7 +120,7 @@ impl PartialOrd for Element {
 /// Formats a step as errors do: `.replicas`, `[type="Ready"]`, `[="a"]`.
 impl fmt::Display for Element {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let rest = &self.0[2..];
+        let rest = self.rest();
         let json = || serde_json::from_str::<Value>(rest).unwrap_or(Value::Null);
         match self.class() {
             Class::Field => write!(f, ".{rest}"),
@@ -131,9 +136,9 @@ impl fmt::Display for Element {
 }
 
 /// A path from the root of an object.
-pub(crate) struct Path<'a>(pub(crate) &'a [&'a Element]);
+pub(crate) struct ElementPath<'a>(pub(crate) &'a [&'a Element]);
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for ElementPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|element| element.fmt(f))
     }

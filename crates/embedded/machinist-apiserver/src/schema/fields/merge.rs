@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 use crate::schema::crd::schema::{MAX_DEPTH, Type};
 use crate::schema::fields::element::Element;
-use crate::schema::fields::place::{Place, Shape, is_empty};
+use crate::schema::fields::place::{Granularity, Place, is_empty};
 use crate::values::go;
 
 /// Returns `live` with all fields of `wanted`. Removes nothing.
@@ -20,7 +20,7 @@ fn merged(live: Option<&Value>, wanted: Option<&Value>, place: Place<'_>) -> Opt
     // The wanted value determines the shape. If it is null, the live value does.
     let telling = wanted.filter(|v| !v.is_null()).or(live.filter(|v| !v.is_null()));
     match telling.map(|value| place.shape(value)) {
-        Some(Shape::Map) if !nothing_inside => {
+        Some(Granularity::Map) if !nothing_inside => {
             let map = |value: Option<&Value>| value.and_then(Value::as_object).cloned().unwrap_or_default();
             let (live, wanted) = (map(live), map(wanted));
             let mut all = Map::new();
@@ -33,7 +33,7 @@ fn merged(live: Option<&Value>, wanted: Option<&Value>, place: Place<'_>) -> Opt
             }
             (!all.is_empty()).then_some(Value::Object(all))
         }
-        Some(Shape::List) if !nothing_inside => {
+        Some(Granularity::List) if !nothing_inside => {
             let list = |value: Option<&Value>| value.and_then(Value::as_array).cloned().unwrap_or_default();
             let all = merged_list(&list(live), &list(wanted), place);
             (!all.is_empty()).then_some(Value::Array(all))
@@ -183,7 +183,7 @@ fn look(value: &Value, place: Place<'_>, path: &str, depth: usize, found: &mut V
             let mut seen = BTreeSet::new();
             for (index, item) in items.iter().enumerate() {
                 let below = match place.shape(value) {
-                    Shape::List => match place.identify(item) {
+                    Granularity::List => match place.identify(item) {
                         Err(why) => {
                             let why = format!("element {index}: {why}");
                             found.push(if path.is_empty() { why } else { format!("{path}: {why}") });
@@ -196,7 +196,7 @@ fn look(value: &Value, place: Place<'_>, path: &str, depth: usize, found: &mut V
                             format!("{path}{element}")
                         }
                     },
-                    Shape::Leaf | Shape::Map => format!("{path}[{index}]"),
+                    Granularity::Leaf | Granularity::Map => format!("{path}[{index}]"),
                 };
                 look(item, place.items(), &below, depth + 1, found);
             }

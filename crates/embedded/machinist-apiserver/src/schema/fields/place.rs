@@ -27,7 +27,7 @@ const DEEPEST: usize = 100;
 
 /// How the value at a place is owned.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum Granularity {
     /// As a whole.
     Leaf,
     /// Field by field.
@@ -70,20 +70,22 @@ impl<'a> Place<'a> {
     }
 
     /// Returns how `value` is owned.
-    pub(crate) fn shape(self, value: &Value) -> Shape {
+    pub(crate) fn shape(self, value: &Value) -> Granularity {
         if DEEPEST <= self.depth {
-            return Shape::Leaf;
+            return Granularity::Leaf;
         }
         match value {
             Value::Object(_) => match (self.schema.of, self.schema.map) {
-                (Some(Type::Object) | None, MapType::Granular) if !self.schema.int_or_string => Shape::Map,
-                _ => Shape::Leaf,
+                (Some(Type::Object) | None, MapType::Granular) if !self.schema.int_or_string => {
+                    Granularity::Map
+                }
+                _ => Granularity::Leaf,
             },
             Value::Array(_) => match (self.schema.of, &self.schema.list) {
-                (Some(Type::Array), ListType::Set | ListType::Map(_)) => Shape::List,
-                _ => Shape::Leaf,
+                (Some(Type::Array), ListType::Set | ListType::Map(_)) => Granularity::List,
+                _ => Granularity::Leaf,
             },
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Shape::Leaf,
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Granularity::Leaf,
         }
     }
 

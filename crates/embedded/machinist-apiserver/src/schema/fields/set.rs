@@ -312,7 +312,7 @@ mod tests {
     fn paths(set: &FieldSet) -> Vec<String> {
         let mut all = Vec::new();
         set.each(&mut Vec::new(), &mut |path: &[&Element]| {
-            all.push(crate::schema::fields::element::Path(path).to_string());
+            all.push(crate::schema::fields::element::ElementPath(path).to_string());
         });
         all.sort();
         all

@@ -130,23 +130,24 @@ pub(crate) fn never_owned() -> &'static FieldSet {
 
 /// Returns the fields that a write to `part` resets. The writer does not become their owner.
 pub(crate) fn put_back(served: &Served, part: Part) -> &'static FieldSet {
-    type Fields = LazyLock<FieldSet>;
-    static NOTHING: Fields = LazyLock::new(FieldSet::default);
-    static SPEC: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"]]));
-    static STATUS: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
-    static ALL_BUT_STATUS: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["metadata"], &["spec"]]));
-    static REQUEST: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status"]]));
-    static VERDICT: Fields = LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status", "conditions"]]));
-    static CERTIFICATE: Fields =
+    type LazyFieldSet = LazyLock<FieldSet>;
+    static NOTHING: LazyFieldSet = LazyLock::new(FieldSet::default);
+    static SPEC: LazyFieldSet = LazyLock::new(|| FieldSet::of_fields(&[&["spec"]]));
+    static STATUS: LazyFieldSet = LazyLock::new(|| FieldSet::of_fields(&[&["status"]]));
+    static ALL_BUT_STATUS: LazyFieldSet = LazyLock::new(|| FieldSet::of_fields(&[&["metadata"], &["spec"]]));
+    static REQUEST: LazyFieldSet = LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status"]]));
+    static VERDICT: LazyFieldSet =
+        LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status", "conditions"]]));
+    static CERTIFICATE: LazyFieldSet =
         LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["status", "certificate"]]));
-    static POD_SPEC: Fields = LazyLock::new(|| {
+    static POD_SPEC: LazyFieldSet = LazyLock::new(|| {
         FieldSet::of_fields(&[
             &["spec"],
             &["metadata", "deletionTimestamp"],
             &["metadata", "ownerReferences"],
         ])
     });
-    static SPEC_AND_LABELS: Fields =
+    static SPEC_AND_LABELS: LazyFieldSet =
         LazyLock::new(|| FieldSet::of_fields(&[&["spec"], &["metadata", "labels"]]));
     let kind = served.built_in().map_or("", |row| row.type_name);
     match (kind, part) {

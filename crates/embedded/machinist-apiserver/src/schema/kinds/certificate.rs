@@ -89,7 +89,9 @@ impl Rules for CertificateSigningRequests {
         match (old, part) {
             (None, _) if signer == CLIENT_SIGNER => match requested(object) {
                 Err(why) => refuse(format!("failed to parse CSR: {why}")),
-                Ok(names) if names.organizations.iter().any(|it| it == "system:masters") => {
+                Ok(names)
+                    if names.organizations.iter().any(|organization| organization == "system:masters") =>
+                {
                     refuse(format!("use of {CLIENT_SIGNER} signer with system:masters group is not allowed"))
                 }
                 Ok(_) => Ok(()),
@@ -117,7 +119,7 @@ fn requested(object: &Value) -> Result<tls::Requested, String> {
 }
 
 fn certificate(object: &Value) -> Option<&Value> {
-    object.pointer("/status/certificate").filter(|it| !it.is_null() && *it != "")
+    object.pointer("/status/certificate").filter(|certificate| !certificate.is_null() && *certificate != "")
 }
 
 fn conditions(object: &Value) -> Vec<Value> {
@@ -141,10 +143,10 @@ fn restore(new: &mut Value, old: &Value, field: &str) {
 fn keep_verdicts(new: &mut Value, old: &Value) {
     let before = conditions(old);
     for verdict in VERDICTS {
-        let held: Vec<&Value> = before.iter().filter(|it| it["type"] == verdict).collect();
+        let held: Vec<&Value> = before.iter().filter(|condition| condition["type"] == verdict).collect();
         let list = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
         let written: Vec<&mut Value> =
-            list.into_iter().flatten().filter(|it| it["type"] == verdict).collect();
+            list.into_iter().flatten().filter(|condition| condition["type"] == verdict).collect();
         if held.len() == written.len() {
             for (written, held) in written.into_iter().zip(held) {
                 written.clone_from(held);
@@ -158,8 +160,9 @@ fn stamp_conditions(new: &mut Value, old: &Value, now: &str) {
     let before = conditions(old);
     let list = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
     for condition in list.into_iter().flatten() {
-        let is_same = |it: &&Value| it["type"] == condition["type"] && it["status"] == condition["status"];
-        let mut times = before.iter().filter(is_same).map(|it| &it["lastTransitionTime"]);
+        let is_same =
+            |held: &&Value| held["type"] == condition["type"] && held["status"] == condition["status"];
+        let mut times = before.iter().filter(is_same).map(|held| &held["lastTransitionTime"]);
         let since = times.find(|time| !time.is_null()).cloned().unwrap_or_else(|| json!(now));
         for (field, time) in [("lastUpdateTime", json!(now)), ("lastTransitionTime", since)] {
             if condition[field].is_null() {
@@ -186,7 +189,7 @@ fn validate_conditions(object: &Value, errors: &mut FieldErrors) {
             let allowed: Vec<String> = allowed.iter().map(ToString::to_string).collect();
             errors.not_supported(format!("{place}.status"), json!(status), &allowed);
         }
-        let earlier = |wanted: &str| conditions[..index].iter().any(|it| it["type"] == wanted);
+        let earlier = |wanted: &str| conditions[..index].iter().any(|condition| condition["type"] == wanted);
         let opposite = match kind {
             "Approved" => "Denied",
             "Denied" => "Approved",
@@ -215,7 +218,8 @@ fn validate_certificate(object: &Value, old: &Value, errors: &mut FieldErrors) {
 
 fn validate_verdicts(object: &Value, old: &Value, part: Part, errors: &mut FieldErrors) {
     let (after, before) = (conditions(object), conditions(old));
-    let count = |list: &[Value], kind: &str| list.iter().filter(|it| it["type"] == kind).count();
+    let count =
+        |list: &[Value], kind: &str| list.iter().filter(|condition| condition["type"] == kind).count();
     for kind in LASTING {
         if count(&after, kind) < count(&before, kind) {
             errors.forbidden(

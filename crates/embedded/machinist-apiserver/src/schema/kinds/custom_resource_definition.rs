@@ -359,8 +359,9 @@ const APPROVED: &str = "api-approved.kubernetes.io";
 /// without approval is accepted until the approval changes.
 fn validate_approval(object: &Value, old: Option<&Value>, errors: &mut FieldErrors) {
     let group = object.pointer("/spec/group").and_then(Value::as_str).unwrap_or_default();
-    let is_protected =
-        ["k8s.io", "kubernetes.io"].iter().any(|it| group == *it || group.ends_with(&format!(".{it}")));
+    let is_protected = ["k8s.io", "kubernetes.io"]
+        .iter()
+        .any(|suffix| group == *suffix || group.ends_with(&format!(".{suffix}")));
     if !is_protected || old.is_some_and(|old| approval(old) == approval(object)) {
         return;
     }
@@ -397,6 +398,6 @@ fn approval(object: &Value) -> Approval {
 }
 
 fn approved_in(object: &Value) -> &str {
-    let annotations = object::metadata(object).and_then(|it| it.get("annotations"));
-    annotations.and_then(|it| it.get(APPROVED)).and_then(Value::as_str).unwrap_or_default()
+    let annotations = object::metadata(object).and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(|annotations| annotations.get(APPROVED)).and_then(Value::as_str).unwrap_or_default()
 }

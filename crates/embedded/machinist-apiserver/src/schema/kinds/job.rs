@@ -50,7 +50,7 @@ impl Rules for Jobs {
         // ones.
         let of_pods = |object: &Value| object.pointer("/spec/template/metadata/labels").cloned();
         let has_own = labels(object).is_some()
-            && metadata(object).and_then(|it| it.get("labels")) != of_pods(object).as_ref();
+            && metadata(object).and_then(|metadata| metadata.get("labels")) != of_pods(object).as_ref();
         if object["spec"]["manualSelector"] != true {
             select_own_pods(object);
         }
@@ -86,7 +86,7 @@ impl Rules for Jobs {
         validate_completion(spec, errors);
         pod_template::validate_containers(spec.pointer("/template/spec"), "spec.template.spec", errors);
         validate_restarts(spec, errors);
-        match spec.get("selector").filter(|it| it.is_object()) {
+        match spec.get("selector").filter(|selector| selector.is_object()) {
             None => errors.required("spec.selector", ""),
             Some(selector) => validate_label_selector(selector, "spec.selector", errors),
         }
@@ -131,7 +131,7 @@ fn validate_made_labels(object: &Value, errors: &mut FieldErrors) {
     }
     if object
         .pointer("/spec/selector/matchLabels")
-        .is_none_or(|it| it[UID_LABELS[1]] != meta_str(object, "uid"))
+        .is_none_or(|labels| labels[UID_LABELS[1]] != meta_str(object, "uid"))
     {
         errors.push_shown(
             FieldErrorKind::Invalid,
@@ -221,7 +221,7 @@ fn schedulable(template: &Value, old: &Value) -> Value {
         ("/spec", "affinity"),
         ("/spec", "schedulingGates"),
     ] {
-        let before = old.pointer(at).and_then(|it| it.get(field)).cloned();
+        let before = old.pointer(at).and_then(|part| part.get(field)).cloned();
         if let Some(map) = template.pointer_mut(at).and_then(Value::as_object_mut) {
             match before {
                 Some(before) => map.insert(field.into(), before),

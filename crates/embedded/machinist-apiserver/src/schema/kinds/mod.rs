@@ -61,7 +61,7 @@ pub(crate) trait Admission {
     /// Checks a new CertificateSigningRequest.
     fn admit_certificate_request(&self, request: &Value) -> ApiResult<()>;
     /// Whether the writer may `approve` or `sign` for a signer.
-    fn may_use_signer(&self, verb: &str, signer: &str) -> bool;
+    fn may_use_signer(&self, verb: &'static str, signer: &str) -> bool;
     /// Checks that a role grants nothing that its writer lacks.
     fn admit_role(&self, resource: &str, role: &Value) -> ApiResult<()>;
     /// Checks that a binding grants nothing that its writer lacks.

@@ -56,9 +56,10 @@ impl Rules for Namespaces {
     }
 
     fn admit_delete(&self, object: &Target<'_>, _key: &Key, _context: &Context<'_>) -> ApiResult<()> {
-        match IMMORTAL.contains(&object.name) {
-            true => Err(ApiError::forbidden(object, "this namespace may not be deleted")),
-            false => Ok(()),
+        if IMMORTAL.contains(&object.name) {
+            Err(ApiError::forbidden(object, "this namespace may not be deleted"))
+        } else {
+            Ok(())
         }
     }
 

@@ -102,7 +102,8 @@ fn validate_pod_ranges(object: &Value, errors: &mut FieldErrors) {
         let longest = if address.is_ipv4() { 32 } else { 128 };
         length.parse::<u8>().ok().filter(|length| *length <= longest).map(|_| address)
     };
-    let families: Vec<Option<bool>> = ranges.iter().map(|it| of_range(it).map(|ip| ip.is_ipv4())).collect();
+    let families: Vec<Option<bool>> =
+        ranges.iter().map(|range| of_range(range).map(|ip| ip.is_ipv4())).collect();
     for (index, _) in families.iter().enumerate().filter(|(_, family)| family.is_none()) {
         errors.invalid(
             format!("spec.podCIDRs[{index}]"),

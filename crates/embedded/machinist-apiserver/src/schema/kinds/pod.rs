@@ -98,7 +98,7 @@ fn list_addresses(object: &mut Value) {
     let status = child_map(object, "status");
     for (one, list) in [("podIP", "podIPs"), ("hostIP", "hostIPs")] {
         let address = status.get(one).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let first = status.get(list).and_then(|list| list.get(0)).and_then(|it| it["ip"].as_str());
+        let first = status.get(list).and_then(|list| list.get(0)).and_then(|address| address["ip"].as_str());
         match first {
             Some(first) if address.is_empty() => {
                 let first = json!(first);

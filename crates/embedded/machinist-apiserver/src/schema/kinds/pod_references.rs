@@ -62,10 +62,10 @@ pub(crate) fn account(pod: &Value) -> &str {
 
 /// Returns the Secrets that the Pod references.
 pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
-    let pulled = items(pod, "/spec/imagePullSecrets").filter_map(|it| text(it, "/name"));
+    let pulled = items(pod, "/spec/imagePullSecrets").filter_map(|secret| text(secret, "/name"));
     let in_volumes = items(pod, "/spec/volumes")
         .flat_map(|volume| VOLUME_SECRETS.iter().filter_map(|place| text(volume, place)));
-    let projected = projections(pod).filter_map(|it| text(it, "/secret/name"));
+    let projected = projections(pod).filter_map(|projection| text(projection, "/secret/name"));
     let in_variables = variables(pod, "/secretRef/name", "/valueFrom/secretKeyRef/name");
     pulled.chain(in_volumes).chain(projected).chain(in_variables).filter(|name| !name.is_empty()).collect()
 }
@@ -73,7 +73,7 @@ pub(crate) fn secrets(pod: &Value) -> Vec<&str> {
 /// Returns the ConfigMaps that the Pod references.
 pub(crate) fn config_maps(pod: &Value) -> Vec<&str> {
     let in_volumes = items(pod, "/spec/volumes").filter_map(|volume| text(volume, "/configMap/name"));
-    let projected = projections(pod).filter_map(|it| text(it, "/configMap/name"));
+    let projected = projections(pod).filter_map(|projection| text(projection, "/configMap/name"));
     let in_variables = variables(pod, "/configMapRef/name", "/valueFrom/configMapKeyRef/name");
     in_volumes.chain(projected).chain(in_variables).filter(|name| !name.is_empty()).collect()
 }
@@ -83,7 +83,7 @@ pub(crate) fn claims(pod: &Value) -> Vec<String> {
     let own = text(pod, "/metadata/name").unwrap_or_default();
     items(pod, "/spec/volumes")
         .filter_map(|volume| {
-            let made_for_it = || volume.get("ephemeral").filter(|it| !it.is_null());
+            let made_for_it = || volume.get("ephemeral").filter(|claim| !claim.is_null());
             match text(volume, "/persistentVolumeClaim/claimName") {
                 Some(name) => Some(name.to_owned()),
                 None => made_for_it().map(|_| format!("{own}-{}", text(volume, "/name").unwrap_or_default())),
@@ -96,7 +96,7 @@ pub(crate) fn claims(pod: &Value) -> Vec<String> {
 /// is the server itself.
 pub(crate) fn audiences(pod: &Value) -> Vec<&str> {
     projections(pod)
-        .filter_map(|it| it.get("serviceAccountToken").filter(|token| token.is_object()))
+        .filter_map(|projection| projection.get("serviceAccountToken").filter(|token| token.is_object()))
         .map(|token| text(token, "/audience").unwrap_or_default())
         .collect()
 }
@@ -121,7 +121,7 @@ pub(crate) fn of_the_api(pod: &Value) -> Option<&'static str> {
         return Some("resourceclaims");
     }
     let named = |of: &Value, known: &[(&str, &'static str)]| {
-        let is_there = |field: &str| of.get(field).is_some_and(|it| !it.is_null());
+        let is_there = |field: &str| of.get(field).is_some_and(|value| !value.is_null());
         known.iter().find(|(field, _)| is_there(field)).map(|(_, what)| *what)
     };
     items(pod, "/spec/volumes").find_map(|volume| {
@@ -147,8 +147,8 @@ fn variables<'a>(
         .into_iter()
         .flat_map(|list| items(pod, list));
     containers.flat_map(move |container| {
-        let wholes = items(container, "/envFrom").filter_map(move |it| text(it, whole));
-        wholes.chain(items(container, "/env").filter_map(move |it| text(it, single)))
+        let wholes = items(container, "/envFrom").filter_map(move |source| text(source, whole));
+        wholes.chain(items(container, "/env").filter_map(move |variable| text(variable, single)))
     })
 }
 

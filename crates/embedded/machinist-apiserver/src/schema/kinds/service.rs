@@ -162,9 +162,10 @@ fn allocate(object: &mut Value, context: &Context<'_>) -> ApiResult<()> {
     }
     // A headless Service without a selector may have endpoints of both families.
     let is_headless = spec.get("clusterIP").and_then(Value::as_str) == Some(HEADLESS);
-    let (families, policy) = match is_headless && !spec.contains_key("selector") {
-        true => (json!(["IPv4", "IPv6"]), "RequireDualStack"),
-        false => (json!(["IPv4"]), "SingleStack"),
+    let (families, policy) = if is_headless && !spec.contains_key("selector") {
+        (json!(["IPv4", "IPv6"]), "RequireDualStack")
+    } else {
+        (json!(["IPv4"]), "SingleStack")
     };
     spec.entry("ipFamilies").or_insert(families);
     spec.entry("ipFamilyPolicy").or_insert(json!(policy));

@@ -18,7 +18,8 @@ pub(crate) fn of_node(store: &Store, node: &str) -> Map<String, Value> {
 /// Copies the location labels of its node to a Pod that has a node name. Replaces the Pod's own
 /// values.
 pub(crate) fn place(pod: &mut Value, store: &Store) {
-    let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|it| !it.is_empty()) else {
+    let Some(node) = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|name| !name.is_empty())
+    else {
         return;
     };
     let places = of_node(store, node);

@@ -42,7 +42,7 @@ impl Rules for PersistentVolumes {
         }
         let spec = &object["spec"];
         validate_access_modes(spec, "", errors);
-        match spec.get("capacity").and_then(Value::as_object).filter(|it| !it.is_empty()) {
+        match spec.get("capacity").and_then(Value::as_object).filter(|capacity| !capacity.is_empty()) {
             None => {
                 errors.required("spec.capacity", "");
                 errors.not_supported("spec.capacity", spec["capacity"].clone(), &["storage".to_owned()]);
@@ -133,7 +133,8 @@ impl Rules for PersistentVolumeClaims {
         if spec.pointer("/resources/requests/storage").is_none() {
             errors.required("spec.resources[storage]", "");
         }
-        if let Some(class) = spec.get("storageClassName").and_then(Value::as_str).filter(|it| !it.is_empty())
+        if let Some(class) =
+            spec.get("storageClassName").and_then(Value::as_str).filter(|class| !class.is_empty())
         {
             for problem in name_problems(class, NameRule::Subdomain) {
                 errors.invalid("spec.storageClassName", json!(class), problem);
@@ -185,11 +186,10 @@ fn admit_size(claim: &Value, old: &Value) -> ApiResult<()> {
     if !quantity::is_more(&size(claim), &size(old)) {
         return Ok(());
     }
-    let why = match old["status"]["phase"] == "Bound" {
-        true => {
-            "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
-        }
-        false => "Only bound persistent volume claims can be expanded",
+    let why = if old["status"]["phase"] == "Bound" {
+        "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
+    } else {
+        "Only bound persistent volume claims can be expanded"
     };
     let name = meta_str(claim, "name");
     Err(ApiError::forbidden(&Target { group: "", resource: "persistentvolumeclaims", name }, why))

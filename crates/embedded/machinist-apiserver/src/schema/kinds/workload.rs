@@ -74,7 +74,7 @@ impl Rules for Workload {
             fill_strategy(strategy, notation::shared_schema(of));
         }
         if *self == Workload::DaemonSet
-            && annotations(object).is_none_or(|it| it.get(TEMPLATE_GENERATION).is_none())
+            && annotations(object).is_none_or(|annotations| annotations.get(TEMPLATE_GENERATION).is_none())
         {
             count_template(object, 0);
         }
@@ -165,7 +165,9 @@ fn annotations(object: &Value) -> Option<&Value> {
 }
 
 fn template_generation(object: &Value) -> i64 {
-    let text = annotations(object).and_then(|it| it.get(TEMPLATE_GENERATION)).and_then(Value::as_str);
+    let text = annotations(object)
+        .and_then(|annotations| annotations.get(TEMPLATE_GENERATION))
+        .and_then(Value::as_str);
     text.and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
@@ -176,7 +178,8 @@ fn count_template(object: &mut Value, generation: i64) {
 
 fn validate_selector(workload: Workload, spec: &Value, errors: &mut FieldErrors) {
     let selector = spec.get("selector").filter(|selector| selector.is_object());
-    let is_empty = selector.is_some_and(|it| it.as_object().is_some_and(|map| map.values().all(is_nothing)));
+    let is_empty =
+        selector.is_some_and(|selector| selector.as_object().is_some_and(|map| map.values().all(is_nothing)));
     match selector {
         None if workload == Workload::DaemonSet => {}
         None => errors.required("spec.selector", ""),
@@ -221,7 +224,7 @@ fn is_nothing(value: &Value) -> bool {
 /// Checks that the selector matches the pods of the template.
 pub(crate) fn validate_match(spec: &Value, errors: &mut FieldErrors) {
     let template = spec.get("template").unwrap_or(&Value::Null);
-    let finds = Selector::from_label_selector(spec.get("selector").filter(|it| it.is_object()))
+    let finds = Selector::from_label_selector(spec.get("selector").filter(|selector| selector.is_object()))
         .is_some_and(|selector| selector.matches(template));
     if !finds {
         let labels = template.pointer("/metadata/labels").cloned().unwrap_or(Value::Null);
@@ -384,7 +387,7 @@ fn validate_stateful_strategy(spec: &Value, errors: &mut FieldErrors) {
     }
     for when in ["whenDeleted", "whenScaled"] {
         let policy = spec.pointer(&format!("/persistentVolumeClaimRetentionPolicy/{when}"));
-        if let Some(policy) = policy.filter(|it| !matches!(it.as_str(), Some("Retain" | "Delete"))) {
+        if let Some(policy) = policy.filter(|policy| !matches!(policy.as_str(), Some("Retain" | "Delete"))) {
             errors.not_supported(
                 format!("spec.persistentVolumeClaimRetentionPolicy.{when}"),
                 policy.clone(),

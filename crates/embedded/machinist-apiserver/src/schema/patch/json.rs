@@ -23,7 +23,7 @@ const DEEPEST: usize = MAX_DEPTH - 1;
 
 /// One operation.
 #[derive(Debug, Clone)]
-pub(crate) enum Operation {
+pub(crate) enum PatchOperation {
     Add { path: Pointer, value: Value },
     Remove { path: Pointer },
     Replace { path: Pointer, value: Value },
@@ -39,7 +39,7 @@ pub(crate) struct Pointer {
     steps: Vec<String>,
 }
 
-impl Operation {
+impl PatchOperation {
     pub(crate) fn parse_all(patch: &Value) -> ApiResult<Vec<Self>> {
         let Some(list) = patch.as_array() else {
             return Err(ApiError::bad_request(
@@ -63,25 +63,25 @@ impl Operation {
         };
         let value = || source.get("value").cloned().unwrap_or(Value::Null);
         match source.get("op").and_then(Value::as_str) {
-            Some("add") => Ok(Operation::Add { path: pointer("path")?, value: value() }),
-            Some("remove") => Ok(Operation::Remove { path: pointer("path")? }),
-            Some("replace") => Ok(Operation::Replace { path: pointer("path")?, value: value() }),
-            Some("move") => Ok(Operation::Move { from: pointer("from")?, path: pointer("path")? }),
-            Some("copy") => Ok(Operation::Copy { from: pointer("from")?, path: pointer("path")? }),
-            Some("test") => Ok(Operation::Test { path: pointer("path")?, value: value() }),
+            Some("add") => Ok(PatchOperation::Add { path: pointer("path")?, value: value() }),
+            Some("remove") => Ok(PatchOperation::Remove { path: pointer("path")? }),
+            Some("replace") => Ok(PatchOperation::Replace { path: pointer("path")?, value: value() }),
+            Some("move") => Ok(PatchOperation::Move { from: pointer("from")?, path: pointer("path")? }),
+            Some("copy") => Ok(PatchOperation::Copy { from: pointer("from")?, path: pointer("path")? }),
+            Some("test") => Ok(PatchOperation::Test { path: pointer("path")?, value: value() }),
             _ => Err(ApiError::unprocessable_patch()),
         }
     }
 }
 
-impl Operation {
+impl PatchOperation {
     /// Paths at which the operation inserts or removes a value.
     fn places(&self) -> impl Iterator<Item = &Pointer> {
         let (from, path) = match self {
-            Operation::Add { path, .. } | Operation::Remove { path } => (None, Some(path)),
-            Operation::Move { from, path } => (Some(from), Some(path)),
-            Operation::Copy { path, .. } => (None, Some(path)),
-            Operation::Replace { .. } | Operation::Test { .. } => (None, None),
+            PatchOperation::Add { path, .. } | PatchOperation::Remove { path } => (None, Some(path)),
+            PatchOperation::Move { from, path } => (Some(from), Some(path)),
+            PatchOperation::Copy { path, .. } => (None, Some(path)),
+            PatchOperation::Replace { .. } | PatchOperation::Test { .. } => (None, None),
         };
         from.into_iter().chain(path)
     }
@@ -148,7 +148,7 @@ fn index(step: &str, length: usize) -> Option<usize> {
 
 /// Applies `operations` in order to an object. The result is an object and never deeper than
 /// [`DEEPEST`], because walking and dropping a value needs stack for each level.
-pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult<()> {
+pub(crate) fn apply(document: &mut Value, operations: &[PatchOperation]) -> ApiResult<()> {
     let mut copied = 0;
     // An upper bound of the document's depth. Recomputed only when an operation brings it above the
     // limit.
@@ -160,16 +160,16 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
             return Err(ApiError::too_large(MAX_WORK));
         }
         let done = match operation {
-            Operation::Add { path, value } => add(document, path, value.clone()),
-            Operation::Remove { path } => remove(document, path).map(drop),
-            Operation::Replace { path, value } => replace(document, path, value.clone()),
-            Operation::Move { from, path } => {
+            PatchOperation::Add { path, value } => add(document, path, value.clone()),
+            PatchOperation::Remove { path } => remove(document, path).map(drop),
+            PatchOperation::Replace { path, value } => replace(document, path, value.clone()),
+            PatchOperation::Move { from, path } => {
                 remove(document, from).and_then(|value| add(document, path, value))
             }
-            Operation::Copy { from, path } => {
+            PatchOperation::Copy { from, path } => {
                 // A missing map key is copied as null.
                 let missing =
-                    || from.above().and_then(|above| above.get(document)).filter(|it| it.is_object());
+                    || from.above().and_then(|above| above.get(document)).filter(|parent| parent.is_object());
                 let value = from.get(document).cloned().or_else(|| missing().map(|_| Value::Null));
                 copied += value.as_ref().map_or(0, |v| v.to_string().len());
                 if MAX_COPIED < copied {
@@ -177,7 +177,7 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
                 }
                 value.and_then(|value| add(document, path, value))
             }
-            Operation::Test { path, value } => {
+            PatchOperation::Test { path, value } => {
                 let holds = path.get(document).map_or(value.is_null(), |found| same(found, value));
                 holds.then_some(())
             }
@@ -187,13 +187,13 @@ pub(crate) fn apply(document: &mut Value, operations: &[Operation]) -> ApiResult
             return Err(ApiError::unprocessable_patch());
         }
         deepest = deepest.max(match operation {
-            Operation::Add { path, value } | Operation::Replace { path, value } => {
+            PatchOperation::Add { path, value } | PatchOperation::Replace { path, value } => {
                 path.steps.len() + depth(value)
             }
-            Operation::Move { from, path } | Operation::Copy { from, path } => {
+            PatchOperation::Move { from, path } | PatchOperation::Copy { from, path } => {
                 path.steps.len() + deepest.saturating_sub(from.steps.len())
             }
-            Operation::Remove { .. } | Operation::Test { .. } => 0,
+            PatchOperation::Remove { .. } | PatchOperation::Test { .. } => 0,
         });
         if DEEPEST < deepest {
             deepest = depth(document);
@@ -235,14 +235,14 @@ fn no_object(patched: &Value) -> ApiError {
     ApiError::invalid("", "", "", &errors)
 }
 
-fn operation_path(operation: &Operation) -> &str {
+fn operation_path(operation: &PatchOperation) -> &str {
     match operation {
-        Operation::Add { path, .. }
-        | Operation::Remove { path }
-        | Operation::Replace { path, .. }
-        | Operation::Move { path, .. }
-        | Operation::Copy { path, .. }
-        | Operation::Test { path, .. } => &path.text,
+        PatchOperation::Add { path, .. }
+        | PatchOperation::Remove { path }
+        | PatchOperation::Replace { path, .. }
+        | PatchOperation::Move { path, .. }
+        | PatchOperation::Copy { path, .. }
+        | PatchOperation::Test { path, .. } => &path.text,
     }
 }
 
@@ -318,7 +318,7 @@ mod tests {
 
     fn check(document: Value, patch: Value) -> Result<Value, u16> {
         let mut document = document;
-        let operations = Operation::parse_all(&patch).map_err(|e| e.code())?;
+        let operations = PatchOperation::parse_all(&patch).map_err(|e| e.code())?;
         apply(&mut document, &operations).map_err(|e| e.code())?;
         Ok(document)
     }

@@ -18,7 +18,7 @@ pub(crate) const APPLY: &str = "application/apply-patch+yaml";
 /// A decoded patch that can be applied to any version of the object.
 #[derive(Debug)]
 pub(crate) enum Patch {
-    Json(Vec<json::Operation>),
+    Json(Vec<json::PatchOperation>),
     Merge(Value),
     Strategic(Value),
 }
@@ -33,7 +33,7 @@ impl Patch {
                 .map_err(|e| ApiError::bad_request(format!("error decoding patch: {e}")))
         };
         match (media_type, strategic) {
-            (JSON, _) => Ok(Patch::Json(json::Operation::parse_all(&decoded()?)?)),
+            (JSON, _) => Ok(Patch::Json(json::PatchOperation::parse_all(&decoded()?)?)),
             (MERGE, _) => match serde_json::from_slice(body).unwrap_or_default() {
                 Value::Null => Err(ApiError::bad_request("Invalid JSON Patch")),
                 patch => is_map(&patch)

@@ -87,7 +87,7 @@ fn merge_child(
         Value::Object(change)
             if !target.contains_key(key)
                 && directive(&Value::Object(change.clone()))
-                    .is_some_and(|it| !matches!(it, "merge" | "delete" | "replace")) =>
+                    .is_some_and(|directive| !matches!(directive, "merge" | "delete" | "replace")) =>
         {
             target.insert(key.to_owned(), Value::Object(without_directives(change)));
             Ok(())

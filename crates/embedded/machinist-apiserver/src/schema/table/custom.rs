@@ -5,50 +5,50 @@ use serde_json::{Value, json};
 
 use super::age;
 use super::column::{definition, name_column};
-use super::json_path::Path;
+use super::json_path::JsonPath;
 use crate::values::object::meta_str;
 
 /// One printer column of a definition.
 #[derive(Debug, Clone)]
-pub(crate) struct Column {
+pub(crate) struct PrinterColumn {
     name: String,
     of: String,
     format: String,
     description: String,
     priority: i64,
-    path: Path,
+    path: JsonPath,
 }
 
 /// Returns the columns of a version. A version without columns, or with an unreadable path, shows
 /// only the age.
-pub(crate) fn parse(version: &Value) -> Vec<Column> {
+pub(crate) fn parse(version: &Value) -> Vec<PrinterColumn> {
     let declared = version.get("additionalPrinterColumns").and_then(Value::as_array);
-    let columns: Option<Vec<Column>> = declared.into_iter().flatten().map(column).collect();
+    let columns: Option<Vec<PrinterColumn>> = declared.into_iter().flatten().map(column).collect();
     let age = json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp", "description": "Time since the object was created"});
     columns.filter(|c| !c.is_empty()).unwrap_or_else(|| column(&age).into_iter().collect())
 }
 
-fn column(declared: &Value) -> Option<Column> {
+fn column(declared: &Value) -> Option<PrinterColumn> {
     let text = |key: &str| declared.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let path = text("jsonPath");
     let description = Some(text("description")).filter(|d| !d.is_empty());
-    Some(Column {
+    Some(PrinterColumn {
         name: text("name"),
         of: text("type"),
         format: text("format"),
         description: description
             .unwrap_or_else(|| format!("Custom resource definition column (in JSONPath format): {path}")),
         priority: declared.get("priority").and_then(Value::as_i64).unwrap_or_default(),
-        path: Path::parse(&path)?,
+        path: JsonPath::parse(&path)?,
     })
 }
 
-pub(super) fn definitions(columns: &[Column]) -> Vec<Value> {
+pub(super) fn definitions(columns: &[PrinterColumn]) -> Vec<Value> {
     let own = columns.iter().map(|c| definition(&c.name, &c.of, &c.format, &c.description, c.priority));
     std::iter::once(name_column()).chain(own).collect()
 }
 
-pub(super) fn cells(object: &Value, columns: &[Column], now: Timestamp) -> Vec<Value> {
+pub(super) fn cells(object: &Value, columns: &[PrinterColumn], now: Timestamp) -> Vec<Value> {
     let mut cells = vec![json!(meta_str(object, "name"))];
     cells.extend(
         columns.iter().map(|column| {

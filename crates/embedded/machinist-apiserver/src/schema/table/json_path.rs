@@ -8,7 +8,7 @@ const MAX_STEPS: usize = 64;
 
 /// A parsed path.
 #[derive(Debug, Clone)]
-pub(super) struct Path(Vec<Step>);
+pub(super) struct JsonPath(Vec<Step>);
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -16,18 +16,18 @@ enum Step {
     Index(i64),
     Slice { from: Option<i64>, to: Option<i64> },
     All,
-    Filter { left: Operand, test: Option<(Comparison, Operand)> },
+    Filter { left: Operand, test: Option<(Comparator, Operand)> },
 }
 
 #[derive(Debug, Clone)]
 enum Operand {
     /// Relative to the item (`@.x`).
-    Path(Path),
+    Path(JsonPath),
     Literal(Value),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Comparison {
+enum Comparator {
     Equal,
     Unequal,
     Less,
@@ -36,7 +36,7 @@ enum Comparison {
     GreaterOrEqual,
 }
 
-impl Path {
+impl JsonPath {
     /// Parses a path. Returns `None` if the path is not supported.
     pub(super) fn parse(text: &str) -> Option<Self> {
         if !text.starts_with('.') {
@@ -55,12 +55,12 @@ impl Path {
             if let Some(inside) = rest.strip_prefix('[') {
                 let (inside, after) = inside.split_at(closing_bracket(inside)?);
                 steps.push(bracket(inside.trim())?);
-                rest = &after[1..];
+                rest = after.strip_prefix(']')?;
                 continue;
             }
             rest = rest.strip_prefix('.')?;
             if rest.is_empty() && steps.is_empty() {
-                return Some(Path(steps));
+                return Some(JsonPath(steps));
             }
             if rest.starts_with('[') {
                 continue;
@@ -69,7 +69,7 @@ impl Path {
             steps.push(if name == "*" { Step::All } else { Step::Field(name) });
             rest = after;
         }
-        Some(Path(steps))
+        Some(JsonPath(steps))
     }
 
     /// Returns the first value at the path.
@@ -116,7 +116,7 @@ fn position(index: i64, length: usize) -> Option<usize> {
     usize::try_from(if index < 0 { length + index } else { index }).ok()
 }
 
-fn holds(item: &Value, left: &Operand, test: Option<&(Comparison, Operand)>) -> bool {
+fn holds(item: &Value, left: &Operand, test: Option<&(Comparator, Operand)>) -> bool {
     let value = |operand: &Operand| match operand {
         Operand::Path(path) => path.first(item).cloned(),
         Operand::Literal(value) => Some(value.clone()),
@@ -130,7 +130,7 @@ fn holds(item: &Value, left: &Operand, test: Option<&(Comparison, Operand)>) -> 
     }
 }
 
-fn compares(left: &Value, comparison: Comparison, right: &Value) -> bool {
+fn compares(left: &Value, comparator: Comparator, right: &Value) -> bool {
     let order = match (left, right) {
         (Value::String(left), Value::String(right)) => Some(left.cmp(right)),
         (Value::Number(left), Value::Number(right)) => {
@@ -139,13 +139,13 @@ fn compares(left: &Value, comparison: Comparison, right: &Value) -> bool {
         (Value::Bool(left), Value::Bool(right)) => Some(left.cmp(right)),
         _ => None,
     };
-    order.is_some_and(|order| match comparison {
-        Comparison::Equal => order.is_eq(),
-        Comparison::Unequal => order.is_ne(),
-        Comparison::Less => order.is_lt(),
-        Comparison::LessOrEqual => order.is_le(),
-        Comparison::Greater => order.is_gt(),
-        Comparison::GreaterOrEqual => order.is_ge(),
+    order.is_some_and(|order| match comparator {
+        Comparator::Equal => order.is_eq(),
+        Comparator::Unequal => order.is_ne(),
+        Comparator::Less => order.is_lt(),
+        Comparator::LessOrEqual => order.is_le(),
+        Comparator::Greater => order.is_gt(),
+        Comparator::GreaterOrEqual => order.is_ge(),
     })
 }
 
@@ -212,15 +212,15 @@ fn bracket(inside: &str) -> Option<Step> {
 }
 
 fn filter(condition: &str) -> Option<Step> {
-    const COMPARISONS: [(&str, Comparison); 6] = [
-        ("==", Comparison::Equal),
-        ("!=", Comparison::Unequal),
-        ("<=", Comparison::LessOrEqual),
-        (">=", Comparison::GreaterOrEqual),
-        ("<", Comparison::Less),
-        (">", Comparison::Greater),
+    const COMPARATORS: [(&str, Comparator); 6] = [
+        ("==", Comparator::Equal),
+        ("!=", Comparator::Unequal),
+        ("<=", Comparator::LessOrEqual),
+        (">=", Comparator::GreaterOrEqual),
+        ("<", Comparator::Less),
+        (">", Comparator::Greater),
     ];
-    let found = COMPARISONS
+    let found = COMPARATORS
         .into_iter()
         .filter_map(|(sign, comparison)| condition.find(sign).map(|at| (at, sign, comparison)))
         // If two operators start at the same position, the longer one counts. It comes first in the
@@ -237,7 +237,7 @@ fn filter(condition: &str) -> Option<Step> {
 
 fn operand(text: &str) -> Option<Operand> {
     if let Some(path) = text.strip_prefix('@') {
-        return Path::steps(path).map(Operand::Path);
+        return JsonPath::steps(path).map(Operand::Path);
     }
     if let Some(literal) = quoted(text) {
         return Some(Operand::Literal(Value::String(literal)));
@@ -261,7 +261,7 @@ mod tests {
     fn paths_lead_to_their_first_value() {
         let object =
             json!({"a": {"b.c": 1, "list": [{"n": "x", "v": 1}, {"n": "y", "v": 2}, {"n": "z", "v": 3}]}});
-        let check = |path: &str| Path::parse(path).and_then(|p| p.first(&object).cloned());
+        let check = |path: &str| JsonPath::parse(path).and_then(|p| p.first(&object).cloned());
         assert_eq!(check(".a.b\\.c"), Some(json!(1)));
         assert_eq!(check(".a['b.c']"), Some(json!(1)));
         assert_eq!(check(".a.list[1].n"), Some(json!("y")));
@@ -280,7 +280,7 @@ mod tests {
         #[test]
         fn random_paths_never_panic(text in "[.a\\[\\]*?(@=!<>:0-9'\"\\\\ é-]{0,40}") {
             let object = json!({"a": [{"a": 1}, [2, 3]]});
-            if let Some(path) = Path::parse(&text) {
+            if let Some(path) = JsonPath::parse(&text) {
                 let _found = path.first(&object);
             }
         }

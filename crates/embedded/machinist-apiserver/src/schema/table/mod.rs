@@ -1,8 +1,8 @@
 //! Tables: objects as the rows that `kubectl get` prints.
 //!
-//! [`built_in`] has the columns of the built-in kinds; [`custom`] reads those of a custom resource
-//! from its definition. Ages refer to the injected clock. Column descriptions are this server's own
-//! words.
+//! [`built_in`] has the columns of the built-in kinds; [`custom`] reads the columns of a custom
+//! resource from its definition. Ages refer to the injected clock. Column descriptions are this
+//! server's own words.
 //!
 //! Absent: the v1beta1 form of tables, because clients that ask for it also accept v1; tables of
 //! Scale and Status objects, which are answered as objects.

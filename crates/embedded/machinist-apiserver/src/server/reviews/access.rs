@@ -40,7 +40,7 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
 }
 
 fn check(asked: &Value, kind: &str, errors: &mut FieldErrors) {
-    let has = |key: &str| asked["spec"].get(key).is_some_and(|it| !it.is_null());
+    let has = |key: &str| asked["spec"].get(key).is_some_and(|value| !value.is_null());
     match (has("resourceAttributes"), has("nonResourceAttributes")) {
         (true, true) => {
             push_paths(asked, "cannot be specified in combination with resourceAttributes", errors)
@@ -92,11 +92,11 @@ fn subject(asked: &Value) -> Identity {
 fn attributes(asked: &Value) -> Attributes {
     if asked["spec"].get("nonResourceAttributes").is_some() {
         let of = |key: &str| text(asked, &format!("/spec/nonResourceAttributes/{key}"));
-        return Attributes { verb: of("verb"), path: Some(of("path")), ..Attributes::default() };
+        return Attributes { verb: of("verb").into(), path: Some(of("path")), ..Attributes::default() };
     }
     let of = |key: &str| text(asked, &format!("/spec/resourceAttributes/{key}"));
     Attributes {
-        verb: of("verb"),
+        verb: of("verb").into(),
         group: of("group"),
         resource: of("resource"),
         subresource: of("subresource"),
@@ -111,7 +111,7 @@ fn attributes(asked: &Value) -> Attributes {
 /// demands none.
 fn selected_node(asked: &Value) -> Option<String> {
     let by_requirement = field_requirements(asked)
-        .filter(|it| it["key"] == "spec.nodeName" && it["operator"] == "In")
+        .filter(|requirement| requirement["key"] == "spec.nodeName" && requirement["operator"] == "In")
         .find_map(only_value);
     let raw = text(asked, "/spec/resourceAttributes/fieldSelector/rawSelector");
     by_requirement.map(str::to_owned).or_else(|| field_selected(&raw, "spec.nodeName"))
@@ -131,8 +131,10 @@ fn only_value(requirement: &Value) -> Option<&str> {
 
 /// Returns the message about requirements that are not equalities and were ignored.
 fn field_selector_trouble(asked: &Value) -> Option<&'static str> {
-    let is_understood =
-        |it: &&Value| (it["operator"] == "In" || it["operator"] == "NotIn") && only_value(it).is_some();
+    let is_understood = |requirement: &&Value| {
+        (requirement["operator"] == "In" || requirement["operator"] == "NotIn")
+            && only_value(requirement).is_some()
+    };
     let understood = field_requirements(asked).filter(is_understood).count();
     match (understood, field_requirements(asked).count()) {
         (understood, all) if understood == all => None,

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::text;
-use crate::access::authz::rbac::{Rule, grants, told};
+use crate::access::authz::rbac::{PolicyRule, grants, told};
 use crate::access::authz::{Authorization, node};
 use crate::server::verbs::Call;
 use crate::values::status::{ApiError, ApiResult};
@@ -18,8 +18,13 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
     let mut incomplete = false;
     if call.core.config.authorization == Authorization::AlwaysAllow {
         let every = || vec!["*".to_owned()];
-        rules.push(Rule { verbs: every(), groups: every(), resources: every(), ..Rule::default() });
-        rules.push(Rule { verbs: every(), paths: every(), ..Rule::default() });
+        rules.push(PolicyRule {
+            verbs: every(),
+            groups: every(),
+            resources: every(),
+            ..PolicyRule::default()
+        });
+        rules.push(PolicyRule { verbs: every(), paths: every(), ..PolicyRule::default() });
     } else {
         let (found, missing) = grants(&call.core.store, &call.identity, &namespace);
         rules.extend(found.into_iter().flat_map(|grant| grant.rules));
@@ -47,7 +52,7 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
     Ok(asked)
 }
 
-fn resource_rule(rule: &Rule) -> Value {
+fn resource_rule(rule: &PolicyRule) -> Value {
     let mut shown = json!({"verbs": rule.verbs, "apiGroups": rule.groups, "resources": rule.resources});
     if !rule.names.is_empty() {
         shown["resourceNames"] = json!(rule.names);

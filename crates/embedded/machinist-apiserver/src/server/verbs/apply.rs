@@ -13,9 +13,10 @@ use crate::schema::kinds::Part;
 use crate::schema::resource::split_api_version;
 use crate::server::verbs::create::{finish, place};
 use crate::server::verbs::update::{answer, check_name, check_revision};
-use crate::server::verbs::write::{
-    MAX_ATTEMPTS, admit_namespace, after_commit, as_served, check_type, commit_update, key_of,
-    manager_problems, normalise_applied, ownership, settle,
+use crate::server::verbs::write::commit::{MAX_ATTEMPTS, after_commit, commit_update, key_of};
+use crate::server::verbs::write::decode::check_type;
+use crate::server::verbs::write::prepare::{
+    admit_namespace, as_served, manager_problems, normalise_applied, ownership, settle,
 };
 use crate::server::verbs::{Answer, Call};
 use crate::store::mvcc::{Change, Raced};

@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use crate::access::authz::restriction;
 use crate::schema::kinds::{decode, notation, topology};
 use crate::server::verbs::update::{check_uid, precondition_failed};
-use crate::server::verbs::write::{MAX_ATTEMPTS, decode_body};
+use crate::server::verbs::write::commit::MAX_ATTEMPTS;
+use crate::server::verbs::write::decode::decode_body;
 use crate::server::verbs::{Answer, Call};
 use crate::store::mvcc::Change;
 use crate::values::key::Key;
@@ -20,7 +21,7 @@ pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
         return Err(ApiError::bad_request("name in URL does not match name in Binding object"));
     }
     let target = |field: &str| {
-        binding.get("target").and_then(|it| it.get(field)).and_then(Value::as_str).unwrap_or_default()
+        binding.get("target").and_then(|target| target.get(field)).and_then(Value::as_str).unwrap_or_default()
     };
     let (kind, node) = (target("kind"), target("name"));
     check_target(kind, node)?;
@@ -28,7 +29,8 @@ pub(crate) fn bind(call: &Call) -> ApiResult<Answer> {
     if kind == "Node" {
         copied.extend(topology::of_node(&call.core.store, node));
     }
-    let annotations = metadata(&binding).and_then(|it| it.get("annotations")).and_then(Value::as_object);
+    let annotations =
+        metadata(&binding).and_then(|metadata| metadata.get("annotations")).and_then(Value::as_object);
     let key = Key::new(&call.path.namespace, name);
     for _ in 0..MAX_ATTEMPTS {
         let Some(read) = call.core.store.get("pods", &key) else {
@@ -65,7 +67,7 @@ pub(crate) fn decode_act(call: &Call, kind: &str, versions: &[&str]) -> ApiResul
     let is_of_version = version.is_empty() || versions.contains(&version);
     if (!given.is_empty() && given != kind) || !is_of_version {
         let given = if given.is_empty() { kind } else { given };
-        let short = version.rsplit('/').next().filter(|it| !it.is_empty()).unwrap_or("v1");
+        let short = version.rsplit('/').next().filter(|word| !word.is_empty()).unwrap_or("v1");
         return Err(ApiError::bad_request(format!(
             "{given} in version {short:?} cannot be handled as a {kind}: {}",
             decode::unregistered(given, version)
@@ -143,7 +145,8 @@ fn why_not(pod: &Value, name: &str) -> Option<String> {
     if is_deleting(pod) {
         return Some(format!("pod {name} is being deleted, cannot be assigned to a host"));
     }
-    if let Some(held) = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|it| !it.is_empty()) {
+    if let Some(held) = pod.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty())
+    {
         return Some(format!("pod {name} is already assigned to node \"{held}\""));
     }
     let gates = pod.pointer("/spec/schedulingGates").and_then(Value::as_array);

@@ -6,13 +6,15 @@ use crate::access::authz::Attributes;
 use crate::schema::fields::managers::Operation;
 use crate::schema::kinds::Part;
 use crate::schema::resource::Served;
-use crate::server::verbs::write::{
-    admit_namespace, after_commit, as_served, check, check_manager, context, decode_object, key_of,
-    name_owners_once, normalise, ownership,
+use crate::server::verbs::write::commit::{after_commit, key_of};
+use crate::server::verbs::write::decode::{decode_object, name_owners_once};
+use crate::server::verbs::write::prepare::{
+    admit_namespace, as_served, check, check_manager, context, normalise, ownership,
 };
 use crate::server::verbs::{Answer, Call};
 use crate::store::mvcc::{Change, Raced};
 use crate::values::object::{MANAGED_FIELDS, drop_field, is_deleting, meta_str, set_meta};
+use crate::values::route::Verb;
 use crate::values::status::{ApiError, ApiResult};
 
 /// Number of random names tried for a `generateName`, as in kube-apiserver.
@@ -109,7 +111,7 @@ fn may_make(call: &Call) -> ApiResult<()> {
     if call.path.name.is_empty() {
         return Ok(());
     }
-    call.core.authorizer().authorize(&call.identity, &Attributes::on("create", &call.path))
+    call.core.authorizer().authorize(&call.identity, &Attributes::on(Verb::Create.into(), &call.path))
 }
 
 /// Puts the object into the path's namespace.

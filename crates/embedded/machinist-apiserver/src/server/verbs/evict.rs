@@ -6,8 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::access::authz::restriction;
 use crate::server::verbs::bind::{decode_act, set_condition, success};
-use crate::server::verbs::delete::{DeleteOptions, Deleted, check_preconditions, delete_one};
-use crate::server::verbs::write::MAX_ATTEMPTS;
+use crate::server::verbs::write::commit::MAX_ATTEMPTS;
+use crate::server::verbs::write::deletion::{DeleteOptions, Deleted, check_preconditions, delete_one};
 use crate::server::verbs::{Answer, Call, Effect};
 use crate::store::mvcc::Change;
 use crate::store::selector::Selector;
@@ -71,8 +71,8 @@ fn evict_beside_budgets(call: &Call, key: &Key, options: &DeleteOptions) -> ApiR
         };
         let judged = match needs_no_budget(pod.value()) {
             None => return Ok(Unbudgeted::NeedsBudget(pod)),
-            Some(Verdict::Final) => options.clone(),
-            Some(Verdict::OfThisVersion) => {
+            Some(Validity::Final) => options.clone(),
+            Some(Validity::OfThisVersion) => {
                 let mut judged = options.clone();
                 judged.resource_version.get_or_insert_with(|| pod.revision().to_string());
                 judged
@@ -123,19 +123,19 @@ fn say_why_and_delete(call: &Call, key: &Key, mut options: DeleteOptions) -> Api
 }
 
 /// Validity of a verdict on a pod.
-enum Verdict {
+enum Validity {
     Final,
     OfThisVersion,
 }
 
 /// Reports whether deleting the pod disturbs no budget: the pod has finished, has not started, or
 /// is being deleted.
-fn needs_no_budget(pod: &Value) -> Option<Verdict> {
+fn needs_no_budget(pod: &Value) -> Option<Validity> {
     let phase = pod.pointer("/status/phase").and_then(Value::as_str).unwrap_or_default();
     match phase {
-        "Succeeded" | "Failed" => Some(Verdict::Final),
-        _ if is_deleting(pod) => Some(Verdict::Final),
-        "Pending" => Some(Verdict::OfThisVersion),
+        "Succeeded" | "Failed" => Some(Validity::Final),
+        _ if is_deleting(pod) => Some(Validity::Final),
+        "Pending" => Some(Validity::OfThisVersion),
         _ => None,
     }
 }
@@ -174,7 +174,7 @@ fn take_disruption(call: &Call, name: &str, pod: &str) -> ApiResult<()> {
     let key = Key::new(&call.path.namespace, name);
     let collection: Arc<str> = BUDGETS.into();
     for _ in 0..MAX_ATTEMPTS {
-        // Deleted meanwhile, so there is no budget any more.
+        // The budget was deleted meanwhile, so it protects no pod.
         let Some(budget) = call.core.store.get(BUDGETS, &key) else { return Ok(()) };
         let mut value = budget.value().clone();
         check_budget(&value, name)?;
@@ -244,19 +244,20 @@ fn too_many(cause: Option<&str>) -> ApiError {
 fn refusal(budget: &Value, name: &str) -> String {
     let conditions = budget.pointer("/status/conditions").and_then(Value::as_array);
     let condition = conditions.and_then(|list| list.iter().find(|c| c["type"] == "DisruptionAllowed"));
-    let text = |field: &str| condition.and_then(|it| it[field].as_str()).unwrap_or_default();
+    let text = |field: &str| condition.and_then(|condition| condition[field].as_str()).unwrap_or_default();
     let (why, reason) = (text("message"), text("reason"));
     let is_explained = text("status") == "False" && !why.is_empty();
     let (healthy, desired) = (count(budget, "currentHealthy"), count(budget, "desiredHealthy"));
     let not_now = format!("The disruption budget {name} does not allow evicting pods currently");
-    match is_explained {
+    if is_explained && reason == "SyncFailed" {
         // The budget's counts mean nothing in this case.
-        true if reason == "SyncFailed" => format!("{not_now} because it failed sync: {why}"),
-        _ if healthy <= desired => {
-            format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
-        }
-        true => format!("{not_now} ({reason}): {why}"),
-        false => not_now,
+        format!("{not_now} because it failed sync: {why}")
+    } else if healthy <= desired {
+        format!("The disruption budget {name} needs {desired} healthy pods and has {healthy} currently")
+    } else if is_explained {
+        format!("{not_now} ({reason}): {why}")
+    } else {
+        not_now
     }
 }
 

@@ -218,9 +218,10 @@ fn render_list(call: &Call, metadata: Map<String, Value>, items: &[Arc<Object>])
         // Typed lists name the type of their items only in their own kind.
         if shape == Shape::Full && !served.is_custom() {
             text.push(b'{');
-            text.extend_from_slice(&match is_shown_as_stored(served) {
-                true => item.text_after_type(),
-                false => Object::new(in_version(&item.whole(), served), item.revision()).text_after_type(),
+            text.extend_from_slice(&if is_shown_as_stored(served) {
+                item.text_after_type()
+            } else {
+                Object::new(in_version(&item.whole(), served), item.revision()).text_after_type()
             });
         } else {
             text.extend_from_slice(&call.render(item));

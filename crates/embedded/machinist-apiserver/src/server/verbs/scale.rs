@@ -14,9 +14,9 @@ use crate::schema::resource::{ScalePaths, ScaleSelector};
 use crate::server::verbs::apply;
 use crate::server::verbs::get::read;
 use crate::server::verbs::update::{check_name, decode_patch, is_apply, wrong_patch};
-use crate::server::verbs::write::{
-    MAX_ATTEMPTS, Written, as_served, commit_update, decode_body, ownership, prepare_update, settle,
-};
+use crate::server::verbs::write::commit::{MAX_ATTEMPTS, Written, commit_update};
+use crate::server::verbs::write::decode::decode_body;
+use crate::server::verbs::write::prepare::{as_served, ownership, prepare_update, settle};
 use crate::server::verbs::{Answer, Call};
 use crate::values::amount::not_negative;
 use crate::values::go;
@@ -83,7 +83,7 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
         if !claimed.is_empty() && claimed != read.revision().to_string() {
             return Err(ApiError::stale(&call.served.target(&call.path.name)));
         }
-        let replicas = scale.pointer("/spec/replicas").filter(|it| it.is_i64()).cloned();
+        let replicas = scale.pointer("/spec/replicas").filter(|replicas| replicas.is_i64()).cloned();
         let replicas = replicas.unwrap_or_else(|| json!(0));
         let mut new = in_version(read.value(), &call.served);
         if !call.served.is_custom() {
@@ -107,9 +107,10 @@ fn change(call: &Call, wanted: impl Fn(&Value) -> ApiResult<Value>) -> ApiResult
 fn check_scale(scale: &Value, replicas: &Value) -> ApiResult<()> {
     let mut errors = FieldErrors::default();
     not_negative(Some(replicas), "spec.replicas", &mut errors);
-    match errors.is_empty() {
-        true => Ok(()),
-        false => Err(ApiError::invalid("autoscaling", "Scale", meta_str(scale, "name"), &errors)),
+    if errors.is_empty() {
+        Ok(())
+    } else {
+        Err(ApiError::invalid("autoscaling", "Scale", meta_str(scale, "name"), &errors))
     }
 }
 
@@ -124,7 +125,8 @@ fn has_count(object: &Value, paths: &ScalePaths) -> ApiResult<()> {
 
 /// Returns the reason why a Scale's decoder rejects its count, if any.
 fn wrong_count(scale: &Value) -> Option<String> {
-    let replicas = scale.pointer("/spec/replicas").filter(|it| !it.is_null() && !it.is_i64())?;
+    let replicas =
+        scale.pointer("/spec/replicas").filter(|replicas| !replicas.is_null() && !replicas.is_i64())?;
     let found = type_name(replicas);
     Some(format!("json: cannot unmarshal {found} into Go struct field ScaleSpec.spec.replicas of type int32"))
 }

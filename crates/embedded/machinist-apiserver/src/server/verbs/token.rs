@@ -7,7 +7,8 @@ use crate::access::authz::restriction;
 use crate::access::tokens::{ISSUER, PRIVATE, account_user, sign};
 use crate::schema::crd::prune;
 use crate::schema::kinds::{decode, notation};
-use crate::server::verbs::write::{admit_namespace, decode_body};
+use crate::server::verbs::write::decode::decode_body;
+use crate::server::verbs::write::prepare::admit_namespace;
 use crate::server::verbs::{Answer, Call};
 use crate::values::clock::rfc3339_seconds;
 use crate::values::key::Key;
@@ -32,7 +33,7 @@ pub(crate) fn create(call: &Call) -> ApiResult<Answer> {
     let key = Key::new(&call.path.namespace, &call.path.name);
     let account = call.core.store.get_shown("serviceaccounts", &key);
     let account = account.ok_or_else(|| call.served.not_found(&call.path.name))?;
-    let wanted = Wanted::of(&asked)?;
+    let wanted = WantedToken::of(&asked)?;
     let bound = bound_to(call, &asked)?;
     let now = call.core.config.clock.now();
     let expires = now.checked_add(SignedDuration::from_secs(wanted.seconds)).unwrap_or(Timestamp::MAX);
@@ -78,12 +79,12 @@ fn check_place(call: &Call, asked: &Value) -> ApiResult<()> {
     Err(ApiError::invalid(GROUP, KIND, &call.path.name, &errors))
 }
 
-struct Wanted {
+struct WantedToken {
     audiences: Vec<String>,
     seconds: i64,
 }
 
-impl Wanted {
+impl WantedToken {
     fn of(asked: &Value) -> ApiResult<Self> {
         let seconds =
             asked.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_SECONDS);
@@ -98,18 +99,20 @@ impl Wanted {
             return Err(ApiError::invalid(GROUP, KIND, "", &errors));
         }
         let given = asked.pointer("/spec/audiences").and_then(Value::as_array).into_iter().flatten();
-        let mut audiences: Vec<String> = given.filter_map(|it| it.as_str().map(str::to_owned)).collect();
+        let mut audiences: Vec<String> =
+            given.filter_map(|audience| audience.as_str().map(str::to_owned)).collect();
         if audiences.is_empty() {
             audiences.push(ISSUER.to_owned());
         }
-        Ok(Wanted { audiences, seconds })
+        Ok(WantedToken { audiences, seconds })
     }
 }
 
 /// Returns the bound object as claims.
 fn bound_to(call: &Call, asked: &Value) -> ApiResult<Map<String, Value>> {
     let mut claims = Map::new();
-    let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|it| it.is_object()) else {
+    let Some(reference) = asked.pointer("/spec/boundObjectRef").filter(|reference| reference.is_object())
+    else {
         return Ok(claims);
     };
     let text = |key: &str| reference.get(key).and_then(Value::as_str).unwrap_or_default();

@@ -7,10 +7,9 @@ use crate::schema::kinds::{Part, decode};
 use crate::schema::patch::{self, Patch, Strategic};
 use crate::server::verbs::apply;
 use crate::server::verbs::create::{create_object, place};
-use crate::server::verbs::write::{
-    MAX_ATTEMPTS, Written, check_manager, check_type, commit_update, decode_object, judge_fields,
-    manager_problems, name_owners_once, prepare_update,
-};
+use crate::server::verbs::write::commit::{MAX_ATTEMPTS, Written, commit_update};
+use crate::server::verbs::write::decode::{check_type, decode_object, judge_fields, name_owners_once};
+use crate::server::verbs::write::prepare::{check_manager, manager_problems, prepare_update};
 use crate::server::verbs::{Answer, Call};
 use crate::values::key::Key;
 use crate::values::object::{MANAGED_FIELDS, meta_str, set_meta};
@@ -119,9 +118,10 @@ pub(crate) fn patch(call: &Call, part: Part) -> ApiResult<Answer> {
         let Some(read) = call.core.store.get(&call.served.resource.collection, &key) else {
             return Err(call.served.not_found(&call.path.name));
         };
-        let base = match sees_owners {
-            true => in_version(&read.whole(), &call.served),
-            false => in_version(read.value(), &call.served),
+        let base = if sees_owners {
+            in_version(&read.whole(), &call.served)
+        } else {
+            in_version(read.value(), &call.served)
         };
         let mut new = patch.apply(base, &call.served.version().schema)?;
         check_type(&mut new, &call.served)?;

@@ -67,7 +67,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     // A lagging replica does not know newer events: its watches are as late as its state.
     let view = call.view.clone();
     let stale_state_allowed = call.query.text("resourceVersion") == "0";
-    let mut lines = Lines {
+    let mut lines = LineRenderer {
         served: call.served.clone(),
         shape: call.shape,
         clock: call.core.config.clock.clone(),
@@ -159,7 +159,7 @@ fn too_old(asked: u64, oldest: u64) -> ApiError {
 }
 
 /// Creates a watch that contains only an error, with HTTP 200. A watcher that gets a 410 as HTTP
-/// code retries for ever.
+/// code retries without end.
 fn ended(error: ApiError) -> Body {
     let line = watch_line("ERROR", &to_bytes(&error.status()));
     http_body_util::Full::new(line).map_err(|never| match never {}).boxed_unsync()
@@ -173,7 +173,7 @@ enum Mark {
 }
 
 /// Renders events for one watcher.
-struct Lines {
+struct LineRenderer {
     served: Served,
     shape: Shape,
     clock: Arc<dyn Clock>,
@@ -181,7 +181,7 @@ struct Lines {
     header: Header,
 }
 
-impl Lines {
+impl LineRenderer {
     fn event(&mut self, kind: EventKind, object: &Object) -> Bytes {
         watch_line(kind.as_str(), &self.shown(object))
     }
@@ -239,7 +239,7 @@ struct Watch {
     open: Open,
     feed: Feed,
     first: VecDeque<Bytes>,
-    lines: Lines,
+    lines: LineRenderer,
     selector: Selector,
     /// The lagging replica that serves this watch.
     view: Option<ReplicaView>,

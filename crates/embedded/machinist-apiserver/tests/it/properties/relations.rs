@@ -90,8 +90,8 @@ async fn apply(server: &Server, manager: &str, configuration: &[(u8, u8)]) {
     assert!(matches!(code, 200 | 201), "{answer}");
 }
 
-/// Returns the object after both applies. Finalizers and owners are sorted, because their order is
-/// that of their arrival.
+/// Returns the object after both applies. Finalizers and owners are sorted, because the server
+/// keeps them in the order of their arrival.
 async fn applied(server: &Server) -> Value {
     let (code, mut object) = send(server, "GET", &format!("{MAPS}/m"), None).await;
     assert_eq!(code, 200, "{object}");
@@ -242,7 +242,7 @@ proptest! {
         in_runtime(async {
             let (first, second, mixed) = (server(), server(), server());
             let all = |manager: &'static str, them: &[Vec<(u8, u8)>]| -> Vec<(&'static str, Vec<(u8, u8)>)> {
-                them.iter().map(|it| (manager, it.clone())).collect()
+                them.iter().map(|fields| (manager, fields.clone())).collect()
             };
             let (a, b) = (all("a", &a), all("b", &b));
             let mut alternating = Vec::new();

@@ -18,7 +18,7 @@ const PARSER_STACK: usize = 256 << 20;
 
 /// Position of a schema node.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct NodePosition<'a> {
     /// Path of the node in the definition, for errors.
     pub(crate) field: &'a str,
     /// Whether the node is a whole object.
@@ -34,7 +34,7 @@ pub(crate) struct Place<'a> {
 pub(crate) fn rules(
     source: &Value,
     schema: &Schema,
-    place: Place<'_>,
+    place: NodePosition<'_>,
     errors: &mut FieldErrors,
 ) -> Vec<Rule> {
     let Some(list) = source.as_array() else { return Vec::new() };
@@ -50,7 +50,7 @@ fn rule(
     declared: &Value,
     schema: &Schema,
     at: &str,
-    place: Place<'_>,
+    place: NodePosition<'_>,
     errors: &mut FieldErrors,
 ) -> Option<Rule> {
     let known = errors.0.len();
@@ -175,20 +175,20 @@ fn steps(path: &str) -> Option<Vec<String>> {
 }
 
 /// Reason why an expression is rejected.
-enum Refusal {
+enum Rejection {
     /// The expression cannot run.
     Wrong(String),
     /// The estimated cost exceeds the budget by this factor.
     Costly(f64, Wanted),
 }
 
-impl Refusal {
+impl Rejection {
     fn complain(self, field: &str, declared: &Value, errors: &mut FieldErrors) {
         match self {
-            Refusal::Wrong(why) => {
+            Rejection::Wrong(why) => {
                 errors.push_shown(FieldErrorKind::Invalid, field, Some(as_go_shows(declared)), why);
             }
-            Refusal::Costly(times, wanted) => {
+            Rejection::Costly(times, wanted) => {
                 let factor = if 100.0 < times { "more than 100x".to_owned() } else { format!("{times:.1}x") };
                 let what = if wanted == Wanted::Bool { "rule" } else { "messageExpression" };
                 let why = format!(
@@ -217,10 +217,15 @@ fn as_go_shows(declared: &Value) -> String {
     shown.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-fn program(text: &str, wanted: Wanted, schema: &Schema, place: Place<'_>) -> Result<Program, Refusal> {
-    let program = parse(text).map_err(|why| Refusal::Wrong(format!("compilation failed: ERROR: {why}")))?;
+fn program(
+    text: &str,
+    wanted: Wanted,
+    schema: &Schema,
+    place: NodePosition<'_>,
+) -> Result<Program, Rejection> {
+    let program = parse(text).map_err(|why| Rejection::Wrong(format!("compilation failed: ERROR: {why}")))?;
     let steps = types::steps(program.expression(), schema, place.resource, wanted).map_err(|why| {
-        Refusal::Wrong(match wanted {
+        Rejection::Wrong(match wanted {
             _ if why.contains("must evaluate to") => why,
             Wanted::Bool => format!("compilation failed: ERROR: {why}"),
             Wanted::Text => format!("messageExpression compilation failed: ERROR: {why}"),
@@ -228,7 +233,7 @@ fn program(text: &str, wanted: Wanted, schema: &Schema, place: Place<'_>) -> Res
     })?;
     let times = steps * place.count.unwrap_or_else(|| types::largest_count(schema)) / cost::MOST_ESTIMATED;
     if 1.0 < times {
-        return Err(Refusal::Costly(times, wanted));
+        return Err(Rejection::Costly(times, wanted));
     }
     Ok(program)
 }

@@ -1,4 +1,4 @@
-//! Functions that every rule may call: those of the libraries, and standard CEL functions that the
+//! Functions that every rule may call: library functions, and standard CEL functions that the
 //! libraries lack.
 
 use std::sync::{Arc, OnceLock};

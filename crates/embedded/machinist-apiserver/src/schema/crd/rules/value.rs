@@ -48,16 +48,19 @@ pub(super) fn escaped(name: &str) -> Option<String> {
     let mut out = String::with_capacity(name.len());
     let mut rest = name;
     while let Some(c) = rest.chars().next() {
-        let (taken, written) = match c {
-            '_' if rest.starts_with("__") => (2, "__underscores__"),
-            '.' => (1, "__dot__"),
-            '-' => (1, "__dash__"),
-            '/' => (1, "__slash__"),
-            c if c.is_ascii_alphanumeric() || c == '_' => (1, &rest[..1]),
+        if let Some(after) = rest.strip_prefix("__") {
+            out.push_str("__underscores__");
+            rest = after;
+            continue;
+        }
+        match c {
+            '.' => out.push_str("__dot__"),
+            '-' => out.push_str("__dash__"),
+            '/' => out.push_str("__slash__"),
+            c if c.is_ascii_alphanumeric() || c == '_' => out.push(c),
             _ => return None,
-        };
-        out.push_str(written);
-        rest = &rest[taken..];
+        }
+        rest = &rest[c.len_utf8()..];
     }
     Some(out)
 }
