@@ -13,6 +13,7 @@ use super::{Machine, report, translate};
 use crate::ImageMode;
 use crate::driver::{Account, bounded};
 use crate::engine::call::Nature;
+use crate::engine::failure::Failure;
 use crate::engine::{Command, Stdin};
 use crate::label;
 use crate::model::Container;
@@ -158,7 +159,11 @@ impl Account {
                 Ok(boot::by_console(&seen.name, cause, is_final, &console))
             }
             Outside::Runs => {
-                let output = self.run(&seen.id, &report::script(), Nature::Reads, Stdin::Empty).await?;
+                let output = match self.try_run(&seen.id, &report::script(), Nature::Reads, Stdin::Empty).await {
+                    // The container has ended since it was inspected. The next look shows how.
+                    Err(failure) if failure.is_conflict() => return Ok(Boot::Working),
+                    output => output?,
+                };
                 let stderr = String::from_utf8_lossy(&output.stderr);
                 if boot::has_no_shell(output.code, &format!("{}{stderr}", output.text())) {
                     return Ok(boot::unusable_image(&seen.name, "shell (/bin/sh)"));
@@ -235,8 +240,19 @@ impl Account {
         nature: Nature,
         stdin: Stdin<'_>,
     ) -> Result<crate::engine::Output, Error> {
+        Ok(self.try_run(container, script, nature, stdin).await?)
+    }
+
+    /// Runs a script like [`Self::run`], and returns the status of the engine with a failure.
+    async fn try_run(
+        &self,
+        container: &str,
+        script: &str,
+        nature: Nature,
+        stdin: Stdin<'_>,
+    ) -> Result<crate::engine::Output, Failure> {
         let command = Command { container, argv: vec!["/bin/sh", "-c", script], nature };
-        Ok(self.engine.run(command, stdin).await?)
+        self.engine.run(command, stdin).await
     }
 }
 
