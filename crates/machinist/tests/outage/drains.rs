@@ -42,7 +42,7 @@ pub(crate) async fn during(world: &mut World, fault: Fault, length: Duration) ->
     world.proxy.set(None)?;
     ensure!(world.is_pod_untouched(POD).await?, "the pod was deleted during the outage");
 
-    joins::end(world, booting).await?;
+    joins::end(world, booting, fault).await?;
     // The rest of the drain timeout passes, and then the drain ends by force.
     world
         .until_within(DRAIN_TIMEOUT + Duration::from_secs(60), "the Machine is deleted", async |w| {

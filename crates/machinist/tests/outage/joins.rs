@@ -6,12 +6,15 @@ use anyhow::Result;
 use machinist_api::Phase;
 use serde_json::json;
 
+use crate::proxy::Fault;
 use crate::world::World;
 
 /// Longer than the scenario needs until the API server is away.
 const BOOT: u64 = 20;
 /// Work goes on this soon after the end of an outage. The limit leaves room for a busy computer.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(30);
+/// A machine whose request has no answer tries again after this time at the latest.
+const MACHINE_TRIES_AGAIN: Duration = Duration::from_secs(70);
 
 /// The Machines that boot.
 pub(crate) struct Booting {
@@ -32,10 +35,15 @@ pub(crate) async fn start(world: &mut World) -> Result<Booting> {
     Ok(Booting { live: 5 })
 }
 
-/// After an outage, the Machines whose Nodes joined meanwhile become Running soon.
-pub(crate) async fn end(world: &mut World, booting: Booting) -> Result<()> {
+/// After an outage, the Machines whose Nodes joined meanwhile become Running soon. While the API
+/// server is suspended, no Node can join: the machines do so when it goes on.
+pub(crate) async fn end(world: &mut World, booting: Booting, fault: Fault) -> Result<()> {
+    let within = match fault {
+        Fault::Refuse | Fault::Hang => GOES_ON_WITHIN,
+        Fault::Suspend => MACHINE_TRIES_AGAIN + GOES_ON_WITHIN,
+    };
     world
-        .until_within(GOES_ON_WITHIN, "the Machines that joined meanwhile are Running", async |w| {
+        .until_within(within, "the Machines that joined meanwhile are Running", async |w| {
             w.are_running(booting.live).await
         })
         .await?;

@@ -52,6 +52,9 @@ macro_rules! played {
 /// watch counts as fresh.
 const SHORT: Duration = Duration::from_secs(140);
 const LONG: Duration = Duration::from_secs(600);
+/// A bootstrap token lasts eleven minutes, and a machine that cannot join tries again each minute.
+/// After a longer suspension it may come too late, and is replaced.
+const SUSPENDED: Duration = Duration::from_secs(540);
 
 /// How much of the scenarios is played.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,7 +85,7 @@ async fn play(extent: Extent) -> Result<()> {
         Extent::Long => &[
             ("refused", Fault::Refuse, LONG),
             ("hanging", Fault::Hang, LONG),
-            ("suspended", Fault::Suspend, LONG),
+            ("suspended", Fault::Suspend, SUSPENDED),
         ],
     };
     for (name, fault, length) in outages {
