@@ -47,6 +47,7 @@ const RULES: &[(&str, Rule)] = &[
     ("the planners stay free of runtime, client, clock and randomness", edges::of_the_planners),
     ("each kind's planner and controller have the same path", sources::planner_and_controller_paths),
     ("no import circle is larger than a folder", imports::circles),
+    ("no import circle has more than five files", imports::circle_sizes),
     ("the embedded server's layers import downwards", imports::layers),
     ("the prose has none of the refused words", prose::words),
     ("comments and Markdown are at most 100 columns wide", prose::widths),

@@ -1,8 +1,8 @@
 //! The registry of the clouds that are compiled in.
 //!
 //! A driver is one crate and one row here. All commands read this table: the flags `--provider`,
-//! `--cloud-provider` and `--cloud`, `machinist why`, and the checks of manifests. `clouds/<name>.rs`
-//! has the row of a cloud with its settings.
+//! `--cloud-provider` and `--cloud`, `machinist why`, and the checks of manifests.
+//! `clouds/<name>.rs` has the row of a cloud with its settings.
 
 pub(crate) mod docker;
 mod hcloud;

@@ -1,11 +1,12 @@
-//! Which module imports which: no circle beyond one folder, and the layers of the embedded server.
+//! Which module imports which: no circle beyond one folder or of more than five files, and the
+//! layers of the embedded server.
 //!
 //! Modules are found by their files. An import is a path that starts with `crate`, `self` or
 //! `super`, in a `use` or in code. If the path leads to a name that a module takes from another
 //! module with a `use`, the other module is imported: with `pub use pod::PodFacts` in
-//! `facts/mod.rs`, `crate::facts::PodFacts` imports `facts/pod.rs`. What a module takes from its
-//! own submodules is not counted: a `mod.rs` is the face of its folder. Tests are not counted
-//! either.
+//! `facts/mod.rs`, `crate::facts::PodFacts` imports `facts/pod.rs`. For circles beyond a folder and
+//! for layers, what a module takes from its own submodules is not counted: a `mod.rs` is the face
+//! of its folder. For the size of circles it is. Tests are not counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,10 +30,29 @@ struct Use {
 
 type Uses = BTreeMap<Module, Vec<Use>>;
 
+/// The most files that may import each other in a circle. A reader of one of them has to read all.
+const LARGEST_CIRCLE: usize = 5;
+
+pub(super) fn circle_sizes(workspace: &Workspace) -> Result<Findings> {
+    let mut findings = Findings::default();
+    for source in source_folders(workspace) {
+        let graph = Graph::read(workspace, &source, Submodules::Counted)?;
+        for circle in graph.circles().into_iter().filter(|circle| LARGEST_CIRCLE < circle.len()) {
+            let names: Vec<String> = circle.iter().map(|module| module.join("::")).collect();
+            findings.fault(format!(
+                "{source}: {} files import each other in a circle, expected at most {LARGEST_CIRCLE}: {}",
+                names.len(),
+                names.join(", ")
+            ));
+        }
+    }
+    Ok(findings)
+}
+
 pub(super) fn circles(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();
     for source in source_folders(workspace) {
-        let graph = Graph::read(workspace, &source)?;
+        let graph = Graph::read(workspace, &source, Submodules::Ignored)?;
         for circle in graph.circles() {
             let folders: BTreeSet<&[String]> =
                 circle.iter().map(|module| &module[..module.len().saturating_sub(1)]).collect();
@@ -49,7 +69,7 @@ pub(super) fn circles(workspace: &Workspace) -> Result<Findings> {
 
 pub(super) fn layers(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();
-    let graph = Graph::read(workspace, SERVER)?;
+    let graph = Graph::read(workspace, SERVER, Submodules::Ignored)?;
     let layer_of = |module: &Module| {
         let top = module.first()?;
         LAYERS.iter().position(|layer| layer == top)
@@ -80,13 +100,20 @@ fn source_folders(workspace: &Workspace) -> Vec<String> {
     roots.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
+/// Whether what a module takes from its own submodules is an import.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Submodules {
+    Counted,
+    Ignored,
+}
+
 /// The modules of one crate, with what each imports of the same crate.
 struct Graph {
     imports: BTreeMap<Module, BTreeSet<Module>>,
 }
 
 impl Graph {
-    fn read(workspace: &Workspace, source: &str) -> Result<Self> {
+    fn read(workspace: &Workspace, source: &str, submodules: Submodules) -> Result<Self> {
         let files: BTreeMap<Module, &str> = workspace
             .files_ending(".rs")
             .filter_map(|file| Some((module_of(file.strip_prefix(source)?), file)))
@@ -95,17 +122,20 @@ impl Graph {
         for (module, file) in &files {
             codes.insert(module.clone(), rust::code(&without_tests(&workspace.text_of(file)?)));
         }
-        Ok(Self::of(&codes))
+        Ok(Self::of(&codes, submodules))
     }
 
     /// The graph of modules with this code.
-    fn of(codes: &BTreeMap<Module, String>) -> Self {
+    fn of(codes: &BTreeMap<Module, String>, submodules: Submodules) -> Self {
         let uses: Uses = codes.iter().map(|(module, code)| (module.clone(), uses_in(code))).collect();
         let imported_by = |module: &Module, code: &str| {
             let in_uses = uses[module].iter().map(|used| used.path.clone());
             let paths: Vec<String> = in_uses.chain(paths_in(code)).collect();
             let imported = paths.iter().filter_map(|path| resolve(path, module, &uses));
-            imported.filter(|other| other != module && !other.starts_with(module)).collect()
+            let counts = |other: &Module| {
+                other != module && (submodules == Submodules::Counted || !other.starts_with(module))
+            };
+            imported.filter(counts).collect()
         };
         let imports = codes.iter().map(|(module, code)| (module.clone(), imported_by(module, code)));
         Graph { imports: imports.collect() }
@@ -172,8 +202,10 @@ fn paths_in(code: &str) -> Vec<String> {
     let mut paths = Vec::new();
     for start in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(start) {
-            let starts_a_word = code[..at].chars().next_back().is_none_or(|it| !is_of_word(it) && it != ':');
-            if starts_a_word {
+            let before = &code[..at];
+            let starts_a_word = before.chars().next_back().is_none_or(|it| !is_of_word(it) && it != ':');
+            // `pub(in crate::x)` says who may see an item. It imports nothing.
+            if starts_a_word && !before.ends_with("(in ") {
                 let path =
                     code[at..].split(|it: char| !is_of_word(it) && it != ':').next().unwrap_or_default();
                 // `crate::{` in a `use` leads to what is between its braces.

@@ -11,10 +11,10 @@ macro_rules! namespaced_kind {
         $( $field:ident: $type:ty = $name:literal, skip_if: $skip:expr; )*
     }) => {
         impl k8s_openapi::Resource for $kind {
-            const API_VERSION: &'static str = super::API_VERSION;
-            const GROUP: &'static str = super::GROUP;
+            const API_VERSION: &'static str = group::API_VERSION;
+            const GROUP: &'static str = group::GROUP;
             const KIND: &'static str = stringify!($kind);
-            const VERSION: &'static str = super::VERSION;
+            const VERSION: &'static str = group::VERSION;
             const URL_PATH_SEGMENT: &'static str = $plural;
             type Scope = k8s_openapi::NamespaceResourceScope;
         }
@@ -39,7 +39,7 @@ macro_rules! namespaced_kind {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 use serde::ser::SerializeMap as _;
                 let mut map = serializer.serialize_map(None)?;
-                map.serialize_entry("apiVersion", super::API_VERSION)?;
+                map.serialize_entry("apiVersion", group::API_VERSION)?;
                 map.serialize_entry("kind", stringify!($kind))?;
                 map.serialize_entry("metadata", &self.metadata)?;
                 $(
@@ -67,7 +67,7 @@ macro_rules! namespaced_kind {
                     )*
                 }
                 let wire = Wire::deserialize(deserializer)?;
-                crate::resource::check_type(&wire.api_version, &wire.kind, super::API_VERSION, stringify!($kind))
+                crate::resource::check_type(&wire.api_version, &wire.kind, group::API_VERSION, stringify!($kind))
                     .map_err(serde::de::Error::custom)?;
                 Ok(Self { metadata: wire.metadata, $( $field: wire.$field, )* })
             }

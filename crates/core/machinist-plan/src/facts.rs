@@ -1,8 +1,8 @@
 //! What the facts of all contracts have in common.
 //!
 //! Facts are the content of one object, parsed once when the object enters a store. They hold the
-//! fields that planners use, typed. They also hold the raw values that guards must repeat, because a
-//! JSON patch `test` distinguishes an absent field from an empty one. They hold no secret, and no
+//! fields that planners use, typed. They also hold the raw values that guards must repeat, because
+//! a JSON patch `test` distinguishes an absent field from an empty one. They hold no secret, and no
 //! resourceVersion that a planner compares.
 //!
 //! The kinds of a contract are in its own folder: `mcm/facts`, `ccm/facts`, `capi/facts`.

@@ -130,8 +130,8 @@ pub trait Kind<C: Contract>: 'static {
         true
     }
 
-    /// Returns a check whether the cloud of the kind answers; `None` if it cannot be checked without
-    /// cost. `why` shows the silence of the cloud first.
+    /// Returns a check whether the cloud of the kind answers; `None` if it cannot be checked
+    /// without cost. `why` shows the silence of the cloud first.
     fn check_cloud(_tools: &C::Tools) -> Option<Check> {
         None
     }

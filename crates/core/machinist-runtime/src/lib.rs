@@ -15,8 +15,8 @@
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
-//! A [`Contract`] defines the watched kinds and the queue keys, and each [`Kind`] a pass. This crate
-//! names no kind of object. Cargo proves that, because no dependency of this crate knows the
+//! A [`Contract`] defines the watched kinds and the queue keys, and each [`Kind`] a pass. This
+//! crate names no kind of object. Cargo proves that, because no dependency of this crate knows the
 //! machine API or Cluster API.
 //!
 //! Deliberately absent: decisions. Every rule belongs in a planner.

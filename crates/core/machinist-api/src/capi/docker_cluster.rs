@@ -4,6 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::group;
 use super::{Condition, Deprecated, Endpoint, Initialization, TemplateMetadata};
 use crate::absent::null_as_default;
 use crate::resource::namespaced_kind;

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::group;
 use super::{Condition, Deprecated, Initialization, MachineAddress, TemplateMetadata};
 use crate::absent::{is_default, null_as_default};
 use crate::duration::DurationText;

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::group;
 use super::{Endpoint, MailStatus, OnUncertain};
 use crate::absent::null_as_default;
 use crate::resource::namespaced_kind;

@@ -23,6 +23,7 @@ pub mod constants;
 mod core;
 mod docker_cluster;
 mod docker_machine;
+mod group;
 mod mailgun_cluster;
 mod mailgun_machine;
 mod shared;
@@ -40,6 +41,7 @@ pub use docker_machine::{
     DockerMachine, DockerMachineSpec, DockerMachineStatus, DockerMachineTemplate, DockerMachineTemplateBody,
     DockerMachineTemplateSpec, DockerMachineTemplateStatus, Mount, NodeInfo,
 };
+pub use group::{API_VERSION, GROUP, VERSION};
 pub use mailgun_cluster::{MailgunCluster, MailgunClusterSpec};
 pub use mailgun_machine::{MailgunMachine, MailgunMachineSpec};
 pub use shared::{
@@ -47,11 +49,5 @@ pub use shared::{
     TemplateMetadata,
 };
 
-/// The API group of the kinds of our providers.
-pub const GROUP: &str = "infrastructure.cluster.x-k8s.io";
-/// The stored version.
-pub const VERSION: &str = "v1beta2";
-/// Group and stored version, as in the field `apiVersion`.
-pub const API_VERSION: &str = "infrastructure.cluster.x-k8s.io/v1beta2";
 /// The API group of Cluster, Machine and the other core kinds.
 pub const CORE_GROUP: &str = "cluster.x-k8s.io";

@@ -4,7 +4,9 @@ use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{LastOperation, MachineSpec};
+use super::group;
+use super::last_operation::LastOperation;
+use super::template::MachineSpec;
 use crate::absent::{is_default, null_as_default};
 use crate::constants::{annotations, labels};
 use crate::priority::MachinePriority;

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::group;
 use crate::absent::null_as_default;
 use crate::resource::namespaced_kind;
 

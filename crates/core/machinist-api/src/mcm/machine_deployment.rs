@@ -5,7 +5,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 
-use super::{ConditionStatus, MachineSummary, MachineTemplateSpec};
+use super::group;
+use super::condition_status::ConditionStatus;
+use super::last_operation::MachineSummary;
+use super::template::MachineTemplateSpec;
 use crate::absent::{is_default, null_as_default};
 use crate::resource::namespaced_kind;
 use crate::text_enum::text_enum;

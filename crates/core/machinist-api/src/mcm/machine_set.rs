@@ -3,7 +3,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{ClassSpec, ConditionStatus, LastOperation, MachineSummary, MachineTemplateSpec};
+use super::group;
+use super::condition_status::ConditionStatus;
+use super::last_operation::{LastOperation, MachineSummary};
+use super::template::{ClassSpec, MachineTemplateSpec};
 use crate::absent::{is_default, null_as_default};
 use crate::resource::namespaced_kind;
 

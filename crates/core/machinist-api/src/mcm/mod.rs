@@ -15,13 +15,18 @@
 //!
 //! Deliberately absent: defaults. The API has none; each reader decides what an absent value means.
 
+mod condition_status;
+mod group;
 mod last_operation;
 mod machine;
 mod machine_class;
 mod machine_deployment;
 mod machine_set;
+mod non_empty;
 mod template;
 
+pub use condition_status::ConditionStatus;
+pub use group::{API_VERSION, GROUP, VERSION};
 pub use last_operation::{LastOperation, MachineSummary, OperationState, OperationType};
 pub use machine::{CurrentStatus, Machine, MachineStatus, Phase};
 pub use machine_class::{ClassNodeTemplate, MachineClass};
@@ -35,29 +40,3 @@ pub use template::{
     ClassSpec, MachineConfiguration, MachineSpec, MachineTemplateSpec, NodeTemplateNode, NodeTemplateSpec,
     TemplateMetadata,
 };
-
-use crate::text_enum::text_enum;
-
-/// The API group of the four kinds.
-pub const GROUP: &str = "machine.sapcloud.io";
-/// The only version, served and stored.
-pub const VERSION: &str = "v1alpha1";
-/// Group and version, as in the field `apiVersion`.
-pub const API_VERSION: &str = "machine.sapcloud.io/v1alpha1";
-
-text_enum! {
-    /// Status of a condition.
-    pub enum ConditionStatus {
-        /// The condition holds.
-        True = "True",
-        /// The condition does not hold.
-        False = "False",
-        /// The state is unknown.
-        Unknown = "Unknown",
-    }
-}
-
-/// Treats an empty text as absent, as most texts of this API do.
-fn non_empty(text: &Option<String>) -> Option<&str> {
-    text.as_deref().filter(|text| !text.is_empty())
-}

@@ -44,7 +44,7 @@ pub struct MachineSpec {
 impl MachineSpec {
     /// Returns the provider id, if there is one.
     pub fn provider_id(&self) -> Option<&str> {
-        super::non_empty(&self.provider_id)
+        super::non_empty::non_empty(&self.provider_id)
     }
 }
 

@@ -1,8 +1,8 @@
 //! Conditions: their summary, and their two formats.
 //!
-//! A planner reports the state of each condition as a [`ConditionReport`]. The functions here add the
-//! summary `Ready` and write both formats. The time of a condition changes only with its status, so
-//! an unchanged report causes no write. Conditions of other writers are kept.
+//! A planner reports the state of each condition as a [`ConditionReport`]. The functions here add
+//! the summary `Ready` and write both formats. The time of a condition changes only with its
+//! status, so an unchanged report causes no write. Conditions of other writers are kept.
 
 use jiff::Timestamp;
 use machinist_api::capi::constants::conditions::{PAUSED, READY};

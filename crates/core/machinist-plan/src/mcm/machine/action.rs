@@ -225,8 +225,8 @@ pub const CREATE_FAILED: &str = reasons::FAILED_CREATE;
 pub const BOOT_FAILED: &str = "BootFailed";
 /// Reason of the Event for an instance that could not be deleted.
 pub const DELETE_FAILED: &str = reasons::FAILED_DELETE;
-/// Reason of the Event for an instance that a forced deletion leaves in the cloud. It has a reason of
-/// its own, because the recorder delays repetitions of a reason, and the process may end before.
+/// Reason of the Event for an instance that a forced deletion leaves in the cloud. No other Event
+/// has it, because the recorder delays repetitions of a reason, and the process may end before.
 pub const INSTANCE_LEFT_BEHIND: &str = "InstanceLeftBehind";
 /// Reason of the Event for a Node that became unhealthy.
 pub const NODE_UNHEALTHY: &str = "NodeUnhealthy";
