@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use machinist_core::{Answered, Call, READ_WITHIN};
 use machinist_instance::{Error, ErrorKind};
 use machinist_kube::Leadership;
+use machinist_serve::REQUEST_SECONDS;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -30,7 +31,6 @@ use crate::begun::{Begun, Moment};
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
 use crate::line::Lane;
-use crate::metrics::REQUEST_SECONDS;
 use crate::panics;
 use crate::pass::program_failed;
 use crate::passes::Count;

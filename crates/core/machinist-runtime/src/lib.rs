@@ -9,8 +9,8 @@
 //! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
 //! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
-//! explain    the same facts and planners without a controller; serve answers over HTTP
-//! metrics    durations and results, measured when they happen
+//! explain    the same facts and planners without a controller
+//! inspector  reads the state of a running process; served renders it for the HTTP endpoints
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
@@ -31,8 +31,8 @@ mod fingerprint;
 mod fresh_reads;
 mod gaps;
 mod in_flight;
+mod inspector;
 mod line;
-mod metrics;
 mod options;
 mod outages;
 mod owners;
@@ -42,7 +42,7 @@ mod passes;
 mod process;
 mod queued;
 mod runtime;
-mod serve;
+mod served;
 mod settle;
 mod silent_servers;
 mod sweep;
@@ -61,19 +61,16 @@ pub use explain::{ExplainError, Explanation, decide, is_unreadable, read_all, ru
 pub use feed::{Fed, Feed, entry_of, feed, refresh, take_in};
 pub use fingerprint::fingerprint;
 pub use in_flight::Drained;
+pub use inspector::Inspector;
 pub use line::Lane;
-pub use metrics::{CHANGE_SECONDS, Histogram, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS, with_labels};
 pub use options::{Clients, Options, Task, Wrap};
 pub use owners::{controlled_by, stays, version_if_owned};
 pub use pass::pass;
 pub use passes::{Passes, WhyRecord};
-pub use process::{Ended, Inspector, Running};
+pub use process::{Ended, Running};
 pub use queued::{Entry as QueuedCall, NoteWait, Queued, StillInNeed};
 pub use runtime::{LAST_WRITES, Runtime};
-pub use serve::{
-    Door, OpenDoor, Rejection, answer_all, answer_behind, answer_with_metrics, listen, render_why, serve,
-    serve_behind, serve_metrics,
-};
+pub use served::render_why;
 pub use settle::Question;
 pub use silent_servers::SilentServer;
 pub use world::World;

@@ -5,9 +5,9 @@ use std::convert::Infallible;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use machinist_controllers::Metrics;
 use machinist_kube::Delta;
 use machinist_kube::watch::{WatchOptions, run_watch};
+use machinist_serve::Metrics;
 
 /// 1 while the served namespace is being deleted.
 const DELETING: &str = "machinist_namespace_deleting";

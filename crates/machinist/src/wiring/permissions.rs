@@ -8,7 +8,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
-use machinist_controllers::Metrics;
+use machinist_serve::Metrics;
 
 /// Verbs on one resource that the process needs, and the consequence without them.
 pub(crate) struct Needed {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use machinist_controllers::{Metrics, REQUEST_SECONDS, with_labels};
 use machinist_kube::lease::Leadership;
 use machinist_kube::request::RequestObserver;
+use machinist_serve::{Metrics, REQUEST_SECONDS, with_labels};
 
 /// Returns a function that counts the requests to an API server.
 pub(super) fn observer(metrics: &Metrics, host: &str) -> RequestObserver {

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use machinist_controllers::{Metrics, answer_all, answer_behind, answer_with_metrics};
 use machinist_kube::lease::Leadership;
+use machinist_serve::{Metrics, answer_all, answer_behind, answer_with_metrics};
 use serde_json::json;
 use tokio::net::TcpListener;
 

@@ -6,7 +6,7 @@ use machinist_core::{Answered, since};
 use machinist_instance::{Ensured, Progress, Sighting};
 use machinist_plan::ccm::service::{BalancerAnswers, Inputs};
 use machinist_plan::facts::CloudNodeFacts;
-use machinist_runtime::{CHANGE_SECONDS, Metrics, WAIT_SECONDS};
+use machinist_serve::{CHANGE_SECONDS, Metrics, WAIT_SECONDS};
 
 use super::contract::Runtime;
 use super::options::Controllers;

@@ -1,7 +1,7 @@
 //! Metrics of the calls to Hetzner Cloud, with the names of hcloud-cloud-controller-manager.
 
-use machinist_controllers::{Metrics, REQUEST_SECONDS};
 use machinist_driver_hcloud::Traffic;
+use machinist_serve::{Metrics, REQUEST_SECONDS};
 
 /// Adds the calls of a provider to the metrics of the process.
 pub(super) fn measure(metrics: &Metrics, calls: &Traffic) {

@@ -24,11 +24,12 @@ use machinist_api::crd;
 use machinist_apiserver::Server;
 use machinist_controllers::{
     Clients, Contract, Ended, Inspector, MachineController, MachineOptions, Manager, ProcessInspector,
-    ProcessOptions, Running, ccm as controllers, listen, serve,
+    ProcessOptions, Running, ccm as controllers,
 };
 use machinist_driver_docker::PROMISES;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
+use machinist_serve::{listen, serve};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -9,7 +9,7 @@ use crate::metrics::Sample;
 const OF_HISTOGRAM: [&str; 3] = ["_bucket", "_sum", "_count"];
 
 /// Renders samples. Metrics are sorted by name; the samples of one metric keep their order.
-pub(super) fn render(samples: Vec<Sample>) -> String {
+pub(crate) fn render(samples: Vec<Sample>) -> String {
     let histograms: BTreeSet<String> = samples
         .iter()
         .filter_map(|(name, _)| series(name).strip_suffix("_bucket"))
