@@ -13,7 +13,6 @@
 //!
 //! A call may send several requests. `begun` checks lease and time again before each change.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,22 +73,6 @@ pub type StillWanted<C> = Box<dyn FnOnce(&mut <C as Contract>::Seen) -> bool + S
 /// Stores an answer in memory.
 pub type Remember<C, T> = Box<dyn FnOnce(&mut <C as Contract>::Seen, Answered<T>) + Send>;
 
-/// The asks in flight, by subject.
-#[derive(Debug, Default)]
-pub struct Pending(BTreeMap<String, (Call, Timestamp)>);
-
-impl Pending {
-    /// The call in flight for a subject, and its start.
-    pub fn of(&self, subject: &str) -> Option<(Call, Timestamp)> {
-        self.0.get(subject).copied()
-    }
-
-    /// The number of calls that are in flight or wait for a slot.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-}
-
 impl<C: Contract> Runtime<C> {
     /// Starts a call without awaiting it. The answer wakes the key. The runtime first polls `made`
     /// when the ask has its slot, so `made` must do nothing before that.
@@ -148,7 +131,7 @@ impl<C: Contract> Runtime<C> {
                 tracing::debug!(key = %ask.key, %other, "A driver call for this object is already in flight");
                 return Ok(());
             }
-            world.asks.0.insert(ask.subject.clone(), (ask.call, self.now()));
+            world.asks.insert(&ask.subject, ask.call, self.now());
         }
         let steps = self.clock_steps.count();
         let runtime = self.clone();
@@ -197,7 +180,7 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, None);
             }
             Err(panicked) => {
-                self.world.lock().asks.0.remove(&subject);
+                self.world.lock().asks.remove(&subject);
                 let why = program_failed("reading the object of a driver call failed", panicked);
                 return self.note_panic(&key, why);
             }
@@ -216,7 +199,7 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, None);
             }
             Err(panicked) => {
-                self.world.lock().asks.0.remove(&subject);
+                self.world.lock().asks.remove(&subject);
                 let why = program_failed("checking whether a driver call is still needed failed", panicked);
                 return self.note_panic(&key, why);
             }
@@ -232,7 +215,7 @@ impl<C: Contract> Runtime<C> {
             Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
         let remembered = panics::catch(|| {
             let mut world = self.world.lock();
-            world.asks.0.remove(&subject);
+            world.asks.remove(&subject);
             // If the clock stepped during the call, the time of the answer has no meaning.
             if self.clock_steps.count() == steps {
                 remember(&mut world.seen, answered);
@@ -320,7 +303,7 @@ impl<C: Contract> Runtime<C> {
     fn forgo(&self, subject: &str, key: C::Key, paused_until: Option<Instant>) {
         {
             let mut world = self.world.lock();
-            world.asks.0.remove(subject);
+            world.asks.remove(subject);
             // The planner may plan the same call from the same facts. That does not count as a
             // repetition, because the call was not made.
             world.passes.forget_last(&key);

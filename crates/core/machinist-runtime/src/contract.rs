@@ -1,6 +1,6 @@
 //! The interface between a contract and the runtime.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use machinist_driver::Check;
 use machinist_kube::Cluster;
 
 use crate::feed::Feed;
+use crate::key::QueueKey;
 use crate::passes::{Count, WhyRecord};
 use crate::runtime::Runtime;
 use crate::world::World;
@@ -112,23 +113,6 @@ pub trait Contract: Sized + Send + Sync + 'static {
         _now: jiff::Timestamp,
     ) -> &'w Why<Self::Reason> {
         &record.why
-    }
-}
-
-/// The key of one object, or of several objects that one pass decides about.
-pub trait QueueKey: Clone + Ord + Debug + Display + Send + Sync + 'static {
-    /// The name of the kind in metrics and `why`.
-    fn kind(&self) -> &'static str;
-
-    /// The shortest time between two passes over the key. A key that counts many objects uses it to
-    /// collect several changes in one pass.
-    fn min_interval(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Whether the objects of the kind have no namespace.
-    fn is_cluster_scoped(&self) -> bool {
-        false
     }
 }
 

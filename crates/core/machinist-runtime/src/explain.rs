@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use machinist_core::Why;
 use machinist_kube::ObjectKey;
 
-use crate::contract::{Contract, Kind, Observed, QueueKey};
+use crate::contract::{Contract, Kind, Observed};
+use crate::key::QueueKey;
 use crate::options::{Clients, Options};
 use crate::panics;
 use crate::pass::planner_failed;
@@ -97,9 +98,10 @@ pub fn decide<C: Contract, K: Kind<C>>(
     let snapshot = match observed {
         Observed::Ready(snapshot) => snapshot,
         Observed::NotYet | Observed::Gone => {
-            return Err(match key.is_cluster_scoped() {
-                true => ExplainError::NotFoundInCluster(key.clone()),
-                false => ExplainError::NotFound(key.clone()),
+            return Err(if key.is_cluster_scoped() {
+                ExplainError::NotFoundInCluster(key.clone())
+            } else {
+                ExplainError::NotFound(key.clone())
             });
         }
     };

@@ -11,7 +11,7 @@ use machinist_serve::{Sample, with_labels};
 use crate::contract::Contract;
 use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
-use crate::silent_servers::SilentServer;
+use crate::silence::SilentServer;
 use crate::world::World;
 
 /// A cloud that is asked for `why` must answer within this time. `machinist why` waits 2 s for the

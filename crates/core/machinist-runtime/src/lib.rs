@@ -1,10 +1,12 @@
 //! The controller loop for any contract: watch, observe, plan, act and settle.
 //!
 //! ```text
-//! feed       watches fill the World (the contract's stores, barrier, passes) and wake keys
+//! feed       the watched kinds; watched watches them, and take_in fills the World (the contract's
+//!            stores, barrier, passes) and wakes keys
 //! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
 //! asks       driver calls that a pass starts and does not await; calls share accounts
-//! fresh_reads  how fresh a kind is, and the read that a due deadline asks for; gaps are unseen time
+//! fresh_reads  how fresh a kind is, and the read that a due deadline asks for
+//! unseen     the time that deadlines leave out, from the gaps that this process knows
 //! silent_servers  API servers that do not answer
 //! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
@@ -32,6 +34,7 @@ mod fresh_reads;
 mod gaps;
 mod in_flight;
 mod inspector;
+mod key;
 mod line;
 mod options;
 mod outages;
@@ -44,34 +47,40 @@ mod queued;
 mod runtime;
 mod served;
 mod settle;
+mod silence;
 mod silent_servers;
 mod sweep;
+mod take_in;
 #[cfg(test)]
 mod test_contract;
 #[cfg(test)]
 mod test_key;
+mod unseen;
 mod watch_log;
+mod watched;
 mod world;
 mod write;
 
 pub use accounts::{Account, Accounts, Opened, Sightings};
-pub use asks::{Ask, Pending, Remember, StillWanted};
-pub use contract::{Contract, Kind, Observed, QueueKey, Stop};
+pub use asks::{Ask, Remember, StillWanted};
+pub use contract::{Contract, Kind, Observed, Stop};
 pub use explain::{ExplainError, Explanation, decide, is_unreadable, read_all, runtime_without_workers};
-pub use feed::{Fed, Feed, entry_of, feed, refresh, take_in};
+pub use feed::{Fed, Feed, Question};
 pub use fingerprint::fingerprint;
 pub use in_flight::Drained;
 pub use inspector::Inspector;
+pub use key::QueueKey;
 pub use line::Lane;
 pub use options::{Clients, Options, Task, Wrap};
 pub use owners::{controlled_by, stays, version_if_owned};
 pub use pass::pass;
 pub use passes::{Passes, WhyRecord};
 pub use process::{Ended, Running};
-pub use queued::{Entry as QueuedCall, NoteWait, Queued, StillInNeed};
+pub use queued::{NoteWait, QueuedCall, StillInNeed};
 pub use runtime::{LAST_WRITES, Runtime};
 pub use served::render_why;
-pub use settle::Question;
-pub use silent_servers::SilentServer;
-pub use world::World;
+pub use silence::SilentServer;
+pub use take_in::{entry_of, refresh, take_in};
+pub use watched::feed;
+pub use world::{Pending, Queued, World};
 pub use write::{Created, Write};

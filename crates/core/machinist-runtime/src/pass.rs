@@ -27,11 +27,12 @@ use machinist_kube::Leadership;
 use tokio::time::Instant;
 
 use crate::begun::Moment;
-use crate::contract::{Contract, Kind, Observed, QueueKey, Stop};
+use crate::contract::{Contract, Kind, Observed, Stop};
 use crate::fingerprint::fingerprint;
+use crate::key::QueueKey;
 use crate::panics::{self, Panicked};
 use crate::passes::Repetition;
-use crate::runtime::{NOT_NOW_AGAIN, Runtime};
+use crate::runtime::{NOT_NOW_AGAIN, Runtime, UnknownWrites};
 
 /// The longest pause before a retry, if an API server does not answer.
 const UNANSWERED_AGAIN: Duration = Duration::from_secs(5);
@@ -49,10 +50,10 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         runtime.queue.wake_at(key.clone(), from);
     }
     match runtime.unknown_writes(key) {
-        Unknown::None => {}
+        UnknownWrites::None => {}
         _ if goes_on => {}
-        Unknown::Waiting => return,
-        Unknown::Some(writes) => return runtime.settle_unknown(key, writes),
+        UnknownWrites::Waiting => return,
+        UnknownWrites::Some(writes) => return runtime.settle_unknown(key, writes),
     }
     runtime.heed_clock();
     runtime.notice_suspension();
@@ -260,20 +261,10 @@ fn may_act<C: Contract, K: Kind<C>>(
     if runtime.in_flight.is_draining() {
         return Err(Stop::NotNow("the process is stopping"));
     }
-    match runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
-        true => Ok(()),
-        false => Err(Stop::NotNow("the lease was lost")),
+    if !runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
+        return Err(Stop::NotNow("the lease was lost"));
     }
-}
-
-/// Writes of this process that block decisions about a key.
-pub(crate) enum Unknown {
-    /// No write blocks the key.
-    None,
-    /// The API server answered all writes, and the store will show them.
-    Waiting,
-    /// The outcomes of these writes are unknown.
-    Some(Vec<machinist_kube::barrier::Charge>),
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use machinist_core::Why;
 use machinist_core::reverted::{Fix, is_reverted};
 use tokio::time::Instant;
 
-use crate::contract::QueueKey;
+use crate::key::QueueKey;
 
 /// The last decisions of a process, by key.
 #[derive(Debug)]

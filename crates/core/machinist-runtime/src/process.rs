@@ -8,9 +8,10 @@ use machinist_serve::REQUEST_SECONDS;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::contract::{Contract, QueueKey as _};
+use crate::contract::Contract;
 use crate::in_flight::{Drained, Work};
 use crate::inspector::Inspector;
+use crate::key::QueueKey as _;
 use crate::options::{Clients, Options};
 use crate::panics;
 use crate::runtime::Runtime;

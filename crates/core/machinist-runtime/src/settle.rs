@@ -25,25 +25,15 @@ use machinist_kube::{Cluster, WriteOutcome};
 use tokio::time::Instant;
 
 use crate::contract::Contract;
-use crate::feed::{Fed, refresh};
+use crate::feed::{Fed, Question};
 use crate::panics;
 use crate::pass::program_failed;
 use crate::runtime::{LAST_WRITES, Runtime};
+use crate::take_in::refresh;
 use crate::write::{committed, preconditions};
 
 /// The interval of the checks for overdue writes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// The reason for reading the outcome of a write.
-#[derive(Clone, Copy)]
-pub enum Question {
-    /// The effect of the write is unknown.
-    Unknown,
-    /// The effect of the write is unknown, and the write may be repeated to learn it.
-    UnknownAndRecent,
-    /// The write took effect, but the watch has not shown it.
-    Overdue,
-}
 
 impl<C: Contract> Runtime<C> {
     /// Starts a task that settles unanswered writes, so that passes can decide about their key

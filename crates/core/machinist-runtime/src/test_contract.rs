@@ -16,10 +16,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::contract::Contract;
-use crate::feed::{Fed, Feed, feed};
+use crate::feed::{Fed, Feed};
 use crate::options::{Clients, Options};
 use crate::runtime::Runtime;
 use crate::test_key::TestKey;
+use crate::watched::feed;
 
 pub(crate) struct TestContract;
 

@@ -2,19 +2,24 @@
 //!
 //! One lock guards the memory. A caller must not await while it holds the lock.
 
+mod outages;
+mod pending;
+mod reads;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use machinist_kube::Barrier;
 use machinist_kube::barrier::Charge;
 
-use crate::asks::Pending;
+use outages::Outages;
+pub(crate) use pending::Waiting;
+pub use pending::{Pending, Queued};
+pub(crate) use reads::{ANSWERED_WITHIN, FreshReads, State as ReadState};
+
 use crate::contract::Contract;
-use crate::fresh_reads::FreshReads;
-use crate::outages::Outages;
 use crate::passes::Passes;
-use crate::queued::Queued;
-use crate::silent_servers::Failure;
+use crate::silence::Failure;
 
 /// The memory of a process.
 pub struct World<C: Contract> {

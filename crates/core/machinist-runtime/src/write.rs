@@ -11,8 +11,9 @@ use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
 use machinist_kube::{GuardedPatch, ObjectKey, WriteOutcome};
 
 use crate::contract::{Contract, Stop};
-use crate::feed::{Fed, resource_version};
+use crate::feed::Fed;
 use crate::runtime::Runtime;
+use crate::take_in::resource_version;
 
 /// One write to an object that this process watches.
 pub struct Write<'a, C: Contract> {
