@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use machinist_core::{Answered, Call, READ_WITHIN};
 use machinist_instance::{Error, ErrorKind};
 use machinist_kube::Leadership;
-use machinist_serve::REQUEST_SECONDS;
+use machinist_serve::{Counter, Histogram, REQUEST_SECONDS};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
@@ -37,6 +37,16 @@ use crate::runtime::{NOT_NOW_AGAIN, Runtime};
 
 /// The object of a call must be read within this time. Meanwhile the ask holds its slot.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
+
+const CALLS: Counter = Counter::new(
+    "machinist_cloud_calls_total",
+    "Calls to clouds that ended. The result is ok or the kind of the error.",
+);
+const CALL_DURATION: Histogram = Histogram::new(
+    "machinist_cloud_call_duration_seconds",
+    "Duration of calls to clouds in seconds.",
+    REQUEST_SECONDS,
+);
 
 /// One driver call to start.
 pub struct Ask<C: Contract, T> {
@@ -232,9 +242,9 @@ impl<C: Contract> Runtime<C> {
     fn measure(&self, call: Call, took: Duration, error: Option<&Error>) {
         let (call, metrics) = (call.to_string(), &self.options.metrics);
         let result = error.map_or_else(|| "ok".to_owned(), |error| error.kind.to_string());
-        metrics.count("machinist_cloud_calls_total", &[("call", &call), ("result", &result)]);
+        metrics.count(&CALLS, &[("call", &call), ("result", &result)]);
         let labels = [("call", call.as_str())];
-        metrics.observe("machinist_cloud_call_duration_seconds", &labels, REQUEST_SECONDS, took);
+        metrics.observe(&CALL_DURATION, &labels, took);
     }
 
     /// Awaits the answer of a call, behind a fence. If no answer arrives within the bound, the

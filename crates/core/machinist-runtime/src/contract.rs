@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{ContractReason, Plan, Why};
 use machinist_driver::Check;
 use machinist_kube::Cluster;
+use machinist_serve::Metrics;
 
 use crate::feed::Feed;
 use crate::key::QueueKey;
@@ -61,10 +62,8 @@ pub trait Contract: Sized + Send + Sync + 'static {
         Duration::from_secs(24 * 3600)
     }
 
-    /// Gauges of the contract's memory beside its stores, by name.
-    fn gauges(_seen: &Self::Seen, _now: jiff::Timestamp) -> Vec<(&'static str, usize)> {
-        Vec::new()
-    }
+    /// Records the metrics of the contract's memory beside its stores.
+    fn measure(_seen: &Self::Seen, _now: jiff::Timestamp, _metrics: &Metrics) {}
 
     /// Whether the objects show that a leader has acted on them before.
     fn shows_former_leader(_seen: &Self::Seen) -> bool {

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use machinist_core::{Reason, Why};
 use machinist_driver::Check;
-use machinist_serve::{Sample, with_labels};
+use machinist_serve::{Sample, samples_of};
 
 use crate::contract::Contract;
+use crate::measured::record_state;
 use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
 use crate::silence::SilentServer;
@@ -129,42 +130,12 @@ impl<C: Contract> Inspector<C> {
 
     /// All metrics of the process, by name with labels.
     pub fn metrics(&self) -> Vec<Sample> {
-        let queue = self.runtime.queue.metrics();
-        #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
-        let number = |count: u64| count as f64;
-        let count = |count: usize| number(u64::try_from(count).unwrap_or(u64::MAX));
-        let (accounts, drivers) = self.runtime.accounts.len();
-        let world = self.runtime.lock();
-        let barrier = world.barrier.metrics();
-        let always = [
-            ("machinist_own_writes_open", count(barrier.open)),
-            ("machinist_own_writes_unknown", count(barrier.unknown)),
-            ("machinist_own_writes_total", number(barrier.opened)),
-            ("machinist_own_writes_overdue_total", number(barrier.overdue)),
-            ("machinist_restores_seen_total", number(barrier.restores)),
-            ("machinist_queue_keys", count(self.runtime.queue.len())),
-            ("machinist_queue_passes_total", number(queue.handed_out)),
-            ("machinist_queue_retries_total", number(queue.retries)),
-            ("machinist_queue_keys_found_total", number(world.passes.keys_found)),
-            ("machinist_cloud_accounts", count(accounts)),
-            ("machinist_cloud_drivers", count(drivers)),
-            ("machinist_cloud_calls_in_flight", count(world.asks.count() + world.queued.count())),
-        ];
-        let gauges =
-            C::gauges(&world.seen, self.runtime.now()).into_iter().map(|(name, value)| (name, count(value)));
-        let stored = self
-            .runtime
-            .feeds
-            .iter()
-            .map(|feed| (format!("machinist_store_{}", feed.resource()), count(feed.len(&world.seen))));
-        let named = gauges.chain(always).map(|(name, value)| (name.to_owned(), value));
-        let name = [("name", self.component())];
-        let common = [
-            (with_labels("workqueue_depth", &name), count(queue.due)),
-            (with_labels("workqueue_retries_total", &name), number(queue.retries)),
-        ];
-        let counted = world.passes.counted().map(|(name, total)| (name, number(total)));
-        let measured = self.runtime.options.metrics.samples();
-        named.chain(stored).chain(counted).chain(common).chain(measured).collect()
+        samples_of(&self.metrics_text())
+    }
+
+    /// All metrics of the process, in the text format of Prometheus.
+    pub fn metrics_text(&self) -> String {
+        let runtime = &self.runtime;
+        runtime.options.metrics.text_with(|metrics| record_state(runtime, metrics))
     }
 }

@@ -13,6 +13,7 @@
 //! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
 //! explain    the same facts and planners without a controller
 //! inspector  reads the state of a running process; served renders it for the HTTP endpoints
+//! measured   the metrics of the state of a process; other files have those of their events
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
@@ -36,6 +37,7 @@ mod in_flight;
 mod inspector;
 mod key;
 mod line;
+mod measured;
 mod options;
 mod outages;
 mod owners;

@@ -4,7 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use machinist_kube::lease::Leadership;
-use machinist_serve::REQUEST_SECONDS;
+use machinist_serve::{Histogram, REQUEST_SECONDS};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -15,6 +15,12 @@ use crate::key::QueueKey as _;
 use crate::options::{Clients, Options};
 use crate::panics;
 use crate::runtime::Runtime;
+
+const PASS_DURATION: Histogram = Histogram::new(
+    "workqueue_work_duration_seconds",
+    "Duration of passes in seconds. The name is the kind of the object.",
+    REQUEST_SECONDS,
+);
 
 /// The watches and workers of a process. They run until this value is dropped.
 pub struct Running<C: Contract> {
@@ -123,7 +129,7 @@ async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
         C::pass(&runtime, &key).await;
         let labels = [("name", key.kind())];
         let metrics = &runtime.options.metrics;
-        metrics.observe("workqueue_work_duration_seconds", &labels, REQUEST_SECONDS, began.elapsed());
+        metrics.observe(&PASS_DURATION, &labels, began.elapsed());
         runtime.queue.done(&key);
     }
 }

@@ -3,7 +3,7 @@
 //! The rendered decisions contain no secrets, because planners never see a secret.
 
 use machinist_core::{ContractReason, Reason, Why};
-use machinist_serve::{Inspect, Readiness, Sample};
+use machinist_serve::{Inspect, Readiness};
 use serde_json::{Value, json};
 
 use crate::contract::Contract;
@@ -34,8 +34,8 @@ impl<C: Contract> Inspect for Inspector<C> {
         }
     }
 
-    fn samples(&self) -> Vec<Sample> {
-        self.metrics()
+    fn metrics(&self) -> String {
+        self.metrics_text()
     }
 
     fn decisions(&self) -> Vec<Value> {

@@ -20,17 +20,13 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::{Response, StatusCode, header};
 use http_body_util::Full;
+use prometheus::TEXT_FORMAT;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::connections::{answer_all, answer_later_behind};
 use crate::door::{Door, OpenDoor};
-use crate::exposition;
 use crate::inspect::{Inspect, Readiness};
-use crate::metrics::Sample;
-
-/// Media type of the text format of Prometheus.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4";
 
 /// Serves the endpoints until the future is dropped.
 pub async fn serve(listener: TcpListener, process: impl Inspect) -> Infallible {
@@ -53,7 +49,7 @@ pub async fn serve_behind<D: Door<TcpStream>>(
 /// Serves only `/metrics`, until the future is dropped.
 pub async fn serve_metrics(listener: TcpListener, process: impl Inspect) -> Infallible {
     let answer = move |path: &str| match path {
-        "/metrics" => answer_with_metrics(process.samples()),
+        "/metrics" => answer_with_metrics(process.metrics()),
         _ => not_found(),
     };
     answer_all(&listener, answer).await
@@ -76,7 +72,7 @@ async fn answer(process: &impl Inspect, path: &str) -> Response<Full<Bytes>> {
             Readiness::Ready(body) => text(StatusCode::OK, body),
             Readiness::NotReady(body) => text(StatusCode::SERVICE_UNAVAILABLE, body),
         },
-        "/metrics" => answer_with_metrics(process.samples()),
+        "/metrics" => answer_with_metrics(process.metrics()),
         "/why" => json_of(&Value::from(process.decisions())),
         "/serves" => json_of(&json!({"component": process.component(), "namespace": process.namespace()})),
         path => {
@@ -92,9 +88,9 @@ async fn answer(process: &impl Inspect, path: &str) -> Response<Full<Bytes>> {
     }
 }
 
-/// Answers a request for `/metrics` with these values.
-pub fn answer_with_metrics(samples: Vec<Sample>) -> Response<Full<Bytes>> {
-    respond(StatusCode::OK, METRICS_TYPE, exposition::render(samples))
+/// Answers a request for `/metrics` with this text.
+pub fn answer_with_metrics(metrics: String) -> Response<Full<Bytes>> {
+    respond(StatusCode::OK, TEXT_FORMAT, metrics)
 }
 
 fn not_found() -> Response<Full<Bytes>> {

@@ -2,8 +2,6 @@
 
 use serde_json::Value;
 
-use crate::metrics::Sample;
-
 /// A process whose state the endpoints show. Clones show the same process.
 pub trait Inspect: Clone + Send + Sync + 'static {
     /// The component name of the process, as in Events.
@@ -15,8 +13,8 @@ pub trait Inspect: Clone + Send + Sync + 'static {
     /// Whether the process is ready, with the text for a user.
     fn readiness(&self) -> Readiness;
 
-    /// All metrics of the process.
-    fn samples(&self) -> Vec<Sample>;
+    /// All metrics of the process, in the text format of Prometheus.
+    fn metrics(&self) -> String;
 
     /// The last decisions about all objects, rendered.
     fn decisions(&self) -> Vec<Value>;

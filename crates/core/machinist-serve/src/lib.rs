@@ -5,7 +5,7 @@
 //! door         prepares a connection, for example with TLS, and decides which requests are answered
 //! connections  HTTP on a connection: timeouts, a maximum age, an answer by path
 //! endpoints    health, readiness, metrics and reasons of a process that implements Inspect
-//! metrics      the measured values of a process; exposition renders them
+//! metrics      the measured values of a process, as Prometheus text
 //! ```
 //!
 //! The crate depends on no other crate of the workspace. So it names no kind of object and no
@@ -15,7 +15,6 @@ mod accept;
 mod connections;
 mod door;
 mod endpoints;
-mod exposition;
 mod inspect;
 mod metrics;
 
@@ -24,4 +23,7 @@ pub use connections::{answer_all, answer_behind};
 pub use door::{Door, OpenDoor, Rejection};
 pub use endpoints::{answer_with_metrics, listen, serve, serve_behind, serve_metrics};
 pub use inspect::{Inspect, Readiness};
-pub use metrics::{CHANGE_SECONDS, Histogram, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS, with_labels};
+pub use metrics::{
+    CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS,
+    samples_of,
+};

@@ -78,7 +78,7 @@ impl Phase {
             "/healthz" | "/livez" => text(StatusCode::OK, "OK"),
             "/readyz" if self.is_standby() => text(StatusCode::OK, &format!("OK: {}", self.waits_for())),
             "/readyz" | "/why" => text(StatusCode::SERVICE_UNAVAILABLE, self.waits_for()),
-            "/metrics" => answer_with_metrics(self.0.metrics.samples()),
+            "/metrics" => answer_with_metrics(self.0.metrics.text()),
             "/serves" => {
                 let served = json!({"component": self.0.component, "namespace": self.0.namespace});
                 text(StatusCode::OK, &served.to_string())

@@ -9,10 +9,12 @@ use machinist_kube::ObjectKey;
 use machinist_plan::ccm::CcmReason;
 use machinist_plan::facts::{CloudNodeFacts, MachineFacts, ServiceFacts};
 use machinist_runtime::{Contract, Feed, feed, pass};
+use machinist_serve::Metrics;
 
 use super::credential::CredentialFeed;
 use super::key::Key;
 use super::kinds;
+use super::measure;
 use super::options::Tools;
 use super::seen::{Seen, Settings};
 
@@ -86,8 +88,8 @@ impl Contract for Ccm {
         seen.memory.forget_moments();
     }
 
-    fn gauges(seen: &Seen, now: Timestamp) -> Vec<(&'static str, usize)> {
-        seen.gauges(now)
+    fn measure(seen: &Seen, now: Timestamp, metrics: &Metrics) {
+        measure::memory(seen, now, metrics);
     }
 
     fn unready(seen: &Seen, tools: &Tools) -> Option<String> {
