@@ -20,13 +20,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call, READ_WITHIN};
 use machinist_instance::{Error, ErrorKind};
-use machinist_kube::Leadership;
+use machinist_kube::{Leadership, Moment};
 use machinist_serve::{Counter, Histogram, REQUEST_SECONDS};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::accounts::Account;
-use crate::begun::{Begun, Moment};
+use crate::begun::Begun;
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
 use crate::line::Lane;
@@ -178,7 +178,7 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, account.paused_until());
             }
         };
-        let read = Moment::now(&self.options.clock);
+        let read = Moment::now(Some(&self.options.clock));
         match panics::catch_async(tokio::time::timeout(CONFIRMED_WITHIN, confirm)).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => {

@@ -130,7 +130,7 @@ mod tests {
             };
             let charge = world.barrier.open(std::slice::from_ref(&charged), expect);
             let committed = Settled::Committed { uid: "a".to_owned(), resource_version: 1010 };
-            assert!(world.barrier.settle(charge, committed).is_empty());
+            assert!(world.barrier.record_outcome(charge, committed).is_empty());
         }
         advance(FRESH_FOR + SECOND).await;
         let lists = async |rv: u64| {

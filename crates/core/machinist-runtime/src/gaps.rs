@@ -8,11 +8,11 @@ use machinist_kube::Moment;
 
 /// The gaps that this process knows.
 #[derive(Debug, Default)]
-pub(crate) struct Gaps(Mutex<State>);
+pub(crate) struct Gaps(Mutex<KnownGaps>);
 
 /// What is known about the gaps.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct KnownGaps {
     pub(crate) unseen: Unseen,
     /// Whether the runtime has workers.
     pub(crate) acts: bool,
@@ -23,7 +23,7 @@ pub(crate) struct State {
 }
 
 impl Gaps {
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, KnownGaps> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -1,4 +1,4 @@
-//! The controller loop for any contract: watch, observe, plan, act and settle.
+//! The controller loop for any contract: watch, observe, plan and act.
 //!
 //! ```text
 //! feed       the watched kinds; watched watches them, and take_in fills the World (the contract's
@@ -10,7 +10,7 @@
 //! silent_servers  API servers that do not answer
 //! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
-//! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
+//! write      guarded writes to API servers; outcomes reads those of unanswered writes
 //! explain    the same facts and planners without a controller
 //! inspector  reads the state of a running process; served renders it for the HTTP endpoints
 //! measured   the metrics of the state of a process; other files have those of their events
@@ -40,6 +40,7 @@ mod line;
 mod measured;
 mod options;
 mod outages;
+mod outcomes;
 mod owners;
 mod panics;
 mod pass;
@@ -48,7 +49,6 @@ mod process;
 mod queued;
 mod runtime;
 mod served;
-mod settle;
 mod silence;
 mod silent_servers;
 mod sweep;

@@ -23,10 +23,9 @@ use std::time::Duration;
 use futures::StreamExt;
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{ContractReason, Plan, Reason, Step, Why};
-use machinist_kube::Leadership;
+use machinist_kube::{Leadership, Moment};
 use tokio::time::Instant;
 
-use crate::begun::Moment;
 use crate::contract::{Contract, Kind, Observed, Stop};
 use crate::fingerprint::fingerprint;
 use crate::key::QueueKey;
@@ -53,11 +52,11 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         UnknownWrites::None => {}
         _ if goes_on => {}
         UnknownWrites::Waiting => return,
-        UnknownWrites::Some(writes) => return runtime.settle_unknown(key, writes),
+        UnknownWrites::Some(writes) => return runtime.begin_reading_outcomes(key, writes),
     }
     runtime.heed_clock();
     runtime.notice_suspension();
-    let read = Moment::now(&runtime.options.clock);
+    let read = Moment::now(Some(&runtime.options.clock));
     let observed = panics::catch(|| {
         let world = runtime.world.lock();
         // Checked again under this lock: another worker may have opened a charge on the key since
@@ -330,7 +329,7 @@ mod tests {
         let clock: machinist_kube::SharedClock = clock;
         let actions = (0..100).map(|_| Remove).collect();
         let ended =
-            perform::<TestContract, Removals>(&runtime, Moment::now(&clock), &performed, actions).await;
+            perform::<TestContract, Removals>(&runtime, Moment::now(Some(&clock)), &performed, actions).await;
         assert!(matches!(ended, Err(Stop::NotNow(_))), "{ended:?}");
         assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
     }

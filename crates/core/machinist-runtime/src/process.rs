@@ -92,7 +92,7 @@ impl<C: Contract> Running<C> {
         let began = Instant::now();
         self.runtime.in_flight.drain(at_most).await;
         // The result contains the writes whose outcome is still unknown.
-        let _ = tokio::time::timeout_at(began + at_most, self.runtime.settle_losses()).await;
+        let _ = tokio::time::timeout_at(began + at_most, self.runtime.read_outcomes_of_losses()).await;
         Drained { waited: began.elapsed(), ..self.in_flight() }
     }
 

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::contract::Contract;
 use crate::feed::{Fed, Feed, Question};
+use crate::outcomes::ask_api;
 use crate::runtime::Runtime;
-use crate::settle::ask_api;
 use crate::take_in::{read_kind, take_in};
 use crate::watch_log;
 

@@ -15,7 +15,7 @@ use machinist_kube::barrier::Charge;
 use outages::Outages;
 pub(crate) use pending::Waiting;
 pub use pending::{Pending, Queued};
-pub(crate) use reads::{ANSWERED_WITHIN, FreshReads, State as ReadState};
+pub(crate) use reads::{ANSWERED_WITHIN, FreshReads, ReadState};
 
 use crate::contract::Contract;
 use crate::passes::Passes;
@@ -36,7 +36,7 @@ pub struct World<C: Contract> {
     /// The last failure of each watch that fails, by kind.
     pub(crate) failing: BTreeMap<&'static str, Failure>,
     /// Unanswered writes whose outcome a task is reading.
-    pub(crate) settling: BTreeSet<Charge>,
+    pub(crate) outcomes_being_read: BTreeSet<Charge>,
     /// Keys that wait for an answer of an API server.
     pub(crate) outages: Outages<C::Key>,
 }
@@ -51,7 +51,7 @@ impl<C: Contract> World<C> {
             barrier: Barrier::new(),
             fresh_reads: FreshReads::default(),
             failing: BTreeMap::new(),
-            settling: BTreeSet::new(),
+            outcomes_being_read: BTreeSet::new(),
             outages: Outages::default(),
         }
     }

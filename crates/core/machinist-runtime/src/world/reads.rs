@@ -47,7 +47,7 @@ impl<K> Default for Reading<K> {
 impl<K: QueueKey> FreshReads<K> {
     /// Lets a key wait for a kind. Returns whether a read of the kind begins.
     pub(crate) fn begin(&mut self, resource: &'static str, key: K) -> bool {
-        let may_begin = matches!(self.state(resource), State::Possible);
+        let may_begin = matches!(self.state(resource), ReadState::Possible);
         let reading = self.0.entry(resource).or_default();
         reading.waiting.insert(key);
         if may_begin {
@@ -78,21 +78,21 @@ impl<K: QueueKey> FreshReads<K> {
         reading.waiting.clone()
     }
 
-    pub(crate) fn state(&self, resource: &'static str) -> State {
-        let Some(reading) = self.0.get(resource) else { return State::Possible };
+    pub(crate) fn state(&self, resource: &'static str) -> ReadState {
+        let Some(reading) = self.0.get(resource) else { return ReadState::Possible };
         let is_ahead = |at: &Instant| Instant::now() < *at;
         // A read that has not ended by then never will: its task panicked.
         let ends = reading.began.map(|began| began + ANSWERED_WITHIN + ENDS_WITHIN);
         match (ends.filter(is_ahead), reading.next.filter(is_ahead)) {
-            (Some(ends), _) => State::InFlight(ends),
-            (None, Some(next)) => State::Failed(next),
-            (None, None) => State::Possible,
+            (Some(ends), _) => ReadState::InFlight(ends),
+            (None, Some(next)) => ReadState::Failed(next),
+            (None, None) => ReadState::Possible,
         }
     }
 }
 
 /// Whether the next read may begin; a `FreshRead` on the monotonic clock.
-pub(crate) enum State {
+pub(crate) enum ReadState {
     /// It may begin now.
     Possible,
     /// A read is in flight, until this time at the latest.
@@ -115,7 +115,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..6 {
             assert_eq!(reads.fail("nodes"), [TestKey("a"), TestKey("b")].into());
-            let State::Failed(next) = reads.state("nodes") else { panic!("a pause") };
+            let ReadState::Failed(next) = reads.state("nodes") else { panic!("a pause") };
             assert!(!reads.begin("nodes", TestKey("a")));
             pauses.push(next.duration_since(Instant::now()).as_secs());
             tokio::time::sleep_until(next).await;
