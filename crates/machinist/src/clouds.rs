@@ -17,9 +17,9 @@ use std::time::Duration;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use futures::future::BoxFuture;
-use machinist_controllers::Metrics;
 use machinist_driver::Provider;
 use machinist_instance::Error;
+use machinist_serve::Metrics;
 use serde_json::Value;
 
 use crate::wiring::credential::TokenFrom;

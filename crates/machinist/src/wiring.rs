@@ -31,11 +31,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use machinist_controllers::{
-    Clients, Contract, Drained, Metrics, ProcessInspector as Inspector, ProcessOptions, RunningProcess,
-    listen, serve_behind, serve_metrics,
+    Clients, Contract, Drained, ProcessInspector as Inspector, ProcessOptions, RunningProcess,
 };
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
+use machinist_serve::{Metrics, listen, serve_behind, serve_metrics};
 use tokio::net::TcpListener;
 
 use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs};

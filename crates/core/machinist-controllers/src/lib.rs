@@ -22,8 +22,6 @@ mod evidence;
 pub mod mcm;
 
 pub use machinist_runtime::{
-    CHANGE_SECONDS, Clients, Contract, Door, Drained, Ended, Inspector as ProcessInspector, Metrics,
-    Options as ProcessOptions, REQUEST_SECONDS, Rejection, Running as RunningProcess, Task, WAIT_SECONDS,
-    Wrap, answer_all, answer_behind, answer_with_metrics, listen, render_why, serve, serve_behind,
-    serve_metrics, with_labels,
+    Clients, Contract, Drained, Ended, Inspector as ProcessInspector, Options as ProcessOptions,
+    Running as RunningProcess, Task, Wrap, render_why,
 };

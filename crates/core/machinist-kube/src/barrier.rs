@@ -156,7 +156,7 @@ pub struct BarrierMetrics {
 ///
 /// // The answer alone is not enough: the store has not seen the write yet.
 /// let committed = Settled::Committed { uid: "uid-1".to_owned(), resource_version: 42 };
-/// assert!(barrier.settle(charge, committed).is_empty());
+/// assert!(barrier.record_outcome(charge, committed).is_empty());
 ///
 /// let no_changes: [Change<()>; 0] = [];
 /// let woken = barrier.observe(Cluster::Control, "machines", 42, &no_changes);
@@ -299,7 +299,7 @@ impl<Q: Ord + Clone> Barrier<Q> {
     /// The first certain answer stands. After [`Settled::Unknown`], two workers may settle one
     /// charge, and the older of two reads may be settled last. The older read must not free a key
     /// if the newer read has found the write.
-    pub fn settle(&mut self, charge: Charge, settled: Settled) -> Vec<Q> {
+    pub fn record_outcome(&mut self, charge: Charge, settled: Settled) -> Vec<Q> {
         let Some(open) = self.charges.get_mut(&charge) else { return Vec::new() };
         if open.is_answered() {
             return Vec::new();

@@ -50,7 +50,7 @@ async fn a_key_is_blocked_until_the_store_has_seen_the_write() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET, DEPLOYMENT], expect(WriteKind::Create));
     assert_eq!(barrier.blocked(&SET).expect("charged").charges, 1);
-    assert!(barrier.settle(charge, committed(10)).is_empty());
+    assert!(barrier.record_outcome(charge, committed(10)).is_empty());
     assert!(observe(&mut barrier, 9).is_empty());
     assert!(barrier.blocked(&DEPLOYMENT).is_some() && barrier.blocked(&"other").is_none());
     assert_eq!(observe(&mut barrier, 10), [DEPLOYMENT, SET]);
@@ -62,11 +62,11 @@ async fn the_watch_may_be_faster_than_the_answer() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
     observe(&mut barrier, 10);
-    assert_eq!(barrier.settle(charge, committed(10)), [SET]);
+    assert_eq!(barrier.record_outcome(charge, committed(10)), [SET]);
 
     let charge = barrier.open(&[SET], expect(WriteKind::Delete));
     barrier.observe(Cluster::Control, "machines", 11, &[leaving("u1")]);
-    assert_eq!(barrier.settle(charge, deleted()), [SET]);
+    assert_eq!(barrier.record_outcome(charge, deleted()), [SET]);
 }
 
 /// A change of an object that is being deleted but still exists.
@@ -79,7 +79,10 @@ async fn an_update_of_a_deleting_object_waits_for_its_version() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
     barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
-    assert!(barrier.settle(charge, committed(10)).is_empty(), "the older event does not show this write");
+    assert!(
+        barrier.record_outcome(charge, committed(10)).is_empty(),
+        "the older event does not show this write"
+    );
     assert_eq!(observe(&mut barrier, 10), [SET]);
 }
 
@@ -88,7 +91,7 @@ async fn removing_the_last_finalizer_waits_for_the_deletion() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
     barrier.observe(Cluster::Control, "machines", 7, &[deleting("u1")]);
-    assert!(barrier.settle(charge, Settled::Gone { uid: "u1".into() }).is_empty());
+    assert!(barrier.record_outcome(charge, Settled::Gone { uid: "u1".into() }).is_empty());
     assert_eq!(barrier.observe(Cluster::Control, "machines", 8, &[leaving("u1")]), [SET]);
 }
 
@@ -96,7 +99,7 @@ async fn removing_the_last_finalizer_waits_for_the_deletion() {
 async fn a_deletion_waits_for_its_uid_and_not_for_another() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Delete));
-    barrier.settle(charge, deleted());
+    barrier.record_outcome(charge, deleted());
     assert!(barrier.observe(Cluster::Control, "machines", 99, &[leaving("u0")]).is_empty());
     assert_eq!(barrier.observe(Cluster::Control, "machines", 100, &[leaving("u1")]), [SET]);
 }
@@ -105,7 +108,7 @@ async fn a_deletion_waits_for_its_uid_and_not_for_another() {
 async fn versions_of_other_kinds_and_clusters_close_nothing() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
-    barrier.settle(charge, committed(10));
+    barrier.record_outcome(charge, committed(10));
     assert!(barrier.observe::<()>(Cluster::Target, "machines", 99, &[]).is_empty());
     assert!(barrier.observe::<()>(Cluster::workload("a/shop"), "machines", 99, &[]).is_empty());
     assert!(barrier.observe::<()>(Cluster::Control, "machinesets", 99, &[]).is_empty());
@@ -117,7 +120,7 @@ async fn workload_clusters_are_independent() {
     let mut barrier = Barrier::new();
     let [shop, blog] = ["a/shop", "a/blog"].map(Cluster::workload);
     let charge = barrier.open(&[SET], Expect { cluster: shop.clone(), ..expect(WriteKind::Update) });
-    barrier.settle(charge, committed(10));
+    barrier.record_outcome(charge, committed(10));
     assert!(barrier.observe::<()>(blog, "machines", 99, &[]).is_empty());
     assert_eq!(barrier.observe::<()>(shop, "machines", 10, &[]), [SET]);
 }
@@ -127,8 +130,8 @@ async fn a_key_waits_for_all_of_its_charges() {
     let mut barrier = Barrier::new();
     let one = barrier.open(&[SET], expect(WriteKind::Create));
     let two = barrier.open(&[SET], expect(WriteKind::Create));
-    barrier.settle(one, committed(10));
-    barrier.settle(two, committed(11));
+    barrier.record_outcome(one, committed(10));
+    barrier.record_outcome(two, committed(11));
     assert!(observe(&mut barrier, 10).is_empty());
     assert_eq!(observe(&mut barrier, 11), [SET]);
 }
@@ -137,12 +140,12 @@ async fn a_key_waits_for_all_of_its_charges() {
 async fn an_unknown_outcome_blocks_until_the_write_is_settled() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Create));
-    barrier.settle(charge, Settled::Unknown);
+    barrier.record_outcome(charge, Settled::Unknown);
     assert!(observe(&mut barrier, 1_000).is_empty());
     tokio::time::advance(Duration::from_secs(600)).await;
     assert!(barrier.overdue().is_empty(), "no list can settle an unknown outcome");
     assert_eq!(barrier.blocked(&SET).expect("still open").unknown, [charge]);
-    assert_eq!(barrier.settle(charge, committed(900)), [SET]);
+    assert_eq!(barrier.record_outcome(charge, committed(900)), [SET]);
 }
 
 /// The write waits for its turn in this process, and its connection ends without an answer.
@@ -152,7 +155,7 @@ async fn an_unanswered_write_was_sent_until_it_was_given_up() {
     let opened = Instant::now();
     let charge = barrier.open(&[SET], expect(WriteKind::TakeAway));
     tokio::time::advance(Duration::from_secs(50)).await;
-    barrier.settle(charge, Settled::Unknown);
+    barrier.record_outcome(charge, Settled::Unknown);
     let sent = barrier.unanswered(charge).expect("it is open").sent;
     assert_eq!(sent - opened, Duration::from_secs(50));
     let blocked = barrier.blocked(&SET).expect("it is open");
@@ -163,13 +166,13 @@ async fn an_unanswered_write_was_sent_until_it_was_given_up() {
 async fn an_older_read_does_not_undo_a_certain_answer() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Create));
-    barrier.settle(charge, Settled::Unknown);
-    assert!(barrier.settle(charge, committed(10)).is_empty());
+    barrier.record_outcome(charge, Settled::Unknown);
+    assert!(barrier.record_outcome(charge, committed(10)).is_empty());
     assert!(
-        barrier.settle(charge, Settled::NotCommitted).is_empty(),
+        barrier.record_outcome(charge, Settled::NotCommitted).is_empty(),
         "this read was sent before the write took effect"
     );
-    assert!(barrier.settle(charge, Settled::Unknown).is_empty());
+    assert!(barrier.record_outcome(charge, Settled::Unknown).is_empty());
     assert!(barrier.blocked(&SET).expect("not seen yet").unknown.is_empty());
     assert_eq!(observe(&mut barrier, 10), [SET]);
 }
@@ -178,8 +181,8 @@ async fn an_older_read_does_not_undo_a_certain_answer() {
 async fn a_write_without_effect_blocks_no_key() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Update));
-    assert_eq!(barrier.settle(charge, Settled::NotCommitted), [SET]);
-    assert_eq!(barrier.settle(charge, Settled::NotCommitted), Vec::<&str>::new());
+    assert_eq!(barrier.record_outcome(charge, Settled::NotCommitted), [SET]);
+    assert_eq!(barrier.record_outcome(charge, Settled::NotCommitted), Vec::<&str>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -187,11 +190,11 @@ async fn a_restore_closes_only_answered_charges() {
     let mut barrier = Barrier::new();
     observe(&mut barrier, 50);
     let answered = barrier.open(&[SET], expect(WriteKind::Update));
-    barrier.settle(answered, committed(60));
+    barrier.record_outcome(answered, committed(60));
     let sent = barrier.open(&[DEPLOYMENT], expect(WriteKind::Update));
     assert_eq!(observe(&mut barrier, 20), [SET]);
     assert!(barrier.blocked(&DEPLOYMENT).is_some());
-    barrier.settle(sent, committed(21));
+    barrier.record_outcome(sent, committed(21));
     assert_eq!(observe(&mut barrier, 21), [DEPLOYMENT]);
     assert_eq!(barrier.metrics().restores, 1);
 }
@@ -200,7 +203,7 @@ async fn a_restore_closes_only_answered_charges() {
 async fn a_write_that_the_watch_does_not_show_becomes_overdue() {
     let mut barrier = Barrier::new();
     let charge = barrier.open(&[SET], expect(WriteKind::Delete));
-    barrier.settle(charge, deleted());
+    barrier.record_outcome(charge, deleted());
     assert!(barrier.overdue().is_empty());
     tokio::time::advance(OVERDUE_AFTER - Duration::from_millis(1)).await;
     assert!(barrier.overdue().is_empty());

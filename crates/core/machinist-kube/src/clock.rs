@@ -99,6 +99,11 @@ impl Moment {
         };
         shown.max(self.at.saturating_duration_since(earlier.at))
     }
+
+    /// Whether at least this time has passed on one of the clocks.
+    pub fn is_older_than(&self, age: Duration, clock: &SharedClock) -> bool {
+        age <= Self::now(Some(clock)).since(self)
+    }
 }
 
 /// Bounds of the difference between the local clock and the clock of a server, from the `Date`

@@ -655,7 +655,8 @@ impl Elector {
                 Some(holder) => return Attempt::Theirs(holder),
                 None => {
                     let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
-                    let is_other = holder.is_some_and(|it| !it.is_empty() && it != self.options.identity);
+                    let is_other =
+                        holder.is_some_and(|holder| !holder.is_empty() && holder != self.options.identity);
                     self.ran_out |= is_other;
                     self.is_first &= !is_other;
                     self.write(lease).await
@@ -755,7 +756,7 @@ impl Elector {
             Err(error) if WriteOutcome::of_error(&error) == WriteOutcome::NotFound => {
                 Err(Refusal::Other(error.to_string()))
             }
-            result => self.settle(result, sent),
+            result => self.keep_written(result, sent),
         }
     }
 
@@ -768,10 +769,11 @@ impl Elector {
         self.annotate(&mut lease);
         let sent = Sent::now(&self.clock);
         let result = self.leases.replace(&self.options.name, &PostParams::default(), &lease).await;
-        self.settle(result, sent)
+        self.keep_written(result, sent)
     }
 
-    fn settle(&mut self, result: Result<Lease, kube::Error>, sent: Sent) -> Result<Sent, Refusal> {
+    /// Keeps the Lease that a write returned, or says why the write failed.
+    fn keep_written(&mut self, result: Result<Lease, kube::Error>, sent: Sent) -> Result<Sent, Refusal> {
         match (WriteOutcome::of(&result), result) {
             (_, Ok(lease)) => {
                 self.mine = Some(lease);

@@ -153,7 +153,7 @@ where
     B::Error: Into<BoxError>,
 {
     async fn watch(&self, request: Request<Body>) -> Result<Response<AnswerBody>, BoxError> {
-        let sent = Sent::now(&self.shared, &request, 0);
+        let sent = SentRequest::now(&self.shared, &request, 0);
         let answer = self.send(request).await;
         sent.report(&self.shared, answer.as_ref().ok().map(Response::status));
         let answer = answer?;
@@ -188,7 +188,7 @@ where
 
     /// Sends the request once and collects the answer within the deadline.
     async fn answer(&self, request: Request<Body>, earlier: u32) -> Result<Response<Bytes>, BoxError> {
-        let sent = Sent::now(&self.shared, &request, earlier);
+        let sent = SentRequest::now(&self.shared, &request, earlier);
         let whole = async {
             let (parts, body) = self.send(request).await?.into_parts();
             let bytes = body.collect().await.map_err(Into::into)?.to_bytes();
@@ -222,7 +222,7 @@ impl Shared {
         READ_BACKOFF.delay(attempt, &mut self.jitter.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn compare_clocks(&self, sent: &Sent, headers: &http::HeaderMap) {
+    fn compare_clocks(&self, sent: &SentRequest, headers: &http::HeaderMap) {
         if let Some(date) = headers.get(header::DATE).and_then(|date| date.to_str().ok()) {
             self.options.skew.observe_header(date, sent.wall, self.options.clock.now());
         }
@@ -230,7 +230,7 @@ impl Shared {
 }
 
 /// The data of a sent request that its report needs.
-struct Sent {
+struct SentRequest {
     operation: &'static str,
     method: Method,
     path: String,
@@ -239,7 +239,7 @@ struct Sent {
     wall: jiff::Timestamp,
 }
 
-impl Sent {
+impl SentRequest {
     fn now(shared: &Shared, request: &Request<Body>, earlier_attempts: u32) -> Self {
         Self {
             operation: request.extensions().get::<&'static str>().copied().unwrap_or("raw"),

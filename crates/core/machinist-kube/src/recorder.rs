@@ -187,7 +187,7 @@ impl Recorder {
                     limiter.acquire().await;
                     let fence = Fence { client: &client, leadership: leadership.as_ref() };
                     let outcome = fence.deliver(occurrence, &event).await;
-                    self.lock().settle(&event, &outcome);
+                    self.lock().count_outcome(&event, &outcome);
                 }
                 Next::WaitUntil(at) => tokio::select! {
                     biased;
@@ -351,7 +351,7 @@ impl State {
         self.due.insert((at, key.clone()));
     }
 
-    fn settle(&mut self, event: &Event, outcome: &WriteOutcome) {
+    fn count_outcome(&mut self, event: &Event, outcome: &WriteOutcome) {
         match outcome {
             WriteOutcome::Done => self.metrics.sent += 1,
             outcome => {

@@ -726,9 +726,10 @@ impl<F> Store<F> {
         let readable = |key: &&ObjectKey| !unreadable.contains_key(*key) && !self.ahead.contains_key(*key);
         let former: Vec<ObjectKey> = self.unreadable.keys().filter(readable).cloned().collect();
         for key in former {
-            match items.contains_key(&key) {
-                true => drop(self.unreadable.remove(&key)),
-                false => self.forget_unreadable(&key, resource_version, changes),
+            if items.contains_key(&key) {
+                self.unreadable.remove(&key);
+            } else {
+                self.forget_unreadable(&key, resource_version, changes);
             }
         }
         for (key, object) in unreadable {

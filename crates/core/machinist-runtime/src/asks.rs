@@ -13,7 +13,6 @@
 //!
 //! A call may send several requests. `begun` checks lease and time again before each change.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,16 +20,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call, Process, READ_WITHIN};
 use machinist_instance::{Error, ErrorKind};
-use machinist_kube::Leadership;
+use machinist_kube::{Leadership, Moment};
+use machinist_serve::{Counter, Histogram, REQUEST_SECONDS};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
 use crate::accounts::{Account, CAUTIOUS, Opened};
-use crate::begun::{Begun, Moment};
+use crate::begun::Begun;
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
 use crate::line::Lane;
-use crate::metrics::REQUEST_SECONDS;
 use crate::panics;
 use crate::pass::program_failed;
 use crate::passes::Count;
@@ -38,6 +37,16 @@ use crate::runtime::{NOT_NOW_AGAIN, Runtime};
 
 /// The object of a call must be read within this time. Meanwhile the ask holds its slot.
 const CONFIRMED_WITHIN: Duration = Duration::from_secs(15);
+
+const CALLS: Counter = Counter::new(
+    "machinist_cloud_calls_total",
+    "Calls to clouds that ended. The result is ok or the kind of the error.",
+);
+const CALL_DURATION: Histogram = Histogram::new(
+    "machinist_cloud_call_duration_seconds",
+    "Duration of calls to clouds in seconds.",
+    REQUEST_SECONDS,
+);
 
 /// One driver call to start.
 pub struct Ask<C: Contract, T> {
@@ -73,22 +82,6 @@ pub type StillWanted<C> = Box<dyn FnOnce(&mut <C as Contract>::Seen) -> bool + S
 
 /// Stores an answer in memory.
 pub type Remember<C, T> = Box<dyn FnOnce(&mut <C as Contract>::Seen, Answered<T>) + Send>;
-
-/// The asks in flight, by subject.
-#[derive(Debug, Default)]
-pub struct Pending(BTreeMap<String, (Call, Timestamp)>);
-
-impl Pending {
-    /// The call in flight for a subject, and its start.
-    pub fn of(&self, subject: &str) -> Option<(Call, Timestamp)> {
-        self.0.get(subject).copied()
-    }
-
-    /// The number of calls that are in flight or wait for a slot.
-    pub(crate) fn count(&self) -> usize {
-        self.0.len()
-    }
-}
 
 impl<C: Contract> Runtime<C> {
     /// The facts about this process, for decisions about an instance in this account.
@@ -168,7 +161,7 @@ impl<C: Contract> Runtime<C> {
                 tracing::debug!(key = %ask.key, %other, "A driver call for this object is already in flight");
                 return Ok(());
             }
-            world.asks.0.insert(ask.subject.clone(), (ask.call, self.now()));
+            world.asks.insert(&ask.subject, ask.call, self.now());
         }
         let steps = self.clock_steps.count();
         let runtime = self.clone();
@@ -205,7 +198,7 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, account.paused_until());
             }
         };
-        let read = Moment::now(&self.options.clock);
+        let read = Moment::now(Some(&self.options.clock));
         match panics::catch_async(tokio::time::timeout(CONFIRMED_WITHIN, confirm)).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => {
@@ -217,7 +210,7 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, None);
             }
             Err(panicked) => {
-                self.world.lock().asks.0.remove(&subject);
+                self.world.lock().asks.remove(&subject);
                 let why = program_failed("reading the object of a driver call failed", panicked);
                 return self.note_panic(&key, why);
             }
@@ -236,7 +229,7 @@ impl<C: Contract> Runtime<C> {
                 return self.forgo(&subject, key, None);
             }
             Err(panicked) => {
-                self.world.lock().asks.0.remove(&subject);
+                self.world.lock().asks.remove(&subject);
                 let why = program_failed("checking whether a driver call is still needed failed", panicked);
                 return self.note_panic(&key, why);
             }
@@ -252,7 +245,7 @@ impl<C: Contract> Runtime<C> {
             Answered { started: began, ended: self.now(), account: Some(account.id().clone()), answer };
         let remembered = panics::catch(|| {
             let mut world = self.world.lock();
-            world.asks.0.remove(&subject);
+            world.asks.remove(&subject);
             // If the clock stepped during the call, the time of the answer has no meaning.
             if self.clock_steps.count() == steps {
                 remember(&mut world.seen, answered);
@@ -269,9 +262,9 @@ impl<C: Contract> Runtime<C> {
     fn measure(&self, call: Call, took: Duration, error: Option<&Error>) {
         let (call, metrics) = (call.to_string(), &self.options.metrics);
         let result = error.map_or_else(|| "ok".to_owned(), |error| error.kind.to_string());
-        metrics.count("machinist_cloud_calls_total", &[("call", &call), ("result", &result)]);
+        metrics.count(&CALLS, &[("call", &call), ("result", &result)]);
         let labels = [("call", call.as_str())];
-        metrics.observe("machinist_cloud_call_duration_seconds", &labels, REQUEST_SECONDS, took);
+        metrics.observe(&CALL_DURATION, &labels, took);
     }
 
     /// Awaits the answer of a call, behind a fence. If no answer arrives within the bound, the
@@ -340,7 +333,7 @@ impl<C: Contract> Runtime<C> {
     fn forgo(&self, subject: &str, key: C::Key, paused_until: Option<Instant>) {
         {
             let mut world = self.world.lock();
-            world.asks.0.remove(subject);
+            world.asks.remove(subject);
             // The planner may plan the same call from the same facts. That does not count as a
             // repetition, because the call was not made.
             world.passes.forget_last(&key);

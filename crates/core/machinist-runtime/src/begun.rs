@@ -7,11 +7,9 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use machinist_core::READ_WITHIN;
 use machinist_driver::Fence;
-use machinist_kube::{Leadership, SharedClock};
-use tokio::time::Instant;
+use machinist_kube::{Leadership, Moment, SharedClock};
 
 /// The start and the limits of a call.
 pub(crate) struct Begun {
@@ -23,31 +21,10 @@ pub(crate) struct Begun {
     read: Option<Moment>,
 }
 
-/// A moment on two clocks. The monotonic clock stands still while a machine sleeps, and the wall
-/// clock may be corrected.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
-    at: Instant,
-    wall: Timestamp,
-}
-
-impl Moment {
-    /// The present moment.
-    pub(crate) fn now(clock: &SharedClock) -> Self {
-        Self { at: Instant::now(), wall: clock.now() }
-    }
-
-    /// Whether at least this time has passed on one of the clocks.
-    pub(crate) fn is_older_than(self, age: Duration, clock: &SharedClock) -> bool {
-        let shown = clock.now().duration_since(self.wall);
-        age <= self.at.elapsed() || SignedDuration::try_from(age).unwrap_or(SignedDuration::MAX) <= shown
-    }
-}
-
 impl Begun {
     /// A call that begins now.
     pub(crate) fn now(leadership: Option<Leadership>, clock: SharedClock, bound: Duration) -> Self {
-        Self { leadership, at: Moment::now(&clock), clock, bound, read: None }
+        Self { leadership, at: Moment::now(Some(&clock)), clock, bound, read: None }
     }
 
     /// A call whose object was read at that moment.
@@ -79,6 +56,7 @@ impl Begun {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use jiff::Timestamp;
     use machinist_driver::may_change;
     use machinist_instance::ErrorKind;
     use machinist_kube::{Clock, TokioClock};
@@ -131,7 +109,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_for_an_old_reading_changes_nothing() {
         let clock: SharedClock = Arc::new(TokioClock::starting_at(epoch()));
-        let read = Moment::now(&clock);
+        let read = Moment::now(Some(&clock));
         advance(READ_WITHIN + BOUND).await;
         let begun = Begun::now(None, clock.clone(), BOUND);
         assert_eq!(begun.may_change(), Ok(()), "a call that needs no reading");

@@ -1,6 +1,6 @@
 //! The interface between a contract and the runtime.
 
-use std::fmt::{Debug, Display};
+use std::fmt::Display;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{ContractReason, Plan, Why};
 use machinist_driver::Check;
 use machinist_kube::Cluster;
+use machinist_serve::Metrics;
 
 use crate::feed::Feed;
 use crate::kinds::{ContractKey, KindId};
@@ -43,10 +44,8 @@ pub trait Contract: Sized + Send + Sync + 'static {
         Duration::from_secs(24 * 3600)
     }
 
-    /// Gauges of the contract's memory beside its stores, by name.
-    fn gauges(_seen: &Self::Seen, _now: jiff::Timestamp) -> Vec<(&'static str, usize)> {
-        Vec::new()
-    }
+    /// Records the metrics of the contract's memory beside its stores.
+    fn measure(_seen: &Self::Seen, _now: jiff::Timestamp, _metrics: &Metrics) {}
 
     /// Whether the objects show that a leader has acted on them before.
     fn shows_former_leader(_seen: &Self::Seen) -> bool {
@@ -71,27 +70,6 @@ pub trait Contract: Sized + Send + Sync + 'static {
     fn remark(_seen: &Self::Seen) -> Option<String> {
         None
     }
-}
-
-/// The key of one object, or of several objects that one pass decides about.
-pub trait QueueKey: Clone + Ord + Debug + Display + Send + Sync + 'static {
-    /// The name of the kind in metrics and `why`.
-    fn kind(&self) -> &'static str;
-
-    /// The shortest time between two passes over the key. A key that counts many objects uses it to
-    /// collect several changes in one pass.
-    fn min_interval(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    /// Whether the objects of the kind have no namespace.
-    fn is_cluster_scoped(&self) -> bool {
-        false
-    }
-
-    /// Returns the key for the path `/why/<kind>/<name>`. `namespace` is the one that the process
-    /// serves.
-    fn named(kind: &str, namespace: &str, name: &str) -> Option<Self>;
 }
 
 /// The observe, plan and act functions of one kind.

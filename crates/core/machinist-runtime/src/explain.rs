@@ -10,7 +10,8 @@ use jiff::Timestamp;
 use machinist_core::Why;
 use machinist_kube::ObjectKey;
 
-use crate::contract::{Contract, Kind, Observed, QueueKey};
+use crate::contract::{Contract, Kind, Observed};
+use crate::key::QueueKey;
 use crate::kinds::KindId;
 use crate::options::{Clients, Options};
 use crate::panics;

@@ -4,108 +4,17 @@
 //! older than what the watch has shown, is repeated after a pause that doubles. Nothing is read
 //! while nothing is due.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use machinist_core::{FreshRead, Freshness, Silence};
-use machinist_kube::Cluster;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use crate::contract::{Contract, QueueKey, Stop};
-use crate::feed::{Fed, read_kind};
+use crate::contract::{Contract, Stop};
+use crate::feed::Fed;
 use crate::runtime::Runtime;
-use crate::world::World;
-
-/// The longest time that a read may take.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
-/// The time in which the end of a read is recorded.
-const ENDS_WITHIN: Duration = Duration::from_secs(1);
-/// The pause after the first read without an answer.
-const FIRST_PAUSE: Duration = Duration::from_secs(5);
-/// The longest pause between two reads.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// The reads of a process, by kind.
-#[derive(Debug)]
-pub(crate) struct FreshReads<K>(BTreeMap<&'static str, Reading<K>>);
-
-#[derive(Debug)]
-struct Reading<K> {
-    /// The keys that wait for fresh facts.
-    waiting: BTreeSet<K>,
-    /// When the read in flight began.
-    began: Option<Instant>,
-    failures: u32,
-    /// No read begins earlier.
-    next: Option<Instant>,
-}
-
-impl<K> Default for FreshReads<K> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<K> Default for Reading<K> {
-    fn default() -> Self {
-        Self { waiting: BTreeSet::new(), began: None, failures: 0, next: None }
-    }
-}
-
-impl<K: QueueKey> FreshReads<K> {
-    /// Lets a key wait for a kind. Returns whether a read of the kind begins.
-    fn begin(&mut self, resource: &'static str, key: K) -> bool {
-        let may_begin = matches!(self.state(resource), State::Possible);
-        let reading = self.0.entry(resource).or_default();
-        reading.waiting.insert(key);
-        if may_begin {
-            reading.began = Some(Instant::now());
-        }
-        may_begin
-    }
-
-    /// Ends the read in flight without a fresh answer, and returns the keys that look again.
-    fn fail(&mut self, resource: &'static str) -> BTreeSet<K> {
-        let reading = self.0.entry(resource).or_default();
-        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(reading.failures)).min(LONGEST_PAUSE);
-        reading.failures = reading.failures.saturating_add(1);
-        reading.began = None;
-        reading.next = Some(Instant::now() + pause);
-        reading.waiting.clone()
-    }
-
-    /// The kind is fresh again: returns the keys that waited for it.
-    pub(crate) fn heard(&mut self, resource: &'static str) -> BTreeSet<K> {
-        self.0.remove(resource).map(|reading| reading.waiting).unwrap_or_default()
-    }
-
-    /// The API server answers again: the next read may begin at once. Returns the waiting keys.
-    pub(crate) fn answered(&mut self, resource: &'static str) -> BTreeSet<K> {
-        let Some(reading) = self.0.get_mut(resource) else { return BTreeSet::new() };
-        reading.next = None;
-        reading.waiting.clone()
-    }
-
-    fn state(&self, resource: &'static str) -> State {
-        let Some(reading) = self.0.get(resource) else { return State::Possible };
-        let is_ahead = |at: &Instant| Instant::now() < *at;
-        // A read that has not ended by then never will: its task panicked.
-        let ends = reading.began.map(|began| began + ANSWERED_WITHIN + ENDS_WITHIN);
-        match (ends.filter(is_ahead), reading.next.filter(is_ahead)) {
-            (Some(ends), _) => State::InFlight(ends),
-            (None, Some(next)) => State::Failed(next),
-            (None, None) => State::Possible,
-        }
-    }
-}
-
-/// A [`FreshRead`] on the monotonic clock.
-enum State {
-    Possible,
-    InFlight(Instant),
-    Failed(Instant),
-}
+use crate::silence::server;
+use crate::take_in::read_kind;
+use crate::world::{ANSWERED_WITHIN, ReadState, World};
 
 impl<C: Contract> Runtime<C> {
     /// How recently the watch of a kind delivered something.
@@ -116,9 +25,9 @@ impl<C: Contract> Runtime<C> {
         }
         let since = store.heard_at().map_or_else(|| self.now(), |heard| self.past(heard));
         let read = match world.fresh_reads.state(F::RESOURCE) {
-            State::Possible => FreshRead::Possible,
-            State::InFlight(until) => FreshRead::InFlight(self.wall(until)),
-            State::Failed(until) => FreshRead::Failed(self.wall(until)),
+            ReadState::Possible => FreshRead::Possible,
+            ReadState::InFlight(until) => FreshRead::InFlight(self.wall(until)),
+            ReadState::Failed(until) => FreshRead::Failed(self.wall(until)),
         };
         Freshness::Stale(Silence { server: server(&F::cluster()), since, read })
     }
@@ -174,48 +83,25 @@ impl<C: Contract> Runtime<C> {
     }
 }
 
-/// The name of an API server for users.
-pub(crate) fn server(cluster: &Cluster) -> String {
-    format!("the API server of the {cluster} cluster")
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
 
     use machinist_kube::barrier::{Expect, Settled, WriteKind};
     use machinist_kube::store::FRESH_FOR;
-    use machinist_kube::{Delta, ObjectKey};
+    use machinist_kube::{Cluster, Delta, ObjectKey};
     use serde_json::json;
     use tokio::time::advance;
 
     use super::*;
-    use crate::feed::take_in;
+    use crate::take_in::take_in;
     use crate::test_contract::{Host, TestContract, item, relist, runtime};
     use crate::test_key::TestKey;
 
-    #[tokio::test(start_paused = true)]
-    async fn keys_share_a_read_and_pauses_grow() {
-        let mut reads = FreshReads::default();
-        assert!(reads.begin("nodes", TestKey("a")));
-        assert!(!reads.begin("nodes", TestKey("b")), "one read is in flight");
-        assert!(reads.begin("pods", TestKey("a")), "kinds are independent");
-        let mut pauses = Vec::new();
-        for _ in 0..6 {
-            assert_eq!(reads.fail("nodes"), [TestKey("a"), TestKey("b")].into());
-            let State::Failed(next) = reads.state("nodes") else { panic!("a pause") };
-            assert!(!reads.begin("nodes", TestKey("a")));
-            pauses.push(next.duration_since(Instant::now()).as_secs());
-            tokio::time::sleep_until(next).await;
-            assert!(reads.begin("nodes", TestKey("a")));
-        }
-        assert_eq!(pauses, [5, 10, 20, 40, 60, 60]);
-        reads.fail("nodes");
-        assert_eq!(reads.answered("nodes"), [TestKey("a"), TestKey("b")].into());
-        assert!(reads.begin("nodes", TestKey("a")), "the server answers again");
-        assert_eq!(reads.heard("nodes"), [TestKey("a"), TestKey("b")].into());
-        assert!(reads.heard("nodes").is_empty());
-    }
+    const SECOND: Duration = Duration::from_secs(1);
+    /// The pause after a failed read.
+    const PAUSE: Duration = Duration::from_secs(5);
 
     /// The watch reports a new Node while the list is under way, and becomes silent.
     #[tokio::test(start_paused = true)]
@@ -244,9 +130,9 @@ mod tests {
             };
             let charge = world.barrier.open(std::slice::from_ref(&charged), expect);
             let committed = Settled::Committed { uid: "a".to_owned(), resource_version: 1010 };
-            assert!(world.barrier.settle(charge, committed).is_empty());
+            assert!(world.barrier.record_outcome(charge, committed).is_empty());
         }
-        advance(FRESH_FOR + ENDS_WITHIN).await;
+        advance(FRESH_FOR + SECOND).await;
         let lists = async |rv: u64| {
             answer.store(rv, Ordering::Relaxed);
             runtime.read_soon::<Host>(&waiting);
@@ -258,8 +144,8 @@ mod tests {
             assert_eq!(world.seen.hosts.observed_rv(), 1001);
             (world.seen.hosts.is_fresh(), world.fresh_reads.state(Host::RESOURCE))
         };
-        assert!(matches!(lists(1000).await, (false, State::Failed(_))));
-        advance(FIRST_PAUSE).await;
-        assert!(matches!(lists(1005).await, (true, State::Possible)));
+        assert!(matches!(lists(1000).await, (false, ReadState::Failed(_))));
+        advance(PAUSE).await;
+        assert!(matches!(lists(1005).await, (true, ReadState::Possible)));
     }
 }

@@ -37,7 +37,7 @@ struct Counts {
 
 /// A guard for a piece of work. The work is in flight until the guard is dropped.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct CountedWork {
     of: Arc<InFlight>,
     work: Work,
 }
@@ -90,20 +90,20 @@ impl InFlight {
     ///
     /// The check and the count are one atomic step. So a stopping process waits for each piece of
     /// work that it did not prevent.
-    pub(crate) fn begin(self: &Arc<Self>, work: Work) -> Option<Begun> {
+    pub(crate) fn begin(self: &Arc<Self>, work: Work) -> Option<CountedWork> {
         let mut counts = self.counts();
         if counts.is_draining {
             return None;
         }
         *counts.of(work) += 1;
-        Some(Begun { of: self.clone(), work })
+        Some(CountedWork { of: self.clone(), work })
     }
 
     /// Counts a request that reads the outcome of a write. The request may begin in a stopping
     /// process, because it starts no new work.
-    pub(crate) fn ask(self: &Arc<Self>) -> Begun {
+    pub(crate) fn ask(self: &Arc<Self>) -> CountedWork {
         *self.counts().of(Work::Question) += 1;
-        Begun { of: self.clone(), work: Work::Question }
+        CountedWork { of: self.clone(), work: Work::Question }
     }
 
     /// Whether the process is stopping, so that no work may begin.
@@ -164,7 +164,7 @@ impl Counts {
     }
 }
 
-impl Drop for Begun {
+impl Drop for CountedWork {
     fn drop(&mut self) {
         let mut counts = self.of.counts();
         *counts.of(self.work) -= 1;

@@ -15,8 +15,9 @@ use machinist_core::Why;
 use machinist_driver::Check;
 use machinist_kube::{Cluster, ObjectKey};
 
-use crate::contract::{Contract, QueueKey};
+use crate::contract::Contract;
 use crate::explain::{ExplainError, Explanation};
+use crate::key::QueueKey;
 use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
 use crate::world::World;

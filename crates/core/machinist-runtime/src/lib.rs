@@ -1,17 +1,20 @@
-//! The controller loop for any contract: watch, observe, plan, act and settle.
+//! The controller loop for any contract: watch, observe, plan and act.
 //!
 //! ```text
-//! feed       watches fill the World (the contract's stores, barrier, passes) and wake keys
+//! feed       the watched kinds; watched watches them, and take_in fills the World (the contract's
+//!            stores, barrier, passes) and wakes keys
 //! kinds      the table of the kinds of a contract: its queue keys
 //! pass       key -> observe -> plan (the contract's planner) -> act, the same for every kind
 //! asks       driver calls that a pass starts and does not await; calls share accounts
-//! fresh_reads  how fresh a kind is, and the read that a due deadline asks for; gaps are unseen time
+//! fresh_reads  how fresh a kind is, and the read that a due deadline asks for
+//! unseen     the time that deadlines leave out, from the gaps that this process knows
 //! silent_servers  API servers that do not answer
 //! begun      whether a call that has begun may still change the cloud
 //! in_flight  work that has begun and not ended; a stopping process waits for it
-//! write      guarded writes to API servers; settle finds out the outcome of unanswered writes
-//! explain    the same facts and planners without a controller; serve answers over HTTP
-//! metrics    durations and results, measured when they happen
+//! write      guarded writes to API servers; outcomes reads those of unanswered writes
+//! explain    the same facts and planners without a controller
+//! inspector  reads the state of a running process; served renders it for the HTTP endpoints
+//! measured   the metrics of the state of a process; other files have those of their events
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
@@ -32,11 +35,14 @@ mod fingerprint;
 mod fresh_reads;
 mod gaps;
 mod in_flight;
+mod inspector;
+mod key;
 mod kinds;
 mod line;
-mod metrics;
+mod measured;
 mod options;
 mod outages;
+mod outcomes;
 mod owners;
 mod panics;
 mod pass;
@@ -44,25 +50,30 @@ mod passes;
 mod process;
 mod queued;
 mod runtime;
-mod serve;
-mod settle;
+mod served;
+mod silence;
 mod silent_servers;
 mod sweep;
+mod take_in;
 #[cfg(test)]
 mod test_contract;
 #[cfg(test)]
 mod test_key;
+mod unseen;
 mod watch_log;
+mod watched;
 mod world;
 mod write;
 
 pub use accounts::{Account, Accounts, Opened, Sightings};
-pub use asks::{Ask, Pending, Remember, StillWanted};
-pub use contract::{Contract, Kind, Observed, QueueKey, Stop};
+pub use asks::{Ask, Remember, StillWanted};
+pub use contract::{Contract, Kind, Observed, Stop};
 pub use explain::{ExplainError, Explanation, decide, explain_one, read_all, runtime_without_workers};
-pub use feed::{Fed, Feed, entry_of, feed, refresh, take_in};
+pub use feed::{Fed, Feed, Question};
 pub use fingerprint::fingerprint;
 pub use in_flight::Drained;
+pub use inspector::Inspector;
+pub use key::QueueKey;
 pub use kinds::{ContractKey, KindId};
 pub use line::Lane;
 // For `kinds!`.
@@ -70,19 +81,16 @@ pub use line::Lane;
 pub use machinist_driver::Check;
 #[doc(hidden)]
 pub use machinist_kube::Cluster;
-pub use metrics::{CHANGE_SECONDS, Histogram, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS, with_labels};
 pub use options::{Clients, Options, Task, Wrap};
 pub use owners::{controlled_by, stays, version_if_owned};
 pub use pass::pass;
 pub use passes::{Passes, WhyRecord};
-pub use process::{Ended, Inspector, Running};
-pub use queued::{Entry as QueuedCall, NoteWait, Queued, StillInNeed};
+pub use process::{Ended, Running};
+pub use queued::{NoteWait, QueuedCall, StillInNeed};
 pub use runtime::{LAST_WRITES, Runtime};
-pub use serve::{
-    Door, OpenDoor, Rejection, answer_all, answer_behind, answer_with_metrics, listen, render_why, serve,
-    serve_behind, serve_metrics,
-};
-pub use settle::Question;
-pub use silent_servers::SilentServer;
-pub use world::World;
+pub use served::render_why;
+pub use silence::SilentServer;
+pub use take_in::{entry_of, refresh, take_in};
+pub use watched::feed;
+pub use world::{Pending, Queued, World};
 pub use write::{Created, Write};

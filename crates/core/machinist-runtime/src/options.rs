@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_kube::{SharedClock, Skew, SystemClock};
+use machinist_serve::Metrics;
 
 use crate::accounts::Accounts;
-use crate::metrics::Metrics;
 
 /// The clients of one process. Both may connect to the same API server.
 #[derive(Clone)]

@@ -6,8 +6,9 @@ use machinist_kube::{GuardedPatch, ObjectKey};
 use serde_json::Value;
 
 use crate::contract::{Contract, Stop};
-use crate::feed::{Fed, refresh};
+use crate::feed::Fed;
 use crate::runtime::Runtime;
+use crate::take_in::refresh;
 
 /// Checks with the API server that an object exists and is not being deleted, before it adopts
 /// another object.

@@ -23,15 +23,15 @@ use std::time::Duration;
 use futures::StreamExt;
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{ContractReason, Plan, Reason, Step, Why};
-use machinist_kube::Leadership;
+use machinist_kube::{Leadership, Moment};
 use tokio::time::Instant;
 
-use crate::begun::Moment;
-use crate::contract::{Contract, Kind, Observed, QueueKey, Stop};
+use crate::contract::{Contract, Kind, Observed, Stop};
 use crate::fingerprint::fingerprint;
+use crate::key::QueueKey;
 use crate::panics::{self, Panicked};
 use crate::passes::Repetition;
-use crate::runtime::{NOT_NOW_AGAIN, Runtime};
+use crate::runtime::{NOT_NOW_AGAIN, Runtime, UnknownWrites};
 
 /// The longest pause before a retry, if an API server does not answer.
 const UNANSWERED_AGAIN: Duration = Duration::from_secs(5);
@@ -49,14 +49,14 @@ pub async fn pass<C: Contract, K: Kind<C>>(runtime: &Arc<Runtime<C>>, key: &C::K
         runtime.queue.wake_at(key.clone(), from);
     }
     match runtime.unknown_writes(key) {
-        Unknown::None => {}
+        UnknownWrites::None => {}
         _ if goes_on => {}
-        Unknown::Waiting => return,
-        Unknown::Some(writes) => return runtime.settle_unknown(key, writes),
+        UnknownWrites::Waiting => return,
+        UnknownWrites::Some(writes) => return runtime.begin_reading_outcomes(key, writes),
     }
     runtime.heed_clock();
     runtime.notice_suspension();
-    let read = Moment::now(&runtime.options.clock);
+    let read = Moment::now(Some(&runtime.options.clock));
     let observed = panics::catch(|| {
         let world = runtime.world.lock();
         // Checked again under this lock: another worker may have opened a charge on the key since
@@ -260,20 +260,10 @@ fn may_act<C: Contract, K: Kind<C>>(
     if runtime.in_flight.is_draining() {
         return Err(Stop::NotNow("the process is stopping"));
     }
-    match runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
-        true => Ok(()),
-        false => Err(Stop::NotNow("the lease was lost")),
+    if !runtime.leadership.as_ref().is_none_or(Leadership::is_held) {
+        return Err(Stop::NotNow("the lease was lost"));
     }
-}
-
-/// Writes of this process that block decisions about a key.
-pub(crate) enum Unknown {
-    /// No write blocks the key.
-    None,
-    /// The API server answered all writes, and the store will show them.
-    Waiting,
-    /// The outcomes of these writes are unknown.
-    Some(Vec<machinist_kube::barrier::Charge>),
+    Ok(())
 }
 
 #[cfg(test)]
@@ -342,7 +332,7 @@ mod tests {
         let clock: machinist_kube::SharedClock = clock;
         let actions = (0..100).map(|_| Remove).collect();
         let ended =
-            perform::<TestContract, Removals>(&runtime, Moment::now(&clock), &performed, actions).await;
+            perform::<TestContract, Removals>(&runtime, Moment::now(Some(&clock)), &performed, actions).await;
         assert!(matches!(ended, Err(Stop::NotNow(_))), "{ended:?}");
         assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
     }

@@ -7,9 +7,27 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::Why;
 use machinist_core::reverted::{Fix, is_reverted};
+use machinist_serve::{Counter, Metrics};
 use tokio::time::Instant;
 
-use crate::contract::QueueKey;
+use crate::key::QueueKey;
+
+const PANICKED: Counter = Counter::new(
+    "machinist_passes_panicked_total",
+    "Decisions or actions that ended with an internal error, by kind. Any increase is a bug.",
+);
+const NO_EFFECT: Counter = Counter::new(
+    "machinist_passes_without_effect_total",
+    "Passes that planned actions again because they had no effect, by kind.",
+);
+const STOPPED: Counter = Counter::new(
+    "machinist_passes_stopped_total",
+    "Passes that ended before all their actions were performed, by kind and reason.",
+);
+const KEYS_FOUND: Counter = Counter::new(
+    "machinist_queue_keys_found_total",
+    "Objects that the queue had lost. Any increase is a bug.",
+);
 
 /// The last decisions of a process, by key.
 #[derive(Debug)]
@@ -70,13 +88,12 @@ pub(crate) enum Count {
 }
 
 impl Count {
-    /// The name of the metric, with labels.
-    pub(crate) fn metric(self, kind: &str) -> String {
-        let stopped =
-            |reason| format!("machinist_passes_stopped_total{{kind=\"{kind}\",reason=\"{reason}\"}}");
+    /// Adds a number of such passes over keys of a kind.
+    fn record(self, metrics: &Metrics, kind: &str, number: u64) {
+        let stopped = |reason: &str| metrics.add(&STOPPED, &[("kind", kind), ("reason", reason)], number);
         match self {
-            Self::Panicked => format!("machinist_passes_panicked_total{{kind=\"{kind}\"}}"),
-            Self::NoEffect => format!("machinist_passes_without_effect_total{{kind=\"{kind}\"}}"),
+            Self::Panicked => metrics.add(&PANICKED, &[("kind", kind)], number),
+            Self::NoEffect => metrics.add(&NO_EFFECT, &[("kind", kind)], number),
             Self::Stale => stopped("stale"),
             Self::Refused => stopped("refused"),
             Self::Unanswered => stopped("unanswered"),
@@ -288,9 +305,12 @@ impl<K: QueueKey, R> Passes<K, R> {
         self.rehearsed.remove(key);
     }
 
-    /// The counts, with the names of their metrics.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = (String, u64)> + '_ {
-        self.counts.iter().map(|((count, kind), total)| (count.metric(kind), *total))
+    /// Records the counts of failed passes.
+    pub(crate) fn record(&self, metrics: &Metrics) {
+        metrics.add(&KEYS_FOUND, &[], self.keys_found);
+        for ((count, kind), number) in &self.counts {
+            count.record(metrics, kind, *number);
+        }
     }
 }
 

@@ -1,29 +1,27 @@
 //! A process: its watches and workers, started and ended together.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use machinist_core::{Reason, Why};
-use machinist_driver::Check;
 use machinist_kube::lease::Leadership;
+use machinist_serve::{Histogram, REQUEST_SECONDS};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::contract::{Contract, QueueKey as _};
+use crate::contract::Contract;
 use crate::in_flight::{Drained, Work};
+use crate::inspector::Inspector;
+use crate::key::QueueKey as _;
 use crate::kinds::ContractKey as _;
-use crate::metrics::{REQUEST_SECONDS, Sample, with_labels};
 use crate::options::{Clients, Options};
 use crate::panics;
-use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
-use crate::silent_servers::SilentServer;
-use crate::world::World;
 
-/// A cloud that is asked for `why` must answer within this time. `machinist why` waits 2 s for the
-/// whole answer.
-const CLOUD_ANSWERS_WITHIN: Duration = Duration::from_millis(700);
+const PASS_DURATION: Histogram = Histogram::new(
+    "workqueue_work_duration_seconds",
+    "Duration of passes in seconds. The name is the kind of the object.",
+    REQUEST_SECONDS,
+);
 
 /// The watches and workers of a process. They run until this value is dropped.
 pub struct Running<C: Contract> {
@@ -95,7 +93,7 @@ impl<C: Contract> Running<C> {
         let began = Instant::now();
         self.runtime.in_flight.drain(at_most).await;
         // The result contains the writes whose outcome is still unknown.
-        let _ = tokio::time::timeout_at(began + at_most, self.runtime.settle_losses()).await;
+        let _ = tokio::time::timeout_at(began + at_most, self.runtime.read_outcomes_of_losses()).await;
         Drained { waited: began.elapsed(), ..self.in_flight() }
     }
 
@@ -108,7 +106,7 @@ impl<C: Contract> Running<C> {
 
     /// Returns a handle that reads the state of the running process.
     pub fn inspector(&self) -> Inspector<C> {
-        Inspector { runtime: self.runtime.clone() }
+        Inspector::of(self.runtime.clone())
     }
 }
 
@@ -132,154 +130,7 @@ async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
         key.pass(&runtime).await;
         let labels = [("name", key.kind())];
         let metrics = &runtime.options.metrics;
-        metrics.observe("workqueue_work_duration_seconds", &labels, REQUEST_SECONDS, began.elapsed());
+        metrics.observe(&PASS_DURATION, &labels, began.elapsed());
         runtime.queue.done(&key);
-    }
-}
-
-/// A handle that reads the state of a running process.
-pub struct Inspector<C: Contract> {
-    runtime: Arc<Runtime<C>>,
-}
-
-impl<C: Contract> Clone for Inspector<C> {
-    fn clone(&self) -> Self {
-        Self { runtime: self.runtime.clone() }
-    }
-}
-
-/// The last decision about a key, with the reason of the key that explains more.
-fn shown<C: Contract>(
-    world: &World<C>,
-    key: &C::Key,
-    record: &WhyRecord<C::Reason>,
-    now: jiff::Timestamp,
-) -> WhyRecord<C::Reason> {
-    WhyRecord { why: key.why(world, record, now).clone(), ..record.clone() }
-}
-
-impl<C: Contract> Inspector<C> {
-    /// The last decision about a key, and its reason.
-    pub fn why(&self, key: &C::Key) -> Option<WhyRecord<C::Reason>> {
-        let now = self.runtime.now();
-        let world = self.runtime.lock();
-        world.passes.whys.get(key).map(|record| shown(&world, key, record, now))
-    }
-
-    /// The last decisions about all keys.
-    pub fn whys(&self) -> Vec<(C::Key, WhyRecord<C::Reason>)> {
-        let now = self.runtime.now();
-        let world = self.runtime.lock();
-        let whys = world.passes.whys.iter();
-        whys.map(|(key, record)| (key.clone(), shown(&world, key, record, now))).collect()
-    }
-
-    /// The reasons of all objects that are not up to date.
-    pub fn waits(&self) -> BTreeMap<C::Key, Why<C::Reason>> {
-        let now = self.runtime.now();
-        let world = self.runtime.lock();
-        let waiting = world.passes.whys.iter().filter(|(_, record)| record.why.reason != Reason::Settled);
-        waiting.map(|(key, record)| (key.clone(), key.why(&world, record, now).clone())).collect()
-    }
-
-    /// Waits until a decision about a key differs from the previous one. Returns at once if that
-    /// happened since the last call. Only one caller may wait at a time.
-    pub async fn decided(&self) {
-        self.runtime.decided.notified().await;
-    }
-
-    /// Whether all stores are complete.
-    pub fn is_ready(&self) -> bool {
-        self.runtime.started().is_some()
-    }
-
-    /// Why the process is not ready; `None` if it is ready.
-    pub fn not_ready(&self) -> Option<String> {
-        let world = self.runtime.lock();
-        if self.runtime.started().is_some() {
-            return C::unready(&world.seen, &self.runtime.tools);
-        }
-        let feeds = self.runtime.feeds.iter().filter(|feed| !feed.is_synced(&world.seen));
-        let missing: Vec<&str> = feeds.map(|feed| feed.resource()).collect();
-        Some(format!("not all watched kinds have been listed yet: {} missing", missing.join(", ")))
-    }
-
-    /// The silent API servers.
-    pub fn silent_servers(&self) -> Vec<SilentServer> {
-        self.runtime.silent_servers(&self.runtime.lock())
-    }
-
-    /// The silent API servers on which decisions about a key depend.
-    pub(crate) fn silent_servers_of(&self, key: &C::Key) -> Vec<SilentServer> {
-        let mut silent = self.silent_servers();
-        silent.retain(|server| key.depends_on(&server.cluster));
-        silent
-    }
-
-    /// Asks the cloud of a key for an answer. Returns the sentence that it does not answer.
-    pub(crate) async fn silent_cloud_of(&self, key: &C::Key) -> Option<String> {
-        let Check { cloud, answer } = key.check_cloud(&self.runtime.tools)?;
-        let why = match tokio::time::timeout(CLOUD_ANSWERS_WITHIN, answer).await {
-            Ok(Ok(())) => return None,
-            Ok(Err(error)) => error.message,
-            Err(_) => format!("no answer within {} ms", CLOUD_ANSWERS_WITHIN.as_millis()),
-        };
-        Some(format!("{cloud} does not answer: {why}"))
-    }
-
-    /// What a user should know about a process that is ready.
-    pub fn remark(&self) -> Option<String> {
-        C::remark(&self.runtime.lock().seen)
-    }
-
-    /// The component name, as in Events.
-    pub fn component(&self) -> &'static str {
-        self.runtime.options.component
-    }
-
-    /// The namespace that the process serves.
-    pub fn namespace(&self) -> &str {
-        &self.runtime.options.namespace
-    }
-
-    /// All metrics of the process, by name with labels.
-    pub fn metrics(&self) -> Vec<Sample> {
-        let queue = self.runtime.queue.metrics();
-        #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
-        let number = |count: u64| count as f64;
-        let count = |count: usize| number(u64::try_from(count).unwrap_or(u64::MAX));
-        let (accounts, drivers) = self.runtime.accounts.len();
-        let world = self.runtime.lock();
-        let barrier = world.barrier.metrics();
-        let always = [
-            ("machinist_own_writes_open", count(barrier.open)),
-            ("machinist_own_writes_unknown", count(barrier.unknown)),
-            ("machinist_own_writes_total", number(barrier.opened)),
-            ("machinist_own_writes_overdue_total", number(barrier.overdue)),
-            ("machinist_restores_seen_total", number(barrier.restores)),
-            ("machinist_queue_keys", count(self.runtime.queue.len())),
-            ("machinist_queue_passes_total", number(queue.handed_out)),
-            ("machinist_queue_retries_total", number(queue.retries)),
-            ("machinist_queue_keys_found_total", number(world.passes.keys_found)),
-            ("machinist_cloud_accounts", count(accounts)),
-            ("machinist_cloud_drivers", count(drivers)),
-            ("machinist_cloud_calls_in_flight", count(world.asks.count() + world.queued.count())),
-        ];
-        let gauges =
-            C::gauges(&world.seen, self.runtime.now()).into_iter().map(|(name, value)| (name, count(value)));
-        let stored = self
-            .runtime
-            .feeds
-            .iter()
-            .map(|feed| (format!("machinist_store_{}", feed.resource()), count(feed.len(&world.seen))));
-        let named = gauges.chain(always).map(|(name, value)| (name.to_owned(), value));
-        let name = [("name", self.component())];
-        let common = [
-            (with_labels("workqueue_depth", &name), count(queue.due)),
-            (with_labels("workqueue_retries_total", &name), number(queue.retries)),
-        ];
-        let counted = world.passes.counted().map(|(name, total)| (name, number(total)));
-        let measured = self.runtime.options.metrics.samples();
-        named.chain(stored).chain(counted).chain(common).chain(measured).collect()
     }
 }

@@ -11,16 +11,12 @@
 //!
 //! The slot is held for seconds only. If no pass uses it in time, another call gets it.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use machinist_core::Call;
-use machinist_instance::{AccountId, Error};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::task::AbortHandle;
+use machinist_instance::Error;
 use tokio::time::Instant;
 
 use crate::accounts::Account;
@@ -28,7 +24,7 @@ use crate::asks::{Admission, Ask};
 use crate::contract::{Contract, Stop};
 use crate::line::Lane;
 use crate::runtime::{NOT_NOW_AGAIN, Runtime};
-use crate::world::World;
+use crate::world::{Waiting, World};
 
 /// A slot is held this long for the pass that makes the call: long enough for a few requests to an
 /// API server that is slow.
@@ -44,7 +40,7 @@ pub type StillInNeed<C> = Box<dyn Fn(&<C as Contract>::Seen) -> bool + Send + Sy
 pub type NoteWait<C> = Box<dyn FnOnce(&mut <C as Contract>::Seen, Duration) + Send>;
 
 /// One call that shall wait in the queue of its account.
-pub struct Entry<C: Contract> {
+pub struct QueuedCall<C: Contract> {
     /// Identity of the object of the call. At most one call per subject waits.
     pub subject: String,
     /// The key that is woken when the call has a slot.
@@ -60,89 +56,24 @@ pub struct Entry<C: Contract> {
     pub waited: NoteWait<C>,
 }
 
-/// The calls that wait, by subject.
-#[derive(Debug, Default)]
-pub struct Queued {
-    calls: BTreeMap<String, Waiting>,
-    entered: u64,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    call: Call,
-    account: AccountId,
-    since: Instant,
-    since_wall: Timestamp,
-    /// Distinguishes this entry from a later one of the same subject.
-    number: u64,
-    /// The task that waits for the slot, and holds it for a while.
-    task: AbortHandle,
-    /// The slot, as soon as the call may be made.
-    slot: Option<OwnedSemaphorePermit>,
-}
-
-impl Drop for Waiting {
-    /// A call that is made or replaced leaves the queue.
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-impl Queued {
-    /// The waiting call of a subject.
-    pub fn of(&self, subject: &str) -> Option<machinist_core::InQueue> {
-        // Without its task, an entry never gets a slot: the task has panicked.
-        let Waiting { call, since_wall, slot, .. } =
-            self.calls.get(subject).filter(|waiting| !waiting.task.is_finished())?;
-        Some(machinist_core::InQueue { call: *call, since: *since_wall, has_slot: slot.is_some() })
-    }
-
-    /// How long that call of a subject has waited so far.
-    pub fn waits_for(&self, subject: &str, call: Call) -> Duration {
-        let waits = |waiting: &&Waiting| waiting.call == call && waiting.slot.is_none();
-        self.calls.get(subject).filter(waits).map_or(Duration::ZERO, |waiting| waiting.since.elapsed())
-    }
-
-    /// The number of calls in the queue.
-    pub(crate) fn count(&self) -> usize {
-        self.calls.len()
-    }
-
-    /// Takes the slot of a call, which then leaves the queue.
-    fn take_slot(&mut self, subject: &str, call: Call, account: &AccountId) -> Option<OwnedSemaphorePermit> {
-        let waiting = self.calls.get(subject)?;
-        let may_begin = waiting.slot.is_some() && waiting.call == call && waiting.account == *account;
-        if !may_begin {
-            return None;
-        }
-        self.calls.remove(subject)?.slot.take()
-    }
-
-    fn mine(&mut self, subject: &str, number: u64) -> Option<&mut Waiting> {
-        self.calls.get_mut(subject).filter(|waiting| waiting.number == number)
-    }
-}
-
 impl<C: Contract> Runtime<C> {
     /// Lets a call wait for a slot of its account. Then its key is woken, and the pass that makes
     /// the call uses [`Runtime::ask_queued`]. An earlier call of the subject leaves the queue.
     ///
     /// # Errors
     /// If no call may start now.
-    pub fn queue_call(self: &Arc<Self>, entry: Entry<C>) -> Result<(), Stop> {
+    pub fn queue_call(self: &Arc<Self>, entry: QueuedCall<C>) -> Result<(), Stop> {
         self.may_begin(None).map_err(Stop::NotNow)?;
         let mut world = self.world.lock();
         let (subject, call, account) = (entry.subject.clone(), entry.call, entry.account.id().clone());
-        let waits = |it: &Waiting| it.call == call && it.account == account && !it.task.is_finished();
-        if world.queued.calls.get(&subject).is_some_and(waits) {
+        if world.queued.waits(&subject, call, &account) {
             return Ok(());
         }
-        world.queued.entered += 1;
-        let number = world.queued.entered;
+        let number = world.queued.next_number();
         let task = self.spawn(self.clone().stand_in_line(entry, number));
         let (since, since_wall) = (Instant::now(), self.now());
         let waiting = Waiting { call, account, since, since_wall, number, task, slot: None };
-        world.queued.calls.insert(subject, waiting);
+        world.queued.insert(subject, waiting);
         Ok(())
     }
 
@@ -160,15 +91,13 @@ impl<C: Contract> Runtime<C> {
         self.begin_ask(ask, Admission::Slot(slot), std::future::ready(Ok(())), made)
     }
 
-    async fn stand_in_line(self: Arc<Self>, entry: Entry<C>, number: u64) {
-        let Entry { subject, key, call, account, still_wanted, waited } = entry;
+    async fn stand_in_line(self: Arc<Self>, entry: QueuedCall<C>, number: u64) {
+        let QueuedCall { subject, key, call, account, still_wanted, waited } = entry;
         let steps = self.clock_steps.count();
         let may_begin = || {
             self.may_begin_now(&account, call, None, steps)?;
-            match still_wanted(&self.world.lock().seen) {
-                true => Ok(()),
-                false => Err("the object no longer needs it"),
-            }
+            let is_wanted = still_wanted(&self.world.lock().seen);
+            if is_wanted { Ok(()) } else { Err("the object no longer needs it") }
         };
         let mut admission = std::pin::pin!(account.admit(Lane::of(call), may_begin));
         let admitted = match tokio::time::timeout(SHOWN_AFTER, &mut admission).await {
@@ -214,7 +143,7 @@ impl<C: Contract> Runtime<C> {
     /// Removes a call from the queue. The planner may plan the same again from the same facts,
     /// which does not count as a repetition.
     fn leave(&self, world: &mut World<C>, subject: &str, key: &C::Key) {
-        world.queued.calls.remove(subject);
+        world.queued.remove(subject);
         world.passes.forget_last(key);
     }
 }

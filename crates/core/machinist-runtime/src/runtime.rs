@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::{Reason, Step, Wait, Why};
+use machinist_kube::barrier::Charge;
 use machinist_kube::lease::Leadership;
 use machinist_kube::recorder::{EventType, Recorder};
 use machinist_kube::{Cluster, KeyQueue, Skew};
@@ -17,15 +18,15 @@ use tokio::time::Instant;
 
 use crate::accounts::Accounts;
 use crate::clock_steps::ClockSteps;
-use crate::contract::{Contract, QueueKey};
+use crate::contract::Contract;
 use crate::feed::Feed;
 use crate::gaps::Gaps;
 use crate::in_flight::InFlight;
+use crate::key::QueueKey;
 use crate::kinds::ContractKey as _;
 use crate::options::{Clients, Options};
-use crate::pass::Unknown;
 use crate::passes::{Count, WhyRecord};
-use crate::silent_servers::Told;
+use crate::silence::Told;
 use crate::world::{SharedWorld, World};
 
 /// The delay before the retry of a call that may not start now.
@@ -298,11 +299,11 @@ impl<C: Contract> Runtime<C> {
         self.queue.retry(key.clone());
     }
 
-    pub(crate) fn unknown_writes(&self, key: &C::Key) -> Unknown {
+    pub(crate) fn unknown_writes(&self, key: &C::Key) -> UnknownWrites {
         match self.world.lock().barrier.blocked(key) {
-            None => Unknown::None,
-            Some(blocked) if blocked.unknown.is_empty() => Unknown::Waiting,
-            Some(blocked) => Unknown::Some(blocked.unknown),
+            None => UnknownWrites::None,
+            Some(blocked) if blocked.unknown.is_empty() => UnknownWrites::Waiting,
+            Some(blocked) => UnknownWrites::Some(blocked.unknown),
         }
     }
 
@@ -328,4 +329,14 @@ impl<C: Contract> Runtime<C> {
         while tasks.try_join_next().is_some() {}
         tasks.spawn(self.options.wrap.around(task))
     }
+}
+
+/// Writes of this process that block decisions about a key.
+pub(crate) enum UnknownWrites {
+    /// No write blocks the key.
+    None,
+    /// The API server answered all writes, and the store will show them.
+    Waiting,
+    /// The outcomes of these writes are unknown.
+    Some(Vec<Charge>),
 }

@@ -6,52 +6,21 @@
 //! silent since the process began.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use machinist_kube::Cluster;
 use machinist_kube::store::FRESH_FOR;
 use machinist_kube::watch::WatchNote;
 use tokio::time::Instant;
 
 use crate::contract::Contract;
-use crate::fresh_reads::server;
 use crate::runtime::Runtime;
+use crate::silence::{Failure, SilentServer};
 use crate::world::World;
 
 /// A server whose watches all fail is silent after this time. A restart of an API server ends all
 /// watches for a moment.
 const FAILING_FOR: Duration = Duration::from_secs(10);
-
-/// A silent API server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SilentServer {
-    /// The cluster of the server.
-    pub cluster: Cluster,
-    /// When a watch last delivered something, or when this process began.
-    pub since: Timestamp,
-    /// The error of a watch; absent if the connection is open.
-    pub error: Option<String>,
-}
-
-impl SilentServer {
-    /// Returns the error of a watch, or that there is none.
-    pub fn error(&self) -> &str {
-        self.error.as_deref().unwrap_or("the connection is open, and no data arrives")
-    }
-}
-
-impl fmt::Display for SilentServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is silent since {:.0}", server(&self.cluster), self.since)
-    }
-}
-
-/// The outages that the log has named.
-#[derive(Debug, Default)]
-pub(crate) struct Told(Mutex<BTreeMap<Cluster, SilentServer>>);
 
 impl<C: Contract> Runtime<C> {
     /// The silent API servers.
@@ -89,13 +58,13 @@ impl<C: Contract> Runtime<C> {
 
     /// The outage of a cluster that the log has named. It stays the same while it lasts.
     pub fn told_silence(&self, cluster: &Cluster) -> Option<SilentServer> {
-        self.told_silences.0.lock().unwrap_or_else(PoisonError::into_inner).get(cluster).cloned()
+        self.told_silences.lock().get(cluster).cloned()
     }
 
     /// Logs the begin and the end of outages.
     pub(crate) fn tell_silences(&self) {
         let outages = self.silent_servers(&self.world.lock());
-        let mut told = self.told_silences.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.told_silences.lock();
         for outage in &outages {
             let SilentServer { cluster, since, .. } = outage;
             if !told.contains_key(cluster) {
@@ -136,14 +105,6 @@ impl<C: Contract> Runtime<C> {
     }
 }
 
-/// The last failure of a watch.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    error: String,
-    /// Whether the failure is an answer of the API server.
-    server_answers: bool,
-}
-
 /// The silence of one cluster.
 struct Silent {
     since: Option<Instant>,
@@ -156,14 +117,15 @@ struct Silent {
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::Arc;
+    use std::sync::{Arc, Mutex};
 
     use serde_json::Value;
     use tokio::time::advance;
     use tracing_subscriber::util::SubscriberInitExt as _;
 
     use super::*;
-    use crate::feed::{Fed, take_in};
+    use crate::feed::Fed;
+    use crate::take_in::take_in;
     use crate::test_contract::{Host, Map, TestContract, TestRuntime, relist, runtime};
 
     fn fail(runtime: &TestRuntime, resource: &'static str, error: &str, server_answers: bool) {

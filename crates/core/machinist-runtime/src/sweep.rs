@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use machinist_kube::{Barrier, KeyQueue};
 
-use crate::contract::{Contract, QueueKey};
+use crate::contract::Contract;
+use crate::key::QueueKey;
 use crate::kinds::ContractKey as _;
 use crate::runtime::Runtime;
 

@@ -18,12 +18,13 @@ use tokio::time::Instant;
 
 use crate::contract::Contract;
 use crate::explain::{ExplainError, Explanation};
-use crate::feed::{Fed, Feed, feed};
+use crate::feed::{Fed, Feed};
 use crate::kinds::ContractKey;
 use crate::options::{Clients, Options};
 use crate::passes::WhyRecord;
 use crate::runtime::Runtime;
 use crate::test_key::TestKey;
+use crate::watched::feed;
 use crate::world::World;
 
 pub(crate) struct TestContract;

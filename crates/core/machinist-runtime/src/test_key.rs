@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::contract::QueueKey;
+use crate::key::QueueKey;
 
 /// A key that is a name or a number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

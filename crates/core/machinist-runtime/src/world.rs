@@ -2,19 +2,24 @@
 //!
 //! One lock guards the memory. A caller must not await while it holds the lock.
 
+mod outages;
+mod pending;
+mod reads;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use machinist_kube::Barrier;
 use machinist_kube::barrier::Charge;
 
-use crate::asks::Pending;
+use outages::Outages;
+pub(crate) use pending::Waiting;
+pub use pending::{Pending, Queued};
+pub(crate) use reads::{ANSWERED_WITHIN, FreshReads, ReadState};
+
 use crate::contract::Contract;
-use crate::fresh_reads::FreshReads;
-use crate::outages::Outages;
 use crate::passes::Passes;
-use crate::queued::Queued;
-use crate::silent_servers::Failure;
+use crate::silence::Failure;
 
 /// The memory of a process.
 pub struct World<C: Contract> {
@@ -31,7 +36,7 @@ pub struct World<C: Contract> {
     /// The last failure of each watch that fails, by kind.
     pub(crate) failing: BTreeMap<&'static str, Failure>,
     /// Unanswered writes whose outcome a task is reading.
-    pub(crate) settling: BTreeSet<Charge>,
+    pub(crate) outcomes_being_read: BTreeSet<Charge>,
     /// Keys that wait for an answer of an API server.
     pub(crate) outages: Outages<C::Key>,
 }
@@ -46,7 +51,7 @@ impl<C: Contract> World<C> {
             barrier: Barrier::new(),
             fresh_reads: FreshReads::default(),
             failing: BTreeMap::new(),
-            settling: BTreeSet::new(),
+            outcomes_being_read: BTreeSet::new(),
             outages: Outages::default(),
         }
     }

@@ -1,6 +1,6 @@
 //! Writes to API servers.
 //!
-//! The runtime opens a charge before it sends a write, and settles the charge from the answer.
+//! The runtime opens a charge before it sends a write, and records the outcome from the answer.
 
 use std::future::Future;
 
@@ -11,8 +11,9 @@ use machinist_kube::barrier::{Charge, Expect, Settled, WriteKind};
 use machinist_kube::{GuardedPatch, ObjectKey, WriteOutcome};
 
 use crate::contract::{Contract, Stop};
-use crate::feed::{Fed, resource_version};
+use crate::feed::Fed;
 use crate::runtime::Runtime;
+use crate::take_in::resource_version;
 
 /// One write to an object that this process watches.
 pub struct Write<'a, C: Contract> {
@@ -85,7 +86,7 @@ impl<C: Contract> Write<'_, C> {
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
         };
-        charge.settle(settled);
+        charge.record(settled);
         match outcome {
             WriteOutcome::Done => Ok(Created::Made),
             other => Err(stop(other)),
@@ -101,16 +102,16 @@ impl<C: Contract> Write<'_, C> {
     {
         match api.get_opt(&self.key.name).await {
             Ok(Some(existing)) => {
-                charge.settle(committed(&existing));
+                charge.record(committed(&existing));
                 Ok(Created::WasThere { owners: existing.owner_references().to_vec() })
             }
             // The object was deleted in between. The next pass may create it.
             Ok(None) => {
-                charge.settle(Settled::NotCommitted);
+                charge.record(Settled::NotCommitted);
                 Err(Stop::Stale)
             }
             Err(error) => {
-                charge.settle(Settled::Unknown);
+                charge.record(Settled::Unknown);
                 Err(Stop::Unanswered(error.to_string()))
             }
         }
@@ -152,7 +153,7 @@ impl<C: Contract> Write<'_, C> {
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
         };
-        charge.settle(settled);
+        charge.record(settled);
         match outcome {
             WriteOutcome::Done | WriteOutcome::NotFound => Ok(()),
             other => Err(stop(other)),
@@ -173,7 +174,7 @@ impl<C: Contract> Write<'_, C> {
             Err(_) if outcome.is_without_effect() => Settled::NotCommitted,
             Err(_) => Settled::Unknown,
         };
-        charge.settle(settled);
+        charge.record(settled);
         match outcome {
             WriteOutcome::Done => Ok(()),
             other => Err(stop(other)),
@@ -212,26 +213,26 @@ pub(crate) fn preconditions(uid: &str, unchanged_since: Option<&str>) -> DeleteP
 /// A charge that is settled exactly once.
 ///
 /// After a panic, dropping the charge settles it as an unknown outcome, which the runtime resolves
-/// later ([`crate::settle`]). A charge that stays open would block its keys for ever.
+/// later ([`crate::outcomes`]). A charge that stays open would block its keys for ever.
 struct OpenCharge<'a, C: Contract> {
     runtime: &'a Runtime<C>,
     charge: Option<Charge>,
 }
 
 impl<C: Contract> OpenCharge<'_, C> {
-    fn settle(mut self, settled: Settled) {
-        self.settle_once(settled);
+    fn record(mut self, settled: Settled) {
+        self.record_once(settled);
     }
 
-    fn settle_once(&mut self, settled: Settled) {
+    fn record_once(&mut self, settled: Settled) {
         let Some(charge) = self.charge.take() else { return };
-        self.runtime.settle_charge(charge, settled);
+        self.runtime.record_outcome(charge, settled);
     }
 }
 
 impl<C: Contract> Drop for OpenCharge<'_, C> {
     fn drop(&mut self) {
-        self.settle_once(Settled::Unknown);
+        self.record_once(Settled::Unknown);
     }
 }
 

@@ -29,16 +29,14 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use machinist_serve::{UNLIMITED, accept};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
-use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// The largest mail.
 const MAX_BODY_BYTES: usize = 1024 * 1024;
-/// Pause after a failed accept, for example because file descriptors ran out.
-const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
 /// The mails of one domain. Clones share them.
 #[derive(Debug, Clone)]
@@ -276,29 +274,19 @@ impl HttpServer {
 
     /// Serves until `stop` ends.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let mut connections = JoinSet::new();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => return,
-                Some(_) = connections.join_next() => {}
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        let standin = self.standin.clone();
-                        connections.spawn(async move {
-                            let service = service_fn(move |request| receive(standin.clone(), request));
-                            let server = auto::Builder::new(TokioExecutor::new());
-                            // The client sees a broken connection itself.
-                            let _ = server.serve_connection(TokioIo::new(stream), service).await;
-                        });
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "Cannot accept a connection");
-                        tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
-                    }
-                },
+        let serve = |stream| {
+            let standin = self.standin.clone();
+            async move {
+                let service = service_fn(move |request| receive(standin.clone(), request));
+                let server = auto::Builder::new(TokioExecutor::new());
+                // The client sees a broken connection itself.
+                let _ = server.serve_connection(TokioIo::new(stream), service).await;
             }
+        };
+        tokio::select! {
+            biased;
+            () = stop => {}
+            never = accept(&self.listener, UNLIMITED, serve) => match never {},
         }
     }
 }

@@ -1,7 +1,23 @@
 //! Metrics of the calls to Hetzner Cloud, with the names of hcloud-cloud-controller-manager.
 
-use machinist_controllers::{Metrics, REQUEST_SECONDS};
 use machinist_driver_hcloud::Traffic;
+use machinist_serve::{Counter, Gauge, Histogram, Metrics, REQUEST_SECONDS};
+
+const REQUESTS: Counter = Counter::new(
+    "hcloud_api_requests_total",
+    "Requests to the API of Hetzner Cloud, by code, method and path. Ids in the path are -.",
+);
+const REQUEST_DURATION: Histogram = Histogram::new(
+    "hcloud_api_request_duration_seconds",
+    "Duration of requests to the API of Hetzner Cloud in seconds.",
+    REQUEST_SECONDS,
+);
+const IN_FLIGHT: Gauge = Gauge::new(
+    "hcloud_api_in_flight_requests",
+    "Requests to the API of Hetzner Cloud without an answer yet.",
+);
+const BUDGET: Gauge =
+    Gauge::new("machinist_ccm_api_budget_remaining", "Calls that the last answer of the cloud left.");
 
 /// Adds the calls of a provider to the metrics of the process.
 pub(super) fn measure(metrics: &Metrics, calls: &Traffic) {
@@ -10,16 +26,15 @@ pub(super) fn measure(metrics: &Metrics, calls: &Traffic) {
         let code = call.code.map_or_else(|| "error".to_owned(), |code| code.to_string());
         let method = call.method.to_lowercase();
         let labels = [("api_endpoint", call.endpoint), ("code", code.as_str()), ("method", &method)];
-        measured.count("hcloud_api_requests_total", &labels);
+        measured.count(&REQUESTS, &labels);
         let labels = [("method", method.as_str())];
-        measured.observe("hcloud_api_request_duration_seconds", &labels, REQUEST_SECONDS, took);
+        measured.observe(&REQUEST_DURATION, &labels, took);
     });
     let calls = calls.clone();
-    metrics.add_source(move || {
-        let in_flight = u32::try_from(calls.in_flight()).unwrap_or(u32::MAX);
-        let mut samples = vec![("hcloud_api_in_flight_requests".to_owned(), f64::from(in_flight))];
-        let remaining = calls.last_budget().map(|budget| f64::from(budget.remaining));
-        samples.extend(remaining.map(|calls| ("machinist_ccm_api_budget_remaining".to_owned(), calls)));
-        samples
+    metrics.add_source(move |metrics| {
+        metrics.set_number(&IN_FLIGHT, &[], calls.in_flight());
+        if let Some(budget) = calls.last_budget() {
+            metrics.set(&BUDGET, &[], f64::from(budget.remaining));
+        }
     });
 }

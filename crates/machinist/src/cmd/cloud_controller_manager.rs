@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_controllers::Metrics;
 use machinist_controllers::ccm::{CcmOptions, CloudControllerManager, Controllers};
 use machinist_plan::ccm::cidr::{Cidr, parse_cluster_cidrs};
 use machinist_plan::ccm::node::{self, Brake};
 use machinist_plan::ccm::{route, service};
+use machinist_serve::Metrics;
 
 use crate::args::{CloudControllerManagerArgs, ClusterArgs, ClusterFlag, Controller};
 use crate::wiring::{LeaseName, Process, SecureOptions, credential};

@@ -7,9 +7,10 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use kube::config::Kubeconfig;
 use machinist_api::mcm::API_VERSION;
-use machinist_controllers::{Clients, Metrics};
+use machinist_controllers::Clients;
 use machinist_kube::clock::Skew;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client, is_answer};
+use machinist_serve::Metrics;
 use tokio::time::timeout;
 
 use super::secure::SecureOptions;

@@ -5,12 +5,14 @@ use std::convert::Infallible;
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
-use machinist_controllers::Metrics;
 use machinist_kube::Delta;
 use machinist_kube::watch::{WatchOptions, run_watch};
+use machinist_serve::{Gauge, Metrics};
 
-/// 1 while the served namespace is being deleted.
-const DELETING: &str = "machinist_namespace_deleting";
+const DELETING: Gauge = Gauge::new(
+    "machinist_namespace_deleting",
+    "1 while the namespace of the machine objects is being deleted.",
+);
 
 /// Watches the namespace. Without permission to read it, only says so.
 pub(super) async fn tell_of_deletion(client: kube::Client, name: &str, metrics: Metrics) -> Infallible {
@@ -24,7 +26,7 @@ pub(super) async fn tell_of_deletion(client: kube::Client, name: &str, metrics: 
         );
         return std::future::pending().await;
     }
-    metrics.set(DELETING, &[], 0.0);
+    metrics.set(&DELETING, &[], 0.0);
     let options =
         WatchOptions { field_selector: Some(format!("metadata.name={name}")), ..WatchOptions::default() };
     let is_ending = |namespace: Namespace| namespace.metadata.deletion_timestamp.is_some();
@@ -35,7 +37,7 @@ pub(super) async fn tell_of_deletion(client: kube::Client, name: &str, metrics: 
             Delta::Relist(list) => list.items.iter().any(|(_, namespace)| *namespace.facts),
             _ => return,
         };
-        metrics.set(DELETING, &[], f64::from(u8::from(is_ending)));
+        metrics.set_number(&DELETING, &[], usize::from(is_ending));
         if is_ending && !std::mem::replace(&mut told, true) {
             tracing::error!(
                 namespace = name,
@@ -57,6 +59,7 @@ mod tests {
 
     use kube::api::{DeleteParams, PostParams};
     use machinist_apiserver::{Authorization, Config, Identity, Server};
+    use machinist_serve::samples_of;
     use serde_json::json;
     use tokio::task::JoinHandle;
     use tokio::time::sleep;
@@ -132,8 +135,8 @@ mod tests {
         }
 
         fn gauge(&self) -> Option<f64> {
-            let samples = self.metrics.samples();
-            samples.into_iter().find(|(name, _)| name == DELETING).map(|(_, value)| value)
+            let samples = samples_of(&self.metrics.text());
+            samples.into_iter().find(|(name, _)| name == DELETING.name()).map(|(_, value)| value)
         }
     }
 

@@ -8,7 +8,12 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
-use machinist_controllers::Metrics;
+use machinist_serve::{Gauge, Metrics};
+
+const MISSING: Gauge = Gauge::new(
+    "machinist_permission_missing",
+    "1 for each permission that the process lacked at its start, by group, resource and verb.",
+);
 
 /// Verbs on one resource that the process needs, and the consequence without them.
 pub(crate) struct Needed {
@@ -42,7 +47,7 @@ pub(super) async fn review(client: &kube::Client, needed: &[Needed], metrics: &M
             let consequence = rule.consequence;
             tracing::warn!(verb, resource, group, namespace, consequence, "A permission is missing");
             let labels = [("group", group), ("resource", resource), ("verb", verb)];
-            metrics.set("machinist_permission_missing", &labels, 1.0);
+            metrics.set(&MISSING, &labels, 1.0);
         }
     }
 }

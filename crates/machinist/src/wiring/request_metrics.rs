@@ -2,9 +2,21 @@
 
 use std::sync::Arc;
 
-use machinist_controllers::{Metrics, REQUEST_SECONDS, with_labels};
 use machinist_kube::lease::Leadership;
 use machinist_kube::request::RequestObserver;
+use machinist_serve::{Counter, Gauge, Histogram, Metrics, REQUEST_SECONDS};
+
+const REQUESTS: Counter =
+    Counter::new("rest_client_requests_total", "Requests to the API server, by code, method and host.");
+const REQUEST_DURATION: Histogram = Histogram::new(
+    "rest_client_request_duration_seconds",
+    "Duration of requests to the API server in seconds. That of a watch ends with its first byte.",
+    REQUEST_SECONDS,
+);
+const LEADS: Gauge = Gauge::new(
+    "leader_election_master_status",
+    "1 while the process holds the Lease of that name, 0 while it waits.",
+);
 
 /// Returns a function that counts the requests to an API server.
 pub(super) fn observer(metrics: &Metrics, host: &str) -> RequestObserver {
@@ -12,17 +24,17 @@ pub(super) fn observer(metrics: &Metrics, host: &str) -> RequestObserver {
     Arc::new(move |report| {
         let code = report.status.map_or_else(|| "<error>".to_owned(), |status| status.to_string());
         let labels = [("code", code.as_str()), ("host", &host), ("method", report.method.as_str())];
-        metrics.count("rest_client_requests_total", &labels);
+        metrics.count(&REQUESTS, &labels);
         // A watch ends when the server ends it, so only its first byte was measured.
         let labels = [("host", host.as_str()), ("verb", report.operation)];
-        let name = "rest_client_request_duration_seconds";
-        metrics.observe(name, &labels, REQUEST_SECONDS, report.took);
+        metrics.observe(&REQUEST_DURATION, &labels, report.took);
     })
 }
 
 /// Adds the gauge that shows whether this process leads.
 pub(super) fn add_leadership(metrics: &Metrics, lease: &str, leadership: &Leadership) {
-    let (name, leadership) =
-        (with_labels("leader_election_master_status", &[("name", lease)]), leadership.clone());
-    metrics.add_source(move || vec![(name.clone(), if leadership.is_held() { 1.0 } else { 0.0 })]);
+    let (lease, leadership) = (lease.to_owned(), leadership.clone());
+    metrics.add_source(move |metrics| {
+        metrics.set_number(&LEADS, &[("name", &lease)], usize::from(leadership.is_held()));
+    });
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 use anyhow::Context;
 use http::request::Parts;
 use http::{StatusCode, header};
-use machinist_controllers::{Door, Rejection};
+use machinist_serve::{Door, Rejection};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;

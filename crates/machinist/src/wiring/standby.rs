@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body_util::Full;
-use machinist_controllers::{Metrics, answer_all, answer_behind, answer_with_metrics};
 use machinist_kube::lease::Leadership;
+use machinist_serve::{Metrics, answer_all, answer_behind, answer_with_metrics};
 use serde_json::json;
 use tokio::net::TcpListener;
 
@@ -78,7 +78,7 @@ impl Phase {
             "/healthz" | "/livez" => text(StatusCode::OK, "OK"),
             "/readyz" if self.is_standby() => text(StatusCode::OK, &format!("OK: {}", self.waits_for())),
             "/readyz" | "/why" => text(StatusCode::SERVICE_UNAVAILABLE, self.waits_for()),
-            "/metrics" => answer_with_metrics(self.0.metrics.samples()),
+            "/metrics" => answer_with_metrics(self.0.metrics.text()),
             "/serves" => {
                 let served = json!({"component": self.0.component, "namespace": self.0.namespace});
                 text(StatusCode::OK, &served.to_string())

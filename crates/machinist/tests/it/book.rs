@@ -122,6 +122,10 @@ fn the_metrics_are_those_of_the_code() {
 fn check_metrics(port: u16) {
     let answer = call(&format!("http://127.0.0.1:{port}"), "GET", "/metrics", "");
     let text = answer.as_str().expect("text").to_owned();
+    let lines_of = |start: &str| -> Vec<&str> {
+        text.lines().filter_map(|line| line.strip_prefix(start)?.split(' ').next()).collect()
+    };
+    assert_eq!(lines_of("# HELP "), lines_of("# TYPE "), "each metric has a help line");
     let listed = listed_metrics();
     let series = text.lines().filter(|line| !line.starts_with('#'));
     let series = series.filter_map(|line| line.split([' ', '{']).next());

@@ -5,8 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::{Deserialize, Serialize};
 
-use super::group;
 use super::condition_status::ConditionStatus;
+use super::group;
 use super::last_operation::MachineSummary;
 use super::template::MachineTemplateSpec;
 use crate::absent::{is_default, null_as_default};

@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use serde::{Deserialize, Serialize};
 
-use super::group;
 use super::condition_status::ConditionStatus;
+use super::group;
 use super::last_operation::{LastOperation, MachineSummary};
 use super::template::{ClassSpec, MachineTemplateSpec};
 use crate::absent::{is_default, null_as_default};

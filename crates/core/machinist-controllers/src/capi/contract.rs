@@ -8,11 +8,15 @@ use machinist_plan::capi::facts::{
     MailgunMachineFacts,
 };
 use machinist_runtime::{Contract, Feed, feed};
+use machinist_serve::{Gauge, Metrics};
 
 use super::core::Core;
 use super::key::Key;
 use super::options::{CoreApi, Serves, Tools};
 use super::seen::Seen;
+
+const WORKLOAD_CLIENTS: Gauge =
+    Gauge::new("machinist_capi_workload_clients", "Clients of workload clusters.");
 
 /// A Cluster API provider.
 pub struct Capi;
@@ -56,7 +60,7 @@ impl Contract for Capi {
         seen.memory.forget_moments(now);
     }
 
-    fn gauges(seen: &Seen, _: Timestamp) -> Vec<(&'static str, usize)> {
-        vec![("machinist_capi_workload_clients", seen.memory.workloads.len())]
+    fn measure(seen: &Seen, _: Timestamp, metrics: &Metrics) {
+        metrics.set_number(&WORKLOAD_CLIENTS, &[], seen.memory.workloads.len());
     }
 }

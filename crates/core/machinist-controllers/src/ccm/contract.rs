@@ -5,9 +5,11 @@ use machinist_instance::ErrorKind;
 use machinist_plan::ccm::CcmReason;
 use machinist_plan::ccm::facts::{CloudNodeFacts, OwningMachineFacts, ServiceFacts};
 use machinist_runtime::{Contract, Feed, feed};
+use machinist_serve::Metrics;
 
 use super::credential_feed::CredentialFeed;
 use super::key::Key;
+use super::measure;
 use super::options::Tools;
 use super::seen::{Seen, Settings};
 
@@ -47,8 +49,8 @@ impl Contract for Ccm {
         seen.memory.forget_moments();
     }
 
-    fn gauges(seen: &Seen, now: Timestamp) -> Vec<(&'static str, usize)> {
-        seen.gauges(now)
+    fn measure(seen: &Seen, now: Timestamp, metrics: &Metrics) {
+        measure::memory(seen, now, metrics);
     }
 
     fn unready(seen: &Seen, tools: &Tools) -> Option<String> {

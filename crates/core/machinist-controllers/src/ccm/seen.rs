@@ -1,8 +1,6 @@
 //! Everything that a process has seen: its stores, the credential, and its memory.
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use machinist_core::since;
 use machinist_kube::Store;
 use machinist_plan::ccm::facts::{CloudNodeFacts, OwningMachineFacts, ServiceFacts};
 use machinist_plan::ccm::names::ALLOW_NODE_DELETION_UNTIL;
@@ -84,29 +82,5 @@ impl Default for Seen {
             })]),
             memory: Memory::default(),
         }
-    }
-}
-
-impl Seen {
-    /// Returns gauges beside the numbers of stored objects.
-    pub(crate) fn gauges(&self, now: Timestamp) -> Vec<(&'static str, usize)> {
-        let age = |listed: Timestamp| usize::try_from(since(now, listed).as_secs()).unwrap_or(usize::MAX);
-        let age =
-            self.memory.account.listed.map(|listed| ("machinist_ccm_snapshot_age_seconds", age(listed)));
-        let services = self.memory.service_keys.as_deref().map(Vec::as_slice).unwrap_or_default();
-        let orphans = self.memory.drift.listed.as_deref().filter(|_| self.memory.account.was_proven);
-        let orphans = orphans.map_or(0, |listed| listed.orphans(services).count());
-        let counts = [
-            ("machinist_ccm_account_unproven", usize::from(self.memory.account.is_unproven())),
-            ("machinist_ccm_orphaned_balancers", orphans),
-            ("machinist_ccm_tainted_nodes", self.nodes.by_index(UNINITIALIZED, YES).count()),
-            ("machinist_ccm_nodes_not_ready", self.nodes.by_index(NOT_READY, YES).count()),
-            ("machinist_ccm_nodes_missing", self.memory.suspects.len()),
-            ("machinist_ccm_deletion_brake", usize::from(self.memory.brake.is_some())),
-            ("machinist_ccm_nodes_deleted_total", self.memory.removed_in_all),
-            ("machinist_ccm_remembered_nodes", self.memory.answers.len()),
-            ("machinist_ccm_remembered_services", self.memory.balancers.len()),
-        ];
-        counts.into_iter().chain(age).collect()
     }
 }

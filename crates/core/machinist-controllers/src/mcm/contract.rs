@@ -11,10 +11,18 @@ use machinist_plan::mcm::facts::{
 };
 use machinist_plan::mcm::{McmReason, Why};
 use machinist_runtime::{Contract, Feed, feed};
+use machinist_serve::{Gauge, Metrics};
 
 use super::key::Key;
 use super::options::Tools;
 use super::seen::{SecretEntry, Seen, TokenEntry};
+
+const REMEMBERED_MACHINES: Gauge =
+    Gauge::new("machinist_remembered_machines", "Machines with remembered answers, evictions or reads.");
+const REMEMBERED_OWNERS: Gauge = Gauge::new(
+    "machinist_remembered_owners",
+    "MachineSets and MachineDeployments with remembered writes and failures.",
+);
 
 /// The machine API.
 pub struct Mcm;
@@ -71,9 +79,10 @@ impl Contract for Mcm {
         seen.memory.forget_moments(now);
     }
 
-    fn gauges(seen: &Seen, _: Timestamp) -> Vec<(&'static str, usize)> {
+    fn measure(seen: &Seen, _: Timestamp, metrics: &Metrics) {
         let (machines, owners) = seen.memory.remembered();
-        vec![("machinist_remembered_machines", machines), ("machinist_remembered_owners", owners)]
+        metrics.set_number(&REMEMBERED_MACHINES, &[], machines);
+        metrics.set_number(&REMEMBERED_OWNERS, &[], owners);
     }
 
     fn shows_former_leader(seen: &Seen) -> bool {

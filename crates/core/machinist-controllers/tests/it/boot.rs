@@ -1,7 +1,7 @@
 //! Machines whose instances do not join, with an engine that shows why (row R36).
 
-use machinist_controllers::{listen, serve};
 use machinist_instance::BootTrouble;
+use machinist_serve::{listen, serve};
 use machinist_standin_docker::Engine;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 

@@ -276,7 +276,7 @@ impl Run {
 
     /// After the watch has reported all events, the store equals the server and keeps no results of
     /// reads.
-    fn settles(&mut self) {
+    fn catches_up(&mut self) {
         while self.list.is_some() || self.watched < self.server.resource_version {
             self.watch();
         }
@@ -294,7 +294,7 @@ fn a_store_never_goes_back_and_ends_equal_to_the_server() {
             run.step();
             run.nothing_went_back();
         }
-        run.settles();
+        run.catches_up();
     }
 }
 
@@ -332,7 +332,7 @@ fn after_a_restore_the_store_ends_equal_to_the_server() {
             run.list = Some((run.server.resource_version, Instant::now()));
             run.watch();
         }
-        run.settles();
+        run.catches_up();
     }
     assert!(100 < told && 100 < untold, "both kinds of restore occurred: {told}, {untold}");
 }

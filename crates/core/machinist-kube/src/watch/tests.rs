@@ -164,9 +164,8 @@ async fn an_http_410_leads_to_a_relist() {
     let watched = Watched::start(&server);
     sleep(Duration::from_secs(60)).await;
     let mut goes_wrong = true;
-    server.hook(move |seen| match seen.is_watch() && std::mem::take(&mut goes_wrong) {
-        true => Verdict::Answer(410),
-        false => Verdict::Pass,
+    server.hook(move |seen| {
+        if seen.is_watch() && std::mem::take(&mut goes_wrong) { Verdict::Answer(410) } else { Verdict::Pass }
     });
     server.put(&path("a"), map("2"));
     server.close_watches();
@@ -314,9 +313,8 @@ async fn a_stalled_stream_is_reopened() {
 async fn an_unanswered_watch_is_reopened() {
     let server = FakeServer::new();
     let mut goes_wrong = true;
-    server.hook(move |seen| match seen.is_watch() && std::mem::take(&mut goes_wrong) {
-        true => Verdict::Hang,
-        false => Verdict::Pass,
+    server.hook(move |seen| {
+        if seen.is_watch() && std::mem::take(&mut goes_wrong) { Verdict::Hang } else { Verdict::Pass }
     });
     let watched = Watched::start(&server);
     sleep(OPEN_TIMEOUT + Duration::from_secs(1)).await;
@@ -443,12 +441,11 @@ async fn an_expired_continue_token_restarts_the_list() {
     let mut expired = 1;
     server.hook(move |seen| {
         let is_next_page = seen.uri.query().is_some_and(|query| query.contains("continue="));
-        match is_next_page && 0 < expired {
-            true => {
-                expired -= 1;
-                Verdict::Answer(410)
-            }
-            false => Verdict::Pass,
+        if is_next_page && 0 < expired {
+            expired -= 1;
+            Verdict::Answer(410)
+        } else {
+            Verdict::Pass
         }
     });
     let watched = Watched::start(&server);
@@ -463,9 +460,12 @@ async fn a_list_with_tokens_that_always_expire_is_not_paged() {
     for n in 0..600 {
         server.put(&path(&format!("m{n:04}")), map("1"));
     }
-    server.hook(|seen| match seen.uri.query().is_some_and(|query| query.contains("continue=")) {
-        true => Verdict::Answer(410),
-        false => Verdict::Pass,
+    server.hook(|seen| {
+        if seen.uri.query().is_some_and(|query| query.contains("continue=")) {
+            Verdict::Answer(410)
+        } else {
+            Verdict::Pass
+        }
     });
     let watched = Watched::start(&server);
     sleep(SOON).await;

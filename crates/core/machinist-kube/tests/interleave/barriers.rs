@@ -138,8 +138,8 @@ impl Rig {
         server.newest()
     }
 
-    fn settle(&self, charge: Charge, settled: Settled) {
-        let woken = self.world().barrier.settle(charge, settled);
+    fn record_outcome(&self, charge: Charge, settled: Settled) {
+        let woken = self.world().barrier.record_outcome(charge, settled);
         self.wake(woken);
     }
 
@@ -158,10 +158,10 @@ impl Rig {
             Write::Delete => Settled::Deleted { uid },
             Write::LastFinalizer => Settled::Gone { uid },
         };
-        self.settle(charge, settled);
+        self.record_outcome(charge, settled);
     }
 
-    /// Applies a delta in the same steps as `feed.rs` of machinist-runtime.
+    /// Applies a delta in the same steps as `take_in.rs` of machinist-runtime.
     fn take_in(&self, delta: Delta<()>) {
         let mut woken = Vec::new();
         {
@@ -194,7 +194,7 @@ impl Rig {
         }
     }
 
-    /// Finds out the result of a write in the same steps as `settle.rs` of machinist-runtime: with
+    /// Finds out the result of a write in the same steps as `outcomes.rs` of machinist-runtime: with
     /// a quorum read that is applied to the store.
     fn look(&self) -> Settled {
         let known = self.world().store.get(&object()).map(|entry| entry.uid.clone());
@@ -233,7 +233,7 @@ impl Rig {
                 blocked
             };
             for charge in blocked.into_iter().flat_map(|blocked| blocked.unknown) {
-                self.settle(charge, self.look());
+                self.record_outcome(charge, self.look());
                 self.queue.wake(key);
             }
             self.queue.done(&key);
@@ -305,10 +305,10 @@ fn a_write_without_an_answer_blocks_no_key_forever() {
             rig.commit(Event::Written);
             rig.watch(1);
         });
-        rig.settle(charge, Settled::Unknown);
+        rig.record_outcome(charge, Settled::Unknown);
         let worker = rig.spawn(|rig| rig.decide(1, |_, _| {}));
         // The worker of the other key settles the same charge, perhaps with an older answer.
-        rig.settle(charge, rig.look());
+        rig.record_outcome(charge, rig.look());
         network.join().expect("no panic");
         worker.join().expect("no panic");
     });

@@ -196,7 +196,7 @@ async fn a_key_is_woken_when_the_store_shows_its_writes() {
     {
         let mut fed = fed.lock().expect("unpoisoned");
         let settled = Settled::Committed { uid: uid(&made), resource_version: rv(&made) };
-        let woken = fed.barrier.settle(charge, settled);
+        let woken = fed.barrier.record_outcome(charge, settled);
         fed.woken.extend(woken);
     }
     sleep(SOON).await;
@@ -211,7 +211,7 @@ async fn a_key_is_woken_when_the_store_shows_its_writes() {
     maps.delete("a", &DeleteParams::default()).await.expect("deleted");
     {
         let mut fed = fed.lock().expect("unpoisoned");
-        let woken = fed.barrier.settle(charge, Settled::Deleted { uid: uid(&made) });
+        let woken = fed.barrier.record_outcome(charge, Settled::Deleted { uid: uid(&made) });
         fed.woken.extend(woken);
     }
     sleep(SOON).await;
@@ -257,7 +257,7 @@ async fn one_quorum_list_replaces_a_watch_that_hangs() {
     task.abort();
     let charge = fed.lock().expect("unpoisoned").barrier.open(&["set"], expect_map("a", WriteKind::Delete));
     maps.delete("a", &DeleteParams::default()).await.expect("deleted");
-    fed.lock().expect("unpoisoned").barrier.settle(charge, Settled::Deleted { uid: uid(&made) });
+    fed.lock().expect("unpoisoned").barrier.record_outcome(charge, Settled::Deleted { uid: uid(&made) });
     sleep(machinist_kube::barrier::OVERDUE_AFTER).await;
     let overdue = fed.lock().expect("unpoisoned").barrier.overdue();
     assert_eq!(overdue.len(), 1);

@@ -10,21 +10,17 @@ mod response;
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use http::{Request, Response};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
+use machinist_serve::{UNLIMITED, accept};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::Standin;
 pub use response::{Body, Broken};
-
-/// Accepting fails when file descriptors run out. The pause gives connections time to end.
-const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
 /// A bound listener in front of a stand-in.
 #[derive(Debug)]
@@ -80,25 +76,15 @@ impl HttpServer {
 
     /// Serves until `stop` ends, then drops all connections. Dropping the future does the same.
     pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let mut connections = JoinSet::new();
-        tokio::pin!(stop);
-        loop {
-            tokio::select! {
-                biased;
-                () = &mut stop => return,
-                Some(_) = connections.join_next() => {}
-                accepted = self.listener.accept() => match accepted {
-                    Ok((stream, _)) => {
-                        // Send small answers at once. If this fails, answers are only slower.
-                        let _ = stream.set_nodelay(true);
-                        connections.spawn(serve_connection(self.standin.clone(), stream));
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "Cannot accept a connection");
-                        tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
-                    }
-                },
-            }
+        let serve = |stream: TcpStream| {
+            // Send small answers at once. If this fails, answers are only slower.
+            let _ = stream.set_nodelay(true);
+            serve_connection(self.standin.clone(), stream)
+        };
+        tokio::select! {
+            biased;
+            () = stop => {}
+            never = accept(&self.listener, UNLIMITED, serve) => match never {},
         }
     }
 }

@@ -23,12 +23,11 @@ use kube::{Api, Client, ResourceExt as _};
 use machinist_api::crd;
 use machinist_apiserver::Server;
 use machinist_controllers::mcm::{Inspector, MachineController, MachineOptions, Manager, Running};
-use machinist_controllers::{
-    Clients, Contract, Ended, ProcessInspector, ProcessOptions, ccm as controllers, listen, serve,
-};
+use machinist_controllers::{Clients, Contract, Ended, ProcessInspector, ProcessOptions, ccm as controllers};
 use machinist_driver_docker::PROMISES;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
 use machinist_plan::mcm::machine::Defaults;
+use machinist_serve::{listen, serve};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use http::StatusCode;
-use machinist_controllers::Rejection;
+use machinist_serve::Rejection;
 use tokio::time::Instant;
 
 use super::rejection;

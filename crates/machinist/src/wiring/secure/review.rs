@@ -10,7 +10,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::Api;
 use kube::api::PostParams;
-use machinist_controllers::Rejection;
+use machinist_serve::Rejection;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 use x509_parser::prelude::{FromDer as _, X509Certificate};

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio::time::advance;
 
 use super::*;
-use crate::feed::take_in;
+use crate::take_in::take_in;
 use crate::test_contract::{Host, Map, TestContract, item, relist, runtime};
 
 const SECOND: Duration = Duration::from_secs(1);

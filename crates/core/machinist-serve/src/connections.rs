@@ -1,12 +1,10 @@
-//! Accepts connections to the HTTP port of a process, up to a limit.
+//! Answers requests on the connections of a port.
 //!
 //! Every client in the network can connect to the port. So no client may end or block the process:
-//! a failed accept is retried, the number of connections is limited, and a connection without a
-//! request is closed. A busy client cannot keep a connection for ever: at a maximum age, it has to
+//! the number of connections is limited, and a connection without a request is closed. A busy client cannot keep a connection for ever: at a maximum age, it has to
 //! connect again, behind the clients that wait.
 
 use std::convert::Infallible;
-use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,9 +17,9 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
 
-use super::door::{Door, OpenDoor, Rejection};
+use crate::accept::{Source, accept_from};
+use crate::door::{Door, OpenDoor, Rejection};
 
 /// The limit of concurrent connections. Probes and scrapers need few, and the process needs its
 /// file descriptors for the API servers.
@@ -32,16 +30,13 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_AGE: Duration = Duration::from_secs(60);
 /// The time for that request. A client that does not read its answer loses the connection.
 const ENDS_WITHIN: Duration = Duration::from_secs(5);
-/// The pause after a failed accept, for example without free file descriptors. Meanwhile, other
-/// connections can end.
-const PAUSE_AFTER_FAILED_ACCEPT: Duration = Duration::from_millis(100);
 
 /// Answers each request by its path, until the future is dropped.
 pub async fn answer_all<A>(listener: &TcpListener, answer: A) -> Infallible
 where
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
-    accept_from(listener, OpenDoor, at_once(answer)).await
+    answer_from(listener, OpenDoor, at_once(answer)).await
 }
 
 /// Answers each request that the door admits by its path, until the future is dropped.
@@ -50,20 +45,20 @@ where
     D: Door<TcpStream>,
     A: Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync + 'static,
 {
-    accept_from(listener, door, at_once(answer)).await
+    answer_from(listener, door, at_once(answer)).await
 }
 
 /// The same for answers that take a moment.
-pub(super) async fn answer_later_behind<D, A>(listener: &TcpListener, door: D, answer: A) -> Infallible
+pub(crate) async fn answer_later_behind<D, A>(listener: &TcpListener, door: D, answer: A) -> Infallible
 where
     D: Door<TcpStream>,
     A: Answer,
 {
-    accept_from(listener, door, answer).await
+    answer_from(listener, door, answer).await
 }
 
 /// Answers a request by its path.
-pub(super) trait Answer:
+pub(crate) trait Answer:
     Fn(&str) -> BoxFuture<'static, Response<Full<Bytes>>> + Clone + Send + Sync + 'static
 {
 }
@@ -79,42 +74,12 @@ fn at_once(answer: impl Fn(&str) -> Response<Full<Bytes>> + Clone + Send + Sync 
     }
 }
 
-/// A source of connections. Tests replace the TCP listener.
-trait Source {
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-
-    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
-}
-
-impl Source for TcpListener {
-    type Stream = TcpStream;
-
-    async fn next(&self) -> io::Result<TcpStream> {
-        Ok(self.accept().await?.0)
-    }
-}
-
-async fn accept_from<S: Source + Sync, D, A>(source: &S, door: D, answer: A) -> Infallible
+async fn answer_from<S: Source, D, A>(source: &S, door: D, answer: A) -> Infallible
 where
     D: Door<S::Stream>,
     A: Answer,
 {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            Some(_ended) = connections.join_next() => {}
-            accepted = source.next(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok(stream) => {
-                    connections.spawn(connection(stream, door.clone(), answer.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "Cannot accept a connection");
-                    tokio::time::sleep(PAUSE_AFTER_FAILED_ACCEPT).await;
-                }
-            },
-        }
-    }
+    accept_from(source, MAX_CONNECTIONS, |stream| connection(stream, door.clone(), answer.clone())).await
 }
 
 async fn connection<Io, D, A>(stream: Io, door: D, answer: A)
@@ -161,6 +126,7 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::Mutex;
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
@@ -192,7 +158,7 @@ mod tests {
         let (arrivals, results) = mpsc::unbounded_channel();
         let script = Script { results: Mutex::new(results) };
         let answer = |path: &str| Response::new(Full::new(Bytes::from(path.to_owned())));
-        tokio::spawn(async move { accept_from(&script, OpenDoor, at_once(answer)).await });
+        tokio::spawn(async move { answer_from(&script, OpenDoor, at_once(answer)).await });
         arrivals
     }
 

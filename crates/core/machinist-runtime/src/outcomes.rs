@@ -1,4 +1,5 @@
-//! Settles writes with an unknown outcome, and writes that the watch does not show in time.
+//! Reads the outcomes of writes without an answer, and of writes that the watch does not show in
+//! time.
 //!
 //! - **POST or patch without an answer:** the runtime reads the object. A later effect does no
 //!   harm: a POST has a fixed name, and a patch tests the values of its decision.
@@ -25,33 +26,23 @@ use machinist_kube::{Cluster, WriteOutcome};
 use tokio::time::Instant;
 
 use crate::contract::Contract;
-use crate::feed::{Fed, refresh};
+use crate::feed::{Fed, Question};
 use crate::panics;
 use crate::pass::program_failed;
 use crate::runtime::{LAST_WRITES, Runtime};
+use crate::take_in::refresh;
 use crate::write::{committed, preconditions};
 
 /// The interval of the checks for overdue writes.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The reason for reading the outcome of a write.
-#[derive(Clone, Copy)]
-pub enum Question {
-    /// The effect of the write is unknown.
-    Unknown,
-    /// The effect of the write is unknown, and the write may be repeated to learn it.
-    UnknownAndRecent,
-    /// The write took effect, but the watch has not shown it.
-    Overdue,
-}
-
 impl<C: Contract> Runtime<C> {
-    /// Starts a task that settles unanswered writes, so that passes can decide about their key
+    /// Starts a task that reads the outcomes of unanswered writes, so that passes can decide about their key
     /// again. A slow webhook blocks no worker, because the task awaits the answers.
-    pub(crate) fn settle_unknown(self: &Arc<Self>, key: &C::Key, charges: Vec<Charge>) {
+    pub(crate) fn begin_reading_outcomes(self: &Arc<Self>, key: &C::Key, charges: Vec<Charge>) {
         let mine: Vec<Unanswered> = {
             let mut world = self.world.lock();
-            let unsettled = charges.into_iter().filter(|charge| world.settling.insert(*charge));
+            let unsettled = charges.into_iter().filter(|charge| world.outcomes_being_read.insert(*charge));
             let mine: Vec<Charge> = unsettled.collect();
             mine.into_iter().filter_map(|charge| world.barrier.unanswered(charge)).collect()
         };
@@ -70,8 +61,8 @@ impl<C: Contract> Runtime<C> {
         self.spawn(async move {
             let _asking = asking;
             let charges: Vec<Charge> = mine.iter().map(|write| write.charge).collect();
-            let settled = panics::catch_async(runtime.settle(mine)).await;
-            runtime.world.lock().settling.retain(|charge| !charges.contains(charge));
+            let settled = panics::catch_async(runtime.read_outcomes(mine)).await;
+            runtime.world.lock().outcomes_being_read.retain(|charge| !charges.contains(charge));
             match settled {
                 Ok(None) => runtime.queue.wake(key),
                 Ok(Some(silent)) => {
@@ -90,13 +81,13 @@ impl<C: Contract> Runtime<C> {
         });
     }
 
-    /// Settles the unanswered writes that cause deletions. Returns when all their outcomes are
-    /// known.
-    pub(crate) async fn settle_losses(&self) {
+    /// Reads the outcomes of the unanswered writes that cause deletions. Returns when all of them
+    /// are known.
+    pub(crate) async fn read_outcomes_of_losses(&self) {
         loop {
             let unknown = self.world.lock().barrier.unknown_losses();
             let questions = unknown.into_iter().map(async |write| {
-                if !self.settle_one(&write).await {
+                if !self.read_outcome(&write).await {
                     tokio::time::sleep(LOOK_EVERY).await;
                 }
             });
@@ -106,23 +97,24 @@ impl<C: Contract> Runtime<C> {
         }
     }
 
-    /// Settles a write, and wakes the keys that waited only for it.
-    pub(crate) fn settle_charge(&self, charge: Charge, settled: Settled) {
-        let woken = self.world.lock().barrier.settle(charge, settled);
+    /// Records the outcome of a write, and wakes the keys that waited only for it.
+    pub(crate) fn record_outcome(&self, charge: Charge, settled: Settled) {
+        let woken = self.world.lock().barrier.record_outcome(charge, settled);
         woken.into_iter().for_each(|key| self.queue.wake(key));
     }
 
-    /// Settles the writes. Returns the cluster whose server did not show an outcome.
-    async fn settle(&self, writes: Vec<Unanswered>) -> Option<Cluster> {
+    /// Reads the outcomes of the writes. Returns the cluster whose server did not show an outcome.
+    async fn read_outcomes(&self, writes: Vec<Unanswered>) -> Option<Cluster> {
         for write in writes {
-            if !self.settle_one(&write).await {
+            if !self.read_outcome(&write).await {
                 return Some(write.expect.cluster);
             }
         }
         None
     }
 
-    async fn settle_one(&self, write: &Unanswered) -> bool {
+    /// Reads the outcome of one write. Returns whether it is known now.
+    async fn read_outcome(&self, write: &Unanswered) -> bool {
         let settled = match write.expect.kind {
             WriteKind::Delete if write.sent.elapsed() < LAST_WRITES => {
                 self.world.lock().barrier.repeated(write.charge);
@@ -137,7 +129,7 @@ impl<C: Contract> Runtime<C> {
         };
         let Some(settled) = settled else { return false };
         tracing::info!(write = ?write.expect, ?settled, "Read the outcome of an unanswered write");
-        self.settle_charge(write.charge, settled);
+        self.record_outcome(write.charge, settled);
         true
     }
 

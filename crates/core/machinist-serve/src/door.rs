@@ -1,6 +1,5 @@
 //! The door of an HTTP port: prepares connections, and decides which requests are answered.
 
-use std::future::Future;
 use std::io;
 
 use http::StatusCode;

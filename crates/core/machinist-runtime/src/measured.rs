@@ -1,0 +1,71 @@
+//! The metrics of the state of a process. They are counted when a client asks for them.
+
+use machinist_serve::{Counter, Gauge, Metrics};
+
+use crate::contract::Contract;
+use crate::runtime::Runtime;
+
+const WRITES_OPEN: Gauge = Gauge::new(
+    "machinist_own_writes_open",
+    "Writes that the watch has not shown yet. The objects concerned wait for them.",
+);
+const WRITES_UNKNOWN: Gauge =
+    Gauge::new("machinist_own_writes_unknown", "Writes to an API server without an answer.");
+const WRITES: Counter = Counter::new("machinist_own_writes_total", "Writes of watched objects.");
+const WRITES_OVERDUE: Counter = Counter::new(
+    "machinist_own_writes_overdue_total",
+    "Writes that the watch did not show in time, so that the process read the object instead.",
+);
+const RESTORES: Counter = Counter::new(
+    "machinist_restores_seen_total",
+    "How often the resourceVersions of a kind went back, as after a restore of etcd.",
+);
+const QUEUE_KEYS: Gauge = Gauge::new("machinist_queue_keys", "Objects that the queue holds.");
+const PASSES: Counter = Counter::new(
+    "machinist_queue_passes_total",
+    "How often the controller observed an object and decided about it.",
+);
+const RETRIES: Counter = Counter::new("machinist_queue_retries_total", "Retries of objects after a failure.");
+const ACCOUNTS: Gauge = Gauge::new(
+    "machinist_cloud_accounts",
+    "Open cloud accounts. An account closes after an hour without a call.",
+);
+const DRIVERS: Gauge =
+    Gauge::new("machinist_cloud_drivers", "Open credentials. Several may open one account.");
+const CALLS_IN_FLIGHT: Gauge =
+    Gauge::new("machinist_cloud_calls_in_flight", "Calls to clouds that run or wait for their turn.");
+const DUE: Gauge = Gauge::new("workqueue_depth", "Objects that are due now. The name is the process.");
+const QUEUE_RETRIES: Counter =
+    Counter::new("workqueue_retries_total", "Retries of objects after a failure. The name is the process.");
+
+/// Records the state of the queue, the stores, the writes and the calls of a process.
+pub(crate) fn record_state<C: Contract>(runtime: &Runtime<C>, metrics: &Metrics) {
+    let queue = runtime.queue.metrics();
+    let (accounts, drivers) = runtime.accounts.len();
+    let name = [("name", runtime.options.component)];
+    metrics.set_number(&QUEUE_KEYS, &[], runtime.queue.len());
+    metrics.add(&PASSES, &[], queue.handed_out);
+    metrics.add(&RETRIES, &[], queue.retries);
+    metrics.set_number(&DUE, &name, queue.due);
+    metrics.add(&QUEUE_RETRIES, &name, queue.retries);
+    metrics.set_number(&ACCOUNTS, &[], accounts);
+    metrics.set_number(&DRIVERS, &[], drivers);
+    let world = runtime.lock();
+    let barrier = world.barrier.metrics();
+    metrics.set_number(&WRITES_OPEN, &[], barrier.open);
+    metrics.set_number(&WRITES_UNKNOWN, &[], barrier.unknown);
+    metrics.add(&WRITES, &[], barrier.opened);
+    metrics.add(&WRITES_OVERDUE, &[], barrier.overdue);
+    metrics.add(&RESTORES, &[], barrier.restores);
+    metrics.set_number(&CALLS_IN_FLIGHT, &[], world.asks.count() + world.queued.count());
+    world.passes.record(metrics);
+    for feed in &runtime.feeds {
+        let resource = feed.resource();
+        let store = Gauge::named(
+            format!("machinist_store_{resource}"),
+            format!("Objects of the kind {resource} in memory."),
+        );
+        metrics.set_number(&store, &[], feed.len(&world.seen));
+    }
+    C::measure(&world.seen, runtime.now(), metrics);
+}

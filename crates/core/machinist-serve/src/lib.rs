@@ -1,0 +1,29 @@
+//! The HTTP port of a process.
+//!
+//! ```text
+//! accept       accepts connections up to a limit
+//! door         prepares a connection, for example with TLS, and decides which requests are answered
+//! connections  HTTP on a connection: timeouts, a maximum age, an answer by path
+//! endpoints    health, readiness, metrics and reasons of a process that implements Inspect
+//! metrics      the measured values of a process, as Prometheus text
+//! ```
+//!
+//! The crate depends on no other crate of the workspace. So it names no kind of object and no
+//! contract: [`Inspect`] is all that it knows about a process.
+
+mod accept;
+mod connections;
+mod door;
+mod endpoints;
+mod inspect;
+mod metrics;
+
+pub use accept::{UNLIMITED, accept};
+pub use connections::{answer_all, answer_behind};
+pub use door::{Door, OpenDoor, Rejection};
+pub use endpoints::{answer_with_metrics, listen, serve, serve_behind, serve_metrics};
+pub use inspect::{Inspect, Readiness};
+pub use metrics::{
+    CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS,
+    samples_of,
+};
