@@ -7,8 +7,7 @@ use serde::Serialize;
 use super::Format;
 use crate::requests::{PerMachine, Program, Request, Tally};
 
-/// Writes of the machine controller per created machine: the table in ARCHITECTURE.md, "Writes and
-/// what guards them".
+/// Writes of the machine controller per created machine, as docs/src/develop/writes.md lists them.
 const WRITES_UP: f64 = 6.0;
 /// Writes of the machine controller per deleted machine.
 const WRITES_DOWN: f64 = 7.0;

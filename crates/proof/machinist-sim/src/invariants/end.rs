@@ -176,7 +176,7 @@ pub struct Spent {
     pub forced: usize,
 }
 
-/// Writes per created Machine; ARCHITECTURE.md lists them.
+/// Writes per created Machine; docs/src/develop/writes.md lists them.
 const WRITES_TO_MAKE: usize = 6;
 /// Writes per deleted Machine.
 const WRITES_TO_DELETE: usize = 7;
