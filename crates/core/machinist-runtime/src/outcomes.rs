@@ -37,8 +37,8 @@ use crate::write::{committed, preconditions};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 impl<C: Contract> Runtime<C> {
-    /// Starts a task that reads the outcomes of unanswered writes, so that passes can decide about their key
-    /// again. A slow webhook blocks no worker, because the task awaits the answers.
+    /// Starts a task that reads the outcomes of unanswered writes, so that passes can decide about
+    /// their key again. A slow webhook blocks no worker, because the task awaits the answers.
     pub(crate) fn begin_reading_outcomes(self: &Arc<Self>, key: &C::Key, charges: Vec<Charge>) {
         let mine: Vec<Unanswered> = {
             let mut world = self.world.lock();

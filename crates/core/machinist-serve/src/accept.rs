@@ -1,7 +1,8 @@
 //! The accept loop: connections up to a limit, each served by its own task.
 //!
 //! The controllers and the simulated clouds share this loop. The embedded API server has its own:
-//! it depends on no other crate of the workspace, and a stop waits until its connections have ended.
+//! it depends on no other crate of the workspace, and a stop waits until its connections have
+//! ended.
 
 use std::convert::Infallible;
 use std::io;

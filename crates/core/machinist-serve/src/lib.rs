@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! accept       accepts connections up to a limit
-//! door         prepares a connection, for example with TLS, and decides which requests are answered
+//! door         prepares a connection, for example with TLS, and decides who gets an answer
 //! connections  HTTP on a connection: timeouts, a maximum age, an answer by path
 //! endpoints    health, readiness, metrics and reasons of a process that implements Inspect
 //! metrics      the measured values of a process, as Prometheus text

@@ -194,8 +194,8 @@ impl Rig {
         }
     }
 
-    /// Finds out the result of a write in the same steps as `outcomes.rs` of machinist-runtime: with
-    /// a quorum read that is applied to the store.
+    /// Reads the outcome of a write in the same steps as `outcomes.rs` of machinist-runtime: with a
+    /// quorum read that is applied to the store.
     fn look(&self) -> Settled {
         let known = self.world().store.get(&object()).map(|entry| entry.uid.clone());
         let found = self.server.0.lock().expect("unpoisoned").get();
