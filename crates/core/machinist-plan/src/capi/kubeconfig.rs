@@ -84,12 +84,12 @@ mod tests {
             "clusters[1].cluster.server: expected a URL with https"
         );
         for change in [
-            (|it| it["current-context"] = json!("y")) as fn(&mut Value),
-            |it| it["current-context"] = Value::Null,
-            |it| it["contexts"][0]["context"]["cluster"] = json!("d"),
-            |it| {
-                let twice = it["clusters"][0].clone();
-                it["clusters"].as_array_mut().expect("a list").push(twice);
+            (|config| config["current-context"] = json!("y")) as fn(&mut Value),
+            |config| config["current-context"] = Value::Null,
+            |config| config["contexts"][0]["context"]["cluster"] = json!("d"),
+            |config| {
+                let twice = config["clusters"][0].clone();
+                config["clusters"].as_array_mut().expect("a list").push(twice);
             },
         ] {
             assert!(told(change).contains("exactly one entry"), "{}", told(change));

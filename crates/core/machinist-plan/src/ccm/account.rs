@@ -93,8 +93,8 @@ impl Proof {
     pub fn of(facts: Option<ProofFacts>) -> Self {
         match facts {
             None => Self::Given,
-            Some(it) if it.is_recorded || it.has_shown || !it.has_instances => Self::Given,
-            Some(it) if it.is_listed => Self::Missing,
+            Some(proof) if proof.is_recorded || proof.has_shown || !proof.has_instances => Self::Given,
+            Some(proof) if proof.is_listed => Self::Missing,
             Some(_) => Self::Unlisted,
         }
     }

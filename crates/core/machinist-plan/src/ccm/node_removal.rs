@@ -207,9 +207,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
             | Verdict::Held { .. } => None,
         })
         .collect();
-    let held = match proven.iter().any(|(suspect, _)| !suspect.is_expected()) {
-        true => brake(s, number(unexpected), number(missing)),
-        false => Held::Free,
+    let held = if proven.iter().any(|(suspect, _)| !suspect.is_expected()) {
+        brake(s, number(unexpected), number(missing))
+    } else {
+        Held::Free
     };
     if held != Held::Free {
         proven.retain(|(suspect, _)| suspect.is_expected());

@@ -383,9 +383,10 @@ fn conditions(s: &Snapshot, differences: &Differences) -> Vec<NetworkCondition> 
     let mut failed: BTreeSet<&str> = BTreeSet::new();
     let mut untried: BTreeSet<&str> = BTreeSet::new();
     for missing in &differences.create {
-        let set = match s.memory.failed.contains_key(&Change::create(&missing.spec)) {
-            true => &mut failed,
-            false => &mut untried,
+        let set = if s.memory.failed.contains_key(&Change::create(&missing.spec)) {
+            &mut failed
+        } else {
+            &mut untried
         };
         set.insert(&missing.node.uid);
     }

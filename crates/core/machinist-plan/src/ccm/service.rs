@@ -271,10 +271,13 @@ fn failed_list(s: &Snapshot, why: &Why) -> Option<Why> {
 /// Decides as if the process could change the Service and the cloud.
 fn plan_changes(s: &Snapshot) -> Plan<Action> {
     match (&s.service.class, wants_balancer(&s.service, &s.options)) {
-        (Some(class), false) if s.service.is_load_balancer => match s.service.has_finalizer {
-            true => doubtful(s).unwrap_or_else(|| hand_over(s, class)),
-            false => left_to(s, class),
-        },
+        (Some(class), false) if s.service.is_load_balancer => {
+            if s.service.has_finalizer {
+                doubtful(s).unwrap_or_else(|| hand_over(s, class))
+            } else {
+                left_to(s, class)
+            }
+        }
         _ if needs_cleanup(&s.service) => doubtful(s).unwrap_or_else(|| match &s.served {
             Served::ByOther(class) if !s.service.is_load_balancer => hand_over(s, class),
             Served::ByOther(_) | Served::Ours | Served::Unseen => delete(s),
@@ -450,9 +453,10 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
         Ok(Progress::Done(ensured)) if is_same && !has_drifted(s, wanted, ensured, last.started) => {
             let renamed_at = claims::renamed_at(s, ensured, last);
             let due_at = [skipped::due_at(s, ensured, last), renamed_at].into_iter().flatten().min();
-            match due_at.is_some_and(|due_at| due_at <= s.now) {
-                true => call_ensure(s, wanted),
-                false => done(s, wanted, ensured, due_at),
+            if due_at.is_some_and(|due_at| due_at <= s.now) {
+                call_ensure(s, wanted)
+            } else {
+                done(s, wanted, ensured, due_at)
             }
         }
         Ok(Progress::Done(_)) => call_ensure(s, wanted),
@@ -466,12 +470,13 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
             let now = wanted.inputs;
             let only_nodes_differ =
                 s.answers.done.is_some_and(|done| done.shape == now.shape && done.targets != now.targets);
-            let event = match only_nodes_differ {
-                true => EventText::warning(
+            let event = if only_nodes_differ {
+                EventText::warning(
                     names::UPDATE_BALANCER_FAILED,
                     format!("Error changing the Nodes behind the load balancer: {}", error.message),
-                ),
-                false => failed_event(&error.message),
+                )
+            } else {
+                failed_event(&error.message)
             };
             failed(s, ENSURE_BALANCER, error, last.ended, event).unwrap_or_else(|| call_ensure(s, wanted))
         }
@@ -855,13 +860,12 @@ fn failed(
     if retry_at <= s.now {
         return None;
     }
-    let why = match error.is_by_driver() {
-        true => {
-            let reason = CcmReason::BalancerInvalid { message: error.message.clone() };
-            let next = "correct what the message names; a change of the Service is applied at once";
-            Why::new(reason, Step::Fix(next.to_owned()))
-        }
-        false => Why::call_failed(call, error, s.answers.failures, retry_at),
+    let why = if error.is_by_driver() {
+        let reason = CcmReason::BalancerInvalid { message: error.message.clone() };
+        let next = "correct what the message names; a change of the Service is applied at once";
+        Why::new(reason, Step::Fix(next.to_owned()))
+    } else {
+        Why::call_failed(call, error, s.answers.failures, retry_at)
     };
     let mut plan = Plan::until(retry_at, why);
     plan.actions.extend(tell(s, event));
@@ -925,7 +929,11 @@ struct Outline<'s>(&'s BalancerSpec);
 impl fmt::Display for Outline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(spec) = self;
-        let ports: Vec<_> = spec.listeners.iter().map(|it| format!("{}/{}", it.port, it.protocol)).collect();
+        let ports: Vec<_> = spec
+            .listeners
+            .iter()
+            .map(|listener| format!("{}/{}", listener.port, listener.protocol))
+            .collect();
         let nodes: Vec<_> = spec.targets.iter().map(|target| target.node.as_str()).collect();
         write!(f, "balancer {}, ports {}, ", spec.key, ports.join(" "))?;
         match nodes.len() {

@@ -236,10 +236,12 @@ impl World {
 
     fn find(&mut self, index: usize, by: InstanceRef) {
         let is_shown = self.is_right_account && self.members[index].exists;
-        let answer = match is_shown {
-            _ if self.dice.once_in(5) => Err(Error::new(ErrorKind::Unavailable, "try later")),
-            true => Ok(Sighting::Present(self.instance(index))),
-            false => Ok(Sighting::Absent),
+        let answer = if self.dice.once_in(5) {
+            Err(Error::new(ErrorKind::Unavailable, "try later"))
+        } else if is_shown {
+            Ok(Sighting::Present(self.instance(index)))
+        } else {
+            Ok(Sighting::Absent)
         };
         let now = at(self.now);
         let answered = Answered { started: now, ended: now, account: self.account().id, answer };
@@ -320,7 +322,8 @@ impl World {
                 node_removal::Action::List => self.list(),
                 node_removal::Action::Tell { .. } => {}
                 node_removal::Action::Delete(removal) => {
-                    let index: usize = removal.node().name[1..].parse().expect("a number");
+                    let number = removal.node().name.strip_prefix('n').expect("the letter n and a number");
+                    let index: usize = number.parse().expect("a number");
                     let member = &mut self.members[index];
                     assert!(!member.exists, "at {}: n{index} is deleted, but its instance exists", self.now);
                     assert_eq!(removal.absences().account, account(true), "asked in its own account");
@@ -339,6 +342,7 @@ impl World {
 fn no_node_of_an_existing_instance_is_deleted() {
     let worlds: Vec<World> = (1..=60).map(|seed| World::new(seed).play()).collect();
     let deletions: u32 = worlds.iter().map(|world| world.deletions).sum();
-    let missing: usize = worlds.iter().flat_map(|world| &world.members).filter(|it| !it.exists).count();
+    let missing: usize =
+        worlds.iter().flat_map(|world| &world.members).filter(|member| !member.exists).count();
     assert!(100 < deletions, "{deletions} Nodes of {missing} missing instances were deleted");
 }

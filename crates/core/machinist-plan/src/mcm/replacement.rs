@@ -341,9 +341,10 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
         let kind = machine.status.operation.type_.clone().unwrap_or(OperationType::HealthCheck);
         (kind, description, NODE_UNHEALTHY)
     };
-    let what = match is_joining {
-        true => "marking a Machine as Failed whose Node did not join",
-        false => "marking an unhealthy Machine as Failed",
+    let what = if is_joining {
+        "marking a Machine as Failed whose Node did not join"
+    } else {
+        "marking an unhealthy Machine as Failed"
     };
     let next = Step::Expect("the MachineSet deletes and replaces the Machine");
     let write = StatusWrite {

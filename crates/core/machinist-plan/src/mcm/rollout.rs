@@ -428,10 +428,7 @@ impl Order {
         // The number that remains only falls with the size, so this search by halves ends.
         while fits < most {
             let middle = most - (most - fits) / 2;
-            match fewest <= self.certain(replicas - middle) {
-                true => fits = middle,
-                false => most = middle - 1,
-            }
+            if fewest <= self.certain(replicas - middle) { fits = middle } else { most = middle - 1 }
         }
         fits
     }

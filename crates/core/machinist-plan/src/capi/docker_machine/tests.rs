@@ -71,16 +71,16 @@ impl Case {
 
     fn read(&self) -> Snapshot {
         let parse = |value: &Value| value.clone();
-        let cluster = self.cluster.as_ref().map(|it| {
-            let cluster: Cluster<Beta2> = serde_json::from_value(parse(it)).expect("a Cluster");
+        let cluster = self.cluster.as_ref().map(|value| {
+            let cluster: Cluster<Beta2> = serde_json::from_value(parse(value)).expect("a Cluster");
             Arc::new(ClusterFacts::parse(&cluster))
         });
-        let owner = self.owner.as_ref().map(|it| {
-            let machine: Machine<Beta2> = serde_json::from_value(parse(it)).expect("a Machine");
+        let owner = self.owner.as_ref().map(|value| {
+            let machine: Machine<Beta2> = serde_json::from_value(parse(value)).expect("a Machine");
             Arc::new(CoreMachineFacts::parse(&machine))
         });
-        let infrastructure = self.infrastructure.as_ref().map(|it| {
-            let docker: DockerCluster = serde_json::from_value(parse(it)).expect("a DockerCluster");
+        let infrastructure = self.infrastructure.as_ref().map(|value| {
+            let docker: DockerCluster = serde_json::from_value(parse(value)).expect("a DockerCluster");
             Arc::new(DockerClusterFacts::parse(&docker))
         });
         let machine: DockerMachine = serde_json::from_value(parse(&self.machine)).expect("a DockerMachine");
@@ -131,7 +131,7 @@ impl Case {
     /// Returns the code of the reason, and the actions without the status.
     fn told(&self) -> (String, Vec<String>) {
         let plan = self.plan();
-        let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+        let actions = plan.actions.iter().filter(|action| !matches!(action, Action::SetStatus(_)));
         (plan.why.reason.code().to_owned(), actions.map(ToString::to_string).collect())
     }
 
@@ -143,7 +143,11 @@ impl Case {
             _ => None,
         });
         let conditions = status.map(|status| status.conditions).unwrap_or_default();
-        conditions.into_iter().find(|it| it.type_ == type_).map(|it| it.reason).unwrap_or_default()
+        conditions
+            .into_iter()
+            .find(|condition| condition.type_ == type_)
+            .map(|condition| condition.reason)
+            .unwrap_or_default()
     }
 }
 
@@ -344,7 +348,11 @@ fn starting_for(seconds: i64, shown: Value) -> String {
         _ => None,
     });
     let conditions = status.map(|status| status.conditions).unwrap_or_default();
-    conditions.into_iter().find(|it| it.type_ == "CGroupsReady").map(|it| it.reason).unwrap_or_default()
+    conditions
+        .into_iter()
+        .find(|condition| condition.type_ == "CGroupsReady")
+        .map(|condition| condition.reason)
+        .unwrap_or_default()
 }
 
 #[test]
@@ -394,7 +402,11 @@ fn reason_of(s: &Snapshot, type_: &str) -> String {
         _ => None,
     });
     let conditions = status.map(|status| status.conditions).unwrap_or_default();
-    conditions.into_iter().find(|it| it.type_ == type_).map(|it| it.reason).unwrap_or_default()
+    conditions
+        .into_iter()
+        .find(|condition| condition.type_ == type_)
+        .map(|condition| condition.reason)
+        .unwrap_or_default()
 }
 
 #[test]
@@ -491,7 +503,7 @@ fn a_step_of_the_bootstrap_is_written_only_if_it_lasts() {
         let plan = plan(&s);
         let Some(Action::SetStatus(status)) = plan.actions.into_iter().next() else { panic!("a status") };
         let mut conditions = status.conditions.into_iter();
-        conditions.find(|it| it.type_ == "BootstrapCompleted").expect("a condition").message
+        conditions.find(|condition| condition.type_ == "BootstrapCompleted").expect("a condition").message
     };
     assert_eq!(written(9), "");
     assert!(written(10).contains("3 of 17"), "{}", written(10));
@@ -648,7 +660,7 @@ impl Case {
         let Some(Action::SetStatus(new)) = plan.actions.first() else { return Vec::new() };
         let old = snapshot.machine.status.as_ref().and_then(|status| status.deprecated.as_ref());
         let troubles = crate::capi::conditions::troubles(old, new.deprecated.as_ref());
-        let problems = troubles.iter().map(|it| it.reason.to_owned()).collect();
+        let problems = troubles.iter().map(|trouble| trouble.reason.to_owned()).collect();
         self.machine["status"] = serde_json::to_value(new).expect("a status");
         problems
     }

@@ -314,7 +314,7 @@ fn an_absence_counts_only_after_the_promise_of_the_service() {
 fn only_permitted_recipients_and_one_line_ids_get_a_mail() {
     let refuses = |recipients: &[&str], message_id: Option<&str>| {
         let mut wanted = Arc::unwrap_or_clone(request(json!({}), message_id));
-        wanted.recipients = recipients.iter().map(|it| (*it).to_owned()).collect();
+        wanted.recipients = recipients.iter().map(|recipient| (*recipient).to_owned()).collect();
         let mut s = snapshot(0);
         s.recipient_domains = vec!["example.com".to_owned(), "example.org".to_owned()];
         let decision = decided(&s, &wanted);

@@ -161,12 +161,13 @@ fn nothing_is_reported_from_an_unproven_account() {
         change(&mut s.account);
         plan(&s)
     };
-    for change in
-        [|it: &mut Account| it.proof = Proof::Missing, |it: &mut Account| it.proof = Proof::Unlisted]
-    {
+    for change in [
+        |account: &mut Account| account.proof = Proof::Missing,
+        |account: &mut Account| account.proof = Proof::Unlisted,
+    ] {
         assert!(in_account(change).actions.is_empty(), "{}", in_account(change));
     }
-    let renewed = in_account(|it| it.id = Some(AccountId::of([&b"renewed"[..]]))).to_string();
+    let renewed = in_account(|account| account.id = Some(AccountId::of([&b"renewed"[..]]))).to_string();
     assert!(
         renewed.starts_with("do    driver: list balancers\n"),
         "the list was of another account: {renewed}"

@@ -1,7 +1,7 @@
 //! All facts for one decision about one Node.
 
-use super::super::account::Account;
-use super::super::cidr::Cidr;
+use crate::ccm::account::Account;
+use crate::ccm::cidr::Cidr;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::why::Why;
 use crate::event::Told;

@@ -78,7 +78,7 @@ fn cluster(routes: &[Route]) -> Snapshot {
 #[test]
 fn routes_of_another_account_are_left_alone() {
     let foreign = [route("10.244.1.0/24", 9)];
-    let wrong = |s: &Snapshot| plan(s).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+    let wrong = |s: &Snapshot| plan(s).actions.iter().any(|action| matches!(action, Action::Delete(_)));
     assert!(wrong(&cluster(&foreign)), "in the right account, the route is in the way");
     for proof in [Proof::Unlisted, Proof::Missing] {
         let mut s = cluster(&foreign);
@@ -98,7 +98,7 @@ fn a_route_over_the_address_of_its_node_is_kept() {
     hole.instance = None;
     let planned = plan(&cluster(&[hole, route("10.244.2.0/24", 2)]));
     assert!(
-        !planned.actions.iter().any(|it| matches!(it, Action::Delete(_) | Action::Create(_))),
+        !planned.actions.iter().any(|action| matches!(action, Action::Delete(_) | Action::Create(_))),
         "{planned}"
     );
 }
@@ -108,7 +108,7 @@ fn a_route_over_the_address_of_its_node_is_kept() {
 fn routes_of_nodes_elsewhere_are_kept() {
     let mut s = cluster(&[route("10.244.7.0/24", 0), route("10.244.1.0/24", 1), route("10.244.2.0/24", 2)]);
     s.memory.abandoned = since(-180, &route("10.244.7.0/24", 0));
-    let is_deleted = |s: &Snapshot| plan(s).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+    let is_deleted = |s: &Snapshot| plan(s).actions.iter().any(|action| matches!(action, Action::Delete(_)));
     assert!(is_deleted(&s), "no Node wants it");
     let mut elsewhere = node(7, &["10.244.7.0/24"]);
     elsewhere.recorded = RecordedId::NotOurs { expected: "sim://ID".to_owned() };
@@ -336,15 +336,19 @@ fn a_silent_watch_of_nodes_changes_no_route() {
     let with_hole: Vec<Route> = both().into_iter().chain([hole.clone()]).collect();
     for routes in [&with_hole, &both()[..1]] {
         let planned = silent(routes, FreshRead::Possible);
-        let reads = planned.actions.iter().filter(|it| matches!(it, Action::ReadNodes)).count();
-        let calls = planned.actions.iter().filter(|it| matches!(it, Action::Create(_) | Action::Delete(_)));
+        let reads = planned.actions.iter().filter(|action| matches!(action, Action::ReadNodes)).count();
+        let calls =
+            planned.actions.iter().filter(|action| matches!(action, Action::Create(_) | Action::Delete(_)));
         assert_eq!((reads, calls.count()), (1, 0), "{planned}");
         let waits = silent(routes, FreshRead::Failed(at(20)));
         assert_eq!(waits.wait, machinist_core::Wait::Until(at(20)), "{waits}");
         assert_eq!(waits.why.reason.code(), "ServerSilent");
     }
     let settled = silent(&both(), FreshRead::Possible);
-    assert!(!settled.actions.iter().any(|it| matches!(it, Action::ReadNodes)), "nothing is due: {settled}");
+    assert!(
+        !settled.actions.iter().any(|action| matches!(action, Action::ReadNodes)),
+        "nothing is due: {settled}"
+    );
 }
 
 /// In a network of another cluster, its routes over gateways that are no servers look the same.

@@ -420,7 +420,7 @@ fn a_deletion_names_the_traces_of_the_balancer() {
 /// 4.6: another program may have made them targets by their addresses.
 #[test]
 fn nodes_of_other_clouds_are_named_to_the_driver() {
-    let robot = |name: &str| node(name, |it| it["spec"]["providerID"] = json!("robot://1"));
+    let robot = |name: &str| node(name, |node| node["spec"]["providerID"] = json!("robot://1"));
     let recorded = |node: &CloudNodeFacts| match node.provider_id() {
         Some(id) if id.starts_with("robot:") => RecordedId::NotOurs { expected: "sim://NAME".to_owned() },
         id => RecordedId::any(id.unwrap_or_default()),
@@ -434,9 +434,9 @@ fn nodes_of_other_clouds_are_named_to_the_driver() {
     let targets: Vec<&str> = wanted.spec.targets.iter().map(|target| target.instance.as_str()).collect();
     assert_eq!(targets, ["sim://a", "robot://1"]);
     // Otherwise its targets would go, and this driver cannot add them again.
-    let leaving = node("r", |it| {
-        it["spec"]["providerID"] = json!("robot://1");
-        it["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
+    let leaving = node("r", |node| {
+        node["spec"]["providerID"] = json!("robot://1");
+        node["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
     });
     let tainted = with(&[node("a", |_| {}), leaving]);
     let still = wanted::of(&tainted.snapshot()).unwrap_or_else(|text| panic!("{text}"));
@@ -467,9 +467,10 @@ fn an_absence_counts_when_no_call_can_create_it() {
     };
     let gone = || Ok(Progress::Done(BalancerDeletion::Gone));
     let releases =
-        |world: World| plan(&world.snapshot()).actions.iter().any(|it| matches!(it, Action::Release));
-    let is_asked_again =
-        |world: World| plan(&world.snapshot()).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+        |world: World| plan(&world.snapshot()).actions.iter().any(|action| matches!(action, Action::Release));
+    let is_asked_again = |world: World| {
+        plan(&world.snapshot()).actions.iter().any(|action| matches!(action, Action::Delete(_)))
+    };
     // An old process that called `ensure` long ago, or never, needs no second look.
     assert!(releases(deleting().deleted(-1, gone())));
 
@@ -694,7 +695,7 @@ fn a_changed_service_is_deleted_at_once() {
 #[test]
 fn nothing_is_done_in_an_unproven_account() {
     let in_account = |world: World, proof| plan(&world.with(|s| s.account.proof = proof).snapshot());
-    let calls = |plan: &Plan<Action>| plan.actions.iter().any(|it| !matches!(it, Action::Tell(_)));
+    let calls = |plan: &Plan<Action>| plan.actions.iter().any(|action| !matches!(action, Action::Tell(_)));
     let deleting = || {
         let deleting = held_service().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
         deleting.deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21)
@@ -1219,11 +1220,14 @@ fn a_balancer_that_another_program_changed_is_repaired() {
             .plan()
     };
     assert!(listed(|_| {}).starts_with("why   up to date"));
-    assert!(listed(|it| it.targets.reverse()).starts_with("why   up to date"), "the order does not matter");
-    assert!(listed(|it| it.is_protected = true).starts_with("why   up to date"));
-    assert!(listed(|it| it.ports.push(443)).contains("driver: ensure"));
-    assert!(listed(|it| it.targets.clear()).contains("driver: ensure"));
-    assert!(listed(|it| it.name.clear()).contains("event EnsuringLoadBalancer"));
+    assert!(
+        listed(|balancer| balancer.targets.reverse()).starts_with("why   up to date"),
+        "the order does not matter"
+    );
+    assert!(listed(|balancer| balancer.is_protected = true).starts_with("why   up to date"));
+    assert!(listed(|balancer| balancer.ports.push(443)).contains("driver: ensure"));
+    assert!(listed(|balancer| balancer.targets.clear()).contains("driver: ensure"));
+    assert!(listed(|balancer| balancer.name.clear()).contains("event EnsuringLoadBalancer"));
     let gone = settled().with(|s| s.listed = Some(ListedBalancer { started: at(-1), balancer: None }));
     assert!(gone.plan().contains("driver: ensure"));
     let older = settled().with(|s| s.listed = Some(ListedBalancer { started: at(-200), balancer: None }));

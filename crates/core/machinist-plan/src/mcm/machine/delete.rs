@@ -582,8 +582,10 @@ fn tell_impatience(calls: &[PodCall]) -> Option<Action> {
 /// Returns the Event about a drain that ends by force.
 fn tell_forced(s: &Snapshot, since: Timestamp, cause: &str) -> Option<Action> {
     let with = |is: fn(&EvictionOutcome) -> bool| {
-        let attempts =
-            s.evictions.values().filter(|it| it.is_deletion && since <= it.asked && is(&it.outcome));
+        let attempts = s
+            .evictions
+            .values()
+            .filter(|eviction| eviction.is_deletion && since <= eviction.asked && is(&eviction.outcome));
         named(attempts.map(|attempt| attempt.pod.clone()).collect())
     };
     let killed = with(|outcome| matches!(outcome, EvictionOutcome::Deleted));
@@ -948,10 +950,11 @@ fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<
 fn with_marker(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     let is_written =
         is_past_drain(s) || plan.actions.iter().any(|action| matches!(action, Action::SetStatus(_)));
-    let is_due = match is_accepted(s) {
+    let is_due = if is_accepted(s) {
         // Without a Node, there is nothing that another process would drain.
-        true => matches!(s.own_node(), OwnNode::Ours(_)),
-        false => is_last(&plan),
+        matches!(s.own_node(), OwnNode::Ours(_))
+    } else {
+        is_last(&plan)
     };
     if is_written || !is_due {
         return plan;
@@ -1003,9 +1006,10 @@ fn look_for_pods(
     let list = s.looks.pods_since(&node.uid, Timestamp::MIN, s.now);
     if 0 < left {
         let reason = McmReason::NodeOfUnknownOwner { node: node.name.clone(), pods: left, evidence };
-        let claim = match node.machine_name() == Some(&s.machine.name) {
-            true => format!("remove annotation {NODE_MARK} of the Node"),
-            false => format!("set label {}={} on the Node", labels::MACHINE_NAME, s.machine.name),
+        let claim = if node.machine_name() == Some(&s.machine.name) {
+            format!("remove annotation {NODE_MARK} of the Node")
+        } else {
+            format!("set label {}={} on the Node", labels::MACHINE_NAME, s.machine.name)
         };
         let fix =
             format!("{claim} if it runs on this machine's instance; otherwise empty the Node, or delete it");

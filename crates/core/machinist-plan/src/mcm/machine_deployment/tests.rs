@@ -399,7 +399,7 @@ fn a_new_set_has_the_template_and_selects_its_machines() {
     .assert_eq(&serde_json::to_string_pretty(&set).expect("writable"));
     let facts = MachineSetFacts::parse(&set);
     assert_eq!(facts.invalid, None);
-    let child = super::super::machine_set::child(&facts, "x");
+    let child = crate::mcm::machine_set::child(&facts, "x");
     let selector = facts.spec.selector.as_ref().expect("a selector");
     assert!(selects(selector, child.metadata.labels.as_ref().expect("labels")));
 }

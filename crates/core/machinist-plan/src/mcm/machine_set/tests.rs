@@ -145,7 +145,7 @@ impl World {
             deployment: self
                 .deployment
                 .as_ref()
-                .map(|it| Arc::new(MachineDeploymentFacts::parse(&parse(it)))),
+                .map(|value| Arc::new(MachineDeploymentFacts::parse(&parse(value)))),
             limits: None,
             margins: SafetyMargins::default(),
             settled_numbers: self.settled.clone(),

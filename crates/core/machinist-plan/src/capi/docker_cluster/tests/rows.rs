@@ -75,7 +75,7 @@ impl Case {
     /// Returns the code of the reason, and the actions without the status.
     fn told(&self) -> (String, Vec<String>) {
         let plan = self.plan();
-        let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+        let actions = plan.actions.iter().filter(|action| !matches!(action, Action::SetStatus(_)));
         (plan.why.reason.code().to_owned(), actions.map(ToString::to_string).collect())
     }
 
@@ -202,7 +202,7 @@ fn the_endpoint_comes_before_provisioned() {
     case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "172.18.0.2", "port": 6443});
     let status = case.status().expect("a status");
     assert_eq!(status.ready, Some(true), "C07");
-    assert_eq!(status.initialization.and_then(|it| it.provisioned), Some(true));
+    assert_eq!(status.initialization.and_then(|initialization| initialization.provisioned), Some(true));
 }
 
 /// A user may choose the address. The contract v1beta1 spells an unset port as 0.

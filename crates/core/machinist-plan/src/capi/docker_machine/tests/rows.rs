@@ -17,7 +17,8 @@ impl Case {
     /// Returns a condition of the contract v1beta1 that the plan writes.
     fn v1(&self, type_: &str) -> ConditionV1 {
         let deprecated = self.status().and_then(|status| status.deprecated?.v1_beta1);
-        let found = deprecated.into_iter().flat_map(|it| it.conditions).find(|it| it.type_ == type_);
+        let found =
+            deprecated.into_iter().flat_map(|v1| v1.conditions).find(|condition| condition.type_ == type_);
         found.unwrap_or_else(|| panic!("no condition {type_} of v1beta1"))
     }
 
@@ -250,7 +251,8 @@ fn addresses_begin_with_the_host_name() {
     let mut case = recorded();
     case.snapshot = |s| shown_with(s, &["fd00::3", "172.18.0.3", "172.18.0.3", "invalid IP"]);
     let status = case.status().expect("a status");
-    let all: Vec<String> = status.addresses.iter().map(|it| format!("{} {}", it.type_, it.address)).collect();
+    let all: Vec<String> =
+        status.addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect();
     assert_eq!(
         all,
         [
@@ -293,7 +295,7 @@ fn plan_of(s: &Snapshot) -> Plan<Action> {
 }
 
 fn actions(plan: &Plan<Action>) -> Vec<String> {
-    let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+    let actions = plan.actions.iter().filter(|action| !matches!(action, Action::SetStatus(_)));
     actions.map(ToString::to_string).collect()
 }
 
