@@ -188,7 +188,8 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
         let (uid, name) = (uid.clone(), name.clone());
         Box::new(move |seen: &mut Seen, answered: Answered<Sighting>| {
             measure::looked_up(&waker.options.metrics, &answered);
-            let exists = seen.nodes.get(&ObjectKey::cluster_scoped(&name)).is_some_and(|it| it.uid == uid);
+            let exists =
+                seen.nodes.get(&ObjectKey::cluster_scoped(&name)).is_some_and(|node| node.uid == uid);
             if !exists {
                 return;
             }

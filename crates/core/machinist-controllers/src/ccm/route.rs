@@ -85,7 +85,7 @@ impl Kind<Ccm> for RouteTables {
         match action {
             Action::Tell { node, event } => {
                 let object =
-                    node.as_ref().map_or_else(|| reference_of_program(runtime), |it| reference_of(it));
+                    node.as_ref().map_or_else(|| reference_of_program(runtime), |node| reference_of(node));
                 tell(runtime, &object, memory::ROUTES, &event);
                 Ok(())
             }

@@ -97,7 +97,7 @@ async fn look_for_owner(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop
     let exists =
         list.items.iter().any(|(_, set)| set.uid == s.set_uid) || unreadable.any(|uid| *uid == s.set_uid);
     let look = OwnerLook { set_uid: s.set_uid.clone(), started, exists, is_told: false };
-    remember(runtime, s, |it| *it = look);
+    remember(runtime, s, |known| *known = look);
     Ok(())
 }
 

@@ -64,7 +64,8 @@ async fn a_failed_command_is_known_at_once_and_waits() {
     for part in ["exited with code 3", "last words", "docker logs NAME"] {
         assert!(told.contains(part), "expected {part:?} in {told}");
     }
-    let description = machine.last_operation().and_then(|it| it.description.clone()).unwrap_or_default();
+    let description =
+        machine.last_operation().and_then(|operation| operation.description.clone()).unwrap_or_default();
     assert!(description.contains("exited with code 3"), "{description}");
     assert_eq!(world.events("BootFailed").await.len(), 1);
     tokio::time::sleep(Duration::from_secs(15 * 60)).await;
@@ -88,10 +89,14 @@ async fn plain_text_as_user_data_is_a_failure_at_once() {
     let text = "user data: expected #cloud-config, a script that begins with #!, or Ignition";
     let told = why(&controller.inspector(), &name);
     assert!(told.contains(text), "{told}");
-    let description = machine.last_operation().and_then(|it| it.description.clone()).unwrap_or_default();
+    let description =
+        machine.last_operation().and_then(|operation| operation.description.clone()).unwrap_or_default();
     assert!(description.contains(text), "{description}");
     let events = world.events("FailedCreate").await;
-    assert!(events.iter().any(|it| it.message.as_deref().unwrap_or_default().contains(text)), "{events:#?}");
+    assert!(
+        events.iter().any(|event| event.message.as_deref().unwrap_or_default().contains(text)),
+        "{events:#?}"
+    );
     assert_eq!(engine.state().created, [""; 0]);
     set_user_data(&world, "#cloud-config\n").await;
     tokio::time::sleep(Duration::from_secs(10)).await;

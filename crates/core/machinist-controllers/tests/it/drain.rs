@@ -70,7 +70,8 @@ impl World {
 
     pub(super) async fn says(&self, marker: &str) -> bool {
         let machines = self.machines().await;
-        let operations = machines.iter().filter_map(|it| it.status.as_ref()?.last_operation.as_ref());
+        let operations =
+            machines.iter().filter_map(|machine| machine.status.as_ref()?.last_operation.as_ref());
         operations.into_iter().any(|operation| operation.description().contains(marker))
     }
 }

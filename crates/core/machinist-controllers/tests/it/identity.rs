@@ -126,8 +126,10 @@ async fn for_invalid_ids_no_driver_call_happens_before_the_label() {
     assert_eq!(world.cloud.calls(), []);
     tokio::time::sleep(Duration::from_secs(60)).await;
     let told = world.events("InstanceLeftBehind").await;
-    let left =
-        told.iter().filter_map(|event| event.message.as_deref()).filter(|it| it.contains("left behind"));
+    let left = told
+        .iter()
+        .filter_map(|event| event.message.as_deref())
+        .filter(|message| message.contains("left behind"));
     assert_eq!(left.count(), 2, "{told:#?}");
 }
 
@@ -315,7 +317,7 @@ async fn leaves(world: &World, pod: &str) {
 }
 
 fn is_alive(world: &World, instance: &str) -> bool {
-    world.cloud.ledger().alive().any(|it| it.name.as_str() == instance)
+    world.cloud.ledger().alive().any(|alive| alive.name.as_str() == instance)
 }
 
 /// Creates another Node of the instance of a Machine.

@@ -313,7 +313,7 @@ async fn an_adopted_set_keeps_its_other_owners() {
     let all = sets.list(&ListParams::default()).await.expect("a list").items;
     let [set] = all.as_slice() else { panic!("one set of that template, not another: {all:#?}") };
     let owners = set.metadata.owner_references.clone().unwrap_or_default();
-    let owners: Vec<_> = owners.iter().map(|it| (it.kind.as_str(), it.controller)).collect();
+    let owners: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.controller)).collect();
     assert_eq!(owners, [("ConfigMap", None), ("MachineDeployment", Some(true))]);
 }
 
@@ -417,7 +417,7 @@ async fn a_deletion_continues_after_its_secret_is_corrected() {
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     let failed = |machine: &Machine| {
         let operation = machine.status.as_ref().and_then(|status| status.last_operation.as_ref());
-        operation.is_some_and(|it| it.state == Some(OperationState::Failed))
+        operation.is_some_and(|operation| operation.state == Some(OperationState::Failed))
     };
     world.until("the Machine reports the failure", async |w| w.machines().await.iter().any(failed)).await;
     let machine = world.machines().await.remove(0);
@@ -714,7 +714,7 @@ async fn deleting_a_class_or_secret_in_use_emits_one_event() {
     let first = first.expect("a Machine");
     let events = world.events("StillInUse").await;
     assert!(events.iter().all(|event| event.count.unwrap_or(1) == 1), "{events:#?}");
-    let told: Vec<_> = events.into_iter().map(|it| it.message.unwrap_or_default()).collect();
+    let told: Vec<_> = events.into_iter().map(|event| event.message.unwrap_or_default()).collect();
     assert_eq!(
         told,
         [
@@ -800,7 +800,14 @@ async fn an_empty_selector_is_a_condition_and_an_event() {
     let conditions: Vec<_> = told
         .conditions
         .iter()
-        .map(|it| format!("{} {} {}", it.type_, it.status, it.reason.as_deref().unwrap_or_default()))
+        .map(|condition| {
+            format!(
+                "{} {} {}",
+                condition.type_,
+                condition.status,
+                condition.reason.as_deref().unwrap_or_default()
+            )
+        })
         .collect();
     assert_eq!(
         conditions,

@@ -244,7 +244,7 @@ async fn a_rejected_eviction_is_reported_until_the_drain_is_forced() {
         assert!(told.contains(text), "{told}");
         let events = split.world.events("DrainBlocked").await;
         assert!(
-            events.iter().any(|it| it.message.as_deref().unwrap_or_default().contains(text)),
+            events.iter().any(|event| event.message.as_deref().unwrap_or_default().contains(text)),
             "{events:#?}"
         );
         split.until_deleted().await;

@@ -29,7 +29,7 @@ fn ingress(service: &Service) -> Vec<String> {
 fn balancer(world: &World) -> Option<(Vec<u16>, usize)> {
     let state = world.standin.dump();
     let balancer = state.load_balancers.values().next()?;
-    let mut ports: Vec<u16> = balancer.services.iter().map(|it| it.listen_port).collect();
+    let mut ports: Vec<u16> = balancer.services.iter().map(|service| service.listen_port).collect();
     ports.sort_unstable();
     Some((ports, balancer.targets.len()))
 }

@@ -131,7 +131,9 @@ async fn delete_late(restarts: bool) {
     }
     change(&world, json!({"spec": {"type": "LoadBalancer"}})).await;
     let first = balancers(&world)[0].id;
-    world.until("it is carried out", async |w| balancers(w).iter().all(|it| it.id != first)).await;
+    world
+        .until("it is carried out", async |w| balancers(w).iter().all(|balancer| balancer.id != first))
+        .await;
     assert!(45 <= sent.elapsed().as_secs(), "{:?}", sent.elapsed());
     world.until("the Service has one again", async |w| !balancers(w).is_empty()).await;
     assert!(sent.elapsed().as_secs() < 120, "{:?}", sent.elapsed());

@@ -123,7 +123,7 @@ async fn a_process_that_can_do_nothing_is_not_ready() {
             .metrics()
             .into_iter()
             .find(|(name, _)| name == "machinist_ccm_account_unproven")
-            .map(|it| it.1)
+            .map(|metric| metric.1)
     };
     assert_eq!(gauge(&inspector), Some(1.0));
     world.set_token(3, TOKEN);

@@ -32,7 +32,9 @@ async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
             let all = w.nodes().list(&ListParams::default()).await.expect("a list").items;
             all.iter().all(|node| {
                 let status = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-                status.into_iter().any(|it| it.type_ == "NetworkUnavailable" && it.status == "False")
+                status
+                    .into_iter()
+                    .any(|condition| condition.type_ == "NetworkUnavailable" && condition.status == "False")
             })
         })
         .await;
