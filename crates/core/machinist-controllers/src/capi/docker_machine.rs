@@ -114,10 +114,10 @@ impl Kind<Capi> for DockerMachines {
                 let patch = patch::status(object, s.machine.status.as_ref(), &*status);
                 write.patch_status::<DockerMachineFacts>(patch).await?;
                 let old = s.machine.status.as_ref();
-                let mut told =
+                let mut problems =
                     troubles(old.and_then(|old| old.deprecated.as_ref()), status.deprecated.as_ref());
-                told.extend(skipped_parts(old, &status));
-                report_problems(runtime, &reference("DockerMachine", object), &told);
+                problems.extend(skipped_parts(old, &status));
+                report_problems(runtime, &reference("DockerMachine", object), &problems);
                 Ok(())
             }
             Action::RecordContainer(id) => {

@@ -132,7 +132,7 @@ fn snapshot(runtime: &Runtime, world: &World, node: Arc<CloudNodeFacts>) -> Snap
         stopped_since: seen.memory.stopped.get(&node.uid).copied(),
         ownership: evidence::ownership(seen, &node, account, &answers),
         owner: owner(seen, &node),
-        told: seen.memory.told(&node.uid),
+        emitted: seen.memory.emitted(&node.uid),
         shared: SharedReasons {
             unrouted: seen.memory.unrouted.get(&node.name).cloned(),
             brake: seen.memory.brake.clone(),

@@ -62,7 +62,7 @@ impl Kind<Ccm> for NodeRemovals {
             allowed_on: format!("ConfigMap {SETTINGS_NAMESPACE}/{}", runtime.tools.options.settings_name)
                 .into(),
             allowed_until: settings.and_then(|settings| settings.facts.allow_deletion_until.clone()),
-            told: world.seen.memory.told(REMOVAL),
+            emitted: world.seen.memory.emitted(REMOVAL),
         })
     }
 

@@ -62,7 +62,7 @@ impl Kind<Ccm> for RouteTables {
             nodes_freshness: runtime.freshness::<CloudNodeFacts>(world),
             account: cloud::account(runtime, world, opened.as_ref()),
             memory: RouteMemory { in_flight, ..seen.memory.routes.clone() },
-            told: seen.memory.told(memory::ROUTES),
+            emitted: seen.memory.emitted(memory::ROUTES),
         })
     }
 

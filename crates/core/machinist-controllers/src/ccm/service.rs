@@ -74,7 +74,7 @@ impl Kind<Ccm> for Services {
             targets: opened.as_ref().and_then(|opened| listed_targets(opened, &answers)),
             served: served(runtime, seen, &service.uid),
             rivals: rivals(runtime, world, &service),
-            told: seen.memory.told(&service.uid),
+            emitted: seen.memory.emitted(&service.uid),
             rehearsal,
             answers,
             service,

@@ -232,12 +232,12 @@ impl World {
         chosen
             .flat_map(|event| {
                 let (object, text) = (event.involved_object, event.message.unwrap_or_default());
-                let told = format!(
+                let line = format!(
                     "{} {}: {text}",
                     object.kind.unwrap_or_default(),
                     object.name.unwrap_or_default()
                 );
-                vec![told; usize::try_from(event.count.unwrap_or(1)).expect("a positive count")]
+                vec![line; usize::try_from(event.count.unwrap_or(1)).expect("a positive count")]
             })
             .collect()
     }

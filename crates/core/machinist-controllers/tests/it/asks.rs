@@ -135,8 +135,8 @@ async fn an_instance_of_a_machine_deleted_meanwhile_is_reported() {
     let freed = Patch::Merge(json!({"metadata": {"finalizers": []}}));
     machines.patch("m", &PatchParams::default(), &freed).await.expect("freed");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let told = world.events("FailedCreate").await;
-    let messages: Vec<_> = told.iter().filter_map(|event| event.message.as_deref()).collect();
+    let events = world.events("FailedCreate").await;
+    let messages: Vec<_> = events.iter().filter_map(|event| event.message.as_deref()).collect();
     let expected = "was created for Machine m, which was deleted meanwhile because its finalizer was removed";
     assert!(messages.iter().any(|message| message.contains(expected)), "{messages:?}");
 }

@@ -442,8 +442,8 @@ async fn a_deletion_continues_after_its_secret_is_corrected() {
     assert!(made < 30.0, "{made} passes in ten minutes");
     let events: Api<Event> = Api::namespaced(world.user.clone(), NAMESPACE);
     let events = events.list(&ListParams::default()).await.expect("a list").items;
-    let told = events.iter().filter(|event| event.reason.as_deref() == Some("FailedDelete"));
-    assert_eq!(told.count(), 1, "{events:#?}");
+    let failures = events.iter().filter(|event| event.reason.as_deref() == Some("FailedDelete"));
+    assert_eq!(failures.count(), 1, "{events:#?}");
 
     // Without the change of the Secret, the next attempt would be minutes away.
     token(json!("dG9rZW4=")).await;
@@ -617,8 +617,9 @@ async fn writes_without_effect_are_retried_with_backoff() {
     let attempts = requests.drain().into_iter().filter(is_attempt).count();
     // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
     assert!((8..=16).contains(&attempts), "{attempts} attempts in half an hour");
-    let told = manager.inspector().why(&Key::Deployment(ObjectKey::new(NAMESPACE, "w"))).expect("a reason");
-    assert_eq!(told.why.reason.code(), "NoEffect");
+    let explained =
+        manager.inspector().why(&Key::Deployment(ObjectKey::new(NAMESPACE, "w"))).expect("a reason");
+    assert_eq!(explained.why.reason.code(), "NoEffect");
 }
 
 #[tokio::test(start_paused = true)]
@@ -645,9 +646,9 @@ async fn rejected_writes_are_reported_and_retried_with_backoff() {
     // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
     assert!((8..=20).contains(&refused), "{refused} rejections in half an hour");
     let key = Key::Machine(ObjectKey::new(NAMESPACE, "m"));
-    let told = machine_controller.inspector().why(&key).expect("a reason").why;
-    assert_eq!(told.reason.code(), "ChangeRefused");
-    assert!(told.to_string().contains("no ids in this cluster"), "{told}");
+    let why = machine_controller.inspector().why(&key).expect("a reason").why;
+    assert_eq!(why.reason.code(), "ChangeRefused");
+    assert!(why.to_string().contains("no ids in this cluster"), "{why}");
     let [event] = world.events("ChangeRefused").await.try_into().expect("one Event");
     assert!(event.message.unwrap_or_default().contains("no ids in this cluster"));
     assert_eq!(event.involved_object.name.as_deref(), Some("m"));
@@ -714,9 +715,9 @@ async fn deleting_a_class_or_secret_in_use_emits_one_event() {
     let first = first.expect("a Machine");
     let events = world.events("StillInUse").await;
     assert!(events.iter().all(|event| event.count.unwrap_or(1) == 1), "{events:#?}");
-    let told: Vec<_> = events.into_iter().map(|event| event.message.unwrap_or_default()).collect();
+    let messages: Vec<_> = events.into_iter().map(|event| event.message.unwrap_or_default()).collect();
     assert_eq!(
-        told,
+        messages,
         [
             format!(
                 "Deletion is blocked: in use by 2 machines; the first is {first}. To unblock it: delete these machines, or \
@@ -796,8 +797,9 @@ async fn an_empty_selector_is_a_condition_and_an_event() {
         .await
         .expect("the deployment is accepted");
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let told = world.deployments().get("w").await.expect("the deployment exists").status.unwrap_or_default();
-    let conditions: Vec<_> = told
+    let status =
+        world.deployments().get("w").await.expect("the deployment exists").status.unwrap_or_default();
+    let conditions: Vec<_> = status
         .conditions
         .iter()
         .map(|condition| {

@@ -253,7 +253,7 @@ async fn a_delayed_patch_counts_until_it_can_no_longer_apply() {
 }
 
 /// Changes the template while a write that lets a set grow hangs, and returns the highest number of
-/// Machines that the sets are told to have until three minutes later.
+/// Machines that the specs of the sets name until three minutes later.
 async fn most_after_a_change(world: &World) -> i32 {
     // The read of the outcome, after the timeout of the client, does not show the write.
     tokio::time::sleep(Duration::from_secs(25)).await;

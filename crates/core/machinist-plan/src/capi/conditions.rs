@@ -318,12 +318,12 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_told_once() {
+    fn a_problem_is_reported_once() {
         let state = |report: Report| {
             let reports = [ready(std::slice::from_ref(&report)), report];
             merge_v1(None, &reports, at(0))
         };
-        let told = |old: &Option<Deprecated>, new: &Option<Deprecated>| -> Vec<String> {
+        let emitted = |old: &Option<Deprecated>, new: &Option<Deprecated>| -> Vec<String> {
             let troubles = troubles(old.as_ref(), new.as_ref());
             troubles.iter().map(|trouble| format!("{}: {}", trouble.reason, trouble.message)).collect()
         };
@@ -331,12 +331,12 @@ mod tests {
         let waits = state(Report::no("A", "Waiting", "").in_v1("A", "Waiting", "Info"));
         let unknown = state(Report::unknown("A", "Uncertain", "").in_v1("A", "Uncertain", "Warning"));
         let fine = state(Report::yes("A", "Fine").in_v1("A", "Fine", "Info"));
-        assert_eq!(told(&None, &failed("one")), ["Failed: one"]);
-        assert_eq!(told(&failed("one"), &failed("two")), [""; 0], "the problem lasts");
-        assert_eq!(told(&fine, &failed("two")), ["Failed: two"], "it is back");
-        assert_eq!(told(&failed("one"), &unknown), ["Uncertain: Uncertain"]);
-        assert_eq!(told(&None, &waits), [""; 0]);
-        assert_eq!(told(&failed("one"), &fine), [""; 0]);
+        assert_eq!(emitted(&None, &failed("one")), ["Failed: one"]);
+        assert_eq!(emitted(&failed("one"), &failed("two")), [""; 0], "the problem lasts");
+        assert_eq!(emitted(&fine, &failed("two")), ["Failed: two"], "it is back");
+        assert_eq!(emitted(&failed("one"), &unknown), ["Uncertain: Uncertain"]);
+        assert_eq!(emitted(&None, &waits), [""; 0]);
+        assert_eq!(emitted(&failed("one"), &fine), [""; 0]);
     }
 
     #[test]

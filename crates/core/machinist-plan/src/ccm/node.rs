@@ -124,7 +124,7 @@ fn other_id(s: &Snapshot) -> Plan<Action> {
             let event = EventText::warning(names::PROVIDER_ID_MALFORMED, reason.to_string());
             let next = "delete the Node and let its kubelet register it again".to_owned();
             let mut plan = Plan::idle(Why::new(reason, Step::Fix(next)));
-            plan.actions.extend(s.told.if_new(event).map(Action::Tell));
+            plan.actions.extend(s.emitted.if_new(event).map(Action::Tell));
             plan
         }
         RecordedId::Unset | RecordedId::Ours(_) => {
@@ -135,7 +135,7 @@ fn other_id(s: &Snapshot) -> Plan<Action> {
 }
 
 fn tell(s: &Snapshot, event: EventText) -> Option<Action> {
-    s.told.if_due(event, s.now).map(Action::Tell)
+    s.emitted.if_due(event, s.now).map(Action::Tell)
 }
 
 /// Returns the Event and the reason for an annotation that does not fit the instance.

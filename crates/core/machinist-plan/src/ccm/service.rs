@@ -44,7 +44,7 @@ use super::names;
 use super::selector::Selector;
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
-use crate::event::{EventText, Told};
+use crate::event::{EmittedEvents, EventText};
 
 pub use self::answers::{BalancerAnswers, Inputs};
 pub use self::claims::{balancer_name, has_begun, may_hold_a_name};
@@ -90,7 +90,7 @@ pub struct Snapshot {
     /// The other Services whose load balancer has, or should have, the name of this one.
     pub rivals: Vec<Rival>,
     /// Events that were emitted about the Service.
-    pub told: Arc<Told>,
+    pub emitted: Arc<EmittedEvents>,
     /// The dry run, if the process changes nothing.
     pub rehearsal: Option<Rehearsal>,
 }
@@ -150,10 +150,11 @@ impl Hash for Snapshot {
             targets,
             served,
             rivals,
-            told,
+            emitted,
             rehearsal,
         } = self;
-        (service, backends, account, answers, listed, targets, served, rivals, told, rehearsal).hash(state);
+        (service, backends, account, answers, listed, targets, served, rivals, emitted, rehearsal)
+            .hash(state);
         (nodes_silence.is_some(), list_failed).hash(state);
     }
 }
@@ -500,7 +501,7 @@ fn call_ensure(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
     };
     let is_change = s.service.ingress().is_empty() || has_new_inputs || is_drift;
     let event = EventText::normal(names::ENSURING_BALANCER, "Ensuring load balancer");
-    let is_announced = s.told.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE);
+    let is_announced = s.emitted.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE);
     let mut actions: Vec<Action> =
         (is_change && !is_announced).then_some(Action::Tell(event)).into_iter().collect();
     actions.push(Action::Ensure { spec: Box::new(wanted.spec.clone()), inputs: wanted.inputs });
@@ -526,11 +527,11 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
         let Some(message) = joined(&messages) else { continue };
         actions.extend(match reason {
             // An adoption happens once, and is no problem.
-            BalancerNote::ADOPTED => s.told.if_new(EventText::normal(reason, message)).map(Action::Tell),
+            BalancerNote::ADOPTED => s.emitted.if_new(EventText::normal(reason, message)).map(Action::Tell),
             _ => tell(s, EventText::warning(reason, message)),
         });
     }
-    if s.told.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
+    if s.emitted.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
         let event = match s.answers.replaced {
             // Until the Service shows an address, its load balancer is new to its users.
             Some(before) if before.shape == wanted.inputs.shape && !s.service.ingress().is_empty() => {
@@ -796,7 +797,7 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
         BalancerRef { id: None, key: s.service.key(), native_id: None, trace: Some(wanted::trace(s)) };
     let event = EventText::normal(names::DELETING_BALANCER, "Deleting load balancer");
     let ends = [names::DELETED_BALANCER, names::BALANCER_RETAINED];
-    let is_announced = s.told.is_open(names::DELETING_BALANCER, &ends);
+    let is_announced = s.emitted.is_open(names::DELETING_BALANCER, &ends);
     let mut actions: Vec<Action> = (!is_announced).then_some(Action::Tell(event)).into_iter().collect();
     actions.push(Action::Delete(which));
     Plan::act_all(actions, account::calling(DELETE_BALANCER))
@@ -895,7 +896,7 @@ fn cannot_spend(s: &Snapshot, event: fn(&str) -> EventText) -> Option<Plan<Actio
 }
 
 fn tell(s: &Snapshot, event: EventText) -> Option<Action> {
-    s.told.if_due(event, s.now).map(Action::Tell)
+    s.emitted.if_due(event, s.now).map(Action::Tell)
 }
 
 impl fmt::Display for Action {

@@ -23,7 +23,7 @@ use super::node::{self, Crowd, Listed, Options, SharedReasons, take_listed};
 use super::node_removal::{self, Suspect};
 use crate::ccm::facts::{CloudNodeFacts, NodeConditionFacts};
 use crate::ccm::why::Plan;
-use crate::event::Told;
+use crate::event::EmittedEvents;
 
 const NODES: u32 = 10;
 const SECONDS: i64 = 400;
@@ -52,7 +52,7 @@ struct Member {
     has_node: bool,
     answers: Answers,
     listed: Option<Listed>,
-    told: Told,
+    emitted: EmittedEvents,
 }
 
 struct World {
@@ -115,7 +115,7 @@ impl World {
             has_node: true,
             answers: Answers::default(),
             listed: None,
-            told: Told::default(),
+            emitted: EmittedEvents::default(),
         };
         let options = Options { follows_labels: false, ..Options::default() };
         let brake = options.brake;
@@ -212,7 +212,7 @@ impl World {
             stopped_since: None,
             ownership: self.ownership(),
             owner: None,
-            told: Arc::new(member.told.clone()),
+            emitted: Arc::new(member.emitted.clone()),
             shared: SharedReasons::default(),
         };
         let plan = node::plan(&snapshot);
@@ -221,7 +221,7 @@ impl World {
             match action {
                 node::Action::Find(which) => self.find(index, which),
                 node::Action::List => self.list(),
-                node::Action::Tell(event) => self.members[index].told.note(&event, at(self.now)),
+                node::Action::Tell(event) => self.members[index].emitted.note(&event, at(self.now)),
                 node::Action::Patch(_) | node::Action::SetAddresses { .. } => {}
             }
         }
@@ -313,7 +313,7 @@ impl World {
             removed: self.removed.clone(),
             allowed_until: None,
             allowed_on: "".into(),
-            told: Arc::default(),
+            emitted: Arc::default(),
         };
         let plan = node_removal::plan(&snapshot);
         self.check_wait(&plan);

@@ -492,13 +492,13 @@ fn live(s: &Snapshot) -> u32 {
 /// Returns how many Machines must be live before another one is marked Failed.
 fn wanted(s: &Snapshot) -> u32 {
     let growing = || s.sets.iter().filter(|set| set.deleting_since.is_none());
-    let told = growing().map(|set| set.replicas()).fold(0, u32::saturating_add);
+    let specified = growing().map(|set| set.replicas()).fold(0, u32::saturating_add);
     // Sets without replicas are not kept up to date. If two sets disagree, the deployment will
     // correct one of them.
     let active = growing().filter(|set| 0 < set.replicas());
     let by_deployment =
         active.filter_map(|set| set.annotation(annotations::DESIRED_REPLICAS)?.parse::<u32>().ok()).max();
-    by_deployment.map_or(told, |desired| told.min(desired))
+    by_deployment.map_or(specified, |desired| specified.min(desired))
 }
 
 /// Returns why Machines are missing, as far as the sets show it.

@@ -131,8 +131,8 @@ fn looks(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Looks {
     let now = runtime.now();
     looks.silence = looks.silence.filter(|silence| silence.is_known_at(now));
     if machine.status.phase == Phase::Pending && looks.silence.is_none() {
-        let told = runtime.told_silence(&Cluster::Target);
-        looks.silence = told.map(|server| Unanswered {
+        let silent = runtime.told_silence(&Cluster::Target);
+        looks.silence = silent.map(|server| Unanswered {
             since: server.since,
             last: now,
             error: server.error().to_owned(),

@@ -334,9 +334,9 @@ async fn a_new_leader_deletes_once_and_not_at_once() {
     assert_eq!(node_writes(&mut log, "delete"), 1, "the DELETE of the first process never arrives");
     let events: Api<k8s_openapi::api::core::v1::Event> = Api::all(world.user.clone());
     let events = events.list(&kube::api::ListParams::default()).await.expect("a list").items;
-    let told = events.iter().filter(|event| event.reason.as_deref() == Some("DeletingNode"));
-    let told: i32 = told.map(|event| event.count.unwrap_or(1)).sum();
-    assert_eq!(told, 2, "the second process announces only what it may do");
+    let deletions = events.iter().filter(|event| event.reason.as_deref() == Some("DeletingNode"));
+    let count: i32 = deletions.map(|event| event.count.unwrap_or(1)).sum();
+    assert_eq!(count, 2, "the second process announces only what it may do");
     assert!(world.events("DeletingNodeFailed").await.is_empty());
     for name in ["b", "c"] {
         assert!(world.node(name).await.is_some(), "{name}");

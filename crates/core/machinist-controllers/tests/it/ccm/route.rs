@@ -42,8 +42,8 @@ async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
     world.nodes().delete("b", &DeleteParams::default()).await.expect("deleted");
     world.until("its route is deleted", async |w| routes(w) == ["10.244.1.0/24"]).await;
     world.until("it is named", async |w| w.events("DeletedAbandonedRoute").await.len() == 1).await;
-    let told = world.events("DeletedAbandonedRoute").await;
-    assert!(told[0].contains("belongs: 10.244.2.0/24 over 10."), "{told:?}");
+    let events = world.events("DeletedAbandonedRoute").await;
+    assert!(events[0].contains("belongs: 10.244.2.0/24 over 10."), "{events:?}");
 }
 
 /// A user made the route to a dedicated server, and the program could not create it again.

@@ -102,13 +102,13 @@ impl World {
     fn plan(&self) -> String {
         let mut s = self.snapshot();
         let planned = plan(&s);
-        let mut told = (*s.told).clone();
+        let mut emitted = (*s.emitted).clone();
         for action in &planned.actions {
             if let Action::Tell(event) = action {
-                told.note(event, s.now);
+                emitted.note(event, s.now);
             }
         }
-        s.told = Arc::new(told);
+        s.emitted = Arc::new(emitted);
         let repeated = plan(&s);
         let is_warning = |action: &&Action| matches!(action, Action::Tell(event) if event.severity == crate::Severity::Warning);
         assert_eq!(repeated.actions.iter().filter(is_warning).count(), 0, "an Event is planned twice");
@@ -150,7 +150,7 @@ fn new_node() -> World {
         crowd: Crowd { uninitialized: 1, since: Some(at(-5)), not_ready: 0 },
         answers: Answers::default(),
         owner: None,
-        told: Arc::default(),
+        emitted: Arc::default(),
         shared: SharedReasons::default(),
     };
     World { node, snapshot }

@@ -70,7 +70,7 @@ fn cluster(routes: &[Route]) -> Snapshot {
         nodes_freshness: Freshness::Fresh,
         account: Account { id: account, ..Account::default() },
         memory: RouteMemory { listed: Some(listed), ..RouteMemory::default() },
-        told: Arc::default(),
+        emitted: Arc::default(),
     }
 }
 
@@ -146,25 +146,25 @@ fn deleted_routes_without_a_node_are_named_in_one_event() {
     let holes = [route("10.244.8.0/24", 0), route("10.244.9.0/24", 0)];
     let mut s = cluster(&[both(), holes.to_vec()].concat());
     s.memory.abandoned = holes.iter().map(|hole| (Change::delete(hole), at(-180))).collect();
-    let told = |s: &mut Snapshot| {
+    let emitted = |s: &mut Snapshot| {
         let planned = plan(s).actions.into_iter().filter_map(|action| match action {
             Action::Tell { node: None, event } => Some(event),
             _ => None,
         });
         let events: Vec<_> = planned.collect();
-        let mut told = (*s.told).clone();
-        events.iter().for_each(|event| told.note(event, s.now));
-        s.told = Arc::new(told);
+        let mut emitted = (*s.emitted).clone();
+        events.iter().for_each(|event| emitted.note(event, s.now));
+        s.emitted = Arc::new(emitted);
         events.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(told(&mut s), Vec::<String>::new());
+    assert_eq!(emitted(&mut s), Vec::<String>::new());
     s.memory.take_delete(&holes[0], answered(1, Ok(Progress::Done(()))));
     expect![[r#"
         warning DeletedAbandonedRoute: Deleted routes to which neither a Node nor a server belongs: 10.244.8.0/24 over 10.0.0.0. If you made one of them, create it again in the cloud. A Node with that pod network keeps it."#]]
-    .assert_eq(&told(&mut s).join("\n"));
-    assert_eq!(told(&mut s), Vec::<String>::new(), "once");
+    .assert_eq(&emitted(&mut s).join("\n"));
+    assert_eq!(emitted(&mut s), Vec::<String>::new(), "once");
     s.memory.take_delete(&holes[1], answered(2, Ok(Progress::Working("delete_route".to_owned()))));
-    let second = told(&mut s).join("\n");
+    let second = emitted(&mut s).join("\n");
     assert!(second.contains(": 10.244.8.0/24 over 10.0.0.0, 10.244.9.0/24 over 10.0.0.0. If"), "{second}");
     s.memory.take_delete(&both()[0], answered(700, Ok(Progress::Done(()))));
     assert_eq!(s.memory.deleted, BTreeMap::new(), "only those without a Node, and not for ever");

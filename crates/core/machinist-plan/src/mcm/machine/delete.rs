@@ -681,8 +681,8 @@ impl Left<'_> {
             Reason::Writing("ending the drain by force"),
             Step::Expect("the VolumeAttachments are deleted"),
         );
-        let told = tell_forced(s, began, cause);
-        let actions = self.actions.into_iter().chain(said).chain(told).collect();
+        let events = tell_forced(s, began, cause);
+        let actions = self.actions.into_iter().chain(said).chain(events).collect();
         Plan::act_all(actions, why.since(self.deleting_since))
     }
 
@@ -1114,7 +1114,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         Next::NotProven { look_at } => {
             let unproven = McmReason::AbsenceNotProven { instance };
             let not_ours = |refused| {
-                let (instance, evidence) = told_apart(s, &refused);
+                let (instance, evidence) = foreign_instance(s, &refused);
                 McmReason::NamesakeInstance { instance, evidence }
             };
             let mut plan = Plan::until(look_at, why(refused.map_or(unproven, not_ours).into()));
@@ -1362,7 +1362,7 @@ fn leave_unknown_behind(s: &Snapshot, unusable: &Why, deleting_since: Timestamp)
 /// refers to that instance.
 fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Action>) -> Plan<Action> {
     let Some(refused) = refused.filter(|_| is_last(&plan)) else { return plan };
-    let (instance, evidence) = told_apart(s, &refused);
+    let (instance, evidence) = foreign_instance(s, &refused);
     let message =
         format!("The deletion leaves {instance} alone, which has the name of this machine: {evidence}");
     plan.why.reason = McmReason::NamesakeInstance { instance, evidence }.into();
@@ -1370,7 +1370,7 @@ fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Actio
 }
 
 /// Returns the instance, and why it does not belong to the Machine.
-fn told_apart(s: &Snapshot, refused: &Refused<'_>) -> (String, String) {
+fn foreign_instance(s: &Snapshot, refused: &Refused<'_>) -> (String, String) {
     match refused {
         Refused::MadeBefore(instance) => {
             let (made, created) = (instance.created, s.machine.created);
