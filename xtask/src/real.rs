@@ -380,7 +380,7 @@ fn run_alone(lane: &Lane, test_arguments: &[String]) -> Verdict {
     let ending = match lane.form {
         Form::Alone(check) => check(),
         Form::EngineTarget { package, target, restarts, arguments } => {
-            let arguments = arguments.iter().map(|it| (*it).to_owned());
+            let arguments = arguments.iter().map(|argument| (*argument).to_owned());
             let arguments: Vec<String> = arguments.chain(test_arguments.iter().cloned()).collect();
             engine::check(package, target, restarts, &arguments)
         }
@@ -402,7 +402,9 @@ fn what_is_missing(lane: &Lane, packages: &[Package]) -> Option<String> {
     let Some(found) = packages.iter().find(|candidate| candidate.name == package) else {
         return Some(format!("the workspace has no package {package}"));
     };
-    let is_wanted = |it: &workspace::Target| it.name == target && it.kind.iter().any(|kind| kind == "test");
+    let is_wanted = |candidate: &workspace::Target| {
+        candidate.name == target && candidate.kind.iter().any(|kind| kind == "test")
+    };
     if !found.targets.iter().any(is_wanted) {
         return Some(format!("{package} has no test target {target:?}"));
     }

@@ -56,8 +56,8 @@ pub(crate) fn test_target(package: &Package, target: &str) -> Result<Command> {
     )?;
     let compiled = messages.lines().filter_map(|line| serde_json::from_str::<Compiled>(line).ok());
     let executable = compiled
-        .filter(|it| it.manifest_path == package.manifest_path && it.target.name == target)
-        .find_map(|it| it.executable)
+        .filter(|compiled| compiled.manifest_path == package.manifest_path && compiled.target.name == target)
+        .find_map(|compiled| compiled.executable)
         .with_context(|| {
             format!("cargo does not say where it put test target {target:?} of {}", package.name)
         })?;

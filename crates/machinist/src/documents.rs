@@ -71,14 +71,14 @@ pub(crate) fn append(objects: &mut Vec<Written>, source: &str, text: &str) -> an
 /// If an object occurs twice. The error names both positions.
 pub(crate) fn each_once(objects: &[Written]) -> anyhow::Result<()> {
     let mut seen: BTreeMap<_, &Written> = BTreeMap::new();
-    for it in objects {
+    for document in objects {
         // Two versions of one group name the same object.
-        let (group, _) = it.object.api_version.split_once('/').unwrap_or(("", ""));
-        let key = (group, it.object.kind.as_str(), it.namespace(), it.object.name.as_str());
-        if let Some(first) = seen.insert(key, it) {
+        let (group, _) = document.object.api_version.split_once('/').unwrap_or(("", ""));
+        let key = (group, document.object.kind.as_str(), document.namespace(), document.object.name.as_str());
+        if let Some(first) = seen.insert(key, document) {
             bail!(
                 "{}: metadata.name: duplicate object: {}, {} has the same kind, namespace and name. Remove one of them",
-                it.title(),
+                document.title(),
                 first.source,
                 first.object.place,
             );
@@ -89,8 +89,8 @@ pub(crate) fn each_once(objects: &[Written]) -> anyhow::Result<()> {
 
 /// Converts an error of the API server and keeps its message. The request is left out because it
 /// may be a Secret.
-pub(crate) fn refusal(it: &Written, error: kube::Error) -> anyhow::Error {
-    let title = it.title();
+pub(crate) fn refusal(document: &Written, error: kube::Error) -> anyhow::Error {
+    let title = document.title();
     match error {
         kube::Error::Api(status) => {
             anyhow::anyhow!("{title}: the API server rejected the object: {}", status.message)

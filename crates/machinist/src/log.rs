@@ -50,7 +50,8 @@ pub(crate) fn start(args: &LogArgs, voice: Voice, output: &Output) {
 fn directives(args: &LogArgs, voice: Voice) -> String {
     let base = level(args.v, voice);
     let ours = OURS.iter().map(|name| format!("{name}={base}"));
-    let single = args.vmodule.iter().map(|it| format!("{}={}", it.module, level(it.level, Voice::Command)));
+    let single =
+        args.vmodule.iter().map(|entry| format!("{}={}", entry.module, level(entry.level, Voice::Command)));
     // Errors of kube's client do not name the request. Its caller logs a better message.
     let mut directives = vec!["warn".to_owned(), "kube_client=off".to_owned()];
     directives.extend(ours);

@@ -18,7 +18,7 @@ pub(super) fn read(folder: &Path) -> Result<BTreeMap<PathBuf, String>> {
             let path = entry?.path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|it| it == "md") {
+            } else if path.extension().is_some_and(|extension| extension == "md") {
                 let text = fs::read_to_string(&path)?;
                 pages.insert(path.strip_prefix(folder)?.to_owned(), text);
             }
@@ -54,7 +54,7 @@ pub(super) fn broken(pages: &BTreeMap<PathBuf, String>) -> Vec<String> {
 
 /// Returns why a link leads nowhere.
 fn problem(pages: &BTreeMap<PathBuf, String>, page: &Path, link: &str) -> Option<&'static str> {
-    let (path, anchor) = link.split_once('#').map_or((link, None), |(path, it)| (path, Some(it)));
+    let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     let to = if path.is_empty() { Some(page.to_owned()) } else { resolved(page, path) };
     let Some(text) = to.and_then(|to| pages.get(&to)) else { return Some("there is no such page") };
     let is_heading = anchor.is_none_or(|anchor| anchors(text).contains(anchor));
@@ -92,8 +92,9 @@ fn anchors(text: &str) -> BTreeSet<String> {
     let titles = headings.map(|rest| rest.trim_start_matches('#').trim());
     titles
         .map(|title| {
-            let kept = title.chars().filter(|it| it.is_alphanumeric() || matches!(it, ' ' | '-' | '_'));
-            kept.map(|it| if it == ' ' { '-' } else { it.to_ascii_lowercase() }).collect()
+            let kept =
+                title.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+            kept.map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() }).collect()
         })
         .collect()
 }

@@ -166,7 +166,7 @@ mod tests {
             .args(["-0", &id.to_string()])
             .stderr(Stdio::null())
             .status()
-            .is_ok_and(|it| it.success())
+            .is_ok_and(|status| status.success())
     }
 
     #[test]

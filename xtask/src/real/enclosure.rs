@@ -182,7 +182,9 @@ pub(super) fn keep_logs(folder: &Path) -> Result<()> {
     let kept = tempfile::Builder::new().prefix("machinist-logs-").tempdir()?.keep();
     for entry in [folder, &folder.join("docker")].into_iter().flat_map(fs::read_dir).flatten() {
         let file = entry?.path();
-        if let Some(name) = file.file_name().filter(|_| file.extension().is_some_and(|it| it == "log")) {
+        if let Some(name) =
+            file.file_name().filter(|_| file.extension().is_some_and(|extension| extension == "log"))
+        {
             fs::copy(&file, kept.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
         }
     }

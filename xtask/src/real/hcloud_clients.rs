@@ -150,8 +150,8 @@ impl StandIn {
         ]))?;
         let compiled = messages.lines().filter_map(|line| serde_json::from_str::<Compiled>(line).ok());
         compiled
-            .filter(|it| it.target.name == "serve_hcloud")
-            .find_map(|it| it.executable)
+            .filter(|compiled| compiled.target.name == "serve_hcloud")
+            .find_map(|compiled| compiled.executable)
             .context("cargo does not say where it put the example `serve_hcloud`")
     }
 }

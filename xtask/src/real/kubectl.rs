@@ -62,7 +62,7 @@ impl<'a> Typed<'a> {
     fn all(session: &'a str) -> Vec<Self> {
         let mut all = Vec::new();
         let mut only_code = false;
-        for line in session.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#')) {
+        for line in session.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             if line.starts_with('~') {
                 only_code = true;
                 continue;
@@ -191,7 +191,7 @@ fn stand_in(word: &str, after_revision: bool) -> Option<&'static str> {
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let is_uid = || {
         let parts: Vec<&str> = word.split('-').collect();
-        parts.iter().map(|it| it.len()).eq([8, 4, 4, 4, 12])
+        parts.iter().map(|part| part.len()).eq([8, 4, 4, 4, 12])
             && word.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())
     };
     let is_time = || {
@@ -202,8 +202,8 @@ fn stand_in(word: &str, after_revision: bool) -> Option<&'static str> {
     };
     let is_age = || {
         let mut parts = word.split_inclusive(|c: char| !c.is_ascii_digit());
-        parts.all(|it| {
-            let (number, unit) = it.split_at(it.len() - 1);
+        parts.all(|part| {
+            let (number, unit) = part.split_at(part.len() - 1);
             digits(number) && matches!(unit, "s" | "m" | "h" | "d" | "y")
         })
     };
@@ -229,8 +229,10 @@ mod tests {
 
     #[test]
     fn a_reason_applies_to_one_command() {
-        let typed: Vec<(&str, bool)> =
-            Typed::all("# x\na\n~ why\nb\nc").into_iter().map(|it| (it.line, it.only_code)).collect();
+        let typed: Vec<(&str, bool)> = Typed::all("# x\na\n~ why\nb\nc")
+            .into_iter()
+            .map(|typed| (typed.line, typed.only_code))
+            .collect();
         assert_eq!(typed, [("a", false), ("b", true), ("c", false)]);
     }
 }

@@ -133,7 +133,7 @@ impl Lane<'_> {
         for argument in wanted {
             let has_it = arguments
                 .and_then(Value::as_array)
-                .is_some_and(|args| args.iter().any(|it| it.as_str() == Some(argument)));
+                .is_some_and(|args| args.iter().any(|arg| arg.as_str() == Some(argument)));
             ensure!(has_it, "{}: the program does not get {argument}", file.display());
         }
         Ok(())

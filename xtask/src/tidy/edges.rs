@@ -152,8 +152,10 @@ pub(super) fn between_our_crates(workspace: &Workspace) -> Result<Findings> {
             ));
             continue;
         };
-        let ours =
-            package.dependencies.iter().filter(|it| it.path.is_some() && it.kind.as_deref() != Some("dev"));
+        let ours = package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.path.is_some() && dependency.kind.as_deref() != Some("dev"));
         for dependency in ours {
             if !allowed.contains(&dependency.name.as_str()) {
                 findings.fault(format!("{} must not depend on {}", package.name, dependency.name));

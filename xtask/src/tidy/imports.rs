@@ -189,7 +189,7 @@ fn without_tests(source: &str) -> String {
 fn uses_in(code: &str) -> Vec<Use> {
     let mut uses = Vec::new();
     for (at, _) in code.match_indices("use ") {
-        let starts_a_word = code[..at].chars().next_back().is_none_or(|it| !is_of_word(it));
+        let starts_a_word = code[..at].chars().next_back().is_none_or(|letter| !is_of_word(letter));
         if let (true, Some(length)) = (starts_a_word, code[at..].find(';')) {
             expand(&code[at + "use ".len()..at + length], "", &mut uses);
         }
@@ -203,11 +203,14 @@ fn paths_in(code: &str) -> Vec<String> {
     for start in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(start) {
             let before = &code[..at];
-            let starts_a_word = before.chars().next_back().is_none_or(|it| !is_of_word(it) && it != ':');
+            let starts_a_word =
+                before.chars().next_back().is_none_or(|letter| !is_of_word(letter) && letter != ':');
             // `pub(in crate::x)` says who may see an item. It imports nothing.
             if starts_a_word && !before.ends_with("(in ") {
-                let path =
-                    code[at..].split(|it: char| !is_of_word(it) && it != ':').next().unwrap_or_default();
+                let path = code[at..]
+                    .split(|letter: char| !is_of_word(letter) && letter != ':')
+                    .next()
+                    .unwrap_or_default();
                 // `crate::{` in a `use` leads to what is between its braces.
                 if !path.ends_with(':') {
                     paths.push(path.to_owned());
@@ -312,7 +315,8 @@ fn graph_of(files: &[(&str, &str)]) -> Graph {
 fn a_use_tree_leads_to_each_of_its_modules() {
     let code = "use crate::{a::{self, b::X}, c::Y as Z}; use super::W; fn f() { crate::d::g() }";
     let graph = graph_of(&[("a.rs", ""), ("a/b.rs", ""), ("a/e.rs", code), ("c.rs", ""), ("d.rs", "")]);
-    let names: Vec<String> = graph.imports[&module_of("a/e.rs")].iter().map(|it| it.join("/")).collect();
+    let names: Vec<String> =
+        graph.imports[&module_of("a/e.rs")].iter().map(|module| module.join("/")).collect();
     assert_eq!(names, ["a", "a/b", "c", "d"]);
 }
 
@@ -326,6 +330,6 @@ fn a_circle_through_the_faces_of_two_folders_is_found() {
         ("plan/set.rs", "use crate::facts::Renamed;"),
     ]);
     let circles: Vec<Vec<String>> =
-        graph.circles().iter().map(|circle| circle.iter().map(|it| it.join("/")).collect()).collect();
+        graph.circles().iter().map(|circle| circle.iter().map(|module| module.join("/")).collect()).collect();
     assert_eq!(circles, [["facts/set", "plan/set"]]);
 }

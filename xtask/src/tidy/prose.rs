@@ -40,7 +40,7 @@ pub(super) fn words(workspace: &Workspace) -> Result<Findings> {
         let text = workspace.text_of(file)?;
         for (number, line) in prose_of(file, &text) {
             for word in refused_in(&line) {
-                if text.lines().nth(number - 1).is_some_and(|it| it.contains(MARK)) {
+                if text.lines().nth(number - 1).is_some_and(|line| line.contains(MARK)) {
                     marks += 1;
                 } else {
                     findings.fault(format!("{file}:{number}: {word:?}; STYLE.md says what to write instead"));
@@ -101,7 +101,7 @@ pub(super) fn test_names(workspace: &Workspace) -> Result<Findings> {
 fn prose_files(workspace: &Workspace) -> impl Iterator<Item = &str> {
     let is_prose = |file: &&str| {
         let written =
-            [".rs", ".md", ".toml", ".yaml", ".yml", "justfile"].iter().any(|it| file.ends_with(it));
+            [".rs", ".md", ".toml", ".yaml", ".yml", "justfile"].iter().any(|ending| file.ends_with(ending));
         // Answers of other servers, and objects that other programs wrote, are quoted.
         let quoted =
             file.contains("/golden/") || file.starts_with("fixtures/") || file.starts_with("deploy/crds/");
@@ -142,7 +142,7 @@ fn comment_of<'a>(file: &str, line: &'a str) -> &'a str {
 fn refused_in(line: &str) -> Vec<&'static str> {
     // Every second part lies between backticks.
     let plain = line.split('`').step_by(2).collect::<Vec<_>>().join(" ").to_lowercase();
-    let words = plain.split(|it: char| !it.is_alphanumeric() && it != '_' && it != '-');
+    let words = plain.split(|letter: char| !letter.is_alphanumeric() && letter != '_' && letter != '-');
     words.filter_map(|word| REFUSED.iter().find(|refused| **refused == word).copied()).collect()
 }
 

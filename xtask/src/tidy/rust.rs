@@ -67,7 +67,7 @@ fn token(rest: &str, before: Option<char>) -> Option<(usize, Piece<'_>)> {
         let length = block_comment(rest);
         return Some((length, Piece::Comment(&rest[..length])));
     }
-    let in_a_word = before.is_some_and(|it| it.is_alphanumeric() || it == '_');
+    let in_a_word = before.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     if rest.starts_with('r') && (!in_a_word || before == Some('b')) {
         let hashes = rest[1..].bytes().take_while(|byte| *byte == b'#').count();
         if rest[1 + hashes..].starts_with('"') {
@@ -120,7 +120,7 @@ fn quoted(rest: &str, quote: char) -> Option<usize> {
         match character {
             _ if escaped => escaped = false,
             '\\' => escaped = true,
-            it if it == quote => return Some(at + 1),
+            end if end == quote => return Some(at + 1),
             _ => {}
         }
     }
@@ -135,6 +135,6 @@ fn lines_in(text: &str) -> usize {
 fn quotes_inside_literals_and_comments_do_not_count() {
     let source = "let a = '\"'; // it's \"one\"\nlet b: &'static str = r#\"x \"y\" // z\"#; /* /* \" */ */ c(\"\\\"\")";
     assert_eq!(code(source), "let a = \"\";  \nlet b: &'static str = \"\";   c(\"\")");
-    let comment = pieces(source).into_iter().find(|(_, it)| matches!(it, Piece::Comment(_)));
+    let comment = pieces(source).into_iter().find(|(_, piece)| matches!(piece, Piece::Comment(_)));
     assert_eq!(comment, Some((1, Piece::Comment("// it's \"one\""))));
 }

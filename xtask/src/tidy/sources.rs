@@ -108,7 +108,8 @@ fn machine_path_in(line: &str, is_prose: bool) -> Option<&'static str> {
             let before = line[..at].chars().next_back();
             let after = line[at + folder.len()..].chars().next();
             // A whole path component at the start of a path, followed by another one.
-            before.is_none_or(|it| !(it.is_alphanumeric() || "._-~}/*".contains(it))) && after == Some('/')
+            before.is_none_or(|letter| !(letter.is_alphanumeric() || "._-~}/*".contains(letter)))
+                && after == Some('/')
         })
     };
     ANYWHERE

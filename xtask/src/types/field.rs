@@ -128,7 +128,7 @@ const KNOWN: [Known; 7] = [
 
 /// Returns the name in the notation of a type that is one value in JSON.
 pub(super) fn known_value(schema_name: &str) -> Option<&'static str> {
-    KNOWN.iter().find(|it| it.schema == schema_name).map(|it| it.name)
+    KNOWN.iter().find(|known| known.schema == schema_name).map(|known| known.name)
 }
 
 /// All facts about a field.
@@ -181,7 +181,7 @@ fn is_decodable(of: &proto::Type, shape: &Shape) -> bool {
         Shape::Value(name) => match (name.as_str(), message.as_str()) {
             ("int" | "int32", "int32" | "int64") => true,
             (value @ ("string" | "bytes" | "bool"), message) => value == message,
-            (value, message) => KNOWN.iter().any(|it| it.message == message && it.name == value),
+            (value, message) => KNOWN.iter().any(|known| known.message == message && known.name == value),
         },
         Shape::List(_) | Shape::Map(_) => false,
     }
@@ -349,10 +349,10 @@ mod tests {
     fn lists_have_their_owners_and_merge_keys() {
         let list = |patch: Option<(&str, Option<&str>)>, list: Option<(&str, &[&str])>| {
             let schema = json!({
-                "x-kubernetes-patch-strategy": patch.map(|it| it.0),
-                "x-kubernetes-patch-merge-key": patch.and_then(|it| it.1),
-                "x-kubernetes-list-type": list.map(|it| it.0),
-                "x-kubernetes-list-map-keys": list.map_or(&[][..], |it| it.1),
+                "x-kubernetes-patch-strategy": patch.map(|patch| patch.0),
+                "x-kubernetes-patch-merge-key": patch.and_then(|patch| patch.1),
+                "x-kubernetes-list-type": list.map(|list| list.0),
+                "x-kubernetes-list-map-keys": list.map_or(&[][..], |list| list.1),
             });
             let message = proto::Type::Repeated("string".to_owned());
             Given { go: "[]T", message, schema, shape: Shape::parse("[string]"), ..Given::default() }.line()

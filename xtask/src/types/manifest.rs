@@ -52,8 +52,11 @@ pub(super) struct Facts {
 impl Manifest {
     pub(super) fn parse(text: &str) -> Result<Self> {
         let manifest: Self = serde_json::from_str(text).context("not in the form of a manifest")?;
-        let reasons =
-            manifest.renamed.iter().map(|it| &it.reason).chain(manifest.facts.iter().map(|it| &it.reason));
+        let reasons = manifest
+            .renamed
+            .iter()
+            .map(|name| &name.reason)
+            .chain(manifest.facts.iter().map(|fact| &fact.reason));
         ensure!(reasons.into_iter().all(|reason| !reason.is_empty()), "a reason is empty");
         Ok(manifest)
     }

@@ -89,10 +89,9 @@ impl FromStr for GoDuration {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let fail = |problem| ParseDurationError { text: text.to_owned(), problem };
-        let (negative, unsigned) = match text.as_bytes().first() {
-            Some(b'-') => (true, &text[1..]),
-            Some(b'+') => (false, &text[1..]),
-            _ => (false, text),
+        let (negative, unsigned) = match text.strip_prefix('-') {
+            Some(unsigned) => (true, unsigned),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
         };
         // As in Go, only zero needs no unit.
         if unsigned == "0" {

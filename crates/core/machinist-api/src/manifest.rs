@@ -47,10 +47,10 @@ impl ManifestObject {
     /// controller would reject.
     pub fn invalid_fields(&self) -> Vec<FieldError> {
         let of = |found: Option<Vec<FieldError>>| found.into_iter().flatten();
-        of(self.decode().map(|it| validation::validate_machine(&it)))
-            .chain(of(self.decode().map(|it| validation::validate_machine_class(&it))))
-            .chain(of(self.decode().map(|it| validation::validate_machine_set(&it))))
-            .chain(of(self.decode().map(|it| validation::validate_machine_deployment(&it))))
+        of(self.decode().map(|machine| validation::validate_machine(&machine)))
+            .chain(of(self.decode().map(|class| validation::validate_machine_class(&class))))
+            .chain(of(self.decode().map(|set| validation::validate_machine_set(&set))))
+            .chain(of(self.decode().map(|deployment| validation::validate_machine_deployment(&deployment))))
             .collect()
     }
 }

@@ -116,9 +116,10 @@ impl<Opener: Ord> Evidence<Opener> {
 
     /// Records that a list call ended.
     pub(crate) fn list_ended(&mut self, account: &AccountId, worked: bool, now: Timestamp) {
-        self.of(account).list = match worked {
-            true => List::Ended(plus(now, LIST_AT_MOST_EVERY)),
-            false => List::Failed(plus(now, LIST_AGAIN_AFTER)),
+        self.of(account).list = if worked {
+            List::Ended(plus(now, LIST_AT_MOST_EVERY))
+        } else {
+            List::Failed(plus(now, LIST_AGAIN_AFTER))
         };
     }
 

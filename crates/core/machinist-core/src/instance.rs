@@ -280,9 +280,10 @@ impl Departure<'_> {
 
     fn delete_failed(&self, error: &Error, ended: Timestamp) -> Next {
         let retry_at = self.retry_at(error, ended);
-        match self.now < retry_at {
-            true => Next::Failed { call: Call::DELETE, error: error.clone(), retry_at },
-            false => self.delete(),
+        if self.now < retry_at {
+            Next::Failed { call: Call::DELETE, error: error.clone(), retry_at }
+        } else {
+            self.delete()
         }
     }
 
@@ -295,9 +296,10 @@ impl Departure<'_> {
             && foreign.created < self.created;
         let Some(carried) = foreign.key.as_ref().filter(|_| is_restored) else {
             let look_at = plus(looked, LOOK_AT_FOREIGN_EVERY);
-            return match look_at <= self.now {
-                true => Next::Find,
-                false => Next::NotOurs { foreign: foreign.clone(), look_at },
+            return if look_at <= self.now {
+                Next::Find
+            } else {
+                Next::NotOurs { foreign: foreign.clone(), look_at }
             };
         };
         let rekey = || Next::Rekey { id: foreign.id.clone(), from: carried.clone() };
@@ -309,10 +311,11 @@ impl Departure<'_> {
                     Ok(()) => self.delete(),
                     Err(error) => {
                         let retry_at = self.retry_at(error, rekeyed.ended);
-                        match self.now < retry_at {
-                            true => Next::Failed { call: Call::REKEY, error: error.clone(), retry_at },
+                        if self.now < retry_at {
+                            Next::Failed { call: Call::REKEY, error: error.clone(), retry_at }
+                        } else {
                             // The current key is looked up before the next attempt.
-                            false => Next::Find,
+                            Next::Find
                         }
                     }
                 },
@@ -328,10 +331,7 @@ impl Departure<'_> {
         let standing = if self.is_recorded(looked) { Standing::Proven } else { self.standing() };
         let (looked, alone_from) = (looked.started, self.alone_from());
         if looked < alone_from {
-            return match alone_from <= self.now {
-                true => Next::Find,
-                false => Next::NotProven { look_at: alone_from },
-            };
+            return if alone_from <= self.now { Next::Find } else { Next::NotProven { look_at: alone_from } };
         }
         let made = self.answers.ensure.as_ref().map(|ensured| ensured.ended);
         let made = made.unwrap_or(Timestamp::MIN).max(self.process.acting_since());

@@ -1,7 +1,7 @@
 //! Events as values, and the memory of the Events that were emitted.
 //!
 //! A planner returns the same plan until something changes. An Event changes nothing, so the
-//! planner must know which Events were emitted: [`Told`] is that fact. The memory may be lost; then
+//! planner must know which Events were emitted: [`EmittedEvents`] is that fact. The memory may be lost; then
 //! an Event is emitted once more.
 
 use std::collections::BTreeMap;
@@ -60,13 +60,13 @@ impl fmt::Display for EventText {
 
 /// The Events that this process emitted about one object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub struct Told(BTreeMap<(&'static str, u64), Timestamp>);
+pub struct EmittedEvents(BTreeMap<(&'static str, u64), Timestamp>);
 
 /// Maximum number of remembered Events of one object. The oldest is forgotten first, and may be
 /// emitted once more.
 const MOST_EVENTS: usize = 64;
 
-impl Told {
+impl EmittedEvents {
     /// Records that an Event was emitted.
     pub fn note(&mut self, event: &EventText, now: Timestamp) {
         self.0.insert(key(event), now);
@@ -118,26 +118,26 @@ mod tests {
     #[test]
     fn an_event_is_repeated_only_after_five_minutes() {
         let (event, other) = (EventText::warning("A", "text"), EventText::warning("A", "other"));
-        let mut told = Told::default();
-        assert_eq!(told.if_due(event.clone(), at(0)), Some(event.clone()));
-        told.note(&event, at(0));
-        assert_eq!(told.if_due(event.clone(), at(299)), None);
-        assert_eq!(told.if_due(event.clone(), at(300)), Some(event.clone()));
-        assert_eq!(told.if_due(other.clone(), at(1)), Some(other.clone()), "another cause");
-        told.note(&other, at(1));
-        assert_eq!(told.if_due(event.clone(), at(2)), None, "each cause has its own time");
-        assert_eq!(told.if_new(event), None);
+        let mut emitted = EmittedEvents::default();
+        assert_eq!(emitted.if_due(event.clone(), at(0)), Some(event.clone()));
+        emitted.note(&event, at(0));
+        assert_eq!(emitted.if_due(event.clone(), at(299)), None);
+        assert_eq!(emitted.if_due(event.clone(), at(300)), Some(event.clone()));
+        assert_eq!(emitted.if_due(other.clone(), at(1)), Some(other.clone()), "another cause");
+        emitted.note(&other, at(1));
+        assert_eq!(emitted.if_due(event.clone(), at(2)), None, "each cause has its own time");
+        assert_eq!(emitted.if_new(event), None);
     }
 
     #[test]
-    fn an_announced_change_is_open_until_its_end_is_told() {
-        let mut told = Told::default();
-        assert!(!told.is_open("Begin", &["End"]));
-        told.note(&EventText::normal("Begin", "b"), at(1));
-        assert!(told.is_open("Begin", &["End"]));
-        told.note(&EventText::normal("End", "e"), at(2));
-        assert!(!told.is_open("Begin", &["End"]));
-        told.note(&EventText::normal("Begin", "b"), at(3));
-        assert!(told.is_open("Begin", &["End"]));
+    fn an_announced_change_is_open_until_its_end_is_emitted() {
+        let mut emitted = EmittedEvents::default();
+        assert!(!emitted.is_open("Begin", &["End"]));
+        emitted.note(&EventText::normal("Begin", "b"), at(1));
+        assert!(emitted.is_open("Begin", &["End"]));
+        emitted.note(&EventText::normal("End", "e"), at(2));
+        assert!(!emitted.is_open("Begin", &["End"]));
+        emitted.note(&EventText::normal("Begin", "b"), at(3));
+        assert!(emitted.is_open("Begin", &["End"]));
     }
 }

@@ -31,4 +31,4 @@ pub mod mcm;
 #[cfg(test)]
 mod pages;
 
-pub use event::{EventText, Severity, Told};
+pub use event::{EmittedEvents, EventText, Severity};

@@ -86,7 +86,7 @@ impl Chapter {
         let names = files.map(|file| file.expect("readable").file_name().into_string().expect("UTF-8"));
         let found: BTreeSet<String> = names
             .filter_map(|name| name.strip_suffix(".md").map(str::to_owned))
-            .filter(|it| it != "index")
+            .filter(|name| name != "index")
             .collect();
         let missing: Vec<_> = wanted.difference(&found).collect();
         assert!(missing.is_empty(), "write docs/src/{folder}/<page>.md for: {missing:?}");

@@ -200,7 +200,7 @@ mod tests {
         let page = include_str!("../../../../docs/src/reference/flags.md");
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `--")).collect();
         let rejected = NOT_YET.iter().map(|(name, feature)| format!("| `--{name}` | {feature} |"));
-        let removed = REMOVED.iter().map(|it| format!("| `--{}` | {} |", it.name, it.reason));
+        let removed = REMOVED.iter().map(|flag| format!("| `--{}` | {} |", flag.name, flag.reason));
         let expected: Vec<String> = rejected.chain(removed).collect();
         assert_eq!(rows, expected);
     }

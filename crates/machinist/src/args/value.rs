@@ -56,9 +56,10 @@ pub(crate) fn listen_address(text: &str) -> Result<SocketAddr, String> {
 /// Parses a domain of mail addresses. Users may put a space after each comma of a list.
 pub(crate) fn domain(text: &str) -> Result<String, String> {
     let domain = text.trim();
-    match domain.is_empty() || domain.contains('@') || domain.contains(char::is_whitespace) {
-        false => Ok(domain.to_owned()),
-        true => Err("expected a domain, such as example.com".to_owned()),
+    if domain.is_empty() || domain.contains('@') || domain.contains(char::is_whitespace) {
+        Err("expected a domain, such as example.com".to_owned())
+    } else {
+        Ok(domain.to_owned())
     }
 }
 
@@ -66,12 +67,13 @@ pub(crate) fn domain(text: &str) -> Result<String, String> {
 pub(crate) fn image_template(text: &str) -> Result<String, String> {
     let is_name = |name: &str| {
         let mut letters = name.chars();
-        letters.next().is_some_and(|it| it.is_ascii_alphanumeric())
-            && letters.all(|it| it.is_ascii_alphanumeric() || "._-/:@".contains(it))
+        letters.next().is_some_and(|letter| letter.is_ascii_alphanumeric())
+            && letters.all(|letter| letter.is_ascii_alphanumeric() || "._-/:@".contains(letter))
     };
-    match is_name(&text.replace("{version}", "v1")) {
-        true => Ok(text.to_owned()),
-        false => Err("expected the name of an image, such as kindest/node:{version}".to_owned()),
+    if is_name(&text.replace("{version}", "v1")) {
+        Ok(text.to_owned())
+    } else {
+        Err("expected the name of an image, such as kindest/node:{version}".to_owned())
     }
 }
 
@@ -271,17 +273,29 @@ mod tests {
             );
         }
         for text in ["machineset/a", "mcs/a", "ms/a"] {
-            assert_eq!(text.parse::<ObjectArg>().map(|it| it.kind), Ok(ExplainedKind::MachineSet), "{text}");
+            assert_eq!(
+                text.parse::<ObjectArg>().map(|object| object.kind),
+                Ok(ExplainedKind::MachineSet),
+                "{text}"
+            );
         }
         for text in ["machinedeployments.machine.sapcloud.io/a", "mcd/a", "md/a", "MD/a"] {
-            let kind = text.parse::<ObjectArg>().map(|it| it.kind);
+            let kind = text.parse::<ObjectArg>().map(|object| object.kind);
             assert_eq!(kind, Ok(ExplainedKind::MachineDeployment), "{text}");
         }
         for text in ["node/a", "nodes/a", "no/a"] {
-            assert_eq!(text.parse::<ObjectArg>().map(|it| it.kind), Ok(ExplainedKind::Node), "{text}");
+            assert_eq!(
+                text.parse::<ObjectArg>().map(|object| object.kind),
+                Ok(ExplainedKind::Node),
+                "{text}"
+            );
         }
         for text in ["service/a", "services/a", "svc/a"] {
-            assert_eq!(text.parse::<ObjectArg>().map(|it| it.kind), Ok(ExplainedKind::Service), "{text}");
+            assert_eq!(
+                text.parse::<ObjectArg>().map(|object| object.kind),
+                Ok(ExplainedKind::Service),
+                "{text}"
+            );
         }
         for text in ["a", "pod/a", "machine/", "machine/a/b", "node/", "service/default/a"] {
             assert!(text.parse::<ObjectArg>().is_err(), "{text}");

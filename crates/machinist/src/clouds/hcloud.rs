@@ -179,7 +179,7 @@ mod tests {
     fn address(enabled: &str, address: &str) -> Result<Option<String>, String> {
         let set = |value: &str| Some(value.to_owned()).filter(|value| !value.is_empty());
         let parsed = metrics_address_of(set(enabled), set(address));
-        parsed.map(|it| it.map(|it| it.to_string())).map_err(|error| error.to_string())
+        parsed.map(|address| address.map(|address| address.to_string())).map_err(|error| error.to_string())
     }
 
     #[test]

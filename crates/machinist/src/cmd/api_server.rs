@@ -55,7 +55,7 @@ pub(crate) async fn run(args: &ApiServerArgs, output: Output) -> anyhow::Result<
             .server
             .snapshot(definitions::TABLE)
             .iter()
-            .map(|it| it.name().to_owned())
+            .map(|definition| definition.name().to_owned())
             .collect(),
         data_dir: args.data_dir.as_deref(),
     })?;

@@ -59,8 +59,12 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&printed(CrdFormat::Json)).expect("one JSON value");
         let objects = machinist_api::manifest::parse_manifest(&printed(CrdFormat::Yaml)).expect("a manifest");
-        let names: Vec<_> =
-            json["items"].as_array().expect("items").iter().map(|it| &it["metadata"]["name"]).collect();
+        let names: Vec<_> = json["items"]
+            .as_array()
+            .expect("items")
+            .iter()
+            .map(|definition| &definition["metadata"]["name"])
+            .collect();
         assert_eq!(names, objects.iter().map(|object| object.name.as_str()).collect::<Vec<_>>());
     }
 }

@@ -59,8 +59,9 @@ fn cloud(args: &CloudArgs) -> anyhow::Result<ForMachines> {
 fn defaults(args: &MachineDefaultArgs) -> Defaults {
     let unsaid = Defaults::default();
     // As in Go's machine controller, zero means the default.
-    let exhausted_retry =
-        Some(args.resource_exhausted_retry).filter(|it| !it.is_zero()).unwrap_or(unsaid.exhausted_retry);
+    let exhausted_retry = Some(args.resource_exhausted_retry)
+        .filter(|retry| !retry.is_zero())
+        .unwrap_or(unsaid.exhausted_retry);
     Defaults {
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
@@ -71,8 +72,8 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         bad_conditions: args
             .node_conditions
             .iter()
-            .map(|it| it.trim().to_owned())
-            .filter(|it| !it.is_empty())
+            .map(|condition| condition.trim().to_owned())
+            .filter(|condition| !condition.is_empty())
             .collect(),
         ..unsaid
     }

@@ -81,8 +81,8 @@ impl Dump {
     /// Checks all objects, and removes their fields of the former cluster.
     fn read(written: &[Written]) -> anyhow::Result<Self> {
         let mut all = Vec::new();
-        for it in written {
-            all.push(saved(it).with_context(|| it.title())?);
+        for document in written {
+            all.push(saved(document).with_context(|| document.title())?);
         }
         all.sort_by(|a, b| (a.kind, &a.namespace, &a.name).cmp(&(b.kind, &b.namespace, &b.name)));
         Ok(Self(all))
@@ -90,8 +90,8 @@ impl Dump {
 }
 
 /// Prepares one object.
-fn saved(it: &Written) -> anyhow::Result<Saved> {
-    let object = &it.object;
+fn saved(document: &Written) -> anyhow::Result<Saved> {
+    let object = &document.object;
     let is_it =
         |(version, kind, _): &(&str, &str, &str)| object.api_version == *version && object.kind == *kind;
     let Some(kind) = KINDS.iter().position(is_it) else {
@@ -100,7 +100,7 @@ fn saved(it: &Written) -> anyhow::Result<Saved> {
             KINDS.map(|(_, kind, _)| kind).join(", ")
         );
     };
-    let namespace = it.namespace().to_owned();
+    let namespace = document.namespace().to_owned();
     let mut body = object.body.clone();
     let metadata = body.get("metadata").and_then(Value::as_object).cloned().unwrap_or_default();
     if metadata.contains_key("deletionTimestamp") {
@@ -117,7 +117,7 @@ fn saved(it: &Written) -> anyhow::Result<Saved> {
     kept.insert("namespace".to_owned(), json!(namespace));
     if let Some(finalizers) = kept.get_mut("finalizers").and_then(Value::as_array_mut) {
         // These two belong to a deletion.
-        finalizers.retain(|it| it != "orphan" && it != "foregroundDeletion");
+        finalizers.retain(|finalizer| finalizer != "orphan" && finalizer != "foregroundDeletion");
     }
     if let Some(annotations) = kept.get_mut("annotations").and_then(Value::as_object_mut) {
         // The names behind these numbers depend on the UID of the set.
@@ -167,41 +167,42 @@ async fn restore(
     stopped_controllers(client, dump, now).await?;
     let mut uids = BTreeMap::new();
     // All owners are looked up before the first write.
-    for it in &dump.0 {
-        let Some((kind, name)) = &it.owner else { continue };
+    for saved in &dump.0 {
+        let Some((kind, name)) = &saved.owner else { continue };
         let is_owner =
-            |other: &&Saved| other.kind == *kind && other.name == *name && other.namespace == it.namespace;
+            |other: &&Saved| other.kind == *kind && other.name == *name && other.namespace == saved.namespace;
         if dump.0.iter().any(|other| is_owner(&other)) {
             continue;
         }
-        let found = api(client, *kind, &it.namespace).get_opt(name).await?;
-        let Some(uid) =
-            found.filter(|owner| owner.metadata.deletion_timestamp.is_none()).and_then(|it| it.metadata.uid)
+        let found = api(client, *kind, &saved.namespace).get_opt(name).await?;
+        let Some(uid) = found
+            .filter(|owner| owner.metadata.deletion_timestamp.is_none())
+            .and_then(|owner| owner.metadata.uid)
         else {
             bail!(
                 "{}: the garbage collector would delete it, because its owner {} {name} is neither in the dump nor in the \
                  cluster. Add the owner to the dump, or remove metadata.ownerReferences",
-                it.label(),
+                saved.label(),
                 KINDS[*kind].1,
             );
         };
-        uids.insert((*kind, it.namespace.clone(), name.clone()), uid);
+        uids.insert((*kind, saved.namespace.clone(), name.clone()), uid);
     }
-    for it in &dump.0 {
-        let owner = it.owner.as_ref().map(|(kind, name)| {
-            let uid = uids.get(&(*kind, it.namespace.clone(), name.clone())).cloned().unwrap_or_default();
+    for saved in &dump.0 {
+        let owner = saved.owner.as_ref().map(|(kind, name)| {
+            let uid = uids.get(&(*kind, saved.namespace.clone(), name.clone())).cloned().unwrap_or_default();
             json!({
                 "apiVersion": MACHINE_API, "kind": KINDS[*kind].1, "name": name, "uid": uid,
                 "controller": true, "blockOwnerDeletion": true,
             })
         });
         if is_rehearsal {
-            output.line(&format!("{}: would be created", it.label()))?;
+            output.line(&format!("{}: would be created", saved.label()))?;
             continue;
         }
-        let (uid, what) = create(client, it, owner).await.with_context(|| it.label())?;
-        uids.insert((it.kind, it.namespace.clone(), it.name.clone()), uid);
-        output.line(&format!("{}: {what}", it.label()))?;
+        let (uid, what) = create(client, saved, owner).await.with_context(|| saved.label())?;
+        uids.insert((saved.kind, saved.namespace.clone(), saved.name.clone()), uid);
+        output.line(&format!("{}: {what}", saved.label()))?;
     }
     Ok(())
 }
@@ -209,21 +210,21 @@ async fn restore(
 /// Creates an object, and returns its UID.
 async fn create(
     client: &kube::Client,
-    it: &Saved,
+    saved: &Saved,
     owner: Option<Value>,
 ) -> anyhow::Result<(String, &'static str)> {
-    let mut body = it.body.clone();
+    let mut body = saved.body.clone();
     if let Some(owner) = &owner {
         body["metadata"]["ownerReferences"] = json!([owner]);
     }
-    let api = api(client, it.kind, &it.namespace);
+    let api = api(client, saved.kind, &saved.namespace);
     let object: DynamicObject = serde_json::from_value(body).context("not an object")?;
     let error = match api.create(&PostParams::default(), &object).await {
         Ok(created) => return Ok((created.metadata.uid.unwrap_or_default(), "created")),
         Err(kube::Error::Api(status)) if status.is_already_exists() => kube::Error::Api(status),
         Err(error) => return Err(error).context("cannot be created"),
     };
-    let existing = api.get_opt(&it.name).await?.ok_or(error)?;
+    let existing = api.get_opt(&saved.name).await?.ok_or(error)?;
     let wanted = owner.as_ref().and_then(|owner| owner["uid"].as_str());
     let mut owners = existing.metadata.owner_references.iter().flatten();
     let has = owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str());
@@ -237,7 +238,7 @@ async fn create(
 
 /// Checks that no controller serves a namespace of the dump.
 async fn stopped_controllers(client: &kube::Client, dump: &Dump, now: Timestamp) -> anyhow::Result<()> {
-    let mut namespaces: Vec<&str> = dump.0.iter().map(|it| it.namespace.as_str()).collect();
+    let mut namespaces: Vec<&str> = dump.0.iter().map(|saved| saved.namespace.as_str()).collect();
     namespaces.dedup();
     namespaces.sort_unstable();
     namespaces.dedup();
@@ -400,16 +401,16 @@ items:
         collector(client.clone(), clock).await;
         let dump = dump(DUMP).expect("a dump");
 
-        for it in &dump.0 {
-            let owner = it.owner.as_ref().map(|(kind, name)| {
+        for saved in &dump.0 {
+            let owner = saved.owner.as_ref().map(|(kind, name)| {
                 let kind = KINDS[*kind].1;
                 json!({"apiVersion": MACHINE_API, "kind": kind, "name": name, "uid": "old", "controller": true})
             });
-            let mut body = it.body.clone();
+            let mut body = saved.body.clone();
             body["metadata"]["ownerReferences"] = owner.map_or(json!([]), |owner| json!([owner]));
             body["metadata"]["finalizers"] = json!([]);
             let object = serde_json::from_value(body).expect("an object");
-            let created = api(&client, it.kind, "team").create(&PostParams::default(), &object).await;
+            let created = api(&client, saved.kind, "team").create(&PostParams::default(), &object).await;
             created.expect("created");
         }
         sleep(Duration::from_secs(60)).await;

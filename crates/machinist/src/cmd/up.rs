@@ -358,10 +358,12 @@ impl Story {
             }
             return Ok(End::Ready);
         }
-        self.progress.note(match awaited.is_empty() {
-            _ if is_only_deleted => "Deletes the objects of an earlier run",
-            false => "Everything runs; deleting the objects of the manifest",
-            true => "No machine is expected to run; deleting the remaining objects",
+        self.progress.note(if is_only_deleted {
+            "Deletes the objects of an earlier run"
+        } else if awaited.is_empty() {
+            "No machine is expected to run; deleting the remaining objects"
+        } else {
+            "Everything runs; deleting the objects of the manifest"
         })?;
         tokio::select! {
             () = &mut timed_out => Ok(End::Timeout),
@@ -388,16 +390,18 @@ impl Story {
         };
         let is_quick_start = args.manifest.is_empty();
         write(cluster, if is_quick_start { Note::of_unfinished } else { Note::of })?;
-        for it in manifest.objects() {
+        for document in manifest.objects() {
             let how = loop {
-                match manifest::apply(kinds, it).await? {
+                match manifest::apply(kinds, document).await? {
                     Applied::Created => break "created",
                     Applied::Updated => break "updated",
                     Applied::Leaving => {}
                 }
-                let label = it.label();
+                let label = document.label();
                 self.progress.note(&format!("{label} is being deleted; it will be recreated afterwards"))?;
-                let Some(identity) = manifest::identity(it, kinds, &cluster.server).await? else { continue };
+                let Some(identity) = manifest::identity(document, kinds, &cluster.server).await? else {
+                    continue;
+                };
                 // No commit was processed since the object was found, so its deletion is still to
                 // come.
                 self.view.follow_presence(identity, true);
@@ -407,7 +411,7 @@ impl Story {
                 }
                 self.view.follow_no_presence();
             };
-            self.progress.applied(&it.label(), how)?;
+            self.progress.applied(&document.label(), how)?;
         }
         if is_quick_start {
             write(cluster, Note::of)?;
@@ -431,7 +435,7 @@ impl Story {
         let mut staying = self.view.follow_leaving(&manifest.awaited());
         // The view knows the machines of one namespace, and the containers belong to all of them.
         let others = earlier_run::others(&cluster.server, manifest);
-        staying.extend(others.into_iter().filter(|it| !staying.contains(it)).collect::<Vec<_>>());
+        staying.extend(others.into_iter().filter(|other| !staying.contains(other)).collect::<Vec<_>>());
         let nothing_stays = staying.is_empty();
         if let Some(first) = staying.first() {
             let and_more = match staying.len() - 1 {

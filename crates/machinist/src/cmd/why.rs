@@ -78,11 +78,12 @@ fn with_advice(error: anyhow::Error, object: &ObjectArg) -> anyhow::Error {
             InfrastructureKind::MailgunCluster | InfrastructureKind::MailgunMachine,
         ) => "mailgun",
     };
-    match is_unserved {
-        true => error.context(format!(
+    if is_unserved {
+        error.context(format!(
             "the API server does not serve this kind; install it: machinist crds --kinds {kinds} | kubectl apply -f -"
-        )),
-        false => error,
+        ))
+    } else {
+        error
     }
 }
 
@@ -159,10 +160,8 @@ impl Asker {
                 Err(error) if links.is_empty() => {
                     let told = vec![output::one_line(&error)];
                     let is_unanswered = explain::is_unanswered(&error);
-                    let answer = match is_unanswered {
-                        true => self.ask_controllers_after(&object, told).await,
-                        false => None,
-                    };
+                    let answer =
+                        if is_unanswered { self.ask_controllers_after(&object, told).await } else { None };
                     return answer.ok_or_else(|| with_advice(error, &object));
                 }
                 Err(_) => break,
@@ -275,7 +274,7 @@ fn unserved(namespace: &str, asked: &[Asked], at: Timestamp) -> Option<Reported>
     if serving.is_empty() || !others || asked.iter().any(Asked::is_answered) {
         return None;
     }
-    let each = serving.iter().map(|it| format!("the {} serves {}", it.component, it.namespace));
+    let each = serving.iter().map(|serves| format!("the {} serves {}", serves.component, serves.namespace));
     let each = each.collect::<Vec<_>>().join(", ");
     Some(Reported::unserved(namespace, &each, at))
 }
@@ -312,7 +311,7 @@ fn controllers(args: &WhyArgs, kubeconfig: &PathBuf) -> Vec<String> {
     }
     // The file was read before. If it is deleted now, the default ports are tried.
     let written =
-        Kubeconfig::read_from(kubeconfig).map(|it| kubeconfig::controllers(&it)).unwrap_or_default();
+        Kubeconfig::read_from(kubeconfig).map(|file| kubeconfig::controllers(&file)).unwrap_or_default();
     if !written.is_empty() {
         return written;
     }

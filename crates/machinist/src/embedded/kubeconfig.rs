@@ -68,8 +68,8 @@ fn replace(file: &Path, text: &str) -> io::Result<()> {
 /// Returns the URLs of the controllers in a kubeconfig; none if another program wrote it.
 pub(crate) fn controllers(kubeconfig: &Kubeconfig) -> Vec<String> {
     let all = kubeconfig.extensions.iter().flatten();
-    let urls = all.filter(|it| it.name == EXTENSION).filter_map(|it| {
-        let urls = it.extension.get("controllers").and_then(Value::as_array)?;
+    let urls = all.filter(|extension| extension.name == EXTENSION).filter_map(|extension| {
+        let urls = extension.extension.get("controllers").and_then(Value::as_array)?;
         Some(urls.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>())
     });
     urls.flatten().collect()

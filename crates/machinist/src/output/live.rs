@@ -139,12 +139,12 @@ impl Colours {
 
 /// Returns the number of columns of a text.
 pub(crate) fn width(text: &str) -> usize {
-    text.chars().map(|it| it.width().unwrap_or(0)).sum()
+    text.chars().map(|letter| letter.width().unwrap_or(0)).sum()
 }
 
 /// Replaces control characters with spaces and cuts the text to this number of columns.
 pub(crate) fn fit(text: &str, columns: usize) -> String {
-    let shown = |it: char| if it.is_control() { ' ' } else { it };
+    let shown = |letter: char| if letter.is_control() { ' ' } else { letter };
     if width(text) <= columns {
         return text.chars().map(shown).collect();
     }
@@ -152,7 +152,7 @@ pub(crate) fn fit(text: &str, columns: usize) -> String {
     let mut cut: String = text
         .chars()
         .map(shown)
-        .take_while(|it| match left.checked_sub(it.width().unwrap_or(0)) {
+        .take_while(|letter| match left.checked_sub(letter.width().unwrap_or(0)) {
             Some(rest) => {
                 left = rest;
                 true

@@ -200,7 +200,7 @@ pub(super) async fn wait_until_served(
             );
         }
     };
-    match resources.iter().find(|name| !served.iter().any(|it| it.name == **name)) {
+    match resources.iter().find(|name| !served.iter().any(|resource| resource.name == **name)) {
         None => Ok(()),
         Some(missing) => bail!(
             "{control}: the API server does not serve {missing} of {API_VERSION}. Install the kinds: machinist crds | kubectl apply -f -"
@@ -248,10 +248,11 @@ pub(crate) fn describe_kubeconfig(path: &Path) -> String {
 /// Returns the name and the URL of the current cluster of a kubeconfig.
 fn cluster_of(path: &Path) -> Option<(String, Option<String>)> {
     let config = Kubeconfig::read_from(path).ok()?;
-    let context = config.contexts.iter().find(|it| Some(&it.name) == config.current_context.as_ref())?;
+    let context =
+        config.contexts.iter().find(|entry| Some(&entry.name) == config.current_context.as_ref())?;
     let name = context.context.as_ref()?.cluster.clone();
-    let cluster = config.clusters.iter().find(|it| it.name == name);
-    let server = cluster.and_then(|it| it.cluster.as_ref()?.server.clone());
+    let cluster = config.clusters.iter().find(|entry| entry.name == name);
+    let server = cluster.and_then(|entry| entry.cluster.as_ref()?.server.clone());
     Some((name, server))
 }
 

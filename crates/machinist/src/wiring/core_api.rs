@@ -28,7 +28,9 @@ pub(crate) async fn core_api_of(args: &ClusterArgs) -> anyhow::Result<CoreApi> {
 pub(crate) async fn core_api(client: &kube::Client) -> anyhow::Result<CoreApi> {
     let groups = client.list_api_groups().await.context("the API server did not answer")?;
     let group = groups.groups.iter().find(|group| group.name == CORE_GROUP);
-    let serves = |version: &str| group.is_some_and(|it| it.versions.iter().any(|it| it.version == version));
+    let serves = |version: &str| {
+        group.is_some_and(|group| group.versions.iter().any(|served| served.version == version))
+    };
     if serves(Beta2::VERSION) {
         return Ok(CoreApi::Beta2);
     }

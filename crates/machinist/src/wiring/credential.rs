@@ -99,7 +99,7 @@ mod tests {
 
     fn token_of(source: &CredentialSource) -> Option<String> {
         let current = source.borrow();
-        current.as_ref().and_then(|it| it.credential.text(TOKEN_ENTRY).map(str::to_owned))
+        current.as_ref().and_then(|current| current.credential.text(TOKEN_ENTRY).map(str::to_owned))
     }
 
     #[tokio::test(start_paused = true)]

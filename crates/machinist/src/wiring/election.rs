@@ -133,9 +133,9 @@ mod tests {
 
     use clap::Parser as _;
 
-    use super::super::LeaseName;
     use super::*;
     use crate::args::{Cli, Command};
+    use crate::wiring::LeaseName;
 
     /// Returns the election options of a command line.
     fn options_of(flags: &str, call_bound: Duration) -> anyhow::Result<Option<LeaseOptions>> {

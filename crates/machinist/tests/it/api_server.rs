@@ -43,7 +43,8 @@ impl ApiServer {
             serde_json::from_str(&process.line_with("\"started\"")).expect("one JSON object");
         let text = |field: &str| started[field].as_str().expect(field).to_owned();
         let definitions = started["definitions"].as_array().expect("definitions").iter();
-        let definitions = definitions.map(|it| it.as_str().expect("a name").to_owned()).collect();
+        let definitions =
+            definitions.map(|definition| definition.as_str().expect("a name").to_owned()).collect();
         Self { process, kubeconfig: text("kubeconfig").into(), url: text("apiServer"), definitions }
     }
 
@@ -104,11 +105,12 @@ async fn a_custom_resource_survives_a_restart_and_is_collected() {
     let first = ApiServer::start(&mut in_folder(&folder, &with_crds));
     assert_eq!(first.definitions, ["widgets.example.com"]);
     let widgets = custom(first.client().await, "Widget");
-    let watched =
-        tokio::spawn(await_condition(widgets.clone(), "one", |it: Option<&DynamicObject>| it.is_some()));
+    let watched = tokio::spawn(await_condition(widgets.clone(), "one", |widget: Option<&DynamicObject>| {
+        widget.is_some()
+    }));
     let created = widgets.create(&PostParams::default(), &widget("one", 1)).await.expect("created");
     let seen = watched.await.expect("no panic").expect("watched");
-    assert_eq!(seen.and_then(|it| it.uid()), created.uid());
+    assert_eq!(seen.and_then(|widget| widget.uid()), created.uid());
     let url = first.url.clone();
     let copy = file(parent.path(), "copy", &std::fs::read_to_string(&first.kubeconfig).expect("readable"));
     for private in ["ca.key", "tokens.key", "kubeconfig", "state.redb", "api-server.json", "lock"] {
@@ -129,7 +131,7 @@ async fn a_custom_resource_survives_a_restart_and_is_collected() {
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     maps.create(&PostParams::default(), &child_of(&kept, "child")).await.expect("created");
     widgets.delete("one", &DeleteParams::default()).await.expect("deleted");
-    await_condition(maps, "child", |it: Option<&ConfigMap>| it.is_none()).await.expect("watched");
+    await_condition(maps, "child", |map: Option<&ConfigMap>| map.is_none()).await.expect("watched");
     second.stop();
 }
 
@@ -142,10 +144,11 @@ async fn custom_kinds_added_by_a_client_are_collected() {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
     definitions.create(&PostParams::default(), &definition).await.expect("created");
-    let is_established = |it: Option<&DynamicObject>| {
-        let conditions = it.and_then(|it| it.data["status"]["conditions"].as_array());
-        conditions
-            .is_some_and(|all| all.iter().any(|it| it["type"] == "Established" && it["status"] == "True"))
+    let is_established = |definition: Option<&DynamicObject>| {
+        let conditions = definition.and_then(|definition| definition.data["status"]["conditions"].as_array());
+        conditions.is_some_and(|all| {
+            all.iter().any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+        })
     };
     await_condition(definitions, "widgets.example.com", is_established).await.expect("watched");
     let widgets = custom(client.clone(), "Widget");
@@ -153,7 +156,7 @@ async fn custom_kinds_added_by_a_client_are_collected() {
     let maps: Api<ConfigMap> = Api::namespaced(client, "default");
     maps.create(&PostParams::default(), &child_of(&owner, "child")).await.expect("created");
     widgets.delete("one", &DeleteParams::default()).await.expect("deleted");
-    await_condition(maps, "child", |it: Option<&ConfigMap>| it.is_none()).await.expect("watched");
+    await_condition(maps, "child", |map: Option<&ConfigMap>| map.is_none()).await.expect("watched");
     let stopped = server.stop();
     assert_eq!((&stopped["keptIn"], &stopped["kubeconfigKept"]), (&Value::Null, &Value::Null));
 }
@@ -179,7 +182,9 @@ async fn a_client_without_a_certificate_or_token_gets_401() {
     // A ServiceAccount token authenticates, but without a role it is not authorized.
     let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
         Api::namespaced(server.client().await, "default");
-    await_condition(accounts.clone(), "default", |it: Option<&_>| it.is_some()).await.expect("watched");
+    await_condition(accounts.clone(), "default", |account: Option<&_>| account.is_some())
+        .await
+        .expect("watched");
     let request = serde_json::from_value(json!({"spec": {"audiences": []}})).expect("a request");
     let token =
         accounts.create_token_request("default", &PostParams::default(), &request).await.expect("a token");

@@ -38,7 +38,7 @@ fn the_flags_are_those_of_help() {
     let list = root.split("Commands:\n").nth(1).expect("the help lists the commands");
     let lines = list.lines().take_while(|line| !line.is_empty());
     let first_words = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
-    let commands: Vec<&str> = first_words.filter(|it| !it.is_empty() && *it != "help").collect();
+    let commands: Vec<&str> = first_words.filter(|word| !word.is_empty() && *word != "help").collect();
     assert!(commands.contains(&"up") && commands.contains(&"machine-controller"), "{commands:?}");
     let mut expected = format!("\n## machinist\n\n```text\n{}```\n", root);
     for command in commands {
@@ -84,10 +84,7 @@ fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).expect("a folder of sources") {
         let path = entry.expect("a readable entry").path();
-        match path.is_dir() {
-            true => text += &sources(&path),
-            false => text += &read(&path),
-        }
+        if path.is_dir() { text += &sources(&path) } else { text += &read(&path) }
     }
     text
 }
@@ -103,7 +100,7 @@ fn the_metrics_are_those_of_the_code() {
     let after = |part: &str| {
         let parts: Vec<&str> = text.split(part).skip(1).collect();
         let is_in_name = |letter: char| letter.is_ascii_lowercase() || letter == '_';
-        let name = |rest: &&str| rest.chars().take_while(|it| is_in_name(*it)).collect::<String>();
+        let name = |rest: &&str| rest.chars().take_while(|letter| is_in_name(*letter)).collect::<String>();
         parts.iter().map(name).collect::<BTreeSet<String>>()
     };
     let mut names = BTreeSet::new();
@@ -200,7 +197,9 @@ async fn occupy(client: &Client, node: &str) {
 
 fn is_draining(machine: Option<&Machine>) -> bool {
     let operation = machine.and_then(Machine::last_operation);
-    operation.and_then(|it| it.description.as_deref()).is_some_and(|text| text.contains("Drain is blocked"))
+    operation
+        .and_then(|operation| operation.description.as_deref())
+        .is_some_and(|text| text.contains("Drain is blocked"))
 }
 
 async fn names_of(machines: &Api<Machine>) -> Vec<String> {
@@ -239,7 +238,7 @@ async fn the_roles_of_the_book_are_enough() {
 
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.delete(&names[0], &DeleteParams::default()).await.expect("the Node is being deleted");
-    until(machines.clone(), &names[0], |it: Option<&Machine>| it.is_none()).await;
+    until(machines.clone(), &names[0], |machine: Option<&Machine>| machine.is_none()).await;
     until(deployments.clone(), "workers", are_ready(3)).await;
 
     occupy(&client, &names[1]).await;
@@ -247,7 +246,7 @@ async fn the_roles_of_the_book_are_enough() {
     until(machines.clone(), &names[1], is_draining).await;
     let force = Patch::Merge(json!({"metadata": {"labels": {"force-deletion": "true"}}}));
     machines.patch(&names[1], &PatchParams::default(), &force).await.expect("labelled");
-    until(machines.clone(), &names[1], |it: Option<&Machine>| it.is_none()).await;
+    until(machines.clone(), &names[1], |machine: Option<&Machine>| machine.is_none()).await;
     let attachments: Api<VolumeAttachment> = Api::all(client.clone());
     assert!(attachments.get_opt("csi-1").await.expect("an answer").is_none(), "the attachment was deleted");
     let pods: Api<Pod> = Api::namespaced(client.clone(), "default");
@@ -256,7 +255,7 @@ async fn the_roles_of_the_book_are_enough() {
     check_metrics(controller_port);
     check_metrics(manager_port);
     deployments.delete("workers", &DeleteParams::default()).await.expect("the deployment is being deleted");
-    until(deployments, "workers", |it: Option<&MachineDeployment>| it.is_none()).await;
+    until(deployments, "workers", |deployment: Option<&MachineDeployment>| deployment.is_none()).await;
     let events: Api<Event> = Api::namespaced(client.clone(), NAMESPACE);
     let events = events.list(&ListParams::default()).await.expect("listed").items;
     let reasons: BTreeSet<&str> = events.iter().filter_map(|event| event.reason.as_deref()).collect();

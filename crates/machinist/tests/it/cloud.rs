@@ -139,7 +139,8 @@ impl World {
     async fn until_initialized(&self, name: &str) {
         let has_no_taint = |node: Option<&Node>| {
             let taints = node.and_then(|node| node.spec.as_ref()?.taints.as_ref());
-            node.is_some() && taints.is_none_or(|taints| taints.iter().all(|it| it.key != UNINITIALIZED))
+            node.is_some()
+                && taints.is_none_or(|taints| taints.iter().all(|taint| taint.key != UNINITIALIZED))
         };
         until(Api::<Node>::all(self.client.clone()), name, has_no_taint).await;
     }
@@ -216,7 +217,7 @@ async fn metrics_need_a_permission() {
         assert_eq!(get(port, path, None).await, Ok("OK".to_owned()), "{path}");
     }
     let text = get(port, "/metrics", Some(&may)).await.expect("allowed");
-    let has = |line: &str| assert!(text.lines().any(|it| it.starts_with(line)), "{line} in\n{text}");
+    let has = |line: &str| assert!(text.lines().any(|shown| shown.starts_with(line)), "{line} in\n{text}");
     has(r#"running_managed_controllers{name="cloud-node-controller",manager="cloud-controller-manager"} 1"#);
     has(r#"leader_election_master_status{name="cloud-controller-manager"} 1"#);
     has("node_controller_cloud_provider_taint_removal_delay_seconds_count 1");

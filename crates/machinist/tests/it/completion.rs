@@ -39,7 +39,7 @@ fn bash_completes_a_command_a_flag_and_a_value() {
     }
     let all = completed_by_bash("machinist ");
     for command in ["up", "why", "sim-cloud", "completion"] {
-        assert!(all.iter().any(|it| it == command), "{command} is not among {all:?}");
+        assert!(all.iter().any(|completed| completed == command), "{command} is not among {all:?}");
     }
 }
 

@@ -70,8 +70,8 @@ impl Left {
                     folders.push(path);
                     continue;
                 }
-                let is_state =
-                    path.ends_with("state.redb") && path.metadata().is_ok_and(|it| 1000 < it.len());
+                let is_state = path.ends_with("state.redb")
+                    && path.metadata().is_ok_and(|metadata| 1000 < metadata.len());
                 let bytes = if is_state { Vec::new() } else { fs::read(&path).expect("readable") };
                 content.insert(path, bytes);
             }

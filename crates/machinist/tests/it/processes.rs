@@ -60,7 +60,7 @@ pub(crate) async fn quick_start(client: &Client) {
 
 pub(crate) fn are_ready(count: i32) -> impl Condition<MachineDeployment> {
     move |deployment: Option<&MachineDeployment>| {
-        let status = deployment.and_then(|it| it.status.as_ref());
+        let status = deployment.and_then(|deployment| deployment.status.as_ref());
         status.is_some_and(|status| status.ready_replicas == count && status.replicas == count)
     }
 }
@@ -169,7 +169,7 @@ async fn controllers_and_cloud_work_as_separate_processes() {
 
     // Everything is deleted, and a stopped process releases its Lease.
     deployments.delete("workers", &Default::default()).await.expect("deleted");
-    until(deployments, "workers", |it: Option<&MachineDeployment>| it.is_none()).await;
+    until(deployments, "workers", |deployment: Option<&MachineDeployment>| deployment.is_none()).await;
     assert!(fleet.ledger().iter().all(|entry| !entry["deleted"].is_null()), "an instance is still alive");
     for (name, process) in [("machine-controller-manager", manager), ("machine-controller", second)] {
         let log = process.terminate().cleanly();
@@ -234,7 +234,10 @@ async fn a_machine_is_pending_until_its_instance_boots() {
     let machines: Api<Machine> = Api::namespaced(client, "default");
     let machine = serde_json::from_value(machine).expect("a Machine");
     machines.create(&PostParams::default(), &machine).await.expect("created");
-    until(machines, "slow", |it: Option<&Machine>| it.is_some_and(|it| it.phase() == Phase::Pending)).await;
+    until(machines, "slow", |machine: Option<&Machine>| {
+        machine.is_some_and(|machine| machine.phase() == Phase::Pending)
+    })
+    .await;
     up.process.terminate().cleanly();
 }
 

@@ -34,7 +34,7 @@ impl EmptyEngine {
 
     fn changes(&self) -> Vec<String> {
         let requests = self.requests.lock().expect("no panic");
-        requests.iter().filter(|it| !it.starts_with("GET ")).cloned().collect()
+        requests.iter().filter(|request| !request.starts_with("GET ")).cloned().collect()
     }
 
     fn up(&self, flags: &str) -> Command {
@@ -117,7 +117,7 @@ fn without_the_image_nothing_is_created_on_the_engine() {
         assert!(ended.stderr.contains(part), "expected {part:?} in {}", ended.stderr);
     }
     let deletions = engine.changes();
-    assert!(deletions.iter().all(|it| it.starts_with("DELETE ")), "{deletions:?}");
+    assert!(deletions.iter().all(|request| request.starts_with("DELETE ")), "{deletions:?}");
 }
 
 #[test]

@@ -90,7 +90,8 @@ async fn nodes_have_the_facts_of_their_servers() {
             assert_eq!(labels.get(label).map(String::as_str), Some(value), "{label}");
         }
         let addresses = node.status.and_then(|status| status.addresses).expect("addresses");
-        let external = addresses.iter().find(|it| it.type_ == "ExternalIP").expect("an external address");
+        let external =
+            addresses.iter().find(|address| address.type_ == "ExternalIP").expect("an external address");
         assert_eq!(Some(&*external.address), server["ipv4"]["ip"].as_str(), "the server's own address");
     }
     // The roles of the cloud controller manager are those of its deployment, and no more.

@@ -30,8 +30,10 @@ impl World {
         let up = Up::start(None);
         let client = up.client().await;
         let world = Self { up, client };
-        let ready = |it: Option<&MachineDeployment>| {
-            it.and_then(|it| it.status.as_ref()).is_some_and(|status| status.ready_replicas == 3)
+        let ready = |deployment: Option<&MachineDeployment>| {
+            deployment
+                .and_then(|deployment| deployment.status.as_ref())
+                .is_some_and(|status| status.ready_replicas == 3)
         };
         world.until::<MachineDeployment>("workers", ready).await;
         world
@@ -165,7 +167,11 @@ async fn a_bootstrap_token_that_was_never_used() {
     let world = World::new().await;
     world.up.cloud("POST", "/admin/faults", r#"{"operation": "ensure", "fault": {"kind": "neverBoots"}}"#);
     world.machine("silent", "workers").await;
-    world.until("silent", |it: Option<&Machine>| it.is_some_and(|it| it.phase() == Phase::Pending)).await;
+    world
+        .until("silent", |machine: Option<&Machine>| {
+            machine.is_some_and(|machine| machine.phase() == Phase::Pending)
+        })
+        .await;
     world.why(
         "machine/silent",
         expect![[r#"
@@ -192,8 +198,8 @@ async fn a_pod_that_a_disruption_budget_blocks() {
         "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "web"}}}
     });
     world.post("/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget).await;
-    let is_judged = |it: Option<&PodDisruptionBudget>| {
-        let status = it.and_then(|it| it.status.as_ref());
+    let is_judged = |budget: Option<&PodDisruptionBudget>| {
+        let status = budget.and_then(|budget| budget.status.as_ref());
         status.is_some_and(|status| status.current_healthy == 1 && status.disruptions_allowed == 0)
     };
     world.until("web", is_judged).await;
@@ -225,8 +231,9 @@ async fn a_rollout_that_reached_its_surge() {
     let patch = json!({"spec": {"template": {"metadata": {"annotations": {"rolled": "once"}}}}});
     let deployments: Api<MachineDeployment> = Api::namespaced(world.client.clone(), "default");
     deployments.patch("workers", &PatchParams::default(), &Patch::Merge(patch)).await.expect("patched");
-    let is_rolling = |it: Option<&MachineDeployment>| {
-        it.and_then(|it| it.status.as_ref())
+    let is_rolling = |deployment: Option<&MachineDeployment>| {
+        deployment
+            .and_then(|deployment| deployment.status.as_ref())
             .is_some_and(|status| status.replicas == 4 && status.updated_replicas == 1)
     };
     world.until("workers", is_rolling).await;

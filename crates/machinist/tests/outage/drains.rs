@@ -32,8 +32,12 @@ pub(crate) async fn during(world: &mut World, fault: Fault, length: Duration) ->
     let began = Instant::now();
     let is_unharmed = async |w: &World| {
         ensure!(w.deleted().await? == deleted, "an instance was deleted");
-        let failed = w.live().await?.into_iter().find(|it| it.phase() == Phase::Failed);
-        ensure!(failed.is_none(), "Machine {} failed", failed.map(|it| name_of(&it)).unwrap_or_default());
+        let failed = w.live().await?.into_iter().find(|machine| machine.phase() == Phase::Failed);
+        ensure!(
+            failed.is_none(),
+            "Machine {} failed",
+            failed.map(|machine| name_of(&machine)).unwrap_or_default()
+        );
         Ok(true)
     };
     world.always(length.saturating_sub(Duration::from_secs(20)), "nothing is lost", is_unharmed).await?;

@@ -28,7 +28,7 @@ pub(crate) async fn start(world: &mut World) -> Result<Booting> {
     world
         .until("five live Machines, of which two or more boot", async |w| {
             let live = w.live().await?;
-            let phases = |phase: Phase| live.iter().filter(|it| it.phase() == phase).count();
+            let phases = |phase: Phase| live.iter().filter(|machine| machine.phase() == phase).count();
             Ok(live.len() == 5 && phases(Phase::Running) + phases(Phase::Pending) == 5)
         })
         .await?;

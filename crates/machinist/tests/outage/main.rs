@@ -66,7 +66,7 @@ enum Extent {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let has = |argument: &str| std::env::args().any(|it| it == argument);
+    let has = |argument: &str| std::env::args().any(|given| given == argument);
     let extent = match (has("cut-off"), has("long")) {
         (true, _) => Extent::FirstOutage,
         (false, true) => Extent::Long,

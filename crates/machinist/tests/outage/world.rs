@@ -163,7 +163,7 @@ impl World {
 
     /// The ends of the logs, for a failed run.
     pub(crate) fn report(&self) -> String {
-        let logs = self.controllers.iter().flat_map(|it| [&it.manager, &it.machines]);
+        let logs = self.controllers.iter().flat_map(|pair| [&pair.manager, &pair.machines]);
         logs.map(|(process, _)| process.log()).collect::<Vec<_>>().join("\n----\n")
     }
 
@@ -227,13 +227,13 @@ impl World {
     /// The Machines that are not being deleted.
     pub(crate) async fn live(&self) -> Result<Vec<Machine>> {
         let all = self.machines().list(&ListParams::default()).await?;
-        Ok(all.items.into_iter().filter(|it| it.metadata.deletion_timestamp.is_none()).collect())
+        Ok(all.items.into_iter().filter(|machine| machine.metadata.deletion_timestamp.is_none()).collect())
     }
 
     /// Whether exactly this number of live Machines exists, all of them Running.
     pub(crate) async fn are_running(&self, count: usize) -> Result<bool> {
         let live = self.live().await?;
-        Ok(live.len() == count && live.iter().all(|it| it.phase() == Phase::Running))
+        Ok(live.len() == count && live.iter().all(|machine| machine.phase() == Phase::Running))
     }
 
     /// Changes the number of workers.

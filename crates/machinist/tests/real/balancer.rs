@@ -59,7 +59,9 @@ pub(crate) async fn a_frozen_action_blocks_nothing_else(world: &mut World) -> Re
         .await?;
     world.standin.thaw_actions();
     world
-        .until("the load balancer is complete", async |w| Ok(balancer(w).is_some_and(|it| it.0 == [81])))
+        .until("the load balancer is complete", async |w| {
+            Ok(balancer(w).is_some_and(|balancer| balancer.0 == [81]))
+        })
         .await?;
     world.services().delete("slow", &DeleteParams::default()).await?;
     world.until("the load balancer is gone", async |w| Ok(balancer(w).is_none())).await?;
@@ -93,7 +95,7 @@ fn ingress(service: &Service) -> Vec<String> {
 fn balancer(world: &World) -> Option<(Vec<u16>, usize)> {
     let state = world.standin.dump();
     let balancer = state.load_balancers.values().next()?;
-    let mut ports: Vec<u16> = balancer.services.iter().map(|it| it.listen_port).collect();
+    let mut ports: Vec<u16> = balancer.services.iter().map(|service| service.listen_port).collect();
     ports.sort_unstable();
     Some((ports, balancer.targets.len()))
 }

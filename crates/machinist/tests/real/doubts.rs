@@ -53,7 +53,8 @@ pub(crate) async fn errors_of_the_cloud_delete_no_node(world: &mut World) -> Res
 /// Scenario 7: an empty bucket is not hammered, and initialisation goes on afterwards.
 pub(crate) async fn a_rate_limit_is_kept(world: &mut World) -> Result<()> {
     world.standin.set_rate(PROJECT, USUAL_RATE, 0);
-    let refused = |w: &World| w.standin.requests().iter().filter(|it| it.status == Some(429)).count();
+    let refused =
+        |w: &World| w.standin.requests().iter().filter(|request| request.status == Some(429)).count();
     let before = refused(world);
     world.server("limited")?;
     world.join("limited", None).await?;
@@ -81,7 +82,8 @@ pub(crate) async fn a_rate_limit_is_kept(world: &mut World) -> Result<()> {
 pub(crate) async fn a_revoked_token_deletes_no_node(world: &mut World) -> Result<()> {
     world.standin.revoke_token(TOKEN);
     world.set_ready("worker-1", false).await?;
-    let refused = |w: &World| w.standin.requests().iter().filter(|it| it.status == Some(401)).count();
+    let refused =
+        |w: &World| w.standin.requests().iter().filter(|request| request.status == Some(401)).count();
     world.until("the cloud refuses the token", async |w| Ok(refused(w) > 0)).await?;
     world.server("late")?;
     world.join("late", None).await?;
@@ -112,8 +114,9 @@ pub(crate) async fn a_revoked_token_deletes_no_node(world: &mut World) -> Result
 pub(crate) async fn a_token_of_another_project_deletes_no_node(world: &mut World) -> Result<()> {
     world.set_token(OTHER_TOKEN)?;
     world.set_ready("worker-1", false).await?;
-    let of_other =
-        |w: &World| w.standin.requests().iter().filter(|it| it.project.as_deref() == Some("b")).count();
+    let of_other = |w: &World| {
+        w.standin.requests().iter().filter(|request| request.project.as_deref() == Some("b")).count()
+    };
     world.until("the other project is asked", async |w| Ok(of_other(w) >= 4)).await?;
     world.ensure_node("worker-1").await?;
     world.program.stop()?;

@@ -64,8 +64,8 @@ pub(crate) async fn each_rule_is_used_and_none_is_missing(world: &mut World) -> 
     ensure!(!requests.is_empty(), "the audit log has no request of {USER}");
     let refused: BTreeSet<String> = requests
         .iter()
-        .filter(|it| it.response_status.as_ref().and_then(|status| status.code) == Some(403))
-        .map(|it| format!("{} {}", it.verb, it.uri))
+        .filter(|request| request.response_status.as_ref().and_then(|status| status.code) == Some(403))
+        .map(|request| format!("{} {}", request.verb, request.uri))
         .collect();
     ensure!(refused.is_empty(), "rules are missing for: {refused:#?}");
     let used: BTreeSet<Permission> = requests.iter().filter_map(used).collect();

@@ -427,7 +427,8 @@ async fn nodes_ready_since(client: &Client, moment: Timestamp) -> usize {
     };
     let is_ready = |node: &&Node| {
         let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-        conditions.any(|it| it.type_ == "Ready" && it.status == "True") && has_renewed(&node.metadata.name)
+        conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
+            && has_renewed(&node.metadata.name)
     };
     nodes.items.iter().filter(is_ready).count()
 }
@@ -458,7 +459,7 @@ async fn restarts_of_the_engine() {
         println!("SKIPPED restarts_of_the_engine: the engine was not started by these tests");
         return;
     };
-    let times: u32 = std::env::var(RESTARTS_VARIABLE).ok().and_then(|it| it.parse().ok()).unwrap_or(1);
+    let times: u32 = std::env::var(RESTARTS_VARIABLE).ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let folder = tempfile::tempdir().expect("a folder");
     let ready = engine.until(folder.path(), "ready");
     let cluster = cluster_of(folder.path());

@@ -67,10 +67,7 @@ pub struct EmbeddedArgs {
 pub async fn run(args: &Args) -> Result<Report> {
     let memory = measure(Subject::embedded(subject::Keeping::Memory).await?, args).await?;
     let data_dir = measure(Subject::embedded(subject::Keeping::Folder).await?, args).await?;
-    let real = match args.embedded_only {
-        true => None,
-        false => Some(measure(Subject::real().await?, args).await?),
-    };
+    let real = if args.embedded_only { None } else { Some(measure(Subject::real().await?, args).await?) };
     Ok(Report { format: args.output, objects: args.objects, memory, data_dir, real })
 }
 
@@ -98,9 +95,10 @@ async fn measure(mut subject: Subject, args: &Args) -> Result<Measured> {
 /// # Errors
 /// When the server cannot start.
 pub async fn serve(args: &EmbeddedArgs) -> Result<()> {
-    let server = match args.keep {
-        true => Server::open(Config::default(), Folder::open(&args.folder)?)?,
-        false => Server::new(Config::default()),
+    let server = if args.keep {
+        Server::open(Config::default(), Folder::open(&args.folder)?)?
+    } else {
+        Server::new(Config::default())
     };
     let address = std::net::SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
     let serving = server.serve(address, &args.folder).await?;

@@ -99,7 +99,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 fn corpus(target: &Target) -> Result<Vec<Vec<u8>>, Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target.name);
     let mut files: Vec<PathBuf> =
-        fs::read_dir(&folder)?.map(|entry| entry.map(|it| it.path())).collect::<Result<_, _>>()?;
+        fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path())).collect::<Result<_, _>>()?;
     files.sort();
     Ok(files.iter().map(fs::read).collect::<Result<_, _>>()?)
 }
@@ -112,7 +112,7 @@ fn seed_of(args: &Args, number: u64) -> u64 {
 fn on_a_small_stack(target: &Target, input: Vec<u8>) {
     let play = target.play;
     let played =
-        std::thread::Builder::new().stack_size(STACK).spawn(move || play(&input)).map(|it| it.join());
+        std::thread::Builder::new().stack_size(STACK).spawn(move || play(&input)).map(|thread| thread.join());
     if !matches!(played, Ok(Ok(()))) {
         std::process::exit(101);
     }

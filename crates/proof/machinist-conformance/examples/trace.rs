@@ -70,7 +70,8 @@ async fn record(args: &Args) -> Result<(), Box<dyn Error>> {
         std::fs::write(&config, kubeconfig(&address.to_string(), &namespace))?;
         make_namespace(&proxy.server, &namespace).await?;
         *proxy.trace.lock().unwrap_or_else(|e| e.into_inner()) = Some(Trace::new(&namespace));
-        for line in commands.lines().map(str::trim).filter(|it| !it.is_empty() && !it.starts_with('#')) {
+        for line in commands.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
             let line = line.replace("NAMESPACE", &namespace);
             let status = tokio::process::Command::new("sh")
                 .args(["-c", &line])
@@ -129,7 +130,8 @@ async fn pass(
 ) -> Result<Response<Body>, Box<dyn Error + Send + Sync>> {
     let (mut parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
-    let accept = parts.headers.get(http::header::ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
+    let accept =
+        parts.headers.get(http::header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if accept.contains("protobuf") {
         parts.headers.insert(http::header::ACCEPT, http::HeaderValue::from_static("application/json"));
     }
@@ -140,7 +142,7 @@ async fn pass(
         .lock()
         .unwrap_or_else(|e| e.into_inner())
         .as_mut()
-        .and_then(|it| it.request(&parts, &body));
+        .and_then(|trace| trace.request(&parts, &body));
     let is_watch = parts.uri.query().unwrap_or_default().contains("watch=");
     let answer = proxy.server.pass(Request::from_parts(parts, Full::new(body))).await?;
     let Some(id) = noted else { return Ok(answer) };

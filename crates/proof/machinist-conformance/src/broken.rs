@@ -76,7 +76,8 @@ pub(crate) async fn send(
     let is_watch = query.contains("watch=true");
     match fault {
         Fault::Status if writes && response.status().is_success() => {
-            let status = serde_json::from_slice(&body).ok().and_then(|it: Value| it.get("status").cloned());
+            let status =
+                serde_json::from_slice(&body).ok().and_then(|body: Value| body.get("status").cloned());
             if let Some(status) = status {
                 patch(server, &format!("{path}/status"), &json!({"status": status})).await?;
             }
@@ -104,7 +105,7 @@ async fn call(
 }
 
 fn content_type(headers: &HeaderMap) -> &str {
-    headers.get(http::header::CONTENT_TYPE).and_then(|it| it.to_str().ok()).unwrap_or_default()
+    headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 /// Sends the extra write of the fault. A rejected write is ignored.

@@ -53,16 +53,16 @@ impl Comparison {
 
     /// Counts the steps with different answers.
     pub(crate) fn unequal_steps(&self) -> usize {
-        let differ = self.differences.iter().map(|it| &it.step);
+        let differ = self.differences.iter().map(|difference| &difference.step);
         differ.chain(&self.explained).collect::<BTreeSet<_>>().len()
     }
 
     /// Reports whether both servers answer `step` equally; without a step, all steps.
     pub fn is_equal(&self, step: Option<&str>) -> bool {
-        let is_meant = |it: &str| step.is_none_or(|step| step == it);
+        let is_meant = |answered: &str| step.is_none_or(|step| step == answered);
         self.stale.is_empty()
-            && !self.differences.iter().any(|it| is_meant(&it.step))
-            && !self.explained.iter().any(|it| is_meant(it))
+            && !self.differences.iter().any(|difference| is_meant(&difference.step))
+            && !self.explained.iter().any(|explained| is_meant(explained))
     }
 }
 
@@ -74,7 +74,7 @@ pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Compari
     // Backwards, so that removing items at the end of a list does not move others.
     let places: Vec<_> = ledger.places_of(real.case()).collect();
     for (entry, place) in places.into_iter().rev() {
-        let of = |answers: &[Value]| answers.iter().position(|it| it["step"] == *place.step);
+        let of = |answers: &[Value]| answers.iter().position(|answer| answer["step"] == *place.step);
         let (Some(in_real), Some(in_ours)) = (of(&real_answers), of(&our_answers)) else {
             comparison.stale.push(format!("{entry}: step {:?} has no answer", place.step));
             continue;
@@ -95,7 +95,7 @@ pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Compari
     }
     for index in 0..real_answers.len().max(our_answers.len()) {
         let (real, ours) = (real_answers.get(index), our_answers.get(index));
-        let step = real.or(ours).and_then(|it| it["step"].as_str()).unwrap_or_default();
+        let step = real.or(ours).and_then(|answer| answer["step"].as_str()).unwrap_or_default();
         find(step, String::new(), real, ours, &mut comparison.differences);
     }
     comparison

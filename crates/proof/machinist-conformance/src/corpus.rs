@@ -69,7 +69,7 @@ impl Corpus {
         };
         for feature in &corpus.features {
             let broken = |message| CaseError::Parse { file: features.clone(), message };
-            if let Some(unknown) = feature.shown.iter().find(|it| !corpus.has(it)) {
+            if let Some(unknown) = feature.shown.iter().find(|case| !corpus.has(case)) {
                 return Err(broken(format!(
                     "feature {:?} names {unknown:?}, which does not exist",
                     feature.feature
@@ -83,8 +83,9 @@ impl Corpus {
                 )));
             }
         }
-        let names = |case: &str| corpus.cases.iter().any(|it| it.name == case);
-        let unknown = corpus.ledger.entries.iter().flat_map(|it| &it.at).find(|place| !names(&place.case));
+        let names = |case: &str| corpus.cases.iter().any(|known| known.name == case);
+        let unknown =
+            corpus.ledger.entries.iter().flat_map(|entry| &entry.at).find(|place| !names(&place.case));
         match unknown {
             Some(place) => Err(CaseError::Parse {
                 file: folder.join("divergences.yaml"),
@@ -148,8 +149,10 @@ impl Corpus {
 
     fn has(&self, shown: &str) -> bool {
         let (case, step) = parts(shown);
-        let case = self.cases.iter().find(|it| it.name == case);
-        case.is_some_and(|it| step.is_none_or(|step| it.steps.iter().any(|it| it.id == step && !it.setup)))
+        let case = self.cases.iter().find(|known| known.name == case);
+        case.is_some_and(|case| {
+            step.is_none_or(|step| case.steps.iter().any(|known| known.id == step && !known.setup))
+        })
     }
 }
 

@@ -128,7 +128,7 @@ impl Endpoint {
             let headers = request.headers_mut();
             let named = [("impersonate-user", user)]
                 .into_iter()
-                .chain(groups.iter().map(|it| ("impersonate-group", it)));
+                .chain(groups.iter().map(|group| ("impersonate-group", group)));
             for (name, value) in named {
                 // User names may contain characters outside ASCII.
                 let value = HeaderValue::from_bytes(value.as_bytes()).map_err(EndpointError::connection)?;

@@ -82,18 +82,25 @@ impl<'a> Report<'a> {
     pub fn faults(&self) -> Vec<String> {
         let mut faults = Vec::new();
         for (case, (_, comparison)) in &self.compared {
-            faults.extend(comparison.stale.iter().map(|it| format!("{case}: outdated ledger entry {it}")));
-            faults.extend(comparison.differences.iter().map(|it| format!("{case}, {it}")));
+            faults.extend(
+                comparison.stale.iter().map(|stale| format!("{case}: outdated ledger entry {stale}")),
+            );
+            faults.extend(comparison.differences.iter().map(|difference| format!("{case}, {difference}")));
         }
         let is_overdue = |review: Date| self.today.is_some_and(|today| review < today);
-        faults.extend(self.corpus.ledger.entries.iter().filter(|it| is_overdue(it.review)).map(|it| {
-            format!("{} was due for review on {}. Check the entry and set a new date", it.id, it.review)
-        }));
-        let musts = self.features().filter(|it| it.importance == Importance::M);
+        faults.extend(self.corpus.ledger.entries.iter().filter(|entry| is_overdue(entry.review)).map(
+            |entry| {
+                format!(
+                    "{} was due for review on {}. Check the entry and set a new date",
+                    entry.id, entry.review
+                )
+            },
+        ));
+        let musts = self.features().filter(|feature| feature.importance == Importance::M);
         faults.extend(
             musts
-                .filter(|it| !self.is_equal(it) && !Self::is_elsewhere(it))
-                .map(|it| format!("{} has importance M, and differs", it.feature)),
+                .filter(|feature| !self.is_equal(feature) && !Self::is_elsewhere(feature))
+                .map(|feature| format!("{} has importance M, and differs", feature.feature)),
         );
         faults
     }
@@ -117,14 +124,14 @@ impl<'a> Report<'a> {
 
     /// Lists the features with all cases played.
     fn features(&self) -> impl Iterator<Item = &Feature> {
-        let was_played = |it: &String| self.compared.contains_key(parts(it).0);
-        self.corpus.features.iter().filter(move |it| it.shown.iter().all(was_played))
+        let was_played = |shown: &String| self.compared.contains_key(parts(shown).0);
+        self.corpus.features.iter().filter(move |feature| feature.shown.iter().all(was_played))
     }
 
     fn is_equal(&self, feature: &Feature) -> bool {
         let is_equal = |shown: &String| {
             let (case, step) = parts(shown);
-            self.compared.get(case).is_some_and(|(_, it)| it.is_equal(step))
+            self.compared.get(case).is_some_and(|(_, comparison)| comparison.is_equal(step))
         };
         !feature.shown.is_empty() && feature.shown.iter().all(is_equal)
     }
@@ -146,11 +153,17 @@ impl<'a> Report<'a> {
     }
 
     fn levels(&self) -> impl Iterator<Item = (Level, Tally)> {
-        Level::ALL.into_iter().map(|level| (level, self.tally(Some(level)))).filter(|(_, it)| it.cases != 0)
+        Level::ALL
+            .into_iter()
+            .map(|level| (level, self.tally(Some(level))))
+            .filter(|(_, tally)| tally.cases != 0)
     }
 
     fn unexplained(&self) -> impl Iterator<Item = (&str, &[Difference])> {
-        let all = self.compared.iter().map(|(case, (_, it))| (case.as_str(), it.differences.as_slice()));
+        let all = self
+            .compared
+            .iter()
+            .map(|(case, (_, comparison))| (case.as_str(), comparison.differences.as_slice()));
         all.filter(|(_, differences)| !differences.is_empty())
     }
 
@@ -170,8 +183,8 @@ impl<'a> Report<'a> {
     /// Renders the report for people.
     pub fn text(&self) -> String {
         let mut text = format!("embedded API server compared with {}\n\n", self.against);
-        let mut line = |it: String| {
-            text.push_str(it.trim_end());
+        let mut line = |content: String| {
+            text.push_str(content.trim_end());
             text.push('\n');
         };
         line(row(
@@ -179,8 +192,9 @@ impl<'a> Report<'a> {
             "about",
             ["cases", "equal", "diverging", "in ledger", "answers", "equal"].map(str::to_owned),
         ));
-        let figures = |it: &Tally| {
-            [it.cases, it.equal, it.diverging, it.ledger, it.answers, it.answers_equal].map(|n| n.to_string())
+        let figures = |tally: &Tally| {
+            [tally.cases, tally.equal, tally.diverging, tally.ledger, tally.answers, tally.answers_equal]
+                .map(|n| n.to_string())
         };
         for (level, tally) in self.levels() {
             line(row(&level.to_string(), level.about(), figures(&tally)));
@@ -193,7 +207,7 @@ impl<'a> Report<'a> {
                 "features {importance:?}: {equal} of {rows} equal to the real server, {elsewhere} shown elsewhere"
             ));
         }
-        for feature in self.features().filter(|it| !self.is_equal(it)) {
+        for feature in self.features().filter(|feature| !self.is_equal(feature)) {
             let why = match (&feature.elsewhere, feature.shown.is_empty()) {
                 (Some(place), true) => format!("shown elsewhere: {place}"),
                 (None, true) => "not served".to_owned(),

@@ -147,7 +147,10 @@ pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Tr
     Ok(Transcript {
         case: case.name.clone(),
         server,
-        answers: answers.iter().map(|it| serde_json::to_value(it).expect("an answer serialises")).collect(),
+        answers: answers
+            .iter()
+            .map(|answer| serde_json::to_value(answer).expect("an answer serialises"))
+            .collect(),
     })
 }
 
@@ -390,7 +393,7 @@ impl<'a> Scene<'a> {
             Some(("bearer", token)) => Actor::Bearer(token.to_owned()),
             Some(("as", whom)) => {
                 let (user, groups) = whom.split_once(" in ").unwrap_or((whom, ""));
-                let groups = groups.split(',').filter(|it| !it.is_empty()).map(str::to_owned).collect();
+                let groups = groups.split(',').filter(|group| !group.is_empty()).map(str::to_owned).collect();
                 Actor::As { user: user.to_owned(), groups }
             }
             _ => return Err(self.wrong(&step.id, format!("unknown actor {text:?}"))),

@@ -85,7 +85,7 @@ impl Sequences {
 
     /// Generates the recorded sequences again, each with its recorded answers.
     pub fn cases(&self) -> impl Iterator<Item = (Case, &Sequence)> {
-        self.sequences.iter().map(|it| (generated(it.seed, self.steps), it))
+        self.sequences.iter().map(|sequence| (generated(sequence.seed, self.steps), sequence))
     }
 }
 
@@ -98,8 +98,9 @@ impl Sequence {
         for index in 0..recorded.len().max(ours.len()) {
             let (real, ours) = (recorded.get(index), ours.get(index));
             if real != ours {
-                let step = real.or(ours).and_then(|it| it.split(' ').next()).unwrap_or_default().to_owned();
-                let digest = |it: Option<&String>| it.map(|it| json!(it));
+                let step =
+                    real.or(ours).and_then(|answer| answer.split(' ').next()).unwrap_or_default().to_owned();
+                let digest = |answer: Option<&String>| answer.map(|answer| json!(answer));
                 comparison.differences.push(Difference {
                     step,
                     pointer: String::new(),
@@ -159,8 +160,10 @@ pub async fn disagreements(
                 Ok(_) => json!("continues"),
                 Err((_, why)) => json!(why),
             };
-            let step =
-                [&first, &second].into_iter().find_map(|it| it.as_ref().err()).map(|(step, _)| step.clone());
+            let step = [&first, &second]
+                .into_iter()
+                .find_map(|outcome| outcome.as_ref().err())
+                .map(|(step, _)| step.clone());
             let difference =
                 Disagreement { step: step.unwrap_or_default(), first: text(&first), second: text(&second) };
             return Ok(vec![difference]);
@@ -217,7 +220,7 @@ pub async fn shorten(
     // revisions seen.
     if let Some(last) = units.iter().position(|unit| unit.iter().any(|step| step.id == difference.step)) {
         let found = disagreements(&of(case, &units[..=last]), first, second).await?;
-        if let Some(same) = found.into_iter().find(|it| it.step == difference.step) {
+        if let Some(same) = found.into_iter().find(|other| other.step == difference.step) {
             units.truncate(last + 1);
             difference = same;
         }
@@ -230,7 +233,7 @@ pub async fn shorten(
             let kept: Vec<Vec<Step>> = units[..at].iter().chain(&units[end..]).cloned().collect();
             attempts += 1;
             let found = disagreements(&of(case, &kept), first, second).await?;
-            match found.into_iter().find(|it| it.step == difference.step) {
+            match found.into_iter().find(|other| other.step == difference.step) {
                 Some(same) => (units, difference) = (kept, same),
                 None => at = end,
             }

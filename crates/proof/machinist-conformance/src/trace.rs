@@ -50,11 +50,11 @@ impl Trace {
         }
         let id = format!("k{}", self.steps.len() + 1);
         let header = |name: http::HeaderName| {
-            let value = parts.headers.get(name).and_then(|it| it.to_str().ok());
+            let value = parts.headers.get(name).and_then(|value| value.to_str().ok());
             value.map(str::to_owned)
         };
         let mut query: BTreeMap<String, String> = BTreeMap::new();
-        for pair in parts.uri.query().unwrap_or_default().split('&').filter(|it| !it.is_empty()) {
+        for pair in parts.uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = decoded(&value.replace('+', " "));
             let value = if key == "resourceVersion" || key == "continue" {
@@ -66,7 +66,7 @@ impl Trace {
         }
         let mut step = Step { id: id.clone(), ..Step::default() };
         let path = self.text(&decoded(path));
-        if query.remove("watch").is_some_and(|it| it == "true" || it == "1") {
+        if query.remove("watch").is_some_and(|value| value == "true" || value == "1") {
             // Programs choose it at random.
             query.remove("timeoutSeconds");
             self.watches.insert(id.clone(), None);
@@ -76,7 +76,7 @@ impl Trace {
             step.path = path;
         }
         step.query = query;
-        step.accept = header(http::header::ACCEPT).filter(|it| it != "application/json");
+        step.accept = header(http::header::ACCEPT).filter(|value| value != "application/json");
         for (name, value) in
             parts.headers.iter().filter(|(name, _)| name.as_str().starts_with("impersonate-"))
         {
@@ -171,9 +171,9 @@ impl Trace {
                 Value::String(self.reference(text).unwrap_or_else(|| text.clone()))
             }
             Value::String(text) => Value::String(self.text(text)),
-            Value::Array(items) => items.iter().map(|it| self.value(it, key)).collect(),
+            Value::Array(items) => items.iter().map(|item| self.value(item, key)).collect(),
             Value::Object(map) => {
-                Value::Object(map.iter().map(|(key, it)| (self.text(key), self.value(it, key))).collect())
+                Value::Object(map.iter().map(|(key, item)| (self.text(key), self.value(item, key))).collect())
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
         }

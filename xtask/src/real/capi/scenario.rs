@@ -110,7 +110,8 @@ impl Lane<'_> {
         let leases = read(&["leases", "--namespace=kube-node-lease"])?;
         let has_renewed = |name: &str| {
             let mut items = leases["items"].as_array().into_iter().flatten();
-            let lease = items.find(|lease| lease.pointer("/metadata/name").is_some_and(|it| it == name));
+            let lease =
+                items.find(|lease| lease.pointer("/metadata/name").is_some_and(|found| found == name));
             let renewed = lease.and_then(|lease| lease.pointer("/spec/renewTime")?.as_str());
             renewed.is_some_and(|renewed| moment < renewed)
         };
@@ -369,7 +370,10 @@ impl Lane<'_> {
 
 fn has_condition(object: &Value, kind: &str) -> bool {
     let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|it| it["type"] == kind && it["status"] == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == kind && condition["status"] == "True")
 }
 
 /// Leaves out kube-proxy and CoreDNS, which the node image does not have, and pulls no image. etcd

@@ -263,13 +263,15 @@ impl ClusterStatus {
     /// Whether the infrastructure of the Cluster is complete.
     pub fn infrastructure_provisioned(&self) -> bool {
         let initialization = self.initialization.as_ref();
-        let newer = initialization.and_then(|it| it.infrastructure_provisioned);
+        let newer = initialization.and_then(|initialization| initialization.infrastructure_provisioned);
         newer.or(self.infrastructure_ready).unwrap_or_default()
     }
 
     /// Whether the control plane serves its API.
     pub fn control_plane_initialized(&self) -> bool {
-        if let Some(initialized) = self.initialization.as_ref().and_then(|it| it.control_plane_initialized) {
+        if let Some(initialized) =
+            self.initialization.as_ref().and_then(|initialization| initialization.control_plane_initialized)
+        {
             return initialized;
         }
         self.shown_as_initialized().next().is_some()
@@ -282,8 +284,9 @@ impl ClusterStatus {
 
     /// The conditions in all formats that say that the control plane serves its API.
     fn shown_as_initialized(&self) -> impl Iterator<Item = &ConditionView> {
-        let newer = self.v1_beta2.as_ref().and_then(|it| it.conditions.as_ref());
-        let older = self.deprecated.as_ref().and_then(|it| it.v1_beta1.as_ref()?.conditions.as_ref());
+        let newer = self.v1_beta2.as_ref().and_then(|v1_beta2| v1_beta2.conditions.as_ref());
+        let older =
+            self.deprecated.as_ref().and_then(|deprecated| deprecated.v1_beta1.as_ref()?.conditions.as_ref());
         let lists = [self.conditions.as_ref(), newer, older];
         lists.into_iter().flatten().flatten().filter(|condition| {
             condition.type_ == constants::conditions::CONTROL_PLANE_INITIALIZED

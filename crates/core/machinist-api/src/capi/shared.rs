@@ -192,7 +192,7 @@ mod tests {
         let map = json!({"a": {"controlPlane": true, "attributes": {"k": "v"}}, "b": {}});
         let read = FailureDomain::list(Some(&list));
         assert_eq!(read, FailureDomain::list(Some(&map)));
-        assert_eq!(read.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(read.iter().map(|domain| domain.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(FailureDomain::list(FailureDomain::to_list(&read).as_ref()), read);
         assert_eq!(FailureDomain::list(FailureDomain::to_map(&read).as_ref()), read);
         assert_eq!(FailureDomain::to_list(&[]), None);

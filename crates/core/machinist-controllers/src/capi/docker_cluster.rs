@@ -72,7 +72,7 @@ impl Kind<Capi> for DockerClusters {
             machines: name.map(|name| members(runtime, seen, &object.namespace, name)).unwrap_or_default(),
             domains_are_listed: runtime.tools.options.core == CoreApi::Beta2,
             key_holder: key_holder(&seen.docker_clusters, object),
-            container_holder: container_holder(&seen.docker_clusters, object, |it| &it.object),
+            container_holder: container_holder(&seen.docker_clusters, object, |cluster| &cluster.object),
             engine: opened.map(|opened| opened.account().clone()),
             cluster,
             answers,
@@ -174,7 +174,8 @@ async fn balancer_template(config_maps: &Api<ConfigMap>, name: &str) -> Result<S
 fn members(runtime: &Runtime, seen: &Seen, namespace: &str, cluster: &str) -> Vec<Member> {
     let index = cluster_index(namespace, cluster);
     let entries = seen.docker_machines.by_index(BY_CLUSTER, &index);
-    let mut members: Vec<Member> = entries.map(|(_, it)| member(runtime, seen, &it.facts)).collect();
+    let mut members: Vec<Member> =
+        entries.map(|(_, machine)| member(runtime, seen, &machine.facts)).collect();
     members.sort();
     members
 }

@@ -89,7 +89,7 @@ impl Kind<Capi> for DockerMachines {
                 .provider_id()
                 .map_or(RecordedId::Unset, |recorded| docker.provider.parse_id(recorded)),
             key_holder: key_holder(&seen.docker_machines, object),
-            container_holder: container_holder(&seen.docker_machines, object, |it| &it.object),
+            container_holder: container_holder(&seen.docker_machines, object, |machine| &machine.object),
             engine: opened.map(|opened| opened.account().clone()),
             steps: seen.memory.steps.get(&object.uid).cloned().unwrap_or_default(),
             owner,
@@ -114,10 +114,10 @@ impl Kind<Capi> for DockerMachines {
                 let patch = patch::status(object, s.machine.status.as_ref(), &*status);
                 write.patch_status::<DockerMachineFacts>(patch).await?;
                 let old = s.machine.status.as_ref();
-                let mut told =
+                let mut problems =
                     troubles(old.and_then(|old| old.deprecated.as_ref()), status.deprecated.as_ref());
-                told.extend(skipped_parts(old, &status));
-                report_problems(runtime, &reference("DockerMachine", object), &told);
+                problems.extend(skipped_parts(old, &status));
+                report_problems(runtime, &reference("DockerMachine", object), &problems);
                 Ok(())
             }
             Action::RecordContainer(id) => {
@@ -259,7 +259,7 @@ async fn bootstrap_data(
         let text = format!("Secret {name}: expected the key {SECRET_VALUE} with bootstrap data");
         return Err(Error::new(ErrorKind::InvalidSpec, text));
     };
-    let format = data.remove(SECRET_FORMAT).map(|it| it.0).unwrap_or_default();
+    let format = data.remove(SECRET_FORMAT).map(|format| format.0).unwrap_or_default();
     let Some(format) = std::str::from_utf8(&format).ok().and_then(BootstrapFormat::parse) else {
         let text = format!("Secret {name}: expected the format cloud-config or ignition");
         return Err(Error::new(ErrorKind::InvalidSpec, text));

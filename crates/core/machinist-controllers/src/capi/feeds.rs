@@ -80,9 +80,9 @@ impl<V: Stored> Fed<Capi> for Core<V, ClusterFacts> {
         let is_of = |object: &ObjectFacts| {
             object.namespace == change.key.namespace && object.owner("Cluster") == Some(&change.key.name)
         };
-        let docker = seen.docker_clusters.iter().filter(|(_, it)| is_of(&it.facts.object));
+        let docker = seen.docker_clusters.iter().filter(|(_, cluster)| is_of(&cluster.facts.object));
         wake.extend(docker.map(|(key, _)| Key::DockerCluster(key.clone())));
-        let mailgun = seen.mailgun_clusters.iter().filter(|(_, it)| is_of(&it.facts.mail.object));
+        let mailgun = seen.mailgun_clusters.iter().filter(|(_, cluster)| is_of(&cluster.facts.mail.object));
         wake.extend(mailgun.map(|(key, _)| Key::MailgunCluster(key.clone())));
     }
     fn learn(seen: &mut Seen, change: &Change<Self>, _: machinist_core::Succession, _: jiff::Timestamp) {

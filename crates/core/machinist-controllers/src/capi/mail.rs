@@ -187,11 +187,11 @@ fn is_paused(seen: &Seen, key: &Key) -> bool {
     match key {
         Key::MailgunCluster(id) => {
             let entry = seen.mailgun_clusters.get(id);
-            entry.is_some_and(|it| seen.cluster_is_paused(&it.facts.mail.object))
+            entry.is_some_and(|cluster| seen.cluster_is_paused(&cluster.facts.mail.object))
         }
         Key::MailgunMachine(id) => {
             let entry = seen.mailgun_machines.get(id);
-            entry.is_some_and(|it| seen.machine_is_paused(&it.facts.mail.object))
+            entry.is_some_and(|machine| seen.machine_is_paused(&machine.facts.mail.object))
         }
         Key::DockerCluster(_) | Key::DockerMachine(_) => false,
     }
@@ -200,8 +200,12 @@ fn is_paused(seen: &Seen, key: &Key) -> bool {
 /// Whether the object exists and is not being deleted.
 fn is_there(seen: &Seen, key: &Key, uid: &str) -> bool {
     let object = match key {
-        Key::MailgunCluster(id) => seen.mailgun_clusters.get(id).map(|it| (&it.uid, &it.facts.mail.object)),
-        Key::MailgunMachine(id) => seen.mailgun_machines.get(id).map(|it| (&it.uid, &it.facts.mail.object)),
+        Key::MailgunCluster(id) => {
+            seen.mailgun_clusters.get(id).map(|cluster| (&cluster.uid, &cluster.facts.mail.object))
+        }
+        Key::MailgunMachine(id) => {
+            seen.mailgun_machines.get(id).map(|machine| (&machine.uid, &machine.facts.mail.object))
+        }
         Key::DockerCluster(_) | Key::DockerMachine(_) => None,
     };
     object.is_some_and(|(found, object)| found == uid && object.deleting_since.is_none())

@@ -29,7 +29,7 @@ pub(super) fn wait_recorded(object: &ObjectFacts, since: Timestamp) -> GuardedPa
 /// A status has several writers, and its conditions are written as a whole list. So the patch
 /// applies only to the version of the object that was read.
 pub(super) fn status<T: Serialize>(object: &ObjectFacts, old: Option<&T>, new: &T) -> GuardedPatch {
-    let fields = |value: Option<&T>| match value.and_then(|it| serde_json::to_value(it).ok()) {
+    let fields = |value: Option<&T>| match value.and_then(|status| serde_json::to_value(status).ok()) {
         Some(Value::Object(fields)) => fields,
         Some(_) | None => Map::new(),
     };

@@ -138,13 +138,15 @@ impl Default for Seen {
                 }),
                 (BY_CLUSTER, |machine, keys| {
                     let object = &machine.object;
-                    keys.extend(object.cluster_label().map(|it| cluster_index(&object.namespace, it)));
+                    keys.extend(
+                        object.cluster_label().map(|cluster| cluster_index(&object.namespace, cluster)),
+                    );
                 }),
             ]),
             mailgun_clusters: Store::new(&[]),
             mailgun_machines: Store::new(&[(BY_CLUSTER, |machine: &MailgunMachineFacts, keys| {
                 let object = &machine.mail.object;
-                keys.extend(object.cluster_label().map(|it| cluster_index(&object.namespace, it)));
+                keys.extend(object.cluster_label().map(|cluster| cluster_index(&object.namespace, cluster)));
             })]),
             memory: Memory::default(),
         }

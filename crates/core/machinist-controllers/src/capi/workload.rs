@@ -73,7 +73,8 @@ pub(super) fn complete(
             let (id, uid) = (id.clone(), uid.clone());
             Box::new(move |seen: &mut Seen| {
                 let object = seen.docker_machines.get(&id).map(|entry| entry.facts.clone());
-                is_there(seen, &id, &uid) && object.is_some_and(|it| !seen.machine_is_paused(&it.object))
+                is_there(seen, &id, &uid)
+                    && object.is_some_and(|machine| !seen.machine_is_paused(&machine.object))
             })
         },
         remember: Box::new(move |seen: &mut Seen, answered: Answered<NodeCompletion>| {

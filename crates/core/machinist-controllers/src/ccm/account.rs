@@ -53,7 +53,7 @@ impl Kind<Ccm> for AccountLists {
             listed: listed.map(|listed| listed.ended).max(checked.map(|(_, ended)| *ended)),
             misconfigured: opened.as_ref().and_then(|opened| opened.driver.misconfigured()),
             status_period: runtime.tools.options.nodes.status_period,
-            told: world.seen.memory.told(memory::ACCOUNT),
+            emitted: world.seen.memory.emitted(memory::ACCOUNT),
         })
     }
 

@@ -89,12 +89,11 @@ fn share(runtime: &Runtime, Action::Share { backends, revision, departed }: Acti
         }
         // Before the first computation, the Services without a load balancer wait too.
         let is_first = seen.memory.backends.replace(backends).is_none();
-        match is_first {
-            true => seen.services.iter().map(|(key, _)| Key::Service(key.clone())).collect(),
-            false => {
-                let balanced = seen.services.by_index(BALANCED, YES);
-                balanced.map(|(key, _)| Key::Service(key.clone())).collect()
-            }
+        if is_first {
+            seen.services.iter().map(|(key, _)| Key::Service(key.clone())).collect()
+        } else {
+            let balanced = seen.services.by_index(BALANCED, YES);
+            balanced.map(|(key, _)| Key::Service(key.clone())).collect()
         }
     };
     services.into_iter().for_each(|key| runtime.wake(key));

@@ -56,7 +56,7 @@ impl Kind<Ccm> for BalancerDrifts {
             period: runtime.tools.options.drift_period,
             nodes_freshness: runtime.freshness::<CloudNodeFacts>(world),
             nodes_asked: memory.drift.nodes_asked,
-            told: memory.told(memory::DRIFT),
+            emitted: memory.emitted(memory::DRIFT),
         })
     }
 

@@ -122,7 +122,7 @@ where
     let Start { subject, key, call, decided_for, bound, begins_by, confirm, still_wanted, remember } = start;
     let (opened, version) = {
         let world = runtime.lock();
-        (open(runtime, &world.seen), world.seen.credential.as_ref().map(|it| it.version))
+        (open(runtime, &world.seen), world.seen.credential.as_ref().map(|credential| credential.version))
     };
     let today = opened.as_ref().ok().map(Opened::account);
     if decided_for.as_ref().is_some_and(|decided_for| today != Some(decided_for)) {
@@ -151,7 +151,7 @@ where
     let made = made(opened.driver.clone());
     // A call that waited for its slot must not begin with a credential that was replaced meanwhile.
     let still_wanted = Box::new(move |seen: &mut Seen| {
-        seen.credential.as_ref().map(|it| it.version) == version && still_wanted(seen)
+        seen.credential.as_ref().map(|credential| credential.version) == version && still_wanted(seen)
     });
     let ask = Ask { subject, key, call, account, bound, begins_by, still_wanted, remember };
     match confirm {

@@ -34,5 +34,5 @@ pub(super) fn tell(runtime: &Runtime, object: &ObjectReference, subject: &str, e
     };
     runtime.recorder.record(object, kind, event.reason, &event.message);
     let now = runtime.now();
-    runtime.lock().seen.memory.note_told(subject, event, now);
+    runtime.lock().seen.memory.note_emitted(subject, event, now);
 }

@@ -16,7 +16,7 @@ use machinist_plan::ccm::node_removal::{self, DeletionRefusal};
 use machinist_plan::ccm::route::RouteMemory;
 use machinist_plan::ccm::service::ServiceAnswers;
 use machinist_plan::ccm::{CcmReason, Why};
-use machinist_plan::{EventText, Told};
+use machinist_plan::{EmittedEvents, EventText};
 
 /// The evidence of all accounts. One credential opens them all.
 pub(crate) type Evidence = crate::evidence::Evidence<()>;
@@ -48,7 +48,7 @@ pub(crate) struct Memory {
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Emitted Events, by UID of the object or by one of the constants of this module.
-    told: BTreeMap<String, Arc<Told>>,
+    emitted: BTreeMap<String, Arc<EmittedEvents>>,
     /// Names of the Nodes whose instance was absent in the last lookup by id, by Node UID.
     pub suspects: BTreeMap<String, String>,
     /// DELETEs that the API server rejected, by Node UID.
@@ -217,13 +217,13 @@ impl Memory {
     }
 
     /// Returns the Events that were emitted about a subject.
-    pub(crate) fn told(&self, subject: &str) -> Arc<Told> {
-        self.told.get(subject).cloned().unwrap_or_default()
+    pub(crate) fn emitted(&self, subject: &str) -> Arc<EmittedEvents> {
+        self.emitted.get(subject).cloned().unwrap_or_default()
     }
 
     /// Records that an Event was emitted.
-    pub(crate) fn note_told(&mut self, subject: &str, event: &EventText, now: Timestamp) {
-        Arc::make_mut(self.told.entry(subject.to_owned()).or_default()).note(event, now);
+    pub(crate) fn note_emitted(&mut self, subject: &str, event: &EventText, now: Timestamp) {
+        Arc::make_mut(self.emitted.entry(subject.to_owned()).or_default()).note(event, now);
     }
 
     /// Records whether the last lookup of a Node's instance found nothing.
@@ -258,7 +258,7 @@ impl Memory {
     /// Forgets a deleted Node.
     pub(crate) fn forget_node(&mut self, uid: &str) {
         self.answers.remove(uid);
-        self.told.remove(uid);
+        self.emitted.remove(uid);
         self.suspects.remove(uid);
         self.refused.remove(uid);
         self.stopped.remove(uid);
@@ -277,7 +277,7 @@ impl Memory {
     pub(crate) fn forget_service(&mut self, uid: &str) {
         self.balancers.remove(uid);
         self.classes.remove(uid);
-        self.told.remove(uid);
+        self.emitted.remove(uid);
     }
 
     /// Forgets the facts that depend on the time at which they were learned. Which instances an
@@ -298,7 +298,7 @@ impl Memory {
         self.refused.clear();
         self.stopped.clear();
         self.removed.clear();
-        self.told.clear();
+        self.emitted.clear();
         self.first_uninitialized = None;
         // The next computation counts from its own moment.
         (self.departed, self.backends_computed) = (Departed::new(), None);

@@ -132,7 +132,7 @@ fn snapshot(runtime: &Runtime, world: &World, node: Arc<CloudNodeFacts>) -> Snap
         stopped_since: seen.memory.stopped.get(&node.uid).copied(),
         ownership: evidence::ownership(seen, &node, account, &answers),
         owner: owner(seen, &node),
-        told: seen.memory.told(&node.uid),
+        emitted: seen.memory.emitted(&node.uid),
         shared: SharedReasons {
             unrouted: seen.memory.unrouted.get(&node.name).cloned(),
             brake: seen.memory.brake.clone(),
@@ -188,7 +188,8 @@ fn find(runtime: &Arc<Runtime>, node: &Arc<CloudNodeFacts>, which: InstanceRef) 
         let (uid, name) = (uid.clone(), name.clone());
         Box::new(move |seen: &mut Seen, answered: Answered<Sighting>| {
             measure::looked_up(&waker.options.metrics, &answered);
-            let exists = seen.nodes.get(&ObjectKey::cluster_scoped(&name)).is_some_and(|it| it.uid == uid);
+            let exists =
+                seen.nodes.get(&ObjectKey::cluster_scoped(&name)).is_some_and(|node| node.uid == uid);
             if !exists {
                 return;
             }

@@ -63,8 +63,8 @@ impl Kind<Ccm> for NodeRemovals {
             removed: world.seen.memory.removed.clone(),
             allowed_on: format!("ConfigMap {SETTINGS_NAMESPACE}/{}", runtime.tools.options.settings_name)
                 .into(),
-            allowed_until: settings.and_then(|it| it.facts.allow_deletion_until.clone()),
-            told: world.seen.memory.told(REMOVAL),
+            allowed_until: settings.and_then(|settings| settings.facts.allow_deletion_until.clone()),
+            emitted: world.seen.memory.emitted(REMOVAL),
         })
     }
 
@@ -89,7 +89,7 @@ impl Kind<Ccm> for NodeRemovals {
             Action::Delete(removal) => delete(runtime, &removal).await,
             Action::Tell { node, event } => {
                 let object =
-                    node.as_ref().map_or_else(|| reference_of_program(runtime), |it| reference_of(it));
+                    node.as_ref().map_or_else(|| reference_of_program(runtime), |node| reference_of(node));
                 if event.reason == names::NODE_DELETION_SUSPENDED {
                     tracing::warn!(message = event.message, "Deletion of Nodes is suspended");
                 }

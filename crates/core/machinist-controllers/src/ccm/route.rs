@@ -62,7 +62,7 @@ impl Kind<Ccm> for RouteTables {
             nodes_freshness: runtime.freshness::<CloudNodeFacts>(world),
             account: cloud::account(runtime, world, opened.as_ref()),
             memory: RouteMemory { in_flight, ..seen.memory.routes.clone() },
-            told: seen.memory.told(memory::ROUTES),
+            emitted: seen.memory.emitted(memory::ROUTES),
         })
     }
 
@@ -85,7 +85,7 @@ impl Kind<Ccm> for RouteTables {
         match action {
             Action::Tell { node, event } => {
                 let object =
-                    node.as_ref().map_or_else(|| reference_of_program(runtime), |it| reference_of(it));
+                    node.as_ref().map_or_else(|| reference_of_program(runtime), |node| reference_of(node));
                 tell(runtime, &object, memory::ROUTES, &event);
                 Ok(())
             }

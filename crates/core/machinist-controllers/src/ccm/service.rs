@@ -74,7 +74,7 @@ impl Kind<Ccm> for Services {
             targets: opened.as_ref().and_then(|opened| listed_targets(opened, &answers)),
             served: served(runtime, seen, &service.uid),
             rivals: rivals(runtime, world, &service),
-            told: seen.memory.told(&service.uid),
+            emitted: seen.memory.emitted(&service.uid),
             rehearsal,
             answers,
             service,
@@ -188,9 +188,10 @@ fn assumed(runtime: &Runtime, service: &Arc<ServiceFacts>) -> (Arc<ServiceFacts>
         return (service.clone(), None);
     }
     let lacks_finalizer = lacks_finalizer(service, &options.services);
-    let assumed = match lacks_finalizer {
-        true => Arc::new(ServiceFacts { has_finalizer: true, ..(**service).clone() }),
-        false => service.clone(),
+    let assumed = if lacks_finalizer {
+        Arc::new(ServiceFacts { has_finalizer: true, ..(**service).clone() })
+    } else {
+        service.clone()
     };
     (assumed, Some(Rehearsal { lacks_finalizer }))
 }

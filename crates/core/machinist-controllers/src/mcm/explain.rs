@@ -81,7 +81,8 @@ fn recall_failure(runtime: &Runtime, id: &ObjectKey, explanation: &mut Explanati
     };
     // The status wraps the cloud's message into code and markers; the reason renders these itself.
     let description = operation.description();
-    let message = CodedMessage::decode(description).map_or_else(|| description.to_owned(), |it| it.message);
+    let message =
+        CodedMessage::decode(description).map_or_else(|| description.to_owned(), |coded| coded.message);
     explanation.why.reason = Reason::CallFailed { call, kind, message, failures: 0 };
     explanation.why.since = operation.last_update_time.as_ref().map(|time| time.0);
     explanation.why.next = Step::Expect("a running machine controller retries the call after a backoff");

@@ -62,7 +62,7 @@ impl Kind<Mcm> for LostOwners {
                     set = s.set,
                     "The owner of a Machine does not exist"
                 );
-                remember(runtime, s, |look| look.is_told = true);
+                remember(runtime, s, |look| look.is_emitted = true);
                 Ok(())
             }
         }
@@ -96,8 +96,8 @@ async fn look_for_owner(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop
     let mut unreadable = list.unreadable.iter().map(|(_, set)| &set.uid);
     let exists =
         list.items.iter().any(|(_, set)| set.uid == s.set_uid) || unreadable.any(|uid| *uid == s.set_uid);
-    let look = OwnerRead { set_uid: s.set_uid.clone(), started, exists, is_told: false };
-    remember(runtime, s, |it| *it = look);
+    let look = OwnerRead { set_uid: s.set_uid.clone(), started, exists, is_emitted: false };
+    remember(runtime, s, |known| *known = look);
     Ok(())
 }
 
@@ -105,7 +105,7 @@ fn remember(runtime: &Runtime, s: &Snapshot, change: impl FnOnce(&mut OwnerRead)
     let mut world = runtime.lock();
     if world.seen.has_machine(&s.machine.uid) {
         let nothing =
-            || OwnerRead { set_uid: String::new(), started: runtime.now(), exists: false, is_told: false };
+            || OwnerRead { set_uid: String::new(), started: runtime.now(), exists: false, is_emitted: false };
         change(world.seen.memory.owner_looks.entry(s.machine.uid.clone()).or_insert_with(nothing));
     }
     drop(world);

@@ -143,7 +143,7 @@ fn users<'w>(
         count: names.count(),
         first,
         unreadable,
-        told: matches!(last, Some(Reason::Contract(McmReason::InUse { .. }))),
+        is_emitted: matches!(last, Some(Reason::Contract(McmReason::InUse { .. }))),
     }
 }
 

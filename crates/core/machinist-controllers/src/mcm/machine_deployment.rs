@@ -185,8 +185,8 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             let write = set_write(runtime, &set, &charged);
             let decides = Key::Deployment(own_key.clone());
             let adopter = Adopter { key: &own_key, uid: &deployment.uid, decides };
-            adopt::<MachineDeploymentFacts, MachineSetFacts>(&write, patch, adopter, &set.uid, |it| {
-                it.owner.as_ref()
+            adopt::<MachineDeploymentFacts, MachineSetFacts>(&write, patch, adopter, &set.uid, |set| {
+                set.owner.as_ref()
             })
             .await
         }
@@ -301,9 +301,10 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
         [Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name)), Key::Set(key.clone())];
     let write = Write { runtime, charged: &charged, key };
     let creation = write.create::<MachineSetFacts>(&set);
-    let created = match 0 < set.spec.replicas() {
-        true => raise(runtime, s, (&name, None), creation).await,
-        false => creation.await,
+    let created = if 0 < set.spec.replicas() {
+        raise(runtime, s, (&name, None), creation).await
+    } else {
+        creation.await
     };
     match created {
         Ok(Created::Made) => {

@@ -197,8 +197,8 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             let patch = controlled_by(&machine.uid, machine.raw_owners.as_ref(), Some(&ours));
             let write = child_write(runtime, s, &machine, &own);
             let adopter = Adopter { key: &own_key, uid: &set.uid, decides: Key::Set(own_key.clone()) };
-            adopt::<MachineSetFacts, MachineFacts>(&write, patch, adopter, &machine.uid, |it| {
-                it.owner.as_ref()
+            adopt::<MachineSetFacts, MachineFacts>(&write, patch, adopter, &machine.uid, |machine| {
+                machine.owner.as_ref()
             })
             .await
         }

@@ -64,7 +64,7 @@ impl Kind<Mcm> for Replacements {
         let is_unseen = |machine: &&Arc<MachineFacts>| world.is_charged(&given_up(machine));
         let unseen = machines.iter().find(is_unseen).map(|machine| machine.name.clone());
         let is_unheard = |machine: &&Arc<MachineFacts>| is_unheard(runtime, world, machine);
-        let unheard = machines.iter().filter(is_unheard).map(|it| it.uid.clone()).collect();
+        let unheard = machines.iter().filter(is_unheard).map(|machine| machine.uid.clone()).collect();
         let waits = |machine: &&Arc<MachineFacts>| {
             matches!(machine.status.phase, Phase::Unknown | Phase::Pending)
                 && machine.deleting_since.is_none()

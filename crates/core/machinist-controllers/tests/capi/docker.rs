@@ -204,7 +204,7 @@ async fn a_moved_cluster_keeps_its_containers() {
     {
         let state = docker.engine.state();
         assert_eq!(state.created.len(), 2, "no container was created again");
-        let bootstraps: Vec<u32> = state.containers.values().map(|it| it.bootstraps).collect();
+        let bootstraps: Vec<u32> = state.containers.values().map(|container| container.bootstraps).collect();
         assert_eq!(bootstraps, [1, 1]);
     }
     docker.world.delete("DockerMachine", "c-w").await;
@@ -260,8 +260,8 @@ async fn a_load_balancer_with_another_address_is_reported() {
     assert_eq!(condition(&cluster, "LoadBalancerAvailable"), changed, "{cluster}");
     assert_eq!(cluster["spec"]["controlPlaneEndpoint"]["host"], "172.18.0.2");
     assert_eq!(cluster["status"]["initialization"]["provisioned"], true, "provisioned stays true");
-    let told = docker.world.events("AddressChanged").await;
-    assert_eq!(told.len(), 1, "one Event, although the state lasts: {told:?}");
+    let events = docker.world.events("AddressChanged").await;
+    assert_eq!(events.len(), 1, "one Event, although the state lasts: {events:?}");
     docker.engine.state().moves = 0;
     docker.world.settle(30).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
@@ -312,12 +312,16 @@ async fn a_failed_bootstrap_is_reported_and_not_repeated() {
     assert_eq!(condition(&machine, "Ready").0, "False");
     assert_eq!(machine["status"]["initialization"]["provisioned"], true, "provisioned stays true");
     let old = &machine["status"]["deprecated"]["v1beta1"]["conditions"];
-    let exec = old.as_array().expect("conditions").iter().find(|it| it["type"] == "BootstrapExecSucceeded");
+    let exec = old
+        .as_array()
+        .expect("conditions")
+        .iter()
+        .find(|condition| condition["type"] == "BootstrapExecSucceeded");
     assert_eq!(exec.expect("M31")["reason"], "BootstrapFailed");
     assert_eq!(docker.engine.state().containers["c-w"].bootstraps, 1);
-    let told = docker.world.events("BootstrapFailed").await;
-    let of_worker: Vec<_> = told.iter().filter(|told| told.starts_with("DockerMachine c-w: ")).collect();
-    assert!(matches!(of_worker[..], [told] if told.contains("no etcd")), "{told:?}");
+    let events = docker.world.events("BootstrapFailed").await;
+    let of_worker: Vec<_> = events.iter().filter(|event| event.starts_with("DockerMachine c-w: ")).collect();
+    assert!(matches!(of_worker[..], [event] if event.contains("no etcd")), "{events:?}");
 }
 
 /// Section 3.7.2 of the spec: unknown keys are reported once.
@@ -336,11 +340,11 @@ async fn skipped_parts_of_the_user_data_are_reported() {
     let conditions = machine["status"]["conditions"].as_array().expect("conditions");
     let hint = "These parts of the user data were skipped: mounts, ntp";
     for type_ in ["Ready", "BootstrapCompleted"] {
-        let shown = conditions.iter().find(|it| it["type"] == type_).expect(type_);
+        let shown = conditions.iter().find(|condition| condition["type"] == type_).expect(type_);
         assert_eq!(shown["message"], hint, "{type_}, also after a restart");
     }
-    let told = docker.world.events("BootstrapDataPartsSkipped").await;
-    let of_worker: Vec<_> = told.iter().filter(|told| told.starts_with("DockerMachine c-w: ")).collect();
+    let events = docker.world.events("BootstrapDataPartsSkipped").await;
+    let of_worker: Vec<_> = events.iter().filter(|event| event.starts_with("DockerMachine c-w: ")).collect();
     assert_eq!(of_worker, [&format!("DockerMachine c-w: {hint}")]);
 }
 

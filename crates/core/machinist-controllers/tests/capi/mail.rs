@@ -219,8 +219,8 @@ async fn a_rejected_mail_is_sent_after_a_correction() {
     assert_eq!(post.calls.load(Ordering::Relaxed), 1, "the same mail would be rejected again");
     let object = world.mail_of("hello").await;
     assert_eq!(condition(&object, "RequestSent").1, "Rejected", "{object}");
-    let told = world.events("Rejected").await;
-    assert!(matches!(&told[..], [told] if told.starts_with("MailgunCluster hello: ")), "{told:?}");
+    let events = world.events("Rejected").await;
+    assert!(matches!(&events[..], [event] if event.starts_with("MailgunCluster hello: ")), "{events:?}");
     post.fails_with(Fault::None);
     let correction = json!({"spec": {"recipients": ["human@example.com"]}});
     world.merge("MailgunCluster", "hello", correction).await;

@@ -228,16 +228,16 @@ impl World {
         let events: Api<Event> = Api::namespaced(self.user.clone(), NAMESPACE);
         let events = events.list(&Default::default()).await.expect("the server answers").items;
         let chosen =
-            events.into_iter().filter(|it| reason.is_empty() || it.reason.as_deref() == Some(reason));
+            events.into_iter().filter(|event| reason.is_empty() || event.reason.as_deref() == Some(reason));
         chosen
-            .flat_map(|it| {
-                let (object, text) = (it.involved_object, it.message.unwrap_or_default());
-                let told = format!(
+            .flat_map(|event| {
+                let (object, text) = (event.involved_object, event.message.unwrap_or_default());
+                let line = format!(
                     "{} {}: {text}",
                     object.kind.unwrap_or_default(),
                     object.name.unwrap_or_default()
                 );
-                vec![told; usize::try_from(it.count.unwrap_or(1)).expect("a positive count")]
+                vec![line; usize::try_from(event.count.unwrap_or(1)).expect("a positive count")]
             })
             .collect()
     }

@@ -25,7 +25,7 @@ impl World {
 
     async fn list(&self, kind: &str) -> Vec<Value> {
         let all = self.api(kind).list(&kube::api::ListParams::default()).await.expect("a list");
-        all.items.into_iter().map(|it| serde_json::to_value(it).expect("JSON")).collect()
+        all.items.into_iter().map(|object| serde_json::to_value(object).expect("JSON")).collect()
     }
 
     async fn adopt_cluster(&self, cluster: &Value) {
@@ -126,9 +126,10 @@ impl World {
 
 /// Returns the metadata of a Machine and of its infrastructure.
 pub(super) fn machine_metadata(cluster: &str, name: &str, is_control_plane: bool) -> Value {
-    let labels = match is_control_plane {
-        true => json!({"cluster.x-k8s.io/cluster-name": cluster, "cluster.x-k8s.io/control-plane": ""}),
-        false => json!({"cluster.x-k8s.io/cluster-name": cluster}),
+    let labels = if is_control_plane {
+        json!({"cluster.x-k8s.io/cluster-name": cluster, "cluster.x-k8s.io/control-plane": ""})
+    } else {
+        json!({"cluster.x-k8s.io/cluster-name": cluster})
     };
     json!({"name": name, "labels": labels})
 }

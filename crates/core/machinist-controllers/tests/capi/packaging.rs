@@ -28,7 +28,7 @@ fn substituted(text: &str) -> (String, BTreeSet<String>) {
             Some((name, default)) => (name, Some(default)),
             None => (variable, None),
         };
-        let is_name = |it: char| it.is_ascii_uppercase() || it.is_ascii_digit() || it == '_';
+        let is_name = |letter: char| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_';
         assert!(!name.is_empty() && name.chars().all(is_name), "${{{variable}}} is no variable");
         let value = match (name, default) {
             (_, Some(default)) => default.trim_matches('"').to_owned(),
@@ -67,9 +67,12 @@ fn the_metadata_names_a_contract_of_the_definitions() {
         assert_eq!(metadata["apiVersion"], "clusterctl.cluster.x-k8s.io/v1alpha3");
         assert_eq!(metadata["kind"], "Metadata");
         let series = metadata["releaseSeries"].as_array().expect("release series");
-        let mut version = env!("CARGO_PKG_VERSION").split('.').map(|it| it.parse::<u64>().expect("a number"));
+        let mut version =
+            env!("CARGO_PKG_VERSION").split('.').map(|part| part.parse::<u64>().expect("a number"));
         let (major, minor) = (version.next(), version.next());
-        let own = series.iter().find(|it| (it["major"].as_u64(), it["minor"].as_u64()) == (major, minor));
+        let own = series
+            .iter()
+            .find(|release| (release["major"].as_u64(), release["minor"].as_u64()) == (major, minor));
         let contract = own.expect("the series of this version")["contract"].as_str().expect("a contract");
         for crd in crds {
             let labels = crd.metadata.labels.unwrap_or_default();
@@ -85,17 +88,20 @@ fn the_components_follow_the_rules_of_clusterctl() {
         let (text, required) = substituted(&text);
         assert!(required.is_empty(), "{provider}: variables without a default: {required:?}");
         let objects = objects(&text);
-        let of_kind = |kind: &str| objects.iter().filter(|it| it.kind == kind).collect::<Vec<_>>();
+        let of_kind = |kind: &str| objects.iter().filter(|object| object.kind == kind).collect::<Vec<_>>();
         let namespaces = of_kind("Namespace");
         assert_eq!(namespaces.len(), 1, "{provider}: exactly one Namespace");
         let namespace = namespaces[0].name.as_str();
         let namespaced = ["ServiceAccount", "Role", "RoleBinding", "Deployment", "Service", "Secret"];
-        for object in objects.iter().filter(|it| namespaced.contains(&it.kind.as_str())) {
+        for object in objects.iter().filter(|object| namespaced.contains(&object.kind.as_str())) {
             assert_eq!(object.namespace.as_deref(), Some(namespace), "{} {}", object.kind, object.name);
         }
-        let installed: BTreeSet<&str> =
-            of_kind("CustomResourceDefinition").into_iter().map(|it| it.name.as_str()).collect();
-        let expected: BTreeSet<&str> = crds.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
+        let installed: BTreeSet<&str> = of_kind("CustomResourceDefinition")
+            .into_iter()
+            .map(|definition| definition.name.as_str())
+            .collect();
+        let expected: BTreeSet<&str> =
+            crds.iter().filter_map(|definition| definition.metadata.name.as_deref()).collect();
         assert_eq!(installed, expected, "M05: {provider}");
         let deployments = of_kind("Deployment");
         assert_eq!(deployments.len(), 1);
@@ -111,7 +117,7 @@ fn the_components_follow_the_rules_of_clusterctl() {
 
 /// Whether a role permits these verbs.
 fn permits(role: &Value, group: &str, resource: &str, verbs: &[&str]) -> bool {
-    let has = |list: &Value, name: &str| list.as_array().into_iter().flatten().any(|it| it == name);
+    let has = |list: &Value, name: &str| list.as_array().into_iter().flatten().any(|entry| entry == name);
     let rules = role["rules"].as_array().into_iter().flatten();
     let rules: Vec<&Value> =
         rules.filter(|rule| has(&rule["apiGroups"], group) && has(&rule["resources"], resource)).collect();
@@ -126,7 +132,7 @@ fn the_roles_permit_what_the_tutorial_asks_for() {
     let read_only = ["get", "list", "watch"];
     for (provider, _, text) in providers() {
         let objects = objects(&substituted(&text).0);
-        let role = objects.iter().find(|it| it.kind == "ClusterRole").expect("a role");
+        let role = objects.iter().find(|object| object.kind == "ClusterRole").expect("a role");
         let permits = |group, resource: &str, verbs: &[&str]| {
             assert!(permits(&role.body, group, resource, verbs), "{provider}: {resource} {verbs:?}");
         };
@@ -146,7 +152,7 @@ fn the_roles_permit_what_the_tutorial_asks_for() {
             permits("", "secrets", &["get"]);
             permits("", "configmaps", &["get"]);
         }
-        let leases = objects.iter().find(|it| it.kind == "Role").expect("a role for the Lease");
+        let leases = objects.iter().find(|object| object.kind == "Role").expect("a role for the Lease");
         let verbs = ["get", "create", "update", "patch"];
         assert!(self::permits(&leases.body, "coordination.k8s.io", "leases", &verbs));
     }
@@ -171,9 +177,10 @@ async fn the_objects_of_every_template_are_accepted() {
             continue;
         }
         let (text, required) = substituted(&read(&format!("docker/{name}")));
-        let unknown: Vec<&String> = required.iter().filter(|it| !known.contains(&it.as_str())).collect();
+        let unknown: Vec<&String> = required.iter().filter(|name| !known.contains(&name.as_str())).collect();
         assert!(unknown.is_empty(), "{name}: {unknown:?}");
-        for object in objects(&text).into_iter().filter(|it| it.api_version.starts_with(super::GROUP)) {
+        for object in objects(&text).into_iter().filter(|object| object.api_version.starts_with(super::GROUP))
+        {
             accepted += 1;
             let metadata = json!({"name": format!("x{accepted}")});
             world.create_with(&object.kind, metadata, object.body["spec"].clone()).await;

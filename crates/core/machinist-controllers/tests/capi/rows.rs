@@ -77,7 +77,7 @@ async fn the_condition_of_a_pause_follows_its_cause() {
         let name = if kind == "DockerMachine" { "c-w" } else { "c" };
         let object = docker.world.get(kind, name).await;
         let all = object["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        let paused = all.iter().find(|it| it["type"] == "Paused").expect("a condition");
+        let paused = all.iter().find(|condition| condition["type"] == "Paused").expect("a condition");
         let message = format!("{kind} has the cluster.x-k8s.io/paused annotation");
         assert_eq!((&paused["status"], &paused["message"]), (&json!("True"), &json!(message)));
         assert!(paused["observedGeneration"].is_i64(), "K07: {paused}");

@@ -96,7 +96,7 @@ async fn a_restarted_container_reports_its_new_address() {
         let mut state = docker.engine.state();
         let instance = &mut state.containers.get_mut("c-w").expect("a container").instance;
         instance.power = power;
-        let address = address.map(|it| Address { kind: AddressKind::InternalIP, address: it.to_owned() });
+        let address = address.map(|text| Address { kind: AddressKind::InternalIP, address: text.to_owned() });
         instance.addresses = address.into_iter().collect();
     };
     change(Power::Stopped, None);
@@ -220,12 +220,11 @@ async fn a_control_plane_that_moved_in_a_restart_is_reported() {
         let reported = condition(&machine, "ContainerProvisioned");
         let key = Key::DockerMachine(machinist_kube::ObjectKey::new("default", "c-cp"));
         let why = running.inspector().why(&key).expect("it is explained").why.reason.to_string();
-        match is_dynamic {
-            false => assert_eq!(reported.0, "True", "{machine}"),
-            true => {
-                assert_eq!(reported, ("False".to_owned(), "AddressChanged".to_owned()), "{machine}");
-                assert!(why.contains("its control plane is configured for 172.18.0."), "{why}");
-            }
+        if is_dynamic {
+            assert_eq!(reported, ("False".to_owned(), "AddressChanged".to_owned()), "{machine}");
+            assert!(why.contains("its control plane is configured for 172.18.0."), "{why}");
+        } else {
+            assert_eq!(reported.0, "True", "{machine}");
         }
         docker.engine.state().restart();
         docker.world.settle(120).await;
@@ -244,7 +243,7 @@ async fn a_copied_key_does_not_stop_the_original() {
     let original = docker.machine("c-w").await;
     let uid = original["metadata"]["uid"].as_str().expect("a uid").to_owned();
     let annotations = &original["metadata"]["annotations"];
-    let id = annotations["machinist.dev/container-id"].as_str().and_then(|it| it.rsplit('/').next());
+    let id = annotations["machinist.dev/container-id"].as_str().and_then(|id| id.rsplit('/').next());
     let id = id.expect("a recorded container").to_owned();
     for (name, annotation, value) in
         [("c-key", "machinist.dev/key", &uid), ("c-id", "machinist.dev/container-id", &id)]
@@ -272,8 +271,8 @@ async fn a_copied_key_does_not_stop_the_original() {
     let whys = format!("{:?}", running.inspector().whys());
     assert!(!whys.contains(&uid), "{whys}");
     let events = docker.world.events("").await;
-    assert!(events.iter().any(|it| it.starts_with("DockerMachine c-key: ")), "{events:#?}");
-    assert!(!events.iter().any(|it| it.contains(&uid) || it.contains(&id)), "{events:#?}");
+    assert!(events.iter().any(|event| event.starts_with("DockerMachine c-key: ")), "{events:#?}");
+    assert!(!events.iter().any(|event| event.contains(&uid) || event.contains(&id)), "{events:#?}");
     // A new container address is a change that the original has to follow.
     docker.engine.state().containers.get_mut("c-w").expect("a container").instance.addresses =
         vec![Address { kind: AddressKind::InternalIP, address: "172.18.0.99".to_owned() }];

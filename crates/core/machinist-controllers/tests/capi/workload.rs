@@ -32,8 +32,8 @@ struct Moved {
 
 impl WorkloadClusters for Moved {
     fn client(&self, kubeconfig: Kubeconfig) -> BoxFuture<'static, Result<Client, Error>> {
-        let cluster = kubeconfig.clusters.first().and_then(|it| it.cluster.clone());
-        let address = cluster.and_then(|it| it.server).unwrap_or_default();
+        let cluster = kubeconfig.clusters.first().and_then(|entry| entry.cluster.clone());
+        let address = cluster.and_then(|cluster| cluster.server).unwrap_or_default();
         let answers = address == self.address;
         self.asked.lock().expect("no panic").push(address);
         let client = Client::new(self.server.service_as(Identity::admin()), "default");
@@ -90,7 +90,11 @@ impl Case {
     /// Returns the reason of the worker as text.
     fn why(&self) -> String {
         let key = Key::DockerMachine(machinist_kube::ObjectKey::new(NAMESPACE, "c-w"));
-        self.running.inspector().why(&key).map(|it| it.why.reason.to_string()).unwrap_or_default()
+        self.running
+            .inspector()
+            .why(&key)
+            .map(|explained| explained.why.reason.to_string())
+            .unwrap_or_default()
     }
 
     async fn node_id(&self) -> Option<String> {

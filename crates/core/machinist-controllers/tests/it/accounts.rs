@@ -104,9 +104,9 @@ async fn force_deletion_reports_the_instance_it_leaves_behind() {
     machines.patch(&name, &PatchParams::default(), &label).await.expect("labelled");
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 1));
-    let told = world.events("InstanceLeftBehind").await;
+    let events = world.events("InstanceLeftBehind").await;
     let expected = format!("Instance {id} may be left behind: Secret default/s may open another account");
-    let messages: Vec<_> = told.iter().filter_map(|event| event.message.clone()).collect();
+    let messages: Vec<_> = events.iter().filter_map(|event| event.message.clone()).collect();
     assert!(messages.iter().any(|message| message.starts_with(&expected)), "{messages:?}");
 }
 

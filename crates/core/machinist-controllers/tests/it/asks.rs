@@ -55,7 +55,7 @@ async fn no_instance_is_created_if_the_machine_is_deleted_in_queue() {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(machines.get_opt("second").await.expect("an answer").is_none());
     tokio::time::sleep(Duration::from_secs(120)).await;
-    let ever: Vec<_> = world.cloud.ledger().ever().iter().map(|it| it.name.to_string()).collect();
+    let ever: Vec<_> = world.cloud.ledger().ever().iter().map(|instance| instance.name.to_string()).collect();
     assert_eq!(ever, ["first"]);
 }
 
@@ -75,7 +75,7 @@ async fn a_throttled_answer_pauses_all_secrets_of_one_account() {
     make_machine_of(&world, "m-c", "c").await;
     tokio::time::sleep(Duration::from_secs(40)).await;
     let made = |world: &World| -> Vec<_> {
-        world.cloud.ledger().ever().iter().map(|it| it.name.to_string()).collect()
+        world.cloud.ledger().ever().iter().map(|instance| instance.name.to_string()).collect()
     };
     assert_eq!(made(&world), ["m-c"], "another account is not paused");
     let key = Key::Machine(ObjectKey::new(NAMESPACE, "m-b"));
@@ -135,8 +135,8 @@ async fn an_instance_of_a_machine_deleted_meanwhile_is_reported() {
     let freed = Patch::Merge(json!({"metadata": {"finalizers": []}}));
     machines.patch("m", &PatchParams::default(), &freed).await.expect("freed");
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let told = world.events("FailedCreate").await;
-    let messages: Vec<_> = told.iter().filter_map(|event| event.message.as_deref()).collect();
+    let events = world.events("FailedCreate").await;
+    let messages: Vec<_> = events.iter().filter_map(|event| event.message.as_deref()).collect();
     let expected = "was created for Machine m, which was deleted meanwhile because its finalizer was removed";
     assert!(messages.iter().any(|message| message.contains(expected)), "{messages:?}");
 }

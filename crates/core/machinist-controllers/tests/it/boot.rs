@@ -60,11 +60,12 @@ async fn a_failed_command_is_known_at_once_and_waits() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     let machine = world.machines().await.remove(0);
     let name = machine.metadata.name.clone().expect("a name");
-    let told = why(&controller.inspector(), &name);
+    let message = why(&controller.inspector(), &name);
     for part in ["exited with code 3", "last words", "docker logs NAME"] {
-        assert!(told.contains(part), "expected {part:?} in {told}");
+        assert!(message.contains(part), "expected {part:?} in {message}");
     }
-    let description = machine.last_operation().and_then(|it| it.description.clone()).unwrap_or_default();
+    let description =
+        machine.last_operation().and_then(|operation| operation.description.clone()).unwrap_or_default();
     assert!(description.contains("exited with code 3"), "{description}");
     assert_eq!(world.events("BootFailed").await.len(), 1);
     tokio::time::sleep(Duration::from_secs(15 * 60)).await;
@@ -86,12 +87,16 @@ async fn plain_text_as_user_data_is_a_failure_at_once() {
     assert_eq!(machine.phase(), Phase::CrashLoopBackOff);
     let name = machine.metadata.name.clone().expect("a name");
     let text = "user data: expected #cloud-config, a script that begins with #!, or Ignition";
-    let told = why(&controller.inspector(), &name);
-    assert!(told.contains(text), "{told}");
-    let description = machine.last_operation().and_then(|it| it.description.clone()).unwrap_or_default();
+    let message = why(&controller.inspector(), &name);
+    assert!(message.contains(text), "{message}");
+    let description =
+        machine.last_operation().and_then(|operation| operation.description.clone()).unwrap_or_default();
     assert!(description.contains(text), "{description}");
     let events = world.events("FailedCreate").await;
-    assert!(events.iter().any(|it| it.message.as_deref().unwrap_or_default().contains(text)), "{events:#?}");
+    assert!(
+        events.iter().any(|event| event.message.as_deref().unwrap_or_default().contains(text)),
+        "{events:#?}"
+    );
     assert_eq!(engine.state().created, [""; 0]);
     set_user_data(&world, "#cloud-config\n").await;
     tokio::time::sleep(Duration::from_secs(10)).await;
@@ -128,8 +133,8 @@ async fn a_container_that_is_gone_is_replaced_soon() {
     engine.state().containers.clear();
     world.until("another container exists", async |_| engine.state().created.len() == 2).await;
     let events = world.events("FailedCreate").await;
-    let told = events.first().and_then(|event| event.message.clone()).unwrap_or_default();
-    assert!(told.contains("does not exist any more"), "{told}");
+    let message = events.first().and_then(|event| event.message.clone()).unwrap_or_default();
+    assert!(message.contains("does not exist any more"), "{message}");
 }
 
 /// Asks the controller over HTTP, as `machinist why` does.
@@ -162,9 +167,9 @@ async fn a_silent_engine_is_the_first_thing_that_why_says() {
     assert_eq!(ask(address, &path).await["waitsFor"], "up to date");
     engine.state().hangs = true;
     let began = tokio::time::Instant::now();
-    let told = ask(address, &path).await;
-    assert_eq!(told["waitsFor"], "the engine at a does not answer: no answer within 700 ms", "{told}");
-    assert_eq!(told["reason"], "CloudSilent");
+    let answer = ask(address, &path).await;
+    assert_eq!(answer["waitsFor"], "the engine at a does not answer: no answer within 700 ms", "{answer}");
+    assert_eq!(answer["reason"], "CloudSilent");
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     serving.abort();
 }

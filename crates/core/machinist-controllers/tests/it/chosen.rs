@@ -52,9 +52,12 @@ async fn the_selected_machine_is_deleted() {
         let writes: Vec<_> = requests
             .drain()
             .into_iter()
-            .filter(|it| it.user_agent == "manager" && (it.verb == Verb::Patch || it.verb == Verb::Delete))
-            .filter(|it| it.subresource.is_empty())
-            .map(|it| format!("{} {}", it.verb, it.resource))
+            .filter(|request| {
+                request.user_agent == "manager"
+                    && [Verb::Patch, Verb::Delete].iter().any(|verb| request.verb == *verb)
+            })
+            .filter(|request| request.subresource.is_empty())
+            .map(|request| format!("{} {}", request.verb, request.resource))
             .collect();
         assert_eq!(writes[..3], ["patch machines", "patch machinesets", "delete machines"], "{writes:?}");
     }

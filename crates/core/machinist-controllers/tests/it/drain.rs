@@ -70,7 +70,8 @@ impl World {
 
     pub(super) async fn says(&self, marker: &str) -> bool {
         let machines = self.machines().await;
-        let operations = machines.iter().filter_map(|it| it.status.as_ref()?.last_operation.as_ref());
+        let operations =
+            machines.iter().filter_map(|machine| machine.status.as_ref()?.last_operation.as_ref());
         operations.into_iter().any(|operation| operation.description().contains(marker))
     }
 }
@@ -83,8 +84,8 @@ async fn a_normal_drain_waits_for_volumes_to_be_detached() {
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert_eq!(world.cloud.alive(), 1, "the instance stays while the volume is attached");
-    let told = why(&controller.inspector(), &name);
-    assert!(told.contains("VolumeAttachment va-1"), "{told}");
+    let message = why(&controller.inspector(), &name);
+    assert!(message.contains("VolumeAttachment va-1"), "{message}");
     world.detach("va-1").await;
     world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
     assert!(!world.says("Delete Volume Attachments").await, "no attachment was deleted");
@@ -195,8 +196,8 @@ async fn a_failed_machine_is_preserved_while_its_node_asks_for_it() {
     assert_eq!(machine.metadata.name.as_deref(), Some(name.as_str()));
     assert_eq!(machine.phase(), Phase::Failed);
     assert_eq!(world.cloud.ledger().ever().len(), 1, "no replacement was created");
-    let told = why(&controller.inspector(), &name);
-    assert!(told.contains(&format!("of its Node {name}")), "{told}");
+    let message = why(&controller.inspector(), &name);
+    assert!(message.contains(&format!("of its Node {name}")), "{message}");
     drop(manager);
     let manager = Manager::start(
         Clients { control: world.client("manager"), target: world.client("manager") },

@@ -40,12 +40,17 @@ async fn marks(world: &World) -> Vec<&'static str> {
     let all = [
         ("set label", has(set.metadata.labels.as_ref(), "freeze")),
         ("set annotation", has(set.metadata.annotations.as_ref(), UNFREEZE)),
-        ("set condition", conditions.iter().any(|it| it.type_ == "Frozen")),
+        ("set condition", conditions.iter().any(|condition| condition.type_ == "Frozen")),
         ("deployment label", has(deployment.metadata.labels.as_ref(), "freeze")),
         ("deployment annotation", has(deployment.metadata.annotations.as_ref(), UNFREEZE)),
         (
             "deployment condition",
-            deployment.status.unwrap_or_default().conditions.iter().any(|it| it.type_ == "Frozen"),
+            deployment
+                .status
+                .unwrap_or_default()
+                .conditions
+                .iter()
+                .any(|condition| condition.type_ == "Frozen"),
         ),
     ];
     all.into_iter().filter(|(_, is_there)| *is_there).map(|(mark, _)| mark).collect()
@@ -106,7 +111,10 @@ async fn a_freeze_ends_when_enough_machines_are_deleted() {
         .status
         .unwrap_or_default()
         .conditions;
-    assert!(conditions.iter().any(|it| it.type_ == "Available"), "other conditions stay: {conditions:?}");
+    assert!(
+        conditions.iter().any(|condition| condition.type_ == "Available"),
+        "other conditions stay: {conditions:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

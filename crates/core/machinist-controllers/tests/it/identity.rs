@@ -128,10 +128,12 @@ async fn for_invalid_ids_no_driver_call_happens_before_the_label() {
     }
     assert_eq!(world.cloud.calls(), []);
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let told = world.events("InstanceLeftBehind").await;
-    let left =
-        told.iter().filter_map(|event| event.message.as_deref()).filter(|it| it.contains("left behind"));
-    assert_eq!(left.count(), 2, "{told:#?}");
+    let events = world.events("InstanceLeftBehind").await;
+    let left = events
+        .iter()
+        .filter_map(|event| event.message.as_deref())
+        .filter(|message| message.contains("left behind"));
+    assert_eq!(left.count(), 2, "{events:#?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -318,7 +320,7 @@ async fn leaves(world: &World, pod: &str) {
 }
 
 fn is_alive(world: &World, instance: &str) -> bool {
-    world.cloud.ledger().alive().any(|it| it.name.as_str() == instance)
+    world.cloud.ledger().alive().any(|alive| alive.name.as_str() == instance)
 }
 
 /// Creates another Node of the instance of a Machine.
@@ -455,10 +457,10 @@ async fn a_finalizer_removed_before_the_deletion_is_reported() {
     let (api, params) = (world.machines_api(), PatchParams::default());
     let (patched, ()) = tokio::join!(api.patch(&name, &params, &without), world.delete_machine(&name));
     patched.expect("patched");
-    let told = async |w: &World| w.events("FinalizerLost").await.len();
-    world.until("the loss is reported", async |w| told(w).await == 1).await;
+    let reports = async |w: &World| w.events("FinalizerLost").await.len();
+    world.until("the loss is reported", async |w| reports(w).await == 1).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(told(&world).await, 1, "once");
+    assert_eq!(reports(&world).await, 1, "once");
 }
 
 #[tokio::test(start_paused = true)]

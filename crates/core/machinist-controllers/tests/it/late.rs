@@ -53,9 +53,10 @@ impl Service<Request<Body>> for Holding {
             let is_status = parts.method == Method::PATCH && parts.uri.path().ends_with("/status");
             let is_meant = is_status && String::from_utf8_lossy(&bytes).contains(connection.text);
             let request = Request::from_parts(parts, Body::from(bytes.to_vec()));
-            let catches = match is_meant {
-                true => connection.caught.lock().unwrap_or_else(PoisonError::into_inner).take(),
-                false => None,
+            let catches = if is_meant {
+                connection.caught.lock().unwrap_or_else(PoisonError::into_inner).take()
+            } else {
+                None
             };
             if let Some(catches) = catches {
                 let _ = catches.send(Held { service: connection.service, request });

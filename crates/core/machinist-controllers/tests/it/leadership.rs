@@ -184,7 +184,8 @@ async fn the_log_of_a_successor_names_what_waits_a_minute() {
         let scale = Patch::Merge(json!({"spec": {"replicas": 1}}));
         world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
         world.delete_machine(&name).await;
-        let is_gone = |all: &[Machine]| all.iter().all(|it| it.metadata.name.as_deref() != Some(&name));
+        let is_gone =
+            |all: &[Machine]| all.iter().all(|machine| machine.metadata.name.as_deref() != Some(&name));
         world.until("the chosen Machine is deleted", async |w| is_gone(&w.machines().await)).await;
         assert!(led.elapsed() < Duration::from_secs(30), "a user asked for it: {:?}", led.elapsed());
         world.until("the surplus is deleted", async |w| w.cloud.alive() == 1).await;

@@ -313,7 +313,7 @@ async fn an_adopted_set_keeps_its_other_owners() {
     let all = sets.list(&ListParams::default()).await.expect("a list").items;
     let [set] = all.as_slice() else { panic!("one set of that template, not another: {all:#?}") };
     let owners = set.metadata.owner_references.clone().unwrap_or_default();
-    let owners: Vec<_> = owners.iter().map(|it| (it.kind.as_str(), it.controller)).collect();
+    let owners: Vec<_> = owners.iter().map(|owner| (owner.kind.as_str(), owner.controller)).collect();
     assert_eq!(owners, [("ConfigMap", None), ("MachineDeployment", Some(true))]);
 }
 
@@ -417,7 +417,7 @@ async fn a_deletion_continues_after_its_secret_is_corrected() {
     world.deployments().delete("w", &DeleteParams::default()).await.expect("deleted");
     let failed = |machine: &Machine| {
         let operation = machine.status.as_ref().and_then(|status| status.last_operation.as_ref());
-        operation.is_some_and(|it| it.state == Some(OperationState::Failed))
+        operation.is_some_and(|operation| operation.state == Some(OperationState::Failed))
     };
     world.until("the Machine reports the failure", async |w| w.machines().await.iter().any(failed)).await;
     let machine = world.machines().await.remove(0);
@@ -442,8 +442,8 @@ async fn a_deletion_continues_after_its_secret_is_corrected() {
     assert!(made < 30.0, "{made} passes in ten minutes");
     let events: Api<Event> = Api::namespaced(world.user.clone(), NAMESPACE);
     let events = events.list(&ListParams::default()).await.expect("a list").items;
-    let told = events.iter().filter(|event| event.reason.as_deref() == Some("FailedDelete"));
-    assert_eq!(told.count(), 1, "{events:#?}");
+    let failures = events.iter().filter(|event| event.reason.as_deref() == Some("FailedDelete"));
+    assert_eq!(failures.count(), 1, "{events:#?}");
 
     // Without the change of the Secret, the next attempt would be minutes away.
     token(json!("dG9rZW4=")).await;
@@ -619,8 +619,9 @@ async fn writes_without_effect_are_retried_with_backoff() {
     let attempts = requests.drain().into_iter().filter(is_attempt).count();
     // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
     assert!((8..=16).contains(&attempts), "{attempts} attempts in half an hour");
-    let told = manager.inspector().why(&Key::Deployment(ObjectKey::new(NAMESPACE, "w"))).expect("a reason");
-    assert_eq!(told.why.reason.code(), "NoEffect");
+    let explained =
+        manager.inspector().why(&Key::Deployment(ObjectKey::new(NAMESPACE, "w"))).expect("a reason");
+    assert_eq!(explained.why.reason.code(), "NoEffect");
 }
 
 #[tokio::test(start_paused = true)]
@@ -647,9 +648,9 @@ async fn rejected_writes_are_reported_and_retried_with_backoff() {
     // Pauses of 1, 2, 4 ... 256 seconds, then of five minutes.
     assert!((8..=20).contains(&refused), "{refused} rejections in half an hour");
     let key = Key::Machine(ObjectKey::new(NAMESPACE, "m"));
-    let told = machine_controller.inspector().why(&key).expect("a reason").why;
-    assert_eq!(told.reason.code(), "ChangeRefused");
-    assert!(told.to_string().contains("no ids in this cluster"), "{told}");
+    let why = machine_controller.inspector().why(&key).expect("a reason").why;
+    assert_eq!(why.reason.code(), "ChangeRefused");
+    assert!(why.to_string().contains("no ids in this cluster"), "{why}");
     let [event] = world.events("ChangeRefused").await.try_into().expect("one Event");
     assert!(event.message.unwrap_or_default().contains("no ids in this cluster"));
     assert_eq!(event.involved_object.name.as_deref(), Some("m"));
@@ -716,9 +717,9 @@ async fn deleting_a_class_or_secret_in_use_emits_one_event() {
     let first = first.expect("a Machine");
     let events = world.events("StillInUse").await;
     assert!(events.iter().all(|event| event.count.unwrap_or(1) == 1), "{events:#?}");
-    let told: Vec<_> = events.into_iter().map(|it| it.message.unwrap_or_default()).collect();
+    let messages: Vec<_> = events.into_iter().map(|event| event.message.unwrap_or_default()).collect();
     assert_eq!(
-        told,
+        messages,
         [
             format!(
                 "Deletion is blocked: in use by 2 machines; the first is {first}. To unblock it: delete these machines, or \
@@ -798,11 +799,19 @@ async fn an_empty_selector_is_a_condition_and_an_event() {
         .await
         .expect("the deployment is accepted");
     tokio::time::sleep(Duration::from_secs(30)).await;
-    let told = world.deployments().get("w").await.expect("the deployment exists").status.unwrap_or_default();
-    let conditions: Vec<_> = told
+    let status =
+        world.deployments().get("w").await.expect("the deployment exists").status.unwrap_or_default();
+    let conditions: Vec<_> = status
         .conditions
         .iter()
-        .map(|it| format!("{} {} {}", it.type_, it.status, it.reason.as_deref().unwrap_or_default()))
+        .map(|condition| {
+            format!(
+                "{} {} {}",
+                condition.type_,
+                condition.status,
+                condition.reason.as_deref().unwrap_or_default()
+            )
+        })
         .collect();
     assert_eq!(
         conditions,

@@ -21,7 +21,9 @@ async fn install_roles(world: &World) {
     let mut manifests = vec![ROLES.replace("CONTROLLERS", CONTROLLERS)];
     let blocks = PAGE.split("```yaml\n").skip(1).filter_map(|block| block.split("```").next());
     manifests.extend(blocks.map(|block| block.replace("NAMESPACE", CONTROLLERS)));
-    for object in manifests.iter().flat_map(|it| machinist_api::manifest::parse_manifest(it).expect("YAML")) {
+    for object in
+        manifests.iter().flat_map(|text| machinist_api::manifest::parse_manifest(text).expect("YAML"))
+    {
         let is_for_the_target = object.name == "machinist:machine-controller";
         let is_of_the_file = object.name.ends_with(":objects");
         if !is_for_the_target && !is_of_the_file {

@@ -138,8 +138,9 @@ async fn a_budget_of_calls_that_is_used_up_destroys_nothing() {
     }
     world.apply(20).await;
     tokio::time::sleep(Duration::from_secs(900)).await;
-    let names =
-        async || -> Vec<_> { world.machines().await.into_iter().map(|it| it.metadata.name).collect() };
+    let names = async || -> Vec<_> {
+        world.machines().await.into_iter().map(|machine| machine.metadata.name).collect()
+    };
     let before = names().await;
     assert_eq!(before.len(), 20);
     world.cloud.faults().clear();

@@ -142,7 +142,7 @@ async fn machines_of_an_unknown_set_are_kept() {
     tokio::time::sleep(OVERDUE).await;
     assert_eq!(failed(&world).await, [""; 0]);
     let waits = controller.inspector().waits();
-    let told =
+    let message =
         waits.get(&Key::Machine(ObjectKey::new(NAMESPACE, "a"))).expect("the Machine waits").to_string();
-    assert!(told.starts_with("owner MachineSet w-1 not found"), "{told}");
+    assert!(message.starts_with("owner MachineSet w-1 not found"), "{message}");
 }

@@ -112,8 +112,8 @@ async fn cut_off_during_a_blocked_drain(link: Link) {
     tokio::time::sleep(DRAIN_TIMEOUT * 4).await;
     assert_eq!(split.world.cloud.alive(), 1, "the instance stays: {}", split.why());
     assert!(split.has_pod().await);
-    let told = split.why();
-    assert!(told.contains("the API server of the target cluster has not answered since 2027-"), "{told}");
+    let text = split.why();
+    assert!(text.contains("the API server of the target cluster has not answered since 2027-"), "{text}");
     assert!(split.world.says("the API server of the target cluster has not answered").await);
 
     split.cut(Link::Up);
@@ -223,10 +223,10 @@ async fn a_server_error_is_no_answer_about_a_pod() {
     split.delete().await;
     tokio::time::sleep(DRAIN_TIMEOUT * 2).await;
     assert_eq!(split.world.cloud.alive(), 1, "the instance stays: {}", split.why());
-    let told = split.why();
+    let message = split.why();
     assert!(
-        told.contains("rejects the deletion of pod default/p: webhook pods.example.com says no"),
-        "{told}"
+        message.contains("rejects the deletion of pod default/p: webhook pods.example.com says no"),
+        "{message}"
     );
     split.cut(Link::Up);
     split.until_deleted().await;
@@ -240,11 +240,11 @@ async fn a_rejected_eviction_is_reported_until_the_drain_is_forced() {
         split.delete().await;
         let text = "the API server rejects the eviction of pod default/p: webhook pods.example.com says no";
         split.world.until("the status has the rejection", async |w| w.says(text).await).await;
-        let told = split.why();
-        assert!(told.contains(text), "{told}");
+        let message = split.why();
+        assert!(message.contains(text), "{message}");
         let events = split.world.events("DrainBlocked").await;
         assert!(
-            events.iter().any(|it| it.message.as_deref().unwrap_or_default().contains(text)),
+            events.iter().any(|event| event.message.as_deref().unwrap_or_default().contains(text)),
             "{events:#?}"
         );
         split.until_deleted().await;

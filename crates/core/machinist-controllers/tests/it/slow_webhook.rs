@@ -132,7 +132,8 @@ async fn a_stopping_process_waits_for_a_delayed_delete() {
     let Hanging { world, manager, .. } = Hanging::deletion().await;
     let left = manager.drain(Duration::from_secs(120)).await;
     assert_eq!((left.calls, left.passes, left.deletes), (0, 0, 0));
-    let going = world.machines().await.into_iter().filter(|it| it.metadata.deletion_timestamp.is_some());
+    let going =
+        world.machines().await.into_iter().filter(|machine| machine.metadata.deletion_timestamp.is_some());
     let there = world.machines().await.len();
     assert!(going.count() == 1 || there == 2, "the DELETE has taken effect: {there} Machines");
 }
@@ -151,7 +152,13 @@ async fn a_delayed_delete_counts_until_its_outcome_is_known() {
     // deleted.
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
     // Of equal Machines, the last by name is deleted first.
-    let other = world.machines().await.iter().filter_map(|it| it.metadata.name.clone()).min().expect("three");
+    let other = world
+        .machines()
+        .await
+        .iter()
+        .filter_map(|machine| machine.metadata.name.clone())
+        .min()
+        .expect("three");
     let first =
         Patch::Merge(json!({"metadata": {"annotations": {"machinepriority.machine.sapcloud.io": "1"}}}));
     machines.patch(&other, &PatchParams::default(), &first).await.expect("patched");
@@ -163,7 +170,8 @@ async fn a_delayed_delete_counts_until_its_outcome_is_known() {
         let why = manager.inspector().why(&key).expect("the set has a decision").why;
         named |= why.reason.code() == "WriteUnsettled";
     }
-    let left: Vec<_> = world.machines().await.into_iter().filter_map(|it| it.metadata.name).collect();
+    let left: Vec<_> =
+        world.machines().await.into_iter().filter_map(|machine| machine.metadata.name).collect();
     assert!(left.len() == 2 && left.contains(&other), "one Machine is deleted, and no other: {left:?}");
     assert_eq!(world.cloud.ledger().ever().len(), 3, "no Machine had to be replaced");
     assert!(named, "`why` names the wait");
@@ -197,7 +205,8 @@ async fn a_lost_delete_is_not_repeated_after_a_minute() {
     is_on.store(false, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(120)).await;
     assert_eq!(world.cloud.ledger().ever().len(), 3, "no Machine was deleted and made again");
-    let going = world.machines().await.into_iter().filter(|it| it.metadata.deletion_timestamp.is_some());
+    let going =
+        world.machines().await.into_iter().filter(|machine| machine.metadata.deletion_timestamp.is_some());
     assert_eq!(going.count(), 0);
     scale(4).await;
     world.until_running(4).await;
@@ -221,9 +230,11 @@ async fn a_process_that_lost_its_lease_does_not_finish_its_batch() {
     world.until("a DELETE hangs", async |_| held.get().is_some()).await;
     stop.send(()).expect("the elector receives the signal");
     tokio::time::sleep(Duration::from_secs(300)).await;
-    let deletes =
-        requests.drain().into_iter().filter(|it| it.user_agent == "manager" && it.verb == Verb::Delete);
-    let names: std::collections::BTreeSet<String> = deletes.map(|it| it.name.clone()).collect();
+    let deletes = requests
+        .drain()
+        .into_iter()
+        .filter(|request| request.user_agent == "manager" && request.verb == Verb::Delete);
+    let names: std::collections::BTreeSet<String> = deletes.map(|request| request.name.clone()).collect();
     assert!((1..=16).contains(&names.len()), "{} Machines", names.len());
 }
 
@@ -242,7 +253,7 @@ async fn a_delayed_patch_counts_until_it_can_no_longer_apply() {
 }
 
 /// Changes the template while a write that lets a set grow hangs, and returns the highest number of
-/// Machines that the sets are told to have until three minutes later.
+/// Machines that the specs of the sets name until three minutes later.
 async fn most_after_a_change(world: &World) -> i32 {
     // The read of the outcome, after the timeout of the client, does not show the write.
     tokio::time::sleep(Duration::from_secs(25)).await;
@@ -335,7 +346,7 @@ impl Adopting {
         let deployments = self.world.deployments();
         deployments.delete("w", &DeleteParams::orphan()).await.expect("deleted");
         let mut finalizers = deployments.get("w").await.expect("it exists").metadata.finalizers;
-        finalizers.iter_mut().for_each(|all| all.retain(|it| it != "orphan"));
+        finalizers.iter_mut().for_each(|all| all.retain(|finalizer| finalizer != "orphan"));
         let collected = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
         deployments.patch("w", &PatchParams::default(), &collected).await.expect("patched");
     }
@@ -353,55 +364,59 @@ impl Adopting {
 /// An adoption takes effect after a user has deleted the deployment without its sets.
 #[tokio::test(start_paused = true)]
 async fn a_late_adoption_gives_no_owner_that_is_gone() {
-    let it = Adopting::start().await;
-    it.orphan().await;
+    let scene = Adopting::start().await;
+    scene.orphan().await;
     tokio::time::sleep(HANGS * 3).await;
-    it.assert_set_stays().await;
-    let [event] = it.world.events("ReleasedLateChild").await.try_into().expect("one Event");
-    assert!(event.message.unwrap_or_default().starts_with(&format!("Released MachineSet {}", it.set)));
+    scene.assert_set_stays().await;
+    let [event] = scene.world.events("ReleasedLateChild").await.try_into().expect("one Event");
+    assert!(event.message.unwrap_or_default().starts_with(&format!("Released MachineSet {}", scene.set)));
 }
 
 /// The leader that sent the adoption dies, and the next one knows nothing of it.
 #[tokio::test(start_paused = true)]
 async fn a_late_adoption_of_a_dead_leader_deletes_no_set() {
-    let mut it = Adopting::start().await;
-    it.manager.take();
+    let mut scene = Adopting::start().await;
+    scene.manager.take();
     let lease = json!({
         "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "machine-controller"},
         "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 15},
     });
-    let leases: Api<Lease> = Api::namespaced(it.world.user.clone(), NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(scene.world.user.clone(), NAMESPACE);
     leases.create(&PostParams::default(), &parse(lease)).await.expect("the Lease is accepted");
-    it.orphan().await;
-    let (elector, leadership) = leadership::elector(&it.world);
+    scene.orphan().await;
+    let (elector, leadership) = leadership::elector(&scene.world);
     tokio::spawn(elector.run(std::future::pending()));
     leadership.acquired().await.expect("the Lease expires");
-    let clients = Clients { control: it.world.client("manager"), target: it.world.client("manager") };
-    it.manager = Some(Manager::start(clients, it.world.options("manager"), Some(leadership)));
+    let clients = Clients { control: scene.world.client("manager"), target: scene.world.client("manager") };
+    scene.manager = Some(Manager::start(clients, scene.world.options("manager"), Some(leadership)));
     tokio::time::sleep(HANGS * 3).await;
-    it.assert_set_stays().await;
+    scene.assert_set_stays().await;
 }
 
 /// The adoption took effect, although it had no answer. Then a user deletes the deployment.
 #[tokio::test(start_paused = true)]
 async fn an_adoption_that_took_effect_keeps_no_set() {
-    let it = Adopting::start().await;
-    let is_owned =
-        async |_: &World| it.sets.get(&it.set).await.expect("the set").metadata.owner_references.is_some();
-    it.world.until("the adoption takes effect", is_owned).await;
-    it.is_on.store(false, Ordering::Relaxed);
-    it.world.deployments().delete("w", &DeleteParams::background()).await.expect("deleted");
-    it.world
-        .until("the set is gone", async |_| it.sets.get_opt(&it.set).await.expect("an answer").is_none())
+    let scene = Adopting::start().await;
+    let is_owned = async |_: &World| {
+        scene.sets.get(&scene.set).await.expect("the set").metadata.owner_references.is_some()
+    };
+    scene.world.until("the adoption takes effect", is_owned).await;
+    scene.is_on.store(false, Ordering::Relaxed);
+    scene.world.deployments().delete("w", &DeleteParams::background()).await.expect("deleted");
+    scene
+        .world
+        .until("the set is gone", async |_| {
+            scene.sets.get_opt(&scene.set).await.expect("an answer").is_none()
+        })
         .await;
-    it.world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
+    scene.world.until("the instance is deleted", async |w| w.cloud.alive() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_stopping_process_waits_for_a_delayed_adoption() {
-    let mut it = Adopting::start().await;
+    let mut scene = Adopting::start().await;
     // The client gives up after 20 s.
     tokio::time::sleep(Duration::from_secs(25)).await;
-    let left = it.manager.take().expect("it runs").drain(Duration::from_secs(5)).await;
+    let left = scene.manager.take().expect("it runs").drain(Duration::from_secs(5)).await;
     assert_eq!(left.late, 1, "the next process must not lead at once");
 }

@@ -31,6 +31,6 @@ async fn a_node_of_an_unknown_cluster_is_not_reported_as_missing() {
         "Node m was not looked up: it is not in the cluster of the Machine, and no other cluster is known; \
          next: name the cluster of the Nodes with --target-kubeconfig"
     );
-    let told = explain_machine(false).await;
-    assert!(told.contains("the Node object went missing"), "{told}");
+    let message = explain_machine(false).await;
+    assert!(message.contains("the Node object went missing"), "{message}");
 }

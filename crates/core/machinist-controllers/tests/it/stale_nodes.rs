@@ -85,8 +85,8 @@ async fn no_join_fails_while_the_nodes_are_unseen() {
         tokio::time::sleep(MINUTE * 60).await;
         split.until_phase(Phase::Pending).await;
         let whys = split.whys().await;
-        let told = "the API server of the target cluster is silent; a deadline has passed";
-        assert!(whys.iter().all(|why| why.contains(told)), "{link:?}: {whys:#?}");
+        let message = "the API server of the target cluster is silent; a deadline has passed";
+        assert!(whys.iter().all(|why| why.contains(message)), "{link:?}: {whys:#?}");
         let silent = split.inspector().silent_servers();
         let [silent] = silent.as_slice() else { panic!("{link:?}: one silent server: {silent:?}") };
         assert!(silent.error.is_some(), "{link:?}: the watch was opened again in vain: {silent:?}");

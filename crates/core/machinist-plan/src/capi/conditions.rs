@@ -102,9 +102,8 @@ pub fn ready(parts: &[ConditionReport]) -> ConditionReport {
         ConditionStatus::True => parts.iter().filter(|part| !part.message.is_empty()).collect(),
         _ => with(ConditionStatus::False).chain(with(ConditionStatus::Unknown)).collect(),
     };
-    let text = |part: &ConditionReport| match part.message.is_empty() {
-        true => part.reason.to_owned(),
-        false => part.message.clone(),
+    let text = |part: &ConditionReport| {
+        if part.message.is_empty() { part.reason.to_owned() } else { part.message.clone() }
     };
     let message = match causes.as_slice() {
         [] => String::new(),
@@ -129,7 +128,7 @@ pub fn merge(
     now: Timestamp,
 ) -> Vec<Condition> {
     let is_reported = |condition: &Condition| reports.iter().any(|report| report.type_ == condition.type_);
-    let mut all: Vec<Condition> = read.iter().filter(|it| !is_reported(it)).cloned().collect();
+    let mut all: Vec<Condition> = read.iter().filter(|condition| !is_reported(condition)).cloned().collect();
     for report in reports {
         let before = read.iter().find(|condition| condition.type_ == report.type_);
         let since = before.filter(|before| before.status == report.status);
@@ -164,10 +163,11 @@ pub fn merge_v1(
     reports: &[ConditionReport],
     now: Timestamp,
 ) -> Option<Deprecated> {
-    let read = read.and_then(|it| it.v1_beta1.as_ref()).map_or(&[][..], |it| &it.conditions);
+    let read = read.and_then(|deprecated| deprecated.v1_beta1.as_ref()).map_or(&[][..], |v1| &v1.conditions);
     let reported = || reports.iter().filter_map(|report| Some((report, report.v1.as_ref()?)));
-    let is_reported = |it: &ConditionV1| reported().any(|(_, v1)| v1.type_ == it.type_);
-    let mut all: Vec<ConditionV1> = read.iter().filter(|it| !is_reported(it)).cloned().collect();
+    let is_reported = |condition: &ConditionV1| reported().any(|(_, v1)| v1.type_ == condition.type_);
+    let mut all: Vec<ConditionV1> =
+        read.iter().filter(|condition| !is_reported(condition)).cloned().collect();
     for (report, v1) in reported() {
         let before = read.iter().find(|condition| condition.type_ == v1.type_);
         let since = before.filter(|before| before.status == report.status);
@@ -200,17 +200,21 @@ pub struct Problem<'c> {
 /// Returns the problems that a new status is the first to report. Only the contract v1beta1
 /// separates problems from waits. A message that changes while the problem lasts is no news.
 pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Problem<'c>> {
-    let is_known = |it: &&ConditionV1| {
+    let is_known = |condition: &&ConditionV1| {
         let same = |known: &ConditionV1| {
-            (&known.type_, &known.status, &known.reason) == (&it.type_, &it.status, &it.reason)
+            (&known.type_, &known.status, &known.reason)
+                == (&condition.type_, &condition.status, &condition.reason)
         };
         v1_conditions(old).iter().any(same)
     };
-    let news = v1_conditions(new).iter().filter(|it| it.type_ != READY).filter(|it| is_trouble(it));
-    news.filter(|it| !is_known(it))
-        .map(|it| {
-            let reason = it.reason.as_deref().unwrap_or(&it.type_);
-            Problem { reason, message: it.message.as_deref().unwrap_or(reason) }
+    let news = v1_conditions(new)
+        .iter()
+        .filter(|condition| condition.type_ != READY)
+        .filter(|condition| is_trouble(condition));
+    news.filter(|condition| !is_known(condition))
+        .map(|condition| {
+            let reason = condition.reason.as_deref().unwrap_or(&condition.type_);
+            Problem { reason, message: condition.message.as_deref().unwrap_or(reason) }
         })
         .collect()
 }
@@ -220,11 +224,11 @@ pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Ve
 /// A planner keeps such a condition during the next attempt. Otherwise each failed attempt would
 /// count as a new problem.
 pub fn shown_trouble<'c>(shown: Option<&'c Deprecated>, type_: &str) -> Option<&'c ConditionV1> {
-    v1_conditions(shown).iter().find(|it| it.type_ == type_ && is_trouble(it))
+    v1_conditions(shown).iter().find(|condition| condition.type_ == type_ && is_trouble(condition))
 }
 
 fn v1_conditions(status: Option<&Deprecated>) -> &[ConditionV1] {
-    status.and_then(|it| it.v1_beta1.as_ref()).map_or(&[], |it| &it.conditions)
+    status.and_then(|deprecated| deprecated.v1_beta1.as_ref()).map_or(&[], |v1| &v1.conditions)
 }
 
 fn is_trouble(condition: &ConditionV1) -> bool {
@@ -293,7 +297,7 @@ mod tests {
         let reports =
             [paused("DockerMachine", false, false), ready(&[]), ConditionReport::yes("Ape", "Ours")];
         let all = merge(&foreign, &reports, Some(1), at(1));
-        let types: Vec<&str> = all.iter().map(|it| it.type_.as_str()).collect();
+        let types: Vec<&str> = all.iter().map(|condition| condition.type_.as_str()).collect();
         assert_eq!(types, ["Ready", "Ape", "Zebra", "Paused"]);
         assert_eq!(all[2], foreign[0]);
     }
@@ -321,14 +325,14 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_told_once() {
+    fn a_problem_is_reported_once() {
         let state = |report: ConditionReport| {
             let reports = [ready(std::slice::from_ref(&report)), report];
             merge_v1(None, &reports, at(0))
         };
-        let told = |old: &Option<Deprecated>, new: &Option<Deprecated>| -> Vec<String> {
+        let emitted = |old: &Option<Deprecated>, new: &Option<Deprecated>| -> Vec<String> {
             let troubles = troubles(old.as_ref(), new.as_ref());
-            troubles.iter().map(|it| format!("{}: {}", it.reason, it.message)).collect()
+            troubles.iter().map(|trouble| format!("{}: {}", trouble.reason, trouble.message)).collect()
         };
         let failed =
             |message| state(ConditionReport::no("A", "Failed", message).in_v1("A", "Failed", "Warning"));
@@ -336,12 +340,12 @@ mod tests {
         let unknown =
             state(ConditionReport::unknown("A", "Uncertain", "").in_v1("A", "Uncertain", "Warning"));
         let fine = state(ConditionReport::yes("A", "Fine").in_v1("A", "Fine", "Info"));
-        assert_eq!(told(&None, &failed("one")), ["Failed: one"]);
-        assert_eq!(told(&failed("one"), &failed("two")), [""; 0], "the problem lasts");
-        assert_eq!(told(&fine, &failed("two")), ["Failed: two"], "it is back");
-        assert_eq!(told(&failed("one"), &unknown), ["Uncertain: Uncertain"]);
-        assert_eq!(told(&None, &waits), [""; 0]);
-        assert_eq!(told(&failed("one"), &fine), [""; 0]);
+        assert_eq!(emitted(&None, &failed("one")), ["Failed: one"]);
+        assert_eq!(emitted(&failed("one"), &failed("two")), [""; 0], "the problem lasts");
+        assert_eq!(emitted(&fine, &failed("two")), ["Failed: two"], "it is back");
+        assert_eq!(emitted(&failed("one"), &unknown), ["Uncertain: Uncertain"]);
+        assert_eq!(emitted(&None, &waits), [""; 0]);
+        assert_eq!(emitted(&failed("one"), &fine), [""; 0]);
     }
 
     #[test]

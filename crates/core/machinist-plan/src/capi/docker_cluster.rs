@@ -388,26 +388,23 @@ fn available(s: &Snapshot, ensured: &Ensured) -> Plan<Action> {
         return Plan::act(Action::SetEndpoint(Endpoint { host, port }), why);
     }
     let has_moved = has_moved(s, &read.host, &addresses);
-    let (report, plan) = match has_moved {
-        false => {
-            let mut report = ConditionReport::yes(LOAD_BALANCER_AVAILABLE, "Available");
-            report.message = notes(ensured);
-            (report.in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info"), Plan::idle(Why::settled()))
-        }
-        true => {
-            let reason = CapiReason::BalancerAddressChanged {
-                endpoint: read.host.clone(),
-                addresses: addresses.join(", "),
-            };
-            let message = [reason.to_string(), notes(ensured)].join("\n");
-            let report = ConditionReport::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, message.trim_end());
-            let name = &ensured.balancer.name;
-            let cause = ensured.notes.iter().find(|note| note.reason == ADDRESS_MOVED);
-            let cause = cause.map(|note| format!("; {}", note.message)).unwrap_or_default();
-            let fix = format!("give container {name} the address of the endpoint again{cause}");
-            let report = report.in_v1(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, "Error");
-            (report, Plan::idle(Why::new(reason, Step::Fix(fix))))
-        }
+    let (report, plan) = if has_moved {
+        let reason = CapiReason::BalancerAddressChanged {
+            endpoint: read.host.clone(),
+            addresses: addresses.join(", "),
+        };
+        let message = [reason.to_string(), notes(ensured)].join("\n");
+        let report = ConditionReport::no(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, message.trim_end());
+        let name = &ensured.balancer.name;
+        let cause = ensured.notes.iter().find(|note| note.reason == ADDRESS_MOVED);
+        let cause = cause.map(|note| format!("; {}", note.message)).unwrap_or_default();
+        let fix = format!("give container {name} the address of the endpoint again{cause}");
+        let report = report.in_v1(LOAD_BALANCER_AVAILABLE, ADDRESS_CHANGED, "Error");
+        (report, Plan::idle(Why::new(reason, Step::Fix(fix))))
+    } else {
+        let mut report = ConditionReport::yes(LOAD_BALANCER_AVAILABLE, "Available");
+        report.message = notes(ensured);
+        (report.in_v1(LOAD_BALANCER_AVAILABLE, "Available", "Info"), Plan::idle(Why::settled()))
     };
     let domains = &s.docker.failure_domains;
     let listed = s.domains_are_listed;
@@ -498,10 +495,13 @@ fn creating(s: &Snapshot, plan: Plan<Action>, message: String) -> Plan<Action> {
 /// the status.
 fn shows_trouble(s: &Snapshot) -> bool {
     let Some(status) = &s.docker.status else { return false };
-    let is_pause = |it: &Condition| it.type_ == PAUSED && it.status == ConditionStatus::True;
+    let is_pause =
+        |condition: &Condition| condition.type_ == PAUSED && condition.status == ConditionStatus::True;
     // Each answer disproves that the engine is closed.
-    let is_closed = |it: &Condition| it.type_ == LOAD_BALANCER_AVAILABLE && it.reason == ENGINE_CLOSED;
-    !status.conditions.iter().any(|it| is_pause(it) || is_closed(it))
+    let is_closed = |condition: &Condition| {
+        condition.type_ == LOAD_BALANCER_AVAILABLE && condition.reason == ENGINE_CLOSED
+    };
+    !status.conditions.iter().any(|condition| is_pause(condition) || is_closed(condition))
         && conditions::shown_trouble(status.deprecated.as_ref(), LOAD_BALANCER_AVAILABLE).is_some()
 }
 
@@ -559,19 +559,19 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
             BalancerDeletion::Gone | BalancerDeletion::Absent | BalancerDeletion::Retained,
         )) => {
             let counts_from = absence_counts_from(s);
-            match counts_from <= last.started {
-                true => release("removing the finalizer", since),
-                false if counts_from <= s.now => call(),
-                false => {
-                    let why = wait(CapiReason::AbsenceNotProven, "the finalizer is removed").why.since(since);
-                    let mut plan = Plan::until(counts_from, why);
-                    // Later processes count from this time, so that restarts do not begin the wait
-                    // again.
-                    if !knows_all_calls(s) && object.no_creation_since().is_none() {
-                        plan.actions.push(Action::RecordWait(s.now));
-                    }
-                    plan
+            if counts_from <= last.started {
+                release("removing the finalizer", since)
+            } else if counts_from <= s.now {
+                call()
+            } else {
+                let why = wait(CapiReason::AbsenceNotProven, "the finalizer is removed").why.since(since);
+                let mut plan = Plan::until(counts_from, why);
+                // Later processes count from this time, so that restarts do not begin the wait
+                // again.
+                if !knows_all_calls(s) && object.no_creation_since().is_none() {
+                    plan.actions.push(Action::RecordWait(s.now));
                 }
+                plan
             }
         }
         Ok(Progress::Working(change)) => {
@@ -586,12 +586,11 @@ fn remove_balancer(s: &Snapshot, since: Timestamp) -> Plan<Action> {
         Err(error) => {
             let retry = retry::again_after(error, s.answers.failures);
             let retry_at = plus(last.ended, retry);
-            match retry_at <= s.now {
-                true => call(),
-                false => {
-                    let why = Why::call_failed(DELETE_BALANCER, error, s.answers.failures, retry_at);
-                    Plan::until(retry_at, why.since(since))
-                }
+            if retry_at <= s.now {
+                call()
+            } else {
+                let why = Why::call_failed(DELETE_BALANCER, error, s.answers.failures, retry_at);
+                Plan::until(retry_at, why.since(since))
             }
         }
     }
@@ -680,8 +679,8 @@ impl fmt::Display for Action {
                 write!(f, "endpoint: {}:{}", endpoint.host, endpoint.port().unwrap_or_default())
             }
             Self::SetStatus(status) => {
-                let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
-                write!(f, "status: {}", ready.map_or("", |it| it.reason.as_str()))
+                let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+                write!(f, "status: {}", ready.map_or("", |condition| condition.reason.as_str()))
             }
             Self::Delete(_) => f.write_str("delete the load balancer"),
             Self::RecordWait(_) => f.write_str("record the wait for earlier calls"),

@@ -316,7 +316,7 @@ fn paused(s: &Snapshot) -> Plan<Action> {
     let object = &s.machine.object;
     let report = conditions::paused(
         "DockerMachine",
-        s.cluster.as_ref().is_some_and(|it| it.is_paused),
+        s.cluster.as_ref().is_some_and(|cluster| cluster.is_paused),
         object.is_paused(),
     );
     let why = Why::new(
@@ -373,9 +373,10 @@ impl Work<'_> {
         if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
             let why = Why::new(Reason::Calling(call), Step::Expect("the engine answers")).since(since);
             let plan = Plan::until(until, why);
-            return match call == Call::ENSURE {
-                true => with_lasting_status(s, plan, since, self.creating(), Depth::Nothing),
-                false => plan,
+            return if call == Call::ENSURE {
+                with_lasting_status(s, plan, since, self.creating(), Depth::Nothing)
+            } else {
+                plan
             };
         }
         self.container()
@@ -417,10 +418,7 @@ impl Work<'_> {
 
     /// Creates the container, or looks it up.
     fn container(&self) -> Plan<Action> {
-        match self.is_recorded() {
-            true => self.recorded_container(),
-            false => self.new_container(),
-        }
+        if self.is_recorded() { self.recorded_container() } else { self.new_container() }
     }
 
     fn new_container(&self) -> Plan<Action> {
@@ -442,18 +440,17 @@ impl Work<'_> {
                 if retry_at <= s.now {
                     return self.ensure();
                 }
-                let why = match error.is_in_progress() {
-                    true => {
-                        let missing = error.message.clone();
-                        wait(CapiReason::ContainerStarting { missing }, "the engine creates the container")
-                            .why
-                    }
-                    false => Why::call_failed(Call::ENSURE, error, s.answers.failures, retry_at),
+                let why = if error.is_in_progress() {
+                    let missing = error.message.clone();
+                    wait(CapiReason::ContainerStarting { missing }, "the engine creates the container").why
+                } else {
+                    Why::call_failed(Call::ENSURE, error, s.answers.failures, retry_at)
                 };
                 let reason = if error.is_closed() { ENGINE_CLOSED } else { "NotProvisioned" };
-                let container = match error.is_in_progress() {
-                    true => Container::Waiting(reason, CREATING, error.message.clone()),
-                    false => Container::Failed(reason, error.message.clone()),
+                let container = if error.is_in_progress() {
+                    Container::Waiting(reason, CREATING, error.message.clone())
+                } else {
+                    Container::Failed(reason, error.message.clone())
                 };
                 with_status(s, Plan::until(retry_at, why), container, Depth::Nothing)
             }
@@ -546,9 +543,10 @@ impl Work<'_> {
             }
             Ok(None) if is_due => look(),
             Ok(None) => {
-                let reason = match s.is_foreign() {
-                    true => CapiReason::ContainerNotOurs { container: self.name() },
-                    false => CapiReason::ContainerMissing { container: self.name() },
+                let reason = if s.is_foreign() {
+                    CapiReason::ContainerNotOurs { container: self.name() }
+                } else {
+                    CapiReason::ContainerMissing { container: self.name() }
                 };
                 let fix = "delete the Machine; Cluster API then creates another one".to_owned();
                 let plan = Plan::until(plus(seen.ended, LOOK_EVERY), Why::new(reason, Step::Fix(fix)));
@@ -557,17 +555,16 @@ impl Work<'_> {
             }
             Err(error) => {
                 let retry_at = plus(seen.ended, retry::again_after(error, s.answers.failures));
-                let plan = match retry_at <= s.now {
-                    true => look(),
-                    false => Plan::until(
-                        retry_at,
-                        Why::call_failed(Call::FIND, error, s.answers.failures, retry_at),
-                    ),
+                let plan = if retry_at <= s.now {
+                    look()
+                } else {
+                    Plan::until(retry_at, Why::call_failed(Call::FIND, error, s.answers.failures, retry_at))
                 };
                 // A restart of the engine takes a moment, and its containers may run on.
-                match error.is_closed() && RESTARTS_WITHIN <= s.answers.failures {
-                    true => with_unknown_container(s, plan, error.message.clone()),
-                    false => plan,
+                if error.is_closed() && RESTARTS_WITHIN <= s.answers.failures {
+                    with_unknown_container(s, plan, error.message.clone())
+                } else {
+                    plan
                 }
             }
         }
@@ -612,9 +609,12 @@ impl Work<'_> {
         let (s, container) = (self.s, self.name());
         let boot = s.steps.boot.as_ref();
         let is_due = boot.is_none_or(|last| plus(last.ended, STOPPED_AGAIN) <= s.now);
-        let look = |why| match is_due {
-            true => Plan::act(Action::ObserveBoot(s.which_is(instance)), why),
-            false => self.look_soon(why),
+        let look = |why| {
+            if is_due {
+                Plan::act(Action::ObserveBoot(s.which_is(instance)), why)
+            } else {
+                self.look_soon(why)
+            }
         };
         if let Some(Ok(Boot::Trouble(trouble))) = boot.map(|last| &last.answer) {
             let missing = status::recorded_container_problem(s, &trouble.cause);
@@ -705,9 +705,10 @@ impl Work<'_> {
     ) -> Plan<Action> {
         let s = self.s;
         let retry_at = plus(ended, retry::again_after(error, s.steps.failures));
-        match retry_at <= s.now {
-            true => Plan::act(again(), Why::new(Reason::Calling(call), Step::Expect("the engine answers"))),
-            false => Plan::until(retry_at, Why::call_failed(call, error, s.steps.failures, retry_at)),
+        if retry_at <= s.now {
+            Plan::act(again(), Why::new(Reason::Calling(call), Step::Expect("the engine answers")))
+        } else {
+            Plan::until(retry_at, Why::call_failed(call, error, s.steps.failures, retry_at))
         }
     }
 
@@ -735,10 +736,7 @@ fn observe(
 /// Returns the name of the container of a Machine. Machines that core controllers create have the
 /// name of their Cluster as a prefix already.
 pub fn container_name(cluster: &str, machine: &str) -> String {
-    match machine.starts_with(cluster) {
-        true => machine.to_owned(),
-        false => format!("{cluster}-{machine}"),
-    }
+    if machine.starts_with(cluster) { machine.to_owned() } else { format!("{cluster}-{machine}") }
 }
 
 /// The recorded id is not one of this provider, so the object is left alone.
@@ -836,8 +834,8 @@ impl fmt::Display for Action {
             // Everyone may read the planned actions, and a user who knows a key can copy it.
             Self::Claim(claim) => write!(f, "claim on engine {}", claim.engine),
             Self::SetStatus(status) => {
-                let ready = status.conditions.iter().find(|it| it.type_ == "Ready");
-                write!(f, "status: {}", ready.map_or("", |it| it.reason.as_str()))
+                let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+                write!(f, "status: {}", ready.map_or("", |condition| condition.reason.as_str()))
             }
             Self::Ensure(spec) => write!(f, "ensure {}", spec.name),
             Self::Find(which) => write!(f, "find {which}"),

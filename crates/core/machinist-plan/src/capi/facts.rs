@@ -207,7 +207,7 @@ impl CoreMachineFacts {
         Self {
             cluster: set(&spec.cluster_name),
             kubernetes: set(&spec.version),
-            bootstrap_secret: spec.bootstrap.as_ref().and_then(|it| set(&it.data_secret_name)),
+            bootstrap_secret: spec.bootstrap.as_ref().and_then(|bootstrap| set(&bootstrap.data_secret_name)),
             infrastructure: spec.infrastructure_ref.clone().filter(Reference::is_defined),
             failure_domain: set(&spec.failure_domain),
             node: machine.status.node_ref.as_ref().and_then(|node| set(&node.name)),
@@ -263,7 +263,9 @@ impl DockerClusterFacts {
             options.insert("ip".to_owned(), endpoint.host.clone());
         }
         let shown = self.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        if let (Some(port), Some(host_port)) = (endpoint.port(), shown.and_then(|it| it.host_port)) {
+        if let (Some(port), Some(host_port)) =
+            (endpoint.port(), shown.and_then(|balancer| balancer.host_port))
+        {
             options.insert(format!("host-port.{port}"), host_port.to_string());
         }
         options

@@ -70,7 +70,7 @@ mod tests {
         let server = json!({"server": "https://10.0.0.2:6443"});
         let good = config(json!({}), server.clone());
         assert_eq!(check(&good), Ok(()));
-        let told = |change: fn(&mut Value)| {
+        let rejection = |change: fn(&mut Value)| {
             let mut changed = good.clone();
             change(&mut changed);
             check(&changed).expect_err("rejected")
@@ -84,15 +84,15 @@ mod tests {
             "clusters[1].cluster.server: expected a URL with https"
         );
         for change in [
-            (|it| it["current-context"] = json!("y")) as fn(&mut Value),
-            |it| it["current-context"] = Value::Null,
-            |it| it["contexts"][0]["context"]["cluster"] = json!("d"),
-            |it| {
-                let twice = it["clusters"][0].clone();
-                it["clusters"].as_array_mut().expect("a list").push(twice);
+            (|config| config["current-context"] = json!("y")) as fn(&mut Value),
+            |config| config["current-context"] = Value::Null,
+            |config| config["contexts"][0]["context"]["cluster"] = json!("d"),
+            |config| {
+                let twice = config["clusters"][0].clone();
+                config["clusters"].as_array_mut().expect("a list").push(twice);
             },
         ] {
-            assert!(told(change).contains("exactly one entry"), "{}", told(change));
+            assert!(rejection(change).contains("exactly one entry"), "{}", rejection(change));
         }
     }
 
@@ -111,8 +111,8 @@ mod tests {
             (user.clone(), json!({"server": "https://a", "certificate-authority": "/ca"}), "authority"),
             (user.clone(), json!({"server": "http://a"}), "https"),
         ] {
-            let told = check(&config(user, cluster)).expect_err("rejected");
-            assert!(told.contains(field), "{told}");
+            let message = check(&config(user, cluster)).expect_err("rejected");
+            assert!(message.contains(field), "{message}");
         }
     }
 }

@@ -243,7 +243,7 @@ fn problem(s: &Snapshot, request: &MailRequestFacts) -> Option<(String, String)>
     let domains = &s.recipient_domains;
     let is_permitted = |recipient: &String| {
         let domain = recipient.rsplit_once('@').map(|(_, domain)| domain);
-        domain.is_some_and(|domain| domains.iter().any(|it| it.eq_ignore_ascii_case(domain)))
+        domain.is_some_and(|domain| domains.iter().any(|allowed| allowed.eq_ignore_ascii_case(domain)))
     };
     let index = request.recipients.iter().position(|recipient| !is_permitted(recipient));
     let index = index.filter(|_| !domains.is_empty())?;
@@ -282,10 +282,12 @@ fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     if let Some((call, since)) = s.in_flight {
         let why = Why::new(Reason::Calling(call), Step::Expect("the mail service answers")).since(since);
         let decision = Decision { action: None, why, ..sending() };
-        return match call == LOOK_UP {
-            true => still_unsure(s, letter, decision),
-            false if 0 < s.failures => repeating(letter, decision),
-            false => decision,
+        return if call == LOOK_UP {
+            still_unsure(s, letter, decision)
+        } else if 0 < s.failures {
+            repeating(letter, decision)
+        } else {
+            decision
         };
     }
     if s.own_calls.accepted {
@@ -392,9 +394,10 @@ fn look_up_before(
         // No answer is not an absence.
         Err(error) => {
             let retry_at = plus(looked.ended, retry_after(error.kind, s.failures, LOOK_AGAIN.1));
-            match retry_at <= s.now {
-                true => repeating(letter, look_up),
-                false => without_effect(LOOK_UP, s.failures, error, retry_at),
+            if retry_at <= s.now {
+                repeating(letter, look_up)
+            } else {
+                without_effect(LOOK_UP, s.failures, error, retry_at)
             }
         }
     }
@@ -693,10 +696,13 @@ fn verify(
             let why = writing("recording that the mail service shows the mail");
             Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..unsure() }
         }
-        Ok(false) if counts_from < looked.started => match looked.ended < plus(since, REMEMBERED_FOR) {
-            true => intend(s, letter, attempts.saturating_add(1)),
-            false => hold(letter, attempts, s, "the mail service may have forgotten the mail"),
-        },
+        Ok(false) if counts_from < looked.started => {
+            if looked.ended < plus(since, REMEMBERED_FOR) {
+                intend(s, letter, attempts.saturating_add(1))
+            } else {
+                hold(letter, attempts, s, "the mail service may have forgotten the mail")
+            }
+        }
         Ok(false) => {
             // Each wait is as long as all time before it, so the waits double without a counter.
             let elapsed = machinist_core::since(looked.ended, since);

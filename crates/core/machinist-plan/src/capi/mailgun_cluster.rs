@@ -106,12 +106,12 @@ pub(super) fn conclude(
 ) -> Plan<Action> {
     let Decision { is_sent, action, why, until, report, state } = decision;
     let is_fulfilled = is_sent && is_filled_in;
-    let fulfilled = match is_fulfilled {
-        true => ConditionReport::yes(FULFILLED, "Fulfilled"),
-        false if is_sent => {
-            ConditionReport::no(FULFILLED, "WaitingForFulfilment", format!("A person has to fill in {field}"))
-        }
-        false => ConditionReport::no(FULFILLED, "WaitingForFulfilment", "The request has not been sent"),
+    let fulfilled = if is_fulfilled {
+        ConditionReport::yes(FULFILLED, "Fulfilled")
+    } else if is_sent {
+        ConditionReport::no(FULFILLED, "WaitingForFulfilment", format!("A person has to fill in {field}"))
+    } else {
+        ConditionReport::no(FULFILLED, "WaitingForFulfilment", "The request has not been sent")
     };
     let why = match (is_sent, is_fulfilled) {
         (true, false) => {

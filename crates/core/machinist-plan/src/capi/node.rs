@@ -53,7 +53,7 @@ fn address_patch(node: &Node, guard: Value, addresses: &[String]) -> Option<Valu
     let mut all: Vec<NodeAddress> = read.clone().unwrap_or_default();
     let before = all.len();
     for address in addresses {
-        let is_known = all.iter().any(|it| it.type_ == "InternalIP" && it.address == *address);
+        let is_known = all.iter().any(|known| known.type_ == "InternalIP" && known.address == *address);
         if !is_known {
             all.push(NodeAddress { type_: "InternalIP".to_owned(), address: address.clone() });
         }

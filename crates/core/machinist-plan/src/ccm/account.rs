@@ -17,7 +17,7 @@ use machinist_instance::{AccountId, CallBudget, Error, ErrorKind};
 
 use super::names;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
-use crate::event::{EventText, Told};
+use crate::event::{EmittedEvents, EventText};
 
 pub use self::balancers::{BalancerProof, RecordedBalancer};
 pub(super) use self::balancers::{UNKNOWN_ID, known_id};
@@ -93,8 +93,8 @@ impl Proof {
     pub fn of(facts: Option<ProofFacts>) -> Self {
         match facts {
             None => Self::Given,
-            Some(it) if it.is_recorded || it.has_shown || !it.has_instances => Self::Given,
-            Some(it) if it.is_listed => Self::Missing,
+            Some(proof) if proof.is_recorded || proof.has_shown || !proof.has_instances => Self::Given,
+            Some(proof) if proof.is_listed => Self::Missing,
             Some(_) => Self::Unlisted,
         }
     }
@@ -184,13 +184,13 @@ pub struct Snapshot {
     /// `--node-status-update-frequency`
     pub status_period: Duration,
     /// Events that were emitted about the account.
-    pub told: Arc<Told>,
+    pub emitted: Arc<EmittedEvents>,
 }
 
 impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, account, listed, misconfigured, status_period: _, told } = self;
-        (account, listed, misconfigured, told).hash(state);
+        let Self { now: _, account, listed, misconfigured, status_period: _, emitted } = self;
+        (account, listed, misconfigured, emitted).hash(state);
     }
 }
 
@@ -217,7 +217,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         (None, Some(message)) => Some(settings_event(message)),
         (None, None) => None,
     };
-    let event = event.and_then(|event| s.told.if_due(event, s.now));
+    let event = event.and_then(|event| s.emitted.if_due(event, s.now));
     plan.actions.splice(0..0, event.map(Action::Tell));
     plan
 }

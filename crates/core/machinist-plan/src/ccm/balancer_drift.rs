@@ -25,7 +25,7 @@ use super::account::{self, AccountFacts, Failure};
 use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use super::names;
 use crate::ccm::why::{Plan, Why};
-use crate::event::{EventText, Told};
+use crate::event::{EmittedEvents, EventText};
 
 /// All facts for one decision about the list of load balancers.
 #[derive(Debug, Clone)]
@@ -56,7 +56,7 @@ pub struct Snapshot {
     /// When this process last asked for a list of the Nodes because their watch was silent.
     pub nodes_asked: Option<Timestamp>,
     /// Events that were emitted about load balancers without a Service.
-    pub told: Arc<Told>,
+    pub emitted: Arc<EmittedEvents>,
 }
 
 impl Hash for Snapshot {
@@ -74,9 +74,9 @@ impl Hash for Snapshot {
             period: _,
             nodes_freshness,
             nodes_asked,
-            told,
+            emitted,
         } = self;
-        (account, in_flight, listed, failed, services, has_balancers, told).hash(state);
+        (account, in_flight, listed, failed, services, has_balancers, emitted).hash(state);
         late_deletion.hash(state);
         (nodes_freshness.is_fresh(), nodes_asked).hash(state);
     }
@@ -110,7 +110,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     // In the account of another project, the load balancers belong to its clusters.
     let listed = s.listed().filter(|_| s.account.is_proven());
     let orphans: Vec<&Balancer> = listed.iter().flat_map(|listed| listed.orphans(&s.services)).collect();
-    let event = orphans_event(&orphans).and_then(|event| s.told.if_due(event, s.now));
+    let event = orphans_event(&orphans).and_then(|event| s.emitted.if_due(event, s.now));
     plan.actions.splice(0..0, event.map(Action::Tell));
     plan.actions.extend(are_nodes_due(s).then_some(Action::ReadNodes));
     plan

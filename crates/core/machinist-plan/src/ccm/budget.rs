@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn most_calls_wait_below_a_twentieth() {
         assert!(account(180).saves::<()>(at(0)).is_none());
-        let waits = account(100).saves::<super::super::account::Action>(at(0)).expect("a plan").to_string();
+        let waits = account(100).saves::<crate::ccm::account::Action>(at(0)).expect("a plan").to_string();
         assert!(waits.starts_with("why   few calls of the account are left (100 of 3600)"), "{waits}");
         assert!(waits.contains(&format!("wait  until {}", at(80))), "{waits}");
         assert!(account(100).saves::<()>(at(80)).is_none());

@@ -55,18 +55,18 @@ fn plan_alone(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(Why::new(Reason::Awaiting(OTHER_FINALIZERS), next).since(s.node.deleting_since));
     }
     if s.node.is_uninitialized() {
-        return match s.options.initializes {
-            true => initialize::plan(s),
-            false => {
-                let next = Step::Expect("the other program initializes the Node");
-                Plan::idle(Why::new(Reason::Awaiting(OTHER_INITIALIZER), next))
-            }
+        return if s.options.initializes {
+            initialize::plan(s)
+        } else {
+            let next = Step::Expect("the other program initializes the Node");
+            Plan::idle(Why::new(Reason::Awaiting(OTHER_INITIALIZER), next))
         };
     }
     let refresh = if s.options.initializes { refresh::needed(s) } else { Refresh::default() };
-    let Lifecycle { taints, mut plan } = match s.options.follows_lifecycle {
-        true => lifecycle::plan(s),
-        false => Lifecycle { taints: None, plan: Plan::idle(Why::settled()) },
+    let Lifecycle { taints, mut plan } = if s.options.follows_lifecycle {
+        lifecycle::plan(s)
+    } else {
+        Lifecycle { taints: None, plan: Plan::idle(Why::settled()) }
     };
     let mut writes = refresh.events;
     if let Some(addresses) = refresh.addresses {
@@ -89,7 +89,7 @@ fn plan_alone(s: &Snapshot) -> Plan<Action> {
     if plan.why.reason == Reason::Settled && lacks_routes(&s.node) {
         let next = Step::Expect("the route controller of the cluster creates the routes");
         plan.why = Why::new(Reason::Awaiting(NO_ROUTES), next)
-            .since(s.node.network.as_ref().and_then(|it| it.since));
+            .since(s.node.network.as_ref().and_then(|network| network.since));
     }
     plan.actions.splice(0..0, writes);
     plan
@@ -98,7 +98,9 @@ fn plan_alone(s: &Snapshot) -> Plan<Action> {
 /// Whether the condition of a Node shows that its routes do not exist. With another reason, the
 /// condition is that of a network plugin.
 fn lacks_routes(node: &CloudNodeFacts) -> bool {
-    node.network.as_ref().is_some_and(|it| it.status == "True" && it.reason == NO_ROUTE_CREATED)
+    node.network
+        .as_ref()
+        .is_some_and(|network| network.status == "True" && network.reason == NO_ROUTE_CREATED)
 }
 
 /// Reason of the condition NetworkUnavailable of a Node whose routes do not exist.
@@ -122,7 +124,7 @@ fn other_id(s: &Snapshot) -> Plan<Action> {
             let event = EventText::warning(names::PROVIDER_ID_MALFORMED, reason.to_string());
             let next = "delete the Node and let its kubelet register it again".to_owned();
             let mut plan = Plan::idle(Why::new(reason, Step::Fix(next)));
-            plan.actions.extend(s.told.if_new(event).map(Action::Tell));
+            plan.actions.extend(s.emitted.if_new(event).map(Action::Tell));
             plan
         }
         RecordedId::Unset | RecordedId::Ours(_) => {
@@ -133,7 +135,7 @@ fn other_id(s: &Snapshot) -> Plan<Action> {
 }
 
 fn tell(s: &Snapshot, event: EventText) -> Option<Action> {
-    s.told.if_due(event, s.now).map(Action::Tell)
+    s.emitted.if_due(event, s.now).map(Action::Tell)
 }
 
 /// Returns the Event and the reason for an annotation that does not fit the instance.

@@ -34,7 +34,7 @@ use super::node::snapshot::{ListedNode, Options, Owner};
 use super::why::BrakeRule;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
-use crate::event::{EventText, Told};
+use crate::event::{EmittedEvents, EventText};
 
 pub use self::evidence::Absences;
 pub(crate) use self::evidence::{Case, Verdict};
@@ -65,7 +65,7 @@ pub struct Snapshot {
     /// Kind and name of the object that may have this annotation, for messages.
     pub allowed_on: Arc<str>,
     /// Events that were emitted about the removal of Nodes.
-    pub told: Arc<Told>,
+    pub emitted: Arc<EmittedEvents>,
 }
 
 impl Hash for Snapshot {
@@ -81,9 +81,9 @@ impl Hash for Snapshot {
             removed,
             allowed_until,
             allowed_on: _,
-            told,
+            emitted,
         } = self;
-        (account, nodes, shown, suspects, removed, allowed_until, told).hash(state);
+        (account, nodes, shown, suspects, removed, allowed_until, emitted).hash(state);
     }
 }
 
@@ -207,9 +207,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
             | Verdict::Held { .. } => None,
         })
         .collect();
-    let held = match proven.iter().any(|(suspect, _)| !suspect.is_expected()) {
-        true => brake(s, number(unexpected), number(missing)),
-        false => Held::Free,
+    let held = if proven.iter().any(|(suspect, _)| !suspect.is_expected()) {
+        brake(s, number(unexpected), number(missing))
+    } else {
+        Held::Free
     };
     if held != Held::Free {
         proven.retain(|(suspect, _)| suspect.is_expected());
@@ -282,7 +283,7 @@ fn delete(s: &Snapshot, proven: Vec<(&Suspect, Absences)>) -> Plan<Action> {
 fn failure_event(s: &Snapshot, suspect: &Suspect) -> Option<Action> {
     let node = &suspect.node;
     let message = format!("Failed deleting node {}: {}", node.name, suspect.refused.as_ref()?.message);
-    let event = s.told.if_due(EventText::warning(names::DELETING_NODE_FAILED, message), s.now)?;
+    let event = s.emitted.if_due(EventText::warning(names::DELETING_NODE_FAILED, message), s.now)?;
     Some(Action::Tell { node: Some(node.clone()), event })
 }
 
@@ -336,7 +337,7 @@ fn hold(s: &Snapshot, reason: CcmReason, plan: &mut Plan<Action>) {
         s.allowed_on
     );
     let event = EventText::warning(names::NODE_DELETION_SUSPENDED, format!("{reason}. To go on, {next}."));
-    plan.actions.extend(s.told.if_due(event, s.now).map(|event| Action::Tell { node: None, event }));
+    plan.actions.extend(s.emitted.if_due(event, s.now).map(|event| Action::Tell { node: None, event }));
     plan.why = Why::new(reason, Step::Fix(next));
     plan.wait = plan.wait.earliest(Wait::Until(plus(s.now, HELD_AGAIN)));
 }

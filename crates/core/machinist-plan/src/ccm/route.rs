@@ -45,7 +45,7 @@ use super::cidr::Cidr;
 use super::names;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
-use crate::event::{EventText, Told};
+use crate::event::{EmittedEvents, EventText};
 
 pub use self::abandoned::abandoned;
 pub use self::condition::NetworkCondition;
@@ -78,13 +78,13 @@ pub struct Snapshot {
     /// The driver's answers about routes.
     pub memory: RouteMemory,
     /// Events that were emitted about routes.
-    pub told: Arc<Told>,
+    pub emitted: Arc<EmittedEvents>,
 }
 
 impl Hash for Snapshot {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, options: _, nodes, is_synced, nodes_freshness, account, memory, told } = self;
-        (nodes, is_synced, nodes_freshness.is_fresh(), account, memory, told).hash(state);
+        let Self { now: _, options: _, nodes, is_synced, nodes_freshness, account, memory, emitted } = self;
+        (nodes, is_synced, nodes_freshness.is_fresh(), account, memory, emitted).hash(state);
     }
 }
 
@@ -323,7 +323,7 @@ fn with_reports(
 ) -> Plan<Action> {
     let mut actions: Vec<Action> = conditions(s, differences).into_iter().map(Action::SetNetwork).collect();
     let tell = |node: Option<&Arc<CloudNodeFacts>>, event: EventText| {
-        let event = s.told.if_due(event, s.now)?;
+        let event = s.emitted.if_due(event, s.now)?;
         Some(Action::Tell { node: node.cloned(), event })
     };
     for missing in &differences.create {
@@ -345,7 +345,7 @@ fn with_reports(
             actions.extend(tell(None, EventText::warning(names::FAILED_TO_DELETE_ROUTE, message)));
         }
     }
-    let deleted = abandoned::deleted_event(&s.memory).and_then(|event| s.told.if_new(event));
+    let deleted = abandoned::deleted_event(&s.memory).and_then(|event| s.emitted.if_new(event));
     actions.extend(deleted.map(|event| Action::Tell { node: None, event }));
     for impossible in &differences.impossible {
         let why = impossible.why();
@@ -384,9 +384,10 @@ fn conditions(s: &Snapshot, differences: &Differences) -> Vec<NetworkCondition> 
     let mut failed: BTreeSet<&str> = BTreeSet::new();
     let mut untried: BTreeSet<&str> = BTreeSet::new();
     for missing in &differences.create {
-        let set = match s.memory.failed.contains_key(&RouteChange::create(&missing.spec)) {
-            true => &mut failed,
-            false => &mut untried,
+        let set = if s.memory.failed.contains_key(&RouteChange::create(&missing.spec)) {
+            &mut failed
+        } else {
+            &mut untried
         };
         set.insert(&missing.node.uid);
     }

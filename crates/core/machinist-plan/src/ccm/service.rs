@@ -44,7 +44,7 @@ use super::names;
 use super::selector::Selector;
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
-use crate::event::{EventText, Told};
+use crate::event::{EmittedEvents, EventText};
 
 pub use self::answers::{Inputs, ServiceAnswers};
 pub use self::claims::{balancer_name, has_begun, may_hold_a_name};
@@ -90,7 +90,7 @@ pub struct Snapshot {
     /// The other Services whose load balancer has, or should have, the name of this one.
     pub rivals: Vec<Rival>,
     /// Events that were emitted about the Service.
-    pub told: Arc<Told>,
+    pub emitted: Arc<EmittedEvents>,
     /// The dry run, if the process changes nothing.
     pub rehearsal: Option<Rehearsal>,
 }
@@ -150,10 +150,11 @@ impl Hash for Snapshot {
             targets,
             served,
             rivals,
-            told,
+            emitted,
             rehearsal,
         } = self;
-        (service, backends, account, answers, listed, targets, served, rivals, told, rehearsal).hash(state);
+        (service, backends, account, answers, listed, targets, served, rivals, emitted, rehearsal)
+            .hash(state);
         (nodes_silence.is_some(), list_failed).hash(state);
     }
 }
@@ -271,10 +272,13 @@ fn failed_list(s: &Snapshot, why: &Why) -> Option<Why> {
 /// Decides as if the process could change the Service and the cloud.
 fn plan_changes(s: &Snapshot) -> Plan<Action> {
     match (&s.service.class, wants_balancer(&s.service, &s.options)) {
-        (Some(class), false) if s.service.is_load_balancer => match s.service.has_finalizer {
-            true => doubtful(s).unwrap_or_else(|| hand_over(s, class)),
-            false => left_to(s, class),
-        },
+        (Some(class), false) if s.service.is_load_balancer => {
+            if s.service.has_finalizer {
+                doubtful(s).unwrap_or_else(|| hand_over(s, class))
+            } else {
+                left_to(s, class)
+            }
+        }
         _ if needs_cleanup(&s.service) => doubtful(s).unwrap_or_else(|| match &s.served {
             Served::ByOther(class) if !s.service.is_load_balancer => hand_over(s, class),
             Served::ByOther(_) | Served::Ours | Served::Unseen => delete(s),
@@ -450,9 +454,10 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
         Ok(Progress::Done(ensured)) if is_same && !has_drifted(s, wanted, ensured, last.started) => {
             let renamed_at = claims::renamed_at(s, ensured, last);
             let due_at = [skipped::due_at(s, ensured, last), renamed_at].into_iter().flatten().min();
-            match due_at.is_some_and(|due_at| due_at <= s.now) {
-                true => call_ensure(s, wanted),
-                false => done(s, wanted, ensured, due_at),
+            if due_at.is_some_and(|due_at| due_at <= s.now) {
+                call_ensure(s, wanted)
+            } else {
+                done(s, wanted, ensured, due_at)
             }
         }
         Ok(Progress::Done(_)) => call_ensure(s, wanted),
@@ -466,12 +471,13 @@ fn ensured(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
             let now = wanted.inputs;
             let only_nodes_differ =
                 s.answers.done.is_some_and(|done| done.shape == now.shape && done.targets != now.targets);
-            let event = match only_nodes_differ {
-                true => EventText::warning(
+            let event = if only_nodes_differ {
+                EventText::warning(
                     names::UPDATE_BALANCER_FAILED,
                     format!("Error changing the Nodes behind the load balancer: {}", error.message),
-                ),
-                false => failed_event(&error.message),
+                )
+            } else {
+                failed_event(&error.message)
             };
             failed(s, ENSURE_BALANCER, error, last.ended, event).unwrap_or_else(|| call_ensure(s, wanted))
         }
@@ -495,7 +501,7 @@ fn call_ensure(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
     };
     let is_change = s.service.ingress().is_empty() || has_new_inputs || is_drift;
     let event = EventText::normal(names::ENSURING_BALANCER, "Ensuring load balancer");
-    let is_announced = s.told.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE);
+    let is_announced = s.emitted.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE);
     let mut actions: Vec<Action> =
         (is_change && !is_announced).then_some(Action::Tell(event)).into_iter().collect();
     actions.push(Action::Ensure { spec: Box::new(wanted.spec.clone()), inputs: wanted.inputs });
@@ -521,11 +527,11 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
         let Some(message) = joined(&messages) else { continue };
         actions.extend(match reason {
             // An adoption happens once, and is no problem.
-            BalancerNote::ADOPTED => s.told.if_new(EventText::normal(reason, message)).map(Action::Tell),
+            BalancerNote::ADOPTED => s.emitted.if_new(EventText::normal(reason, message)).map(Action::Tell),
             _ => tell(s, EventText::warning(reason, message)),
         });
     }
-    if s.told.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
+    if s.emitted.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
         let event = match s.answers.replaced {
             // Until the Service shows an address, its load balancer is new to its users.
             Some(before) if before.shape == wanted.inputs.shape && !s.service.ingress().is_empty() => {
@@ -791,7 +797,7 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
         BalancerRef { id: None, key: s.service.key(), native_id: None, trace: Some(wanted::trace(s)) };
     let event = EventText::normal(names::DELETING_BALANCER, "Deleting load balancer");
     let ends = [names::DELETED_BALANCER, names::BALANCER_RETAINED];
-    let is_announced = s.told.is_open(names::DELETING_BALANCER, &ends);
+    let is_announced = s.emitted.is_open(names::DELETING_BALANCER, &ends);
     let mut actions: Vec<Action> = (!is_announced).then_some(Action::Tell(event)).into_iter().collect();
     actions.push(Action::Delete(which));
     Plan::act_all(actions, account::calling(DELETE_BALANCER))
@@ -855,13 +861,12 @@ fn failed(
     if retry_at <= s.now {
         return None;
     }
-    let why = match error.is_by_driver() {
-        true => {
-            let reason = CcmReason::BalancerInvalid { message: error.message.clone() };
-            let next = "correct what the message names; a change of the Service is applied at once";
-            Why::new(reason, Step::Fix(next.to_owned()))
-        }
-        false => Why::call_failed(call, error, s.answers.failures, retry_at),
+    let why = if error.is_by_driver() {
+        let reason = CcmReason::BalancerInvalid { message: error.message.clone() };
+        let next = "correct what the message names; a change of the Service is applied at once";
+        Why::new(reason, Step::Fix(next.to_owned()))
+    } else {
+        Why::call_failed(call, error, s.answers.failures, retry_at)
     };
     let mut plan = Plan::until(retry_at, why);
     plan.actions.extend(tell(s, event));
@@ -891,7 +896,7 @@ fn cannot_spend(s: &Snapshot, event: fn(&str) -> EventText) -> Option<Plan<Actio
 }
 
 fn tell(s: &Snapshot, event: EventText) -> Option<Action> {
-    s.told.if_due(event, s.now).map(Action::Tell)
+    s.emitted.if_due(event, s.now).map(Action::Tell)
 }
 
 impl fmt::Display for Action {
@@ -925,7 +930,11 @@ struct Outline<'s>(&'s BalancerSpec);
 impl fmt::Display for Outline<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(spec) = self;
-        let ports: Vec<_> = spec.listeners.iter().map(|it| format!("{}/{}", it.port, it.protocol)).collect();
+        let ports: Vec<_> = spec
+            .listeners
+            .iter()
+            .map(|listener| format!("{}/{}", listener.port, listener.protocol))
+            .collect();
         let nodes: Vec<_> = spec.targets.iter().map(|target| target.node.as_str()).collect();
         write!(f, "balancer {}, ports {}, ", spec.key, ports.join(" "))?;
         match nodes.len() {

@@ -23,7 +23,7 @@ use super::node::{self, Crowd, ListedNode, Options, SharedReasons, take_listed};
 use super::node_removal::{self, Suspect};
 use crate::ccm::facts::{CloudNodeFacts, NodeConditionFacts};
 use crate::ccm::why::Plan;
-use crate::event::Told;
+use crate::event::EmittedEvents;
 
 const NODES: u32 = 10;
 const SECONDS: i64 = 400;
@@ -52,7 +52,7 @@ struct Member {
     has_node: bool,
     answers: Answers,
     listed: Option<ListedNode>,
-    told: Told,
+    emitted: EmittedEvents,
 }
 
 struct World {
@@ -115,7 +115,7 @@ impl World {
             has_node: true,
             answers: Answers::default(),
             listed: None,
-            told: Told::default(),
+            emitted: EmittedEvents::default(),
         };
         let options = Options { follows_labels: false, ..Options::default() };
         let brake = options.brake;
@@ -212,7 +212,7 @@ impl World {
             stopped_since: None,
             ownership: self.ownership(),
             owner: None,
-            told: Arc::new(member.told.clone()),
+            emitted: Arc::new(member.emitted.clone()),
             shared: SharedReasons::default(),
         };
         let plan = node::plan(&snapshot);
@@ -221,7 +221,7 @@ impl World {
             match action {
                 node::Action::Find(which) => self.find(index, which),
                 node::Action::List => self.list(),
-                node::Action::Tell(event) => self.members[index].told.note(&event, at(self.now)),
+                node::Action::Tell(event) => self.members[index].emitted.note(&event, at(self.now)),
                 node::Action::Patch(_) | node::Action::SetAddresses { .. } => {}
             }
         }
@@ -236,10 +236,12 @@ impl World {
 
     fn find(&mut self, index: usize, by: InstanceRef) {
         let is_shown = self.is_right_account && self.members[index].exists;
-        let answer = match is_shown {
-            _ if self.dice.once_in(5) => Err(Error::new(ErrorKind::Unavailable, "try later")),
-            true => Ok(Sighting::Present(self.instance(index))),
-            false => Ok(Sighting::Absent),
+        let answer = if self.dice.once_in(5) {
+            Err(Error::new(ErrorKind::Unavailable, "try later"))
+        } else if is_shown {
+            Ok(Sighting::Present(self.instance(index)))
+        } else {
+            Ok(Sighting::Absent)
         };
         let now = at(self.now);
         let answered = Answered { started: now, ended: now, account: self.account().id, answer };
@@ -311,7 +313,7 @@ impl World {
             removed: self.removed.clone(),
             allowed_until: None,
             allowed_on: "".into(),
-            told: Arc::default(),
+            emitted: Arc::default(),
         };
         let plan = node_removal::plan(&snapshot);
         self.check_wait(&plan);
@@ -320,7 +322,8 @@ impl World {
                 node_removal::Action::List => self.list(),
                 node_removal::Action::Tell { .. } => {}
                 node_removal::Action::Delete(removal) => {
-                    let index: usize = removal.node().name[1..].parse().expect("a number");
+                    let number = removal.node().name.strip_prefix('n').expect("the letter n and a number");
+                    let index: usize = number.parse().expect("a number");
                     let member = &mut self.members[index];
                     assert!(!member.exists, "at {}: n{index} is deleted, but its instance exists", self.now);
                     assert_eq!(removal.absences().account, account(true), "asked in its own account");
@@ -339,6 +342,7 @@ impl World {
 fn no_node_of_an_existing_instance_is_deleted() {
     let worlds: Vec<World> = (1..=60).map(|seed| World::new(seed).play()).collect();
     let deletions: u32 = worlds.iter().map(|world| world.deletions).sum();
-    let missing: usize = worlds.iter().flat_map(|world| &world.members).filter(|it| !it.exists).count();
+    let missing: usize =
+        worlds.iter().flat_map(|world| &world.members).filter(|member| !member.exists).count();
     assert!(100 < deletions, "{deletions} Nodes of {missing} missing instances were deleted");
 }

@@ -44,7 +44,7 @@ pub struct OwnerRead {
     /// Whether a set with that UID exists.
     pub exists: bool,
     /// Whether the Event was emitted.
-    pub is_told: bool,
+    pub is_emitted: bool,
 }
 
 /// One call for a Machine whose set is unknown.
@@ -67,7 +67,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return Plan::idle(Why::settled());
     }
     let why = why(s.set.clone()).since(Some(look.started));
-    if look.is_told {
+    if look.is_emitted {
         return Plan::idle(why);
     }
     let message = format!(
@@ -114,9 +114,9 @@ mod tests {
         };
         let actions = |s: &Snapshot| plan(s).actions;
         assert_eq!(actions(&s), [Action::LookForOwner]);
-        let look = |exists, is_told| {
+        let look = |exists, is_emitted| {
             let started = Timestamp::from_second(1_800_000_000).expect("a moment");
-            Some(OwnerRead { set_uid: "old".to_owned(), started, exists, is_told })
+            Some(OwnerRead { set_uid: "old".to_owned(), started, exists, is_emitted })
         };
         s.look = look(true, false);
         assert_eq!(actions(&s), []);

@@ -42,7 +42,7 @@ pub struct Users {
     /// An object that cannot be parsed and may be a user, if any.
     pub unreadable: Option<String>,
     /// Whether the Event about the users was already emitted.
-    pub told: bool,
+    pub is_emitted: bool,
 }
 
 /// One call for a class or a Secret.
@@ -93,7 +93,7 @@ fn finalize(
             let reason = McmReason::InUse { by, users: users.count, first: first.clone() };
             let message = format!("Deletion is blocked: {reason}. To unblock it: {fix}.");
             let why = Why::new(reason, Step::Fix(fix.to_owned())).since(deleting_since);
-            if users.told { Plan::idle(why) } else { Plan::act(Action::Warn(message), why) }
+            if users.is_emitted { Plan::idle(why) } else { Plan::act(Action::Warn(message), why) }
         }
         _ => Plan::idle(Why::settled()),
     }
@@ -116,11 +116,11 @@ mod tests {
 
     use super::*;
 
-    /// Checks the plan for a class that is being deleted. `told` is whether the Event was already
+    /// Checks the plan for a class that is being deleted. `is_emitted` is whether the Event was already
     /// emitted.
-    fn check(users: &[&str], told: bool, expected: Expect) {
+    fn check(users: &[&str], is_emitted: bool, expected: Expect) {
         let first = users.first().map(ToString::to_string);
-        check_users(Users { count: users.len(), first, unreadable: None, told }, expected);
+        check_users(Users { count: users.len(), first, unreadable: None, is_emitted }, expected);
     }
 
     fn check_users(users: Users, expected: Expect) {

@@ -191,7 +191,7 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     let leave = |set: &Arc<MachineSetFacts>| {
         let child = format_args!("MachineSet {}", set.name);
         match late_adoption::released(&s.late_adoptions, &set.uid, child, since) {
-            Some(told) => vec![Action::Release(set.clone()), Action::Warn(told)],
+            Some(warning) => vec![Action::Release(set.clone()), Action::Warn(warning)],
             None => vec![Action::DeleteOwnedSet(set.clone())],
         }
     };
@@ -249,7 +249,8 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
     };
     // Beside other sets, the new set starts empty and is sized by the bounds. A single set is
     // created at full size.
-    let is_alone = s.sets.iter().all(|owned| rollout::told(owned) == 0 && rollout::has_no_machines(owned));
+    let is_alone =
+        s.sets.iter().all(|owned| rollout::specified(owned) == 0 && rollout::has_no_machines(owned));
     let replicas = if is_alone { s.deployment.replicas() } else { 0 };
     let set = new_set(&s.deployment, attempt, replicas, next_revision(s, None), size_annotations(s));
     let stage = Stage::Creating(set.metadata.name.clone().unwrap_or_default());
@@ -387,10 +388,10 @@ fn outdated_history(s: &Snapshot, new: Option<usize>, rolling: &Stage<'_>) -> Ve
 /// generation.
 fn is_empty(owned: &Owned) -> bool {
     let set = &owned.set;
-    let is_told = |status: &MachineSetStatus| {
+    let is_confirmed = |status: &MachineSetStatus| {
         status.replicas == 0 && set.generation.unwrap_or_default() <= status.observed_generation
     };
-    set.replicas() == 0 && rollout::has_no_machines(owned) && set.status.as_ref().is_some_and(is_told)
+    set.replicas() == 0 && rollout::has_no_machines(owned) && set.status.as_ref().is_some_and(is_confirmed)
 }
 
 /// Adds the deployment's status to a plan, with the Event about an invalid spec.

@@ -219,7 +219,7 @@ fn plan_deleting(s: &Snapshot) -> Plan<Action> {
     let leave = |machine: &Arc<MachineFacts>| {
         let child = format_args!("Machine {}", machine.name);
         match late_adoption::released(&s.late_adoptions, &machine.uid, child, s.set.deleting_since) {
-            Some(told) => vec![Action::Release(machine.clone()), Action::Warn(told)],
+            Some(warning) => vec![Action::Release(machine.clone()), Action::Warn(warning)],
             None => vec![Action::DeleteOwned(machine.clone())],
         }
     };

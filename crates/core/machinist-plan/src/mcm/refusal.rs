@@ -34,7 +34,7 @@ impl Refusal {
     }
 
     /// Whether a condition already reports this rejection, so that no further Event is needed.
-    pub(crate) fn is_told(&self, reason: Option<&str>, message: Option<&str>) -> bool {
+    pub(crate) fn is_reported(&self, reason: Option<&str>, message: Option<&str>) -> bool {
         reason == Some(self.reason) && message == Some(&self.message)
     }
 }

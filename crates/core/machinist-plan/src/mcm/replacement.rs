@@ -341,9 +341,10 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
         let kind = machine.status.operation.type_.clone().unwrap_or(OperationType::HealthCheck);
         (kind, description, NODE_UNHEALTHY)
     };
-    let what = match is_joining {
-        true => "marking a Machine as Failed whose Node did not join",
-        false => "marking an unhealthy Machine as Failed",
+    let what = if is_joining {
+        "marking a Machine as Failed whose Node did not join"
+    } else {
+        "marking an unhealthy Machine as Failed"
     };
     let next = Step::Expect("the MachineSet deletes and replaces the Machine");
     let write = StatusWrite {
@@ -491,13 +492,13 @@ fn live(s: &Snapshot) -> u32 {
 /// Returns how many Machines must be live before another one is marked Failed.
 fn wanted(s: &Snapshot) -> u32 {
     let growing = || s.sets.iter().filter(|set| set.deleting_since.is_none());
-    let told = growing().map(|set| set.replicas()).fold(0, u32::saturating_add);
+    let specified = growing().map(|set| set.replicas()).fold(0, u32::saturating_add);
     // Sets without replicas are not kept up to date. If two sets disagree, the deployment will
     // correct one of them.
     let active = growing().filter(|set| 0 < set.replicas());
     let by_deployment =
         active.filter_map(|set| set.annotation(annotations::DESIRED_REPLICAS)?.parse::<u32>().ok()).max();
-    by_deployment.map_or(told, |desired| told.min(desired))
+    by_deployment.map_or(specified, |desired| specified.min(desired))
 }
 
 /// Returns why Machines are missing, as far as the sets show it.

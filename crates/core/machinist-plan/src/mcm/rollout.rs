@@ -59,7 +59,7 @@ pub struct Bounds {
 pub fn bounds(now: Timestamp, deployment: &MachineDeploymentFacts, sets: &[Owned], index: usize) -> Bounds {
     let all = Sets::of(now, deployment, sets);
     let others = (0..sets.len()).filter(|other| *other != index);
-    let staying = total(others.map(|other| all.certain(other, all.told[other])));
+    let staying = total(others.map(|other| all.certain(other, all.specified[other])));
     let own = sets.get(index).map_or(0, available);
     let live = total(sets.iter().map(|owned| {
         let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
@@ -77,7 +77,7 @@ pub fn sizes(
     new: Option<usize>,
 ) -> Sizes {
     let all = Sets::of(now, deployment, sets);
-    let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.told[*index]).collect();
+    let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.specified[*index]).collect();
     let rests = rests(deployment, sets);
     let only = match (active.as_slice(), new) {
         ([], Some(new)) => Some(new),
@@ -94,7 +94,7 @@ pub fn sizes(
             Sizes { replicas: all.proportionally(new), why }
         }
         (None, Some(new)) if !rests => all.roll(new),
-        (None, _) => Sizes { replicas: all.told.clone(), why: all.settling() },
+        (None, _) => Sizes { replicas: all.specified.clone(), why: all.settling() },
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn updating_in_place(sets: &[Owned]) -> Option<&MachineFacts> {
 }
 
 /// Returns the replicas in a set's spec; 0 if the set is being deleted.
-pub(crate) fn told(owned: &Owned) -> u32 {
+pub(crate) fn specified(owned: &Owned) -> u32 {
     if owned.set.deleting_since.is_some() { 0 } else { owned.set.replicas() }
 }
 
@@ -124,7 +124,7 @@ pub(crate) fn has_no_machines(owned: &Owned) -> bool {
 struct Sets<'s> {
     deployment: &'s MachineDeploymentFacts,
     sets: &'s [Owned],
-    told: Vec<u32>,
+    specified: Vec<u32>,
     /// For each set, the order in which it deletes its Machines.
     orders: Vec<Order>,
 }
@@ -132,7 +132,7 @@ struct Sets<'s> {
 impl<'s> Sets<'s> {
     fn of(now: Timestamp, deployment: &'s MachineDeploymentFacts, sets: &'s [Owned]) -> Self {
         let orders = sets.iter().map(|owned| Order::of(now, owned)).collect();
-        Sets { deployment, sets, told: sets.iter().map(told).collect(), orders }
+        Sets { deployment, sets, specified: sets.iter().map(specified).collect(), orders }
     }
 
     /// Returns the maximum number of Machines.
@@ -154,7 +154,7 @@ impl<'s> Sets<'s> {
     /// Machines.
     fn present(&self, index: usize) -> u32 {
         let owned = &self.sets[index];
-        self.told[index].max(number(owned.machines.len()).saturating_add(owned.unreadable))
+        self.specified[index].max(number(owned.machines.len()).saturating_add(owned.unreadable))
     }
 
     fn present_in_all(&self) -> u32 {
@@ -187,8 +187,8 @@ impl<'s> Sets<'s> {
         let others = (0..self.sets.len()).filter(|index| *index != only);
         let leftovers = total(others.map(|index| self.present(index)));
         let most = self.most().saturating_sub(leftovers);
-        let mut replicas = self.told.clone();
-        replicas[only] = wanted.min(most.max(self.told[only]));
+        let mut replicas = self.specified.clone();
+        replicas[only] = wanted.min(most.max(self.specified[only]));
         let why = if replicas[only] < wanted { self.surge_bound(only) } else { self.settling() };
         Sizes { replicas, why }
     }
@@ -200,16 +200,16 @@ impl<'s> Sets<'s> {
                 owned.set.annotation(annotations::DESIRED_REPLICAS).and_then(|text| text.parse().ok());
             desired.is_some_and(|desired| desired != self.deployment.replicas())
         };
-        self.sets.iter().zip(&self.told).any(|(owned, told)| 0 < *told && differs(owned))
+        self.sets.iter().zip(&self.specified).any(|(owned, specified)| 0 < *specified && differs(owned))
     }
 
     /// Scales during a rollout: the new set grows, and all sets shrink in proportion to their size.
     fn proportionally(&self, new: Option<usize>) -> Vec<u32> {
         let wanted = self.deployment.replicas();
         let allowed = if wanted == 0 { 0 } else { self.most() };
-        let now = total(self.told.iter().copied());
+        let now = total(self.specified.iter().copied());
         if now <= allowed {
-            let mut replicas = self.told.clone();
+            let mut replicas = self.specified.clone();
             let staying = |index: &usize| self.sets[*index].set.deleting_since.is_none();
             if let Some(grows) = new.or_else(|| (0..self.sets.len()).rfind(staying)) {
                 // Existing Machines, including those being deleted, reduce the room.
@@ -220,7 +220,7 @@ impl<'s> Sets<'s> {
         }
         let surplus = now - allowed;
         let mut order: Vec<usize> = (0..self.sets.len()).collect();
-        order.sort_by_key(|index| (Reverse(self.told[*index]), self.sets[*index].set.created, *index));
+        order.sort_by_key(|index| (Reverse(self.specified[*index]), self.sets[*index].set.created, *index));
         let mut shrinking = Shrinking::new(self);
         let mut rest = surplus;
         // A Machine that the autoscaler chose is taken from its own set; otherwise another Machine
@@ -243,14 +243,14 @@ impl<'s> Sets<'s> {
     /// Returns a set's share of `allowed`, in proportion to its share when the deployment was last
     /// sized; rounded to the nearest.
     fn fair(&self, index: usize, allowed: u32) -> u32 {
-        let told = self.told[index];
+        let specified = self.specified[index];
         let annotated = self.sets[index].set.annotation(annotations::MAX_REPLICAS);
         let in_status = || u32::try_from(self.deployment.status.as_ref()?.replicas).ok();
         let before =
             annotated.and_then(|text| text.parse().ok()).or_else(in_status).filter(|before| 0 < *before);
-        let Some(before) = before.map(u128::from) else { return told };
-        let doubled = 2 * u128::from(told) * u128::from(allowed) + before;
-        u32::try_from(doubled / (2 * before)).unwrap_or(told)
+        let Some(before) = before.map(u128::from) else { return specified };
+        let doubled = 2 * u128::from(specified) * u128::from(allowed) + before;
+        u32::try_from(doubled / (2 * before)).unwrap_or(specified)
     }
 
     /// Returns how many Machines of a set the autoscaler chose for deletion.
@@ -261,30 +261,32 @@ impl<'s> Sets<'s> {
 
     fn roll(&self, new: usize) -> Sizes {
         let wanted = self.deployment.replicas();
-        let mut next = self.told.clone();
-        next[new] = if self.told[new] < wanted {
-            self.told[new] + self.room().min(wanted - self.told[new])
+        let mut next = self.specified.clone();
+        next[new] = if self.specified[new] < wanted {
+            self.specified[new] + self.room().min(wanted - self.specified[new])
         } else {
             wanted
         };
         // For the new set, the smaller of its current and its next replicas counts.
-        let new_told = self.told[new].min(next[new]);
-        let new_certain = self.certain(new, new_told);
+        let new_specified = self.specified[new].min(next[new]);
+        let new_certain = self.certain(new, new_specified);
         let mut old: Vec<usize> =
-            (0..self.sets.len()).filter(|index| *index != new && 0 < self.told[*index]).collect();
+            (0..self.sets.len()).filter(|index| *index != new && 0 < self.specified[*index]).collect();
         old.sort_by_key(|index| (self.sets[*index].set.created, *index));
-        let certain = |index: usize| self.certain(index, self.told[index]);
-        let old_told = total(old.iter().map(|index| self.told[*index]));
+        let certain = |index: usize| self.certain(index, self.specified[index]);
+        let old_specified = total(old.iter().map(|index| self.specified[*index]));
         let old_certain = total(old.iter().map(|index| certain(*index)));
 
         // Sizes are lowered first where the set deletes unavailable Machines, because that costs no
         // availability. As many stay as the new set lacks, so that a broken new template does not
         // empty the old sets.
-        let new_lacks = new_told - new_certain;
-        let mut may_go =
-            old_told.saturating_add(new_told).saturating_sub(self.places()).saturating_sub(new_lacks);
+        let new_lacks = new_specified - new_certain;
+        let mut may_go = old_specified
+            .saturating_add(new_specified)
+            .saturating_sub(self.places())
+            .saturating_sub(new_lacks);
         for index in &old {
-            let goes = self.harmless(*index, self.told[*index]).min(may_go);
+            let goes = self.harmless(*index, self.specified[*index]).min(may_go);
             next[*index] -= goes;
             may_go -= goes;
         }
@@ -296,7 +298,7 @@ impl<'s> Sets<'s> {
             spare -= before - self.certain(*index, next[*index]);
             may_go -= goes;
         }
-        let why = if next == self.told { self.blocked(new) } else { self.rolling(new) };
+        let why = if next == self.specified { self.blocked(new) } else { self.rolling(new) };
         Sizes { replicas: next, why }
     }
 
@@ -310,11 +312,11 @@ impl<'s> Sets<'s> {
 
     /// Returns which bound blocks the rollout, and which Machine it waits for.
     fn blocked(&self, new: usize) -> Why {
-        let wants_more = self.told[new] < self.deployment.replicas();
+        let wants_more = self.specified[new] < self.deployment.replicas();
         if wants_more && self.room() == 0 {
             return self.surge_bound(new);
         }
-        let available = total((0..self.sets.len()).map(|index| self.certain(index, self.told[index])));
+        let available = total((0..self.sets.len()).map(|index| self.certain(index, self.specified[index])));
         let waiting_for = pending(&self.sets[new]).or_else(|| self.sets.iter().find_map(pending));
         let reason = McmReason::UnavailableBound { available, fewest: self.fewest(), waiting_for };
         Why::new(reason, Step::Expect("an old Machine is deleted after a new one becomes Running"))
@@ -400,7 +402,7 @@ impl Order {
             };
             places.push((place, 1, is_available));
         }
-        let missing = told(owned).saturating_sub(number(places.len()).saturating_add(unremovable));
+        let missing = specified(owned).saturating_sub(number(places.len()).saturating_add(unremovable));
         if 0 < missing {
             places.push((place_of_new(set), missing, false));
         }
@@ -428,10 +430,7 @@ impl Order {
         // The number that remains only falls with the size, so this search by halves ends.
         while fits < most {
             let middle = most - (most - fits) / 2;
-            match fewest <= self.certain(replicas - middle) {
-                true => fits = middle,
-                false => most = middle - 1,
-            }
+            if fewest <= self.certain(replicas - middle) { fits = middle } else { most = middle - 1 }
         }
         fits
     }
@@ -447,8 +446,8 @@ struct Shrinking<'s> {
 
 impl<'s> Shrinking<'s> {
     fn new(sets: &'s Sets<'s>) -> Self {
-        let available = total((0..sets.sets.len()).map(|index| sets.certain(index, sets.told[index])));
-        Self { sets, replicas: sets.told.clone(), spare: available.saturating_sub(sets.fewest()) }
+        let available = total((0..sets.sets.len()).map(|index| sets.certain(index, sets.specified[index])));
+        Self { sets, replicas: sets.specified.clone(), spare: available.saturating_sub(sets.fewest()) }
     }
 
     /// Takes up to `wanted` replicas from a set, and returns how many.

@@ -220,19 +220,19 @@ fn has_enough(s: &machine_deployment::Snapshot, status: &MachineDeploymentStatus
 /// Returns the error in the spec, if the status does not report it yet.
 pub(crate) fn news<'s>(s: &machine_deployment::Snapshot, stage: &'s Stage<'_>) -> Option<&'s Refusal> {
     let Stage::Refused(refusal) = stage else { return None };
-    let told = s.deployment.status.iter().flat_map(|status| &status.conditions);
-    let mut told = told.filter(|condition| condition.type_ == conditions::REPLICA_FAILURE);
-    let is_told = told.any(|c| refusal.is_told(c.reason.as_deref(), c.message.as_deref()));
-    (!is_told).then_some(refusal)
+    let shown = s.deployment.status.iter().flat_map(|status| &status.conditions);
+    let mut shown = shown.filter(|condition| condition.type_ == conditions::REPLICA_FAILURE);
+    let is_reported = shown.any(|c| refusal.is_reported(c.reason.as_deref(), c.message.as_deref()));
+    (!is_reported).then_some(refusal)
 }
 
 /// Returns the error in a set's spec, if the status does not report it yet.
 pub(crate) fn news_of_set(s: &machine_set::Snapshot) -> Option<Refusal> {
     let refusal = machine_set::invalid(&s.set)?;
-    let told = s.set.status.iter().flat_map(|status| &status.conditions);
-    let mut told = told.filter(|condition| condition.type_ == conditions::REPLICA_FAILURE);
-    let is_told = told.any(|c| refusal.is_told(c.reason.as_deref(), c.message.as_deref()));
-    (!is_told).then_some(refusal)
+    let shown = s.set.status.iter().flat_map(|status| &status.conditions);
+    let mut shown = shown.filter(|condition| condition.type_ == conditions::REPLICA_FAILURE);
+    let is_reported = shown.any(|c| refusal.is_reported(c.reason.as_deref(), c.message.as_deref()));
+    (!is_reported).then_some(refusal)
 }
 
 /// Returns the failure of the deployment, or else of its new set, or else of any set.

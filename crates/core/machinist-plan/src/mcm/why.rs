@@ -675,7 +675,9 @@ impl fmt::Display for McmReason {
                     Some(most) => write!(f, "the freeze is lifted at {most} or fewer")?,
                     None => f.write_str("its MachineDeployment is unknown so far")?,
                 }
-                refused.as_ref().map_or(Ok(()), |it| write!(f, "; the API server rejected a change: {it}"))
+                refused
+                    .as_ref()
+                    .map_or(Ok(()), |error| write!(f, "; the API server rejected a change: {error}"))
             }
             Self::ScaleUpDisabled => write!(
                 f,

@@ -49,20 +49,20 @@ pub(super) fn read(files: &[PathBuf]) -> anyhow::Result<Definitions> {
     for file in files {
         documents::append_file(&mut objects, &format!("--crds {}", file.display()), file, str::to_owned)?;
     }
-    for it in &objects {
-        let place = format!("{}: {}", it.source, it.object.place);
-        let (kind, version) = (&it.object.kind, &it.object.api_version);
+    for document in &objects {
+        let place = format!("{}: {}", document.source, document.object.place);
+        let (kind, version) = (&document.object.kind, &document.object.api_version);
         if kind != KIND {
             bail!("{place}: kind: expected {KIND}, got {kind}");
         }
         if version != API_VERSION {
-            bail!("{place}: {}: apiVersion: expected {API_VERSION}, got {version}", it.label());
+            bail!("{place}: {}: apiVersion: expected {API_VERSION}, got {version}", document.label());
         }
     }
     documents::each_once(&objects)?;
-    for it in &mut objects {
-        strip(&mut it.object.body);
-        has_types_of_fields(it)?;
+    for document in &mut objects {
+        strip(&mut document.object.body);
+        has_types_of_fields(document)?;
     }
     Ok(Definitions(objects))
 }
@@ -77,9 +77,9 @@ fn strip(definition: &mut Value) {
 
 /// Checks the type of every field. The embedded API server stores JSON and would accept a value of
 /// the wrong type.
-fn has_types_of_fields(it: &Written) -> anyhow::Result<()> {
-    let read: Result<CustomResourceDefinition, _> = serde_path_to_error::deserialize(&it.object.body);
-    read.map(drop).map_err(|error| anyhow!("{}: {}: {}", it.title(), error.path(), error.inner()))
+fn has_types_of_fields(document: &Written) -> anyhow::Result<()> {
+    let read: Result<CustomResourceDefinition, _> = serde_path_to_error::deserialize(&document.object.body);
+    read.map(drop).map_err(|error| anyhow!("{}: {}: {}", document.title(), error.path(), error.inner()))
 }
 
 /// Whether a request changes the server.
@@ -107,8 +107,8 @@ impl Definitions {
     /// # Errors
     /// If the server rejects a definition. The error names the file, the document and the field.
     pub(super) async fn try_out(&self, client: &Client) -> anyhow::Result<()> {
-        for it in &self.0 {
-            send(client, it, Mode::TryOut).await?;
+        for definition in &self.0 {
+            send(client, definition, Mode::TryOut).await?;
         }
         Ok(())
     }
@@ -120,11 +120,11 @@ impl Definitions {
     /// If the server rejects a definition. The error names the file, the document and the field.
     pub(super) async fn apply(&self, client: &Client) -> anyhow::Result<Vec<(String, &'static str)>> {
         let mut applied = Vec::new();
-        for it in &self.0 {
-            applied.push((it.label(), send(client, it, Mode::Apply).await?));
+        for definition in &self.0 {
+            applied.push((definition.label(), send(client, definition, Mode::Apply).await?));
         }
-        for it in &self.0 {
-            established(client, it).await?;
+        for definition in &self.0 {
+            established(client, definition).await?;
         }
         Ok(applied)
     }
@@ -132,15 +132,18 @@ impl Definitions {
 
 /// Applies a definition and returns the change. Fields that an earlier run set and the file no
 /// longer has are removed. Fields of other clients stay.
-async fn send(client: &Client, it: &Written, mode: Mode) -> anyhow::Result<&'static str> {
+async fn send(client: &Client, definition: &Written, mode: Mode) -> anyhow::Result<&'static str> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let refused = |error| refusal(it, error);
-    let before = api.get_opt(&it.object.name).await.map_err(refused)?;
+    let refused = |error| refusal(definition, error);
+    let before = api.get_opt(&definition.object.name).await.map_err(refused)?;
     let mut params = PatchParams::apply(AGENT).force();
     params.field_validation = Some(ValidationDirective::Strict);
     params.dry_run = mode == Mode::TryOut;
-    let after = api.patch(&it.object.name, &params, &Patch::Apply(&it.object.body)).await.map_err(refused)?;
+    let after = api
+        .patch(&definition.object.name, &params, &Patch::Apply(&definition.object.body))
+        .await
+        .map_err(refused)?;
     Ok(match before {
         None => "created",
         Some(before) if before.resource_version() == after.resource_version() => "unchanged",
@@ -149,16 +152,18 @@ async fn send(client: &Client, it: &Written, mode: Mode) -> anyhow::Result<&'sta
 }
 
 /// Waits until clients can create objects of the kind.
-async fn established(client: &Client, it: &Written) -> anyhow::Result<()> {
+async fn established(client: &Client, document: &Written) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let is_judged = |definition: Option<&CustomResourceDefinition>| {
-        let condition =
-            |type_, status| definition.is_some_and(|it| has_condition(it, type_, status).is_some());
+        let condition = |type_, status| {
+            definition.is_some_and(|definition| has_condition(definition, type_, status).is_some())
+        };
         condition("Established", "True") || condition("NamesAccepted", "False")
     };
     let judged =
-        tokio::time::timeout(ESTABLISHED_WITHIN, await_condition(api, &it.object.name, is_judged)).await;
-    let title = it.title();
+        tokio::time::timeout(ESTABLISHED_WITHIN, await_condition(api, &document.object.name, is_judged))
+            .await;
+    let title = document.title();
     let Ok(judged) = judged else {
         bail!("{title}: the API server did not establish it within {} s", ESTABLISHED_WITHIN.as_secs());
     };
@@ -176,7 +181,8 @@ async fn established(client: &Client, it: &Written) -> anyhow::Result<()> {
 /// Returns the message of a condition if it has this status.
 fn has_condition(definition: &CustomResourceDefinition, type_: &str, status: &str) -> Option<String> {
     let conditions = definition.status.as_ref()?.conditions.as_ref()?;
-    let condition = conditions.iter().find(|it| it.type_ == type_ && it.status == status)?;
+    let condition =
+        conditions.iter().find(|condition| condition.type_ == type_ && condition.status == status)?;
     Some(condition.message.clone().unwrap_or_default())
 }
 

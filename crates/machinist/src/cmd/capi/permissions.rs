@@ -67,7 +67,7 @@ mod tests {
     /// Group, resource and verb of each rule.
     fn granted(provider: &str) -> BTreeSet<[String; 3]> {
         let objects = manager(provider);
-        let role = objects.iter().find(|it| it["kind"] == "ClusterRole").expect("a ClusterRole");
+        let role = objects.iter().find(|object| object["kind"] == "ClusterRole").expect("a ClusterRole");
         let mut all = BTreeSet::new();
         for rule in role["rules"].as_array().expect("rules") {
             for group in texts(&rule["apiGroups"]) {
@@ -99,8 +99,11 @@ mod tests {
         for (provider, kinds) in [("docker", Kinds::Docker), ("mailgun", Kinds::Mailgun)] {
             let needed: BTreeSet<[String; 3]> = needed(kinds, "")
                 .into_iter()
-                .flat_map(|it| {
-                    it.verbs.iter().map(move |verb| [it.group, it.resource, *verb].map(str::to_owned))
+                .flat_map(|permission| {
+                    permission
+                        .verbs
+                        .iter()
+                        .map(move |verb| [permission.group, permission.resource, *verb].map(str::to_owned))
                 })
                 .collect();
             let granted = granted(provider);
@@ -113,7 +116,7 @@ mod tests {
     #[test]
     fn a_call_in_flight_ends_before_its_pod() {
         let objects = manager("docker");
-        let deployment = objects.iter().find(|it| it["kind"] == "Deployment").expect("a Deployment");
+        let deployment = objects.iter().find(|object| object["kind"] == "Deployment").expect("a Deployment");
         let spec = &deployment["spec"]["template"]["spec"];
         let grace = spec["terminationGracePeriodSeconds"].as_u64().expect("a number");
         // Besides the call, the process reads outcomes and releases its Lease.

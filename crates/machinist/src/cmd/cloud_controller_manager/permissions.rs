@@ -142,9 +142,10 @@ mod tests {
                 let names: Vec<_> = texts(&rule["resourceNames"]).into_iter().map(Some).collect();
                 let names = if names.is_empty() { vec![None] } else { names };
                 let [groups, resources, verbs] =
-                    ["apiGroups", "resources", "verbs"].map(|it| texts(&rule[it]));
-                let each = groups.iter().flat_map(|group| resources.iter().map(move |it| (group, it)));
-                let each = each.flat_map(|it| verbs.iter().map(move |verb| (it, verb)));
+                    ["apiGroups", "resources", "verbs"].map(|field| texts(&rule[field]));
+                let each =
+                    groups.iter().flat_map(|group| resources.iter().map(move |resource| (group, resource)));
+                let each = each.flat_map(|about| verbs.iter().map(move |verb| (about, verb)));
                 for ((group, resource), verb) in each {
                     let of = |name: &Option<String>| {
                         let namespace = object.namespace.clone();

@@ -256,9 +256,10 @@ impl Cluster {
 /// Opens API server and cloud: in memory, or with the state in `--data-dir`.
 fn open(args: &UpArgs, manifest: &Manifest, choice: &Choice) -> anyhow::Result<Opened> {
     let config = embedded::config();
-    let purpose = match args.manifest.is_empty() {
-        false => Purpose::Apply(&manifest.namespace),
-        true => Purpose::GoOn(&manifest.namespace),
+    let purpose = if args.manifest.is_empty() {
+        Purpose::GoOn(&manifest.namespace)
+    } else {
+        Purpose::Apply(&manifest.namespace)
     };
     match &args.data_dir {
         Some(path) => data_folder::open(path, config, choice, purpose),

@@ -126,7 +126,7 @@ pub(super) fn open(
         UpCloud::Docker => Vec::new(),
     };
     let (unknown, unserved): (Vec<_>, Vec<_>) =
-        unknown.into_iter().partition(|it| it.machine.namespace() == served);
+        unknown.into_iter().partition(|instance| instance.machine.namespace() == served);
     if let Some(first) = unknown.first() {
         let refusal = without_instances(path, cloud.ledger_file(), ledger.as_ref(), &unknown, first);
         bail!("--data-dir {}: {refusal}", path.display());
@@ -249,12 +249,11 @@ fn without_instances(
         Some(1) => "has 1 instance".to_owned(),
         Some(count) => format!("has {count} instances"),
     };
-    let are_others = unknown.iter().any(|it| it.is_of_another);
-    let (never, so) = match are_others {
-        false => ("never recorded", "The cloud has lost instances that the API server remembers"),
-        true => {
-            ("never recorded or created for other Machines", "The ledger does not belong to these Machines")
-        }
+    let are_others = unknown.iter().any(|instance| instance.is_of_another);
+    let (never, so) = if are_others {
+        ("never recorded or created for other Machines", "The ledger does not belong to these Machines")
+    } else {
+        ("never recorded", "The cloud has lost instances that the API server remembers")
     };
     let machines = match unknown.len() {
         1 => format!("1 Machine names an instance that it {never}:"),

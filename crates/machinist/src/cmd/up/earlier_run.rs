@@ -121,7 +121,7 @@ pub(super) fn others(server: &Server, manifest: &Manifest) -> Vec<String> {
     let named = manifest.awaited();
     let all =
         unowned(server).filter_map(|(kind, object)| Awaited::of(kind, object.namespace(), object.name()));
-    all.filter(|it| !named.contains(it)).map(|it| it.to_string()).collect()
+    all.filter(|awaited| !named.contains(awaited)).map(|awaited| awaited.to_string()).collect()
 }
 
 /// Returns the machine objects without an owner, of all namespaces, with their kinds.
@@ -148,7 +148,7 @@ mod tests {
     async fn objects_of_no_manifest_of_this_run_are_others() {
         let server = Server::new(Config::default());
         let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new("test"));
-        super::super::cluster::install_crds(&client).await.expect("installed");
+        crate::cmd::up::cluster::install_crds(&client).await.expect("installed");
         let noted = Others::default();
         assert_eq!(noted.noted(), None);
         let owned = json!([{

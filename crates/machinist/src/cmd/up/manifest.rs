@@ -58,12 +58,12 @@ pub(super) fn read(
         documents::append_file(&mut objects, &source, file, replaced)?;
     }
     documents::each_once(&objects)?;
-    for it in &objects {
-        if let Some(invalid) = it.object.invalid_fields().first() {
-            bail!("{}: {invalid}", it.title());
+    for document in &objects {
+        if let Some(invalid) = document.object.invalid_fields().first() {
+            bail!("{}: {invalid}", document.title());
         }
-        if let Some(class) = it.object.decode::<MachineClass>() {
-            check_provider_spec(cloud, &class).map_err(|why| anyhow!("{}: {why}", it.title()))?;
+        if let Some(class) = document.object.decode::<MachineClass>() {
+            check_provider_spec(cloud, &class).map_err(|why| anyhow!("{}: {why}", document.title()))?;
         }
     }
     let namespace = machine_namespace(&objects)?;
@@ -81,7 +81,7 @@ fn check_provider_spec(cloud: UpCloud, class: &MachineClass) -> Result<(), Strin
 
 /// Returns the namespace of all machine objects. Controllers serve only one namespace.
 fn machine_namespace(objects: &[Written]) -> anyhow::Result<String> {
-    let mut machine_objects = objects.iter().filter(|it| it.object.api_version == API_VERSION);
+    let mut machine_objects = objects.iter().filter(|document| document.object.api_version == API_VERSION);
     let Some(first) = machine_objects.next() else { return Ok(DEFAULT_NAMESPACE.to_owned()) };
     let namespace = first.namespace();
     match machine_objects.find(|other| other.namespace() != namespace) {
@@ -95,8 +95,8 @@ fn machine_namespace(objects: &[Written]) -> anyhow::Result<String> {
     }
 }
 
-fn is_of(it: &Written, kind: &str) -> bool {
-    it.object.api_version == API_VERSION && it.object.kind == kind
+fn is_of(document: &Written, kind: &str) -> bool {
+    document.object.api_version == API_VERSION && document.object.kind == kind
 }
 
 impl Manifest {
@@ -114,12 +114,18 @@ impl Manifest {
 
     /// Returns the objects whose machines must run, without those that are already being deleted.
     pub(super) fn awaited_to_run(&self) -> Vec<Awaited> {
-        self.awaited_among(|it| it.object.body["metadata"]["deletionTimestamp"].is_null())
+        self.awaited_among(|document| document.object.body["metadata"]["deletionTimestamp"].is_null())
     }
 
     fn awaited_among(&self, is_wanted: impl Fn(&Written) -> bool) -> Vec<Awaited> {
-        let ours = self.objects.iter().filter(|it| it.object.api_version == API_VERSION && is_wanted(it));
-        ours.filter_map(|it| Awaited::of(&it.object.kind, it.namespace(), &it.object.name)).collect()
+        let ours = self
+            .objects
+            .iter()
+            .filter(|document| document.object.api_version == API_VERSION && is_wanted(document));
+        ours.filter_map(|document| {
+            Awaited::of(&document.object.kind, document.namespace(), &document.object.name)
+        })
+        .collect()
     }
 
     /// Returns the objects in the order in which they are applied.
@@ -138,10 +144,11 @@ impl Manifest {
         server: &Server,
     ) -> anyhow::Result<Vec<Identity>> {
         let mut identities = Vec::new();
-        let is_namespace = |it: &&Written| it.object.api_version == "v1" && it.object.kind == "Namespace";
-        for it in self.objects.iter().filter(|it| !is_namespace(it)) {
+        let is_namespace =
+            |document: &&Written| document.object.api_version == "v1" && document.object.kind == "Namespace";
+        for document in self.objects.iter().filter(|document| !is_namespace(document)) {
             // If a kind is no longer served, its objects are deleted.
-            identities.extend(identity(it, kinds, server).await?);
+            identities.extend(identity(document, kinds, server).await?);
         }
         Ok(identities)
     }
@@ -152,8 +159,8 @@ impl Manifest {
     /// If the API server rejects a deletion. The error names the object and the reason.
     pub(super) async fn delete_machines(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
         for kind in MACHINE_KINDS {
-            for it in self.objects.iter().filter(|it| is_of(it, kind)) {
-                delete(kinds, it).await?;
+            for document in self.objects.iter().filter(|document| is_of(document, kind)) {
+                delete(kinds, document).await?;
             }
         }
         Ok(())
@@ -165,9 +172,9 @@ impl Manifest {
     /// # Errors
     /// If the API server rejects a deletion. The error names the object and the reason.
     pub(super) async fn delete_rest(&self, kinds: &mut Kinds) -> anyhow::Result<()> {
-        let is_rest = |it: &&Written| !MACHINE_KINDS.iter().any(|kind| is_of(it, kind));
-        for it in self.objects.iter().rev().filter(is_rest) {
-            delete(kinds, it).await?;
+        let is_rest = |document: &&Written| !MACHINE_KINDS.iter().any(|kind| is_of(document, kind));
+        for document in self.objects.iter().rev().filter(is_rest) {
+            delete(kinds, document).await?;
         }
         Ok(())
     }
@@ -189,50 +196,50 @@ pub(super) enum Applied {
 /// # Errors
 /// If the kind cannot be discovered.
 pub(super) async fn identity(
-    it: &Written,
+    document: &Written,
     kinds: &mut Kinds,
     server: &Server,
 ) -> anyhow::Result<Option<Identity>> {
-    let (resource, scope) = kinds.of(it).await?;
+    let (resource, scope) = kinds.of(document).await?;
     let namespace = match scope {
         Scope::Cluster => String::new(),
-        Scope::Namespaced => it.namespace().to_owned(),
+        Scope::Namespaced => document.namespace().to_owned(),
     };
     let resource = server.resource(&resource.group, &resource.plural);
-    Ok(resource.map(|resource| Identity { resource, namespace, name: it.object.name.clone() }))
+    Ok(resource.map(|resource| Identity { resource, namespace, name: document.object.name.clone() }))
 }
 
 /// Creates an object or merges it into the existing one.
 ///
 /// # Errors
 /// If the API server rejects the object. The error names the object and the reason.
-pub(super) async fn apply(kinds: &mut Kinds, it: &Written) -> anyhow::Result<Applied> {
-    let api = kinds.api_of(it).await?;
-    let body: DynamicObject = serde_json::from_value(it.object.body.clone())
-        .with_context(|| format!("{}: the document is not a Kubernetes object", it.title()))?;
+pub(super) async fn apply(kinds: &mut Kinds, document: &Written) -> anyhow::Result<Applied> {
+    let api = kinds.api_of(document).await?;
+    let body: DynamicObject = serde_json::from_value(document.object.body.clone())
+        .with_context(|| format!("{}: the document is not a Kubernetes object", document.title()))?;
     match api.create(&PostParams::default(), &body).await {
         Ok(_) => Ok(Applied::Created),
         Err(kube::Error::Api(status)) if status.reason == "AlreadyExists" => {
-            let there = api.get_opt(&it.object.name).await.map_err(|error| refusal(it, error))?;
+            let there = api.get_opt(&document.object.name).await.map_err(|error| refusal(document, error))?;
             // An object that no longer exists was being deleted.
             if there.is_none_or(|there| there.metadata.deletion_timestamp.is_some()) {
                 return Ok(Applied::Leaving);
             }
-            let merge = Patch::Merge(&it.object.body);
-            let merged = api.patch(&it.object.name, &PatchParams::default(), &merge).await;
-            merged.map(|_| Applied::Updated).map_err(|error| refusal(it, error))
+            let merge = Patch::Merge(&document.object.body);
+            let merged = api.patch(&document.object.name, &PatchParams::default(), &merge).await;
+            merged.map(|_| Applied::Updated).map_err(|error| refusal(document, error))
         }
-        Err(error) => Err(refusal(it, error)),
+        Err(error) => Err(refusal(document, error)),
     }
 }
 
-async fn delete(kinds: &mut Kinds, it: &Written) -> anyhow::Result<()> {
-    let api = kinds.api_of(it).await?;
-    match api.delete(&it.object.name, &DeleteParams::background()).await {
+async fn delete(kinds: &mut Kinds, document: &Written) -> anyhow::Result<()> {
+    let api = kinds.api_of(document).await?;
+    match api.delete(&document.object.name, &DeleteParams::background()).await {
         Ok(_) => Ok(()),
         // Another client has deleted the object.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(refusal(it, error)),
+        Err(error) => Err(refusal(document, error)),
     }
 }
 
@@ -248,26 +255,26 @@ impl Kinds {
         Self { client, known: BTreeMap::new() }
     }
 
-    async fn of(&mut self, it: &Written) -> anyhow::Result<(ApiResource, Scope)> {
-        let key = (it.object.api_version.clone(), it.object.kind.clone());
+    async fn of(&mut self, document: &Written) -> anyhow::Result<(ApiResource, Scope)> {
+        let key = (document.object.api_version.clone(), document.object.kind.clone());
         if let Some(known) = self.known.get(&key) {
             return Ok(known.clone());
         }
-        let found = self.discover(it).await?;
+        let found = self.discover(document).await?;
         self.known.insert(key, found.clone());
         Ok(found)
     }
 
-    async fn api_of(&mut self, it: &Written) -> anyhow::Result<Api<DynamicObject>> {
-        let (resource, scope) = self.of(it).await?;
+    async fn api_of(&mut self, document: &Written) -> anyhow::Result<Api<DynamicObject>> {
+        let (resource, scope) = self.of(document).await?;
         Ok(match scope {
             Scope::Cluster => Api::all_with(self.client.clone(), &resource),
-            Scope::Namespaced => Api::namespaced_with(self.client.clone(), it.namespace(), &resource),
+            Scope::Namespaced => Api::namespaced_with(self.client.clone(), document.namespace(), &resource),
         })
     }
 
-    async fn discover(&self, it: &Written) -> anyhow::Result<(ApiResource, Scope)> {
-        let ManifestObject { api_version, kind, .. } = &it.object;
+    async fn discover(&self, document: &Written) -> anyhow::Result<(ApiResource, Scope)> {
+        let ManifestObject { api_version, kind, .. } = &document.object;
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let gvk = GroupVersionKind::gvk(group, version, kind);
         let is_unknown = |error: &kube::Error| match error {
@@ -281,9 +288,9 @@ impl Kinds {
             Err(error) if is_unknown(&error) => bail!(
                 "{}: kind: the API server has no kind {kind} in {api_version}. Use a built-in kind, or add its CustomResourceDefinition \
                  to the manifest before this object",
-                it.title()
+                document.title()
             ),
-            Err(error) => Err(refusal(it, error)),
+            Err(error) => Err(refusal(document, error)),
         }
     }
 }

@@ -415,7 +415,7 @@ impl View {
     /// Machines with ready Nodes, and its status agrees. While a machine object is being deleted,
     /// the result is false.
     pub(super) fn is_ready(&self, awaited: &[Awaited]) -> bool {
-        let runs = awaited.iter().all(|it| match it {
+        let runs = awaited.iter().all(|object| match object {
             Awaited::Deployment(namespace, name) => {
                 self.is_owner_ready(&self.deployments, namespace, name, |deployment| {
                     let sets = self.sets.values().filter(|set| set.owner.as_deref() == Some(&deployment.uid));
@@ -474,7 +474,7 @@ impl View {
     pub(super) fn follow_leaving(&mut self, named: &[Awaited]) -> Vec<String> {
         self.leaving = Leaving { named: named.iter().cloned().collect(), ..Leaving::default() };
         self.note_leaving();
-        let stays = |it: &Awaited| !self.leaving.named.contains(it);
+        let stays = |object: &Awaited| !self.leaving.named.contains(object);
         let of = |make: fn(String, String) -> Awaited, (namespace, name): &Name| {
             make(namespace.clone(), name.clone())
         };
@@ -483,7 +483,7 @@ impl View {
         let sets = sets.map(|(key, _)| of(Awaited::Set, key));
         let machines = self.machines.iter().filter(|(_, machine)| machine.owner.is_none());
         let machines = machines.map(|(key, _)| of(Awaited::Machine, key));
-        deployments.chain(sets).chain(machines).filter(stays).map(|it| it.to_string()).collect()
+        deployments.chain(sets).chain(machines).filter(stays).map(|object| object.to_string()).collect()
     }
 
     /// Adds the dependents of the objects that are to be deleted.
@@ -517,8 +517,11 @@ impl View {
         };
         let is_owned = |owner: &Option<String>| owner.as_ref().is_some_and(|owner| owners.contains(owner));
         !self.deployments.keys().any(|key| is_named(Awaited::Deployment, key))
-            && !self.sets.iter().any(|(key, it)| is_owned(&it.owner) || is_named(Awaited::Set, key))
-            && !self.machines.iter().any(|(key, it)| is_owned(&it.owner) || is_named(Awaited::Machine, key))
+            && !self.sets.iter().any(|(key, set)| is_owned(&set.owner) || is_named(Awaited::Set, key))
+            && !self
+                .machines
+                .iter()
+                .any(|(key, machine)| is_owned(&machine.owner) || is_named(Awaited::Machine, key))
             && !nodes.iter().any(|node| self.nodes.contains_key(node))
     }
 
@@ -549,10 +552,12 @@ impl View {
 
     /// Returns the rows of the table, by kind and name.
     pub(super) fn listed(&self) -> impl Iterator<Item = Listed<'_>> {
-        let deployments =
-            self.deployments.iter().map(|((_, name), it)| Listed::Deployment(name, it.replicas()));
+        let deployments = self
+            .deployments
+            .iter()
+            .map(|((_, name), deployment)| Listed::Deployment(name, deployment.replicas()));
         let sets = self.sets.iter().filter(|(_, set)| set.owner.is_none());
-        let sets = sets.map(|((_, name), it)| Listed::Set(name, it.replicas()));
+        let sets = sets.map(|((_, name), set)| Listed::Set(name, set.replicas()));
         let machines = self.machines.iter().map(|((_, name), machine)| Listed::Machine {
             name,
             phase: &machine.phase,
@@ -667,8 +672,9 @@ fn is_node_ready(node: &Value) -> bool {
     let any = |list: &Value, is_it: &dyn Fn(&Value) -> bool| {
         list.as_array().is_some_and(|all| all.iter().any(is_it))
     };
-    any(&node["status"]["conditions"], &|it| it["type"] == "Ready" && it["status"] == "True")
-        && !any(&node["spec"]["taints"], &|it| it["key"] == UNINITIALIZED)
+    any(&node["status"]["conditions"], &|condition| {
+        condition["type"] == "Ready" && condition["status"] == "True"
+    }) && !any(&node["spec"]["taints"], &|taint| taint["key"] == UNINITIALIZED)
 }
 
 fn text(value: &Value) -> Option<String> {
@@ -698,7 +704,7 @@ mod tests {
                 server.service_as(machinist_apiserver::Identity::admin()),
                 &ClientOptions::new("test"),
             );
-            super::super::cluster::install_crds(&client).await.expect("installed");
+            crate::cmd::up::cluster::install_crds(&client).await.expect("installed");
             let commits = server.commits();
             Self { server, client, commits, view: View::of("default"), changes: Vec::new() }
         }

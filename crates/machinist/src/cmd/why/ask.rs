@@ -113,8 +113,9 @@ impl Trust {
         };
         let authorities = ca.map(|file| {
             let pem = text(file)?;
-            let parsed: Result<Vec<_>, _> =
-                CertificateDer::pem_slice_iter(pem.as_bytes()).map(|it| it.map(|it| it.to_vec())).collect();
+            let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes())
+                .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
+                .collect();
             parsed.map_err(|_| anyhow::anyhow!("--controller-ca {}: expected PEM", file.display()))
         });
         let token = token.map(|file| Ok::<_, anyhow::Error>(text(file)?.trim().to_owned())).transpose()?;

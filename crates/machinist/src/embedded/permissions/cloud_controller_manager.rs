@@ -69,15 +69,15 @@ mod tests {
     #[test]
     fn every_binding_names_the_service_account() {
         let objects = objects("team").expect("manifests");
-        let bindings: Vec<_> = objects.iter().filter(|it| it.kind.ends_with("RoleBinding")).collect();
+        let bindings: Vec<_> = objects.iter().filter(|object| object.kind.ends_with("RoleBinding")).collect();
         assert_eq!(bindings.len(), 4);
         for binding in bindings {
             let subject = &binding.body["subjects"][0];
             let (namespace, name) = ACCOUNT;
             assert_eq!((&subject["namespace"], &subject["name"]), (&namespace.into(), &name.into()));
         }
-        let of_machines = objects.iter().filter(|it| it.name.ends_with(":machines"));
+        let of_machines = objects.iter().filter(|object| object.name.ends_with(":machines"));
         assert!(of_machines.clone().count() == 2);
-        assert!(of_machines.into_iter().all(|it| it.namespace.as_deref() == Some("team")));
+        assert!(of_machines.into_iter().all(|object| object.namespace.as_deref() == Some("team")));
     }
 }

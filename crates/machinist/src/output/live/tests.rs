@@ -42,7 +42,8 @@ impl Terminal {
                 }
                 '\x1b' => {
                     assert_eq!(rest.next(), Some('['));
-                    let sequence: String = rest.by_ref().take_while_inclusive(|it| !it.is_ascii_alphabetic());
+                    let sequence: String =
+                        rest.by_ref().take_while_inclusive(|letter| !letter.is_ascii_alphabetic());
                     self.obey_sequence(&sequence);
                 }
                 shown => self.write(shown),

@@ -82,7 +82,7 @@ impl Certificate {
         let ends = leaf.validity().not_after.timestamp();
         let is_current = now.as_second().saturating_add(LEFT_AT_START) < ends;
         let names = leaf.subject_alternative_name().ok().flatten();
-        let names = names.map(|it| it.value.general_names.as_slice()).unwrap_or_default();
+        let names = names.map(|extension| extension.value.general_names.as_slice()).unwrap_or_default();
         let has = |address: &IpAddr| {
             let octets = match address {
                 IpAddr::V4(address) => address.octets().to_vec(),
@@ -165,7 +165,10 @@ fn replace(folder: &Path, file: &Path, text: &str) -> io::Result<()> {
 /// this host.
 fn served(addresses: &[IpAddr]) -> Vec<IpAddr> {
     let loopback = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
-    loopback.into_iter().chain(addresses.iter().copied().filter(|it| !it.is_unspecified())).collect()
+    loopback
+        .into_iter()
+        .chain(addresses.iter().copied().filter(|address| !address.is_unspecified()))
+        .collect()
 }
 
 /// Returns a certificate and its key in PEM. Its CA is forgotten, so only a client that does not

@@ -52,14 +52,17 @@ pub struct Report {
 impl Report {
     /// The goals that the run missed, with the measured and the expected value.
     pub fn missed(&self) -> Vec<String> {
-        let it = &self.figures;
+        let figures = &self.figures;
         let mut missed = Vec::new();
         let least = self.least();
-        if it.per_second < least {
-            missed.push(format!("{} machines per second, expected at least {least}", it.per_second));
+        if figures.per_second < least {
+            missed.push(format!("{} machines per second, expected at least {least}", figures.per_second));
         }
-        if WRITES < it.writes_per_machine {
-            missed.push(format!("{} writes per machine, expected at most {WRITES}", it.writes_per_machine));
+        if WRITES < figures.writes_per_machine {
+            missed.push(format!(
+                "{} writes per machine, expected at most {WRITES}",
+                figures.writes_per_machine
+            ));
         }
         if !self.is_quiet {
             missed.push("the provider did not stop writing".to_owned());
@@ -86,25 +89,25 @@ impl fmt::Display for Report {
 
 impl Report {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (it, requests) = (&self.figures, &self.requests);
-        writeln!(f, "{} machines, on an engine in memory", it.machines)?;
+        let (figures, requests) = (&self.figures, &self.requests);
+        writeln!(f, "{} machines, on an engine in memory", figures.machines)?;
         writeln!(f)?;
         writeln!(f, "{:<40} {:>10}   goal", "", "measured")?;
-        let of_events = per(requests.writes.events(), it.machines);
-        let of_workload = per(requests.in_workload.all(), it.machines);
+        let of_events = per(requests.writes.events(), figures.machines);
+        let of_workload = per(requests.in_workload.all(), figures.machines);
         let least = format!("at least {} ({SHARE_OF_LIMIT} of the limit)", self.least());
         let rows = [
-            ("machines per second", it.per_second.to_string(), least),
-            ("limit of the engine per second", it.engine_limit_per_second.to_string(), String::new()),
-            ("created to provisioned, p50 ms", it.provisioned_p50_ms.to_string(), String::new()),
-            ("created to provisioned, p99 ms", it.provisioned_p99_ms.to_string(), String::new()),
-            ("writes per machine", it.writes_per_machine.to_string(), format!("at most {WRITES}")),
+            ("machines per second", figures.per_second.to_string(), least),
+            ("limit of the engine per second", figures.engine_limit_per_second.to_string(), String::new()),
+            ("created to provisioned, p50 ms", figures.provisioned_p50_ms.to_string(), String::new()),
+            ("created to provisioned, p99 ms", figures.provisioned_p99_ms.to_string(), String::new()),
+            ("writes per machine", figures.writes_per_machine.to_string(), format!("at most {WRITES}")),
             ("Events per machine", of_events.to_string(), String::new()),
-            ("reads per machine", it.reads_per_machine.to_string(), String::new()),
+            ("reads per machine", figures.reads_per_machine.to_string(), String::new()),
             ("requests per machine, workload cluster", of_workload.to_string(), String::new()),
             ("calls to the engine per machine", self.calls_per_machine.to_string(), String::new()),
             ("the same without the provider", self.direct_calls_per_machine.to_string(), String::new()),
-            ("resident memory, MB", it.resident_mb.to_string(), String::new()),
+            ("resident memory, MB", figures.resident_mb.to_string(), String::new()),
             ("its growth per 1,000 machines, MB", self.growth_mb.to_string(), String::new()),
         ];
         for (name, measured, goal) in rows {

@@ -166,11 +166,11 @@ impl World {
     /// Counts the new requests. Returns the number of all writes except Events.
     fn count(&mut self) -> u64 {
         let requests = &mut self.requests;
-        for request in self.of_management.drain().iter().filter(|it| it.user_agent == PROVIDER) {
+        for request in self.of_management.drain().iter().filter(|request| request.user_agent == PROVIDER) {
             let counts = if request.is_write() { &mut requests.writes } else { &mut requests.reads };
             counts.add(request.verb.as_str(), &request.resource, &request.subresource);
         }
-        for request in self.of_workload.drain().iter().filter(|it| it.user_agent == PROVIDER) {
+        for request in self.of_workload.drain().iter().filter(|request| request.user_agent == PROVIDER) {
             requests.in_workload.add(request.verb.as_str(), &request.resource, &request.subresource);
         }
         requests.writes.objects() + requests.in_workload.all()
@@ -209,8 +209,9 @@ fn is_provisioned(machine: &Value) -> bool {
 
 fn is_bootstrapped(machine: &Value) -> bool {
     let conditions = machine["status"]["conditions"].as_array();
-    conditions
-        .is_some_and(|all| all.iter().any(|it| it["type"] == "BootstrapCompleted" && it["status"] == "True"))
+    conditions.is_some_and(|all| {
+        all.iter().any(|condition| condition["type"] == "BootstrapCompleted" && condition["status"] == "True")
+    })
 }
 
 /// The workload cluster, which is in this process.

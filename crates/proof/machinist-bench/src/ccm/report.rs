@@ -50,11 +50,11 @@ pub struct Report {
 impl Report {
     /// Whether all goals are reached.
     pub fn is_within_budget(&self) -> bool {
-        let it = &self.figures;
-        it.writes_per_node <= WRITES
-            && it.events_per_node <= EVENTS
-            && it.cloud_calls_per_idle_hour <= it.limit_calls_per_idle_hour
-            && it.kube_writes_per_idle_hour == 0
+        let figures = &self.figures;
+        figures.writes_per_node <= WRITES
+            && figures.events_per_node <= EVENTS
+            && figures.cloud_calls_per_idle_hour <= figures.limit_calls_per_idle_hour
+            && figures.kube_writes_per_idle_hour == 0
     }
 }
 
@@ -71,21 +71,21 @@ impl fmt::Display for Report {
 
 impl Report {
     fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let it = &self.figures;
-        writeln!(f, "{} Nodes, initialised in {} s of real time", it.nodes, it.init_seconds)?;
+        let figures = &self.figures;
+        writeln!(f, "{} Nodes, initialised in {} s of real time", figures.nodes, figures.init_seconds)?;
         writeln!(f)?;
         writeln!(f, "{:<34} {:>10}   goal", "", "measured")?;
         let rows = [
-            ("writes per Node", it.writes_per_node, format!("at most {WRITES}")),
-            ("Events per Node", it.events_per_node, format!("at most {EVENTS}")),
+            ("writes per Node", figures.writes_per_node, format!("at most {WRITES}")),
+            ("Events per Node", figures.events_per_node, format!("at most {EVENTS}")),
         ];
         for (name, measured, goal) in rows {
             writeln!(f, "{name:<34} {measured:>10}   {goal}")?;
         }
-        let calls = format!("at most {} (BU-06, BU-09)", it.limit_calls_per_idle_hour);
+        let calls = format!("at most {} (BU-06, BU-09)", figures.limit_calls_per_idle_hour);
         let rows = [
-            ("calls to the cloud in an idle hour", it.cloud_calls_per_idle_hour, calls),
-            ("writes in an idle hour", it.kube_writes_per_idle_hour, "0 (BU-09)".to_owned()),
+            ("calls to the cloud in an idle hour", figures.cloud_calls_per_idle_hour, calls),
+            ("writes in an idle hour", figures.kube_writes_per_idle_hour, "0 (BU-09)".to_owned()),
         ];
         for (name, measured, goal) in rows {
             writeln!(f, "{name:<34} {measured:>10}   {goal}")?;

@@ -115,7 +115,8 @@ impl World {
             let node = node.value();
             let addresses = node["status"]["addresses"].as_array();
             let is_complete = node["spec"]["providerID"].is_string() && !has_taint(node);
-            is_complete && addresses.is_some_and(|all| all.iter().any(|it| it["type"] == "ExternalIP"))
+            is_complete
+                && addresses.is_some_and(|all| all.iter().any(|address| address["type"] == "ExternalIP"))
         });
         let complete = complete.count();
         ensure!(complete == self.names.len(), "{complete} of {} Nodes are complete", self.names.len());

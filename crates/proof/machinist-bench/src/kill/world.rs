@@ -136,7 +136,9 @@ impl World {
     /// event; if both wait, kills none. Returns a description of the kill.
     pub(super) async fn kill_one(&mut self, drawn: Program, event: &Event) -> Result<Option<String>> {
         for victim in [drawn, event.author()] {
-            let Some(controller) = self.controller(victim).filter(|it| it.is_acting()) else { continue };
+            let Some(controller) = self.controller(victim).filter(|controller| controller.is_acting()) else {
+                continue;
+            };
             if controller.process.revive()? {
                 continue;
             }

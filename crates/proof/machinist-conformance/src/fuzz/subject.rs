@@ -111,9 +111,10 @@ impl Subject {
         let mut request = Request::new(Full::new(Bytes::from(asked.body)));
         (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) =
             (asked.method, uri, asked.headers);
-        let mut service = match request.headers().contains_key(header::AUTHORIZATION) {
-            true => self.server.service_anonymous(),
-            false => self.server.service_as(Identity::admin()),
+        let mut service = if request.headers().contains_key(header::AUTHORIZATION) {
+            self.server.service_anonymous()
+        } else {
+            self.server.service_as(Identity::admin())
         };
         let answered = service.call(request).await;
         Some(answered.unwrap_or_else(|error| panic!("no answer: {error}")))
@@ -124,7 +125,7 @@ impl Subject {
         let is_json = response
             .headers()
             .get(header::CONTENT_TYPE)
-            .is_some_and(|it| it.as_bytes() == b"application/json");
+            .is_some_and(|value| value.as_bytes() == b"application/json");
         let mut frames = response.into_body();
         let (mut body, mut pieces, mut ended) = (BytesMut::new(), 0, false);
         while pieces < MAX_PIECES {

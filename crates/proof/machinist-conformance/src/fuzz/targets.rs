@@ -117,9 +117,10 @@ fn thing() -> Value {
 pub(super) fn request(data: &[u8]) {
     let text = data;
     let presents = |name: &[u8]| text.windows(name.len()).any(|window| window.eq_ignore_ascii_case(name));
-    let authorization = match presents(b"authorization:") || presents(b"impersonate-") {
-        true => Authorization::Rbac,
-        false => Authorization::AlwaysAllow,
+    let authorization = if presents(b"authorization:") || presents(b"impersonate-") {
+        Authorization::Rbac
+    } else {
+        Authorization::AlwaysAllow
     };
     in_runtime(async {
         let subject = Subject::new(authorization);
@@ -160,7 +161,7 @@ pub(super) fn body(data: &[u8]) {
         let subject = Subject::new(Authorization::AlwaysAllow);
         let collection = collection(&subject, plural).await;
         if !subresource.is_empty() {
-            hold(&subject, |it| it == plural).await;
+            hold(&subject, |held| held == plural).await;
             let place = format!("{collection}/m0/{subresource}");
             for method in [Method::POST, Method::PUT] {
                 subject.ask(Asked::new(method, &*place).body(media_type, body)).await;

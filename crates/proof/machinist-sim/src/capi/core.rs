@@ -284,10 +284,8 @@ impl Round<'_> {
         let cluster = machine.text("/spec/clusterName");
         let Some(owner) = self.find(CLUSTERS, cluster) else { return Ok(()) };
         let owner = Seen(owner.value());
-        let gate = match is_control_plane(machine) {
-            true => "infrastructureProvisioned",
-            false => "controlPlaneInitialized",
-        };
+        let gate =
+            if is_control_plane(machine) { "infrastructureProvisioned" } else { "controlPlaneInitialized" };
         if machine.text("/spec/bootstrap/dataSecretName").is_empty() && initialization(owner, gate) {
             let secret = format!("{name}-bootstrap");
             self.secret(&secret, "#cloud-config\n").await?;
@@ -341,9 +339,10 @@ impl Round<'_> {
     }
 
     async fn release(&self, kind: &str, object: Seen<'_>) -> Outcome {
-        match object.has_finalizer(FINALIZER) {
-            true => self.core.merge(kind, object.name(), json!({"metadata": {"finalizers": null}})).await,
-            false => Ok(()),
+        if object.has_finalizer(FINALIZER) {
+            self.core.merge(kind, object.name(), json!({"metadata": {"finalizers": null}})).await
+        } else {
+            Ok(())
         }
     }
 

@@ -177,9 +177,9 @@ impl Invariant for RecordedFirst {
         let Event::Outside(Change::Bootstrapped(id), By::Provider) = event else { return };
         let Some(track) = state.outside().container(id) else { return };
         let mut tracks = state.table(Side::Control, DOCKER_MACHINES).map(|(_, track)| track);
-        let Some(machine) =
-            tracks.find_map(|it| it.versions().rev().map(|(_, seen)| seen).find(|it| it.uid() == track.key))
-        else {
+        let Some(machine) = tracks.find_map(|machine| {
+            machine.versions().rev().map(|(_, seen)| seen).find(|seen| seen.uid() == track.key)
+        }) else {
             return;
         };
         let name = machine.name();

@@ -201,10 +201,7 @@ fn forgotten_node(s: &docker_machine::Snapshot) -> MachinePlan {
     let mut plan = docker_machine::plan(s);
     let before = plan.actions.len();
     plan.actions.retain(|action| !matches!(action, docker_machine::Action::CompleteNode { .. }));
-    match before == plan.actions.len() {
-        true => plan,
-        false => Plan { why: Why::settled(), ..plan },
-    }
+    if before == plan.actions.len() { plan } else { Plan { why: Why::settled(), ..plan } }
 }
 
 fn dropped_while_draining(s: &docker_cluster::Snapshot) -> Plan<docker_cluster::Action> {

@@ -145,7 +145,8 @@ impl Outside {
             instance.native_id.as_ref().map_or("", NativeId::as_str).to_owned()
         };
         for (id, track) in self.containers.iter_mut().filter(|(_, track)| track.gone.is_none()) {
-            let is_there = engine.containers.get(&track.name).is_some_and(|it| id_of(&it.instance) == *id);
+            let is_there =
+                engine.containers.get(&track.name).is_some_and(|container| id_of(&container.instance) == *id);
             if !is_there {
                 track.gone = Some(now);
                 changes.push(Change::Gone(id.clone()));

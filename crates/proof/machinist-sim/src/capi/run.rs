@@ -117,9 +117,10 @@ impl Court for Realm {
 
     fn missing(&self) -> Violations {
         let takes_off = |kind: LongKind| kind == LongKind::ForeignMarks;
-        let persons = match self.lab().plan.profile().long.iter().any(|fault| takes_off(fault.kind)) {
-            true => Persons::MayHaveToAct,
-            false => Persons::HaveNothingToDo,
+        let persons = if self.lab().plan.profile().long.iter().any(|fault| takes_off(fault.kind)) {
+            Persons::MayHaveToAct
+        } else {
+            Persons::HaveNothingToDo
         };
         settled::judge(&self.look(), persons)
     }

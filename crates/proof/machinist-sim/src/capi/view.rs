@@ -58,9 +58,9 @@ impl View {
             tables.iter().flat_map(|table| server.snapshot(table)).map(Item::Stored).collect()
         };
         let engine = engine.state();
-        let container = |it: &machinist_standin_docker::Container| Container {
-            key: it.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned(),
-            is_bootstrapped: 0 < it.bootstraps,
+        let container = |container: &machinist_standin_docker::Container| Container {
+            key: container.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned(),
+            is_bootstrapped: 0 < container.bootstraps,
         };
         let whys = provider.lives().look(|running| {
             let whys = running.inspector().whys().into_iter();
@@ -72,7 +72,11 @@ impl View {
             cluster_infrastructure: all(management, &[DOCKER_CLUSTERS, MAILGUN_CLUSTERS]),
             machine_infrastructure: all(management, &[DOCKER_MACHINES, MAILGUN_MACHINES]),
             nodes: all(workload, &[NODES]),
-            containers: engine.containers.iter().map(|(name, it)| (name.clone(), container(it))).collect(),
+            containers: engine
+                .containers
+                .iter()
+                .map(|(name, found)| (name.clone(), container(found)))
+                .collect(),
             balancers: engine
                 .balancers
                 .iter()

@@ -258,11 +258,14 @@ impl Operator {
             };
             let (containers, balancers) = {
                 let engine = self.engine.state();
-                let key = |it: &machinist_standin_docker::Container| {
-                    it.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned()
+                let key = |container: &machinist_standin_docker::Container| {
+                    container.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned()
                 };
-                let containers: Vec<(String, String)> =
-                    engine.containers.iter().map(|(name, it)| (name.clone(), key(it))).collect();
+                let containers: Vec<(String, String)> = engine
+                    .containers
+                    .iter()
+                    .map(|(name, container)| (name.clone(), key(container)))
+                    .collect();
                 let balancers = engine.balancers.iter();
                 let balancers: Vec<(String, String)> =
                     balancers.map(|(name, (spec, _))| (name.clone(), spec.key.as_str().to_owned())).collect();

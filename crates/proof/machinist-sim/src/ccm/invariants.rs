@@ -316,6 +316,6 @@ pub(crate) fn has_taint(node: Seen<'_>, key: &str) -> bool {
 pub(crate) fn external_addresses<'s>(node: Seen<'s>) -> impl Iterator<Item = &'s str> {
     let addresses = node.list("/status/addresses").iter();
     addresses
-        .filter(|it| it["type"] == "ExternalIP")
-        .filter_map(|it| it.get("address").and_then(Value::as_str))
+        .filter(|address| address["type"] == "ExternalIP")
+        .filter_map(|address| address.get("address").and_then(Value::as_str))
 }

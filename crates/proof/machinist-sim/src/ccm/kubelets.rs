@@ -122,7 +122,7 @@ impl Kubelets {
 
     async fn tick(&self, id: i64, kubelet: Kubelet) -> Result<(), kube::Error> {
         let now = Instant::now();
-        let status = self.standin.server(id).filter(|it| it.is_alive()).map(|it| it.status);
+        let status = self.standin.server(id).filter(|server| server.is_alive()).map(|server| server.status);
         let runs = status == Some(ServerStatus::Running) && !kubelet.is_stopped && kubelet.boots_at <= now;
         let found = self.node(&kubelet.name);
         let uid = format!("hcloud://{id}");

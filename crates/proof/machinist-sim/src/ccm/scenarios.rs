@@ -369,7 +369,7 @@ async fn gone(cluster: &Cluster, name: &str) -> Outcome {
 async fn without_balancer(cluster: &Cluster) -> Outcome {
     let is_so = |view: &View| {
         // Another Service may have one, or only a person deletes it.
-        let is_left = |it: &&LoadBalancer| view.owner(it).is_none() && !view.is_orphan(it);
+        let is_left = |balancer: &&LoadBalancer| view.owner(balancer).is_none() && !view.is_orphan(balancer);
         match (view.service("web"), view.cloud.load_balancers.values().find(is_left)) {
             (None, None) => Ok(()),
             (service, left) => Err(format!(

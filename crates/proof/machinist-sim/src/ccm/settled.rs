@@ -64,7 +64,7 @@ fn missing_of_node(view: &View, node: Seen<'_>) -> Option<String> {
     }
     let server = view.cloud.servers.values().find(|server| server.provider_id() == node.provider_id())?;
     let address = server.ipv4.as_ref().map(|ip| ip.ip.as_str()).unwrap_or_default();
-    if !external_addresses(node).any(|it| it == address) {
+    if !external_addresses(node).any(|shown| shown == address) {
         return Some(format!("it lacks the address {address} of its server"));
     }
     let labels = [

@@ -58,7 +58,9 @@ impl View {
 
     /// The load balancer of a Service.
     pub fn balancer(&self, service: Seen<'_>) -> Option<&LoadBalancer> {
-        let is_its = |it: &&LoadBalancer| it.labels.get(SERVICE_UID).is_some_and(|uid| uid == service.uid());
+        let is_its = |balancer: &&LoadBalancer| {
+            balancer.labels.get(SERVICE_UID).is_some_and(|uid| uid == service.uid())
+        };
         self.cloud.load_balancers.values().find(is_its)
     }
 
@@ -89,16 +91,17 @@ impl View {
     pub fn is_of(&self, name: &str, server: i64) -> Result<(), String> {
         self.is_initialized(name)?;
         let Some(node) = self.node(name) else { return Err(format!("Node {name} does not exist")) };
-        let Some(server) = self.cloud.servers.get(&server).filter(|it| it.is_alive()) else {
+        let Some(server) = self.cloud.servers.get(&server).filter(|server| server.is_alive()) else {
             return Err(format!("server {server} does not exist"));
         };
         if node.provider_id() != server.provider_id() {
             return Err(format!("Node {name} has the provider id {:?}", node.provider_id()));
         }
         let address = server.ipv4.as_ref().map(|ip| ip.ip.as_str()).unwrap_or_default();
-        match external_addresses(node).any(|it| it == address) {
-            true => Ok(()),
-            false => Err(format!("Node {name} lacks the address {address}")),
+        if external_addresses(node).any(|shown| shown == address) {
+            Ok(())
+        } else {
+            Err(format!("Node {name} lacks the address {address}"))
         }
     }
 

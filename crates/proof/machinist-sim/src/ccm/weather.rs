@@ -127,7 +127,10 @@ pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
 fn unserved(server: &Server, standin: &Standin) -> BTreeSet<String> {
     let cloud = standin.dump();
     let has_balancer = |uid: &str| {
-        cloud.load_balancers.values().any(|it| it.labels.get(SERVICE_UID).is_some_and(|label| label == uid))
+        cloud
+            .load_balancers
+            .values()
+            .any(|balancer| balancer.labels.get(SERVICE_UID).is_some_and(|label| label == uid))
     };
     let services = server.snapshot(SERVICES);
     let seen = services.iter().map(|service| Seen(service.value()));

@@ -199,8 +199,13 @@ impl Faults<'_> {
             });
         }
         if label.is_server_list() && plan.strikes(Fault::D10, &place) {
-            let servers: Vec<i64> =
-                self.standin.servers_ever().iter().filter(|it| it.is_alive()).map(|it| it.id).collect();
+            let servers: Vec<i64> = self
+                .standin
+                .servers_ever()
+                .iter()
+                .filter(|server| server.is_alive())
+                .map(|server| server.id)
+                .collect();
             let omitted = usize::try_from(self.pick(Fault::D10, &place, 60)).unwrap_or(0);
             return Some(match (self.pick(Fault::D10, &place, 4), servers.len()) {
                 (0, _) | (_, 0) => CloudFault::EmptyList,

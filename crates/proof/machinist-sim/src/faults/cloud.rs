@@ -121,9 +121,10 @@ impl Schedule for CloudFaults {
             let by = plan.span(Fault::D3, &place, Duration::ZERO..self.call_bound * 2);
             // Either the effect comes late, within the promise, or it comes at once and no answer
             // follows.
-            return Some(match by < self.call_bound {
-                true => CloudFault::LateEffect { by },
-                false => CloudFault::EffectThenSilence,
+            return Some(if by < self.call_bound {
+                CloudFault::LateEffect { by }
+            } else {
+                CloudFault::EffectThenSilence
             });
         }
         None

@@ -205,9 +205,12 @@ impl Link {
         let (parts, body) = answer.into_parts();
         let bytes = body.collect().await?.to_bytes();
         if let Some(revision) = revision_of(&bytes) {
-            self.life.saw(|observed| match ask.is_list() {
-                true => observed.table(self.side, &ask.about.table, revision),
-                false => observed.object(self.side, &ask.about, revision),
+            self.life.saw(|observed| {
+                if ask.is_list() {
+                    observed.table(self.side, &ask.about.table, revision)
+                } else {
+                    observed.object(self.side, &ask.about, revision)
+                }
             });
         }
         Ok(Response::from_parts(parts, full(bytes)))

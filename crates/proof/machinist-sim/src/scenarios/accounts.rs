@@ -30,16 +30,16 @@ pub async fn exchanged_secret(world: &dyn World) -> Outcome {
     let says_so = |view: &View| {
         let said = view.machines().filter(|machine| machine.is_deleting()).map(Seen::operation_text);
         let said: Vec<&str> = said.collect();
-        match said.iter().any(|text| text.contains("seems to open another account")) {
-            true => Ok(()),
-            false => Err(format!("the deleted Machine has the operation text {said:?}")),
+        if said.iter().any(|text| text.contains("seems to open another account")) {
+            Ok(())
+        } else {
+            Err(format!("the deleted Machine has the operation text {said:?}"))
         }
     };
     world.until("the Machine to report the wrong account", says_so).await?;
     let until = world.now().checked_add(PATIENCE).map_err(|error| Trouble(error.to_string()))?;
-    let waits = |view: &View| match until <= world.now() {
-        true => Ok(()),
-        false => Err(format!("{} Machines", view.machines.len())),
+    let waits = |view: &View| {
+        if until <= world.now() { Ok(()) } else { Err(format!("{} Machines", view.machines.len())) }
     };
     let view = world.until("a quarter of an hour to pass", waits).await?;
     let is_whole = view.machines.len() == 3 && view.ledger.alive().count() == 3;

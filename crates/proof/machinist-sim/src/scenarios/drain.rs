@@ -31,9 +31,12 @@ pub async fn drain(world: &dyn World) -> Outcome {
     world.until("the pod to be ready", |view| pod_is_ready(view, "held")).await?;
     world.begin("the user deletes a Machine whose pod is held by a budget");
     user.delete_machine(victim).await?;
-    let refused = |_: &View| match evictions(world).any(|answer| answer.code == 429) {
-        true => Ok(()),
-        false => Err("no eviction was answered 429".to_owned()),
+    let refused = |_: &View| {
+        if evictions(world).any(|answer| answer.code == 429) {
+            Ok(())
+        } else {
+            Err("no eviction was answered 429".to_owned())
+        }
     };
     let view = world.until("the budget to block the eviction of the pod", refused).await?;
     ensure(view.pod("held").is_some_and(|pod| !pod.is_deleting()), || {

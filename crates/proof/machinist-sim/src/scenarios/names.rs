@@ -42,12 +42,10 @@ fn runs(view: &View, name: &str, not: Option<&str>) -> Result<(), String> {
     let is_ready = view.node(machine.node_label()).is_some_and(|node| node.condition("Ready") == "True");
     let is_new_node =
         view.node(machine.node_label()).is_some_and(|node| node.provider_id() == machine.provider_id());
-    match is_another && machine.phase() == "Running" && is_ready && is_new_node && view.tokens.is_empty() {
-        true => Ok(()),
-        false => Err(format!(
-            "the Machine has phase {:?}, new: {is_another}, node ready: {is_ready}",
-            machine.phase()
-        )),
+    if is_another && machine.phase() == "Running" && is_ready && is_new_node && view.tokens.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("the Machine has phase {:?}, new: {is_another}, node ready: {is_ready}", machine.phase()))
     }
 }
 

@@ -26,10 +26,12 @@ pub async fn change_of_mind(world: &dyn World) -> Outcome {
     world.begin("the user changes the class of the deployment of 3, and again midway");
     rank_amid_outage(world, user).await?;
     user.roll_workers_to("d").await?;
-    let one_of_new = |view: &View| match view.running().any(|machine| machine.text("/spec/class/name") == "d")
-    {
-        true => Ok(()),
-        false => Err("no worker of the new class runs".to_owned()),
+    let one_of_new = |view: &View| {
+        if view.running().any(|machine| machine.text("/spec/class/name") == "d") {
+            Ok(())
+        } else {
+            Err("no worker of the new class runs".to_owned())
+        }
     };
     world.until("the first worker of the new class", one_of_new).await?;
     user.roll_workers_to("e").await?;

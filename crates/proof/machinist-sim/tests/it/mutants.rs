@@ -46,7 +46,8 @@ fn every_mutant_is_caught_by_its_invariant() {
     // The others need long faults, so `cargo xtask sim` plays them.
     let is_trapped = |mutant: &Mutant| TRAPS.iter().any(|trap| trap.mutant == *mutant);
     let is_played = |mutant: &Mutant| mutant.recorded().is_some();
-    let unplayed: Vec<_> = Mutant::ALL.iter().filter(|it| !is_trapped(it) && !is_played(it)).collect();
+    let unplayed: Vec<_> =
+        Mutant::ALL.iter().filter(|mutant| !is_trapped(mutant) && !is_played(mutant)).collect();
     assert!(unplayed.is_empty(), "mutants without a trap and a recorded seed: {unplayed:?}");
     let mut escaped = Vec::new();
     for Trap { mutant, scenario, faults } in TRAPS {

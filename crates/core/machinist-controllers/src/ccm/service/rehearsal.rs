@@ -9,8 +9,8 @@ use machinist_plan::ccm::facts::ServiceFacts;
 use machinist_plan::ccm::service::{COMPARE_BALANCER, Inputs, ServiceAnswers, Snapshot, wants_balancer};
 use machinist_runtime::Stop;
 
-use super::super::contract::Runtime;
 use super::start;
+use crate::ccm::contract::Runtime;
 
 /// Starts the comparison.
 pub(super) fn compare(

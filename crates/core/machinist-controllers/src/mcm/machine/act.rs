@@ -18,11 +18,11 @@ use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
 use serde_json::Value;
 
-use super::super::contract::{Runtime, Write};
-use super::super::key::Key;
-use super::super::reference::object_key;
-use super::super::seen::TokenEntry;
 use super::{drain, instance, node, observe, reference, status_patch, token, user_data};
+use crate::mcm::contract::{Runtime, Write};
+use crate::mcm::key::Key;
+use crate::mcm::reference::object_key;
+use crate::mcm::seen::TokenEntry;
 
 /// An input of a call was deleted meanwhile; the next pass handles that.
 const CLASS_OR_SECRET_GONE: Stop = Stop::NotNow("MachineClass or Secret not found");

@@ -11,8 +11,8 @@ use machinist_plan::mcm::drain::{Eviction, EvictionAnswer, PodCall, PodRef};
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_runtime::Stop;
 
-use super::super::contract::Runtime;
 use super::remember;
+use crate::mcm::contract::Runtime;
 
 /// The reason that the client gives to an error whose body is no `Status` of Kubernetes.
 const NO_STATUS: &str = "Failed to parse error data";

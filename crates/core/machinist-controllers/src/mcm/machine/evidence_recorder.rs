@@ -1,7 +1,7 @@
 //! Evidence in the results of driver calls: whether the account is the one in which instances were
 //! created.
 
-use super::super::contract::Runtime;
+use crate::mcm::contract::Runtime;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -11,11 +11,11 @@ use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::CREATE_FAILED;
 use machinist_runtime::{Account, Sightings};
 
-use super::super::evidence::{InstanceMatch, take_list, take_sighting};
-use super::super::key::Key;
-use super::super::reference::object_key;
 use super::instance::Asking;
 use super::reference;
+use crate::mcm::evidence::{InstanceMatch, take_list, take_sighting};
+use crate::mcm::key::Key;
+use crate::mcm::reference::object_key;
 use machinist_core::MadeIn;
 
 /// Evaluates the result of one call for one Machine.

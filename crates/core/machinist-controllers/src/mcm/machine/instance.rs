@@ -15,11 +15,11 @@ use machinist_instance::{
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::machine::creation_failed;
 
-use super::super::contract::{Mcm, Runtime};
-use super::super::key::Key;
-use super::super::reference::object_key;
-use super::super::seen::Seen;
 use super::evidence_recorder::EvidenceRecorder;
+use crate::mcm::contract::{Mcm, Runtime};
+use crate::mcm::key::Key;
+use crate::mcm::reference::object_key;
+use crate::mcm::seen::Seen;
 use machinist_core::{Answered, Answers, Call, Deleted, Found, Permit};
 use machinist_runtime::{Ask, Lane, Opened, QueuedCall, Remember, Stop};
 

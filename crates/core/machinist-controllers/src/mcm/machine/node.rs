@@ -16,10 +16,10 @@ use machinist_plan::mcm::{LeaseRead, NodeRead, PodList, Reads, Renewal};
 use machinist_runtime::{Stop, refresh, take_in};
 use serde_json::{Value, json};
 
-use super::super::contract::{Mcm, Runtime};
-use super::super::seen::BY_NODE;
 use super::remember;
 use super::status::time;
+use crate::mcm::contract::{Mcm, Runtime};
+use crate::mcm::seen::BY_NODE;
 
 /// Namespace of the kubelets' Leases.
 const NODE_LEASE_NAMESPACE: &str = "kube-node-lease";

@@ -16,11 +16,11 @@ use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
 
-use super::super::contract::{Runtime, World};
-use super::super::evidence;
-use super::super::reference::object_key;
-use super::super::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 use super::token::token;
+use crate::mcm::contract::{Runtime, World};
+use crate::mcm::evidence;
+use crate::mcm::reference::object_key;
+use crate::mcm::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
 
 /// If at least this many Machines are being deleted, one list is cheaper than a lookup per
 /// instance: it has only a few pages.
@@ -131,8 +131,8 @@ fn reads(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Reads {
     let now = runtime.now();
     reads.silence = reads.silence.filter(|silence| silence.is_known_at(now));
     if machine.status.phase == Phase::Pending && reads.silence.is_none() {
-        let told = runtime.told_silence(&Cluster::Target);
-        reads.silence = told.map(|server| TargetSilence {
+        let silent = runtime.told_silence(&Cluster::Target);
+        reads.silence = silent.map(|server| TargetSilence {
             since: server.since,
             last: now,
             error: server.error().to_owned(),
@@ -334,9 +334,10 @@ impl<'w> ClassInputs<'w> {
         named
             .map(|((namespace, name), entry)| SecretNeed {
                 name: format!("{namespace}/{name}"),
-                facts: match *namespace == runtime.options.namespace {
-                    true => Known::from_store(entry.map(|entry| entry.facts.facts.clone())),
-                    false => Known::Unasked,
+                facts: if *namespace == runtime.options.namespace {
+                    Known::from_store(entry.map(|entry| entry.facts.facts.clone()))
+                } else {
+                    Known::Unasked
                 },
             })
             .collect()
@@ -353,7 +354,8 @@ impl<'w> ClassInputs<'w> {
 
     /// Returns the credential and the user data; `None` if a Secret does not exist.
     pub(super) fn merged(&self) -> Option<(Credential, Vec<u8>)> {
-        let entries: Option<Vec<_>> = self.secrets.iter().map(|it| it.map(|it| it.facts.clone())).collect();
+        let entries: Option<Vec<_>> =
+            self.secrets.iter().map(|entry| entry.map(|entry| entry.facts.clone())).collect();
         Some(merge(&entries?))
     }
 

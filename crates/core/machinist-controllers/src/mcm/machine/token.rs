@@ -14,10 +14,10 @@ use machinist_plan::mcm::facts::{
 };
 use machinist_runtime::Stop;
 
-use super::super::contract::{Runtime, Write};
-use super::super::key::Key;
-use super::super::reference::object_key;
-use super::super::seen::{Seen, TokenEntry};
+use crate::mcm::contract::{Runtime, Write};
+use crate::mcm::key::Key;
+use crate::mcm::reference::object_key;
+use crate::mcm::seen::{Seen, TokenEntry};
 
 /// Number of characters in the secret part of a bootstrap token.
 const TOKEN_SECRET_LENGTH: usize = 16;

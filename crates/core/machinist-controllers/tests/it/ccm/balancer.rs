@@ -29,7 +29,7 @@ fn ingress(service: &Service) -> Vec<String> {
 fn balancer(world: &World) -> Option<(Vec<u16>, usize)> {
     let state = world.standin.dump();
     let balancer = state.load_balancers.values().next()?;
-    let mut ports: Vec<u16> = balancer.services.iter().map(|it| it.listen_port).collect();
+    let mut ports: Vec<u16> = balancer.services.iter().map(|service| service.listen_port).collect();
     ports.sort_unstable();
     Some((ports, balancer.targets.len()))
 }
@@ -273,10 +273,10 @@ async fn the_balancer_of_a_service_without_finalizer_is_reported() {
     let _process = world.start();
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(balancers(&world), 2);
-    let mut told = world.events("OrphanedLoadBalancer").await;
-    assert!(1 < told.len(), "it still costs money");
-    told.dedup();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let mut events = world.events("OrphanedLoadBalancer").await;
+    assert!(1 < events.len(), "it still costs money");
+    events.dedup();
+    assert_eq!(events.len(), 1, "{events:?}");
 }
 
 /// No Service has a load balancer any more, and one that costs money is left.
@@ -324,8 +324,8 @@ async fn another_project_gets_and_loses_no_load_balancer() {
     assert_eq!(world.changes(), before, "nothing is created in the other project");
     assert!(!world.events("CloudAccountUnproven").await.is_empty());
     let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
-    let told = why(&process.inspector(), &key);
-    assert!(told.contains("another project"), "{told}");
+    let message = why(&process.inspector(), &key);
+    assert!(message.contains("another project"), "{message}");
     world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(1800)).await;
     assert!(world.services().get_opt("web").await.expect("an answer").is_some(), "the Service waits");
@@ -525,8 +525,8 @@ async fn services_name_the_silent_watch_of_nodes() {
     assert_eq!(why(&inspector, &key), "up to date");
     is_forbidden.store(true, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(1800)).await;
-    let told = why(&inspector, &key);
-    assert!(told.starts_with("the API server of the target cluster"), "{told}");
+    let message = why(&inspector, &key);
+    assert!(message.starts_with("the API server of the target cluster"), "{message}");
     is_forbidden.store(false, Ordering::Relaxed);
     world.until("the Service is settled again", async |_| why(&inspector, &key) == "up to date").await;
 }

@@ -14,8 +14,8 @@ async fn a_token_of_another_project_deletes_no_node() {
     world.set_ready("a", false).await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert!(world.node("a").await.is_some());
-    let told = why(&process.inspector(), &Key::Node("a".to_owned()));
-    assert!(told.contains("account"), "{told}");
+    let message = why(&process.inspector(), &Key::Node("a".to_owned()));
+    assert!(message.contains("account"), "{message}");
     // The right token again: the server exists.
     world.set_token(3, TOKEN);
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -60,8 +60,8 @@ async fn a_server_of_another_project_initialises_no_node() {
     assert!(has_taint(&new, UNINITIALIZED));
     assert_eq!(new.spec.and_then(|spec| spec.provider_id), None);
     assert_eq!(new.metadata.annotations.and_then(|all| all.get("machinist.dev/account").cloned()), None);
-    let told = why(&process.inspector(), &Key::Node("new".to_owned()));
-    assert!(told.contains("another project"), "{told}");
+    let message = why(&process.inspector(), &Key::Node("new".to_owned()));
+    assert!(message.contains("another project"), "{message}");
     assert!(!world.events("CloudAccountUnproven").await.is_empty(), "a user sees why");
     // With the right token, one list is the proof.
     world.set_token(3, TOKEN);
@@ -249,10 +249,10 @@ async fn events_about_failures_show_no_path_and_no_request_id() {
             .until("the failure is reported", async |w| !w.events("SyncLoadBalancerFailed").await.is_empty())
             .await;
         tokio::time::sleep(Duration::from_secs(600)).await;
-        let mut told = world.events("SyncLoadBalancerFailed").await;
+        let mut messages = world.events("SyncLoadBalancerFailed").await;
         let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
-        told.push(why(&process.inspector(), &key));
-        for message in told {
+        messages.push(why(&process.inspector(), &key));
+        for message in messages {
             let shown = ["/v1", "/load_balancers", "http:", "POST", "GET", "correlation"];
             assert!(!shown.iter().any(|part| message.contains(part)), "{fault:?}: {message}");
         }

@@ -40,8 +40,8 @@ async fn a_dry_run_says_how_it_would_change_a_balancer() {
     };
     world.until("the creation is foreseen", foreseen("create_load_balancer a")).await;
     assert_eq!(actions(&inspector, &web()).first().map(String::as_str), Some("service: add finalizer"));
-    let told = why(&inspector, &web());
-    assert!(told.starts_with("this is a dry run"), "{told}");
+    let message = why(&inspector, &web());
+    assert!(message.starts_with("this is a dry run"), "{message}");
     tokio::time::sleep(Duration::from_secs(3600)).await;
     assert_eq!(world.changes(), changes, "the cloud was only read");
     let read = world.services().get("web").await.expect("the Service exists");
@@ -87,8 +87,8 @@ async fn a_dry_run_is_no_action_without_effect() {
         })
         .await;
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    let told = why(&inspector, &key);
-    assert!(told.starts_with("updating the Node from its instance"), "{told}");
+    let message = why(&inspector, &key);
+    assert!(message.starts_with("updating the Node from its instance"), "{message}");
     let without_effect: Vec<_> = inspector
         .metrics()
         .into_iter()

@@ -46,13 +46,13 @@ async fn a_late_creation_makes_no_second_balancer() {
     world.standin.add_fault(FaultRule::once("POST", "/v1/load_balancers", late));
     create(&world, json!({NAME: "edge"})).await;
     until_published(&world).await;
-    let told = why(&process.inspector(), &web());
+    let message = why(&process.inspector(), &web());
     tokio::time::sleep(Duration::from_secs(180)).await;
     assert_eq!(world.requests(|label| label == "POST /v1/load_balancers"), 2);
     assert_eq!(names(&world), ["edge"]);
     assert_eq!(why(&process.inspector(), &web()), "up to date");
-    assert!(told.starts_with("the load balancer keeps its first name a"), "{told}");
-    assert!(told.contains("it gets the name edge after that"), "{told}");
+    assert!(message.starts_with("the load balancer keeps its first name a"), "{message}");
+    assert!(message.contains("it gets the name edge after that"), "{message}");
 }
 
 /// The process ends right after the creation, and the lists that the next one reads lag.
@@ -131,7 +131,9 @@ async fn delete_late(restarts: bool) {
     }
     change(&world, json!({"spec": {"type": "LoadBalancer"}})).await;
     let first = balancers(&world)[0].id;
-    world.until("it is carried out", async |w| balancers(w).iter().all(|it| it.id != first)).await;
+    world
+        .until("it is carried out", async |w| balancers(w).iter().all(|balancer| balancer.id != first))
+        .await;
     assert!(45 <= sent.elapsed().as_secs(), "{:?}", sent.elapsed());
     world.until("the Service has one again", async |w| !balancers(w).is_empty()).await;
     assert!(sent.elapsed().as_secs() < 120, "{:?}", sent.elapsed());

@@ -119,10 +119,10 @@ async fn no_node_is_deleted_when_many_servers_vanish() {
         assert!(world.node(name).await.is_some(), "{name}");
     }
     assert!(!world.events("NodeDeletionSuspended").await.is_empty());
-    let told = why(&process.inspector(), &Key::NodeRemoval);
-    assert!(told.contains("no Node is deleted"), "{told}");
-    let told = why(&process.inspector(), &Key::Node(names[0].clone()));
-    assert!(told.contains("no Node is deleted"), "the Node names the brake: {told}");
+    let message = why(&process.inspector(), &Key::NodeRemoval);
+    assert!(message.contains("no Node is deleted"), "{message}");
+    let message = why(&process.inspector(), &Key::Node(names[0].clone()));
+    assert!(message.contains("no Node is deleted"), "the Node names the brake: {message}");
 
     // A user releases the brake for an hour, as docs/src/ccm/troubleshooting.md says.
     let hour = Duration::from_secs(3600);
@@ -167,8 +167,8 @@ async fn the_node_of_a_machine_waits_for_its_controller() {
     world.set_ready("a", false).await;
     tokio::time::sleep(Duration::from_secs(110)).await;
     assert!(world.node("a").await.is_some(), "the machine controller has two minutes");
-    let told = why(&process.inspector(), &Key::Node("a".to_owned()));
-    assert!(told.contains("waiting for Machine default/m"), "{told}");
+    let message = why(&process.inspector(), &Key::Node("a".to_owned()));
+    assert!(message.contains("waiting for Machine default/m"), "{message}");
     tokio::time::sleep(Duration::from_secs(40)).await;
     assert!(world.node("a").await.is_none());
     tokio::time::sleep(Duration::from_secs(600)).await;

@@ -44,8 +44,12 @@ impl World {
             let api = || self.user.clone();
             if let Some(class) = object.decode::<MachineClass>() {
                 Api::namespaced(api(), NAMESPACE).create(&post, &class).await.map(drop).expect("accepted");
-            } else if let Some(it) = object.decode::<MachineDeployment>() {
-                Api::namespaced(api(), NAMESPACE).create(&post, &it).await.map(drop).expect("accepted");
+            } else if let Some(deployment) = object.decode::<MachineDeployment>() {
+                Api::namespaced(api(), NAMESPACE)
+                    .create(&post, &deployment)
+                    .await
+                    .map(drop)
+                    .expect("accepted");
             } else {
                 let secret: k8s_openapi::api::core::v1::Secret = parse(object.body);
                 Api::namespaced(api(), NAMESPACE).create(&post, &secret).await.map(drop).expect("accepted");
@@ -58,16 +62,16 @@ impl World {
     /// registers its Node, and the Node of a deleted server becomes unready.
     async fn kubelets(&self) {
         let servers = self.standin.servers_ever();
-        for server in servers.iter().filter(|it| it.is_alive()) {
+        for server in servers.iter().filter(|server| server.is_alive()) {
             let is_running = server.status == machinist_standin_hcloud::ServerStatus::Running;
             if is_running && self.node(&server.name).await.is_none() {
                 self.join(&server.name).await;
             }
         }
-        for server in servers.iter().filter(|it| !it.is_alive()) {
+        for server in servers.iter().filter(|server| !server.is_alive()) {
             let Some(node) = self.node(&server.name).await else { continue };
             let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-            if conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True") {
+            if conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
                 self.set_ready(&server.name, false).await;
             }
         }
@@ -98,7 +102,8 @@ impl World {
             ids.extend(of_node);
         }
         let servers = self.standin.servers_ever();
-        let alive = servers.iter().filter(|it| it.is_alive()).map(|it| format!("hcloud://{}", it.id));
+        let alive =
+            servers.iter().filter(|server| server.is_alive()).map(|server| format!("hcloud://{}", server.id));
         let nodes = self.nodes().list(&ListParams::default()).await.expect("a list").items;
         machines.len() == 3 && nodes.len() == 3 && ids == alive.collect()
     }
@@ -130,7 +135,7 @@ async fn a_server_deleted_behind_their_back_is_replaced() {
     assert_eq!(world.events("DeletingNode").await.len(), 1, "the cloud-controller-manager deleted it");
     world.until("the Machine is replaced, and all agree", agree).await;
     let names: Vec<String> =
-        world.all_machines().await.into_iter().filter_map(|it| it.metadata.name).collect();
+        world.all_machines().await.into_iter().filter_map(|machine| machine.metadata.name).collect();
     assert!(!names.contains(&victim.name), "{names:?}");
     assert_eq!(world.standin.servers_ever().len(), 4, "one server replaces one server");
     tokio::time::sleep(Duration::from_secs(1800)).await;

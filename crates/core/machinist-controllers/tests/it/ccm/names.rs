@@ -40,8 +40,8 @@ async fn of_two_services_with_a_name_one_gets_a_balancer() {
     };
     assert!(address(&world, winner).await.is_some());
     assert_eq!(address(&world, loser).await, None);
-    let told = why(&process.inspector(), &Key::Service(machinist_kube::ObjectKey::new("default", loser)));
-    assert!(told.starts_with(&format!("Service default/{winner} has the name")), "{told}");
+    let message = why(&process.inspector(), &Key::Service(machinist_kube::ObjectKey::new("default", loser)));
+    assert!(message.starts_with(&format!("Service default/{winner} has the name")), "{message}");
     let events = world.events("SyncLoadBalancerFailed").await;
     assert!(events.iter().any(|event| event.contains(&format!("default/{winner}"))), "{events:?}");
 
@@ -74,13 +74,13 @@ async fn a_published_balancer_keeps_its_old_name() {
     assert_eq!(world.changes(), changes, "no rename is tried in vain");
     assert_eq!(address(&world, "second").await, before);
     assert_eq!(names(&world), ["edge", "inner"]);
-    let told = world.events("LoadBalancerNameTaken").await;
-    assert!(told[0].contains("Service default/first"), "{told:?}");
+    let events = world.events("LoadBalancerNameTaken").await;
+    assert!(events[0].contains("Service default/first"), "{events:?}");
 }
 
 /// `--adopt-load-balancers-in`: a user of another namespace cannot take over a load balancer.
 #[tokio::test(start_paused = true)]
-async fn an_adoption_is_told_and_can_be_limited() {
+async fn an_adoption_is_reported_and_can_be_limited() {
     for (adopts_in, is_adopted) in [(None, true), (Some("infra"), false)] {
         let world = World::new();
         let limit = |options: &mut CcmOptions| {

@@ -59,8 +59,8 @@ async fn nodes_are_initialised_soon_after_their_servers_appear() {
     world.join("a").await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert!(has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
-    let told = world.events("CloudInstanceLookupFailed").await;
-    assert!(!told.is_empty(), "a user sees why the Node waits");
+    let events = world.events("CloudInstanceLookupFailed").await;
+    assert!(!events.is_empty(), "a user sees why the Node waits");
     world.server("a");
     tokio::time::sleep(Duration::from_secs(35)).await;
     assert!(!has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));

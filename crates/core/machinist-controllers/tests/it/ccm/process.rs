@@ -11,15 +11,15 @@ async fn a_rejected_token_makes_the_process_not_ready() {
     let world = World::new();
     let process = world.start();
     let inspector = process.inspector();
-    let told = inspector.not_ready().expect("nothing was listed yet");
-    assert!(told.starts_with("not all watched kinds have been listed yet: "), "{told}");
+    let message = inspector.not_ready().expect("nothing was listed yet");
+    assert!(message.starts_with("not all watched kinds have been listed yet: "), "{message}");
     world.nodes_with_servers(&["a"]).await;
     assert_eq!(inspector.not_ready(), None);
     world.set_token(2, "revoked");
     world.until("the process is not ready", async |_| inspector.not_ready().is_some()).await;
-    let told = inspector.not_ready().expect("not ready");
-    assert!(told.starts_with("the cloud rejects the credential: "), "{told}");
-    assert!(!told.contains("revoked"), "the token is secret: {told}");
+    let message = inspector.not_ready().expect("not ready");
+    assert!(message.starts_with("the cloud rejects the credential: "), "{message}");
+    assert!(!message.contains("revoked"), "the token is secret: {message}");
     world.set_token(3, TOKEN);
     world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
 }
@@ -35,7 +35,7 @@ async fn a_process_with_a_rejected_token_starts_and_waits() {
     world.join("a").await;
     world
         .until("the process says that the token is rejected", async |_| {
-            inspector.not_ready().is_some_and(|told| told.contains("unauthorized"))
+            inspector.not_ready().is_some_and(|message| message.contains("unauthorized"))
         })
         .await;
     tokio::time::sleep(Duration::from_secs(60)).await;
@@ -58,13 +58,13 @@ async fn a_wrong_token_is_seen_without_nodes() {
     let inspector = process.inspector();
     world
         .until("the process says that the token is rejected", async |_| {
-            inspector.not_ready().is_some_and(|told| told.contains("unauthorized"))
+            inspector.not_ready().is_some_and(|message| message.contains("unauthorized"))
         })
         .await;
     world.set_token(3, "two\nlines");
     world
         .until("the process says that the token is no token", async |_| {
-            inspector.not_ready().is_some_and(|told| told.contains("cannot be used"))
+            inspector.not_ready().is_some_and(|message| message.contains("cannot be used"))
         })
         .await;
     world.set_token(4, TOKEN);
@@ -84,7 +84,7 @@ async fn an_unknown_network_makes_the_process_not_ready() {
         "the settings of the program are wrong: HCLOUD_NETWORK: expected the name or id of a network";
     world
         .until("the process names the variable", async |_| {
-            inspector.not_ready().is_some_and(|told| told.starts_with(expected))
+            inspector.not_ready().is_some_and(|message| message.starts_with(expected))
         })
         .await;
     world.until("the Event is written", async |w| w.events("CloudSettingsInvalid").await.len() == 1).await;
@@ -112,18 +112,18 @@ async fn a_process_that_can_do_nothing_is_not_ready() {
     let process = world.start_with(|options| options.provider = Arc::new(world.provider(None)));
     let inspector = process.inspector();
     for _ in 0..600 {
-        let told = inspector.not_ready();
-        assert!(told.is_some(), "ready from the start on");
+        let message = inspector.not_ready();
+        assert!(message.is_some(), "ready from the start on");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    let told = inspector.not_ready().expect("not ready");
-    assert!(told.starts_with("the account shows no server of any Node"), "{told}");
+    let message = inspector.not_ready().expect("not ready");
+    assert!(message.starts_with("the account shows no server of any Node"), "{message}");
     let gauge = |inspector: &Inspector| {
         inspector
             .metrics()
             .into_iter()
             .find(|(name, _)| name == "machinist_ccm_account_unproven")
-            .map(|it| it.1)
+            .map(|metric| metric.1)
     };
     assert_eq!(gauge(&inspector), Some(1.0));
     world.set_token(3, TOKEN);
@@ -133,8 +133,8 @@ async fn a_process_that_can_do_nothing_is_not_ready() {
     world.set_token(4, OTHER_TOKEN);
     tokio::time::sleep(Duration::from_secs(400)).await;
     assert_eq!(inspector.not_ready(), None);
-    let told = inspector.remark().expect("a line in the body");
-    assert!(told.starts_with("the account shows no server of any Node"), "{told}");
+    let message = inspector.remark().expect("a line in the body");
+    assert!(message.starts_with("the account shows no server of any Node"), "{message}");
 }
 
 /// A cloud that does not answer says nothing about the token, and a rollout would not help.
@@ -151,8 +151,8 @@ async fn a_process_is_ready_while_the_cloud_does_not_answer() {
     world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(inspector.not_ready(), None);
-    let told = inspector.remark().expect("a line in the body");
-    assert!(told.starts_with("the cloud does not answer since 2027-"), "{told}");
+    let message = inspector.remark().expect("a line in the body");
+    assert!(message.starts_with("the cloud does not answer since 2027-"), "{message}");
     world.standin.clear_faults();
     world.until("the token is known to be wrong", async |_| inspector.not_ready().is_some()).await;
 }
@@ -191,8 +191,8 @@ async fn urgent_calls_are_made_when_few_are_left() {
     world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
     tokio::time::sleep(Duration::from_secs(5)).await;
     let key = Key::Service(machinist_kube::ObjectKey::new("default", "web"));
-    let told = why(&process.inspector(), &key);
-    assert!(told.starts_with("few calls of the account are left"), "{told}");
+    let message = why(&process.inspector(), &key);
+    assert!(message.starts_with("few calls of the account are left"), "{message}");
     assert!(world.standin.dump().load_balancers.is_empty());
     world.until("the load balancer exists", async |w| !w.standin.dump().load_balancers.is_empty()).await;
     assert!(initialized.elapsed() < Duration::from_secs(300), "the cloud gives calls back");

@@ -196,8 +196,9 @@ async fn a_stale_store_changes_no_load_balancer() {
         "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
     });
     world.services().create(&PostParams::default(), &parse(service)).await.expect("accepted");
-    let targets =
-        |w: &World| w.standin.dump().load_balancers.values().map(|it| it.targets.len()).sum::<usize>();
+    let targets = |w: &World| {
+        w.standin.dump().load_balancers.values().map(|balancer| balancer.targets.len()).sum::<usize>()
+    };
     world.until("the load balancer has its target", async |w| targets(w) == 1).await;
     world.until("the watch of Services has ended", async |_| gate.is_holding()).await;
     let bare = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -266,7 +267,8 @@ async fn a_node_deleted_during_its_lookup_is_not_written() {
     delete(&world, "a").await;
     tokio::time::sleep(Duration::from_secs(300)).await;
     assert_eq!(uid(&world, "a").await, None);
-    let writes = log.drain().into_iter().filter(|it| it.user_agent == PROGRAM && it.is_write());
+    let writes =
+        log.drain().into_iter().filter(|request| request.user_agent == PROGRAM && request.is_write());
     assert_eq!(writes.count(), 0, "nothing is created, and no Event is written");
 }
 
@@ -332,9 +334,9 @@ async fn a_new_leader_deletes_once_and_not_at_once() {
     assert_eq!(node_writes(&mut log, Verb::Delete), 1, "the DELETE of the first process never arrives");
     let events: Api<k8s_openapi::api::core::v1::Event> = Api::all(world.user.clone());
     let events = events.list(&kube::api::ListParams::default()).await.expect("a list").items;
-    let told = events.iter().filter(|event| event.reason.as_deref() == Some("DeletingNode"));
-    let told: i32 = told.map(|event| event.count.unwrap_or(1)).sum();
-    assert_eq!(told, 2, "the second process announces only what it may do");
+    let deletions = events.iter().filter(|event| event.reason.as_deref() == Some("DeletingNode"));
+    let count: i32 = deletions.map(|event| event.count.unwrap_or(1)).sum();
+    assert_eq!(count, 2, "the second process announces only what it may do");
     assert!(world.events("DeletingNodeFailed").await.is_empty());
     for name in ["b", "c"] {
         assert!(world.node(name).await.is_some(), "{name}");

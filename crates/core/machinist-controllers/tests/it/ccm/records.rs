@@ -62,9 +62,9 @@ async fn services_without_nodes_wait_in_another_project() {
     }
     tokio::time::sleep(Duration::from_secs(1800)).await;
     assert_eq!(balancers(&world), [PROJECT], "nothing is created in the other project");
-    let told = why(&inspector, &key());
-    assert!(told.contains("of Service default/web was created with another credential"), "{told}");
-    assert_eq!(inspector.not_ready().as_deref(), told.split("; next").next(), "the same words");
+    let message = why(&inspector, &key());
+    assert!(message.contains("of Service default/web was created with another credential"), "{message}");
+    assert_eq!(inspector.not_ready().as_deref(), message.split("; next").next(), "the same words");
     assert!(world.events("LoadBalancerLeftOver").await.is_empty(), "it is the live one");
     assert!(!world.events("CloudAccountUnproven").await.is_empty());
     world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
@@ -111,8 +111,8 @@ async fn a_node_proves_the_account_against_a_record() {
     world.services().delete("web", &DeleteParams::default()).await.expect("accepted");
     world.until("the Service is gone", async |w| is_gone(w).await).await;
     assert_eq!(balancers(&world), ["b"]);
-    let told = world.events("LoadBalancerLeftOver").await;
-    assert!(told.iter().any(|message| message.contains("is done with the Service")), "{told:?}");
+    let events = world.events("LoadBalancerLeftOver").await;
+    assert!(events.iter().any(|message| message.contains("is done with the Service")), "{events:?}");
     drop(process);
 }
 
@@ -132,10 +132,10 @@ async fn a_creation_with_a_wrong_token_is_never_forgotten() {
     let process = start(&world);
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(balancers(&world), ["b"], "no second one is created");
-    let told = world.events("CloudAccountUnproven").await;
+    let events = world.events("CloudAccountUnproven").await;
     assert!(
-        told.iter().any(|message| message.contains("a load balancer of Service default/web")),
-        "{told:?}"
+        events.iter().any(|message| message.contains("a load balancer of Service default/web")),
+        "{events:?}"
     );
     // The user has looked into the first project.
     let forget = json!({"metadata": {"annotations": {"machinist.dev/load-balancer": null}}});

@@ -32,7 +32,9 @@ async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
             let all = w.nodes().list(&ListParams::default()).await.expect("a list").items;
             all.iter().all(|node| {
                 let status = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
-                status.into_iter().any(|it| it.type_ == "NetworkUnavailable" && it.status == "False")
+                status
+                    .into_iter()
+                    .any(|condition| condition.type_ == "NetworkUnavailable" && condition.status == "False")
             })
         })
         .await;
@@ -40,8 +42,8 @@ async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
     world.nodes().delete("b", &DeleteParams::default()).await.expect("deleted");
     world.until("its route is deleted", async |w| routes(w) == ["10.244.1.0/24"]).await;
     world.until("it is named", async |w| w.events("DeletedAbandonedRoute").await.len() == 1).await;
-    let told = world.events("DeletedAbandonedRoute").await;
-    assert!(told[0].contains("belongs: 10.244.2.0/24 over 10."), "{told:?}");
+    let events = world.events("DeletedAbandonedRoute").await;
+    assert!(events[0].contains("belongs: 10.244.2.0/24 over 10."), "{events:?}");
 }
 
 /// A user made the route to a dedicated server, and the program could not create it again.

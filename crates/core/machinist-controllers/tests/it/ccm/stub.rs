@@ -95,7 +95,7 @@ async fn a_provider_without_answers_changes_nothing() {
         let process = world.start_with(|options| options.provider = Arc::new(Stub(kind)));
         tokio::time::sleep(Duration::from_secs(3600)).await;
         assert_eq!(versions().await, before, "{kind:?}: no Node is written or deleted");
-        let [new, old] = [world.node("new").await, world.node("old").await].map(|it| it.expect("kept"));
+        let [new, old] = [world.node("new").await, world.node("old").await].map(|node| node.expect("kept"));
         assert!(has_taint(&new, UNINITIALIZED) && !has_taint(&old, SHUTDOWN), "{kind:?}");
         assert_eq!(world.requests(|_| true), 0, "no request to another cloud");
         let inspector = process.inspector();

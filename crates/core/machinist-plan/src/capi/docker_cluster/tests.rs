@@ -93,7 +93,7 @@ fn deleted(change: impl FnOnce(&mut Snapshot)) -> String {
     let mut s = leaving();
     change(&mut s);
     let plan = plan(&s);
-    let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+    let actions = plan.actions.iter().filter(|action| !matches!(action, Action::SetStatus(_)));
     actions.map(ToString::to_string).collect()
 }
 
@@ -200,7 +200,7 @@ fn written(s: &mut Snapshot, plan: Plan<Action>) -> Option<String> {
         _ => None,
     })?;
     let mut docker = DockerClusterFacts::clone(&s.docker);
-    let shown = status.conditions.iter().find(|it| it.type_ == LOAD_BALANCER_AVAILABLE);
+    let shown = status.conditions.iter().find(|condition| condition.type_ == LOAD_BALANCER_AVAILABLE);
     let reason = shown.map(|shown| shown.reason.clone());
     docker.status = Some(status);
     s.docker = Arc::new(docker);
@@ -233,7 +233,7 @@ fn problems(s: &mut Snapshot, plan: Plan<Action>) -> Vec<String> {
     written(s, plan);
     let new = s.docker.status.clone().and_then(|status| status.deprecated);
     let troubles = conditions::troubles(old.as_ref(), new.as_ref());
-    troubles.iter().map(|it| it.message.to_owned()).collect()
+    troubles.iter().map(|trouble| trouble.message.to_owned()).collect()
 }
 
 #[test]
@@ -269,7 +269,9 @@ fn the_holder_of_a_lost_address_is_named() {
     let Step::Fix(fix) = &plan.why.next else { panic!("{:?}", plan.why) };
     assert!(fix.ends_with("; container x has that address"), "{fix}");
     let shown = plan.actions.iter().find_map(|action| match action {
-        Action::SetStatus(status) => status.conditions.iter().find(|it| it.reason == ADDRESS_CHANGED),
+        Action::SetStatus(status) => {
+            status.conditions.iter().find(|condition| condition.reason == ADDRESS_CHANGED)
+        }
         _ => None,
     });
     assert!(shown.expect("a condition").message.contains("container x has that address"));
@@ -319,7 +321,11 @@ fn a_machine_that_the_driver_skipped_is_no_backend() {
     assert_eq!(backends(&["a", "b"]), ["a", "b"]);
     assert_eq!(backends(&["b"]), ["b"], "container a does not run");
     let status = status_with(&["b"], Some("Node a is skipped: container a is exited"));
-    let shown = status.conditions.iter().find(|it| it.type_ == "LoadBalancerAvailable").expect("a condition");
+    let shown = status
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == "LoadBalancerAvailable")
+        .expect("a condition");
     assert_eq!(
         (shown.reason.as_str(), shown.message.as_str()),
         ("Available", "Node a is skipped: container a is exited")

@@ -50,9 +50,10 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
     if let Some(plan) = moved(work, instance) {
         return plan;
     }
-    let (report, plan) = match done_before(work) {
-        true => (status::bootstrapped(hint(work)), completed(work, instance)),
-        false => bootstrap(work, instance),
+    let (report, plan) = if done_before(work) {
+        (status::bootstrapped(hint(work)), completed(work, instance))
+    } else {
+        bootstrap(work, instance)
     };
     // That write changes the generation of the object, which every condition contains. So the
     // status is written after it, and only once.
@@ -255,9 +256,10 @@ fn failed(failure: &BootstrapFailure) -> ConditionReport {
     };
     let mut message = cause(failure);
     // Programs write their errors to stderr. Both outputs are in the container.
-    let (name, output) = match failure.stderr.trim().is_empty() {
-        true => ("stdout", &failure.stdout),
-        false => ("stderr", &failure.stderr),
+    let (name, output) = if failure.stderr.trim().is_empty() {
+        ("stdout", &failure.stdout)
+    } else {
+        ("stderr", &failure.stderr)
     };
     let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
     let shown = lines.get(lines.len().saturating_sub(SHOWN_LINES)..).unwrap_or_default();
@@ -285,7 +287,7 @@ fn cause(failure: &BootstrapFailure) -> String {
 /// looked.
 fn recorded_report(work: &Work<'_>) -> Option<ConditionReport> {
     let mut conditions = work.s.machine.status.iter().flat_map(|status| &status.conditions);
-    let shown = conditions.rfind(|it| it.type_ == BOOTSTRAP_COMPLETED)?;
+    let shown = conditions.rfind(|condition| condition.type_ == BOOTSTRAP_COMPLETED)?;
     let known = ["Failed", "SentinelMissing", "TimedOut", "InvalidBootstrapData"];
     match known.iter().find(|reason| **reason == shown.reason) {
         Some(reason) => Some(status::bootstrap_failed(reason, shown.message.clone())),

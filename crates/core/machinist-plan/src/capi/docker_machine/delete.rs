@@ -66,10 +66,7 @@ pub(super) fn plan(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 /// follows a refused call says only that the container is still there. Before the first answer,
 /// the recorded error stays.
 fn last_error(s: &Snapshot, since: Timestamp) -> String {
-    let message = |error: &Error| match error.is_in_progress() {
-        true => String::new(),
-        false => error.message.clone(),
-    };
+    let message = |error: &Error| if error.is_in_progress() { String::new() } else { error.message.clone() };
     let deleted = s.answers.delete.as_ref().map(|deleted| &deleted.answered);
     let deleted = deleted.filter(|answered| since < answered.ended);
     let found = s.answers.find.as_ref().map(|found| &found.answered);
@@ -94,7 +91,7 @@ fn release(what: &'static str, since: Timestamp) -> Plan<Action> {
 /// balancer that cannot be changed does not hold the deletion for long. The wait leaves out the
 /// time in which no process could change it.
 fn drained(s: &Snapshot, since: Timestamp) -> Option<Plan<Action>> {
-    let balancer = s.infrastructure.as_ref().filter(|it| it.object.deleting_since.is_none())?;
+    let balancer = s.infrastructure.as_ref().filter(|cluster| cluster.object.deleting_since.is_none())?;
     let until = s.gaps.deadline(since, s.options.balancer_patience);
     if !balancer.balances(&s.machine.object.name) || until <= s.now {
         return None;
@@ -287,9 +284,10 @@ fn answers(s: &Snapshot) -> Answers {
 /// management cluster acted, so this one counts only since the object exists here.
 fn process(s: &Snapshot) -> Process {
     let object = &s.machine.object;
-    let started = match gates::has_another_birth(object) {
-        true => s.process.started.max(object.created),
-        false => s.process.started,
+    let started = if gates::has_another_birth(object) {
+        s.process.started.max(object.created)
+    } else {
+        s.process.started
     };
     Process { started, ..s.process.clone() }
 }

@@ -150,8 +150,10 @@ pub fn skipped_parts<'c>(
     new: &'c DockerMachineStatus,
 ) -> Option<Problem<'c>> {
     fn hint(status: &DockerMachineStatus) -> Option<&str> {
-        let is_hint = |it: &&Condition| it.type_ == BOOTSTRAP_COMPLETED && it.status == ConditionStatus::True;
-        let shown = status.conditions.iter().find(is_hint).map(|it| it.message.as_str());
+        let is_hint = |condition: &&Condition| {
+            condition.type_ == BOOTSTRAP_COMPLETED && condition.status == ConditionStatus::True
+        };
+        let shown = status.conditions.iter().find(is_hint).map(|condition| condition.message.as_str());
         shown.filter(|message| !message.is_empty())
     }
     let message = hint(new).filter(|message| old.and_then(hint) != Some(message))?;
@@ -161,8 +163,10 @@ pub fn skipped_parts<'c>(
 /// Returns the hint that the status shows about skipped parts of the user data.
 pub(super) fn recorded_hint(s: &Snapshot) -> String {
     let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
-    let is_hint = |it: &&Condition| it.type_ == BOOTSTRAP_COMPLETED && it.status == ConditionStatus::True;
-    conditions.find(is_hint).map(|it| it.message.clone()).unwrap_or_default()
+    let is_hint = |condition: &&Condition| {
+        condition.type_ == BOOTSTRAP_COMPLETED && condition.status == ConditionStatus::True
+    };
+    conditions.find(is_hint).map(|condition| condition.message.clone()).unwrap_or_default()
 }
 
 /// Returns the report about a Node that is not complete for a reason that users must know.

@@ -71,16 +71,16 @@ impl Case {
 
     fn read(&self) -> Snapshot {
         let parse = |value: &Value| value.clone();
-        let cluster = self.cluster.as_ref().map(|it| {
-            let cluster: Cluster<Beta2> = serde_json::from_value(parse(it)).expect("a Cluster");
+        let cluster = self.cluster.as_ref().map(|value| {
+            let cluster: Cluster<Beta2> = serde_json::from_value(parse(value)).expect("a Cluster");
             Arc::new(ClusterFacts::parse(&cluster))
         });
-        let owner = self.owner.as_ref().map(|it| {
-            let machine: Machine<Beta2> = serde_json::from_value(parse(it)).expect("a Machine");
+        let owner = self.owner.as_ref().map(|value| {
+            let machine: Machine<Beta2> = serde_json::from_value(parse(value)).expect("a Machine");
             Arc::new(CoreMachineFacts::parse(&machine))
         });
-        let infrastructure = self.infrastructure.as_ref().map(|it| {
-            let docker: DockerCluster = serde_json::from_value(parse(it)).expect("a DockerCluster");
+        let infrastructure = self.infrastructure.as_ref().map(|value| {
+            let docker: DockerCluster = serde_json::from_value(parse(value)).expect("a DockerCluster");
             Arc::new(DockerClusterFacts::parse(&docker))
         });
         let machine: DockerMachine = serde_json::from_value(parse(&self.machine)).expect("a DockerMachine");
@@ -129,9 +129,9 @@ impl Case {
     }
 
     /// Returns the code of the reason, and the actions without the status.
-    fn told(&self) -> (String, Vec<String>) {
+    fn outcome(&self) -> (String, Vec<String>) {
         let plan = self.plan();
-        let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+        let actions = plan.actions.iter().filter(|action| !matches!(action, Action::SetStatus(_)));
         (plan.why.reason.code().to_owned(), actions.map(ToString::to_string).collect())
     }
 
@@ -143,7 +143,11 @@ impl Case {
             _ => None,
         });
         let conditions = status.map(|status| status.conditions).unwrap_or_default();
-        conditions.into_iter().find(|it| it.type_ == type_).map(|it| it.reason).unwrap_or_default()
+        conditions
+            .into_iter()
+            .find(|condition| condition.type_ == type_)
+            .map(|condition| condition.reason)
+            .unwrap_or_default()
     }
 }
 
@@ -189,10 +193,10 @@ fn shown(s: &mut Snapshot) {
 #[test]
 fn the_gates_wait_without_an_action() {
     let none: Vec<String> = Vec::new();
-    let told = |change: fn(&mut Case)| {
+    let outcome = |change: fn(&mut Case)| {
         let mut case = Case::new();
         change(&mut case);
-        case.told()
+        case.outcome()
     };
     for (row, change, code) in [
         (
@@ -231,7 +235,7 @@ fn the_gates_wait_without_an_action() {
         ),
         ("copy", |case| case.snapshot = |s| s.key_holder = Some("default/b".to_owned()), "KeyTaken"),
     ] {
-        assert_eq!(told(change), (code.to_owned(), none.clone()), "{row}");
+        assert_eq!(outcome(change), (code.to_owned(), none.clone()), "{row}");
     }
 }
 
@@ -240,10 +244,10 @@ fn the_intent_comes_before_the_container() {
     let mut case = Case::new();
     case.machine["metadata"]["finalizers"] = json!([]);
     case.machine["metadata"]["annotations"] = json!({});
-    let (_, actions) = case.told();
+    let (_, actions) = case.outcome();
     let engine = engine();
     assert_eq!(actions, [format!("claim on engine {}", engine.as_str())], "M14");
-    let (code, actions) = Case::new().told();
+    let (code, actions) = Case::new().outcome();
     assert_eq!((code.as_str(), actions), ("Calling", vec!["ensure c-w".to_owned()]), "M22");
 }
 
@@ -264,7 +268,7 @@ fn a_copied_object_does_not_own_the_container() {
     let s = case.read();
     assert_eq!((s.native_id(), s.machine.object.key().as_str()), (None, "u9"));
     case.snapshot = container_of_another_object;
-    assert_eq!(case.told(), ("ContainerNotOurs".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("ContainerNotOurs".to_owned(), Vec::new()));
 }
 
 #[test]
@@ -279,7 +283,7 @@ fn a_moved_key_is_kept() {
     let mut case = Case::new();
     case.machine["metadata"]["uid"] = json!("u2");
     assert_eq!(case.read().machine.object.key().as_str(), "u1");
-    assert_eq!(case.told().1, ["ensure c-w"]);
+    assert_eq!(case.outcome().1, ["ensure c-w"]);
 }
 
 #[test]
@@ -288,23 +292,23 @@ fn a_worker_waits_for_the_control_plane() {
     case.owner.as_mut().expect("an owner")["spec"]["bootstrap"] = json!({});
     case.cluster.as_mut().expect("a Cluster")["status"] =
         json!({"initialization": {"infrastructureProvisioned": true}});
-    assert_eq!(case.told().0, "ControlPlaneNotInitialized", "M19");
+    assert_eq!(case.outcome().0, "ControlPlaneNotInitialized", "M19");
     assert_eq!(case.reports("ContainerProvisioned"), "WaitingForControlPlaneInitialized", "M50");
     case.owner.as_mut().expect("an owner")["metadata"]["labels"] =
         json!({"cluster.x-k8s.io/control-plane": ""});
-    assert_eq!(case.told().0, "BootstrapDataMissing", "M21");
+    assert_eq!(case.outcome().0, "BootstrapDataMissing", "M21");
 }
 
 #[test]
 fn a_recorded_container_is_never_created_again() {
     let mut case = recorded();
     case.snapshot = |_| {};
-    assert_eq!(case.told().1, ["find docker:////c-w"]);
+    assert_eq!(case.outcome().1, ["find docker:////c-w"]);
     case.snapshot = |s| {
         let by = InstanceRef { id: Some(instance().id), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
     };
-    assert_eq!(case.told(), ("ContainerMissing".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("ContainerMissing".to_owned(), Vec::new()));
     assert_eq!(case.reports("ContainerProvisioned"), "NotProvisioned");
 }
 
@@ -312,18 +316,18 @@ fn a_recorded_container_is_never_created_again() {
 fn the_provider_id_comes_after_the_images() {
     let mut case = recorded();
     case.machine["spec"] = json!({"preLoadImages": ["app:1"]});
-    assert_eq!(case.told().1, ["observe the start of docker:////c-w"]);
+    assert_eq!(case.outcome().1, ["observe the start of docker:////c-w"]);
     case.snapshot = |s| {
         shown(s);
         s.steps.readiness = Some(answered(99, Ok(Readiness::Ready)));
     };
-    assert_eq!(case.told().1, ["load 1 images into docker:////c-w"]);
+    assert_eq!(case.outcome().1, ["load 1 images into docker:////c-w"]);
     case.snapshot = |s| {
         shown(s);
         s.steps.readiness = Some(answered(99, Ok(Readiness::Ready)));
         s.steps.images = Some(answered(99, Ok(Progress::Done(()))));
     };
-    assert_eq!(case.told().1, ["record docker:////c-w"]);
+    assert_eq!(case.outcome().1, ["record docker:////c-w"]);
 }
 
 /// The reasons of the conditions that are written while the operating system has been starting for
@@ -344,7 +348,11 @@ fn starting_for(seconds: i64, shown: Value) -> String {
         _ => None,
     });
     let conditions = status.map(|status| status.conditions).unwrap_or_default();
-    conditions.into_iter().find(|it| it.type_ == "CGroupsReady").map(|it| it.reason).unwrap_or_default()
+    conditions
+        .into_iter()
+        .find(|condition| condition.type_ == "CGroupsReady")
+        .map(|condition| condition.reason)
+        .unwrap_or_default()
 }
 
 #[test]
@@ -394,7 +402,11 @@ fn reason_of(s: &Snapshot, type_: &str) -> String {
         _ => None,
     });
     let conditions = status.map(|status| status.conditions).unwrap_or_default();
-    conditions.into_iter().find(|it| it.type_ == type_).map(|it| it.reason).unwrap_or_default()
+    conditions
+        .into_iter()
+        .find(|condition| condition.type_ == type_)
+        .map(|condition| condition.reason)
+        .unwrap_or_default()
 }
 
 #[test]
@@ -491,7 +503,7 @@ fn a_step_of_the_bootstrap_is_written_only_if_it_lasts() {
         let plan = plan(&s);
         let Some(Action::SetStatus(status)) = plan.actions.into_iter().next() else { panic!("a status") };
         let mut conditions = status.conditions.into_iter();
-        conditions.find(|it| it.type_ == "BootstrapCompleted").expect("a condition").message
+        conditions.find(|condition| condition.type_ == "BootstrapCompleted").expect("a condition").message
     };
     assert_eq!(written(9), "");
     assert!(written(10).contains("3 of 17"), "{}", written(10));
@@ -510,12 +522,12 @@ fn state(state: BootstrapState) -> Option<Answered<BootstrapStatus>> {
 #[test]
 fn the_bootstrap_starts_once_and_is_observed() {
     let mut case = recorded();
-    assert_eq!(case.told().1, ["observe the bootstrap of docker:////c-w"], "M28");
+    assert_eq!(case.outcome().1, ["observe the bootstrap of docker:////c-w"], "M28");
     case.snapshot = |s| {
         shown(s);
         s.steps.progress = state(BootstrapState::NotStarted);
     };
-    assert_eq!(case.told().1, ["bootstrap docker:////c-w from Secret s"], "M26");
+    assert_eq!(case.outcome().1, ["bootstrap docker:////c-w from Secret s"], "M26");
     assert_eq!(case.reports("BootstrapCompleted"), "NotCompleted", "M49");
     case.snapshot = |s| {
         shown(s);
@@ -523,7 +535,7 @@ fn the_bootstrap_starts_once_and_is_observed() {
         s.steps.start = Some(answered(99, Ok(())));
     };
     let looks = ["observe the bootstrap of docker:////c-w"];
-    assert_eq!(case.told().1, looks, "an accepted start is observed, not repeated");
+    assert_eq!(case.outcome().1, looks, "an accepted start is observed, not repeated");
     case.snapshot = |s| {
         shown(s);
         s.steps.progress = state(BootstrapState::Failed(BootstrapFailure {
@@ -533,25 +545,25 @@ fn the_bootstrap_starts_once_and_is_observed() {
             stderr: String::new(),
         }));
     };
-    assert_eq!(case.told(), ("BootstrapFailed".to_owned(), Vec::new()), "M31");
+    assert_eq!(case.outcome(), ("BootstrapFailed".to_owned(), Vec::new()), "M31");
     assert_eq!(case.reports("BootstrapCompleted"), "SentinelMissing", "M32");
     case.snapshot = |s| {
         shown(s);
         s.steps.progress = state(BootstrapState::Succeeded);
     };
-    assert_eq!(case.told().1, ["record: bootstrapped"], "M33");
+    assert_eq!(case.outcome().1, ["record: bootstrapped"], "M33");
     case.machine["spec"]["bootstrapped"] = json!(true);
     assert_eq!(case.reports("Ready"), "Ready");
-    assert_eq!(case.told().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M37");
+    assert_eq!(case.outcome().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M37");
 }
 
 #[test]
 fn a_machine_with_a_node_is_not_bootstrapped() {
     let mut case = recorded();
     case.owner.as_mut().expect("an owner")["status"] = json!({"nodeRef": {"name": "c-w"}});
-    assert_eq!(case.told().1, ["record: bootstrapped"]);
+    assert_eq!(case.outcome().1, ["record: bootstrapped"]);
     case.machine["spec"]["bootstrapped"] = json!(true);
-    assert_eq!(case.told().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M18");
+    assert_eq!(case.outcome().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M18");
 }
 
 #[test]
@@ -563,10 +575,10 @@ fn a_control_plane_starts_behind_its_load_balancer() {
         shown(s);
         s.steps.progress = state(BootstrapState::NotStarted);
     };
-    assert_eq!(case.told(), ("LoadBalancerPending".to_owned(), Vec::new()), "M24");
+    assert_eq!(case.outcome(), ("LoadBalancerPending".to_owned(), Vec::new()), "M24");
     case.infrastructure.as_mut().expect("a DockerCluster")["status"] =
         json!({"loadBalancer": {"backends": ["c-w"]}});
-    assert_eq!(case.told().1, ["bootstrap docker:////c-w from Secret s"]);
+    assert_eq!(case.outcome().1, ["bootstrap docker:////c-w from Secret s"]);
 }
 
 fn deleting() -> Case {
@@ -579,21 +591,21 @@ fn deleting() -> Case {
 fn the_finalizer_is_removed_after_the_container() {
     let mut case = deleting();
     case.snapshot = |_| {};
-    let (_, actions) = case.told();
+    let (_, actions) = case.outcome();
     assert!(actions[0].starts_with("delete docker:////c-w"), "{actions:?}");
     case.snapshot = |s| {
         let error = Error::new(ErrorKind::Unavailable, "busy");
         s.answers.delete = deleted(answered(99, Err(error)));
     };
-    assert_eq!(case.told().0, "CallFailed", "M41");
+    assert_eq!(case.outcome().0, "CallFailed", "M41");
     case.snapshot = |s| s.answers.delete = deleted(answered(98, Ok(())));
-    assert_eq!(case.told().1, ["find docker:////c-w"]);
+    assert_eq!(case.outcome().1, ["find docker:////c-w"]);
     case.snapshot = |s| {
         s.answers.delete = deleted(answered(98, Ok(())));
         let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
     };
-    assert_eq!(case.told().1, ["remove the finalizer"], "M43");
+    assert_eq!(case.outcome().1, ["remove the finalizer"], "M43");
 }
 
 #[test]
@@ -617,7 +629,7 @@ fn the_load_balancer_gets_its_time_after_a_pause() {
     let mut case = deleting();
     case.infrastructure.as_mut().expect("a DockerCluster")["status"] =
         json!({"loadBalancer": {"backends": ["c-w"]}});
-    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "30 s passed");
+    assert!(case.outcome().1[0].starts_with("delete docker:////c-w"), "30 s passed");
     case.snapshot = |s| s.gaps.add(at(70), at(95));
     let plan = case.plan();
     assert_eq!(plan.why.reason.code(), "Awaiting");
@@ -635,9 +647,9 @@ fn a_failed_deletion_is_a_problem_in_the_status() {
     };
     let plan = case.plan();
     let Some(Action::SetStatus(status)) = plan.actions.first() else { panic!("{:?}", plan.actions) };
-    let told = crate::capi::conditions::troubles(None, status.deprecated.as_ref());
-    assert_eq!((told.len(), told[0].reason), (1, "DeletionFailed"));
-    assert_eq!(told[0].message, "container c-w was not created by this driver");
+    let problems = crate::capi::conditions::troubles(None, status.deprecated.as_ref());
+    assert_eq!((problems.len(), problems[0].reason), (1, "DeletionFailed"));
+    assert_eq!(problems[0].message, "container c-w was not created by this driver");
 }
 
 impl Case {
@@ -648,7 +660,7 @@ impl Case {
         let Some(Action::SetStatus(new)) = plan.actions.first() else { return Vec::new() };
         let old = snapshot.machine.status.as_ref().and_then(|status| status.deprecated.as_ref());
         let troubles = crate::capi::conditions::troubles(old, new.deprecated.as_ref());
-        let problems = troubles.iter().map(|it| it.reason.to_owned()).collect();
+        let problems = troubles.iter().map(|trouble| trouble.reason.to_owned()).collect();
         self.machine["status"] = serde_json::to_value(new).expect("a status");
         problems
     }
@@ -741,27 +753,27 @@ fn a_deletion_needs_no_other_object() {
     let mut case = deleting();
     (case.owner, case.cluster, case.infrastructure) = (None, None, None);
     case.snapshot = |_| {};
-    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "K13");
+    assert!(case.outcome().1[0].starts_with("delete docker:////c-w"), "K13");
     case.machine["metadata"]["ownerReferences"] = json!([]);
-    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "F34");
+    assert!(case.outcome().1[0].starts_with("delete docker:////c-w"), "F34");
 }
 
 #[test]
 fn a_deletion_on_another_engine_waits() {
     let mut case = deleting();
     case.snapshot = |s| s.engine = Some(AccountId::of([b"b".as_slice()]));
-    assert_eq!(case.told(), ("OtherEngine".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("OtherEngine".to_owned(), Vec::new()));
     case.machine["metadata"]["annotations"]["machinist.dev/abandon-containers"] = json!("true");
-    assert_eq!(case.told().1, ["remove the finalizer"]);
+    assert_eq!(case.outcome().1, ["remove the finalizer"]);
 }
 
 #[test]
 fn the_container_of_a_copied_object_is_not_deleted() {
     let mut case = deleting();
     case.snapshot = |s| s.key_holder = Some("default/b".to_owned());
-    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()), "it may be of the other object");
+    assert_eq!(case.outcome(), ("KeyTaken".to_owned(), Vec::new()), "it may be of the other object");
     case.annotations().insert("machinist.dev/abandon-containers".to_owned(), json!("true"));
-    assert_eq!(case.told().1, ["remove the finalizer"]);
+    assert_eq!(case.outcome().1, ["remove the finalizer"]);
 }
 
 /// The container of an answer, with the key of this object or of another one.
@@ -776,17 +788,17 @@ fn shown_with_key(s: &mut Snapshot, key: &str) {
 fn our_key_counts_although_another_object_records_the_id() {
     let mut case = recorded();
     case.snapshot = |s| shown_with_key(s, "u1");
-    assert_eq!(case.told().1, ["observe the bootstrap of docker:////c-w"]);
+    assert_eq!(case.outcome().1, ["observe the bootstrap of docker:////c-w"]);
     case.snapshot = |s| shown_with_key(s, "u9");
-    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("KeyTaken".to_owned(), Vec::new()));
     assert_eq!(case.reports("ContainerProvisioned"), "KeyTaken");
     let mut case = deleting();
     case.snapshot = |s| shown_with_key(s, "u1");
-    assert!(case.told().1[0].starts_with("delete docker:////c-w"), "{:?}", case.told());
+    assert!(case.outcome().1[0].starts_with("delete docker:////c-w"), "{:?}", case.outcome());
     case.snapshot = |s| s.container_holder = Some("default/b".to_owned());
-    assert_eq!(case.told().1, ["find docker:////c-w"], "its key is not known yet");
+    assert_eq!(case.outcome().1, ["find docker:////c-w"], "its key is not known yet");
     case.snapshot = |s| shown_with_key(s, "u9");
-    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("KeyTaken".to_owned(), Vec::new()));
     assert_eq!(case.reports("ContainerProvisioned"), "KeyTaken");
 }
 
@@ -832,24 +844,24 @@ fn a_container_of_another_provider_is_not_left_behind() {
     case.machine["spec"] = json!({});
     let recorded = case.annotations().remove("machinist.dev/container-id").expect("a recorded container");
     case.snapshot = container_of_another_provider;
-    assert_eq!(case.told(), ("ContainerUnrecorded".to_owned(), Vec::new()), "a user decides");
+    assert_eq!(case.outcome(), ("ContainerUnrecorded".to_owned(), Vec::new()), "a user decides");
     case.annotations().insert("machinist.dev/container-id".to_owned(), recorded);
-    assert_eq!(case.told().1, ["find c-w"], "the lookup was made before the id was recorded");
+    assert_eq!(case.outcome().1, ["find c-w"], "the lookup was made before the id was recorded");
     case.snapshot = |s| {
         let by = InstanceRef { native_id: s.native_id(), ..InstanceRef::default() };
         let recorded = Instance { key: None, created: at(-9_000), native_id: s.native_id(), ..instance() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(recorded))) });
     };
-    assert_eq!(case.told().1, ["record docker:////c-w"], "it is older than the object, and recorded");
+    assert_eq!(case.outcome().1, ["record docker:////c-w"], "it is older than the object, and recorded");
 }
 
 #[test]
 fn a_container_of_another_object_is_never_deleted() {
     let mut case = deleting();
     case.snapshot = container_of_another_object;
-    assert_eq!(case.told().1, ["remove the finalizer"], "the recorded container is absent");
+    assert_eq!(case.outcome().1, ["remove the finalizer"], "the recorded container is absent");
     case.annotations().remove("machinist.dev/container-id");
-    assert_eq!(case.told(), ("ContainerNotOurs".to_owned(), Vec::new()), "no container is recorded");
+    assert_eq!(case.outcome(), ("ContainerNotOurs".to_owned(), Vec::new()), "no container is recorded");
 }
 
 #[test]
@@ -858,7 +870,7 @@ fn an_unrecorded_container_is_looked_up_first() {
     case.machine["spec"] = json!({});
     case.annotations().remove("machinist.dev/container-id");
     case.snapshot = |_| {};
-    assert_eq!(case.told().1, ["find c-w"]);
+    assert_eq!(case.outcome().1, ["find c-w"]);
 }
 
 #[test]
@@ -867,11 +879,11 @@ fn a_restored_object_is_released_only_after_a_look() {
     case.machine["spec"] = json!({});
     case.machine["metadata"]["creationTimestamp"] = json!("2027-01-15T08:00:50Z");
     case.snapshot = |_| {};
-    assert_eq!(case.told().1, ["find c-w"], "a container is recorded");
+    assert_eq!(case.outcome().1, ["find c-w"], "a container is recorded");
     case.annotations().remove("machinist.dev/container-id");
-    assert_eq!(case.told().1, ["remove the finalizer"], "nothing was ever requested");
+    assert_eq!(case.outcome().1, ["remove the finalizer"], "nothing was ever requested");
     case.annotations().insert("machinist.dev/key".to_owned(), json!("default/c-w/u0"));
-    assert_eq!(case.told().1, ["find c-w"], "the key is older than the object");
+    assert_eq!(case.outcome().1, ["find c-w"], "the key is older than the object");
 }
 
 #[test]
@@ -893,9 +905,9 @@ fn without_container() -> Case {
 fn an_object_whose_birth_was_seen_is_deleted_at_once() {
     let mut case = without_container();
     case.machine["metadata"]["creationTimestamp"] = json!("2027-01-15T08:00:30Z");
-    assert_eq!(case.told().1, ["remove the finalizer"], "no call was sent");
+    assert_eq!(case.outcome().1, ["remove the finalizer"], "no call was sent");
     case.snapshot = |s| s.answers.ever_ensured = true;
-    assert!(case.told().1[0].starts_with("find "), "{:?}", case.told());
+    assert!(case.outcome().1[0].starts_with("find "), "{:?}", case.outcome());
 }
 
 #[test]
@@ -908,16 +920,16 @@ fn the_wait_for_earlier_calls_is_recorded_once() {
     let mut case = without_container();
     case.snapshot = absent;
     assert_eq!(
-        case.told(),
+        case.outcome(),
         ("AbsenceNotProven".to_owned(), vec!["record the wait for earlier calls".to_owned()])
     );
     let since = format!("default/c-w/{}", at(90));
     case.annotations().insert("machinist.dev/earlier-calls-since".to_owned(), json!(since));
-    assert_eq!(case.told().1, [""; 0]);
+    assert_eq!(case.outcome().1, [""; 0]);
     case.machine["metadata"]["deletionTimestamp"] = json!("2027-01-15T07:50:00Z");
     let since = format!("default/c-w/{}", at(-100));
     case.annotations().insert("machinist.dev/earlier-calls-since".to_owned(), json!(since));
-    assert_eq!(case.told().1, ["remove the finalizer"], "an earlier process has waited");
+    assert_eq!(case.outcome().1, ["remove the finalizer"], "an earlier process has waited");
 }
 
 /// R36: an image that ends at once.
@@ -939,11 +951,11 @@ fn a_container_that_restarts_says_why() {
     }
     let mut case = recorded();
     case.snapshot = |s| restarts(s, None);
-    assert_eq!(case.told().1, ["observe why docker:////c-w does not run"]);
+    assert_eq!(case.outcome().1, ["observe why docker:////c-w does not run"]);
     case.snapshot = |s| restarts(s, Some(trouble()));
-    let told = case.plan().why.reason.to_string();
+    let message = case.plan().why.reason.to_string();
     for part in ["exits with code 7", "no init", "docker logs c-w"] {
-        assert!(told.contains(part), "expected {part:?} in {told}");
+        assert!(message.contains(part), "expected {part:?} in {message}");
     }
     assert_eq!(case.problems(), ["ContainerProvisioningFailed"], "at once");
     case.snapshot =

@@ -13,7 +13,7 @@ fn snapshot() -> Snapshot {
         listed: Some(at(-100)),
         misconfigured: None,
         status_period: Duration::from_secs(300),
-        told: Arc::default(),
+        emitted: Arc::default(),
     }
 }
 
@@ -50,9 +50,9 @@ fn a_rejected_credential_is_reported_once() {
     let s = Snapshot { account, ..snapshot() };
     let planned = plan(&s);
     let [Action::Tell(event)] = &planned.actions[..] else { panic!("one Event is planned: {planned}") };
-    let mut told = Told::default();
-    told.note(event, s.now);
-    assert!(plan(&Snapshot { told: Arc::new(told), ..s }).actions.is_empty());
+    let mut emitted = EmittedEvents::default();
+    emitted.note(event, s.now);
+    assert!(plan(&Snapshot { emitted: Arc::new(emitted), ..s }).actions.is_empty());
 }
 
 /// A network that does not exist is a wrong setting, by its name as by its id.
@@ -68,9 +68,9 @@ fn a_wrong_setting_is_reported_once() {
         let expected =
             "warning CloudSettingsInvalid: The settings of the program are wrong: no. Correct them.";
         assert_eq!(event.to_string(), expected);
-        let mut told = Told::default();
-        told.note(event, s.now);
-        assert!(plan(&Snapshot { told: Arc::new(told), ..s }).actions.is_empty());
+        let mut emitted = EmittedEvents::default();
+        emitted.note(event, s.now);
+        assert!(plan(&Snapshot { emitted: Arc::new(emitted), ..s }).actions.is_empty());
     }
 }
 

@@ -63,7 +63,7 @@ fn snapshot(balancers: Vec<Balancer>) -> Snapshot {
         period: Duration::from_secs(600),
         nodes_freshness: Freshness::Fresh,
         nodes_asked: None,
-        told: Arc::default(),
+        emitted: Arc::default(),
     }
 }
 
@@ -100,12 +100,12 @@ fn a_balancer_without_a_service_is_reported_once() {
     let planned = plan(&s);
     let [Action::Tell(event)] = &planned.actions[..] else { panic!("one Event is planned: {planned}") };
     assert!(event.message.contains("web (7)"), "{event}");
-    let mut told = Told::default();
-    told.note(event, s.now);
-    let told = Arc::new(told);
-    let again = plan(&Snapshot { told: told.clone(), now: at(299), ..s.clone() });
+    let mut emitted = EmittedEvents::default();
+    emitted.note(event, s.now);
+    let emitted = Arc::new(emitted);
+    let again = plan(&Snapshot { emitted: emitted.clone(), now: at(299), ..s.clone() });
     assert!(again.actions.is_empty(), "{again}");
-    let again = plan(&Snapshot { told, now: at(400), ..s });
+    let again = plan(&Snapshot { emitted, now: at(400), ..s });
     assert!(again.to_string().contains("warning OrphanedLoadBalancer"), "it still costs money: {again}");
 }
 
@@ -162,12 +162,12 @@ fn nothing_is_reported_from_an_unproven_account() {
         plan(&s)
     };
     for change in [
-        |it: &mut AccountFacts| it.proof = Proof::Missing,
-        |it: &mut AccountFacts| it.proof = Proof::Unlisted,
+        |account: &mut AccountFacts| account.proof = Proof::Missing,
+        |account: &mut AccountFacts| account.proof = Proof::Unlisted,
     ] {
         assert!(in_account(change).actions.is_empty(), "{}", in_account(change));
     }
-    let renewed = in_account(|it| it.id = Some(AccountId::of([&b"renewed"[..]]))).to_string();
+    let renewed = in_account(|account| account.id = Some(AccountId::of([&b"renewed"[..]]))).to_string();
     assert!(
         renewed.starts_with("do    driver: list balancers\n"),
         "the list was of another account: {renewed}"

@@ -51,7 +51,10 @@ impl fmt::Display for Action {
             Self::List => f.write_str("driver: list"),
             Self::Find(which) => write!(f, "driver: find {which}"),
             Self::SetAddresses { addresses, .. } => {
-                let all: Vec<_> = addresses.iter().map(|it| format!("{} {}", it.type_, it.address)).collect();
+                let all: Vec<_> = addresses
+                    .iter()
+                    .map(|address| format!("{} {}", address.type_, address.address))
+                    .collect();
                 write!(f, "node/status: addresses {}", all.join(", "))
             }
             Self::Patch(patch) => patch.fmt(f),

@@ -134,9 +134,10 @@ fn taints_of_stopped(s: &Snapshot, ended: Timestamp) -> Option<Vec<Taint>> {
     let current = s.node.taints();
     let confirmed_at = s.stopped_since.map(|first| plus(first, s.options.confirm_period));
     let is_confirmed = confirmed_at.is_some_and(|confirmed_at| confirmed_at <= ended);
-    match s.options.out_of_service && is_confirmed {
-        true => taints::out_of_service(current),
-        false => taints::shut_down(current),
+    if s.options.out_of_service && is_confirmed {
+        taints::out_of_service(current)
+    } else {
+        taints::shut_down(current)
     }
 }
 

@@ -1,10 +1,10 @@
 //! All facts for one decision about one Node.
 
-use super::super::account::AccountFacts;
-use super::super::cidr::Cidr;
+use crate::ccm::account::AccountFacts;
+use crate::ccm::cidr::Cidr;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::why::Why;
-use crate::event::Told;
+use crate::event::EmittedEvents;
 use jiff::Timestamp;
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Process};
@@ -46,7 +46,7 @@ pub struct Snapshot {
     /// The Machine of the Node, if the machine controller runs and has one.
     pub owner: Option<Owner>,
     /// Events that were emitted about the Node.
-    pub told: Arc<Told>,
+    pub emitted: Arc<EmittedEvents>,
     /// Reasons of decisions about all Nodes that concern this one.
     pub shared: SharedReasons,
 }
@@ -70,11 +70,11 @@ impl Hash for Snapshot {
             stopped_since,
             ownership,
             owner,
-            told,
+            emitted,
             shared: _,
         } = self;
         (promises, node, recorded, account, listed, claimed_by).hash(state);
-        (crowd, answers, stopped_since, ownership, owner, told).hash(state);
+        (crowd, answers, stopped_since, ownership, owner, emitted).hash(state);
     }
 }
 

@@ -102,13 +102,13 @@ impl World {
     fn plan(&self) -> String {
         let mut s = self.snapshot();
         let planned = plan(&s);
-        let mut told = (*s.told).clone();
+        let mut emitted = (*s.emitted).clone();
         for action in &planned.actions {
             if let Action::Tell(event) = action {
-                told.note(event, s.now);
+                emitted.note(event, s.now);
             }
         }
-        s.told = Arc::new(told);
+        s.emitted = Arc::new(emitted);
         let repeated = plan(&s);
         let is_warning = |action: &&Action| matches!(action, Action::Tell(event) if event.severity == crate::Severity::Warning);
         assert_eq!(repeated.actions.iter().filter(is_warning).count(), 0, "an Event is planned twice");
@@ -150,7 +150,7 @@ fn new_node() -> World {
         crowd: Crowd { uninitialized: 1, since: Some(at(-5)), not_ready: 0 },
         answers: Answers::default(),
         owner: None,
-        told: Arc::default(),
+        emitted: Arc::default(),
         shared: SharedReasons::default(),
     };
     World { node, snapshot }
@@ -483,19 +483,22 @@ fn an_initialized_node_follows_its_instance() {
         why   updating the Node from its instance
         wait  for a change
     "#]]
-    .assert_eq(&listed(|it| {
-        it.instance_type = Some("large".to_owned());
-        it.addresses[1].address = "1.2.3.4".to_owned();
+    .assert_eq(&listed(|instance| {
+        instance.instance_type = Some("large".to_owned());
+        instance.addresses[1].address = "1.2.3.4".to_owned();
     }));
-    assert!(listed(|it| it.addresses.swap(0, 1)).contains("addresses ExternalIP"), "TN-20: the order counts");
-    assert!(listed(|it| it.addresses.clear()).starts_with("why   up to date"), "NC-30");
     assert!(
-        listed(|it| {
-            it.addresses.pop();
+        listed(|instance| instance.addresses.swap(0, 1)).contains("addresses ExternalIP"),
+        "TN-20: the order counts"
+    );
+    assert!(listed(|instance| instance.addresses.clear()).starts_with("why   up to date"), "NC-30");
+    assert!(
+        listed(|instance| {
+            instance.addresses.pop();
         })
         .contains("addresses InternalIP 10.0.0.1, Hostname n\n")
     );
-    let appeared = listed(|it| it.addresses.push(hostname("cloud.example")));
+    let appeared = listed(|instance| instance.addresses.push(hostname("cloud.example")));
     let shown = "addresses InternalIP 10.0.0.1, ExternalIP 132.143.154.163, Hostname cloud.example\n";
     assert!(appeared.contains(shown), "TN-18: {appeared}");
     let first = json!([
@@ -505,9 +508,9 @@ fn an_initialized_node_follows_its_instance() {
     ]);
     let gone = initialized().set("/status/addresses", first).listed(-10, Some(instance())).plan();
     assert!(gone.contains(shown), "TN-18: the Node keeps its hostname, at the end: {gone}");
-    let swapped = listed(|it| {
-        it.addresses[0].kind = AddressKind::ExternalIP;
-        it.addresses[1].kind = AddressKind::InternalIP;
+    let swapped = listed(|instance| {
+        instance.addresses[0].kind = AddressKind::ExternalIP;
+        instance.addresses[1].kind = AddressKind::InternalIP;
     });
     let shown = "addresses ExternalIP 10.0.0.1, InternalIP 132.143.154.163, Hostname n\n";
     assert!(swapped.contains(shown), "TN-18: {swapped}");

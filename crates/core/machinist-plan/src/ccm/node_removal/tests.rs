@@ -45,7 +45,7 @@ fn cluster() -> Snapshot {
         removed: Vec::new(),
         allowed_until: None,
         allowed_on: "ConfigMap kube-system/ccm".into(),
-        told: Arc::default(),
+        emitted: Arc::default(),
     }
 }
 
@@ -439,10 +439,10 @@ fn a_rejected_deletion_is_retried_later() {
             wait  until 2027-01-15T08:00:09Z
         "#]],
     );
-    let mut told = Told::default();
+    let mut emitted = EmittedEvents::default();
     let message = "Failed deleting node n1: nodes is forbidden";
-    told.note(&EventText::warning(names::DELETING_NODE_FAILED, message), alone.now);
-    alone.told = Arc::new(told);
+    emitted.note(&EventText::warning(names::DELETING_NODE_FAILED, message), alone.now);
+    alone.emitted = Arc::new(emitted);
     check(
         &alone,
         expect![[r#"

@@ -28,9 +28,10 @@ impl NetworkCondition {
     /// Returns the write that the Node needs, if any. A condition with another reason is
     /// overwritten: another program may have set it, and this one decides about the routes.
     pub(super) fn needed(node: &Arc<CloudNodeFacts>, has_routes: bool, now: Timestamp) -> Option<Self> {
-        let (status, reason, message) = match has_routes {
-            true => ("False", "RouteCreated", "RouteController created a route"),
-            false => ("True", "NoRouteCreated", "RouteController failed to create a route"),
+        let (status, reason, message) = if has_routes {
+            ("False", "RouteCreated", "RouteController created a route")
+        } else {
+            ("True", "NoRouteCreated", "RouteController failed to create a route")
         };
         let current = node.network.as_ref();
         if current.is_some_and(|current| current.status == status && current.reason == reason) {

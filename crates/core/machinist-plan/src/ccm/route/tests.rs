@@ -70,7 +70,7 @@ fn cluster(routes: &[Route]) -> Snapshot {
         nodes_freshness: Freshness::Fresh,
         account: AccountFacts { id: account, ..AccountFacts::default() },
         memory: RouteMemory { listed: Some(listed), ..RouteMemory::default() },
-        told: Arc::default(),
+        emitted: Arc::default(),
     }
 }
 
@@ -78,7 +78,7 @@ fn cluster(routes: &[Route]) -> Snapshot {
 #[test]
 fn routes_of_another_account_are_left_alone() {
     let foreign = [route("10.244.1.0/24", 9)];
-    let wrong = |s: &Snapshot| plan(s).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+    let wrong = |s: &Snapshot| plan(s).actions.iter().any(|action| matches!(action, Action::Delete(_)));
     assert!(wrong(&cluster(&foreign)), "in the right account, the route is in the way");
     for proof in [Proof::Unlisted, Proof::Missing] {
         let mut s = cluster(&foreign);
@@ -98,7 +98,7 @@ fn a_route_over_the_address_of_its_node_is_kept() {
     hole.instance = None;
     let planned = plan(&cluster(&[hole, route("10.244.2.0/24", 2)]));
     assert!(
-        !planned.actions.iter().any(|it| matches!(it, Action::Delete(_) | Action::Create(_))),
+        !planned.actions.iter().any(|action| matches!(action, Action::Delete(_) | Action::Create(_))),
         "{planned}"
     );
 }
@@ -108,7 +108,7 @@ fn a_route_over_the_address_of_its_node_is_kept() {
 fn routes_of_nodes_elsewhere_are_kept() {
     let mut s = cluster(&[route("10.244.7.0/24", 0), route("10.244.1.0/24", 1), route("10.244.2.0/24", 2)]);
     s.memory.abandoned = since(-180, &route("10.244.7.0/24", 0));
-    let is_deleted = |s: &Snapshot| plan(s).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+    let is_deleted = |s: &Snapshot| plan(s).actions.iter().any(|action| matches!(action, Action::Delete(_)));
     assert!(is_deleted(&s), "no Node wants it");
     let mut elsewhere = node(7, &["10.244.7.0/24"]);
     elsewhere.recorded = RecordedId::NotOurs { expected: "sim://ID".to_owned() };
@@ -146,25 +146,25 @@ fn deleted_routes_without_a_node_are_named_in_one_event() {
     let holes = [route("10.244.8.0/24", 0), route("10.244.9.0/24", 0)];
     let mut s = cluster(&[both(), holes.to_vec()].concat());
     s.memory.abandoned = holes.iter().map(|hole| (RouteChange::delete(hole), at(-180))).collect();
-    let told = |s: &mut Snapshot| {
+    let emitted = |s: &mut Snapshot| {
         let planned = plan(s).actions.into_iter().filter_map(|action| match action {
             Action::Tell { node: None, event } => Some(event),
             _ => None,
         });
         let events: Vec<_> = planned.collect();
-        let mut told = (*s.told).clone();
-        events.iter().for_each(|event| told.note(event, s.now));
-        s.told = Arc::new(told);
+        let mut emitted = (*s.emitted).clone();
+        events.iter().for_each(|event| emitted.note(event, s.now));
+        s.emitted = Arc::new(emitted);
         events.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(told(&mut s), Vec::<String>::new());
+    assert_eq!(emitted(&mut s), Vec::<String>::new());
     s.memory.take_delete(&holes[0], answered(1, Ok(Progress::Done(()))));
     expect![[r#"
         warning DeletedAbandonedRoute: Deleted routes to which neither a Node nor a server belongs: 10.244.8.0/24 over 10.0.0.0. If you made one of them, create it again in the cloud. A Node with that pod network keeps it."#]]
-    .assert_eq(&told(&mut s).join("\n"));
-    assert_eq!(told(&mut s), Vec::<String>::new(), "once");
+    .assert_eq(&emitted(&mut s).join("\n"));
+    assert_eq!(emitted(&mut s), Vec::<String>::new(), "once");
     s.memory.take_delete(&holes[1], answered(2, Ok(Progress::Working("delete_route".to_owned()))));
-    let second = told(&mut s).join("\n");
+    let second = emitted(&mut s).join("\n");
     assert!(second.contains(": 10.244.8.0/24 over 10.0.0.0, 10.244.9.0/24 over 10.0.0.0. If"), "{second}");
     s.memory.take_delete(&both()[0], answered(700, Ok(Progress::Done(()))));
     assert_eq!(s.memory.deleted, BTreeMap::new(), "only those without a Node, and not for ever");
@@ -336,15 +336,19 @@ fn a_silent_watch_of_nodes_changes_no_route() {
     let with_hole: Vec<Route> = both().into_iter().chain([hole.clone()]).collect();
     for routes in [&with_hole, &both()[..1]] {
         let planned = silent(routes, FreshRead::Possible);
-        let reads = planned.actions.iter().filter(|it| matches!(it, Action::ReadNodes)).count();
-        let calls = planned.actions.iter().filter(|it| matches!(it, Action::Create(_) | Action::Delete(_)));
+        let reads = planned.actions.iter().filter(|action| matches!(action, Action::ReadNodes)).count();
+        let calls =
+            planned.actions.iter().filter(|action| matches!(action, Action::Create(_) | Action::Delete(_)));
         assert_eq!((reads, calls.count()), (1, 0), "{planned}");
         let waits = silent(routes, FreshRead::Failed(at(20)));
         assert_eq!(waits.wait, machinist_core::Wait::Until(at(20)), "{waits}");
         assert_eq!(waits.why.reason.code(), "ServerSilent");
     }
     let settled = silent(&both(), FreshRead::Possible);
-    assert!(!settled.actions.iter().any(|it| matches!(it, Action::ReadNodes)), "nothing is due: {settled}");
+    assert!(
+        !settled.actions.iter().any(|action| matches!(action, Action::ReadNodes)),
+        "nothing is due: {settled}"
+    );
 }
 
 /// In a network of another cluster, its routes over gateways that are no servers look the same.

@@ -76,14 +76,14 @@ impl World {
     }
 
     /// Performs the Events of the plan, as the controller does.
-    fn told(mut self) -> Self {
-        let mut told = (*self.snapshot.told).clone();
+    fn emitted(mut self) -> Self {
+        let mut emitted = (*self.snapshot.emitted).clone();
         for action in plan(&self.snapshot()).actions {
             if let Action::Tell(event) = action {
-                told.note(&event, self.snapshot.now);
+                emitted.note(&event, self.snapshot.now);
             }
         }
-        self.snapshot.told = Arc::new(told);
+        self.snapshot.emitted = Arc::new(emitted);
         self
     }
 
@@ -162,7 +162,7 @@ fn new_service() -> World {
         targets: None,
         served: Served::default(),
         rivals: Vec::new(),
-        told: Arc::default(),
+        emitted: Arc::default(),
         rehearsal: None,
     };
     World { service, snapshot }
@@ -259,7 +259,7 @@ fn another_class_belongs_to_another_program() {
 /// TS-06
 #[test]
 fn the_status_shows_the_balancer() {
-    held_service().told().ensured(1, done()).later(2).check(expect![[r#"
+    held_service().emitted().ensured(1, done()).later(2).check(expect![[r#"
         do    status: [8.8.8.8]
         do    event EnsuredLoadBalancer: Ensured load balancer
         do    service: record 7 in 64b4b5ce852512812aa755f4 for 0a-1b
@@ -307,7 +307,7 @@ fn another_type_deletes_the_balancer() {
         why   waiting for the cloud to delete the load balancer; next: the cloud answers
         wait  for a change
     "#]]);
-    let gone = changed().told().deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21);
+    let gone = changed().emitted().deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21);
     gone.check(expect![[r#"
         do    service: remove finalizer, clear status
         do    event DeletedLoadBalancer: Deleted load balancer
@@ -420,7 +420,7 @@ fn a_deletion_names_the_traces_of_the_balancer() {
 /// 4.6: another program may have made them targets by their addresses.
 #[test]
 fn nodes_of_other_clouds_are_named_to_the_driver() {
-    let robot = |name: &str| node(name, |it| it["spec"]["providerID"] = json!("robot://1"));
+    let robot = |name: &str| node(name, |node| node["spec"]["providerID"] = json!("robot://1"));
     let recorded = |node: &CloudNodeFacts| match node.provider_id() {
         Some(id) if id.starts_with("robot:") => RecordedId::NotOurs { expected: "sim://NAME".to_owned() },
         id => RecordedId::any(id.unwrap_or_default()),
@@ -434,9 +434,9 @@ fn nodes_of_other_clouds_are_named_to_the_driver() {
     let targets: Vec<&str> = wanted.spec.targets.iter().map(|target| target.instance.as_str()).collect();
     assert_eq!(targets, ["sim://a", "robot://1"]);
     // Otherwise its targets would go, and this driver cannot add them again.
-    let leaving = node("r", |it| {
-        it["spec"]["providerID"] = json!("robot://1");
-        it["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
+    let leaving = node("r", |node| {
+        node["spec"]["providerID"] = json!("robot://1");
+        node["spec"]["taints"] = json!([{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]);
     });
     let tainted = with(&[node("a", |_| {}), leaving]);
     let still = wanted::of(&tainted.snapshot()).unwrap_or_else(|text| panic!("{text}"));
@@ -467,9 +467,10 @@ fn an_absence_counts_when_no_call_can_create_it() {
     };
     let gone = || Ok(Progress::Done(BalancerDeletion::Gone));
     let releases =
-        |world: World| plan(&world.snapshot()).actions.iter().any(|it| matches!(it, Action::Release));
-    let is_asked_again =
-        |world: World| plan(&world.snapshot()).actions.iter().any(|it| matches!(it, Action::Delete(_)));
+        |world: World| plan(&world.snapshot()).actions.iter().any(|action| matches!(action, Action::Release));
+    let is_asked_again = |world: World| {
+        plan(&world.snapshot()).actions.iter().any(|action| matches!(action, Action::Delete(_)))
+    };
     // An old process that called `ensure` long ago, or never, needs no second look.
     assert!(releases(deleting().deleted(-1, gone())));
 
@@ -694,7 +695,7 @@ fn a_changed_service_is_deleted_at_once() {
 #[test]
 fn nothing_is_done_in_an_unproven_account() {
     let in_account = |world: World, proof| plan(&world.with(|s| s.account.proof = proof).snapshot());
-    let calls = |plan: &Plan<Action>| plan.actions.iter().any(|it| !matches!(it, Action::Tell(_)));
+    let calls = |plan: &Plan<Action>| plan.actions.iter().any(|action| !matches!(action, Action::Tell(_)));
     let deleting = || {
         let deleting = held_service().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
         deleting.deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21)
@@ -720,9 +721,9 @@ fn a_rejected_token_is_no_wrong_project() {
         })
     };
     let planned = rejected(held_service()).plan();
-    let told =
+    let message =
         "warning SyncLoadBalancerFailed: Error syncing load balancer: unauthorized: the token is invalid";
-    assert!(planned.contains(told), "{planned}");
+    assert!(planned.contains(message), "{planned}");
     assert!(
         planned.contains("why   the cloud failed once to list the instances of the account (denied): unau"),
         "{planned}"
@@ -843,8 +844,8 @@ fn other_nodes_update_the_balancer() {
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no"))).later(10);
     assert!(failed.plan().contains("nodes [a b c]"), "TS-10: {}", failed.plan());
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
-    let told = "warning UpdateLoadBalancerFailed: Error changing the Nodes behind the load balancer: no";
-    assert!(failed.plan().contains(told), "SC-25: {}", failed.plan());
+    let message = "warning UpdateLoadBalancerFailed: Error changing the Nodes behind the load balancer: no";
+    assert!(failed.plan().contains(message), "SC-25: {}", failed.plan());
     let checked = settled().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
     let planned = checked.plan();
     assert!(planned.contains("warning SyncLoadBalancerFailed"), "the Nodes did not change: {planned}");
@@ -854,7 +855,7 @@ fn other_nodes_update_the_balancer() {
     assert!(newer.plan().starts_with("why   waiting for the cloud to ensure the load balancer"));
     let answered = grown().ensured(1, done()).with(|s| s.backends = four);
     assert!(answered.plan().contains("nodes [a b c d]"), "TS-18: the newest set wins");
-    let updated = grown().told().ensured(1, done()).later(2);
+    let updated = grown().emitted().ensured(1, done()).later(2);
     assert!(updated.plan().contains("event UpdatedLoadBalancer"), "{}", updated.plan());
 }
 
@@ -1010,7 +1011,7 @@ fn a_limit_of_the_cloud_is_reported_at_the_service() {
         why   the cloud throttles this account; its calls are paused; next: the controller makes the call; deadline 2027-01-15T08:00:30Z: the pause ends
         wait  until 2027-01-15T08:00:30Z
     "#]]);
-    assert!(!paused(held_service()).told().plan().contains("warning"), "it is said once");
+    assert!(!paused(held_service()).emitted().plan().contains("warning"), "it is said once");
     assert!(!paused(settled()).plan().contains("warning"), "nothing is to be done");
     let deleted = || settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
     let planned = paused(deleted()).plan();
@@ -1097,9 +1098,9 @@ fn failures_are_retried_less_and_less_often() {
     assert!(fixed.plan().contains("driver: ensure"), "a change of the Service may fix it");
     let again = fixed.ensured(0, Err(Error::new(ErrorKind::Exhausted, "no")));
     assert!(again.plan().contains(&format!("wait  until {}", at(5))), "a new cause: {}", again.plan());
-    let told =
-        held_service().ensured(0, Err(Error::new(ErrorKind::InvalidSpec, "balancer.sim/type: no"))).told();
-    assert!(!told.plan().contains("warning"), "the Event is not repeated at once");
+    let emitted =
+        held_service().ensured(0, Err(Error::new(ErrorKind::InvalidSpec, "balancer.sim/type: no"))).emitted();
+    assert!(!emitted.plan().contains("warning"), "the Event is not repeated at once");
 }
 
 #[test]
@@ -1125,7 +1126,7 @@ fn what_the_driver_skipped_is_reported_once() {
     let planned = world.plan();
     let expected = "warning MaxTargetsReached: Node a is not behind the load balancer; Node b is not behind";
     assert!(planned.contains(expected), "one Event of each reason is shown: {planned}");
-    assert_eq!(world.told().plan().matches("warning").count(), 0);
+    assert_eq!(world.emitted().plan().matches("warning").count(), 0);
     let many: Vec<String> = (1..=7).map(|number| format!("m{number}")).collect();
     assert_eq!(joined(&many).as_deref(), Some("m1; m2; m3; m4; m5; and 2 more"));
     let no_port = settled().set("/spec/ports", json!([{"port": 80, "protocol": "TCP"}]));
@@ -1219,11 +1220,14 @@ fn a_balancer_that_another_program_changed_is_repaired() {
             .plan()
     };
     assert!(listed(|_| {}).starts_with("why   up to date"));
-    assert!(listed(|it| it.targets.reverse()).starts_with("why   up to date"), "the order does not matter");
-    assert!(listed(|it| it.is_protected = true).starts_with("why   up to date"));
-    assert!(listed(|it| it.ports.push(443)).contains("driver: ensure"));
-    assert!(listed(|it| it.targets.clear()).contains("driver: ensure"));
-    assert!(listed(|it| it.name.clear()).contains("event EnsuringLoadBalancer"));
+    assert!(
+        listed(|balancer| balancer.targets.reverse()).starts_with("why   up to date"),
+        "the order does not matter"
+    );
+    assert!(listed(|balancer| balancer.is_protected = true).starts_with("why   up to date"));
+    assert!(listed(|balancer| balancer.ports.push(443)).contains("driver: ensure"));
+    assert!(listed(|balancer| balancer.targets.clear()).contains("driver: ensure"));
+    assert!(listed(|balancer| balancer.name.clear()).contains("event EnsuringLoadBalancer"));
     let gone = settled().with(|s| s.listed = Some(ListedBalancer { started: at(-1), balancer: None }));
     assert!(gone.plan().contains("driver: ensure"));
     let older = settled().with(|s| s.listed = Some(ListedBalancer { started: at(-200), balancer: None }));

@@ -45,7 +45,7 @@ pub(super) fn following(s: &Snapshot) -> Option<Wanted> {
     let every = Selector::default();
     let targets = |backends: &Backends| {
         let all = backends.targets(&every);
-        let kept: Vec<_> = all.iter().filter(|it| shown.contains(&it.instance)).cloned().collect();
+        let kept: Vec<_> = all.iter().filter(|target| shown.contains(&target.instance)).cloned().collect();
         if kept.is_empty() { all } else { kept }
     };
     Some(with(s, targets))

@@ -96,8 +96,8 @@ fn problem(s: &Snapshot) -> Option<String> {
 
 /// The problem in the status.
 fn recorded(s: &Snapshot) -> Option<&str> {
-    let told = s.machine.status.operation.description();
-    (told.starts_with(DOES_NOT_JOIN) || told.starts_with(NEVER_JOINS)).then_some(told)
+    let description = s.machine.status.operation.description();
+    (description.starts_with(DOES_NOT_JOIN) || description.starts_with(NEVER_JOINS)).then_some(description)
 }
 
 /// Writes a problem to the status, once per cause: the end of an output may differ at each look.
@@ -107,8 +107,8 @@ fn report(s: &Snapshot) -> Vec<Action> {
         Boot::Working if recorded(s).is_none() => return Vec::new(),
         Boot::Working => markers::CREATING.to_owned(),
         Boot::Trouble(trouble) => {
-            let told = format!("{}{}", prefix(trouble), trouble.cause);
-            if recorded(s).is_some_and(|recorded| recorded.starts_with(&told)) {
+            let cause = format!("{}{}", prefix(trouble), trouble.cause);
+            if recorded(s).is_some_and(|recorded| recorded.starts_with(&cause)) {
                 return Vec::new();
             }
             description(trouble)

@@ -217,8 +217,9 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     }
     let class_name = s.machine.spec.class.name().to_owned();
     if s.machine.spec.class.kind().is_empty() || class_name.is_empty() {
-        let field = if class_name.is_empty() { "spec.class.name" } else { "spec.class.kind" };
-        let message = format!("{field} is empty: expected the {} of a MachineClass", &field[11..]);
+        let part = if class_name.is_empty() { "name" } else { "kind" };
+        let field = format!("spec.class.{part}");
+        let message = format!("{field} is empty: expected the {part} of a MachineClass");
         return missing(McmReason::InvalidSpec(message), format!("set {field}"));
     }
     let class = match &s.class {

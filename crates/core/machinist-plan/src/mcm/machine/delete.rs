@@ -582,8 +582,10 @@ fn tell_impatience(calls: &[PodCall]) -> Option<Action> {
 /// Returns the Event about a drain that ends by force.
 fn tell_forced(s: &Snapshot, since: Timestamp, cause: &str) -> Option<Action> {
     let with = |is: fn(&EvictionAnswer) -> bool| {
-        let attempts =
-            s.evictions.values().filter(|it| it.is_deletion && since <= it.asked && is(&it.outcome));
+        let attempts = s
+            .evictions
+            .values()
+            .filter(|eviction| eviction.is_deletion && since <= eviction.asked && is(&eviction.outcome));
         named(attempts.map(|attempt| attempt.pod.clone()).collect())
     };
     let killed = with(|outcome| matches!(outcome, EvictionAnswer::Deleted));
@@ -679,8 +681,8 @@ impl Left<'_> {
             Reason::Writing("ending the drain by force"),
             Step::Expect("the VolumeAttachments are deleted"),
         );
-        let told = tell_forced(s, began, cause);
-        let actions = self.actions.into_iter().chain(said).chain(told).collect();
+        let events = tell_forced(s, began, cause);
+        let actions = self.actions.into_iter().chain(said).chain(events).collect();
         Plan::act_all(actions, why.since(self.deleting_since))
     }
 
@@ -948,10 +950,11 @@ fn drained(s: &Snapshot, deleting_since: Timestamp, evidence: Evidence) -> Plan<
 fn with_marker(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     let is_written =
         is_past_drain(s) || plan.actions.iter().any(|action| matches!(action, Action::SetStatus(_)));
-    let is_due = match is_accepted(s) {
+    let is_due = if is_accepted(s) {
         // Without a Node, there is nothing that another process would drain.
-        true => matches!(s.own_node(), OwnNode::Ours(_)),
-        false => is_last(&plan),
+        matches!(s.own_node(), OwnNode::Ours(_))
+    } else {
+        is_last(&plan)
     };
     if is_written || !is_due {
         return plan;
@@ -1003,9 +1006,10 @@ fn look_for_pods(
     let list = s.reads.pods_since(&node.uid, Timestamp::MIN, s.now);
     if 0 < left {
         let reason = McmReason::NodeOfUnknownOwner { node: node.name.clone(), pods: left, evidence };
-        let claim = match node.machine_name() == Some(&s.machine.name) {
-            true => format!("remove annotation {NODE_MARK} of the Node"),
-            false => format!("set label {}={} on the Node", labels::MACHINE_NAME, s.machine.name),
+        let claim = if node.machine_name() == Some(&s.machine.name) {
+            format!("remove annotation {NODE_MARK} of the Node")
+        } else {
+            format!("set label {}={} on the Node", labels::MACHINE_NAME, s.machine.name)
         };
         let fix =
             format!("{claim} if it runs on this machine's instance; otherwise empty the Node, or delete it");
@@ -1110,7 +1114,7 @@ fn remove_instance(s: &Snapshot, deleting_since: Timestamp, evidence: Option<Evi
         Next::NotProven { look_at } => {
             let unproven = McmReason::AbsenceNotProven { instance };
             let not_ours = |refused| {
-                let (instance, evidence) = told_apart(s, &refused);
+                let (instance, evidence) = foreign_instance(s, &refused);
                 McmReason::NamesakeInstance { instance, evidence }
             };
             let mut plan = Plan::until(look_at, why(refused.map_or(unproven, not_ours).into()));
@@ -1358,7 +1362,7 @@ fn leave_unknown_behind(s: &Snapshot, unusable: &Why, deleting_since: Timestamp)
 /// refers to that instance.
 fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Action>) -> Plan<Action> {
     let Some(refused) = refused.filter(|_| is_last(&plan)) else { return plan };
-    let (instance, evidence) = told_apart(s, &refused);
+    let (instance, evidence) = foreign_instance(s, &refused);
     let message =
         format!("The deletion leaves {instance} alone, which has the name of this machine: {evidence}");
     plan.why.reason = McmReason::NamesakeInstance { instance, evidence }.into();
@@ -1366,7 +1370,7 @@ fn name_refused(s: &Snapshot, refused: Option<Refused<'_>>, mut plan: Plan<Actio
 }
 
 /// Returns the instance, and why it does not belong to the Machine.
-fn told_apart(s: &Snapshot, refused: &Refused<'_>) -> (String, String) {
+fn foreign_instance(s: &Snapshot, refused: &Refused<'_>) -> (String, String) {
     match refused {
         Refused::MadeBefore(instance) => {
             let (made, created) = (instance.created, s.machine.created);

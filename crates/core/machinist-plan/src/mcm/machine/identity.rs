@@ -113,9 +113,10 @@ impl Snapshot {
                 .map_or_else(|| "it has no provider id".to_owned(), |id| format!("its provider id is {id}"));
             return OwnNode::NotOurs(node, format!("{id}, and its label does not name this machine"));
         }
-        match node.mark().is_none_or(|mark| mark == self.mark()) {
-            true => OwnNode::Ours(node),
-            false => OwnNode::NotOurs(node, format!("its annotation {NODE_MARK} names another machine")),
+        if node.mark().is_none_or(|mark| mark == self.mark()) {
+            OwnNode::Ours(node)
+        } else {
+            OwnNode::NotOurs(node, format!("its annotation {NODE_MARK} names another machine"))
         }
     }
 

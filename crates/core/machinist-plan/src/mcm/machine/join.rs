@@ -305,10 +305,7 @@ pub(super) fn awaiting(s: &Snapshot, reason: McmReason, next: Step) -> Plan<Acti
     let why = Why::new(reason, next)
         .since(s.machine.status.phase_since)
         .deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
-    match is_past(s.now, deadline) {
-        true => Plan::idle(why),
-        false => Plan::until(just_past(deadline), why),
-    }
+    if is_past(s.now, deadline) { Plan::idle(why) } else { Plan::until(just_past(deadline), why) }
 }
 
 /// Returns why a Machine is unhealthy. The phase stays Unknown until the health timeout. The

@@ -1,7 +1,7 @@
 //! Writes to a Node: our finalizer with its mark, the Machine's name, and the template's labels,
 //! annotations and taints.
 //!
-//! The mark names the Machine that added the finalizer ([`super::super::orphaned_node`]). It is
+//! The mark names the Machine that added the finalizer ([`crate::mcm::orphaned_node`]). It is
 //! written with the finalizer. It is written again if a restored Machine has another UID, and if it
 //! names another installation although this Machine records the Node's instance: then the Machine
 //! was moved here.

@@ -793,7 +793,7 @@ fn the_creation_timeout_leaves_out_unseen_time() {
     let mut gaps = Unseen::default();
     gaps.add(at(-600), at(-400));
     let plan = late().with(|s| s.gaps = gaps).plan().to_string();
-    let gives_up = ["do    driver: find", "do    status: Failed"].iter().any(|it| plan.starts_with(it));
+    let gives_up = ["do    driver: find", "do    status: Failed"].iter().any(|start| plan.starts_with(start));
     assert!(!gives_up, "{plan}");
 }
 

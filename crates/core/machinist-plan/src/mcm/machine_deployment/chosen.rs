@@ -101,9 +101,10 @@ impl Chosen {
         if self.first.is_empty() {
             return None;
         }
-        let reason = match self.first.iter().all(is_look) {
-            true => Reason::Looking("the machines chosen by the cluster-autoscaler"),
-            false => Reason::Writing("marking the machines chosen by the cluster-autoscaler"),
+        let reason = if self.first.iter().all(is_look) {
+            Reason::Looking("the machines chosen by the cluster-autoscaler")
+        } else {
+            Reason::Writing("marking the machines chosen by the cluster-autoscaler")
         };
         let why = Why::new(reason, Step::Expect("the sets shrink"));
         let actions = std::mem::take(&mut self.first).into_iter().chain(std::mem::take(&mut self.others));

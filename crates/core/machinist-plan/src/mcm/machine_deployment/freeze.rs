@@ -18,12 +18,12 @@ pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     let frozen = || s.sets.iter().filter(|owned| is_frozen(owned));
     let why = Why::new(Reason::Writing("lifting the freeze"), Step::Nothing);
     if let Some(value) = s.deployment.annotation(annotations::UNFREEZE) {
-        let untold = frozen().filter(|owned| !owned.set.freeze().is_lift_asked);
+        let unasked = frozen().filter(|owned| !owned.set.freeze().is_lift_asked);
         let pass_on = |owned: &Owned| {
             let annotations = BTreeMap::from([(annotations::UNFREEZE.to_owned(), value.to_owned())]);
             Action::PatchSet(SetPatch { set: owned.set.clone(), replicas: None, annotations, template: None })
         };
-        let actions: Vec<_> = untold.map(pass_on).collect();
+        let actions: Vec<_> = unasked.map(pass_on).collect();
         if !actions.is_empty() {
             return Some(Plan::act_all(actions, why));
         }

@@ -62,7 +62,7 @@ fn predecessor_until(s: &Snapshot, action: &Action) -> Option<jiff::Timestamp> {
     let has_changed = 1 < generation && observed < generation;
     // Beside a set with replicas, a new set is created empty, and only existing sets grow.
     let is_only_set = match (action, s.sets.as_slice()) {
-        (Action::PatchSet(patch), [only]) => only.set.uid == patch.set.uid && 0 < rollout::told(only),
+        (Action::PatchSet(patch), [only]) => only.set.uid == patch.set.uid && 0 < rollout::specified(only),
         _ => false,
     };
     (has_changed && !is_only_set).then_some(until)

@@ -70,7 +70,7 @@ fn change<T: PartialEq + Serialize>(
     if ours == theirs {
         return None;
     }
-    let value = |it: &Option<T>| it.as_ref().and_then(|it| serde_json::to_value(it).ok());
+    let value = |field: &Option<T>| field.as_ref().and_then(|field| serde_json::to_value(field).ok());
     let (ours, theirs) = (value(ours), value(theirs));
     let differs = ours.clone().map(without_empty) != theirs.map(without_empty);
     differs.then_some((path, ours))

@@ -220,10 +220,10 @@ fn an_invalid_deployment_is_reported_and_not_reconciled() {
         world.status_written = None;
         let plan = plan(&world.snapshot());
         assert!(plan.why.reason.to_string().contains(expected), "{plan}");
-        let [Action::Warn(told), Action::SetStatus(status)] = plan.actions.as_slice() else {
+        let [Action::Warn(event), Action::SetStatus(status)] = plan.actions.as_slice() else {
             panic!("{plan}")
         };
-        assert!(told.message.contains(expected), "{plan}");
+        assert!(event.message.contains(expected), "{plan}");
         let failure = status.conditions.iter().find(|condition| condition.type_ == "ReplicaFailure");
         let message = failure.and_then(|condition| condition.message.clone()).unwrap_or_default();
         assert!(message.contains(expected), "{message}");
@@ -259,8 +259,8 @@ fn an_invalid_empty_deployment_is_not_available() {
     let plan = plan(&world.snapshot());
     let Some(Action::SetStatus(status)) = plan.actions.last() else { panic!("{plan}") };
     let available = status.conditions.iter().find(|condition| condition.type_ == "Available");
-    let told = available.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
-    assert!(told.starts_with("Deployment is not reconciled: spec.selector is empty"), "{told}");
+    let message = available.and_then(|condition| condition.message.as_deref()).unwrap_or_default();
+    assert!(message.starts_with("Deployment is not reconciled: spec.selector is empty"), "{message}");
     world.deployment["status"] = serde_json::to_value(status).expect("writable");
     let actions = world.field("/spec/replicas", json!(-1)).actions();
     assert!(actions[0].starts_with("warning InvalidSpec: spec.replicas: expected 0 or more"), "{actions:?}");
@@ -399,7 +399,7 @@ fn a_new_set_has_the_template_and_selects_its_machines() {
     .assert_eq(&serde_json::to_string_pretty(&set).expect("writable"));
     let facts = MachineSetFacts::parse(&set);
     assert_eq!(facts.invalid, None);
-    let child = super::super::machine_set::child(&facts, "x");
+    let child = crate::mcm::machine_set::child(&facts, "x");
     let selector = facts.spec.selector.as_ref().expect("a selector");
     assert!(selects(selector, child.metadata.labels.as_ref().expect("labels")));
 }
@@ -654,8 +654,8 @@ fn a_frozen_deployment_copies_unfreeze_to_its_sets_first() {
         world.deployment["metadata"]["annotations"][UNFREEZE] = "now".into();
         world
     };
-    let told = asked(frozen()).set("w-1", "c", 3, &[RUNNING; 3]).set_with("w-2", "b", 1, &[], freeze_set);
-    assert_eq!(told.actions(), ["set w-2: annotations unfreeze"]);
+    let lifting = asked(frozen()).set("w-1", "c", 3, &[RUNNING; 3]).set_with("w-2", "b", 1, &[], freeze_set);
+    assert_eq!(lifting.actions(), ["set w-2: annotations unfreeze"]);
     // The set has the annotation, or its freeze was lifted. Then the deployment no longer needs the
     // annotation.
     let has_it = |set: &mut Value| {

@@ -145,7 +145,7 @@ impl World {
             deployment: self
                 .deployment
                 .as_ref()
-                .map(|it| Arc::new(MachineDeploymentFacts::parse(&parse(it)))),
+                .map(|value| Arc::new(MachineDeploymentFacts::parse(&parse(value)))),
             limits: None,
             margins: SafetyMargins::default(),
             settled_numbers: self.settled.clone(),
@@ -327,11 +327,11 @@ fn a_frozen_set_creates_nothing_and_reports_the_limit() {
         wait  until 2027-01-15T08:01:41Z
     "#]]);
     let by_hand = frozen(2, 6).field("/status", json!({}));
-    let told = plan(&by_hand.snapshot()).why.to_string();
-    assert!(told.starts_with("frozen by the label freeze, without a condition Frozen"), "{told}");
+    let message = plan(&by_hand.snapshot()).why.to_string();
+    assert!(message.starts_with("frozen by the label freeze, without a condition Frozen"), "{message}");
     let refused = frozen(2, 6).refused(1, 1);
-    let told = plan(&refused.snapshot()).why.to_string();
-    assert!(told.contains("; the API server rejected a change: quota exceeded"), "{told}");
+    let message = plan(&refused.snapshot()).why.to_string();
+    assert!(message.contains("; the API server rejected a change: quota exceeded"), "{message}");
 }
 
 #[test]
@@ -369,8 +369,8 @@ fn the_deployment_determines_the_freeze_limit() {
     let mut unknown = of_deployment(frozen(1, 1), 5, rolling);
     unknown.deployment = None;
     assert_eq!(unknown.actions(), [""; 0]);
-    let told = plan(&unknown.snapshot()).why.to_string();
-    assert!(told.contains("and its MachineDeployment is unknown so far"), "{told}");
+    let message = plan(&unknown.snapshot()).why.to_string();
+    assert!(message.contains("and its MachineDeployment is unknown so far"), "{message}");
 }
 
 #[test]
@@ -713,8 +713,8 @@ fn a_machine_in_an_update_counts_and_is_not_available() {
     for phase in ["InPlaceUpdating", "InPlaceUpdateFailed"] {
         let world = world(2).machine("a", "Running").machine("b", phase);
         assert_eq!(world.actions(), [""; 0]);
-        let told = plan(&world.snapshot()).why.to_string();
-        assert!(told.starts_with(&format!("Machine b is {phase}: in-place updates")), "{told}");
+        let message = plan(&world.snapshot()).why.to_string();
+        assert!(message.starts_with(&format!("Machine b is {phase}: in-place updates")), "{message}");
         let status = status::of_set(&world.snapshot());
         assert_eq!((status.replicas, status.available_replicas), (2, 1));
         assert_eq!(

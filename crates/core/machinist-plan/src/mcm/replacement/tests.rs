@@ -570,7 +570,9 @@ fn an_instance_that_can_never_join_waits_for_a_back_off() {
         change(&mut s);
         let plan = plan(&s);
         let mark = |action: &Action| match action {
-            Action::MarkFailed { write, .. } => write.operation.as_ref().map(|it| it.description.clone()),
+            Action::MarkFailed { write, .. } => {
+                write.operation.as_ref().map(|operation| operation.description.clone())
+            }
             Action::ReadNodes | Action::LookForNode { .. } => None,
         };
         plan.actions.iter().find_map(mark)

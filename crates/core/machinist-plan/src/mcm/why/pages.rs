@@ -266,9 +266,10 @@ rows! {
 }
 
 fn boot_failed(is_final: bool) -> String {
-    let cause = match is_final {
-        true => "container workers-6b9f4-84j5n restarts again and again; its first process exits with code 1",
-        false => "step 1 of 1 of the user data exited with code 3",
+    let cause = if is_final {
+        "container workers-6b9f4-84j5n restarts again and again; its first process exits with code 1"
+    } else {
+        "step 1 of 1 of the user data exited with code 3"
     };
     let trouble = machinist_instance::BootTrouble {
         cause: cause.to_owned(),

@@ -60,38 +60,38 @@ async fn an_error_names_file_document_and_field() {
             ],
         ),
         (
-            second(|it| it.replace("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")),
+            second(|text| text.replace("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")),
             vec![format!(
                 "{gadgets}apiVersion: expected apiextensions.k8s.io/v1, got apiextensions.k8s.io/v1beta1"
             )],
         ),
         (
-            second(|it| it.replace("name: gadgets.example.com", "labels: {a: b}")),
+            second(|text| text.replace("name: gadgets.example.com", "labels: {a: b}")),
             vec!["--crds FILE: document 2: CustomResourceDefinition: metadata.name: is missing".to_owned()],
         ),
         (
-            second(|it| it.replace("scope: Namespaced", "scope: Everywhere")),
+            second(|text| text.replace("scope: Namespaced", "scope: Everywhere")),
             vec![gadgets.to_owned(), "spec.scope".to_owned()],
         ),
         (
-            second(|it| it.replace("storage: true", "storage: false")),
+            second(|text| text.replace("storage: true", "storage: false")),
             vec![gadgets.to_owned(), "spec.versions".to_owned()],
         ),
         (
-            second(|it| it.replace("served: true", "serves: true")),
+            second(|text| text.replace("served: true", "serves: true")),
             vec![gadgets.to_owned(), "spec.versions[0].serves".to_owned()],
         ),
         (
-            second(|it| it.replace("served: true", "served: maybe")),
+            second(|text| text.replace("served: true", "served: maybe")),
             vec![gadgets.to_owned(), "served".to_owned()],
         ),
         (
-            second(|it| it.replace("type: integer", "type: number, minimum: many")),
+            second(|text| text.replace("type: integer", "type: number, minimum: many")),
             vec![gadgets.to_owned(), "minimum".to_owned()],
         ),
         (
             // The first definition has the same kind.
-            second(|it| it.replace("kind: Gadget", "kind: Widget")),
+            second(|text| text.replace("kind: Gadget", "kind: Widget")),
             vec![
                 gadgets.to_owned(),
                 "spec.names: another definition of the group has the same names".to_owned(),

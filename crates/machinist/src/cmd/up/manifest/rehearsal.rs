@@ -49,7 +49,9 @@ impl Manifest {
         let server = Server::new(Config::default());
         for (resource, kind) in FOUNDATIONS {
             for object in kept.iter().flat_map(|kept| kept.snapshot(resource)) {
-                let is_it = |it: &Written| it.object.kind == kind && it.object.name == object.name();
+                let is_it = |document: &Written| {
+                    document.object.kind == kind && document.object.name == object.name()
+                };
                 let is_recreated = is_leaving(&object) && self.objects.iter().any(is_it);
                 if !is_recreated {
                     lay(&server, &object)?;
@@ -59,14 +61,15 @@ impl Manifest {
         let client = layer_client(server.service_as(Identity::admin()), &ClientOptions::new(UP));
         install_crds(&client).await?;
         let mut kinds = Kinds::new(client.clone());
-        for it in &self.objects {
-            let (resource, scope) = kinds.of(it).await?;
+        for document in &self.objects {
+            let (resource, scope) = kinds.of(document).await?;
             if scope == Scope::Namespaced {
-                self.has_namespace(it, &client).await?;
+                self.has_namespace(document, &client).await?;
             }
-            let namespace = if scope == Scope::Namespaced { it.namespace() } else { "" };
-            let same =
-                |object: &Arc<Object>| object.name() == it.object.name && object.namespace() == namespace;
+            let namespace = if scope == Scope::Namespaced { document.namespace() } else { "" };
+            let same = |object: &Arc<Object>| {
+                object.name() == document.object.name && object.namespace() == namespace
+            };
             let there = kept.and_then(|kept| {
                 let resource = kept.resource(&resource.group, &resource.plural)?;
                 kept.snapshot(&resource).into_iter().find(same)
@@ -74,20 +77,20 @@ impl Manifest {
             if let Some(object) = there.filter(|object| !is_leaving(object)) {
                 lay(&server, &object)?;
             }
-            apply(&mut kinds, it).await?;
+            apply(&mut kinds, document).await?;
         }
         Ok(())
     }
 
-    async fn has_namespace(&self, it: &Written, client: &Client) -> anyhow::Result<()> {
+    async fn has_namespace(&self, document: &Written, client: &Client) -> anyhow::Result<()> {
         let present = Api::<Namespace>::all(client.clone()).list(&Default::default()).await?;
         let present: BTreeSet<String> = present.iter().map(|namespace| namespace.name_any()).collect();
-        let namespace = it.namespace();
+        let namespace = document.namespace();
         if present.contains(namespace) {
             return Ok(());
         }
-        let title = it.title();
-        let makes_it = |it: &&Written| it.object.kind == "Namespace" && it.object.name == namespace;
+        let title = document.title();
+        let makes_it = |other: &&Written| other.object.kind == "Namespace" && other.object.name == namespace;
         match self.objects.iter().find(makes_it) {
             Some(later) => anyhow::bail!(
                 "{title}: metadata.namespace: Namespace {namespace} must come before this object. Move {}, {} up",

@@ -8,7 +8,7 @@ use super::*;
 #[test]
 fn the_quick_start_is_a_deployment_with_class_and_secret() {
     let manifest = read(UpCloud::Sim, &[], &[]).expect("sound");
-    let kinds: Vec<&str> = manifest.objects.iter().map(|it| it.object.kind.as_str()).collect();
+    let kinds: Vec<&str> = manifest.objects.iter().map(|document| document.object.kind.as_str()).collect();
     assert_eq!(kinds, ["Secret", "MachineClass", "MachineDeployment"]);
     assert_eq!(manifest.awaited(), [Awaited::Deployment("default".to_owned(), "workers".to_owned())]);
     let spec = &manifest.objects[2].object.body["spec"];
@@ -20,10 +20,10 @@ fn the_quick_start_is_a_deployment_with_class_and_secret() {
 #[test]
 fn the_quick_start_of_hcloud_has_the_token_of_the_stand_in() {
     let manifest = read(UpCloud::Hcloud, &[], &[]).expect("sound");
-    let kinds: Vec<&str> = manifest.objects.iter().map(|it| it.object.kind.as_str()).collect();
+    let kinds: Vec<&str> = manifest.objects.iter().map(|document| document.object.kind.as_str()).collect();
     assert_eq!(kinds, ["Secret", "MachineClass", "MachineDeployment"]);
     let body = |index: usize| &manifest.objects[index].object.body;
-    assert_eq!(body(0)["stringData"]["token"], super::super::cloud::TOKEN);
+    assert_eq!(body(0)["stringData"]["token"], crate::cmd::up::cloud::TOKEN);
     assert_eq!((&body(1)["provider"], &body(2)["spec"]["replicas"]), (&"hcloud".into(), &3.into()));
 }
 
@@ -151,8 +151,8 @@ async fn a_manifest_may_need_objects_of_an_earlier_run() {
         apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: team}\nimmutable: true\nstringData: {a: b}\n";
     let (_file, manifest) = written(first);
     let mut kinds = Kinds::new(client);
-    for it in &manifest.objects {
-        apply(&mut kinds, it).await.expect("applied");
+    for document in &manifest.objects {
+        apply(&mut kinds, document).await.expect("applied");
     }
     let (_file, second) =
         written("apiVersion: t.dev/v1\nkind: Thing\nmetadata: {name: a, namespace: team}\n");

@@ -73,9 +73,9 @@ impl Case {
     }
 
     /// Returns the code of the reason, and the actions without the status.
-    fn told(&self) -> (String, Vec<String>) {
+    fn outcome(&self) -> (String, Vec<String>) {
         let plan = self.plan();
-        let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+        let actions = plan.actions.iter().filter(|action| !matches!(action, Action::SetStatus(_)));
         (plan.why.reason.code().to_owned(), actions.map(ToString::to_string).collect())
     }
 
@@ -144,7 +144,7 @@ fn the_gates_of_a_cluster_wait_without_an_action() {
     ] {
         let mut case = Case::new();
         change(&mut case);
-        assert_eq!(case.told(), (code.to_owned(), Vec::new()), "{row}");
+        assert_eq!(case.outcome(), (code.to_owned(), Vec::new()), "{row}");
     }
 }
 
@@ -154,12 +154,12 @@ fn a_claimed_cluster_of_another_program_waits_for_a_user() {
     let mut case = Case::new();
     case.docker["metadata"]["annotations"]["cluster.x-k8s.io/managed-by"] = json!("");
     case.docker["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:01:30Z");
-    assert_eq!(case.told(), ("ManagedExternally".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("ManagedExternally".to_owned(), Vec::new()));
     assert!(matches!(case.plan().why.next, Step::Fix(_)), "{:?}", case.plan().why);
     case.docker["metadata"]["annotations"]["machinist.dev/abandon-containers"] = json!("true");
-    assert_eq!(case.told().1, ["remove the finalizer"]);
+    assert_eq!(case.outcome().1, ["remove the finalizer"]);
     case.docker["metadata"]["finalizers"] = json!(["example.com/other"]);
-    assert_eq!(case.told(), ("ManagedExternally".to_owned(), Vec::new()), "the finalizer is not ours");
+    assert_eq!(case.outcome(), ("ManagedExternally".to_owned(), Vec::new()), "the finalizer is not ours");
 }
 
 /// C04: the finalizer comes first, together with the key.
@@ -170,7 +170,7 @@ fn the_intent_comes_before_the_load_balancer() {
     case.docker["metadata"]["annotations"] = json!({});
     let claim = case.plan().actions.into_iter().next();
     assert!(matches!(&claim, Some(Action::Claim(claim)) if claim.key == "default/c/u1"), "{claim:?}");
-    assert_eq!(Case::new().told().1, ["ensure load balancer one-lb:"], "C05");
+    assert_eq!(Case::new().outcome().1, ["ensure load balancer one-lb:"], "C05");
 }
 
 /// C05: name and image of the load balancer.
@@ -197,12 +197,12 @@ fn the_image_of_the_load_balancer_can_be_chosen() {
 fn the_endpoint_comes_before_provisioned() {
     let mut case = Case::new();
     case.snapshot = balanced;
-    assert_eq!(case.told().1, ["endpoint: 172.18.0.2:6443"], "C06");
+    assert_eq!(case.outcome().1, ["endpoint: 172.18.0.2:6443"], "C06");
     assert_eq!(case.status().and_then(|status| status.initialization), None, "K03");
     case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "172.18.0.2", "port": 6443});
     let status = case.status().expect("a status");
     assert_eq!(status.ready, Some(true), "C07");
-    assert_eq!(status.initialization.and_then(|it| it.provisioned), Some(true));
+    assert_eq!(status.initialization.and_then(|initialization| initialization.provisioned), Some(true));
 }
 
 /// A user may choose the address. The contract v1beta1 spells an unset port as 0.
@@ -211,9 +211,9 @@ fn an_address_of_a_user_is_kept() {
     let mut case = Case::new();
     case.snapshot = balanced;
     case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "api.example.com", "port": 0});
-    assert_eq!(case.told().1, ["endpoint: api.example.com:6443"]);
+    assert_eq!(case.outcome().1, ["endpoint: api.example.com:6443"]);
     case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "", "port": 7443});
-    assert_eq!(case.told().1, ["endpoint: 172.18.0.2:7443"]);
+    assert_eq!(case.outcome().1, ["endpoint: 172.18.0.2:7443"]);
 }
 
 /// The load balancer is created again with its address and its port on the host, because both are
@@ -243,7 +243,7 @@ fn a_load_balancer_of_another_provider_is_continued() {
     let deleted = deleted.expect("the load balancer is deleted");
     assert_eq!((deleted.id.as_deref(), deleted.native_id), (Some("one-lb"), NativeId::new("id-9")), "C08");
     case.docker["metadata"]["annotations"]["machinist.dev/container-id"] = json!("copies/c/id-9");
-    assert_eq!(case.told().1, ["delete the load balancer"], "an id that was copied has no effect");
+    assert_eq!(case.outcome().1, ["delete the load balancer"], "an id that was copied has no effect");
 }
 
 /// The name of the ConfigMap is read from the spec.
@@ -270,23 +270,23 @@ fn the_original_of_two_records_goes_on_by_its_key() {
     let mut case = Case::new();
     case.snapshot = recorded_twice;
     case.docker["metadata"]["annotations"]["machinist.dev/container-id"] = json!("default/c/id-9");
-    assert_eq!(case.told().1, ["ensure load balancer one-lb:"], "its UID is its key");
+    assert_eq!(case.outcome().1, ["ensure load balancer one-lb:"], "its UID is its key");
     assert_eq!(case.wanted().native_id, None, "the record alone proves nothing");
     let annotations = case.docker["metadata"]["annotations"].clone();
     case.docker["metadata"]["annotations"]["machinist.dev/key"] = json!("default/c/u9");
-    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()), "the copy waits");
+    assert_eq!(case.outcome(), ("KeyTaken".to_owned(), Vec::new()), "the copy waits");
 
     case.docker["metadata"]["annotations"] = annotations;
     case.docker["metadata"]["deletionTimestamp"] = json!("2027-01-15T08:01:30Z");
-    assert_eq!(case.told().1, ["delete the load balancer"]);
+    assert_eq!(case.outcome().1, ["delete the load balancer"]);
     case.snapshot = |s| {
         recorded_twice(s);
         s.answers.take_delete(answered(99, Ok(Progress::Done(BalancerDeletion::Gone))));
     };
-    assert_eq!(case.told().1, ["remove the finalizer"]);
+    assert_eq!(case.outcome().1, ["remove the finalizer"]);
     case.snapshot = |s| {
         recorded_twice(s);
         s.answers.take_delete(answered(99, Ok(Progress::Done(BalancerDeletion::Absent))));
     };
-    assert_eq!(case.told(), ("KeyTaken".to_owned(), Vec::new()), "its load balancer may have no key");
+    assert_eq!(case.outcome(), ("KeyTaken".to_owned(), Vec::new()), "its load balancer may have no key");
 }

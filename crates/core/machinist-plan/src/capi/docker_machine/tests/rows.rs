@@ -17,7 +17,8 @@ impl Case {
     /// Returns a condition of the contract v1beta1 that the plan writes.
     fn v1(&self, type_: &str) -> ConditionV1 {
         let deprecated = self.status().and_then(|status| status.deprecated?.v1_beta1);
-        let found = deprecated.into_iter().flat_map(|it| it.conditions).find(|it| it.type_ == type_);
+        let found =
+            deprecated.into_iter().flat_map(|v1| v1.conditions).find(|condition| condition.type_ == type_);
         found.unwrap_or_else(|| panic!("no condition {type_} of v1beta1"))
     }
 
@@ -73,7 +74,7 @@ fn the_missing_label_is_named() {
 fn a_paused_deletion_waits_too() {
     let mut case = deleting();
     case.snapshot = |_| {};
-    assert!(case.told().1[0].starts_with("delete "), "M16");
+    assert!(case.outcome().1[0].starts_with("delete "), "M16");
     for pause in [
         (|case: &mut Case| case.cluster.as_mut().expect("a Cluster")["spec"]["paused"] = json!(true))
             as fn(&mut Case),
@@ -82,7 +83,7 @@ fn a_paused_deletion_waits_too() {
         let mut case = deleting();
         case.snapshot = |_| {};
         pause(&mut case);
-        assert_eq!(case.told(), ("Paused".to_owned(), Vec::new()));
+        assert_eq!(case.outcome(), ("Paused".to_owned(), Vec::new()));
         assert_eq!(case.reports("Paused"), "Paused");
     }
 }
@@ -176,7 +177,7 @@ fn a_recorded_bootstrap_is_not_repeated() {
         case.machine["spec"] = spec;
         case.machine["spec"]["providerID"] = json!("docker:////c-w");
         case.machine["status"] = status;
-        assert_eq!(case.told().1, [action]);
+        assert_eq!(case.outcome().1, [action]);
     }
 }
 
@@ -209,7 +210,7 @@ fn unusable_bootstrap_data_is_reported() {
             ErrorKind::InvalidSpec => |s| refused(s, ErrorKind::InvalidSpec),
             _ => |s| refused(s, ErrorKind::Unavailable),
         };
-        assert_eq!(case.told().0, "CallFailed");
+        assert_eq!(case.outcome().0, "CallFailed");
         assert_eq!(case.reports("BootstrapCompleted"), reason);
         let warning = ("BootstrapFailed".to_owned(), "Warning".to_owned());
         assert_eq!(case.v1_reason("BootstrapExecSucceeded"), warning);
@@ -250,7 +251,8 @@ fn addresses_begin_with_the_host_name() {
     let mut case = recorded();
     case.snapshot = |s| shown_with(s, &["fd00::3", "172.18.0.3", "172.18.0.3", "invalid IP"]);
     let status = case.status().expect("a status");
-    let all: Vec<String> = status.addresses.iter().map(|it| format!("{} {}", it.type_, it.address)).collect();
+    let all: Vec<String> =
+        status.addresses.iter().map(|address| format!("{} {}", address.type_, address.address)).collect();
     assert_eq!(
         all,
         [
@@ -293,7 +295,7 @@ fn plan_of(s: &Snapshot) -> Plan<Action> {
 }
 
 fn actions(plan: &Plan<Action>) -> Vec<String> {
-    let actions = plan.actions.iter().filter(|it| !matches!(it, Action::SetStatus(_)));
+    let actions = plan.actions.iter().filter(|action| !matches!(action, Action::SetStatus(_)));
     actions.map(ToString::to_string).collect()
 }
 
@@ -306,7 +308,7 @@ fn a_stopped_container_is_reported() {
         let by = InstanceRef { id: Some(stopped.id.clone()), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(stopped))) });
     };
-    assert_eq!(case.told(), ("ContainerStopped".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("ContainerStopped".to_owned(), Vec::new()));
     assert_eq!(case.reports("ContainerProvisioned"), "ContainerStopped");
     let status = case.status().expect("a status");
     assert_eq!(status.initialization, None, "the mark is neither set nor removed");
@@ -321,7 +323,7 @@ fn a_node_with_another_id_is_reported() {
         shown(s);
         s.steps.node = Some(answered(99, Ok(NodeCompletion::OtherId("kind://docker/c/c-w".to_owned()))));
     };
-    assert_eq!(case.told(), ("NodeIdMismatch".to_owned(), Vec::new()));
+    assert_eq!(case.outcome(), ("NodeIdMismatch".to_owned(), Vec::new()));
     case.snapshot = |s| {
         shown(s);
         s.steps.node = Some(answered(99, Ok(NodeCompletion::Missing)));
@@ -348,7 +350,7 @@ fn a_moved_control_plane_is_no_success() {
         case
     };
     let moved = shows(true, |s| shown_with(s, &["172.18.0.5"]));
-    assert_eq!(moved.told(), ("ContainerMoved".to_owned(), Vec::new()));
+    assert_eq!(moved.outcome(), ("ContainerMoved".to_owned(), Vec::new()));
     let plan = moved.plan();
     assert!(matches!(&plan.why.next, Step::Fix(fix) if fix.contains("172.18.0.3")), "{:?}", plan.why);
     assert_eq!(moved.reports("ContainerProvisioned"), "AddressChanged");
@@ -360,7 +362,7 @@ fn a_moved_control_plane_is_no_success() {
         (true, |s| shown_with(s, &[])),
         (false, |s| shown_with(s, &["172.18.0.5"])),
     ] {
-        assert_ne!(shows(is_control_plane, address).told().0, "ContainerMoved");
+        assert_ne!(shows(is_control_plane, address).outcome().0, "ContainerMoved");
     }
 }
 
@@ -379,7 +381,7 @@ fn a_container_of_another_provider_is_continued() {
         let by = InstanceRef { id: Some(theirs.id.clone()), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(theirs))) });
     };
-    assert_eq!(case.told().1, ["record: bootstrapped"]);
+    assert_eq!(case.outcome().1, ["record: bootstrapped"]);
     case.machine["spec"]["bootstrapped"] = json!(true);
     assert_eq!(case.reports("Ready"), "Ready");
 }

@@ -86,11 +86,11 @@ fn nothing_is_done_while_recorded_balancers_are_unseen() {
         assert!(planned.contains("why   the cloud failed 2 times to list the load balancers"), "{planned}");
         let planned = doubts(world(), BalancerProof::Missing(missing.clone())).plan();
         assert!(!planned.contains("driver") && !planned.contains("service:"), "{planned}");
-        let told = "warning CloudAccountUnproven: load balancer 9 of Service default/api was created with \
+        let message = "warning CloudAccountUnproven: load balancer 9 of Service default/api was created with \
                     another credential, and the project of today's credential does not show it. Nothing is";
-        assert!(planned.contains(told), "{planned}");
-        let told = "if it does not exist any more, remove the annotation machinist.dev/load-balancer from";
-        assert!(planned.contains(told), "{planned}");
+        assert!(planned.contains(message), "{planned}");
+        let message = "if it does not exist any more, remove the annotation machinist.dev/load-balancer from";
+        assert!(planned.contains(message), "{planned}");
     }
 }
 
@@ -191,9 +191,12 @@ fn no_account_is_recorded_before_it_has_answered() {
     for world in [new_service, || held_service().set("/metadata/annotations", json!({}))] {
         let waits = untried(world(), None);
         assert!(waits.starts_with("why   waiting for the cloud to list"), "{waits}");
-        let told = untried(world(), Some(ErrorKind::Denied));
-        assert!(told.starts_with("do    warning SyncLoadBalancerFailed: Error syncing load bal"), "{told}");
-        assert!(!told.contains("service:") && !told.contains("driver:"), "{told}");
+        let message = untried(world(), Some(ErrorKind::Denied));
+        assert!(
+            message.starts_with("do    warning SyncLoadBalancerFailed: Error syncing load bal"),
+            "{message}"
+        );
+        assert!(!message.contains("service:") && !message.contains("driver:"), "{message}");
     }
     let known = untried(held_service(), None);
     assert!(known.contains("driver: ensure"), "its account is recorded: {known}");
@@ -203,9 +206,9 @@ fn no_account_is_recorded_before_it_has_answered() {
 #[test]
 fn a_creation_without_an_answer_is_named_elsewhere() {
     let created = intended_elsewhere().ensured(-1, done()).plan();
-    let told = "warning LoadBalancerLeftOver: A load balancer may have been created for this Service with \
+    let message = "warning LoadBalancerLeftOver: A load balancer may have been created for this Service with \
                 another credential, and now the Service has load balancer 7. If the first one exists in";
-    assert!(created.contains(told) && !created.contains("service: record"), "{created}");
+    assert!(created.contains(message) && !created.contains("service: record"), "{created}");
     let waits = deleting(intended_elsewhere().with(listed(None))).deleted(-1, absent()).plan();
     let why =
         "why   a load balancer of Service default/web may have been created with another credential, and";

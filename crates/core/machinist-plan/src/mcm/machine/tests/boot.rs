@@ -22,7 +22,8 @@ fn booting(seconds_ago: i64, answer: Option<Result<Boot, Error>>) -> World {
     })
 }
 
-fn told(world: World) -> (String, Vec<String>) {
+/// Returns the code of the reason, and the actions.
+fn outcome(world: World) -> (String, Vec<String>) {
     let plan = world.plan();
     (plan.why.reason.code().to_owned(), plan.actions.iter().map(ToString::to_string).collect())
 }
@@ -31,19 +32,19 @@ const OBSERVE: &str = "driver: observe the boot of sim:///i-1";
 
 #[test]
 fn only_a_cloud_that_can_show_the_boot_is_asked() {
-    let (code, actions) = told(world().pending().created(-40));
+    let (code, actions) = outcome(world().pending().created(-40));
     assert_eq!((code.as_str(), actions.as_slice()), ("Joining", &[][..]));
-    let (code, actions) = told(booting(0, None));
+    let (code, actions) = outcome(booting(0, None));
     assert_eq!((code.as_str(), actions.as_slice()), ("Joining", &[OBSERVE.to_owned()][..]));
-    let (_, actions) = told(booting(1, Some(Ok(Boot::Working))));
+    let (_, actions) = outcome(booting(1, Some(Ok(Boot::Working))));
     assert_eq!(actions, [""; 0], "the last look is a second old");
-    assert_eq!(told(booting(8, Some(Ok(Boot::Working)))).1, [OBSERVE]);
+    assert_eq!(outcome(booting(8, Some(Ok(Boot::Working)))).1, [OBSERVE]);
     let asked = booting(8, None).with(|s| s.answers.in_flight = Some((Call::BOOT, at(-1))));
-    assert_eq!(told(asked).1, [""; 0]);
+    assert_eq!(outcome(asked).1, [""; 0]);
 }
 
 #[test]
-fn a_failed_command_is_told_at_once_and_waits() {
+fn a_failed_command_is_reported_at_once_and_waits() {
     let plan = booting(1, Some(Ok(trouble(false)))).plan();
     let text = "The instance does not join: step 1 of 1 of the user data exited with code 3. The end of the output: \
                 no space left. See all of it: docker logs m";
@@ -65,17 +66,17 @@ fn the_status_names_an_outage_in_which_the_node_cannot_be_seen() {
     };
     let text = "Waiting for the Node: its API server has not answered since 2027-01-15T07:58:50Z";
     let writes = |text: &str| [format!("status: Create Processing {text:?}")];
-    let (code, actions) = told(silent(world().pending().created(-40)));
+    let (code, actions) = outcome(silent(world().pending().created(-40)));
     assert_eq!((code.as_str(), actions.as_slice()), ("NodesUnanswered", &writes(text)[..]));
     let written = || world().pending().created(-40).phase("Pending", "Create", "Processing", text);
-    assert_eq!(told(silent(written())).1, [""; 0], "it is written once");
-    assert_eq!(told(written()).1, writes("Creating machine on cloud provider"), "the outage has ended");
+    assert_eq!(outcome(silent(written())).1, [""; 0], "it is written once");
+    assert_eq!(outcome(written()).1, writes("Creating machine on cloud provider"), "the outage has ended");
 }
 
 #[test]
 fn a_problem_is_written_once_per_cause() {
     let written = |answer: Option<Result<Boot, Error>>, description: &str| {
-        told(booting(1, answer).phase("Pending", "Create", "Processing", description))
+        outcome(booting(1, answer).phase("Pending", "Create", "Processing", description))
     };
     let before = "The instance does not join: step 1 of 1 of the user data exited with code 3. The end of the output: x";
     let again = written(Some(Ok(trouble(false))), before);

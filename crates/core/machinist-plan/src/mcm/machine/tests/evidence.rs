@@ -236,7 +236,9 @@ fn pods_on_a_node_of_unknown_owner_hold_the_deletion() {
         let world = world().draining().ids("sim:///i-1", "k3s://m").looked(-1, Some("uid-n"));
         let world = world.node_field("/metadata/labels", json!({}));
         let old = at(-90_000).to_string().into();
-        world.node_field("/metadata/creationTimestamp", old).provider(|it| it.node_id_is_read = false)
+        world
+            .node_field("/metadata/creationTimestamp", old)
+            .provider(|identity| identity.node_id_is_read = false)
     };
     unlabelled().pod("web").check(expect![[r#"
         do    status: Delete Failed "Deletion is blocked: 1 pod runs on Node m, and it is not known whose Node it is (its provider id is k3s://m, and its label does not name this machine). Initiate node drain"
@@ -255,9 +257,9 @@ fn pods_on_a_node_of_unknown_owner_hold_the_deletion() {
     let ended = unlabelled().pod("job").with_ended_pods();
     assert_eq!(evidence(with_pods_listed(ended, 0)), empty, "a pod that has ended is not lost");
     // The pods of another Machine's Node do not matter.
-    let of_another = unlabelled().pod("web").provider(|it| {
-        it.node_id_is_read = false;
-        it.recorded_by = Some("other".to_owned());
+    let of_another = unlabelled().pod("web").provider(|identity| {
+        identity.node_id_is_read = false;
+        identity.recorded_by = Some("other".to_owned());
     });
     assert_eq!(evidence(of_another), Some(Evidence::NoNode { node: "m".into(), looked: at(-1) }));
 }

@@ -164,8 +164,8 @@ fn without_comparable_instances_two_lookups_are_needed() {
         &[],
         &["instance sim:///i-1 not found: checking a second time", "wait  until 2027-01-15T08:08:20Z"],
     );
-    let told = "Instance sim:///i-1 counts as deleted: it was absent twice";
-    check_parts(alone(-600), &[told, RELEASED[0], RELEASED[1], RELEASED[2]], &[]);
+    let message = "Instance sim:///i-1 counts as deleted: it was absent twice";
+    check_parts(alone(-600), &[message, RELEASED[0], RELEASED[1], RELEASED[2]], &[]);
 }
 
 fn foreign(cluster: &str) -> Option<Found> {
@@ -197,10 +197,10 @@ fn a_restored_machine_rekeys_and_deletes_its_instance() {
 
 #[test]
 fn the_instance_of_another_cluster_or_machine_is_left_alone() {
-    let told = ["status: Delete Failed", "warning FailedDelete"];
-    check_parts(restored("theirs"), &told, &["it has key uid-old of cluster \"theirs\""]);
+    let expected = ["status: Delete Failed", "warning FailedDelete"];
+    check_parts(restored("theirs"), &expected, &["it has key uid-old of cluster \"theirs\""]);
     let held = restored("ours").with(|s| s.key_holder = Some("m-before".to_owned()));
-    check_parts(held, &told, &["it has the key of Machine m-before"]);
+    check_parts(held, &expected, &["it has the key of Machine m-before"]);
 }
 
 #[test]
@@ -213,6 +213,6 @@ fn a_namesake_without_a_machine_is_reported() {
                 foreign("ours").map(|found| Found { by: InstanceRef { id: None, ..found.by }, ..found });
             s.answers.find = by_name;
         });
-    let told = "Instance sim:///i-1 has the name of this Machine and key uid-old, which no Machine holds";
-    check_parts(world, &[told, "machine: remove finalizer"], &[]);
+    let message = "Instance sim:///i-1 has the name of this Machine and key uid-old, which no Machine holds";
+    check_parts(world, &[message, "machine: remove finalizer"], &[]);
 }

@@ -57,7 +57,8 @@ fn a_set_shrinks_beside_an_unanswered_patch() {
 fn the_status_waits_with_a_held_size() {
     let mut world = world(3).set("o", "b", 3, &[RUNNING; 3]).set("n", "c", 0, &[]).raising("o", Some(1));
     world.status_written = None;
-    let statuses = |world: &World| world.actions().iter().filter(|it| it.starts_with("status")).count();
+    let statuses =
+        |world: &World| world.actions().iter().filter(|action| action.starts_with("status")).count();
     assert_eq!(statuses(&world), 0, "{:?}", world.actions());
     world.open_raises.clear();
     assert_eq!(statuses(&world), 1);

@@ -95,7 +95,7 @@ fn stalled(seconds_ago: i64, reason: &str, status: &str) -> World {
         .set("n", "c", 1, &["Pending"])
 }
 
-fn told(condition: &MachineDeploymentCondition) -> String {
+fn summary(condition: &MachineDeploymentCondition) -> String {
     let time = |time: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::Time>| {
         time.as_ref().map_or(0, |time| time.0.as_second() - NOW)
     };
@@ -107,26 +107,26 @@ fn told(condition: &MachineDeploymentCondition) -> String {
 #[test]
 fn a_stalled_rollout_fails_until_it_progresses() {
     let still = stalled(600, "NewMachineSetCreated", "True");
-    assert_eq!(told(&progressing(&still)), "True NewMachineSetCreated updated -600 changed -5000");
+    assert_eq!(summary(&progressing(&still)), "True NewMachineSetCreated updated -600 changed -5000");
     assert_eq!(
         plan(&still.snapshot()).wait,
         machinist_core::Wait::Until(at(1)),
         "the next pass is after the deadline"
     );
     let late = stalled(601, "NewMachineSetCreated", "True");
-    assert_eq!(told(&progressing(&late)), "False ProgressDeadlineExceeded updated 0 changed 0");
+    assert_eq!(summary(&progressing(&late)), "False ProgressDeadlineExceeded updated 0 changed 0");
     let failed = stalled(1, "ProgressDeadlineExceeded", "False");
-    assert_eq!(told(&progressing(&failed)), "False ProgressDeadlineExceeded updated -1 changed -5000");
+    assert_eq!(summary(&progressing(&failed)), "False ProgressDeadlineExceeded updated -1 changed -5000");
     let mut moves = stalled(601, "ProgressDeadlineExceeded", "False");
     moves.sets[1].1[0] = machine("n-0", RUNNING);
-    assert_eq!(told(&progressing(&moves)), "True MachineSetUpdated updated 0 changed 0");
+    assert_eq!(summary(&progressing(&moves)), "True MachineSetUpdated updated 0 changed 0");
 }
 
 #[test]
 fn progress_is_reported_with_its_time() {
     let mut moves = stalled(100, "MachineSetUpdated", "True");
     moves.sets[1].1[0] = machine("n-0", RUNNING);
-    assert_eq!(told(&progressing(&moves)), "True MachineSetUpdated updated 0 changed -5000");
+    assert_eq!(summary(&progressing(&moves)), "True MachineSetUpdated updated 0 changed -5000");
 }
 
 #[test]
@@ -138,11 +138,11 @@ fn a_complete_rollout_stays_complete_until_the_spec_changes() {
         world
     };
     let complete = done(5, &[RUNNING; 3]);
-    assert_eq!(told(&progressing(&complete)), "True NewMachineSetAvailable updated -5000 changed -5000");
+    assert_eq!(summary(&progressing(&complete)), "True NewMachineSetAvailable updated -5000 changed -5000");
     let hurt = done(5, &[RUNNING, RUNNING, "Unknown"]);
-    assert_eq!(told(&progressing(&hurt)), "True NewMachineSetAvailable updated -5000 changed -5000");
+    assert_eq!(summary(&progressing(&hurt)), "True NewMachineSetAvailable updated -5000 changed -5000");
     let changed = done(6, &[RUNNING, RUNNING, "Unknown"]);
-    assert_eq!(told(&progressing(&changed)), "True MachineSetUpdated updated 0 changed -5000");
+    assert_eq!(summary(&progressing(&changed)), "True MachineSetUpdated updated 0 changed -5000");
 }
 
 fn world_of_one_set(phases: &[&str]) -> World {
@@ -152,9 +152,9 @@ fn world_of_one_set(phases: &[&str]) -> World {
 #[test]
 fn a_pause_is_a_condition_and_so_is_a_new_set() {
     let paused = world_of_one_set(&[RUNNING; 3]).field("/spec/paused", true.into());
-    assert_eq!(told(&progressing(&paused)), "Unknown DeploymentPaused updated 0 changed 0");
+    assert_eq!(summary(&progressing(&paused)), "Unknown DeploymentPaused updated 0 changed 0");
     let created = world(3).set("o", "b", 3, &[RUNNING; 3]);
-    assert_eq!(told(&progressing(&created)), "True NewMachineSetCreated updated 0 changed 0");
+    assert_eq!(summary(&progressing(&created)), "True NewMachineSetCreated updated 0 changed 0");
 }
 
 #[test]

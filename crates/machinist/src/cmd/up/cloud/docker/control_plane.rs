@@ -84,7 +84,7 @@ impl Docker {
         };
         // Without an answer, the wait for the API server reports the problem.
         let configured = self.provider.configured_address(native_id).await.ok().flatten();
-        let own: Vec<&str> = instance.addresses.iter().map(|it| it.address.as_str()).collect();
+        let own: Vec<&str> = instance.addresses.iter().map(|address| address.address.as_str()).collect();
         match configured {
             Some(configured) if is_elsewhere(&own, &configured) => {
                 let at = own.last().copied().unwrap_or_default();
@@ -246,12 +246,13 @@ impl Docker {
         let output = format!("{}\n{}", failure.stdout, failure.stderr);
         let lines: Vec<&str> = output.lines().filter(|line| !line.trim().is_empty()).collect();
         let end = lines[lines.len().saturating_sub(LINES_TOLD)..].join("\n  ");
-        let advice = match self.is_continued_later {
-            true => format!(
+        let advice = if self.is_continued_later {
+            format!(
                 "Look at the kubelet: docker exec {name} journalctl --no-pager --unit=kubelet. To start again, first delete the \
                  container: docker rm --force --volumes {name}"
-            ),
-            false => "With --data-dir, the container stays for a closer look".to_owned(),
+            )
+        } else {
+            "With --data-dir, the container stays for a closer look".to_owned()
         };
         anyhow!(
             "container {name}: kubeadm init failed: {}. {advice}. The end of the output:\n  {end}",
@@ -303,7 +304,7 @@ fn url(port: Option<u16>, instance: &Instance) -> Option<String> {
     if let Some(port) = port {
         return Some(format!("{LOCAL}{port}"));
     }
-    let own = instance.addresses.iter().find(|it| it.kind == AddressKind::InternalIP)?;
+    let own = instance.addresses.iter().find(|address| address.kind == AddressKind::InternalIP)?;
     Some(format!("https://{}:{API_SERVER_PORT}", own.address))
 }
 

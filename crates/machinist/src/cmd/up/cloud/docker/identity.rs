@@ -377,7 +377,7 @@ mod tests {
     #[test]
     fn a_damaged_file_is_named_without_its_content() {
         let folder = tempfile::tempdir().expect("a folder");
-        Identity::of(None).and_then(|it| it.keep(folder.path(), "e", None)).expect("written");
+        Identity::of(None).and_then(|identity| identity.keep(folder.path(), "e", None)).expect("written");
         for (file, content) in [
             (FILES[2], Some("{\"name\": \"secret canary; rm\", \"engine\": \"e\"}")),
             (FILES[2], Some("secret canary")),

@@ -75,12 +75,11 @@ impl Docker {
                 self.is_explained.store(false, Ordering::Relaxed);
                 self.may_have_moved.notify_one();
                 let started = started.join(", ");
-                match started.is_empty() {
-                    true => note(progress, &format!("The engine at {engine} answers again")),
-                    false => {
-                        let what = "answers; started what had ended with it";
-                        note(progress, &format!("The engine at {engine} {what}: {started}"));
-                    }
+                if started.is_empty() {
+                    note(progress, &format!("The engine at {engine} answers again"));
+                } else {
+                    let what = "answers; started what had ended with it";
+                    note(progress, &format!("The engine at {engine} {what}: {started}"));
                 }
             }
             EngineNews::NotStarted { container, message } => {

@@ -193,10 +193,13 @@ impl State {
                 self.networks.insert(body["Name"].as_str().unwrap_or_default().to_owned());
                 (201, json!({"Id": "network"}))
             }
-            ("DELETE", ["networks", name]) => match self.networks.remove(*name) {
-                true => (204, Value::Null),
-                false => (404, json!({"message": format!("network {name} not found")})),
-            },
+            ("DELETE", ["networks", name]) => {
+                if self.networks.remove(*name) {
+                    (204, Value::Null)
+                } else {
+                    (404, json!({"message": format!("network {name} not found")}))
+                }
+            }
             ("GET", ["containers", "json"]) => (200, self.list(&request.query)),
             ("DELETE", ["containers", _]) if 0 < self.deletions_to_fail => {
                 self.deletions_to_fail -= 1;
@@ -240,7 +243,11 @@ impl State {
     }
 
     fn create(&mut self, request: &Request) -> (u16, Value) {
-        let name = request.query.split('&').find_map(|it| it.strip_prefix("name=")).unwrap_or_default();
+        let name = request
+            .query
+            .split('&')
+            .find_map(|parameter| parameter.strip_prefix("name="))
+            .unwrap_or_default();
         if self.containers.contains_key(name) {
             return (409, json!({"message": "Conflict. The container name is already in use"}));
         }
