@@ -308,7 +308,10 @@ fn walk(path: &str, from: &Module, uses: &Uses) -> Option<(Module, Option<String
 
 #[cfg(test)]
 fn graph_of(files: &[(&str, &str)]) -> Graph {
-    Graph::of(&files.iter().map(|(file, code)| (module_of(file), (*code).to_owned())).collect())
+    Graph::of(
+        &files.iter().map(|(file, code)| (module_of(file), (*code).to_owned())).collect(),
+        Submodules::Ignored,
+    )
 }
 
 #[test]
