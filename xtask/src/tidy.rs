@@ -7,6 +7,7 @@
 mod edges;
 mod imports;
 mod manifests;
+mod names;
 mod prose;
 mod rust;
 mod sources;
@@ -54,6 +55,7 @@ const RULES: &[(&str, Rule)] = &[
     ("the name of a test is at most 60 letters long", prose::test_names),
     ("no file grows beyond what can be read", sources::file_lengths),
     ("modules are named after what is inside", sources::module_names),
+    ("no two public types of one name mean different things", names::public_types),
     ("no file names a path of one computer", sources::machine_paths),
     ("dependencies are declared once, in the workspace", manifests::declared_in_the_workspace),
     ("no shipped program can take a fix back", manifests::shipped_reverts),

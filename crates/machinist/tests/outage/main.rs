@@ -4,7 +4,7 @@
 //! ```text
 //! world       the two clusters, the cloud with its machines, and the two processes
 //! proxy       between the controllers and the API server of the Nodes
-//! drains, joins, owners, force    the scenarios
+//! drains, joins, stock, owners, force    the scenarios
 //! ```
 //!
 //! Users and machines reach the API server of the Nodes past the proxy, so they go on while the
@@ -29,6 +29,7 @@ mod joins;
 mod owners;
 mod processes;
 mod proxy;
+mod stock;
 mod world;
 
 use std::process::ExitCode;
@@ -96,6 +97,7 @@ async fn play(extent: Extent) -> Result<()> {
         return Ok(());
     }
     played!(world, "a drain after a stop that was longer than its timeout", drains::after_a_stop);
+    played!(world, "one Machine of a zone is given up while nothing can be created", stock::exhausted);
     played!(world, "orphan deletion leaves the machines", owners::orphaned);
     played!(world, "force-deletion without the API server of the Nodes", force::without_target);
     Ok(())

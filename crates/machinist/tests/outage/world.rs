@@ -196,6 +196,14 @@ impl World {
         Ok(())
     }
 
+    /// Switches an instance `on` or `off`.
+    pub(crate) async fn power(&self, state: &str, id: &str) -> Result<()> {
+        let client = plain_client(&self.cloud)?;
+        let request = http::Request::post(format!("/admin/power-{state}"));
+        client.request_text(request.body(json!({"id": id}).to_string().into_bytes())?).await?;
+        Ok(())
+    }
+
     /// The entries of the cloud's ledger: every instance ever made.
     pub(crate) async fn ledger(&self) -> Result<Vec<Value>> {
         let (_, body) = get(&self.cloud, "/admin/ledger").await?;
