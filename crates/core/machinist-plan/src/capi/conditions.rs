@@ -253,7 +253,6 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).expect("a valid time")
     }
 
-    /// K09: the table of the summary.
     #[test]
     fn the_summary_follows_the_worst_condition() {
         let yes = || Report::yes("A", "Fine");
@@ -281,7 +280,7 @@ mod tests {
         assert_eq!(third[0].last_transition_time, Some(WireTime::from(at(120))));
     }
 
-    /// K12: conditions of other writers stay, in the canonical order.
+    /// Conditions of other writers stay, in the canonical order.
     #[test]
     fn foreign_conditions_survive() {
         let foreign = merge(&[], &[Report::yes("Zebra", "Theirs")], None, at(0));
@@ -292,7 +291,7 @@ mod tests {
         assert_eq!(all[2], foreign[0]);
     }
 
-    /// K10: the message joins the causes.
+    /// The message joins the causes.
     #[test]
     fn the_pause_names_its_causes() {
         let text =

@@ -21,7 +21,7 @@ fn failed(kind: ErrorKind, count: u32) -> Option<Failure> {
     Some(Failure { error: Error::new(kind, "no"), ended: at(0), count })
 }
 
-/// BU-06, BU-09: one list per period serves all Nodes.
+/// One list per period serves all Nodes.
 #[test]
 fn the_account_is_listed_once_per_period() {
     assert!(plan(&snapshot()).to_string().contains(&format!("wait  until {}", at(200))));

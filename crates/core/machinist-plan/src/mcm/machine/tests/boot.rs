@@ -1,4 +1,4 @@
-//! Instances whose Node has not registered, as the cloud shows them (row R36).
+//! Instances whose Node has not registered, as the cloud shows them.
 
 use machinist_instance::{Boot, BootTrouble};
 
