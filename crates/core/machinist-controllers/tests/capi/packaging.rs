@@ -58,7 +58,7 @@ fn providers() -> [(&'static str, Vec<CustomResourceDefinition>, String); 2] {
     ]
 }
 
-/// K14: clusterctl reads the contract of each release series from this file.
+/// `clusterctl` reads the contract of each release series from this file.
 #[test]
 fn the_metadata_names_a_contract_of_the_definitions() {
     for (provider, crds, _) in providers() {
@@ -78,7 +78,7 @@ fn the_metadata_names_a_contract_of_the_definitions() {
     }
 }
 
-/// K14, K01: clusterctl rejects components that do not follow these rules.
+/// `clusterctl` rejects components that do not follow these rules.
 #[test]
 fn the_components_follow_the_rules_of_clusterctl() {
     for (provider, crds, text) in providers() {
@@ -96,7 +96,7 @@ fn the_components_follow_the_rules_of_clusterctl() {
         let installed: BTreeSet<&str> =
             of_kind("CustomResourceDefinition").into_iter().map(|it| it.name.as_str()).collect();
         let expected: BTreeSet<&str> = crds.iter().filter_map(|it| it.metadata.name.as_deref()).collect();
-        assert_eq!(installed, expected, "M05: {provider}");
+        assert_eq!(installed, expected, "{provider}");
         let deployments = of_kind("Deployment");
         assert_eq!(deployments.len(), 1);
         let pod = &deployments[0].body["spec"]["template"]["spec"];
@@ -118,7 +118,7 @@ fn permits(role: &Value, group: &str, resource: &str, verbs: &[&str]) -> bool {
     verbs.iter().all(|verb| rules.iter().any(|rule| has(&rule["verbs"], verb)))
 }
 
-/// M06, M48, C01, G01, G02, G03: the permissions of the tutorial.
+/// Cluster API's tutorial names more permissions than the providers use.
 #[test]
 fn the_roles_permit_what_the_tutorial_asks_for() {
     const OWN: &str = "infrastructure.cluster.x-k8s.io";
@@ -152,7 +152,7 @@ fn the_roles_permit_what_the_tutorial_asks_for() {
     }
 }
 
-/// K14: clusterctl sets five variables. The API server accepts the objects of every template.
+/// `clusterctl` sets five variables. The API server accepts the objects of every template.
 #[tokio::test]
 async fn the_objects_of_every_template_are_accepted() {
     let world = World::new().await;

@@ -1,4 +1,4 @@
-//! Rows of the tutorial's walkthrough, by their ids (`M..`).
+//! Single rules about a machine, most of them from Cluster API's tutorial.
 
 use machinist_api::capi::ConditionV1;
 use machinist_instance::{Address, AddressKind};
