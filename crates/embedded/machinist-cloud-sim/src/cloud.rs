@@ -217,7 +217,7 @@ impl Cloud {
         reply
     }
 
-    /// Schedules what follows from a commit: the end of a deletion, or an early death (fault D12).
+    /// Schedules what follows from a commit: the end of a deletion, or an early death.
     fn schedule_consequences(&self, commit: Option<Commit>, fault: Option<&Fault>) {
         match (commit, fault) {
             (Some(Commit::DeletionBegun { deletion, .. }), _) => self.settle_at(deletion.gone_at),

@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(adopts_in(&["--adopt-load-balancers-in="]), Some(Vec::new()));
     }
 
-    /// Section 6.1: every flag of other cloud controller managers is accepted.
+    /// Every flag of other cloud controller managers is accepted.
     #[test]
     fn flags_without_an_effect_are_accepted_and_named() {
         use clap::Parser as _;

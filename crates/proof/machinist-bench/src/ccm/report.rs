@@ -14,8 +14,8 @@ const PAGE: u32 = 50;
 const WRITES: f64 = 2.0;
 const EVENTS: f64 = 1.0;
 
-/// The limit of calls to the cloud in an idle hour (BU-09): twelve lists of all servers, and twelve
-/// other calls.
+/// The limit of calls to the cloud in an idle hour: twelve lists of all servers, and twelve other
+/// calls.
 pub(super) fn limit(nodes: u32) -> u64 {
     12 * u64::from(nodes.div_ceil(PAGE)) + 12
 }
@@ -82,10 +82,10 @@ impl Report {
         for (name, measured, goal) in rows {
             writeln!(f, "{name:<34} {measured:>10}   {goal}")?;
         }
-        let calls = format!("at most {} (BU-06, BU-09)", it.limit_calls_per_idle_hour);
+        let calls = format!("at most {}", it.limit_calls_per_idle_hour);
         let rows = [
             ("calls to the cloud in an idle hour", it.cloud_calls_per_idle_hour, calls),
-            ("writes in an idle hour", it.kube_writes_per_idle_hour, "0 (BU-09)".to_owned()),
+            ("writes in an idle hour", it.kube_writes_per_idle_hour, "0".to_owned()),
         ];
         for (name, measured, goal) in rows {
             writeln!(f, "{name:<34} {measured:>10}   {goal}")?;

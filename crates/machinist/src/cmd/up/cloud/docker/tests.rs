@@ -338,7 +338,7 @@ async fn a_worker_created_after_its_controller_ended_is_deleted() {
     engine.assert_without_a_trace();
 }
 
-/// R35: the engine carries out a call of a run that was killed.
+/// The engine carries out a call of a run that was killed.
 #[tokio::test(start_paused = true)]
 async fn a_worker_created_after_a_kill_of_the_run_is_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -500,7 +500,7 @@ fn target(port: u16) -> Target {
     }
 }
 
-/// R37: clusters of earlier versions have a port that changes when the container starts.
+/// Clusters of earlier versions have a port that changes when the container starts.
 #[tokio::test(start_paused = true)]
 async fn another_published_port_is_noticed() {
     let engine = Engine::default();
@@ -515,7 +515,7 @@ async fn another_published_port_is_noticed() {
     assert_eq!(began.elapsed(), Duration::from_secs(60));
 }
 
-/// R37: one piece of advice, and none if another note has told the cause.
+/// One piece of advice, and none if another note has told the cause.
 #[tokio::test]
 async fn a_silent_api_server_is_told_once_with_advice() {
     let engine = Engine::default();
