@@ -93,7 +93,7 @@ impl<R> Lives<R> {
         lock(&self.running).insert(replica, Live { life, gate, running, _election: election });
     }
 
-    /// Runs for ever: drops the killed replicas, and begins their next lives.
+    /// Runs forever: drops the killed replicas, and begins their next lives.
     pub async fn tend(
         &self,
         mut deaths: mpsc::UnboundedReceiver<Victims>,

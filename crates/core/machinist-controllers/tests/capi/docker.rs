@@ -213,7 +213,7 @@ async fn a_moved_cluster_keeps_its_containers() {
     assert_eq!(docker.engine.state().deleted, ["c-w"], "the moved object owns its container");
 }
 
-/// Machine, Cluster and DockerCluster do not exist any more.
+/// Machine, Cluster and DockerCluster no longer exist.
 #[tokio::test(start_paused = true)]
 async fn a_machine_is_deleted_without_its_owners() {
     let docker = Docker::new().await;

@@ -233,7 +233,7 @@ async fn machines_of_a_template_are_provisioned() {
         docker.world.create_with("DockerMachine", metadata, spec).await;
         docker.world.settle(10).await;
         let clone = docker.machine(name).await;
-        assert!(clone["metadata"]["finalizers"].is_null(), "the owner is no Machine yet: {clone}");
+        assert!(clone["metadata"]["finalizers"].is_null(), "the owner is not a Machine yet: {clone}");
         docker.world.bootstrap_data(name, json!({"value": "#cloud-config\n"})).await;
         let metadata = machine_metadata("c", name, false);
         docker.world.create_with("Machine", metadata, machine_spec("c", name)).await;
@@ -313,7 +313,7 @@ async fn a_process_serves_its_namespace_and_label_only() {
     assert_eq!(docker.machine("c-w").await["metadata"]["labels"][CLUSTER_NAME_LABEL], "c");
 }
 
-/// The failure domain of the Machine is that of the container, and is reported.
+/// The container gets the failure domain of its Machine, and the status reports it.
 #[tokio::test(start_paused = true)]
 async fn a_failure_domain_is_honoured_and_reported() {
     let docker = Docker::new().await;

@@ -340,7 +340,7 @@ async fn a_written_id_gives_no_container_of_others() {
     }
 }
 
-/// The API servers of the workload cluster do not exist any more.
+/// The API servers of the workload cluster no longer exist.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_needs_no_workload_cluster() {
     let docker = Docker::new().await;

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::docker::Docker;
 use super::{NAMESPACE, pass};
 
-/// Workload clusters that do not exist any more.
+/// Workload clusters that no longer exist.
 pub(super) struct Unreachable;
 
 impl WorkloadClusters for Unreachable {

@@ -36,7 +36,7 @@ pub struct ReportV1 {
     pub reason: &'static str,
     /// `Info`, `Warning` or `Error`; written only if the status is False.
     pub severity: &'static str,
-    /// Text for users; absent if both contracts have the same text.
+    /// Text for users; absent if both versions have the same text.
     pub message: Option<String>,
 }
 
@@ -120,7 +120,8 @@ pub fn ready(parts: &[Report]) -> Report {
         .in_v1(READY, v1_reason, severity)
 }
 
-/// Returns the conditions to write: the reports, and those of other writers that were read.
+/// Returns the conditions to write: the reports, and the conditions of other writers that were
+/// read.
 pub fn merge(
     read: &[Condition],
     reports: &[Report],
@@ -193,7 +194,7 @@ pub struct Trouble<'c> {
 }
 
 /// Returns the problems that a new status is the first to report. Only the contract v1beta1
-/// separates problems from waits. A message that changes while the problem lasts is no news.
+/// separates problems from waits. A message that changes while the problem lasts is not news.
 pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Trouble<'c>> {
     let is_known = |it: &&ConditionV1| {
         let same = |known: &ConditionV1| {

@@ -1,5 +1,5 @@
-//! The addresses of a Node: those of its instance, limited to the addresses that the kubelet was
-//! started with.
+//! The addresses of a Node, which are the addresses of its instance, limited to the addresses that
+//! the kubelet was started with.
 //!
 //! The order of the list matters, because clients take the first address of a type. So two lists
 //! are equal only if their order is equal, too.

@@ -62,7 +62,7 @@ fn is_shutdown(taint: &Taint) -> bool {
     taint.key == SHUTDOWN_TAINT && taint.effect == NO_SCHEDULE
 }
 
-/// Whether this is a taint `out-of-service`, ours or that of a user.
+/// Whether this is a taint `out-of-service`, set by this program or by a user.
 fn is_out_of_service(taint: &Taint) -> bool {
     taint.key == OUT_OF_SERVICE_TAINT && taint.effect == NO_EXECUTE
 }

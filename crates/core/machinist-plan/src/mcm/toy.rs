@@ -390,7 +390,7 @@ impl Toy {
         true
     }
 
-    /// Runs all controllers in turn until nothing changes any more.
+    /// Runs all controllers in turn until nothing changes.
     pub(crate) fn settle(&mut self) {
         for _ in 0..2_000 {
             self.seconds += 1;

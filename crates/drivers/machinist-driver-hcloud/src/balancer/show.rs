@@ -78,8 +78,8 @@ pub(crate) fn deprecation(shown: &LoadBalancer) -> Option<BalancerNote> {
     })
 }
 
-/// The entries of a Service's status, in the order of Hetzner's cloud-controller-manager: IPv4, IPv6,
-/// private addresses. A host name replaces them all.
+/// The entries of a Service's status, in the order of Hetzner's cloud-controller-manager: IPv4,
+/// IPv6, private addresses. A host name replaces them all.
 fn ingress(view: View<'_>, shown: &LoadBalancer) -> Vec<Ingress> {
     if let Some(hostname) = view.hostname {
         return vec![Ingress::Hostname(hostname.to_owned())];

@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The provider looks at unfinished work every two seconds, so a write may follow that late.
 const QUIET: Duration = Duration::from_secs(3);
 const COUNT_EVERY: Duration = Duration::from_millis(250);
-/// A provider that still writes after this time is taken to write for ever.
+/// A provider that still writes after this time is taken to write forever.
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
 /// Number of objects that a failed run explains.
 const EXPLAINED: usize = 5;

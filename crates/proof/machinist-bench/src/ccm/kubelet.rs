@@ -37,7 +37,7 @@ async fn register_one(api: &Api<Node>, clock: &SharedClock, name: &str) -> Resul
     Ok(())
 }
 
-/// Renews the status of each Node at intervals, for ever. The renewals are spread over the
+/// Renews the status of each Node at intervals, forever. The renewals are spread over the
 /// interval, as those of kubelets are.
 pub(super) async fn heartbeats(client: Client, clock: SharedClock, names: Vec<String>) {
     let api: Api<Node> = Api::all(client);

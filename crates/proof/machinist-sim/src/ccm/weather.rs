@@ -88,7 +88,7 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
     }
 }
 
-/// C11: runs for ever, and checks that a Service that is being deleted is released although the
+/// C11: runs forever, and checks that a Service that is being deleted is released although the
 /// process is killed again and again. Only time without another disturbance counts.
 pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
     const LOOK_EVERY: Duration = Duration::from_secs(20);

@@ -248,7 +248,10 @@ struct Drawn {
 
 impl FaultPlan {
     /// Creates the faults that a seed draws within a profile.
-    #[expect(clippy::disallowed_methods, reason = "the order in which waiting tasks wake changes nothing")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the order in which waiting tasks wake changes nothing"
+    )]
     pub fn new(seed: Seed, profile: Profile) -> Self {
         Self { profile, seed, began: watch::Sender::new(None), drawn: Mutex::default() }
     }
@@ -402,7 +405,7 @@ impl FaultPlan {
     }
 
     /// The time that a request takes to its server. It is never zero, because otherwise a loop
-    /// could run for ever in one instant.
+    /// could run forever in one instant.
     pub fn latency(&self, process: Process) -> Duration {
         const MILLISECOND: Duration = Duration::from_millis(1);
         if !self.is_chaos() {

@@ -151,7 +151,7 @@ pub(super) fn heard(runtime: &Runtime, machine: &MachineFacts, asked: Timestamp,
     let mut world = runtime.lock();
     let is_known = world.seen.has_machine(&machine.uid);
     let looks = &mut world.seen.memory.looks;
-    // Without a silence before, an answer is no news.
+    // Without a silence before, an answer is not news.
     let is_news = silent.is_some() || looks.get(&machine.uid).is_some_and(|looks| looks.silence.is_some());
     if !is_known || !is_news {
         return;

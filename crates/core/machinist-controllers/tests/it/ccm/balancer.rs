@@ -277,7 +277,7 @@ async fn the_balancer_of_a_service_without_finalizer_is_reported() {
     assert_eq!(told.len(), 1, "{told:?}");
 }
 
-/// No Service has a load balancer any more, and one that costs money is left.
+/// No Service has a load balancer, and one that costs money is left.
 #[tokio::test(start_paused = true)]
 async fn orphaned_balancers_are_counted_without_any_service() {
     let world = World::new();
@@ -375,7 +375,7 @@ async fn the_finalizer_of_another_class_is_left_alone() {
     assert_eq!(status["loadBalancer"]["ingress"][0]["ip"], "192.0.2.7");
 }
 
-/// A user removed the label by hand. Without it, the load balancer would stay for ever.
+/// A user removed the label by hand. Without it, the load balancer would stay forever.
 #[tokio::test(start_paused = true)]
 async fn a_balancer_without_its_label_goes_with_its_service() {
     let world = World::new();

@@ -258,7 +258,7 @@ async fn events_about_failures_show_no_path_and_no_request_id() {
     }
 }
 
-/// One Service whose load balancer cannot be created is no outage: its waits grow.
+/// One Service whose load balancer cannot be created is not an outage: its waits grow.
 #[tokio::test(start_paused = true)]
 async fn a_failing_service_alone_is_not_repeated_soon() {
     let world = World::new();

@@ -93,7 +93,7 @@ async fn an_idle_hour_costs_few_calls_and_no_writes() {
     assert_eq!(lost.map(|(_, count)| *count), Some(0.0), "the sweep finds no lost key");
 }
 
-/// The second address of the type ExternalIP is no difference.
+/// The second address of the type ExternalIP is not a difference.
 #[tokio::test(start_paused = true)]
 async fn an_idle_hour_with_two_ip_families_costs_no_writes() {
     let world = World::new();

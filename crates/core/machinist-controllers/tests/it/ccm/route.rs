@@ -75,7 +75,7 @@ async fn the_route_of_a_node_elsewhere_outlasts_it() {
     world.until("the route exists", async |w| routes(w) == all).await;
     world.nodes().delete("robot", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(routes(&world), all, "neither that of the Node nor that behind the vSwitch");
+    assert_eq!(routes(&world), all, "neither route is deleted: of the Node, and behind the vSwitch");
     assert_eq!(world.events("DeletedAbandonedRoute").await, Vec::<String>::new());
 }
 

@@ -359,7 +359,7 @@ fn a_state_is_written_only_if_it_lasts() {
         "type": "Paused", "status": "True", "reason": "Paused", "message": "",
         "lastTransitionTime": "2027-01-15T08:00:00Z",
     }]});
-    assert_eq!(starting_for(0, paused), "NotReady", "a pause that has ended is not shown any more");
+    assert_eq!(starting_for(0, paused), "NotReady", "a pause that has ended is no longer shown");
 }
 
 #[test]
@@ -707,7 +707,7 @@ fn an_error_before_the_deletion_is_no_failed_deletion() {
         let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(instance()))) });
     };
-    assert_eq!(case.problems(), [""; 0], "the look after a refused deletion is no news");
+    assert_eq!(case.problems(), [""; 0], "the look after a refused deletion is not news");
     case.snapshot = |_| {};
     assert_eq!(case.problems(), [""; 0]);
     let status = case.machine["status"].to_string();
@@ -952,6 +952,6 @@ fn a_container_that_restarts_says_why() {
     assert_eq!(case.problems(), ["ContainerProvisioningFailed"], "at once");
     case.snapshot =
         |s| restarts(s, Some(machinist_instance::BootTrouble { output: Vec::new(), ..trouble() }));
-    assert_eq!(case.problems(), [""; 0], "another output is no news");
+    assert_eq!(case.problems(), [""; 0], "another output is not news");
     assert!(case.plan().actions.iter().all(|action| !matches!(action, Action::SetStatus(_))));
 }

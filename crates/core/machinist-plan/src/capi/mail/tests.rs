@@ -233,7 +233,7 @@ fn a_doubt_names_its_reason_and_the_way_out() {
     }]}))
     .expect("a status");
     s.in_flight = Some((LOOK_UP, at(20)));
-    assert_eq!(told(&s, &shown), (String::new(), "Uncertain"), "a look-up is no news");
+    assert_eq!(told(&s, &shown), (String::new(), "Uncertain"), "a look-up is not news");
 }
 
 #[test]

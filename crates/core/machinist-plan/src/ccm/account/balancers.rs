@@ -15,7 +15,7 @@ use crate::ccm::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use crate::ccm::{CcmReason, Plan, Why, names};
 use crate::facts::{BalancerRecord, ServiceFacts};
 
-/// Whether an account is known to be that of the load balancers.
+/// Whether an account is known to be the account of the load balancers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum BalancerProof {
     /// A Service records the account, or the account shows the load balancer of a Service, or no
@@ -94,7 +94,7 @@ impl BalancerProof {
 }
 
 impl Account {
-    /// Whether the account is known to be that of the Nodes and of the load balancers.
+    /// Whether the account is known to be the account of the Nodes and of the load balancers.
     pub fn is_proven(&self) -> bool {
         self.proof == Proof::Given && self.balancers == BalancerProof::Given
     }

@@ -101,7 +101,7 @@ fn an_outage_is_probed_every_four_seconds() {
 #[test]
 fn the_end_of_an_outage_ends_the_waits_that_it_caused() {
     let outage = Outage { since: at(0), probed: None };
-    assert!(!outage.wakes_at(at(9)) && outage.wakes_at(at(10)), "a short one may be that of one object");
+    assert!(!outage.wakes_at(at(9)) && outage.wakes_at(at(10)), "a short one may concern one object");
     let listed = |kind| {
         let works_since = Some(at(1));
         let account = Account { list_failed: failed(kind, 9), works_since, ..snapshot().account };

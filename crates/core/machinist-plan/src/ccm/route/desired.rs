@@ -150,7 +150,7 @@ fn serves(options: &Options, table: &RouteTable, claim: &Claim<'_>, route: &Rout
     };
     match &route.instance {
         Some(instance) => instance == claim.instance && is_reached(),
-        // A list of servers that lacks one is no proof that the server does not exist.
+        // A list of servers that lacks one is not proof that the server does not exist.
         None => claim.addresses.contains(&route.gateway),
     }
 }

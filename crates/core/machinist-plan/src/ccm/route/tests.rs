@@ -167,7 +167,7 @@ fn deleted_routes_without_a_node_are_named_in_one_event() {
     let second = told(&mut s).join("\n");
     assert!(second.contains(": 10.244.8.0/24 over 10.0.0.0, 10.244.9.0/24 over 10.0.0.0. If"), "{second}");
     s.memory.take_delete(&both()[0], answered(700, Ok(Progress::Done(()))));
-    assert_eq!(s.memory.deleted, BTreeMap::new(), "only those without a Node, and not for ever");
+    assert_eq!(s.memory.deleted, BTreeMap::new(), "only routes without a Node, and not forever");
 }
 
 /// The route has had no Node since that second.
@@ -346,7 +346,7 @@ fn a_silent_watch_of_nodes_changes_no_route() {
     assert!(!settled.actions.iter().any(|it| matches!(it, Action::ReadNodes)), "nothing is due: {settled}");
 }
 
-/// In a network of another cluster, its routes over gateways that are no servers look the same.
+/// In a network of another cluster, its routes over gateways that are not servers look the same.
 #[test]
 fn no_route_is_abandoned_while_no_node_is_of_this_cloud() {
     let foreign = RoutedNode { recorded: RecordedId::Unset, ..node(3, &["10.244.3.0/24"]) };
@@ -416,8 +416,8 @@ fn a_changed_gateway_replaces_the_route() {
     assert_eq!(play(s), both());
 }
 
-/// The kubelet reports other addresses, for example those of a VPN. The cloud would reject a route
-/// over them, and the route that exists works.
+/// The kubelet reports other addresses, for example addresses of a VPN. The cloud would reject a
+/// route over them, and the route that exists works.
 #[test]
 fn a_route_stays_until_the_cloud_accepts_another() {
     let options = Options { follows_addresses: true, ..(*cluster(&[]).options).clone() };

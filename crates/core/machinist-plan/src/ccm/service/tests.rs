@@ -510,7 +510,7 @@ fn absent() -> Result<Progress<BalancerDeletion>, Error> {
     Ok(Progress::Done(BalancerDeletion::Absent))
 }
 
-/// A process that restarts every minute would otherwise keep the Service for ever.
+/// A process that restarts every minute would otherwise keep the Service forever.
 #[test]
 fn a_wait_for_earlier_calls_goes_on_after_a_restart() {
     let deleting = || {
@@ -1015,7 +1015,7 @@ fn a_limit_of_the_cloud_is_reported_at_the_service() {
     assert!(scarce.contains(expected), "{scarce}");
 }
 
-/// Users look at the Service, and its load balancer is not checked any more.
+/// Users look at the Service, and its load balancer is no longer checked.
 #[test]
 fn a_failing_list_of_balancers_is_named_first() {
     let failed = |world: World| {

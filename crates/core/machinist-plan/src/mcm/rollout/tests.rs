@@ -12,7 +12,7 @@ use crate::mcm::machine_deployment::{self, Action};
 use crate::mcm::toy::{Toy, parse};
 use crate::mcm::{machine_set, replacement};
 
-/// A small seeded random number generator with the same sequence for ever.
+/// A small seeded random number generator with the same sequence forever.
 struct Dice(u64);
 
 impl Dice {

@@ -86,7 +86,7 @@ fn a_paused_deletion_waits_too() {
     }
 }
 
-/// Each wait has a condition in both contracts.
+/// Each wait has a condition in both versions of the contract.
 #[test]
 fn each_wait_has_a_condition_of_severity_info() {
     for (change, reason, v1) in [
@@ -179,7 +179,7 @@ fn a_recorded_bootstrap_is_not_repeated() {
     }
 }
 
-/// The bootstrap has the timeout of its machine, else that of the provider.
+/// The bootstrap has the timeout of its machine, or else the timeout of the provider.
 #[test]
 fn a_bootstrap_has_the_timeout_of_its_machine() {
     for (text, seconds) in [(json!(null), 300), (json!("90s"), 90), (json!("0s"), 300)] {

@@ -128,8 +128,8 @@ fn a_failed_lookup_changes_nothing() {
     assert!(recovered.plan().contains("driver: find sim://1"));
 }
 
-/// The planner of the Node collects the proof. An instance that is found again ends it, and a missing
-/// condition Ready counts as not ready.
+/// The planner of the Node collects the proof. An instance that is found again ends it, and a
+/// missing condition Ready counts as not ready.
 #[test]
 fn two_lookups_prove_an_absence() {
     assert!(unready().plan().contains("do    driver: find sim://1"));

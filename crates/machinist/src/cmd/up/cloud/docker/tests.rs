@@ -377,7 +377,7 @@ async fn a_removal_after_an_end_in_order_is_quick() {
     earlier.end().await;
     let began = Instant::now();
     let docker = engine.docker_in(Some(folder.path()));
-    // A second start in the same run is no kill.
+    // A second start in the same run is not a kill.
     docker.keep().expect("written");
     docker.keep().expect("written");
     docker.remove(&progress()).await.expect("removed");
