@@ -55,7 +55,7 @@ pub(crate) struct CloudControllerManagerArgs {
     /// Kubeconfig of the cluster [default: the cluster of this pod]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTER)]
     pub kubeconfig: ClusterFlag,
-    /// URL of the API server; overrides that of the kubeconfig
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL", help_heading = CLUSTER)]
     pub master: Option<String>,
     /// Maximum number of requests per second to the API server [default: no limit]

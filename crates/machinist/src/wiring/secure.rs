@@ -68,7 +68,7 @@ pub(crate) struct Secure {
     certificate: Certificate,
     tls: RwLock<Arc<ServerConfig>>,
     always_allow: Vec<String>,
-    /// File with the CA of client certificates; that of the cluster if absent.
+    /// File with the CA of client certificates; the CA of the cluster if absent.
     client_ca: Option<PathBuf>,
     /// Absent until the API server has answered.
     reviews: OnceLock<Reviews>,

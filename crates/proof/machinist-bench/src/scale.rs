@@ -7,7 +7,7 @@
 //!
 //! The cloud is instant and joining is thin: the benchmark posts one Node per instance, and renews
 //! no Lease. So it measures only the controllers and the API server. A phase is timed until its
-//! state is reached, and counted until no controller writes any more, so that late writes are
+//! state is reached, and counted until no controller writes, so that late writes are
 //! included.
 
 mod join;

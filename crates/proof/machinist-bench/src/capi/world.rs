@@ -144,7 +144,7 @@ impl World {
     /// Returns the requests since the last call.
     pub(super) fn take_requests(&mut self) -> Requests {
         self.count();
-        // The view of the set-up is not needed any more.
+        // The view of the set-up is no longer needed.
         self.commits.drain();
         std::mem::take(&mut self.requests)
     }

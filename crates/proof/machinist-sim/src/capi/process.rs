@@ -1,5 +1,5 @@
 //! The lives of the provider: it is started, killed at a call, and started again with no state
-//! except that of the API, the engine and the mail service.
+//! except the state in the API, the engine and the mail service.
 
 use std::sync::Arc;
 

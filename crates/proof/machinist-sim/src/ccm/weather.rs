@@ -69,7 +69,7 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             | LongKind::NoStock
             | LongKind::RefusedEvictions
             | LongKind::RefusedTargets
-            // The cluster of the Nodes is that of the Services.
+            // Nodes and Services are in one cluster.
             | LongKind::ControlRestored => tokio::time::sleep_until(until).await,
         }
     })

@@ -248,10 +248,7 @@ struct Drawn {
 
 impl FaultPlan {
     /// Creates the faults that a seed draws within a profile.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the order in which waiting tasks wake changes nothing"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the order in which waiting tasks wake changes nothing")]
     pub fn new(seed: Seed, profile: Profile) -> Self {
         Self { profile, seed, began: watch::Sender::new(None), drawn: Mutex::default() }
     }
@@ -375,8 +372,8 @@ impl FaultPlan {
         faults.find(|(fault, _)| is_its(*fault)).map(|(_, until)| until)
     }
 
-    /// Whether no chaos and no long fault happened since then, except those of which it is true;
-    /// `began` is the beginning of the part of interest.
+    /// Whether no chaos and no long fault happened since then, except the faults of which it is
+    /// true; `began` is the beginning of the part of interest.
     pub fn was_calm_since(&self, began: Instant, since: Instant, except: fn(LongFault) -> bool) -> bool {
         let happened =
             |begins: Duration, ends: Duration| began + begins <= Instant::now() && since < began + ends;

@@ -1,10 +1,10 @@
 //! The name and the keys of a cluster of containers, which `--data-dir` keeps.
 //!
 //! ```text
-//! docker/ca.key, docker/ca.crt   CA of the cluster; the control plane gets it in its bootstrap data
-//! docker/cluster.json            name, engine, and the control plane container once it has started
-//! docker/kubeconfig              written at each start
-//! docker/open-calls              exists until a run ends in order: its calls have ended before
+//! docker/ca.key, docker/ca.crt   CA of the cluster; the control plane gets it in its bootstrap
+//! data docker/cluster.json            name, engine, and the control plane container once it has
+//! started docker/kubeconfig              written at each start docker/open-calls
+//! exists until a run ends in order: its calls have ended before
 //! ```
 //!
 //! The name is random and is written before anything is created. So a start after a kill finds the
@@ -27,7 +27,7 @@ use x509_parser::prelude::parse_x509_pem;
 use super::API_SERVER_PORT;
 use crate::wiring::{seed, set_aside};
 
-/// Directory of the files, in that of `up`.
+/// Directory of the files, below the directory of `up`.
 pub(in crate::cmd::up) const DOCKER: &str = "docker";
 /// Files that a kept cluster needs.
 pub(in crate::cmd::up) const FILES: [&str; 3] = ["docker/ca.key", "docker/ca.crt", "docker/cluster.json"];
