@@ -743,8 +743,8 @@ const EARLIER_CALLS: &str = "waiting until no earlier call can create the load b
 
 /// Returns the moment from which no call of this process can still create the load balancer, and
 /// lists show it if it exists. A request without an answer may still take effect. Without this wait
-/// and the wait for other processes, such a load balancer would stay forever, because its Service
-/// does not exist any more.
+/// and the wait for other processes, such a load balancer would stay forever, because its
+/// Service no longer exists.
 fn own_calls_end(s: &Snapshot) -> Timestamp {
     let visible_within = s.process.promises.visible_within;
     let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
