@@ -113,7 +113,7 @@ fn documents(stream: &str) -> impl Iterator<Item = &str> {
     }
     ends.push(stream.len());
     starts.into_iter().zip(ends).map(|(start, end)| stream[start..end].trim()).filter(|text| {
-        // A document with only comments is no object.
+        // A document with only comments is not an object.
         text.lines().any(|line| !line.trim().is_empty() && !line.starts_with('#'))
     })
 }

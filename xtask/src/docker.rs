@@ -44,8 +44,8 @@ const REVISION: u32 = 2;
 /// Folder of links in the unpacked packages.
 const LINKS: &str = "links";
 
-/// Runs the daemon, and starts it again when it has ended, as systemd does. The pause is that of a
-/// service that has crashed.
+/// Runs the daemon, and starts it again when it has ended, as systemd does. The pause is as long as
+/// for a service that has crashed.
 const SUPERVISOR: &str = r#"while :; do "$@"; echo "dockerd ended with code $?"; sleep 1; done"#;
 
 /// The daemon is up in less than a second on an idle computer.
@@ -62,7 +62,7 @@ impl Tools {
     /// Finds the programs in the cache, or downloads the packages.
     ///
     /// # Errors
-    /// If this is no Debian, or its packages cannot be downloaded.
+    /// If this is not Debian, or its packages cannot be downloaded.
     pub(crate) fn provide() -> Result<Self> {
         let parent = workspace::cache()?.join("docker");
         let folder = parent.join(format!("debian-{}-{REVISION}", debian_version()?));

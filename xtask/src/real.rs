@@ -69,7 +69,7 @@ struct Lane {
     about: &'static str,
     when: When,
     roles: Roles,
-    /// Whether a controller manager runs. Recorded answers are those of an API server without other
+    /// Whether a controller manager runs. Recorded answers come from an API server without other
     /// clients.
     controller_managers: ControllerManagers,
     /// Time after which a silent Node becomes Unknown.
@@ -92,7 +92,7 @@ enum Form {
     TestTarget {
         package: &'static str,
         target: &'static str,
-        /// Arguments before those of the user.
+        /// Arguments before the arguments of the user.
         arguments: &'static [&'static str],
     },
     /// A test target that needs a Docker engine, and no cluster.
@@ -101,7 +101,7 @@ enum Form {
         target: &'static str,
         /// Number of restarts of the engine of each kind that a test plays.
         restarts: u32,
-        /// Arguments before those of the user.
+        /// Arguments before the arguments of the user.
         arguments: &'static [&'static str],
     },
     /// A check that needs no cluster.

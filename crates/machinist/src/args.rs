@@ -429,7 +429,7 @@ pub(crate) struct StandInArgs {
 /// Flags of `machinist crds`.
 #[derive(Debug, Args)]
 pub(crate) struct CrdsArgs {
-    /// Kinds to print; those of a Cluster API provider must not be installed beside upstream's
+    /// Kinds to print; kinds of a Cluster API provider must not be installed beside upstream's
     #[arg(long, value_name = "KINDS", value_enum, default_value_t = CrdKinds::Machines)]
     pub kinds: CrdKinds,
 

@@ -80,7 +80,7 @@ pub(crate) fn is_abandoned(folder: &Path) -> bool {
 pub(crate) struct ApiServer {
     /// The server itself, for callers in this process.
     pub server: Server,
-    /// Address of an earlier run, if it is not available any more.
+    /// Address of an earlier run, if it is no longer available.
     pub moved: Option<SocketAddr>,
     serving: Serving,
     place: Place,

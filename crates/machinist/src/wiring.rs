@@ -1,8 +1,9 @@
 //! Shared process logic of the controllers: connect, get the Lease, run, serve HTTP, stop.
 //!
 //! ```text
-//! check the flags -> listen -> ask the engine, if there is one -> connect -> check that the kinds are served -> get the Lease -> start
-//!   -> run until a signal (exit code 0) or until a part ends (1) -> drain calls in flight -> release the Lease
+//! check the flags -> listen -> ask the engine, if there is one -> connect -> check that the kinds
+//!   are served -> get the Lease -> start -> run until a signal (exit code 0) or until a part ends
+//!   (1) -> drain calls in flight -> release the Lease
 //! ```
 //!
 //! A second signal stops the process at once with exit code 1. The Lease then expires, because a
@@ -292,7 +293,7 @@ impl Port {
 }
 
 /// Listens at the address for metrics. If it is in use, another program serves its metrics there,
-/// which is no reason to stop.
+/// which is not a reason to stop.
 async fn metrics_listener(address: Option<SocketAddr>) -> Option<TcpListener> {
     match listen(address?).await {
         Ok(listener) => Some(listener),

@@ -78,7 +78,7 @@ pub(super) fn go() -> Result<Ending> {
     Ok(Ending::Passed)
 }
 
-/// The `hcloud` command: that of the computer, or one built from its Go module.
+/// The `hcloud` command: an installed one, or one built from its Go module.
 pub(super) fn command() -> Result<Ending> {
     let folder = tempfile::tempdir()?;
     let program = match find_command(folder.path()) {

@@ -75,7 +75,8 @@ pub(super) fn public_types(workspace: &Workspace) -> Result<Findings> {
 /// The name of the public type that a line defines.
 fn public_type(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
-    let name = ["struct ", "enum ", "trait ", "type ", "union "].iter().find_map(|word| rest.strip_prefix(word))?;
+    let name =
+        ["struct ", "enum ", "trait ", "type ", "union "].iter().find_map(|word| rest.strip_prefix(word))?;
     name.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next()
 }
 

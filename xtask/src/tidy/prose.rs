@@ -132,7 +132,7 @@ fn prose_of(file: &str, text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The comment on a line of a file that is no Markdown; for Rust only one that has the line for
+/// The comment on a line of a file that is not Markdown; for Rust only one that has the line for
 /// itself.
 fn comment_of<'a>(file: &str, line: &'a str) -> &'a str {
     let start = if file.ends_with(".rs") { "//" } else { "#" };

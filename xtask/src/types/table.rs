@@ -1,4 +1,4 @@
-//! Writes the types of the manifest, and those of their fields, as tables.
+//! Writes the types of the manifest, and the types of their fields, as tables.
 
 use std::collections::{BTreeMap, BTreeSet};
 

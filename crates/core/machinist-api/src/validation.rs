@@ -5,7 +5,7 @@
 //! panics), and so are an invalid duration (Go cannot read the object at all) and a negative limit.
 //!
 //! Deliberately absent: `matchExpressions` are not compared with the template's labels. An empty
-//! selector is no error here; the controller rejects it with an Event.
+//! selector is not an error here; the controller rejects it with an Event.
 
 use std::collections::BTreeMap;
 use std::fmt;

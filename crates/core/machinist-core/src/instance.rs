@@ -13,7 +13,7 @@
 //!   process plus the promised visibility lag.
 //! - If no process can have requested the instance, no proof is needed.
 //! - If another call may have requested the same instance a moment ago, the deletion waits until
-//!   that call can have no effect any more: the name of a deleted instance is free again.
+//!   that call can no longer have an effect: the name of a deleted instance is free again.
 //!
 //! An absence counts only in the account in which the instance was created, as [`crate::ownership`]
 //! explains. Until the account is known, the instance is looked up before it is deleted: a deletion

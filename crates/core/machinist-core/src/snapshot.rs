@@ -358,7 +358,7 @@ pub struct Process {
 
 /// A process reads an object at most this long before it begins to create something for it. So no
 /// process creates anything for an object later than this after one of them has recorded on the
-/// object that nothing is created any more.
+/// object that nothing more is created.
 pub const READ_WITHIN: Duration = Duration::from_secs(120);
 
 /// Above this clock skew, no deadline may trigger a deletion.

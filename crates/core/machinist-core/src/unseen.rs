@@ -171,8 +171,8 @@ impl Unseen {
         total.unsigned_abs()
     }
 
-    /// Reads the text that [`fmt::Display`] writes. Parts that are no interval are ignored: a gap
-    /// that is lost only shortens a wait.
+    /// Reads the text that [`fmt::Display`] writes. Parts that are not an interval are ignored: a
+    /// gap that is lost only shortens a wait.
     #[must_use]
     pub fn parse(text: &str) -> Self {
         let mut unseen = Self::default();

@@ -71,7 +71,6 @@ mod tests {
         ProviderId::parse(text).expect("not empty")
     }
 
-    /// TH-01.
     #[test]
     fn a_number_after_the_prefix_is_ours() {
         for (text, number) in [("hcloud://1234", 1234), ("hcloud://2251799813685247", 2_251_799_813_685_247)]
@@ -83,7 +82,6 @@ mod tests {
         assert_eq!(parse("hcloud://9223372036854775807").ours(), Some(&id("hcloud://9223372036854775807")));
     }
 
-    /// TH-02 and TH-03 without Robot, and HZ-22.
     #[test]
     fn ids_without_a_plain_number_are_malformed() {
         let rests = ["", "my-cloud", "+1", "-1", "0", "007", " 1", "1 ", "0x1f", "1.0", "1/", "1/2"];
@@ -95,7 +93,7 @@ mod tests {
         }
     }
 
-    /// TH-04, and the ids of Robot in TH-01 to TH-03, because this driver does not support Robot.
+    /// This driver does not support Robot.
     #[test]
     fn ids_of_other_clouds_and_of_robot_are_not_ours() {
         let robot = ["hrobot://4321", "hrobot://", "hrobot://my-robot", "hcloud://bm-4321", "hcloud://bm-"];

@@ -75,7 +75,7 @@ pub(crate) fn key(labels: &Labels) -> Option<&str> {
     labels.get(KEY).map(String::as_str).filter(|key| !key.is_empty())
 }
 
-/// Only `off` is stopped (HZ-24). A server that the cloud moves or rebuilds will run again.
+/// Only `off` is stopped. A server that the cloud moves or rebuilds will run again.
 fn power(status: &str) -> Power {
     match status {
         "initializing" | "starting" => Power::Pending,
@@ -91,7 +91,8 @@ pub(crate) fn is_deleting(server: &Server) -> bool {
     power(&server.status) == Power::Deleting
 }
 
-/// The addresses in the order of HZ-26.
+/// The addresses in the order of Hetzner's cloud-controller-manager: host name, external addresses,
+/// internal addresses.
 pub(crate) fn addresses(view: View, server: &Server) -> Vec<Address> {
     let (has_v4, has_v6) = match view.family {
         AddressFamily::Ipv4 => (true, false),
@@ -162,7 +163,7 @@ mod tests {
         instance.addresses.iter().map(|it| format!("{:?} {}", it.kind, it.address)).collect()
     }
 
-    /// TH-09 and TH-10.
+    /// The zone then follows from the location.
     #[test]
     fn a_server_without_a_data_center_is_mapped() {
         let view = View { family: AddressFamily::Ipv4, has_zone: true, network: None };
@@ -195,7 +196,7 @@ mod tests {
         );
     }
 
-    /// TH-10: only the id and the name are required.
+    /// Only the id and the name are required.
     #[test]
     fn a_server_with_only_an_id_and_a_name_is_mapped() {
         let server =
@@ -206,7 +207,6 @@ mod tests {
         assert_eq!(instance.created, jiff::Timestamp::UNIX_EPOCH);
     }
 
-    /// TH-12.
     #[test]
     fn external_addresses_depend_on_the_address_family() {
         let (v4, v6) = ("ExternalIP 203.0.113.7", "ExternalIP 2001:db8:1234::1");
@@ -226,7 +226,6 @@ mod tests {
         assert_eq!(shown(AddressFamily::Ipv6, without("ipv4")), [host, v6]);
     }
 
-    /// TH-13.
     #[test]
     fn only_addresses_of_the_configured_network_are_internal() {
         let attached = |network: i64| json!({"private_net": [{"network": network, "ip": "10.0.0.2"}]});
@@ -236,7 +235,6 @@ mod tests {
         assert_eq!(internal(attached(2)), [""; 0]);
     }
 
-    /// TH-08 without Robot.
     #[test]
     fn only_a_server_that_is_off_is_stopped() {
         let cases = [

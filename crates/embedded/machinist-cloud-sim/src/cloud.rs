@@ -218,7 +218,7 @@ impl Cloud {
         reply
     }
 
-    /// Schedules what follows from a commit: the end of a deletion, or an early death (fault D12).
+    /// Schedules what follows from a commit: the end of a deletion, or an early death.
     fn schedule_consequences(&self, commit: Option<LedgerCommit>, fault: Option<&Fault>) {
         match (commit, fault) {
             (Some(LedgerCommit::DeletionBegun { deletion, .. }), _) => self.settle_at(deletion.gone_at),

@@ -44,7 +44,7 @@ pub struct Entry {
     pub visible_at: Timestamp,
     /// When the instance is, or was, powered on.
     pub running_at: Timestamp,
-    /// When the operating system has booted after that; absent if it never boots (fault D13).
+    /// When the operating system has booted after that; absent if it never boots.
     pub boots_at: Option<Timestamp>,
     /// Whether the instance is powered off.
     pub stopped: bool,
@@ -185,7 +185,7 @@ pub enum LedgerCommit {
         /// Start and end of the deletion.
         deletion: Deletion,
     },
-    /// The instance ceased to exist: its deletion ended, or it died without a request (fault D12).
+    /// The instance ceased to exist: its deletion ended, or it died without a request.
     Gone {
         /// Id of the instance.
         id: ProviderId,

@@ -1,6 +1,5 @@
 //! Faults on request: from rules that are added while the cloud runs, or from a [`Schedule`] that
-//! decides call by call. The numbers D1 to D13 come from the perturbation catalogue that the
-//! scenarios name.
+//! decides call by call.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +14,7 @@ use crate::{Call, CallRecord, Code, Operation, seconds};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase")]
 pub enum Fault {
-    /// D1, D11: the cloud refuses the call before any effect.
+    /// The cloud refuses the call before any effect.
     #[serde(rename_all = "camelCase")]
     Refuse {
         /// The error code of the refusal.
@@ -24,9 +23,9 @@ pub enum Fault {
         #[serde(default)]
         retry_after_seconds: Option<u64>,
     },
-    /// D2: the call takes effect, and the answer is an internal error.
+    /// The call takes effect, and the answer is an internal error.
     EffectThenError,
-    /// D3: the call takes effect, and the answer is withheld until no caller waits.
+    /// The call takes effect, and the answer is withheld until no caller waits any more.
     EffectThenSilence,
     /// The connection breaks at once and nothing is done. The caller cannot know that.
     Reset,
@@ -43,32 +42,32 @@ pub enum Fault {
         #[serde(with = "seconds", rename = "seconds")]
         by: Duration,
     },
-    /// D4: reads do not show the instance that this `ensure` makes for a while.
+    /// Reads do not show the instance that this `ensure` makes for a while.
     HideNew {
         /// How long the instance stays hidden. Beyond `Settings::visible_within` the cloud breaks
         /// its promise.
         #[serde(with = "seconds", rename = "seconds")]
         span: Duration,
     },
-    /// D5: this `find` returns no instance, even if one exists.
+    /// This `find` returns no instance, even if one exists.
     NotFound,
-    /// D6: the deletion that this `delete` begins takes longer.
+    /// The deletion that this `delete` begins takes longer.
     Linger {
         /// Duration of the deletion.
         #[serde(with = "seconds", rename = "seconds")]
         span: Duration,
     },
-    /// D7: this `delete` succeeds and does nothing.
+    /// This `delete` succeeds and does nothing.
     ClaimGone,
-    /// D12: the instance that this `ensure` makes dies without a request.
+    /// The instance that this `ensure` makes dies without a request.
     Dies {
         /// Age at which the instance dies.
         #[serde(with = "seconds", rename = "seconds")]
         after: Duration,
     },
-    /// D13: the instance that this `ensure` makes runs and never boots.
+    /// The instance that this `ensure` makes runs and never boots.
     NeverBoots,
-    /// D13: the instance that this `ensure` makes boots late.
+    /// The instance that this `ensure` makes boots late.
     BootsLate {
         /// Time from running to booted.
         #[serde(with = "seconds", rename = "seconds")]

@@ -55,7 +55,7 @@ pub(crate) struct CloudControllerManagerArgs {
     /// Kubeconfig of the cluster [default: the cluster of this pod]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTER)]
     pub kubeconfig: ClusterFlag,
-    /// URL of the API server; overrides that of the kubeconfig
+    /// URL of the API server; overrides the kubeconfig
     #[arg(long, value_name = "URL", help_heading = CLUSTER)]
     pub master: Option<String>,
     /// Maximum number of requests per second to the API server [default: no limit]
@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(adopts_in(&["--adopt-load-balancers-in="]), Some(Vec::new()));
     }
 
-    /// Section 6.1: every flag of other cloud controller managers is accepted.
+    /// Every flag of other cloud controller managers is accepted.
     #[test]
     fn flags_without_an_effect_are_accepted_and_named() {
         use clap::Parser as _;

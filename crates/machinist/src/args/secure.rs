@@ -18,14 +18,14 @@ pub(crate) struct SecureArgs {
     /// Directory that keeps the generated certificate across restarts [default: memory]
     #[arg(long, value_name = "DIR", help_heading = SERVER)]
     pub cert_dir: Option<PathBuf>,
-    /// PEM file with the CA of client certificates [default: that of the ConfigMap
+    /// PEM file with the CA of client certificates [default: the CA of the ConfigMap
     /// kube-system/extension-apiserver-authentication]
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     pub client_ca_file: Option<PathBuf>,
-    /// Kubeconfig for the TokenReviews of bearer tokens [default: that of the cluster]
+    /// Kubeconfig for the TokenReviews of bearer tokens [default: the kubeconfig of the cluster]
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     pub authentication_kubeconfig: Option<PathBuf>,
-    /// Kubeconfig for SubjectAccessReviews [default: that of the cluster]
+    /// Kubeconfig for SubjectAccessReviews [default: the kubeconfig of the cluster]
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Paths that every client may read, separated by commas; * at the end stands for any rest

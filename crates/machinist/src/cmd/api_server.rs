@@ -2,8 +2,9 @@
 //! controllers against it.
 //!
 //! ```text
-//! --crds -> check in a private API server -> open the data directory -> apply, wait until established
-//!        -> listen -> built-in controllers -> ready -> run until a signal (exit code 0) or until a part ends (1)
+//! --crds -> check in a private API server -> open the data directory -> apply, wait until
+//!        established -> listen -> built-in controllers -> ready -> run until a signal (exit code
+//!        0) or until a part ends (1)
 //! ```
 //!
 //! Deliberately absent: machine controllers and a cloud. `machinist up` runs them in one process;
@@ -147,7 +148,7 @@ impl Running {
 struct Reachable<'a> {
     api_server: &'a str,
     kubeconfig: &'a Path,
-    /// Names of all CustomResourceDefinitions, including those of earlier runs.
+    /// Names of all CustomResourceDefinitions, including definitions of earlier runs.
     definitions: Vec<String>,
     data_dir: Option<&'a Path>,
 }

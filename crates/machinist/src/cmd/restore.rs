@@ -391,7 +391,7 @@ items:
         names
     }
 
-    /// R16: `kubectl apply` of the same dump loses the set and the Machine within seconds.
+    /// `kubectl apply` of the same dump loses the set and the Machine within seconds.
     #[tokio::test(start_paused = true)]
     async fn no_garbage_collector_deletes_what_was_restored() {
         let clock = TokioClock::starting_at(SystemClock.now());

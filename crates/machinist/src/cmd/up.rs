@@ -1,7 +1,8 @@
 //! `machinist up`: runs a complete cluster in this process until the state of `--until` is reached.
 //!
 //! ```text
-//! manifest -> cluster (API server, controllers, cloud) -> apply -> follow the commit log -> ready -> delete -> gone
+//! manifest -> cluster (API server, controllers, cloud) -> apply -> follow the commit log -> ready
+//! -> delete -> gone
 //! ```
 //!
 //! Progress, the awaited state and the counts all come from the commits of the API server and the
@@ -457,8 +458,8 @@ impl Story {
         }
     }
 
-    /// Deletes the control plane and the network of a cluster of containers that has no machines
-    /// any more. The next run with this directory begins with a new cluster.
+    /// Deletes the control plane and the network of a cluster of containers that no longer has
+    /// machines. The next run with this directory begins with a new cluster.
     async fn remove_cluster(&mut self, docker: &Docker, cluster: &Cluster) -> anyhow::Result<()> {
         self.progress.note("No machine is left; deleting the control plane and the network")?;
         // First, so that a run that is killed here does not continue with an empty cluster.

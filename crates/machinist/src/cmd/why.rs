@@ -328,7 +328,7 @@ fn controllers(args: &WhyArgs, kubeconfig: &PathBuf) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// R37: without a controller, what the API server shows is not today's state.
+    /// Without a controller, what the API server shows is not today's state.
     #[test]
     fn a_silent_engine_comes_first_and_nothing_is_up_to_date() {
         for (reason, waits_for, expected) in [

@@ -30,7 +30,7 @@ const REVIEWS: (f64, u32) = (10.0, 20);
 pub(super) struct Sources {
     pub control: KubeconfigSource,
     pub target: KubeconfigSource,
-    /// URL of the API server, from `--master`; that of the kubeconfig if absent.
+    /// URL of the API server, from `--master`; the URL of the kubeconfig if absent.
     server: Option<String>,
 }
 
@@ -103,7 +103,7 @@ fn is_pod() -> bool {
 
 /// Connects to both clusters. Each client measures the difference between our clock and the clock
 /// of its cluster. Deadlines use the clock of the control cluster. The time since a Node stopped
-/// reporting uses that of the target cluster, in `target_skew`.
+/// reporting uses the clock of the target cluster, in `target_skew`.
 pub(super) async fn connect(
     sources: &Sources,
     control: &ClientOptions,

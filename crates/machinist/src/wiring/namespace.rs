@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// R13: the process says it at once, although nothing is deleted yet, and once.
+    /// The process reports it at once, although nothing is deleted yet, and once.
     #[tokio::test(start_paused = true)]
     async fn a_deletion_of_the_served_namespace_is_reported() {
         let (log, _guard) = capture();

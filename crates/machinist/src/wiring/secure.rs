@@ -85,7 +85,7 @@ pub(crate) struct Secure {
     certificate: Certificate,
     tls: RwLock<Arc<ServerConfig>>,
     always_allow: Vec<String>,
-    /// File with the CA of client certificates; that of the cluster if absent.
+    /// File with the CA of client certificates; the CA of the cluster if absent.
     client_ca: Option<PathBuf>,
     /// Absent until the API server has answered.
     reviews: OnceLock<Reviews>,
@@ -100,8 +100,8 @@ impl FrontDoor {
     /// Creates the door of a port with TLS, with a certificate from files or a generated one.
     ///
     /// # Errors
-    /// If a file cannot be read or written, or is no certificate or key. A wrong `--client-ca-file`
-    /// is a [`WrongFlags`].
+    /// If a file cannot be read or written, or is not a certificate or key. A wrong
+    /// `--client-ca-file` is a [`WrongFlags`].
     pub(crate) fn secure(options: &SecureOptions) -> anyhow::Result<Self> {
         let certificate = Certificate::load(options)?;
         let config = match &options.client_ca {

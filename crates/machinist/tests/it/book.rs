@@ -58,7 +58,7 @@ fn the_flags_are_those_of_help() {
     }
 }
 
-/// First words of the names of metrics: ours, and those of other programs.
+/// First words of the names of metrics: our metrics, and metrics of other programs.
 const PREFIXES: [&str; 9] = [
     "machinist_",
     "node_controller_",

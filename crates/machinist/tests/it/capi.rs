@@ -15,7 +15,7 @@ fn fails(line: &str, variables: &[(&str, &str)], code: i32, told: &str) {
     assert!(!ended.stderr.contains("key-canary"), "{}", ended.stderr);
 }
 
-/// G18: each required variable is named.
+/// Each required variable is named.
 #[test]
 fn a_missing_variable_of_the_mail_service_is_named() {
     let all = [
@@ -32,7 +32,7 @@ fn a_missing_variable_of_the_mail_service_is_named() {
     }
 }
 
-/// G19, M47: a provider that cannot use its settings ends with an error.
+/// A provider that cannot use its settings ends with an error.
 #[test]
 fn a_provider_that_cannot_start_ends_with_an_error() {
     let variables = [

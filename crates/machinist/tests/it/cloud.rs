@@ -201,7 +201,7 @@ async fn a_running_controller_explains_nodes_and_services() {
     controller.terminate().cleanly();
 }
 
-/// Section 6.5: the excluded paths are open, every other path needs a permission.
+/// The excluded paths are open, every other path needs a permission.
 #[tokio::test]
 async fn metrics_need_a_permission() {
     let world = World::new().await;
@@ -237,7 +237,7 @@ async fn metrics_need_a_permission() {
     assert!(!log.contains("A permission is missing"), "the administrator lacks nothing\n{log}");
 }
 
-/// S4-18: a cloud without load balancers has no controller for them, and the process is healthy.
+/// A cloud without load balancers has no controller for them, and the process is healthy.
 #[tokio::test]
 async fn a_process_without_load_balancers_is_ready() {
     let world = World::new().await;
@@ -260,7 +260,7 @@ async fn a_process_without_load_balancers_is_ready() {
     controller.terminate().cleanly();
 }
 
-/// Section 6.7: missing permissions are named at the start, and the process works on.
+/// Missing permissions are named at the start, and the process works on.
 #[tokio::test]
 async fn missing_permissions_are_reported_at_the_start() {
     let world = World::new().await;
@@ -320,7 +320,7 @@ async fn why_asks_a_loopback_port_with_a_token_alone() {
     controller.terminate().cleanly();
 }
 
-/// Section 6.5: a process that waits for its Lease is ready, and tells what it waits for.
+/// A process that waits for its Lease is ready, and reports what it waits for.
 #[tokio::test]
 async fn a_standby_is_ready_and_is_measured() {
     let world = World::new().await;
@@ -356,7 +356,7 @@ async fn a_standby_is_ready_and_is_measured() {
     leader.terminate().cleanly();
 }
 
-/// Section 6.5: a process that cannot read its Lease is not ready, and the metrics name the reason.
+/// A process that cannot read its Lease is not ready, and the metrics name the reason.
 #[tokio::test]
 async fn a_process_without_access_to_its_lease_is_not_ready() {
     let world = World::new().await;

@@ -94,7 +94,7 @@ async fn nodes_have_the_facts_of_their_servers() {
             addresses.iter().find(|address| address.type_ == "ExternalIP").expect("an external address");
         assert_eq!(Some(&*external.address), server["ipv4"]["ip"].as_str(), "the server's own address");
     }
-    // The roles of the cloud controller manager are those of its deployment, and no more.
+    // The roles of the cloud controller manager are the same as in its deployment, and no more.
     let reviews: Api<SubjectAccessReview> = Api::all(kubernetes);
     for (verb, resource, is_allowed) in [
         ("patch", "nodes", true),

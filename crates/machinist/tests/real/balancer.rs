@@ -10,7 +10,7 @@ use crate::world::{UNINITIALIZED, World, has_taint};
 pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 const EXCLUDE: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 
-/// Scenario 13: created, ports changed, a Node joins and leaves, deleted.
+/// The Service is created, its ports change, a Node joins and leaves, and the Service is deleted.
 pub(crate) async fn a_load_balancer_follows_its_service(world: &mut World) -> Result<()> {
     world.services().create(&PostParams::default(), &service("web", &[80])?).await?;
     world
@@ -45,7 +45,7 @@ pub(crate) async fn a_load_balancer_follows_its_service(world: &mut World) -> Re
     Ok(())
 }
 
-/// Scenario 22: while an action of a load balancer never ends, Nodes are initialised.
+/// While an action of a load balancer never ends, Nodes are initialised.
 pub(crate) async fn a_frozen_action_blocks_nothing_else(world: &mut World) -> Result<()> {
     world.standin.freeze_actions();
     world.services().create(&PostParams::default(), &service("slow", &[81])?).await?;

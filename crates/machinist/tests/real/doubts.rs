@@ -13,7 +13,7 @@ const USUAL_RATE: u32 = 3600;
 /// The process waits until a sixtieth of the bucket is full, which takes a minute.
 const REFILLED_WITHIN: Duration = Duration::from_secs(100);
 
-/// Scenario 8: the process starts although the cloud resets all connections.
+/// The process starts although the cloud resets all connections.
 pub(crate) async fn a_silent_cloud_at_the_start_is_waited_for(world: &mut World) -> Result<()> {
     world.server("early")?;
     world.join("early", None).await?;
@@ -50,7 +50,7 @@ pub(crate) async fn errors_of_the_cloud_delete_no_node(world: &mut World) -> Res
     world.after_lists(1).await
 }
 
-/// Scenario 7: an empty bucket is not hammered, and initialisation goes on afterwards.
+/// An account without calls gets few requests, and initialisation continues afterwards.
 pub(crate) async fn a_rate_limit_is_kept(world: &mut World) -> Result<()> {
     world.standin.set_rate(PROJECT, USUAL_RATE, 0);
     let refused =
@@ -78,7 +78,7 @@ pub(crate) async fn a_rate_limit_is_kept(world: &mut World) -> Result<()> {
     remove(world, "limited").await
 }
 
-/// Scenario 5: nothing is deleted, `/readyz` tells, and the new token works within seconds.
+/// Nothing is deleted, `/readyz` names the token, and the new token works within seconds.
 pub(crate) async fn a_revoked_token_deletes_no_node(world: &mut World) -> Result<()> {
     world.standin.revoke_token(TOKEN);
     world.set_ready("worker-1", false).await?;
@@ -109,8 +109,8 @@ pub(crate) async fn a_revoked_token_deletes_no_node(world: &mut World) -> Result
     remove(world, "late").await
 }
 
-/// Scenario 6: the account is another one, so its absences prove nothing. The same is true for a
-/// process that has never seen the right account.
+/// The account is another one, so its absences prove nothing. The same is true for a process that
+/// has never seen the right account.
 pub(crate) async fn a_token_of_another_project_deletes_no_node(world: &mut World) -> Result<()> {
     world.set_token(OTHER_TOKEN)?;
     world.set_ready("worker-1", false).await?;

@@ -12,7 +12,7 @@ use crate::world::World;
 /// expired, that takes up to a minute.
 const SUCCEEDED_WITHIN: Duration = Duration::from_secs(120);
 
-/// Scenario 10: the leader is killed while it collects evidence; its successor deletes the Node.
+/// The leader is killed while it collects evidence; its successor deletes the Node.
 pub(crate) async fn a_killed_leader_is_replaced(world: &mut World) -> Result<()> {
     let id = world.server("orphan")?;
     world.join("orphan", None).await?;

@@ -1,4 +1,4 @@
-//! Nodes: the tutorial's goal on a real cluster.
+//! Nodes of a real cluster: initialised, labelled, and deleted after their servers.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::world::{UNINITIALIZED, World, has_taint};
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 pub(crate) const TYPE: &str = "node.kubernetes.io/instance-type";
 
-/// S4-01 to S4-06 and S4-16: provider id, labels, addresses and taint, with at most three lists.
+/// Provider id, labels, addresses and taint, with at most three lists.
 pub(crate) async fn fresh_nodes_are_initialised(world: &mut World) -> Result<()> {
     let names = ["worker-1", "worker-2", "worker-3"];
     let mut ids = BTreeMap::new();
@@ -64,7 +64,7 @@ pub(crate) async fn fresh_nodes_are_initialised(world: &mut World) -> Result<()>
     Ok(())
 }
 
-/// S4-02: after the first match, the id decides.
+/// After the first match, the id decides.
 pub(crate) async fn a_renamed_server_keeps_its_node(world: &mut World) -> Result<()> {
     let id = id_of(&world.node("worker-1").await?)?;
     world
@@ -78,7 +78,7 @@ pub(crate) async fn a_renamed_server_keeps_its_node(world: &mut World) -> Result
     world.standin.change_server(id, back).map_err(anyhow::Error::msg)
 }
 
-/// Scenario 15: the label of the type follows the server.
+/// The label of the type follows the server.
 pub(crate) async fn a_resized_server_changes_one_label(world: &mut World) -> Result<()> {
     let id = id_of(&world.node("worker-2").await?)?;
     let resize = |server: &mut machinist_standin_hcloud::Server| server.server_type = "cx32".to_owned();
@@ -90,7 +90,7 @@ pub(crate) async fn a_resized_server_changes_one_label(world: &mut World) -> Res
         .await
 }
 
-/// Scenario 4: taint on, taint off, and the Node stays.
+/// The taint is set and removed, and the Node stays.
 pub(crate) async fn a_stopped_server_has_the_shutdown_taint(world: &mut World) -> Result<()> {
     let id = id_of(&world.node("worker-2").await?)?;
     world.standin.power_off(id).map_err(anyhow::Error::msg)?;
@@ -101,7 +101,7 @@ pub(crate) async fn a_stopped_server_has_the_shutdown_taint(world: &mut World) -
     world.until("the taint is removed", async |w| Ok(!has_taint(&w.node("worker-2").await?, SHUTDOWN))).await
 }
 
-/// Scenario 12: ids of other clouds, and ids that are none.
+/// Their ids belong to other clouds, or are malformed.
 pub(crate) async fn nodes_of_others_are_left_alone(world: &mut World) -> Result<()> {
     let others = [("talos", "talos://x"), ("malformed", "hcloud://x"), ("robot", "hrobot://7")];
     for (name, id) in others {
@@ -120,7 +120,7 @@ pub(crate) async fn nodes_of_others_are_left_alone(world: &mut World) -> Result<
     Ok(())
 }
 
-/// Scenario 3 and S4-07: kept while it is ready, then deleted once.
+/// The Node is kept while it is ready, then deleted once.
 pub(crate) async fn a_node_goes_after_its_server(world: &mut World) -> Result<()> {
     let id = id_of(&world.node("worker-3").await?)?;
     world.standin.delete_server(id).map_err(anyhow::Error::msg)?;

@@ -13,7 +13,7 @@ use crate::world::{NETWORK, World};
 /// Node again.
 const ABANDONED_WITHIN: Duration = Duration::from_secs(180);
 
-/// Scenario 14: two Nodes join, and one of them leaves.
+/// Two Nodes join, and one of them leaves.
 pub(crate) async fn pods_have_routes_while_their_nodes_exist(world: &mut World) -> Result<()> {
     for (name, network) in [("routed", "10.244.7.0/24"), ("stays", "10.244.8.0/24")] {
         world.server(name)?;

@@ -31,9 +31,10 @@ const IMAGE_VARIABLE: &str = "MACHINIST_DOCKER_NODE_IMAGE";
 const PID_FILE_VARIABLE: &str = "MACHINIST_DOCKER_PID_FILE";
 /// Variable with the number of restarts of each kind.
 const RESTARTS_VARIABLE: &str = "MACHINIST_DOCKER_RESTARTS";
-/// Row R34: every cluster serves again within this time after the end of the engine.
+/// Every cluster serves again within this time after the end of the engine.
 const SERVES_AGAIN_WITHIN: Duration = Duration::from_secs(60);
-/// Row R37 promises two seconds. The rest is for the start of a process on a busy computer.
+/// `why` should answer within two seconds. The rest is for the start of a process on a busy
+/// computer.
 const SILENCE_TOLD_WITHIN: Duration = Duration::from_secs(5);
 /// Time between two looks at an engine or a cluster that is away.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -301,8 +302,8 @@ async fn without_a_directory_nothing_is_left() {
     assert!(!networks.iter().any(|name| name.starts_with("machinist-")), "{networks:?}");
 }
 
-/// R35: a cluster is deleted in any state. A control plane that was killed starts again; one that
-/// was deleted, or whose API server is silent, does not return.
+/// A cluster is deleted in any state. A control plane that was killed starts again; one that was
+/// deleted, or whose API server is silent, does not return.
 #[tokio::test]
 async fn a_broken_cluster_is_deleted_completely() {
     let Some(engine) = Engine::open("a_broken_cluster_is_deleted_completely") else { return };
@@ -350,8 +351,8 @@ impl Drop for Suspended {
     }
 }
 
-/// R35, R37: while the engine hangs, `why` says that first. Then the run is killed while the engine
-/// creates a container for it.
+/// While the engine hangs, `why` says that first. Then the run is killed while the engine creates a
+/// container for it.
 #[tokio::test]
 async fn a_silent_engine_is_named_and_a_killed_run_leaves_nothing() {
     const NAME: &str = "a_silent_engine_is_named_and_a_killed_run_leaves_nothing";
@@ -451,7 +452,7 @@ async fn machine_names(control: &Client) -> BTreeSet<String> {
     listed.items.into_iter().filter_map(|machine| machine.metadata.name).collect()
 }
 
-/// R34: the containers keep their addresses, and every cluster serves again without help.
+/// The containers keep their addresses, and every cluster serves again without help.
 #[tokio::test]
 async fn restarts_of_the_engine() {
     let Some(engine) = Engine::open("restarts_of_the_engine") else { return };

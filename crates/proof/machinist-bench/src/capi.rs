@@ -7,7 +7,7 @@
 //! ```
 //!
 //! API server, workload cluster, engine and provider are in this process, in real time. The engine
-//! is in memory ([`machinist_standin_docker`]): its calls take as long as those of a workstation,
+//! is in memory ([`machinist_standin_docker`]): its calls take as long as on a workstation,
 //! and it performs only some at the same time. The limit is measured in the same run: one client
 //! sends the calls of all machines as soon as the engine accepts them, and waits for nothing else.
 //!

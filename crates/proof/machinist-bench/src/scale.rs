@@ -1,12 +1,13 @@
 //! Scales from 0 to N machines and back, and counts the requests.
 //!
 //! ```text
-//! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> N -> 0 -> quiet -> report
+//! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> N -> 0 ->
+//! quiet -> report
 //! ```
 //!
 //! The cloud is instant and joining is thin: the benchmark posts one Node per instance, and renews
 //! no Lease. So it measures only the controllers and the API server. A phase is timed until its
-//! state is reached, and counted until no controller writes any more, so that late writes are
+//! state is reached, and counted until no controller writes, so that late writes are
 //! included.
 
 mod join;
@@ -78,7 +79,7 @@ const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
 /// without one.
 const QUIET: Duration = Duration::from_secs(3);
 const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A controller that still writes after this time is taken to write for ever.
+/// A controller that still writes after this time is taken to write forever.
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs the benchmark.

@@ -1,4 +1,4 @@
-//! Compares our answers with those of a real server.
+//! Compares our answers with the answers of a real server.
 //!
 //! The [ledger](crate::ledger) lists each known difference with the values of both
 //! servers. Any other difference is a fault.

@@ -523,7 +523,7 @@ impl History {
         inner.judge(&Event::Arrived(sent));
     }
 
-    /// Records that the server answered a write, even if no process waits for the answer any more.
+    /// Records that the server answered a write, even if no process waits for the answer.
     pub fn answered(&self, sent: &Sent) {
         let mut inner = self.lock();
         inner.catch_up();

@@ -1,6 +1,6 @@
 //! The lives of the one process of a world: it is started, killed at a call, and started again with
-//! no state except that of the API and the cloud. During some long faults it has a second replica,
-//! and a Lease says which one acts.
+//! no state except the state in the API and the cloud. During some long faults it has a second
+//! replica, and a Lease says which one acts.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,7 +35,7 @@ pub const RESYNC: Duration = Duration::from_secs(600);
 pub enum Replica {
     /// The replica that always exists.
     First,
-    /// A replica that takes over when the first one does not hold its Lease any more.
+    /// A replica that takes over when the first one no longer holds its Lease.
     Second,
 }
 
@@ -93,7 +93,7 @@ impl<R> Lives<R> {
         lock(&self.running).insert(replica, Live { life, gate, running, _election: election });
     }
 
-    /// Runs for ever: drops the killed replicas, and begins their next lives.
+    /// Runs forever: drops the killed replicas, and begins their next lives.
     pub async fn tend(
         &self,
         mut deaths: mpsc::UnboundedReceiver<Victims>,

@@ -9,7 +9,7 @@
 //! | early finalizer | the finalizer is removed before the instance is deleted | S3 |
 //! | absence without lag | an instance that one read does not show is taken as deleted at once | S3 |
 //! | node by name | every Node with the Machine's name is taken as the Machine's Node | S7 |
-//! | unbounded requeue | an object is reconciled again at once, for ever | L4 |
+//! | unbounded requeue | an object is reconciled again at once, forever | L4 |
 //! | replacement limit | each unhealthy Machine is replaced without regard to the others | S13 |
 //! | unseen cordon | a Node is taken as cordoned and empty as soon as the store shows no pod | S6 |
 //! | orphaned children | the children of an object that is being orphaned are deleted | S18 |
@@ -89,7 +89,7 @@ pub enum Mutant {
     AbsenceWithoutLag,
     /// Every Node with the Machine's name is taken as the Machine's Node.
     NodeByName,
-    /// An object is reconciled again at once, for ever.
+    /// An object is reconciled again at once, forever.
     UnboundedRequeue,
     /// Each unhealthy Machine is replaced without regard to the others.
     ReplacementLimit,

@@ -114,7 +114,7 @@ pub fn play_all<C: Contract>(
                         let run = Failed::of(&case, &report);
                         failed(&run, &report);
                         tally.failed.push(run);
-                        // Other violations than that of the mutant's invariant do not count.
+                        // Only violations of the mutant's invariant count.
                         let violated = match order.mutant {
                             None => tally.failed.len(),
                             Some(mutant) => tally.violated(C::caught_by(mutant)).len(),

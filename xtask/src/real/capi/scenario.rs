@@ -22,7 +22,7 @@ const AVAILABLE_WITHIN: Duration = Duration::from_secs(6 * 60);
 /// Replacing three control plane machines one after the other.
 const ROLLED_OUT_WITHIN: Duration = Duration::from_secs(12 * 60);
 const DELETED_WITHIN: Duration = Duration::from_secs(5 * 60);
-/// Row R34 promises a minute. The rest is for a computer that also compiles.
+/// A cluster should serve again within a minute. The rest is for a computer that also compiles.
 const SERVES_AGAIN_WITHIN: Duration = Duration::from_secs(2 * 60);
 /// The ways in which the engine ends.
 const TERM: &str = "TERM";

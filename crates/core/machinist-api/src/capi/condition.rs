@@ -1,11 +1,11 @@
-//! Conditions, in the formats of both contracts.
+//! Conditions, in the formats of both versions of Cluster API's contract.
 
 use serde::{Deserialize, Serialize};
 
 use crate::mcm::ConditionStatus;
 use crate::wire_time::WireTime;
 
-/// A condition in the format of the contract v1beta2, which is that of Kubernetes.
+/// A condition in the format of the contract v1beta2, which is the format of Kubernetes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {

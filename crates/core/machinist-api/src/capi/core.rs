@@ -305,7 +305,7 @@ mod tests {
         serde_json::from_value(value).expect("a Cluster")
     }
 
-    /// K17: the fields of both versions are understood.
+    /// The fields of both versions are understood.
     #[test]
     fn both_versions_of_a_cluster_are_understood() {
         let older = cluster(json!({

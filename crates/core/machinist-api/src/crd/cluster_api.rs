@@ -465,7 +465,7 @@ mod tests {
         docker_crds().into_iter().chain(mailgun_crds()).collect()
     }
 
-    /// K01 and K02: names, labels, scope and the list kind.
+    /// Core controllers find the kinds of each version of the contract by these names and labels.
     #[test]
     fn names_and_labels_keep_both_contracts() {
         for definition in all() {

@@ -1,7 +1,8 @@
 //! The CustomResourceDefinitions of our kinds, as values and as the YAML that is checked in under
 //! `deploy/crds`.
 //!
-//! This file has those of the machine API, `cluster_api` those of the Cluster API providers.
+//! This file defines the kinds of the machine API, `cluster_api` the kinds of the Cluster API
+//! providers.
 //!
 //! The definitions of the machine API are equal to Go MCM's in names, columns, subresources and
 //! schema, so either program can install them. They therefore validate little: no enums, no

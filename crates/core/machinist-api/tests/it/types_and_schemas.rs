@@ -81,7 +81,7 @@ fn every_field_of_a_provider_is_a_field_of_its_type() {
     round_trip::<capi::MailgunMachine>(&crd::mailgun_crds());
 }
 
-/// K07: core controllers fail on `null`.
+/// Core controllers fail on `null`.
 #[test]
 fn absent_fields_are_omitted_and_never_null() {
     let machine = capi::DockerMachine {
@@ -89,8 +89,8 @@ fn absent_fields_are_omitted_and_never_null() {
         ..capi::DockerMachine::default()
     };
     let written = serde_json::to_value(&machine).expect("a writable object");
-    assert_eq!(written["spec"], json!({}), "M01: providerID is omitted");
-    assert_eq!(written["status"], json!({}), "M03: addresses are omitted");
+    assert_eq!(written["spec"], json!({}), "providerID is omitted");
+    assert_eq!(written["status"], json!({}), "addresses are omitted");
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl MailCalls {
         self.by_uid.insert(uid.to_owned(), MailCall { accepted: accepted || was_accepted, ended });
     }
 
-    /// Makes room for another call. Requests that are older than a forgotten call may be those of
+    /// Makes room for another call. Requests that are older than a forgotten call may belong to
     /// that call, so the planner looks their mails up.
     fn forget_oldest(&mut self) {
         let oldest = self.by_uid.iter().min_by_key(|(_, call)| call.ended).map(|(uid, _)| uid.clone());
@@ -65,7 +65,7 @@ impl MailCalls {
         }
     }
 
-    /// The clock has stepped to `now`: the noted times have no meaning any more. All calls end
+    /// The clock has stepped to `now`: the noted times no longer have a meaning. All calls end
     /// within `bound`.
     pub(crate) fn forget_moments(&mut self, now: Timestamp, bound: Duration) {
         let ended = plus(now, bound);

@@ -49,7 +49,7 @@ pub(crate) struct Memory {
     pub balancers: BTreeMap<String, BalancerAnswers>,
     /// Answers about mails, by UID of the request.
     pub mails: BTreeMap<String, MailAnswers>,
-    /// The calls that may have sent mails, also those of deleted requests.
+    /// The calls that may have sent mails, including calls for deleted requests.
     pub mail_calls: MailCalls,
     /// Clients of workload clusters, by namespace and name of the Cluster.
     pub workloads: BTreeMap<ObjectKey, Connection>,

@@ -90,7 +90,7 @@ impl Kind<Ccm> for AccountLists {
             }
     }
 
-    /// The account is no object of the API.
+    /// The account is not an object of the API.
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None
     }
@@ -129,7 +129,7 @@ impl EvidenceRecorder {
     pub(super) fn ended(&self, seen: &mut Seen, answered: Answered<Vec<Instance>>) {
         let Answered { started, ended, answer, account: asked } = answered;
         if asked.as_ref() != self.account.as_ref().map(|account| account.id()) {
-            // The credential changed at that moment: the list is that of another account.
+            // The credential changed at that moment: the list belongs to another account.
             self.runtime.wake(Key::Account);
             return;
         }

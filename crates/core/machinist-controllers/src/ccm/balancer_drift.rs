@@ -98,7 +98,7 @@ impl Kind<Ccm> for BalancerDrifts {
             }
     }
 
-    /// The list is no object of the API.
+    /// The list is not an object of the API.
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None
     }

@@ -98,7 +98,7 @@ pub(crate) fn take_list(seen: &mut Seen, account: &AccountId, provider: &dyn Pro
         seen.memory.note_power(&node.uid, power, list.ended);
         let (uid, name) = (node.uid.clone(), node.name.clone());
         take_shown(seen, account, node);
-        // The list shows the instance, so absences that were seen before do not count any more.
+        // The list shows the instance, so absences that were seen before no longer count.
         if let Some(answers) = seen.memory.answers.get_mut(&uid) {
             take_listed(answers, account, list.started);
             seen.memory.suspect(&uid, &name);

@@ -96,9 +96,9 @@ pub(crate) struct AccountMemory {
     pub opens_none: bool,
     /// The setting that does not fit the account, as the last list showed.
     pub misconfigured: Option<String>,
-    /// Whether the account was known to be that of the Nodes at the last decision about it.
+    /// Whether the account was known to be the account of the Nodes at the last decision about it.
     pub was_proven: bool,
-    /// Whether an account was ever known to be that of the Nodes.
+    /// Whether an account was ever known to be the account of the Nodes.
     pub was_ever_proven: bool,
     /// The proof of the account at the last decision about it.
     pub proof: Option<Proof>,

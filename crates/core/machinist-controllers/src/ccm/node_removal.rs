@@ -148,7 +148,7 @@ fn suspect(
     })
 }
 
-/// Counts the Nodes with an instance of this cloud, and those of them that the last list shows.
+/// Counts the Nodes with an instance of this cloud, and how many of them the last list shows.
 fn count(runtime: &Runtime, world: &World, opened: Option<&Opened>) -> (u32, Option<(jiff::Timestamp, u32)>) {
     let list = opened.and_then(|opened| opened.account.sightings());
     let (mut nodes, mut shown) = (0, 0);

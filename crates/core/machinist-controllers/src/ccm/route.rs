@@ -71,7 +71,7 @@ impl Kind<Ccm> for RouteTables {
     }
 
     /// Stores why Nodes lack a route, because a user asks about the Node, since when routes have
-    /// had no Node, and which routes are those of Nodes elsewhere.
+    /// had no Node, and which routes belong to Nodes elsewhere.
     fn publish(runtime: &Runtime, snapshot: &Snapshot, why: &Why) {
         {
             let routes = &mut runtime.lock().seen.memory.routes;
@@ -199,7 +199,7 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
         bound: cloud::LONG_CALL,
         begins_by: None,
         confirm: None,
-        // Nodes may have changed since the decision. A route that is not wanted any more is deleted
+        // Nodes may have changed since the decision. A route that is no longer wanted is deleted
         // by the next decision, and a deleted one is created again.
         still_wanted: Box::new(|seen: &Seen| seen.nodes.synced()),
         remember: Box::new(move |seen: &mut Seen, answered: Answered<T>| {

@@ -51,7 +51,7 @@ impl Fed<Mcm> for MachineFacts {
         wake.push(Key::Machine(change.key.clone()));
         let owner = |facts: &Arc<Self>| facts.owner.clone();
         if change.old.as_ref().map(owner) != change.new.as_ref().map(owner) {
-            // No decisions are made any more under the key that the Machine had alone; the pass
+            // Decisions are no longer made under the key that the Machine had alone; the pass
             // removes the key.
             wake.push(Key::Replacement(change.uid.clone()));
         }
@@ -160,7 +160,7 @@ impl Fed<Mcm> for MachineSetFacts {
             // The set's own key, too: no decisions are made under it once the set has a deployment.
             wake.push(Key::Replacement(facts.uid.clone()));
         }
-        // The set of these Machines is known now, or does not exist any more.
+        // The set of these Machines is known now, or no longer exists.
         if change.old.is_none() || change.new.is_none() {
             let owned = seen.machines.by_index(BY_OWNER, &change.uid);
             wake.extend(owned.map(|(key, _)| Key::Owner(key.clone())));

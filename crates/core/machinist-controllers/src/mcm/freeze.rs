@@ -21,7 +21,7 @@ pub(crate) fn without_freeze(
 ) -> GuardedPatch {
     let patch = GuardedPatch::new(uid).remove_annotation(annotations, annotations::UNFREEZE);
     match labels.and_then(|labels| labels.get(labels::FREEZE)).map(String::as_str) {
-        // A label with another value is no freeze, so it stays.
+        // A label with another value is not a freeze, so it stays.
         Some(labels::TRUE) => patch.remove_label(labels, labels::FREEZE),
         Some(_) | None => patch,
     }

@@ -25,7 +25,7 @@ fn rule() -> (Program, String) {
     (Program::compile(text).expect("the rule compiles"), message)
 }
 
-/// K05: a dry run that the topology controller announces may change the spec, and nothing else.
+/// A dry run that the topology controller announces may change the spec, and nothing else.
 #[test]
 fn only_an_announced_dry_run_changes_a_template() {
     let (rule, message) = rule();
@@ -65,7 +65,7 @@ fn only_an_announced_dry_run_changes_a_template() {
     }
 }
 
-/// K06: the template of a DockerCluster does not change; its labels and annotations do.
+/// The template of a DockerCluster does not change; its labels and annotations do.
 #[tokio::test]
 async fn a_template_of_a_cluster_is_immutable() {
     let world = World::new().await;
@@ -114,8 +114,7 @@ fn resource(version: &str, kind: &str) -> ApiResource {
     }
 }
 
-/// K08: an object that is written in one version is the same in the others, except for its
-/// apiVersion.
+/// An object that is written in one version is the same in the others, except for its apiVersion.
 #[tokio::test]
 async fn an_object_is_equal_in_all_versions() {
     let world = World::new().await;

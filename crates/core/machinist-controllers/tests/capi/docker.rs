@@ -78,24 +78,24 @@ async fn a_cluster_and_its_machines_are_provisioned() {
     assert_eq!(cluster["status"]["initialization"]["provisioned"], true);
     assert_eq!(cluster["status"]["ready"], true);
     assert_eq!(cluster["status"]["failureDomains"], json!([{"name": "fd1", "controlPlane": true}]));
-    assert_eq!(cluster["status"]["loadBalancer"]["backends"], json!(["c-cp"]), "M25: no worker");
+    assert_eq!(cluster["status"]["loadBalancer"]["backends"], json!(["c-cp"]), "no worker");
     assert_eq!(cluster["status"]["loadBalancer"]["hostPort"], 32770);
     for name in ["c-cp", "c-w"] {
         let machine = docker.machine(name).await;
         assert_eq!(machine["spec"]["providerID"], format!("docker:////{name}"), "{machine}");
         assert_eq!(machine["status"]["initialization"]["provisioned"], true);
-        assert_eq!(machine["status"]["failureDomain"], "fd1", "K18");
+        assert_eq!(machine["status"]["failureDomain"], "fd1");
         let types: Vec<&str> = machine["status"]["addresses"]
             .as_array()
             .expect("addresses")
             .iter()
             .filter_map(|address| address["type"].as_str())
             .collect();
-        assert_eq!(types, ["Hostname", "InternalIP", "ExternalIP"], "M34");
+        assert_eq!(types, ["Hostname", "InternalIP", "ExternalIP"]);
         assert_eq!(condition(&machine, "Ready"), ("True".to_owned(), "Ready".to_owned()), "{machine}");
-        assert!(!machine.to_string().contains("null"), "K07: {machine}");
+        assert!(!machine.to_string().contains("null"), "{machine}");
         let finalizers = json!(["dockermachine.infrastructure.cluster.x-k8s.io"]);
-        assert_eq!(machine["metadata"]["finalizers"], finalizers, "M04");
+        assert_eq!(machine["metadata"]["finalizers"], finalizers);
     }
     let state = docker.engine.state();
     let bootstraps: Vec<u32> = state.containers.values().map(|container| container.bootstraps).collect();
@@ -174,7 +174,7 @@ async fn a_pause_stops_all_work_and_deletion() {
     assert_eq!(docker.engine.state().deleted, ["c-w"]);
 }
 
-/// K16, M18: a move creates the objects again with other UIDs and without a status.
+/// A move creates the objects again with other UIDs and without a status.
 #[tokio::test(start_paused = true)]
 async fn a_moved_cluster_keeps_its_containers() {
     let docker = Docker::new().await;
@@ -213,7 +213,7 @@ async fn a_moved_cluster_keeps_its_containers() {
     assert_eq!(docker.engine.state().deleted, ["c-w"], "the moved object owns its container");
 }
 
-/// K13: Machine, Cluster and DockerCluster do not exist any more.
+/// Machine, Cluster and DockerCluster no longer exist.
 #[tokio::test(start_paused = true)]
 async fn a_machine_is_deleted_without_its_owners() {
     let docker = Docker::new().await;
@@ -268,7 +268,7 @@ async fn a_load_balancer_with_another_address_is_reported() {
     assert_eq!(condition(&cluster, "LoadBalancerAvailable").0, "True", "{cluster}");
 }
 
-/// K04: even the empty value of the annotation means that another program manages the object.
+/// Even the empty value of the annotation means that another program manages the object.
 #[tokio::test(start_paused = true)]
 async fn an_externally_managed_cluster_is_left_alone() {
     let docker = Docker::new().await;
@@ -324,7 +324,7 @@ async fn a_failed_bootstrap_is_reported_and_not_repeated() {
     assert!(matches!(of_worker[..], [event] if event.contains("no etcd")), "{events:?}");
 }
 
-/// Section 3.7.2 of the spec: unknown keys are reported once.
+/// Keys of the user data that have no effect are reported once.
 #[tokio::test(start_paused = true)]
 async fn skipped_parts_of_the_user_data_are_reported() {
     let docker = Docker::new().await;
@@ -359,7 +359,7 @@ async fn a_machine_without_a_problem_has_no_event() {
     assert_eq!(docker.world.events("").await, [""; 0]);
 }
 
-/// K17: a management cluster that serves only v1beta1.
+/// A management cluster that serves only v1beta1.
 #[tokio::test(start_paused = true)]
 async fn core_kinds_of_v1beta1_are_understood() {
     let docker = Docker::new().await;
@@ -370,7 +370,7 @@ async fn core_kinds_of_v1beta1_are_understood() {
     assert_eq!(docker.machine("c-w").await["status"]["ready"], true);
 }
 
-/// M09, M12: without an owner nothing happens; a failing engine is visible in the condition.
+/// Without an owner nothing happens; a failing engine is visible in the condition.
 #[tokio::test(start_paused = true)]
 async fn waits_and_failures_are_visible() {
     let docker = Docker::new().await;

@@ -10,7 +10,7 @@ use super::faulty::{Effect, Faulty};
 use super::{World, condition};
 
 /// Longest wait for a condition. After a death, an absence counts only when no call of the dead
-/// process can have an effect any more.
+/// process can still have an effect.
 const MOST_SECONDS: u64 = 600;
 
 /// The objects of a cluster with a control plane and a worker.

@@ -193,15 +193,15 @@ async fn a_request_is_sent_once_and_fulfilled() {
         .await;
     world.request("hello").await;
     world.settle(60).await;
-    assert_eq!(post.times(), [1], "G07: without an owner no mail is sent");
+    assert_eq!(post.times(), [1], "without an owner no mail is sent");
     let object = world.mail_of("hello").await;
     assert_eq!(condition(&object, "Ready").0, "True", "{object}");
     assert_eq!(object["status"]["initialization"]["provisioned"], true);
-    assert_eq!(object["spec"]["messageID"], object["status"]["messageID"], "G20");
+    assert_eq!(object["spec"]["messageID"], object["status"]["messageID"]);
     let accepted = post.accepted.lock().expect("no panic");
     let (_, mail) = accepted.values().next().expect("a mail");
-    assert_eq!(mail.subject, "[Urgent] New Cluster hello requested", "G08");
-    assert_eq!(mail.text, "Hello! One cluster please.\n\nA small one.\n", "G09");
+    assert_eq!(mail.subject, "[Urgent] New Cluster hello requested");
+    assert_eq!(mail.text, "Hello! One cluster please.\n\nA small one.\n");
     assert_eq!(
         (mail.requester.as_str(), mail.recipients.as_slice()),
         ("dev@example.com", &["ops@example.com".to_owned()][..])
@@ -287,7 +287,7 @@ async fn a_user_decides_if_the_service_cannot_be_asked() {
     assert!(object["metadata"]["annotations"]["machinist.dev/resend"].is_null(), "{object}");
 }
 
-/// G14: two processes without leader election.
+/// Two processes without leader election.
 #[tokio::test(start_paused = true)]
 async fn two_processes_send_one_mail() {
     let (world, post) = (World::new().await, Post::default());
@@ -300,7 +300,7 @@ async fn two_processes_send_one_mail() {
     assert_eq!(post.times(), [1, 1, 1, 1]);
 }
 
-/// G16: a backup keeps spec and annotations, but neither status nor UID.
+/// A backup keeps spec and annotations, but neither status nor UID.
 #[tokio::test(start_paused = true)]
 async fn a_restored_request_is_not_sent_again() {
     let (world, post) = (World::new().await, Post::default());
@@ -418,7 +418,7 @@ async fn a_step_of_the_clock_sends_no_second_mail() {
     }
 }
 
-/// G15: crashes the process at each request and call in turn, and starts it again.
+/// Crashes the process at each request and call in turn, and starts it again.
 #[tokio::test(start_paused = true)]
 async fn no_mail_is_sent_twice_after_a_crash_at_any_point() {
     let mut points = 0;

@@ -1,4 +1,4 @@
-//! Rows of the tutorial's walkthrough about requests by mail, by their ids (`G..`).
+//! Single rules about requests by mail, from Cluster API's tutorial.
 
 use std::sync::atomic::Ordering;
 
@@ -14,7 +14,7 @@ fn key(name: &str) -> Key {
     Key::MailgunCluster(ObjectKey::new(NAMESPACE, name))
 }
 
-/// G05: a request that is deleted early is forgotten without an error and without a mail.
+/// A request that is deleted early is forgotten without an error and without a mail.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_deleted_early_sends_nothing() {
     let (world, post) = (World::new().await, Post::default());
@@ -27,7 +27,7 @@ async fn a_request_that_is_deleted_early_sends_nothing() {
     assert!(post.times().is_empty());
 }
 
-/// G06: an owner that is not found is waited for, and its arrival sends the mail.
+/// An owner that is not found is waited for, and its arrival sends the mail.
 #[tokio::test(start_paused = true)]
 async fn a_missing_owner_is_waited_for() {
     let (world, post) = (World::new().await, Post::default());
@@ -46,7 +46,7 @@ async fn a_missing_owner_is_waited_for() {
     assert_eq!(post.times(), [1]);
 }
 
-/// G04, G10: a request without recipients goes to the recipient of the process.
+/// A request without recipients goes to the recipient of the process.
 #[tokio::test(start_paused = true)]
 async fn a_request_may_have_its_own_recipients() {
     let (world, post) = (World::new().await, Post::default());
@@ -66,8 +66,8 @@ async fn a_request_may_have_its_own_recipients() {
     assert_eq!(recipients, [&["a@example.com", "b@example.com"][..], &["ops@example.com"][..]]);
 }
 
-/// G11, G13: the Message-Id is recorded before the call, and the success after it. A mail service
-/// that throttles is not asked before the time that it names.
+/// The Message-Id is recorded before the call, and the success after it. A mail service that
+/// throttles is not asked before the time that it names.
 #[tokio::test(start_paused = true)]
 async fn a_throttled_mail_is_sent_later() {
     let (world, post) = (World::new().await, Post::default());
@@ -85,10 +85,10 @@ async fn a_throttled_mail_is_sent_later() {
     pass(30).await;
     assert_eq!(post.times(), [1]);
     let object = world.mail_of("hello").await;
-    assert!(object["metadata"]["annotations"]["machinist.dev/sent-at"].is_string(), "G13: {object}");
+    assert!(object["metadata"]["annotations"]["machinist.dev/sent-at"].is_string(), "{object}");
 }
 
-/// G12: passes without a change, restarts and a changed text send no second mail.
+/// Passes without a change, restarts and a changed text send no second mail.
 #[tokio::test(start_paused = true)]
 async fn a_stored_message_id_sends_no_second_mail() {
     let (world, post) = (World::new().await, Post::default());
@@ -167,7 +167,7 @@ async fn a_machine_is_requested_and_fulfilled() {
     assert_eq!(world.get("Machine", "c-m").await["spec"]["providerID"], "metal://7");
 }
 
-/// K10, K15: a paused request, and a request without the label, send no mail.
+/// A paused request, and a request without the label, send no mail.
 #[tokio::test(start_paused = true)]
 async fn a_paused_or_unlabelled_request_sends_nothing() {
     let (world, post) = (World::new().await, Post::default());

@@ -38,7 +38,7 @@ impl World {
             return;
         }
         self.own(kind, &infrastructure, "Cluster", cluster, name_of(cluster)).await;
-        // K03: the endpoint is copied only when the infrastructure is provisioned.
+        // The endpoint is copied only when the infrastructure is provisioned.
         if infrastructure["status"]["initialization"]["provisioned"] == true {
             let name = name_of(cluster);
             let endpoint = infrastructure["spec"]["controlPlaneEndpoint"].clone();

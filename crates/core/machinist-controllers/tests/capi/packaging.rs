@@ -58,7 +58,7 @@ fn providers() -> [(&'static str, Vec<CustomResourceDefinition>, String); 2] {
     ]
 }
 
-/// K14: clusterctl reads the contract of each release series from this file.
+/// `clusterctl` reads the contract of each release series from this file.
 #[test]
 fn the_metadata_names_a_contract_of_the_definitions() {
     for (provider, crds, _) in providers() {
@@ -81,7 +81,7 @@ fn the_metadata_names_a_contract_of_the_definitions() {
     }
 }
 
-/// K14, K01: clusterctl rejects components that do not follow these rules.
+/// `clusterctl` rejects components that do not follow these rules.
 #[test]
 fn the_components_follow_the_rules_of_clusterctl() {
     for (provider, crds, text) in providers() {
@@ -124,7 +124,7 @@ fn permits(role: &Value, group: &str, resource: &str, verbs: &[&str]) -> bool {
     verbs.iter().all(|verb| rules.iter().any(|rule| has(&rule["verbs"], verb)))
 }
 
-/// M06, M48, C01, G01, G02, G03: the permissions of the tutorial.
+/// Cluster API's tutorial names more permissions than the providers use.
 #[test]
 fn the_roles_permit_what_the_tutorial_asks_for() {
     const OWN: &str = "infrastructure.cluster.x-k8s.io";
@@ -158,7 +158,7 @@ fn the_roles_permit_what_the_tutorial_asks_for() {
     }
 }
 
-/// K14: clusterctl sets five variables. The API server accepts the objects of every template.
+/// `clusterctl` sets five variables. The API server accepts the objects of every template.
 #[tokio::test]
 async fn the_objects_of_every_template_are_accepted() {
     let world = World::new().await;

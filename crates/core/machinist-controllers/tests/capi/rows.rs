@@ -1,4 +1,4 @@
-//! Rows of the tutorial's walkthrough about containers, by their ids (`M..`, `C..`, `K..`).
+//! Single rules about containers, from Cluster API's tutorial and from its contract.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ fn code(running: &Running, name: &str) -> String {
     running.inspector().why(&key).map(|record| record.why.reason.code().to_owned()).unwrap_or_default()
 }
 
-/// M07, M12: a status that cannot be written is written later.
+/// A status that cannot be written is written later.
 #[tokio::test(start_paused = true)]
 async fn a_lost_write_of_the_status_is_repeated() {
     let docker = Docker::new().await;
@@ -34,7 +34,7 @@ async fn a_lost_write_of_the_status_is_repeated() {
     assert_eq!(docker.engine.state().containers["c-late"].bootstraps, 1);
 }
 
-/// M08: an object that is deleted early is forgotten without an error.
+/// An object that is deleted early is forgotten without an error.
 #[tokio::test(start_paused = true)]
 async fn an_object_that_is_deleted_early_is_forgotten() {
     let docker = Docker::new().await;
@@ -46,7 +46,7 @@ async fn an_object_that_is_deleted_early_is_forgotten() {
     assert_eq!((code(&running, "short"), docker.engine.state().calls), (String::new(), 0));
 }
 
-/// M11: without its DockerCluster a machine waits, and its arrival starts the work.
+/// Without its DockerCluster a machine waits, and its arrival starts the work.
 #[tokio::test(start_paused = true)]
 async fn a_machine_waits_for_its_infrastructure() {
     let docker = Docker::new().await;
@@ -63,7 +63,7 @@ async fn a_machine_waits_for_its_infrastructure() {
     assert_eq!(condition(&docker.machine("c-cp").await, "Ready").0, "True");
 }
 
-/// M13, K10: the annotation pauses one object. The condition names the cause, and follows it.
+/// The annotation pauses one object. The condition names the cause, and follows it.
 #[tokio::test(start_paused = true)]
 async fn the_condition_of_a_pause_follows_its_cause() {
     let docker = Docker::new().await;
@@ -80,7 +80,7 @@ async fn the_condition_of_a_pause_follows_its_cause() {
         let paused = all.iter().find(|condition| condition["type"] == "Paused").expect("a condition");
         let message = format!("{kind} has the cluster.x-k8s.io/paused annotation");
         assert_eq!((&paused["status"], &paused["message"]), (&json!("True"), &json!(message)));
-        assert!(paused["observedGeneration"].is_i64(), "K07: {paused}");
+        assert!(paused["observedGeneration"].is_i64(), "{paused}");
     }
     assert_eq!(code(&running, "c-w"), "Paused");
     let before = docker.machine("c-w").await["metadata"]["resourceVersion"].clone();
@@ -94,7 +94,7 @@ async fn the_condition_of_a_pause_follows_its_cause() {
     assert_eq!(paused, ("False".to_owned(), "NotPaused".to_owned()));
 }
 
-/// C03, C09: a Cluster that is paused from the start gets nothing until the pause ends.
+/// A Cluster that is paused from the start gets nothing until the pause ends.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_pause_wakes_the_cluster() {
     let docker = Docker::new().await;
@@ -107,13 +107,13 @@ async fn the_end_of_a_pause_wakes_the_cluster() {
     docker.world.merge("Cluster", "c", json!({"spec": {"paused": false}})).await;
     pass(3).await;
     let cluster = docker.world.get("DockerCluster", "c").await;
-    assert_eq!(cluster["status"]["ready"], true, "C07");
+    assert_eq!(cluster["status"]["ready"], true);
     let finalizers = json!(["dockercluster.infrastructure.cluster.x-k8s.io"]);
-    assert_eq!(cluster["metadata"]["finalizers"], finalizers, "C04");
+    assert_eq!(cluster["metadata"]["finalizers"], finalizers);
 }
 
-/// M29, M30: each defect of the bootstrap data is reported, and its correction starts the
-/// bootstrap. An empty format means cloud-config.
+/// Each defect of the bootstrap data is reported, and its correction starts the bootstrap. An empty
+/// format means cloud-config.
 #[tokio::test(start_paused = true)]
 async fn bootstrap_data_is_read_when_it_can_be_used() {
     for (data, reason, format) in [
@@ -155,7 +155,6 @@ async fn bootstrap_data_is_read_when_it_can_be_used() {
     }
 }
 
-/// M33, M38, M40: the final fields of a machine.
 #[tokio::test(start_paused = true)]
 async fn a_finished_machine_has_the_fields_of_the_tutorial() {
     let docker = Docker::new().await;
@@ -163,14 +162,14 @@ async fn a_finished_machine_has_the_fields_of_the_tutorial() {
     docker.with_machines().await;
     for (name, balanced) in [("c-cp", json!(true)), ("c-w", Value::Null)] {
         let machine = docker.machine(name).await;
-        assert_eq!(machine["spec"]["bootstrapped"], true, "M33: {machine}");
-        assert_eq!(machine["spec"]["providerID"], format!("docker:////{name}"), "M38");
-        assert_eq!(machine["status"]["ready"], true, "M40");
-        assert_eq!(machine["status"]["loadBalancerConfigured"], balanced, "M24, M25");
+        assert_eq!(machine["spec"]["bootstrapped"], true, "{machine}");
+        assert_eq!(machine["spec"]["providerID"], format!("docker:////{name}"));
+        assert_eq!(machine["status"]["ready"], true);
+        assert_eq!(machine["status"]["loadBalancerConfigured"], balanced, "only a control plane is balanced");
     }
 }
 
-/// M41: a deletion that fails keeps the finalizer, so no container is forgotten.
+/// A deletion that fails keeps the finalizer, so no container is forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_failed_deletion_keeps_the_finalizer() {
     let docker = Docker::new().await;
@@ -190,7 +189,7 @@ async fn a_failed_deletion_keeps_the_finalizer() {
     assert!(!docker.engine.state().containers.contains_key("c-w"));
 }
 
-/// M44: a change of the Machine wakes its DockerMachine at once.
+/// A change of the Machine wakes its DockerMachine at once.
 #[tokio::test(start_paused = true)]
 async fn a_change_of_the_machine_wakes_its_infrastructure() {
     let docker = Docker::new().await;
@@ -211,7 +210,7 @@ async fn a_change_of_the_machine_wakes_its_infrastructure() {
     assert!(docker.engine.state().containers.contains_key("c-cp"));
 }
 
-/// M45, M46: core controllers clone a template. Until the Machine owns the clone, nothing happens.
+/// Core controllers clone a template. Until the Machine owns the clone, nothing happens.
 #[tokio::test(start_paused = true)]
 async fn machines_of_a_template_are_provisioned() {
     let docker = Docker::new().await;
@@ -234,7 +233,7 @@ async fn machines_of_a_template_are_provisioned() {
         docker.world.create_with("DockerMachine", metadata, spec).await;
         docker.world.settle(10).await;
         let clone = docker.machine(name).await;
-        assert!(clone["metadata"]["finalizers"].is_null(), "the owner is no Machine yet: {clone}");
+        assert!(clone["metadata"]["finalizers"].is_null(), "the owner is not a Machine yet: {clone}");
         docker.world.bootstrap_data(name, json!({"value": "#cloud-config\n"})).await;
         let metadata = machine_metadata("c", name, false);
         docker.world.create_with("Machine", metadata, machine_spec("c", name)).await;
@@ -248,7 +247,7 @@ async fn machines_of_a_template_are_provisioned() {
     }
 }
 
-/// K11, K12: labels, annotations, finalizers and conditions of others survive every patch of ours.
+/// Labels, annotations, finalizers and conditions of others survive every patch of ours.
 #[tokio::test(start_paused = true)]
 async fn fields_of_others_survive() {
     let docker = Docker::new().await;
@@ -284,7 +283,7 @@ async fn fields_of_others_survive() {
     );
 }
 
-/// K15: a process serves one namespace, or the objects with one label.
+/// A process serves one namespace, or the objects with one label.
 #[tokio::test(start_paused = true)]
 async fn a_process_serves_its_namespace_and_label_only() {
     let docker = Docker::new().await;
@@ -314,7 +313,7 @@ async fn a_process_serves_its_namespace_and_label_only() {
     assert_eq!(docker.machine("c-w").await["metadata"]["labels"][CLUSTER_NAME_LABEL], "c");
 }
 
-/// K18: the failure domain of the Machine is that of the container, and is reported.
+/// The container gets the failure domain of its Machine, and the status reports it.
 #[tokio::test(start_paused = true)]
 async fn a_failure_domain_is_honoured_and_reported() {
     let docker = Docker::new().await;

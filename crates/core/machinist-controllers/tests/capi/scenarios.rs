@@ -66,7 +66,7 @@ async fn a_control_plane_is_drained_before_it_is_deleted() {
     assert!(docker.engine.state().deleted.is_empty(), "its API server still has connections");
     docker.world.delete("DockerMachine", "c-2").await;
     docker.world.settle(60).await;
-    assert_eq!(docker.weights(), weights(&[("c-1", 100), ("c-3", 100)]), "M42");
+    assert_eq!(docker.weights(), weights(&[("c-1", 100), ("c-3", 100)]));
     assert_eq!(docker.engine.state().deleted, ["c-2"]);
     assert!(docker.machine("c-2").await.is_null());
 }
@@ -110,7 +110,7 @@ async fn a_restarted_container_reports_its_new_address() {
     change(Power::Running, Some("172.18.0.99"));
     docker.world.settle(7).await;
     let machine = docker.machine("c-w").await;
-    assert_eq!(machine["status"]["addresses"][1]["address"], "172.18.0.99", "M35: within 5 seconds");
+    assert_eq!(machine["status"]["addresses"][1]["address"], "172.18.0.99", "within 5 seconds");
     assert_eq!(condition(&machine, "Ready").0, "True");
     assert_eq!(docker.engine.state().containers["c-w"].bootstraps, 1, "a restart repeats nothing");
 }
@@ -339,7 +339,7 @@ async fn a_written_id_gives_no_container_of_others() {
     }
 }
 
-/// K13: the API servers of the workload cluster do not exist any more.
+/// The API servers of the workload cluster no longer exist.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_needs_no_workload_cluster() {
     let docker = Docker::new().await;

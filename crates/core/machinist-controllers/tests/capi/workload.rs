@@ -14,7 +14,7 @@ use serde_json::json;
 use super::docker::Docker;
 use super::{NAMESPACE, pass};
 
-/// Workload clusters that do not exist any more.
+/// Workload clusters that no longer exist.
 pub(super) struct Unreachable;
 
 impl WorkloadClusters for Unreachable {
@@ -110,7 +110,7 @@ impl Case {
     }
 }
 
-/// M36, M37: each failure is repeated with the kubeconfig of that moment, so a renewed one is used.
+/// Each failure is repeated with the kubeconfig of that moment, so a renewed one is used.
 #[tokio::test(start_paused = true)]
 async fn a_renewed_kubeconfig_is_used() {
     let case = Case::new().await;
@@ -138,7 +138,7 @@ async fn a_kubeconfig_that_runs_a_program_is_rejected() {
     assert_eq!(case.node_id().await, None);
 }
 
-/// M39: a cluster has one client, which is dropped with its Cluster.
+/// A cluster has one client, which is dropped with its Cluster.
 #[tokio::test(start_paused = true)]
 async fn the_client_of_a_deleted_cluster_is_dropped() {
     let case = Case::new().await;

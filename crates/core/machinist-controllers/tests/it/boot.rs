@@ -1,4 +1,4 @@
-//! Machines whose instances do not join, with an engine that shows why (row R36).
+//! Machines whose instances do not join, with an engine that shows why.
 
 use machinist_instance::BootTrouble;
 use machinist_serve::{listen, serve};
@@ -148,7 +148,7 @@ async fn ask(address: std::net::SocketAddr, path: &str) -> Value {
     serde_json::from_str(body).expect("JSON")
 }
 
-/// R37: the silence comes first, and an old decision is not shown as today's.
+/// The silence comes first, and an old decision is not shown as today's.
 #[tokio::test(start_paused = true)]
 async fn a_silent_engine_is_the_first_thing_that_why_says() {
     let world = World::new().await;

@@ -103,7 +103,7 @@ impl Service<Request<Body>> for Gate {
                     if request.method() != Method::GET {
                         refused_writes.fetch_add(1, Ordering::Relaxed);
                     }
-                    // A refusal takes time, so that no loop runs for ever in one instant.
+                    // A refusal takes time, so that no loop runs forever in one instant.
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
                 }

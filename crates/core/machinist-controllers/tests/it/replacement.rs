@@ -28,7 +28,7 @@ fn start(world: &World) -> Running {
     MachineController::start(clients, world.options("machine-controller"), options, None)
 }
 
-/// Creates a Machine that has joined and has no Node any more.
+/// Creates a Machine that has joined and no longer has a Node.
 async fn make_unknown(world: &World, name: &str, owner: Option<Value>) {
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
     let machine = json!({

@@ -50,7 +50,7 @@ async fn a_short_creation_timeout_creates_instances() {
     }
 }
 
-/// A timeout that no instance can meet replaces Machines for ever, but slowly enough for the API
+/// A timeout that no instance can meet replaces Machines forever, but slowly enough for the API
 /// server.
 #[tokio::test(start_paused = true)]
 async fn no_creation_timeout_causes_a_write_per_second() {

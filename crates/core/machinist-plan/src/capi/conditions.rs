@@ -36,7 +36,7 @@ pub struct ReportV1 {
     pub reason: &'static str,
     /// `Info`, `Warning` or `Error`; written only if the status is False.
     pub severity: &'static str,
-    /// Text for users; absent if both contracts have the same text.
+    /// Text for users; absent if both versions have the same text.
     pub message: Option<String>,
 }
 
@@ -120,7 +120,8 @@ pub fn ready(parts: &[ConditionReport]) -> ConditionReport {
         .in_v1(READY, v1_reason, severity)
 }
 
-/// Returns the conditions to write: the reports, and those of other writers that were read.
+/// Returns the conditions to write: the reports, and the conditions of other writers that were
+/// read.
 pub fn merge(
     read: &[Condition],
     reports: &[ConditionReport],
@@ -198,7 +199,7 @@ pub struct Problem<'c> {
 }
 
 /// Returns the problems that a new status is the first to report. Only the contract v1beta1
-/// separates problems from waits. A message that changes while the problem lasts is no news.
+/// separates problems from waits. A message that changes while the problem lasts is not news.
 pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Problem<'c>> {
     let is_known = |condition: &&ConditionV1| {
         let same = |known: &ConditionV1| {
@@ -262,7 +263,6 @@ mod tests {
         Timestamp::from_second(1_800_000_000 + second).expect("a valid time")
     }
 
-    /// K09: the table of the summary.
     #[test]
     fn the_summary_follows_the_worst_condition() {
         let yes = || ConditionReport::yes("A", "Fine");
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(third[0].last_transition_time, Some(WireTime::from(at(120))));
     }
 
-    /// K12: conditions of other writers stay, in the canonical order.
+    /// Conditions of other writers stay, in the canonical order.
     #[test]
     fn foreign_conditions_survive() {
         let foreign = merge(&[], &[ConditionReport::yes("Zebra", "Theirs")], None, at(0));
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(all[2], foreign[0]);
     }
 
-    /// K10: the message joins the causes.
+    /// The message joins the causes.
     #[test]
     fn the_pause_names_its_causes() {
         let text =

@@ -442,7 +442,7 @@ fn has_moved(s: &Snapshot, endpoint: &str, addresses: &[String]) -> bool {
     had && !addresses.iter().any(|address| address == endpoint)
 }
 
-/// Returns the addresses in the status: those of the load balancer before it lost one.
+/// Returns the addresses in the status: the addresses of the load balancer before it lost one.
 fn shown_addresses(s: &Snapshot) -> Vec<String> {
     let shown = s.docker.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     shown.map(|shown| shown.ips.clone()).unwrap_or_default()

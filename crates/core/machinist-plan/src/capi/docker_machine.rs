@@ -382,7 +382,7 @@ impl Work<'_> {
         self.container()
     }
 
-    /// Whether a container was recorded. Then none is created any more.
+    /// Whether a container was recorded. Then no other is created.
     fn is_recorded(&self) -> bool {
         self.s.machine.provider_id().is_some() || self.s.native_id().is_some()
     }
@@ -604,7 +604,7 @@ impl Work<'_> {
         after_provision(self, instance)
     }
 
-    /// The container restarts or is paused. One restart is no failure.
+    /// The container restarts or is paused. One restart is not a failure.
     fn changing(&self, instance: &Instance) -> Plan<Action> {
         let (s, container) = (self.s, self.name());
         let boot = s.steps.boot.as_ref();

@@ -352,7 +352,7 @@ impl MailRequestFacts {
     }
 
     /// Returns the text of the intent and whether it names this object. Without the name, it counts
-    /// as that of this object if the Message-Id names this object.
+    /// as the intent of this object if the Message-Id names this object.
     pub(crate) fn intent(&self) -> Option<(&str, bool)> {
         let own = self.bound_text(constants::SEND_INTENT_ANNOTATION).map(|own| (own, true));
         own.or_else(|| Some((self.object.annotation(constants::SEND_INTENT_ANNOTATION)?, self.has_own_id())))
@@ -378,7 +378,7 @@ impl MailRequestFacts {
         let Some((_, rest)) = after_kind else { return false };
         let object = &self.object;
         let names = format!("{}.{}.", object.namespace, object.name);
-        // The UID is that of the object before a move. No UID has a dot, but a name may.
+        // The UID belongs to the object before a move. No UID has a dot, but a name may.
         let after_uid = |rest: &str| {
             let purpose = rest.split_once('.').map(|(_, rest)| rest.split('@').next().unwrap_or(rest));
             purpose.is_some_and(|purpose| !purpose.is_empty() && !purpose.contains('.'))

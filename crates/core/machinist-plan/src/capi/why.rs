@@ -94,7 +94,7 @@ pub enum CapiReason {
         /// Name of the container.
         container: String,
     },
-    /// The container is recorded, but does not exist any more.
+    /// The container is recorded, but no longer exists.
     ContainerMissing {
         /// Name of the container.
         container: String,

@@ -27,9 +27,10 @@ pub(super) use self::balancers::{UNKNOWN_ID, known_id};
 pub struct AccountFacts {
     /// The account that today's credential opens; absent while the credential opens none.
     pub id: Option<AccountId>,
-    /// Whether this account is known to be that of the Nodes.
+    /// Whether this account is known to be the account of the Nodes.
     pub proof: Proof,
-    /// Whether this account is known to be that of the load balancers, while no Node can prove it.
+    /// Whether this account is known to be the account of the load balancers, while no Node can
+    /// prove it.
     pub balancers: BalancerProof,
     /// Whether no answer has shown yet that the credential works: no Node proves it, and no list
     /// has ended well.
@@ -53,9 +54,9 @@ pub struct AccountFacts {
     pub budget: Option<CallBudget>,
 }
 
-/// Whether an account is known to be that of the Nodes. In the account of another project every
-/// load balancer and every route looks missing, and a server of the same name may exist. So nothing
-/// is created or deleted there, and no Node is initialised by its name.
+/// Whether an account is known to be the account of the Nodes. In the account of another project
+/// every load balancer and every route looks missing, and a server of the same name may exist. So
+/// nothing is created or deleted there, and no Node is initialised by its name.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Proof {
     /// A Node records it, or it has shown an instance of a Node, or no Node has an instance.
@@ -110,7 +111,7 @@ pub struct Outage {
 }
 
 /// A shorter row of failures wakes no object when it ends: their own waits are shorter, or the
-/// failures are those of one object.
+/// failures concern one object.
 const SHORTEST_OUTAGE: Duration = Duration::from_secs(10);
 /// Time between two test requests during an outage. One request per time shows its end to all
 /// objects, which wait for their own retries.

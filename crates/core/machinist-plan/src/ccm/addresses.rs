@@ -1,5 +1,5 @@
-//! The addresses of a Node: those of its instance, limited to the addresses that the kubelet was
-//! started with.
+//! The addresses of a Node, which are the addresses of its instance, limited to the addresses that
+//! the kubelet was started with.
 //!
 //! The order of the list matters, because clients take the first address of a type. So two lists
 //! are equal only if their order is equal, too.
@@ -180,7 +180,6 @@ mod tests {
         of_node(&list(cloud), &node_list(current), provided, &[]).map(|desired| desired.addresses)
     }
 
-    /// TN-01, TN-02
     #[test]
     fn the_hostname_of_the_kubelet_is_kept_unless_the_cloud_has_one() {
         let cloud = "H node0.cloud.internal, I 10.0.0.1, E 132.143.154.163";
@@ -190,51 +189,60 @@ mod tests {
         assert_eq!(of("", "H node0", None), Ok(Vec::new()), "nothing is known");
     }
 
-    /// TN-07, TN-23 to TN-27, TN-29, TN-31 to TN-33
     #[test]
     fn provided_addresses_come_first_and_replace_their_type() {
         for (row, provided, cloud, expected) in [
-            ("TN-07", "10.0.0.1", "I 10.0.0.1, E 132.143.154.163", "I 10.0.0.1, E 132.143.154.163"),
-            ("TN-23", "10.1.1.1", "I 10.1.1.1, H h", "I 10.1.1.1, H h"),
-            ("TN-24", "55.55.55.55", "I 10.1.1.1, E 55.55.55.55, H h", "E 55.55.55.55, I 10.1.1.1, H h"),
             (
-                "TN-25",
+                "the address of the cloud",
+                "10.0.0.1",
+                "I 10.0.0.1, E 132.143.154.163",
+                "I 10.0.0.1, E 132.143.154.163",
+            ),
+            ("internal and host name", "10.1.1.1", "I 10.1.1.1, H h", "I 10.1.1.1, H h"),
+            (
+                "external address first",
+                "55.55.55.55",
+                "I 10.1.1.1, E 55.55.55.55, H h",
+                "E 55.55.55.55, I 10.1.1.1, H h",
+            ),
+            (
+                "an address with two types",
                 "55.55.55.55",
                 "I 44.44.44.44, E 44.44.44.44, I 55.55.55.55, E 55.55.55.55, H h",
                 "I 55.55.55.55, E 55.55.55.55, H h",
             ),
             (
-                "TN-26",
+                "DNS names are kept",
                 "10.1.1.1",
                 "I 10.1.1.1, E 55.55.55.55, ID ip-10, ED ec2-55, H h",
                 "I 10.1.1.1, E 55.55.55.55, ID ip-10, ED ec2-55, H h",
             ),
             (
-                "TN-27",
+                "other internal addresses are dropped",
                 "10.1.1.1",
                 "I 10.1.1.1, I 10.2.2.2, I 10.3.3.3, E 55.55.55.55, H h",
                 "I 10.1.1.1, E 55.55.55.55, H h",
             ),
             (
-                "TN-29",
+                "the spelling of the cloud is kept",
                 "2600:1f14:1d4:d101::ba3d",
                 "I 10.1.1.1, I 2600:1f14:1d4:d101:0:0:0:ba3d, H h",
                 "I 2600:1f14:1d4:d101:0:0:0:ba3d, H h",
             ),
             (
-                "TN-31",
+                "the order of the kubelet, IPv4 first",
                 "10.1.1.1,fc01:1234::5678",
                 "I fc01:1234::5678, I 10.1.1.1, H h",
                 "I 10.1.1.1, I fc01:1234::5678, H h",
             ),
             (
-                "TN-32",
+                "the order of the kubelet, IPv6 first",
                 "fc01:1234::5678,10.1.1.1",
                 "I 10.1.1.1, I fc01:1234::5678, E 55.55.55.55, E 2001:db1::1, H h",
                 "I fc01:1234::5678, I 10.1.1.1, E 55.55.55.55, E 2001:db1::1, H h",
             ),
             (
-                "TN-33",
+                "a pair with two types",
                 "55.55.55.55,fc01:1234::5678",
                 "I 10.1.1.1, E 55.55.55.55, I fc01:1234::5678, E 2001:db1::1, H h",
                 "E 55.55.55.55, I fc01:1234::5678, H h",
@@ -244,21 +252,20 @@ mod tests {
         }
     }
 
-    /// TN-08, TN-09, TN-28, TN-30, TN-34
     #[test]
     fn an_address_that_the_cloud_lacks_is_an_error() {
         let cloud = "I 10.0.0.1, E 132.143.154.163, H h";
         for (row, provided) in [
-            ("TN-08", "invalid-ip"),
-            ("TN-09", "10.0.0.2"),
-            ("TN-28", "10.2.2.2"),
-            ("TN-30", "10.0.0.1,fc01:1234::5678"),
-            ("TN-34", "10.0.0.1, fc01:1234::5678"),
-            ("TN-34", "10.0.0.1,10.0.0.1"),
-            ("TN-34", "10.0.0.1,fc01::1,fc01::2"),
-            ("TN-34", "0.0.0.0,::1"),
-            ("TN-34", "10.0.0.1,::"),
-            ("TN-34", ""),
+            ("no address", "invalid-ip"),
+            ("an unknown address", "10.0.0.2"),
+            ("an unknown address", "10.2.2.2"),
+            ("an unknown address of a pair", "10.0.0.1,fc01:1234::5678"),
+            ("a space", "10.0.0.1, fc01:1234::5678"),
+            ("two of one family", "10.0.0.1,10.0.0.1"),
+            ("three addresses", "10.0.0.1,fc01::1,fc01::2"),
+            ("an unspecified IPv4 address", "0.0.0.0,::1"),
+            ("an unspecified IPv6 address", "10.0.0.1,::"),
+            ("empty", ""),
         ] {
             let error = of(cloud, "", Some(provided)).expect_err(row).to_string();
             assert!(error.contains("--node-ip"), "{row}: {error}");
@@ -267,7 +274,7 @@ mod tests {
         assert!(nothing.ends_with("which has: no addresses"), "{nothing}");
     }
 
-    /// NC-39
+    /// The address is written, and the mismatch is still reported.
     #[test]
     fn an_address_in_a_trusted_network_is_accepted() {
         let trusted = ["10.0.0.0/8".parse().expect("a network")];

@@ -3,7 +3,7 @@
 //!
 //! The list only reads. A Service compares its load balancer with the one that its last `ensure`
 //! returned. A load balancer without a Service is reported and never deleted: another cluster may
-//! own it. Nothing is reported from an account that is not known to be that of the Nodes.
+//! own it. Nothing is reported from an account until it is known to have the Nodes.
 //!
 //! A deletion without an answer may take effect when the Service wants its load balancer again. So
 //! a list follows as soon as it shows whether that has happened, also after the start of a process:

@@ -103,7 +103,6 @@ mod tests {
         text.parse().expect("a network")
     }
 
-    /// TR-01
     #[test]
     fn a_network_touches_another_by_its_first_or_last_address() {
         for (cluster, route, expected) in [

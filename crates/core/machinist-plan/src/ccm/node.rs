@@ -96,7 +96,7 @@ fn plan_alone(s: &Snapshot) -> Plan<Action> {
 }
 
 /// Whether the condition of a Node shows that its routes do not exist. With another reason, the
-/// condition is that of a network plugin.
+/// condition belongs to a network plugin.
 fn lacks_routes(node: &CloudNodeFacts) -> bool {
     node.network
         .as_ref()

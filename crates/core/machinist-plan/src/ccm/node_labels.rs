@@ -120,7 +120,6 @@ mod tests {
         }
     }
 
-    /// TN-13, TN-14
     #[test]
     fn additional_labels_are_added_unless_reserved_or_present() {
         let both = [("topology.k8s.cp/zone-id", "az1"), ("my.custom.label/foo", "bar")];
@@ -141,7 +140,6 @@ mod tests {
         assert_eq!(changes.refused.len(), 5, "{:?}", changes.refused);
     }
 
-    /// TN-38
     #[test]
     fn an_invalid_label_is_dropped_and_reported() {
         for (key, value) in
@@ -153,7 +151,7 @@ mod tests {
         }
     }
 
-    /// TN-05
+    /// Each has a stable label and an older one.
     #[test]
     fn type_zone_and_region_are_written_twice() {
         let cloud = Instance {
@@ -176,7 +174,6 @@ mod tests {
         assert_eq!(from_instance(Some(&expected), &resized).set.len(), 2);
     }
 
-    /// TN-15, TN-16, TN-17
     #[test]
     fn the_older_labels_win_while_the_instance_is_unknown() {
         let beta = [

@@ -9,7 +9,7 @@
 //! - no instance has its gateway, and neither has the Node that wants its destination, or
 //! - no instance has its gateway, and for two minutes no Node has wanted its destination, or
 //! - another Node wants its destination, or
-//! - its Node wants other destinations, or its gateway is no address of its Node any more. Such a
+//! - its Node wants other destinations, or its gateway is no longer an address of its Node. Such a
 //!   route works, so the cloud must accept the route that the Node needs instead.
 //!
 //! The two minutes are for a Node that is registered again: its pods run on. A list that began
@@ -157,7 +157,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if s.now < outdated_at {
         plan = plan.no_later_than(outdated_at);
     } else if plan.actions.is_empty() && working_until(s).is_none() {
-        // A change that the cloud was carrying out may not be wanted any more: its Node has left.
+        // A change that the cloud was carrying out may no longer be wanted: its Node has left.
         plan = list(s);
     }
     with_reports(s, listed, &differences, plan)

@@ -6,9 +6,9 @@
 //! ```
 //!
 //! The finalizer is the intent: without it no load balancer is created, and with it the Service
-//! stays until its load balancer does not exist any more. A call of the driver returns `Working`
+//! stays until its load balancer no longer exists. A call of the driver returns `Working`
 //! while the cloud acts, and is repeated later. An absence counts only when no earlier call can
-//! create the load balancer any more.
+//! still create the load balancer.
 //!
 //! A Service without the finalizer needs no cleanup, so this planner makes no call for it. The name
 //! of the finalizer is a standard that programs of other classes use, too. So the finalizer of a
@@ -54,7 +54,7 @@ pub use self::status::entry as ingress_entry;
 
 /// Creates or updates a load balancer.
 pub const ENSURE_BALANCER: Call = Call::change("ensure the load balancer");
-/// Compares a wanted load balancer with that of the cloud.
+/// Compares a wanted load balancer with the load balancer of the cloud.
 pub const COMPARE_BALANCER: Call = Call::look("compare the load balancer");
 /// Deletes a load balancer.
 pub const DELETE_BALANCER: Call = Call::change("delete the load balancer");
@@ -313,7 +313,8 @@ pub fn may_be_deleted(service: &ServiceFacts, options: &Options) -> bool {
 }
 
 /// Waits and reports it, if the account may be a wrong one. There, the load balancer of each
-/// Service would be created a second time, and that of a deleted Service would look deleted.
+/// Service would be created a second time. The load balancer of a deleted Service would look
+/// deleted.
 fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
     let mut plan: Plan<Action> = s.account.is_doubtful_for_balancers()?;
     let failed = match (s.account.proof, &s.account.balancers) {
@@ -526,7 +527,7 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
     for (reason, messages) in notes {
         let Some(message) = joined(&messages) else { continue };
         actions.extend(match reason {
-            // An adoption happens once, and is no problem.
+            // An adoption happens once, and is not a problem.
             BalancerNote::ADOPTED => s.emitted.if_new(EventText::normal(reason, message)).map(Action::Tell),
             _ => tell(s, EventText::warning(reason, message)),
         });
@@ -687,7 +688,7 @@ fn look_for_own(s: &Snapshot) -> Plan<Action> {
     if let Some(plan) = s.account.cannot_spend(s.now) {
         return plan;
     }
-    // The addresses in the status are those of the other program, so they are no trace of ours.
+    // The addresses in the status belong to the other program, so they are not a trace of ours.
     let which = BalancerRef { id: None, key: s.service.key(), native_id: None, trace: None };
     Plan::act(Action::Delete(which), account::calling(DELETE_BALANCER))
 }
@@ -731,9 +732,9 @@ fn record_wait(
     plan
 }
 
-/// Returns until when a Service that is no load balancer any more is left to other programs. The
-/// API server removes the class together with the type, so a process that has just begun does not
-/// know whose finalizer it sees. A program of another class removes its own within this time.
+/// Returns until when a Service that no longer has the type LoadBalancer is left to other programs.
+/// The API server removes the class together with the type, so a process that has just begun does
+/// not know whose finalizer it sees. A program of another class removes its own within this time.
 fn others_until(s: &Snapshot) -> Timestamp {
     let is_unknown = !s.service.is_load_balancer && s.served == Served::Unseen;
     let from = s.process.acting_since();
@@ -747,30 +748,30 @@ const OTHERS_RELEASE_WITHIN: Duration = Duration::from_secs(300);
 
 const EARLIER_CALLS: &str = "waiting until no earlier call can create the load balancer any more";
 
-/// Returns the moment from which no call of this process can create the load balancer any more, and
+/// Returns the moment from which no call of this process can still create the load balancer, and
 /// lists show it if it exists. A request without an answer may still take effect. Without this wait
-/// and that for other processes, such a load balancer would stay for ever, because its Service does
-/// not exist any more.
+/// and the wait for other processes, such a load balancer would stay forever, because its
+/// Service no longer exists.
 fn own_calls_end(s: &Snapshot) -> Timestamp {
     let visible_within = s.process.promises.visible_within;
     let by_us = s.answers.ensured_at.map(|ended| plus(ended, visible_within));
     by_us.unwrap_or(Timestamp::MIN).max(own_creations_end(s))
 }
 
-/// Returns the moment from which no call of this process without an answer can create the load
-/// balancer any more, and lists show it if it exists.
+/// Returns the moment from which no call of this process without an answer can still create the
+/// load balancer, and lists show it if it exists.
 fn own_creations_end(s: &Snapshot) -> Timestamp {
     let late = s.process.promises.absence_takes();
     s.answers.unsure_at.map_or(Timestamp::MIN, |ended| plus(ended, late))
 }
 
-/// Returns the moment from which no call of another process can create the load balancer any more.
+/// Returns the moment from which no call of another process can still create the load balancer.
 fn others_end(s: &Snapshot, last: &Answered<Progress<BalancerDeletion>>) -> Timestamp {
     let is_absent = matches!(last.answer, Ok(Progress::Done(BalancerDeletion::Absent)));
     earlier_calls_end(s).max(if is_absent { others_until(s) } else { Timestamp::MIN })
 }
 
-/// Returns when no call of an earlier process can create the load balancer any more.
+/// Returns when no call of an earlier process can still create the load balancer.
 ///
 /// Earlier processes have ended before this one began to act. A process creates a load balancer
 /// only if it read the Service shortly before. So the requests of all processes end a certain time
@@ -803,7 +804,7 @@ fn call_delete(s: &Snapshot) -> Plan<Action> {
     Plan::act_all(actions, account::calling(DELETE_BALANCER))
 }
 
-/// The load balancer does not exist any more, or a user protected it.
+/// The load balancer no longer exists, or a user protected it.
 fn release(s: &Snapshot, ended: BalancerDeletion) -> Plan<Action> {
     let events = end_event(s, ended).into_iter().chain(record::left_behind(s));
     let actions = [Action::Release].into_iter().chain(events).collect();

@@ -62,7 +62,7 @@ fn is_shutdown(taint: &Taint) -> bool {
     taint.key == SHUTDOWN_TAINT && taint.effect == NO_SCHEDULE
 }
 
-/// Whether this is a taint `out-of-service`, ours or that of a user.
+/// Whether this is a taint `out-of-service`, set by this program or by a user.
 fn is_out_of_service(taint: &Taint) -> bool {
     taint.key == OUT_OF_SERVICE_TAINT && taint.effect == NO_EXECUTE
 }
@@ -80,7 +80,6 @@ mod tests {
         Taint { key: key.to_owned(), effect: effect.to_owned(), value, time_added: None }
     }
 
-    /// TN-05
     #[test]
     fn only_the_uninitialized_taint_is_removed() {
         let other = taint("other", "NoExecute", Some("1"));
@@ -108,7 +107,6 @@ mod tests {
         assert_eq!(running(&[execute]), None, "another effect is another taint");
     }
 
-    /// LC-29
     #[test]
     fn out_of_service_is_added_and_removed_with_shutdown() {
         let other = taint("other", "NoSchedule", None);

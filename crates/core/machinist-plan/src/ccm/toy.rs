@@ -1,7 +1,7 @@
 //! A small world for the two planners that delete Nodes: a cloud, its accounts, and Nodes.
 //!
 //! Each seed plays another story. Lists miss instances, lookups fail, the credential is replaced by
-//! that of another project and back, instances are stopped and deleted. After each deletion of a
+//! one of another project and back, instances are stopped and deleted. After each deletion of a
 //! Node, the world checks that its instance does not exist.
 
 use std::collections::BTreeSet;

@@ -8,8 +8,8 @@
 //! drain.
 //!
 //! A drain ends by force only with answers. After the force began, the API server must have
-//! accepted or rejected the deletion of each pod that is left. No answer, a throttled request and
-//! an error of the server are no answer.
+//! accepted or rejected the deletion of each pod that is left. A request without an answer, a
+//! throttled request and an error of the server do not count.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ const QUICK_ATTEMPTS: u32 = 6;
 const FORCED_POD_BUFFER: Duration = Duration::from_secs(30);
 /// Wait before the next look if a deadline has passed but clock skew forbids its enforcement.
 const CLOCKS_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// Time after which a drain that a user forces does not wait for an answer about a pod any more.
+/// Time after which a drain that a user forces no longer waits for an answer about a pod.
 pub(crate) const UNANSWERED_FOR: Duration = Duration::from_secs(20);
 /// Maximum number of calls per pass. The next calls follow after these are answered.
 const CALLS_PER_PASS: usize = 20;

@@ -1,4 +1,4 @@
-//! Adoptions without an answer, and those of a former leader: they may take effect after their
+//! Adoptions without an answer, and adoptions by a former leader: they may take effect after their
 //! owner is being deleted.
 //!
 //! A user may delete an owner without its children (`--cascade=orphan`) while the adoption of a

@@ -1,6 +1,6 @@
 //! A Node that is being deleted although its Machine is gone: its finalizer was removed by hand,
 //! the cluster was restored, or Machinist was uninstalled. Without a Machine nothing else would
-//! remove our finalizer from the Node, and its deletion would hang for ever.
+//! remove our finalizer from the Node, and its deletion would hang forever.
 //!
 //! The mark on the Node says which Machine of which installation added the finalizer. Nodes of
 //! other installations are left alone. A Node without a mark, which another program left, must be

@@ -469,7 +469,7 @@ fn is_being_replaced(s: &Snapshot, machine: &MachineFacts) -> bool {
     let failed = has_failed(s, machine);
     // A Machine that is being deleted may have failed before: its last operation is Delete by now.
     // An ordinary deletion delays a replacement a little, which is harmless.
-    // A Machine that should have joined by now is no replacement in progress.
+    // A Machine that should have joined by now is not a replacement in progress.
     let until = joining_until(s, machine).or_else(|| queued_until(s, machine));
     let is_late = until.is_some_and(|deadline| is_past(s.now, deadline));
     failed || !is_live(machine) || (is_replacement(machine) && !is_late)

@@ -248,7 +248,7 @@ impl Toy {
         match action {
             Action::Create { name, .. } => {
                 if self.most <= self.live() {
-                    self.violations.push(format!("S4: {name} created while {} are live", self.live()));
+                    self.violations.push(format!("too many: {name} created while {} are live", self.live()));
                 }
                 if self.machines.contains_key(&name) {
                     return;
@@ -312,7 +312,7 @@ impl Toy {
         annotations.insert(annotations::MACHINE_PRIORITY.to_owned(), priority.to_string());
     }
 
-    /// S5: no available Machine is deleted if too few would remain.
+    /// Reports a violation if an available Machine is deleted and too few remain.
     fn judge_deletion(&mut self, machine: &MachineFacts) {
         let Some(deployment) = self.facts() else { return };
         if !is_available(machine) || deployment.deleting_since.is_some() {
@@ -323,7 +323,7 @@ impl Toy {
             |other: &MachineFacts| is_available(other) || (is_live(other) && self.hurt.contains(&other.name));
         let left = all.filter(counts).count();
         if left < self.fewest {
-            self.violations.push(format!("S5: {} deleted, {left} are left", machine.name));
+            self.violations.push(format!("too few: {} deleted, {left} are left", machine.name));
         }
     }
 
@@ -345,7 +345,8 @@ impl Toy {
             let is_other = |other: &&Machine| other.metadata.name.as_deref() != Some(&machine.name);
             let failed = self.machines.values().filter(is_other).find(|other| other.phase() == Phase::Failed);
             if let Some(other) = failed.and_then(|other| other.metadata.name.clone()) {
-                self.violations.push(format!("S13: {} marked Failed while {other} is Failed", machine.name));
+                self.violations
+                    .push(format!("two at a time: {} marked Failed while {other} is Failed", machine.name));
             }
             self.trace.push(format!("machine {}: Failed", machine.name));
             self.set_phase(&machine.name, Phase::Failed);
@@ -389,7 +390,7 @@ impl Toy {
         true
     }
 
-    /// Runs all controllers in turn until nothing changes any more.
+    /// Runs all controllers in turn until nothing changes.
     pub(crate) fn settle(&mut self) {
         for _ in 0..2_000 {
             self.seconds += 1;

@@ -1,4 +1,4 @@
-//! Containers that do not become Nodes, on a real engine (row R36).
+//! Containers that do not become Nodes, on a real engine.
 
 use machinist_instance::{Boot, BootTrouble, Instance, InstanceSpec, UserData};
 use serde_json::json;

@@ -191,7 +191,7 @@ async fn nothing_is_started_by_a_process_that_saw_it_stopped() {
     assert!(!engine.state().addresses().contains_key("c-1"));
 }
 
-/// R34: a reboot ends the engine and the process that follows it.
+/// A reboot ends the engine and the process that follows it.
 #[tokio::test]
 async fn a_later_process_starts_what_ended_meanwhile() {
     let engine = Memory::start().await;

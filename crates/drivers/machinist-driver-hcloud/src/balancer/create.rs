@@ -137,7 +137,6 @@ mod tests {
         assert_eq!(without["targets"], json!([]));
     }
 
-    /// TH-25: the request, after the choice of the place.
     #[test]
     fn a_creation_needs_a_location_or_a_network_zone() {
         let defaults = BalancerDefaults::default();

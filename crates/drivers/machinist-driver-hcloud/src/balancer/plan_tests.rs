@@ -105,7 +105,6 @@ fn commands(shown: Value, wish: Wish) -> Vec<&'static str> {
     steps(shown, wish).iter().map(Step::command).collect()
 }
 
-/// TH-31.
 #[test]
 fn an_equal_balancer_needs_no_step() {
     assert_eq!(commands(json!({}), Wish::default()), [""; 0]);
@@ -123,7 +122,6 @@ fn an_equal_balancer_needs_no_step() {
     assert_eq!(commands(attached, Wish::with(&[("private-ipv4", "10.0.0.9")]).in_network()), [""; 0]);
 }
 
-/// TH-30.
 #[test]
 fn a_missing_or_stale_label_is_set_and_others_are_kept() {
     for labels in [json!({"env": "prod"}), json!({"env": "prod", "hcloud-ccm/service-uid": "uid-0"})] {
@@ -221,7 +219,7 @@ fn another_private_address_is_attached_after_detaching() {
     assert_eq!(steps(attached, wish.in_network()), expected);
 }
 
-/// Step 6 of ccm-spec 4.4.
+/// The cloud removes the private targets of a balancer that leaves its network.
 #[test]
 fn targets_are_planned_after_the_read_that_follows_a_detach() {
     let shown = json!({"private_net": [{"network": 9, "ip": "10.9.0.2"}], "targets": []});
@@ -229,7 +227,6 @@ fn targets_are_planned_after_the_read_that_follows_a_detach() {
     assert_eq!(commands, ["detach_from_network", "attach_to_network"]);
 }
 
-/// TH-28.
 #[test]
 fn services_are_added_replaced_and_updated() {
     let ports = |ports: &[(u16, u16)]| Wish { ports: ports.to_vec(), ..Wish::default() };
@@ -239,7 +236,6 @@ fn services_are_added_replaced_and_updated() {
     assert_eq!(commands(json!({}), ports(&[])), ["delete_service"]);
 }
 
-/// TH-27: two are added, and unused ones are removed first.
 #[test]
 fn targets_are_removed_before_others_are_added() {
     let wish = Wish { targets: vec!["hcloud://8", "hcloud://9"], ..Wish::default() };
@@ -271,7 +267,7 @@ fn turned(targets: Value, last: Option<i64>) -> (Vec<i64>, bool) {
     (plan.targets.turns.iter().map(|turn| turn.target.server).collect(), plan.targets.is_waiting)
 }
 
-/// TH-27: the flip of `use-private-ip`.
+/// A user changes `use-private-ip`.
 #[test]
 fn healthy_targets_change_their_address_one_by_one() {
     let shown = |a: Value, b: Value, c: Value| json!([a, b, c]);
@@ -338,7 +334,7 @@ fn a_target_that_cannot_change_keeps_its_address() {
     assert_eq!((plan.steps, plan.targets.turns.len(), plan.targets.skipped.len()), (vec![], 0, 1));
 }
 
-/// TH-27: the limit of the balancer's type.
+/// The type of the balancer limits the number of its targets.
 #[test]
 fn targets_beyond_the_limit_are_skipped() {
     let shown = json!({"load_balancer_type": {"name": "lb11", "max_targets": 2}});

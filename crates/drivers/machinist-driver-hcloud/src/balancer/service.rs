@@ -248,7 +248,7 @@ mod tests {
         serde_json::from_value(service).expect("a service")
     }
 
-    /// TH-28: what is not configured is neither compared nor sent.
+    /// An option that is not configured is neither compared nor sent.
     #[test]
     fn a_service_without_options_has_the_default_health_check() {
         let wanted = service(&[], None);
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(wanted.body_of_update(&by_hand).get("health_check"), None);
     }
 
-    /// TH-28: HTTPS with certificates.
+    /// The service uses HTTPS with certificates.
     #[test]
     fn http_options_are_sent_and_compared() {
         let options = [

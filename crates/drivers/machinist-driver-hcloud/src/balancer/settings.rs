@@ -326,7 +326,6 @@ mod tests {
     /// Defaults, annotations, and the expected place.
     type Case<'a> = (&'a BalancerDefaults, &'a [(&'a str, &'a str)], Option<Placement>);
 
-    /// TH-25, the choice of the place.
     #[test]
     fn annotations_override_and_reset_the_default_place() {
         let location = |name: &str| Some(Placement::Location(name.to_owned()));

@@ -78,7 +78,8 @@ pub(crate) fn deprecation(shown: &LoadBalancer) -> Option<BalancerNote> {
     })
 }
 
-/// The entries of a Service's status, in the order of step 8 of ccm-spec 4.4.
+/// The entries of a Service's status, in the order of Hetzner's cloud-controller-manager: IPv4,
+/// IPv6, private addresses. A host name replaces them all.
 fn ingress(view: View<'_>, shown: &LoadBalancer) -> Vec<Ingress> {
     if let Some(hostname) = view.hostname {
         return vec![Ingress::Hostname(hostname.to_owned())];
@@ -128,7 +129,6 @@ mod tests {
         ingress(View::of_settings(&settings), &shown(changes)).iter().map(entry).collect()
     }
 
-    /// Step 8 of ccm-spec 4.4.
     #[test]
     fn the_status_depends_on_the_options() {
         let all = ["192.0.2.1", "2001:db8::1", "10.0.0.9"];

@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(update.call(5).label(), "PUT /load_balancers/-");
     }
 
-    /// TH-26: a locked balancer is not an error, so the next call repeats the step.
+    /// A locked balancer is not an error, so the next call repeats the step.
     #[test]
     fn a_locked_balancer_is_busy() {
         let attach = Step::AttachToNetwork { network: 3, ip: None, ip_range: None };
@@ -236,7 +236,6 @@ mod tests {
         }
     }
 
-    /// TH-27, the limit, and 4.6.
     #[test]
     fn a_refused_target_does_not_stop_the_others() {
         for code in ["resource_limit_exceeded", "missing_ipv4", "server_not_attached_to_network", "not_found"]

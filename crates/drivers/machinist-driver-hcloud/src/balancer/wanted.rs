@@ -245,7 +245,6 @@ pub(crate) mod tests {
         wanted.notes.iter().map(|note| note.reason).collect()
     }
 
-    /// TS-02, the part of the provider, and TH-27, the unknown prefix.
     #[test]
     fn unusable_ports_and_targets_become_notes() {
         let ids = ["hcloud://7", "hcloud://3", "aws:///z/i-1", "hcloud://x", "hcloud://7"];

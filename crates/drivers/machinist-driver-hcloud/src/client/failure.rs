@@ -28,7 +28,7 @@ impl Failure {
         self.code.as_ref() == Some(&code)
     }
 
-    /// Whether the cloud proved that the object does not exist (HZ-08).
+    /// Whether the cloud proved that the object does not exist: with the code `not_found` in JSON.
     pub(crate) fn is_absence(&self) -> bool {
         self.is(Code::NotFound)
     }
@@ -188,7 +188,7 @@ fn kind_of_status(
         (503, Source::Api) => ErrorKind::Unavailable,
         (400 | 412 | 422, Source::Api) => ErrorKind::InvalidSpec,
         (500..=599, _) => unknown_effect(nature),
-        // A 404 or 410 without a JSON error comes from a proxy or a wrong endpoint (HZ-08).
+        // A 404 or 410 without a JSON error comes from a proxy or a wrong endpoint.
         _ => ErrorKind::Unavailable,
     }
 }
@@ -368,7 +368,6 @@ mod tests {
         assert_eq!(refusal(Nature::Reads, 500, &json("server_error")).error.kind, ErrorKind::Unavailable);
     }
 
-    /// HZ-08 and TH-06.
     #[test]
     fn only_a_json_not_found_proves_absence() {
         assert!(refusal(Nature::Reads, 404, &json("not_found")).is_absence());
@@ -391,7 +390,6 @@ mod tests {
         assert_eq!(refusal(Nature::Changes, 503, &json("unavailable")).error.kind, ErrorKind::Unavailable);
     }
 
-    /// HZ-07.
     #[test]
     fn messages_list_fields_and_limits() {
         let fields = r#"{"error":{"code":"invalid_input","message":"invalid","details":

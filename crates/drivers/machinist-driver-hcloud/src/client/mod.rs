@@ -36,10 +36,10 @@ use call::{Call, Nature};
 use failure::{Failure, Refusal, no_answer, refused, unreadable};
 use page::{Meta, PER_PAGE, Pages, SORT, Turn};
 
-/// Time limit of one attempt (HZ-11).
+/// Time limit of one attempt.
 pub(crate) const ATTEMPT_WITHIN: Duration = Duration::from_secs(15);
 
-/// Number of attempts to read a list whose pages agree (HZ-04).
+/// Number of attempts to read a list whose pages agree.
 const LIST_ATTEMPTS: usize = 2;
 
 const AGENT: &str = concat!("machinist/", env!("CARGO_PKG_VERSION"));
@@ -82,7 +82,7 @@ impl Document {
 
 impl Client {
     /// The header `Authorization` for a token. `None` if the token has characters that a header
-    /// must not have (HZ-01).
+    /// must not have.
     pub(crate) fn authorization(token: &str) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
         value.set_sensitive(true);

@@ -115,7 +115,6 @@ mod tests {
         assert_eq!(add(&mut Pages::default(), &[1], page(None, None)), Turn::Complete);
     }
 
-    /// HZ-04.
     #[test]
     fn a_total_that_changes_between_pages_is_inconsistent() {
         let mut pages = Pages::default();
@@ -123,7 +122,6 @@ mod tests {
         assert_eq!(add(&mut pages, &[1], page(None, Some(4))), Turn::Inconsistent);
     }
 
-    /// HZ-04.
     #[test]
     fn a_list_with_another_length_than_its_total_is_refused() {
         assert_eq!(add(&mut Pages::default(), &[1], page(None, Some(2))), Turn::Inconsistent);

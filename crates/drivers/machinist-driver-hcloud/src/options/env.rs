@@ -270,7 +270,7 @@ mod tests {
         );
     }
 
-    /// TH-21.
+    /// A user can then correct all of them at once.
     #[test]
     fn one_error_names_every_wrong_variable() {
         let wrong = [

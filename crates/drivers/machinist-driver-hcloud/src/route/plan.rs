@@ -141,7 +141,6 @@ mod tests {
         }
     }
 
-    /// TH-22.
     #[test]
     fn a_route_is_added_kept_or_replaced() {
         let (to, gateway) = ("10.244.1.0/24", ip("10.0.0.2"));
@@ -152,7 +151,7 @@ mod tests {
         assert_eq!(next(&network(&[(to, "10.0.0.3")]), to, gateway), Ok(Next::Delete(old)));
     }
 
-    /// RC-15.
+    /// A network has a limit of routes.
     #[test]
     fn a_full_network_is_exhausted_before_the_call() {
         let routes: Vec<(String, &str)> =
@@ -163,7 +162,6 @@ mod tests {
         assert_eq!(next(&network(&routes), "10.244.0.0/24", ip("10.0.0.9")), Ok(Next::Nothing));
     }
 
-    /// TH-23.
     #[test]
     fn the_gateway_is_an_internal_address_of_the_node() {
         let attached = server(7, 1, "10.0.0.2", "10.0.0.3");
@@ -180,7 +178,6 @@ mod tests {
         }
     }
 
-    /// TH-23.
     #[test]
     fn only_ipv4_ranges_are_destinations() {
         assert_eq!(check_destination("10.244.1.0/24"), Ok(()));
@@ -191,7 +188,7 @@ mod tests {
         }
     }
 
-    /// RC-12: routes name servers by id.
+    /// Routes name servers by id.
     #[test]
     fn routes_name_the_server_of_their_gateway() {
         let servers = [server(7, 1, "10.0.0.2", "10.0.0.20"), server(8, 2, "10.0.0.3", "10.0.0.30")];

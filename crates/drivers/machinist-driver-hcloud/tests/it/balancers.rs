@@ -92,7 +92,6 @@ async fn one_post_creates_the_whole_balancer() {
     assert_eq!(addresses.count(), 3, "{:?}", made.balancer.ingress);
 }
 
-/// TH-31.
 #[tokio::test(start_paused = true)]
 async fn an_equal_balancer_costs_one_read_and_no_write() {
     let cloud = Cloud::instant();
@@ -119,7 +118,6 @@ async fn a_long_action_is_not_waited_for() {
     assert_eq!(commands(&cloud), ["POST /v1/load_balancers"]);
 }
 
-/// TH-26.
 #[tokio::test(start_paused = true)]
 async fn a_locked_balancer_is_tried_again_by_the_next_call() {
     let cloud = Cloud::instant();
@@ -150,7 +148,6 @@ async fn a_failed_action_is_reported() {
     ensured(&*driver, &changed).await;
 }
 
-/// TH-24.
 #[tokio::test(start_paused = true)]
 async fn two_balancers_of_one_key_are_an_error() {
     let cloud = Cloud::instant();
@@ -166,7 +163,6 @@ async fn two_balancers_of_one_key_are_an_error() {
     assert!(error.message.contains("expected one"), "{error}");
 }
 
-/// TH-29.
 #[tokio::test(start_paused = true)]
 async fn a_protected_balancer_is_kept_without_its_key() {
     let cloud = Cloud::instant();
@@ -205,7 +201,7 @@ async fn a_deletion_is_an_action_or_ends_at_once() {
     }
 }
 
-/// TH-24: a failed search is not the answer that no load balancer exists.
+/// A failed search is not the answer that no load balancer exists.
 #[tokio::test(start_paused = true)]
 async fn a_failed_search_creates_no_balancer() {
     let cloud = Cloud::instant();
@@ -217,7 +213,7 @@ async fn a_failed_search_creates_no_balancer() {
     assert_eq!(cloud.changes(), 0);
 }
 
-/// TH-32. The other Service may be one of another cluster, so its absence is never known.
+/// The other Service may be one of another cluster, so its absence is never known.
 #[tokio::test(start_paused = true)]
 async fn a_balancer_of_another_service_is_refused() {
     let cloud = Cloud::instant();
@@ -319,7 +315,6 @@ async fn a_taken_name_is_noted_and_the_balancer_is_served() {
     assert_eq!(cloud.changes(), before);
 }
 
-/// TH-27.
 #[tokio::test(start_paused = true)]
 async fn targets_beyond_the_limit_are_noted() {
     let cloud = Cloud::instant();
@@ -330,7 +325,7 @@ async fn targets_beyond_the_limit_are_noted() {
     assert_eq!(reasons, ["MaxTargetsReached"; 2]);
 }
 
-/// TH-27 and 4.6: one target that the cloud refuses does not affect the others.
+/// A target that the cloud refuses does not affect the others.
 #[tokio::test(start_paused = true)]
 async fn a_target_outside_the_network_is_skipped() {
     let cloud = Cloud::instant();
@@ -681,7 +676,6 @@ async fn a_restart_attaches_a_removed_target_again() {
     assert_eq!(shown(&cloud).labels.keys().collect::<Vec<_>>(), [KEY], "no trace is left");
 }
 
-/// TH-28.
 #[tokio::test(start_paused = true)]
 async fn https_uses_uploaded_and_managed_certificates() {
     let cloud = Cloud::instant();

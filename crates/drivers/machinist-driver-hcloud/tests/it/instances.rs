@@ -16,7 +16,6 @@ fn by_id(id: i64) -> InstanceRef {
     InstanceRef { id: ProviderId::parse(&format!("hcloud://{id}")).ok(), ..InstanceRef::default() }
 }
 
-/// TH-05.
 #[tokio::test(start_paused = true)]
 async fn lookups_by_id_and_by_name_find_or_prove_absence() {
     let cloud = Cloud::instant();
@@ -32,7 +31,6 @@ async fn lookups_by_id_and_by_name_find_or_prove_absence() {
     }
 }
 
-/// TH-06.
 #[tokio::test(start_paused = true)]
 async fn an_error_never_proves_absence() {
     let cloud = Cloud::instant();
@@ -72,7 +70,6 @@ async fn an_attempt_ends_after_fifteen_seconds() {
     assert!(error.message.contains("no answer within 15 s"), "{error}");
 }
 
-/// HZ-23 and TH-08.
 #[tokio::test(start_paused = true)]
 async fn a_server_is_present_in_every_status() {
     let cloud = Cloud::instant();
@@ -153,7 +150,7 @@ async fn another_network_with_the_configured_name_is_found() {
     assert_eq!(searches(), 3);
 }
 
-/// TH-10 and TH-12, with the answers of the API.
+/// A newer API does not show the data center of a server.
 #[tokio::test(start_paused = true)]
 async fn dual_stack_shows_both_external_addresses() {
     let cloud =

@@ -35,7 +35,6 @@ async fn a_list_reads_pages_of_fifty() {
     assert_eq!(cloud.reads(), 3);
 }
 
-/// HZ-04.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_changes_between_pages_is_read_again() {
     let cloud = large_cloud();
@@ -46,7 +45,6 @@ async fn a_list_that_changes_between_pages_is_read_again() {
     assert_eq!((listed.len(), cloud.reads()), (SERVERS, 6));
 }
 
-/// HZ-04.
 #[tokio::test(start_paused = true)]
 async fn an_incomplete_list_is_an_error() {
     let cloud = large_cloud();
@@ -76,7 +74,7 @@ impl Transport for Swap {
     }
 }
 
-/// HZ-04: the number of servers stays the same, so it does not show the change.
+/// The number of servers stays the same, so it does not show the change.
 #[tokio::test(start_paused = true)]
 async fn a_list_misses_no_server_when_one_replaces_another() {
     let ids =
@@ -107,7 +105,7 @@ async fn a_list_misses_no_server_when_one_replaces_another() {
     }
 }
 
-/// HZ-06 and HZ-10.
+/// Each answer says how many calls are left.
 #[tokio::test(start_paused = true)]
 async fn an_empty_bucket_throttles_with_a_wait() {
     let cloud = Cloud::with(settings(), HcloudOptions { network: None, ..options() });

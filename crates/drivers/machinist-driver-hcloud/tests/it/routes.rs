@@ -31,7 +31,6 @@ fn routes_of(cloud: &Cloud) -> Vec<String> {
     network.routes.iter().map(|route| format!("{} via {}", route.destination, route.gateway)).collect()
 }
 
-/// TH-22.
 #[tokio::test(start_paused = true)]
 async fn a_route_is_added_kept_or_replaced() {
     let cloud = Cloud::instant();
@@ -55,7 +54,7 @@ async fn a_route_is_added_kept_or_replaced() {
     }
 }
 
-/// TH-22: a network carries out one action at a time.
+/// A network carries out one action at a time.
 #[tokio::test(start_paused = true)]
 async fn the_old_route_is_gone_before_the_new_one_is_added() {
     let cloud = Cloud::new();
@@ -84,7 +83,6 @@ async fn the_old_route_is_gone_before_the_new_one_is_added() {
     assert_eq!(routes_of(&cloud), [format!("{to} via {}", address(&b))]);
 }
 
-/// TH-23.
 #[tokio::test(start_paused = true)]
 async fn unusable_routes_are_refused_without_a_change() {
     let cloud = Cloud::instant();
@@ -114,7 +112,7 @@ async fn unusable_routes_are_refused_without_a_change() {
     assert_eq!(cloud.changes(), 0);
 }
 
-/// RC-12: a renamed server keeps its route.
+/// Routes name servers by id.
 #[tokio::test(start_paused = true)]
 async fn a_renamed_server_keeps_its_route() {
     let cloud = Cloud::instant();
@@ -148,7 +146,7 @@ async fn a_route_without_a_server_has_no_instance() {
     assert!(routes_of(&cloud).is_empty());
 }
 
-/// RC-10.
+/// A deletion names destination and gateway, as they were listed.
 #[tokio::test(start_paused = true)]
 async fn a_deletion_never_removes_the_new_route() {
     let cloud = Cloud::instant();

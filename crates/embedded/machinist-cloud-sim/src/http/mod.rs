@@ -13,7 +13,7 @@
 //! | `GET /healthz` | `ok` |
 //!
 //! The server binds to loopback only: user data holds bootstrap tokens, and there is no TLS. A lost
-//! answer (faults D3, reset) closes the connection, as a real network would.
+//! answer (a withheld answer, a reset) closes the connection, as a real network would.
 
 mod routes;
 

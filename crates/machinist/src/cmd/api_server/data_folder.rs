@@ -23,7 +23,7 @@ const OF_UP: [&str; 2] = ["up.json", LEDGER_FILE];
 const OURS: [&str; 7] =
     [LOCK_FILE, API_SERVER_FILE, STATE_FILE, KEY_FILES[0], KEY_FILES[1], KEY_FILES[2], KUBECONFIG_FILE];
 
-/// Opens a new directory or that of an earlier run. Also returns remarks for the user.
+/// Opens a new directory, or the directory of an earlier run. Also returns remarks for the user.
 ///
 /// # Errors
 /// If the directory cannot be used. The error names the file and the fix, and says that nothing was

@@ -80,8 +80,8 @@ mod tests {
         all
     }
 
-    /// Whether only Cluster API's tutorial asks for the permission. The kinds are those of the
-    /// provider, and no templates.
+    /// Whether only Cluster API's tutorial asks for the permission. It asks only for the kinds of
+    /// the provider, without templates.
     fn is_of_the_tutorial([group, resource, verb]: &[String; 3]) -> bool {
         let (kind, part) = resource.split_once('/').unwrap_or((resource, ""));
         let verbs: &[&str] = match (group == CORE_GROUP, group == GROUP, part) {

@@ -298,7 +298,7 @@ pub(super) fn options(namespace: &str, component: &'static str) -> ProcessOption
     options
 }
 
-/// Installs the CRDs of the machine kinds, and updates those of an earlier run.
+/// Installs the CRDs of the machine kinds, and updates CRDs of an earlier run.
 pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
     let api = Api::all(client.clone());
     for definition in crd::all_crds() {

@@ -241,9 +241,9 @@ impl Answer {
     }
 }
 
-/// Returns whether the answer from the API servers has more details than that of the controller.
-/// Only this process checks whether a bootstrap token was used, and what the decision about the
-/// whole deployment waits for.
+/// Returns whether the answer from the API servers has more details than the answer of the
+/// controller. Only this process checks whether a bootstrap token was used, and what the decision
+/// about the whole deployment waits for.
 fn knows_more_than(api: &Reported, controller: &Reported) -> bool {
     match (controller.reason.as_str(), api.reason.as_str()) {
         ("Joining", "Joining") => controller.waits_for.len() < api.waits_for.len(),

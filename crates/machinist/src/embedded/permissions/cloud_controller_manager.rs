@@ -23,7 +23,7 @@ pub(in crate::embedded) fn identity() -> Identity {
     Identity::new(format!("system:serviceaccount:{namespace}:{name}"), groups)
 }
 
-/// Creates the objects, and updates those of an earlier run.
+/// Creates the objects, and updates objects of an earlier run.
 ///
 /// # Errors
 /// If an object is rejected. The error names it.

@@ -68,7 +68,8 @@ impl Certificate {
         Self::parse(&certificate, &key)
     }
 
-    /// Whether this program has generated the certificate. It does not replace that of a user.
+    /// Whether this program has generated the certificate. It does not replace the certificate of a
+    /// user.
     fn is_generated(&self) -> bool {
         self.leaf().is_some_and(|leaf| {
             let mut names = leaf.issuer().iter_common_name();

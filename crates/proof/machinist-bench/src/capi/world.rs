@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The provider looks at unfinished work every two seconds, so a write may follow that late.
 const QUIET: Duration = Duration::from_secs(3);
 const COUNT_EVERY: Duration = Duration::from_millis(250);
-/// A provider that still writes after this time is taken to write for ever.
+/// A provider that still writes after this time is taken to write forever.
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
 /// Number of objects that a failed run explains.
 const EXPLAINED: usize = 5;
@@ -144,7 +144,7 @@ impl World {
     /// Returns the requests since the last call.
     pub(super) fn take_requests(&mut self) -> Requests {
         self.count();
-        // The view of the set-up is not needed any more.
+        // The view of the set-up is no longer needed.
         self.commits.drain();
         std::mem::take(&mut self.requests)
     }

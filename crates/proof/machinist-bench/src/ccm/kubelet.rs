@@ -37,8 +37,8 @@ async fn register_one(api: &Api<Node>, clock: &SharedClock, name: &str) -> Resul
     Ok(())
 }
 
-/// Renews the status of each Node at intervals, for ever. The renewals are spread over the
-/// interval, as those of kubelets are.
+/// Renews the status of each Node at intervals, forever. The renewals are spread over the
+/// interval, as kubelets spread them.
 pub(super) async fn heartbeats(client: Client, clock: SharedClock, names: Vec<String>) {
     let api: Api<Node> = Api::all(client);
     let pause = HEARTBEAT / u32::try_from(names.len()).unwrap_or(u32::MAX).max(1);

@@ -14,8 +14,8 @@ const PAGE: u32 = 50;
 const WRITES: f64 = 2.0;
 const EVENTS: f64 = 1.0;
 
-/// The limit of calls to the cloud in an idle hour (BU-09): twelve lists of all servers, and twelve
-/// other calls.
+/// The limit of calls to the cloud in an idle hour: twelve lists of all servers, and twelve other
+/// calls.
 pub(super) fn limit(nodes: u32) -> u64 {
     12 * u64::from(nodes.div_ceil(PAGE)) + 12
 }

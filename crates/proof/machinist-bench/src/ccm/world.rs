@@ -126,7 +126,7 @@ impl World {
     /// Returns the writes of the program since the last call, as the API server recorded them.
     pub(super) fn take_writes(&mut self) -> Counts {
         let mut writes = Counts::default();
-        // The view of the initialisation is not needed any more.
+        // The view of the initialisation is no longer needed.
         self.commits.drain();
         for request in self.requests.drain() {
             if request.user_agent == CCM && request.is_write() {

@@ -15,7 +15,7 @@ use serde_json::json;
 /// for the benchmark.
 const POSTS_AT_ONCE: usize = 32;
 
-/// Posts a Node for each created instance, for ever.
+/// Posts a Node for each created instance, forever.
 pub(super) async fn join_all(cloud: Cloud, client: Client) {
     let nodes: Api<Node> = Api::all(client);
     let commits = cloud.follow().commits;

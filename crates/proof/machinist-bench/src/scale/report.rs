@@ -14,7 +14,8 @@ const WRITES_DOWN: f64 = 7.0;
 /// Writes that happen once, independent of the number of machines: finalizers of the class and its
 /// Secret.
 const WRITES_ONCE: f64 = 5.0;
-/// Goal for machines per second as a share of the server's raw writes: five times that of Go MCM.
+/// Goal for machines per second as a share of the server's raw writes: five times the share of Go
+/// MCM.
 const SHARE_OF_RAW: f64 = 0.05;
 
 /// Go MCM v0.62.1, both binaries without client limits, an instant driver with a join of one POST

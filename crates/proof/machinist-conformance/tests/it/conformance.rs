@@ -1,4 +1,4 @@
-//! Compares the golden answers of a real kube-apiserver with those of the embedded server.
+//! Compares the golden answers of a real kube-apiserver with the answers of the embedded server.
 //!
 //! Each golden file must be reproduced, and must have the format that recording writes. A changed
 //! byte in a golden file therefore fails its case.

@@ -126,7 +126,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Runs for ever.
+    /// Runs forever.
     pub async fn run(self) {
         let (core, kubelets) =
             (Objects::new(&self.management, "core"), Objects::new(&self.workload, "kubelet"));

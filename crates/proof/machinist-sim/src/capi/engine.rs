@@ -64,7 +64,7 @@ enum Trouble {
     FailsAfterwards,
     /// With effect, and no answer.
     AnswerLost,
-    /// With a late effect, and the answer is that of the effect.
+    /// With a late effect, and the answer shows the effect.
     Late(Duration),
     /// With a late effect, and the connection breaks before it.
     LostAndLate(Duration),

@@ -245,7 +245,7 @@ impl Invariant for OneMail {
 /// K8: the load balancer loses a container of the control plane only with a cause, and before the
 /// container is deleted.
 ///
-/// A configuration that takes effect after a newer one is no decision of the provider. That the
+/// A configuration that takes effect after a newer one is not a decision of the provider. That the
 /// next comparison repairs it is part of the end state.
 struct NoLostTraffic {
     /// A clock that is ahead ends waits early.

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! One world runs one provider, for containers or for requests by mail. History, trace, faults of
-//! the API servers, crash points and the sweep are those of the machine API.
+//! the API servers, crash points and the sweep are the same as for the machine API.
 //!
 //! The stand-in of the engine is a driver. So the requests of `machinist-driver-docker` are
 //! deliberately absent here: its tests use a real engine.

@@ -140,7 +140,7 @@ impl std::str::FromStr for Mutant {
 
 type MachinePlan = Plan<docker_machine::Action>;
 
-/// Creates a recorded container again when it does not exist any more.
+/// Creates a recorded container again when it no longer exists.
 fn second_container(s: &docker_machine::Snapshot) -> MachinePlan {
     let plan = docker_machine::plan(s);
     if !matches!(plan.why.reason, Reason::Contract(CapiReason::ContainerMissing { .. })) {

@@ -1,5 +1,5 @@
 //! The lives of the provider: it is started, killed at a call, and started again with no state
-//! except that of the API, the engine and the mail service.
+//! except the state in the API, the engine and the mail service.
 
 use std::sync::Arc;
 
@@ -93,7 +93,7 @@ impl Provider {
         self.lives.start(Replica::First, |life, gate| self.begin(life, gate));
     }
 
-    /// Runs for ever: drops the killed provider and starts it again.
+    /// Runs forever: drops the killed provider and starts it again.
     pub async fn tend(self: Arc<Self>, deaths: mpsc::UnboundedReceiver<Victims>) {
         self.lives.tend(deaths, |life, gate| self.begin(life, gate)).await;
     }

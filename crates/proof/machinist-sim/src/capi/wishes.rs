@@ -90,7 +90,7 @@ impl Wishes {
         }
     }
 
-    /// Repeats lost requests for ever.
+    /// Repeats lost requests forever.
     pub(super) async fn repeat(self) {
         const LOOK_EVERY: Duration = Duration::from_secs(5);
         loop {
@@ -240,7 +240,7 @@ pub(super) struct Operator {
 }
 
 impl Operator {
-    /// Runs for ever: removes containers and load balancers whose object was lost.
+    /// Runs forever: removes containers and load balancers whose object was lost.
     pub(super) async fn clean_up(self) {
         const LOOK_EVERY: Duration = Duration::from_secs(60);
         /// A person waits so long before something counts as left over.

@@ -230,7 +230,7 @@ impl Invariant for TaintLast {
     }
 }
 
-/// C6: the provider id is set once, to that of the server of the Node.
+/// C6: the provider id is set once, and names the server of the Node.
 struct OwnIdentity;
 
 impl Invariant for OwnIdentity {
@@ -261,7 +261,7 @@ impl Invariant for OwnIdentity {
     }
 }
 
-/// C7: the addresses of an initialised Node are those of its server.
+/// C7: the addresses of an initialised Node belong to its server.
 struct OwnAddresses;
 
 impl Invariant for OwnAddresses {

@@ -93,7 +93,7 @@ impl Kubelets {
         self.lock().values_mut().for_each(|kubelet| kubelet.has_registered = false);
     }
 
-    /// Runs for ever.
+    /// Runs forever.
     pub async fn run(self) {
         loop {
             tokio::time::sleep(TICK).await;

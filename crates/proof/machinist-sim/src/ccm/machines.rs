@@ -142,7 +142,7 @@ struct Direct(Standin);
 #[async_trait]
 impl Transport for Direct {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, NoAnswer> {
-        // A request takes time, so that no loop runs for ever in one instant.
+        // A request takes time, so that no loop runs forever in one instant.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         perform(&self.0, request).await
     }

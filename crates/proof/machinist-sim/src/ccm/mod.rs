@@ -18,9 +18,9 @@
 //! machines    the processes of the machine API on the same cluster and the same project
 //! ```
 //!
-//! History, trace, faults of the API server, crash points and the sweep are those of the machine
-//! API. The world is another one, because the stand-in has servers, load balancers and rate limits,
-//! while the simulated cloud has instances only.
+//! History, trace, faults of the API server, crash points and the sweep are the same as for the
+//! machine API. The world is another one, because the stand-in has servers, load balancers and rate
+//! limits, while the simulated cloud has instances only.
 //!
 //! Routes are deliberately absent: no rule about crashes depends on them yet.
 

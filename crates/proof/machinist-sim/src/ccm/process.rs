@@ -80,7 +80,7 @@ impl CloudController {
         self.lives.start(Replica::First, |life, gate| self.begin(life, gate));
     }
 
-    /// Runs for ever: drops the killed process and starts it again.
+    /// Runs forever: drops the killed process and starts it again.
     pub async fn tend(self: Arc<Self>, deaths: mpsc::UnboundedReceiver<Victims>) {
         self.lives.tend(deaths, |life, gate| self.begin(life, gate)).await;
     }

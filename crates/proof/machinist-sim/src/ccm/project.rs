@@ -91,7 +91,7 @@ impl Project {
         self.balancers.iter().filter(|(_, track)| track.exists).map(|(id, track)| (*id, track))
     }
 
-    /// The load balancer with that id, also if it does not exist any more.
+    /// The load balancer with that id, also if it no longer exists.
     pub fn balancer(&self, id: i64) -> Option<&BalancerTrack> {
         self.balancers.get(&id)
     }

@@ -241,7 +241,8 @@ async fn ccm_init(cluster: &Cluster) -> Outcome {
     cluster.begin("three servers boot, and one kubelet registers before its server is known");
     let ids = cluster.start_with(&["a", "b", "c"]).await?;
     let late = cluster.create_server("late-server")?;
-    // The host name is that of the server only after a while: no server has the name of the Node.
+    // The host name becomes the name of the server only after a while: no server has the name of
+    // the Node.
     cluster.kubelets().install(late, "d");
     cluster.pass(Duration::from_secs(45)).await?;
     let rename = |server: &mut machinist_standin_hcloud::Server| server.name = "d".to_owned();

@@ -76,7 +76,7 @@ impl Services {
         }
     }
 
-    /// Repeats lost requests for ever.
+    /// Repeats lost requests forever.
     pub async fn repeat(self) {
         const LOOK_EVERY: Duration = Duration::from_secs(5);
         loop {

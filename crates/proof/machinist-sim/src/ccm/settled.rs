@@ -50,7 +50,7 @@ fn add(found: &mut Violations, what: &str, missing: Option<String>, said: Option
     }
 }
 
-/// The server of an initialised Node that does not exist any more.
+/// The server of an initialised Node that no longer exists.
 fn without_server<'v>(view: &View, node: Seen<'v>) -> Option<&'v str> {
     let id = node.provider_id();
     let mut servers = view.cloud.servers.values();

@@ -69,7 +69,7 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
             | LongKind::NoStock
             | LongKind::RefusedEvictions
             | LongKind::RefusedTargets
-            // The cluster of the Nodes is that of the Services.
+            // Nodes and Services are in one cluster.
             | LongKind::ControlRestored => tokio::time::sleep_until(until).await,
         }
     })
@@ -88,7 +88,7 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
     }
 }
 
-/// C11: runs for ever, and checks that a Service that is being deleted is released although the
+/// C11: runs forever, and checks that a Service that is being deleted is released although the
 /// process is killed again and again. Only time without another disturbance counts.
 pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
     const LOOK_EVERY: Duration = Duration::from_secs(20);

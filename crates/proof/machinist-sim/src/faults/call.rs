@@ -49,7 +49,7 @@ impl Caller {
         self.life.process
     }
 
-    /// Begins a call. A dead process, and one whose run has failed, waits for ever.
+    /// Begins a call. A dead process, and one whose run has failed, waits forever.
     pub(crate) async fn begin(&self, label: &str) -> Begun {
         let process = self.life.process;
         self.while_alive().await;
@@ -71,7 +71,7 @@ impl Caller {
 
     /// Returns how the call ends if the cloud is away now.
     pub(crate) async fn unreachable(&self) -> Option<Unreachable> {
-        // A refusal takes time, so that no loop runs for ever in one instant.
+        // A refusal takes time, so that no loop runs forever in one instant.
         const ROUND_TRIP: Duration = Duration::from_millis(1);
         let (absence, until) = self.lab.plan.cloud_away()?;
         let (until, unreachable) = match absence {

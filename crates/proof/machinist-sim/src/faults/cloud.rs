@@ -68,7 +68,7 @@ impl Transport for CloudWire {
 /// The end of a call while the cloud is away. Except for a refused connection, the caller cannot
 /// know that the cloud did not see the call.
 async fn unreachable(absence: Absence, until: Instant) -> NoAnswer {
-    // A refusal takes time, so that no loop runs for ever in one instant.
+    // A refusal takes time, so that no loop runs forever in one instant.
     const ROUND_TRIP: Duration = Duration::from_millis(1);
     match absence {
         Absence::Refused => {

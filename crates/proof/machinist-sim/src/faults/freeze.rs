@@ -24,7 +24,7 @@ struct State {
 }
 
 impl Gate {
-    /// An open gate that stays closed for ever once the tasks behind it have blown the fuse.
+    /// An open gate that stays closed forever once the tasks behind it have blown the fuse.
     pub fn with_fuse(fuse: Arc<Fuse>) -> Self {
         Self { fuse: Some(fuse), ..Self::default() }
     }

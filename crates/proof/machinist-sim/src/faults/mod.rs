@@ -19,9 +19,9 @@
 //! Faults that last for minutes to hours are in [`long`].
 //!
 //! The worlds of the machine API draw from P1 to P10 and D2 to D4, and from D1 in runs with long
-//! faults; those of the cloud-controller-manager from all kinds but P5, and those of Cluster API
-//! from all kinds but P5, D10 and D11. There, D1 to D4 are in [`crate::capi::engine`] and
-//! [`crate::capi::mail`].
+//! faults. The worlds of the cloud-controller-manager draw from all kinds but P5, and the worlds of
+//! Cluster API from all kinds but P5, D10 and D11. There, D1 to D4 are in [`crate::capi::engine`]
+//! and [`crate::capi::mail`].
 //!
 //! A run has three phases: a warm-up without faults, chaos, and a calm phase in which it must reach
 //! its end state. Nodes, the built-in controllers and the user meet no faults: they are part of the

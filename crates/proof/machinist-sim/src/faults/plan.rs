@@ -372,8 +372,8 @@ impl FaultPlan {
         faults.find(|(fault, _)| is_its(*fault)).map(|(_, until)| until)
     }
 
-    /// Whether no chaos and no long fault happened since then, except those of which it is true;
-    /// `began` is the beginning of the part of interest.
+    /// Whether no chaos and no long fault happened since then, except the faults of which it is
+    /// true; `began` is the beginning of the part of interest.
     pub fn was_calm_since(&self, began: Instant, since: Instant, except: fn(LongFault) -> bool) -> bool {
         let happened =
             |begins: Duration, ends: Duration| began + begins <= Instant::now() && since < began + ends;
@@ -402,7 +402,7 @@ impl FaultPlan {
     }
 
     /// The time that a request takes to its server. It is never zero, because otherwise a loop
-    /// could run for ever in one instant.
+    /// could run forever in one instant.
     pub fn latency(&self, process: Process) -> Duration {
         const MILLISECOND: Duration = Duration::from_millis(1);
         if !self.is_chaos() {

@@ -224,7 +224,7 @@ impl Link {
 impl Absence {
     /// The answer to a request that does not reach its server.
     async fn answer(self, until: Instant) -> Answer {
-        // A refusal takes time, so that no loop runs for ever in one instant.
+        // A refusal takes time, so that no loop runs forever in one instant.
         const ROUND_TRIP: Duration = Duration::from_millis(1);
         match self {
             Self::Refused => {

@@ -39,7 +39,7 @@ impl Invariant for NoCircles {
 }
 
 /// S18: while a user deletes an object with `--cascade=orphan`, no process deletes its dependents,
-/// and none deletes an object that has no owner any more.
+/// and none deletes an object that no longer has an owner.
 pub(super) struct OrphansStay;
 
 /// The finalizer of a deletion that leaves the dependents.

@@ -31,7 +31,7 @@ impl Invariant for OnePerMachine {
         }
         let Some(made) = state.instance(commit.id().as_str()) else { return };
         let others = || state.instances().filter(|other| other.id != made.id);
-        // A restored Machine may have lost the record of an instance that does not exist any more.
+        // A restored Machine may have lost the record of an instance that no longer exists.
         let is_forgotten = |other: &InstanceTrack| {
             state.restored_at().is_some_and(|at| other.created < at) && !other.is_alive_at(state.now)
         };

@@ -54,7 +54,7 @@ pub fn judge(state: &State, process: Process, identity: &str, ask: &Ask) -> Viol
 pub fn side_of(process: Process) -> Side {
     match process {
         Process::Manager | Process::MachineController | Process::Provider => Side::Control,
-        // It has one server, which is that of the Nodes.
+        // It has one server, which has the Nodes.
         Process::CloudController => Side::Target,
     }
 }

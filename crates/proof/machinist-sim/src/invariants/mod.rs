@@ -36,10 +36,10 @@
 //! |---|---|---|
 //! | C1 | a Service never has two load balancers | each change of the cloud |
 //! | C2 | a load balancer appears only while its Service has the finalizer | each change of the cloud |
-//! | C3 | a Service keeps the finalizer, and exists, until its load balancer does not exist any more | each commit of a Service |
+//! | C3 | a Service keeps the finalizer, and exists, until its load balancer no longer exists | each commit of a Service |
 //! | C4 | a Node is deleted only if its server does not exist, which two lookups by id of one process showed | each deletion of a Node |
 //! | C5 | a Node loses the taint of uninitialised Nodes only with its provider id and addresses | each commit of a Node |
-//! | C6 | the provider id of a Node is set once, to that of the Node's own server | each commit of a Node |
+//! | C6 | the provider id of a Node is set once, and names the Node's own server | each commit of a Node |
 //! | C7 | an initialised Node has only addresses of its own server | each commit of a Node |
 //! | C8 | a load balancer is deleted only if its Service is being deleted; one that lost its Service to another actor stays | each change of the cloud |
 //! | C9 | a load balancer that lost its Service to another actor is named in an Event | at the end |

@@ -17,7 +17,7 @@ pub const GOES_ON_WITHIN: Duration = Duration::from_secs(5 + 3);
 const SHORTEST: Duration = Duration::from_secs(60);
 /// Time after other faults in which late answers and events may still arrive.
 const ECHOES: Duration = Duration::from_secs(60);
-/// Time after which a patch that causes deletions, and has no answer, cannot take effect any more.
+/// Time after which a patch that causes deletions, and has no answer, can no longer take effect.
 /// Before, the process does not ask for its outcome. A write that was refused was never sent.
 const LAST_EFFECT: Duration = Duration::from_secs(65);
 

@@ -88,7 +88,7 @@ impl Tamper for FreshNames {
     }
 }
 
-/// Hides the return of an API server: the requests that look for it fail for ever.
+/// Hides the return of an API server: the requests that look for it fail forever.
 pub(super) struct MissedReturn;
 
 #[async_trait]

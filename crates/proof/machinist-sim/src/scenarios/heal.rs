@@ -15,7 +15,7 @@ pub async fn heal(world: &dyn World) -> Outcome {
     healed(world, 1).await
 }
 
-/// The same with a pod on the dead Node, where no kubelet can end the pod any more.
+/// The same with a pod on the dead Node, where no kubelet can end the pod.
 pub async fn heal_with_a_pod(world: &dyn World) -> Outcome {
     let user = start_with(world, 3).await?;
     let view = world.look().await?;

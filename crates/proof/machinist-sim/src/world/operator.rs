@@ -29,7 +29,7 @@ pub(super) fn is_needed_after(fault: LongKind) -> bool {
     matches!(fault, LongKind::FinalizersOff | LongKind::ControlRestored | LongKind::TargetRestored)
 }
 
-/// Runs for ever: deletes instances whose Machine was lost, and Nodes without an instance and a
+/// Runs forever: deletes instances whose Machine was lost, and Nodes without an instance and a
 /// Machine.
 pub(super) async fn clean_up(lab: Arc<Lab>, control: Server, target: Server, cloud: Cloud) {
     const LOOK_EVERY: Duration = Duration::from_secs(60);

@@ -199,7 +199,7 @@ impl Processes {
         Process::ALL.into_iter().for_each(|process| self.start_replica(process, Replica::Second));
     }
 
-    /// Ends the second replicas for ever.
+    /// Ends the second replicas forever.
     pub fn remove_standbys(&self) {
         *lock(&self.standbys) = Standbys::Unwanted;
         Process::ALL.into_iter().for_each(|process| self.kill(process, Replica::Second));
@@ -248,7 +248,7 @@ impl Processes {
         drop(buried);
     }
 
-    /// Runs for ever: drops killed processes and starts them again.
+    /// Runs forever: drops killed processes and starts them again.
     pub async fn tend(self: Arc<Self>, mut deaths: mpsc::UnboundedReceiver<Victims>) {
         let mut restarts = JoinSet::new();
         while let Some(victims) = deaths.recv().await {

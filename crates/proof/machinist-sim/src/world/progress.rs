@@ -27,7 +27,7 @@ const UNCHANGED_FOR: Duration = Duration::from_secs(5 * 60);
 /// of twenty seconds each, and the deletion of the instance with its evidence.
 const FORCED_WITHIN: Duration = Duration::from_secs(4 * 60);
 
-/// Runs for ever: checks that the label `force-deletion` needs no API server of the Nodes. A
+/// Runs forever: checks that the label `force-deletion` needs no API server of the Nodes. A
 /// Machine is judged if nothing else was disturbed since it has the label.
 pub(super) async fn watch_forced(lab: Arc<Lab>, control: Server) {
     let began = lab.plan.beginning().await;
@@ -69,7 +69,7 @@ fn is_about_nodes_only(fault: LongFault) -> bool {
     is_harmless || (is_an_outage && fault.side() == Side::Target)
 }
 
-/// Runs for ever: checks that the machine controller has a reason for each Machine that is not
+/// Runs forever: checks that the machine controller has a reason for each Machine that is not
 /// settled and does not change. Only versions count that the controller has seen. A server that
 /// does not answer is the first thing that `why` names, so it is a reason for all Machines. A write
 /// without an answer is one, too.

@@ -1,4 +1,4 @@
-//! The pods that the seed puts on every Node, beside those of the scenario.
+//! The pods that the seed puts on every Node, beside the pods of the scenario.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// More than any number of pods, so that the budget allows no eviction.
 const ALWAYS: u32 = 100;
 
-/// Runs for ever: binds a pod to each Node that is ready and not cordoned.
+/// Runs forever: binds a pod to each Node that is ready and not cordoned.
 pub(super) async fn move_in(tenants: Tenants, target: Server, lab: Arc<Lab>) {
     if tenants == Tenants::None {
         return;

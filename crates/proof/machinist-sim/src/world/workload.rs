@@ -34,7 +34,7 @@ pub enum Tenants {
     None,
     /// One pod on each Node, which may be evicted.
     Free,
-    /// One pod on each Node, which a budget protects for ever.
+    /// One pod on each Node, which a budget protects forever.
     Protected,
 }
 
@@ -75,7 +75,7 @@ impl Workload {
         let election = if stream.happens(200) { Election::Lease } else { Election::None };
         Self {
             health_timeout: health,
-            // A drain that a budget blocks for ever ends with its timeout, two hours by default.
+            // A drain that a budget blocks forever ends with its timeout, two hours by default.
             drain_timeout: drain.filter(|_| tenants == Tenants::Protected),
             creation_timeout: creation,
             max_surge,

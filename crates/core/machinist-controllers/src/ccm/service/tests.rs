@@ -69,7 +69,7 @@ fn observe(runtime: &Runtime, key: &ObjectKey) -> Snapshot {
     }
 }
 
-/// FL-01: in the account of another project, the call would change what other clusters own.
+/// In the account of another project, the call would change what other clusters own.
 #[tokio::test(start_paused = true)]
 async fn a_change_begins_only_in_the_account_of_its_decision() {
     let (runtime, key) = runtime();

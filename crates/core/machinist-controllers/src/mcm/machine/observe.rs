@@ -124,8 +124,8 @@ fn waited(
 }
 
 /// Returns the reads from the API server. A Machine that waits for its Node makes none, so the
-/// silence of its API server is that of the watches. If the stores of the target cluster were never
-/// filled, its API server counts as silent since this process could read them.
+/// silence of its API server is the silence of the watches. If the stores of the target cluster
+/// were never filled, its API server counts as silent since this process could read them.
 fn reads(runtime: &Runtime, seen: &Seen, machine: &MachineFacts) -> Reads {
     let mut reads = seen.memory.reads.get(&machine.uid).cloned().unwrap_or_default();
     let now = runtime.now();
@@ -312,7 +312,7 @@ fn is_same_instance(runtime: &Runtime, recorded: Option<&str>, of_node: Option<&
     }
 }
 
-/// A class and those of its Secrets that exist.
+/// A class and its existing Secrets.
 pub(super) struct ClassInputs<'w> {
     pub class: Arc<ClassFacts>,
     secrets: Vec<Option<&'w Entry<SecretEntry>>>,

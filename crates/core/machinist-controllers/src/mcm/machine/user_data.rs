@@ -7,8 +7,8 @@ const NAME_PLACEHOLDER: &str = "<<MACHINE_NAME>>";
 const NAME_PLACEHOLDER_ENCODED: &str = "%3C%3CMACHINE_NAME%3E%3E";
 
 /// Replaces the placeholders of name and token. The plain form is replaced if it is present,
-/// otherwise the URL-encoded one. An absent placeholder is no error. A template that is not UTF-8
-/// text stays unchanged.
+/// otherwise the URL-encoded one. An absent placeholder is not an error. A template that is not
+/// UTF-8 text stays unchanged.
 pub(crate) fn render(template: &[u8], machine: &str, token: Option<&str>) -> UserData {
     let Ok(text) = std::str::from_utf8(template) else { return UserData::new(template) };
     let text = put(text, NAME_PLACEHOLDER, NAME_PLACEHOLDER_ENCODED, machine);

@@ -34,7 +34,7 @@ fn balancer(world: &World) -> Option<(Vec<u16>, usize)> {
     Some((ports, balancer.targets.len()))
 }
 
-/// Scenario 13: created, changed, Nodes added and removed, deleted.
+/// The Service is created, changed and deleted, and Nodes are added and removed.
 #[tokio::test(start_paused = true)]
 async fn a_load_balancer_follows_its_service_and_nodes() {
     let world = World::new();
@@ -79,7 +79,6 @@ async fn a_load_balancer_follows_its_service_and_nodes() {
         .await;
 }
 
-/// TS-04
 #[tokio::test(start_paused = true)]
 async fn a_service_of_another_type_loses_its_balancer() {
     let world = World::new();
@@ -104,7 +103,6 @@ async fn a_service_of_another_type_loses_its_balancer() {
     assert_eq!(service.metadata.deletion_timestamp, None);
 }
 
-/// TS-07
 #[tokio::test(start_paused = true)]
 async fn a_new_node_joins_every_balancer() {
     let world = World::new();
@@ -250,7 +248,7 @@ async fn a_skipped_node_joins_when_the_cloud_accepts_it() {
     world.until("the Service is settled", async |_| why(&inspector, &key) == "up to date").await;
 }
 
-/// TS-20: without the finalizer, the load balancer is only reported.
+/// Without the finalizer, the load balancer is only reported.
 #[tokio::test(start_paused = true)]
 async fn the_balancer_of_a_service_without_finalizer_is_reported() {
     let world = World::new();
@@ -279,7 +277,7 @@ async fn the_balancer_of_a_service_without_finalizer_is_reported() {
     assert_eq!(events.len(), 1, "{events:?}");
 }
 
-/// No Service has a load balancer any more, and one that costs money is left.
+/// No Service has a load balancer, and one that costs money is left.
 #[tokio::test(start_paused = true)]
 async fn orphaned_balancers_are_counted_without_any_service() {
     let world = World::new();
@@ -338,7 +336,6 @@ async fn another_project_gets_and_loses_no_load_balancer() {
         .await;
 }
 
-/// SC-01, TS-03.
 #[tokio::test(start_paused = true)]
 async fn a_service_of_another_class_is_left_alone() {
     let world = World::new();
@@ -355,7 +352,7 @@ async fn a_service_of_another_class_is_left_alone() {
     assert_eq!(service.metadata.finalizers, None);
 }
 
-/// SC-02: the program of the other class may use the finalizer of the same name.
+/// The program of the other class may use the finalizer of the same name.
 #[tokio::test(start_paused = true)]
 async fn the_finalizer_of_another_class_is_left_alone() {
     let world = World::new();
@@ -378,7 +375,7 @@ async fn the_finalizer_of_another_class_is_left_alone() {
     assert_eq!(status["loadBalancer"]["ingress"][0]["ip"], "192.0.2.7");
 }
 
-/// A user removed the label by hand. Without it, the load balancer would stay for ever.
+/// A user removed the label by hand. Without it, the load balancer would stay forever.
 #[tokio::test(start_paused = true)]
 async fn a_balancer_without_its_label_goes_with_its_service() {
     let world = World::new();
@@ -402,8 +399,8 @@ async fn a_balancer_without_its_label_goes_with_its_service() {
         .await;
 }
 
-/// SC-02: with the type, the API server removes the class. The other program still needs the
-/// finalizer for its own deletion.
+/// With the type, the API server removes the class. The other program still needs the finalizer for
+/// its own deletion.
 #[tokio::test(start_paused = true)]
 async fn the_finalizer_of_another_class_outlasts_the_type() {
     let world = World::new();
@@ -423,7 +420,7 @@ async fn the_finalizer_of_another_class_outlasts_the_type() {
     assert_eq!(service.metadata.finalizers, Some(vec![FINALIZER.to_owned()]));
 }
 
-/// SC-12: a protected load balancer stays, and the Service can go.
+/// A protected load balancer stays, and the Service is deleted.
 #[tokio::test(start_paused = true)]
 async fn a_protected_load_balancer_is_retained() {
     let world = World::new();

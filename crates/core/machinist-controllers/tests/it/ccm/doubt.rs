@@ -4,7 +4,7 @@ use machinist_standin_hcloud::{Fault, FaultRule};
 
 use super::*;
 
-/// Scenario 6: FL-01, TL-16.
+/// The other project does not show the servers, which proves nothing about them.
 #[tokio::test(start_paused = true)]
 async fn a_token_of_another_project_deletes_no_node() {
     let world = World::new();
@@ -22,7 +22,7 @@ async fn a_token_of_another_project_deletes_no_node() {
     assert!(world.node("a").await.is_some());
 }
 
-/// TL-16, the same after a restart: a new process has not seen the right account.
+/// After a restart, the process has not seen the right account.
 #[tokio::test(start_paused = true)]
 async fn a_restart_with_another_projects_token_deletes_no_node() {
     let world = World::new();
@@ -42,8 +42,8 @@ async fn a_restart_with_another_projects_token_deletes_no_node() {
     assert!(!world.events("CloudAccountUnproven").await.is_empty(), "a user sees why");
 }
 
-/// FL-01: a server of the other project has the name of a new Node. Otherwise the account that the
-/// new Node records would prove the other project for all Nodes and Services.
+/// A server of the other project has the name of a new Node. Otherwise the account that the new
+/// Node records would prove the other project for all Nodes and Services.
 #[tokio::test(start_paused = true)]
 async fn a_server_of_another_project_initialises_no_node() {
     let world = World::new();
@@ -73,7 +73,6 @@ async fn a_server_of_another_project_initialises_no_node() {
         .await;
 }
 
-/// Scenario 5, TL-15.
 #[tokio::test(start_paused = true)]
 async fn a_revoked_token_deletes_nothing_and_recovers() {
     let world = World::new();
@@ -93,7 +92,7 @@ async fn a_revoked_token_deletes_nothing_and_recovers() {
     assert!(!has_taint(&late, UNINITIALIZED), "initialised within seconds");
 }
 
-/// Scenario 9, TL-14: LC-20.
+/// A list may lack a server that exists. Only a lookup by id proves an absence.
 #[tokio::test(start_paused = true)]
 async fn a_list_that_omits_a_server_deletes_no_node() {
     let world = World::new();
@@ -109,7 +108,7 @@ async fn a_list_that_omits_a_server_deletes_no_node() {
     assert!(before < lists(), "no list omitted the server");
 }
 
-/// TL-15: answers that prove nothing.
+/// Answers that prove nothing.
 #[tokio::test(start_paused = true)]
 async fn failing_lookups_delete_no_node() {
     let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };
@@ -134,7 +133,7 @@ async fn failing_lookups_delete_no_node() {
     }
 }
 
-/// Scenario 8: the process stays up, and the Node is initialised when the cloud answers.
+/// The process stays up, and the Node is initialised when the cloud answers.
 #[tokio::test(start_paused = true)]
 async fn a_cloud_that_is_down_at_the_start_is_waited_for() {
     let world = World::new();
@@ -184,8 +183,8 @@ async fn a_service_is_served_soon_after_an_outage_of_the_cloud() {
     }
 }
 
-/// R28: the same outage ends while the cloud refuses the creation itself. The end of an outage is
-/// no reason to repeat it.
+/// The same outage ends while the cloud refuses the creation itself. The end of an outage is no
+/// reason to repeat it.
 #[tokio::test(start_paused = true)]
 async fn a_refused_creation_waits_after_an_outage_too() {
     let error = |code: &str| Fault::Error { code: code.to_owned(), status: None };
@@ -259,7 +258,7 @@ async fn events_about_failures_show_no_path_and_no_request_id() {
     }
 }
 
-/// One Service whose load balancer cannot be created is no outage: its waits grow.
+/// One Service whose load balancer cannot be created is not an outage: its waits grow.
 #[tokio::test(start_paused = true)]
 async fn a_failing_service_alone_is_not_repeated_soon() {
     let world = World::new();
@@ -278,7 +277,7 @@ async fn a_failing_service_alone_is_not_repeated_soon() {
     assert!((5..20).contains(&tried), "{tried} creations");
 }
 
-/// TN-39: the Nodes that joined meanwhile wait for one call, not each for its own retry.
+/// The Nodes that joined meanwhile wait for one call, not each for its own retry.
 #[tokio::test(start_paused = true)]
 async fn all_new_nodes_are_initialised_when_an_outage_ends() {
     let world = World::new();

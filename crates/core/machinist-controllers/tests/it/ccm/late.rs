@@ -148,7 +148,7 @@ async fn delete_late(restarts: bool) {
     drop(process);
 }
 
-/// The load balancer is not checked any more, and users look at the Service.
+/// The load balancer is no longer checked, and users look at the Service.
 #[tokio::test(start_paused = true)]
 async fn a_failing_list_is_the_first_thing_that_why_says() {
     let world = World::new();

@@ -5,7 +5,7 @@ use machinist_plan::ccm::node::Options as NodeOptions;
 
 use super::*;
 
-/// Scenario 3: LC-02, LC-21, S4-07, TL-12.
+/// The Node is deleted once, within 30 s, and the Event names it.
 #[tokio::test(start_paused = true)]
 async fn the_node_of_a_deleted_server_is_deleted_if_not_ready() {
     let world = World::new();
@@ -35,7 +35,7 @@ async fn the_node_of_a_deleted_server_is_deleted_if_not_ready() {
     }
 }
 
-/// Scenario 4: TL-06, TL-22.
+/// The taint is removed although the Node is still not ready.
 #[tokio::test(start_paused = true)]
 async fn the_shutdown_taint_follows_the_power_of_the_server() {
     let world = World::new();
@@ -50,7 +50,7 @@ async fn the_shutdown_taint_follows_the_power_of_the_server() {
     assert!(world.node("a").await.is_some());
 }
 
-/// LC-29: the taint that detaches volumes follows the power, too, if the flag is set.
+/// The taint that detaches volumes follows the power, too, if the flag is set.
 #[tokio::test(start_paused = true)]
 async fn out_of_service_follows_the_power_of_the_server() {
     const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -73,7 +73,7 @@ async fn out_of_service_follows_the_power_of_the_server() {
         .await;
 }
 
-/// Scenario 12: TL-17, LC-20, LC-25.
+/// The load balancer still gets the Nodes of this cloud.
 #[tokio::test(start_paused = true)]
 async fn nodes_of_other_clouds_are_never_deleted() {
     let world = World::new();
@@ -100,7 +100,7 @@ async fn nodes_of_other_clouds_are_never_deleted() {
     assert_eq!(targets, [2], "the load balancer has the Nodes of this cloud");
 }
 
-/// TL-20: LC-23.
+/// The brake holds until a user releases it.
 #[tokio::test(start_paused = true)]
 async fn no_node_is_deleted_when_many_servers_vanish() {
     let world = World::new();
@@ -144,7 +144,7 @@ async fn no_node_is_deleted_when_many_servers_vanish() {
         .await;
 }
 
-/// TL-19, LC-27: the Machine exists, and no machine controller replaces it.
+/// The Machine exists, and no machine controller replaces it.
 #[tokio::test(start_paused = true)]
 async fn the_node_of_a_machine_waits_for_its_controller() {
     let world = World::new();

@@ -5,7 +5,6 @@ use machinist_driver_hcloud::AddressFamily;
 
 use super::*;
 
-/// Scenario 1, S4-02 to S4-05.
 #[tokio::test(start_paused = true)]
 async fn a_fresh_cluster_is_initialised_with_few_lists() {
     let world = World::new();
@@ -34,7 +33,7 @@ async fn a_fresh_cluster_is_initialised_with_few_lists() {
     assert!((1..=3).contains(&lists), "{:?}", world.standin.counters());
 }
 
-/// TN-40: pods must not start on a Node without addresses.
+/// Pods must not start on a Node without addresses.
 #[tokio::test(start_paused = true)]
 async fn addresses_are_written_before_the_taint_is_removed() {
     let world = World::new();
@@ -51,7 +50,7 @@ async fn addresses_are_written_before_the_taint_is_removed() {
         .await;
 }
 
-/// NC-24: a server that appears late.
+/// A server may appear later than its Node.
 #[tokio::test(start_paused = true)]
 async fn nodes_are_initialised_soon_after_their_servers_appear() {
     let world = World::new();
@@ -66,7 +65,6 @@ async fn nodes_are_initialised_soon_after_their_servers_appear() {
     assert!(!has_taint(&world.node("a").await.expect("the Node exists"), UNINITIALIZED));
 }
 
-/// BU-09, and scenario 17 with fewer servers.
 #[tokio::test(start_paused = true)]
 async fn an_idle_hour_costs_few_calls_and_no_writes() {
     let world = World::new();
@@ -95,7 +93,7 @@ async fn an_idle_hour_costs_few_calls_and_no_writes() {
     assert_eq!(lost.map(|(_, count)| *count), Some(0.0), "the sweep finds no lost key");
 }
 
-/// Scenario 16: the second address of the type ExternalIP is no difference.
+/// The second address of the type ExternalIP is not a difference.
 #[tokio::test(start_paused = true)]
 async fn an_idle_hour_with_two_ip_families_costs_no_writes() {
     let world = World::new();
@@ -113,7 +111,7 @@ async fn an_idle_hour_with_two_ip_families_costs_no_writes() {
     assert_eq!(node_writes(&mut log, Verb::Patch), 0);
 }
 
-/// Scenario 17
+/// Twelve lists of ten pages each, and twelve other calls.
 #[tokio::test(start_paused = true)]
 async fn an_idle_hour_of_500_servers_costs_132_calls() {
     let world = World::new();
@@ -129,7 +127,7 @@ async fn an_idle_hour_of_500_servers_costs_132_calls() {
     assert!((1..=132).contains(&calls), "{calls} calls in an idle hour");
 }
 
-/// NC-15, scenario 15: no other write follows.
+/// No other write follows.
 #[tokio::test(start_paused = true)]
 async fn labels_follow_a_server_that_is_resized() {
     let world = World::new();

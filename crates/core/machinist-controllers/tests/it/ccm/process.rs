@@ -5,7 +5,7 @@ use machinist_standin_hcloud::{Fault, FaultRule};
 
 use super::*;
 
-/// Section 6.5: a rejected token makes the process not ready, with the reason.
+/// A rejected token makes the process not ready, with the reason.
 #[tokio::test(start_paused = true)]
 async fn a_rejected_token_makes_the_process_not_ready() {
     let world = World::new();
@@ -24,7 +24,7 @@ async fn a_rejected_token_makes_the_process_not_ready() {
     world.until("the process is ready", async |_| inspector.not_ready().is_none()).await;
 }
 
-/// TH-20: a token that the cloud has never accepted.
+/// A token that the cloud has never accepted.
 #[tokio::test(start_paused = true)]
 async fn a_process_with_a_rejected_token_starts_and_waits() {
     let world = World::new();
@@ -157,7 +157,7 @@ async fn a_process_is_ready_while_the_cloud_does_not_answer() {
     world.until("the token is known to be wrong", async |_| inspector.not_ready().is_some()).await;
 }
 
-/// S4-19: the two controllers of Nodes.
+/// Nodes have two controllers.
 #[tokio::test(start_paused = true)]
 async fn the_process_counts_its_controllers() {
     let world = World::new();
@@ -174,7 +174,7 @@ async fn the_process_counts_its_controllers() {
     assert_eq!(running, 2.0, "{samples:#?}");
 }
 
-/// BU-07: with few calls left, a new Node is initialised and a load balancer waits.
+/// With few calls left, a new Node is initialised and a load balancer waits.
 #[tokio::test(start_paused = true)]
 async fn urgent_calls_are_made_when_few_are_left() {
     let world = World::new();

@@ -142,7 +142,6 @@ async fn until_its_deletion_is_held(world: &World, gate: &Gate, id: i64) {
     world.until("the DELETE is held", async |_| gate.is_holding()).await;
 }
 
-/// TN-35
 #[tokio::test(start_paused = true)]
 async fn conflicts_of_patches_cost_no_further_lookup() {
     let world = World::new();
@@ -156,7 +155,7 @@ async fn conflicts_of_patches_cost_no_further_lookup() {
     assert_eq!(world.requests(|_| true), at_start + 1, "{:?}", world.standin.counters());
 }
 
-/// TS-16: the first PATCH of the Service adds the finalizer, the second writes the addresses.
+/// The first PATCH of the Service adds the finalizer, the second writes the addresses.
 #[tokio::test(start_paused = true)]
 async fn a_conflict_of_the_status_is_retried_silently() {
     let world = World::new();
@@ -210,7 +209,7 @@ async fn a_stale_store_changes_no_load_balancer() {
     assert_eq!(targets(&world), 1, "the load balancer belongs to no Service of this cluster");
 }
 
-/// TL-18, scenario 18: the DELETE names the UID of the Node whose instance is missing.
+/// The DELETE names the UID of the Node whose instance is missing.
 #[tokio::test(start_paused = true)]
 async fn a_late_deletion_spares_the_new_node_of_that_name() {
     let world = World::new();
@@ -226,7 +225,7 @@ async fn a_late_deletion_spares_the_new_node_of_that_name() {
     assert!(world.events("DeletingNodeFailed").await.is_empty());
 }
 
-/// Scenario 11
+/// The DELETE of this program finds no Node.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_another_program_deletes_is_no_failure() {
     let world = World::new();
@@ -257,7 +256,6 @@ async fn join_with_a_slow_lookup(world: &World) -> i64 {
     id
 }
 
-/// TN-36
 #[tokio::test(start_paused = true)]
 async fn a_node_deleted_during_its_lookup_is_not_written() {
     let world = World::new();
@@ -272,7 +270,7 @@ async fn a_node_deleted_during_its_lookup_is_not_written() {
     assert_eq!(writes.count(), 0, "nothing is created, and no Event is written");
 }
 
-/// TN-37: the answer belongs to the Node with the old UID. The new one waits for its own lookup.
+/// The answer belongs to the Node with the old UID. The new one waits for its own lookup.
 #[tokio::test(start_paused = true)]
 async fn a_new_node_waits_for_its_own_lookup() {
     let world = World::new();

@@ -48,7 +48,7 @@ async fn record_a_balancer(world: &World) {
     world.until("the load balancer is recorded", async |w| recorded(w).await.is_some()).await;
 }
 
-/// R23: the cluster was scaled to zero, and the program starts with the token of another project.
+/// The cluster was scaled to zero, and the program starts with the token of another project.
 #[tokio::test(start_paused = true)]
 async fn services_without_nodes_wait_in_another_project() {
     let world = World::new();
@@ -94,7 +94,7 @@ async fn a_renewed_token_is_proven_by_the_load_balancers() {
     assert!(world.events("LoadBalancerLeftOver").await.is_empty());
 }
 
-/// R23: a wrong first token is corrected. The first Node decides, and nothing is forgotten.
+/// A wrong first token is corrected. The first Node decides, and nothing is forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_node_proves_the_account_against_a_record() {
     let world = World::new();
@@ -116,7 +116,7 @@ async fn a_node_proves_the_account_against_a_record() {
     drop(process);
 }
 
-/// R23: the process ends after the creation and before its answer, and the token is corrected.
+/// The process ends after the creation and before its answer, and the token is corrected.
 #[tokio::test(start_paused = true)]
 async fn a_creation_with_a_wrong_token_is_never_forgotten() {
     let world = World::new();

@@ -18,7 +18,6 @@ async fn give_pods(world: &World, name: &str, network: &str) {
     world.nodes().patch(name, &params, &Patch::Strategic(networks)).await.expect("accepted");
 }
 
-/// Scenario 14: TR-02, TR-06.
 #[tokio::test(start_paused = true)]
 async fn each_node_gets_its_route_and_a_dead_one_is_deleted() {
     let world = World::new();
@@ -78,7 +77,7 @@ async fn the_route_of_a_node_elsewhere_outlasts_it() {
     world.until("the route exists", async |w| routes(w) == all).await;
     world.nodes().delete("robot", &DeleteParams::default()).await.expect("deleted");
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!(routes(&world), all, "neither that of the Node nor that behind the vSwitch");
+    assert_eq!(routes(&world), all, "neither route is deleted: of the Node, and behind the vSwitch");
     assert_eq!(world.events("DeletedAbandonedRoute").await, Vec::<String>::new());
 }
 
@@ -108,7 +107,7 @@ async fn a_good_route_outlasts_the_address_of_its_node() {
     assert_eq!(world.requests(|label| label.contains("delete_route")), 0);
 }
 
-/// Scenario 14: the address of the server in the network changes.
+/// The address of the server in the network changes.
 #[tokio::test(start_paused = true)]
 async fn the_gateway_of_a_route_follows_its_server() {
     let world = World::new();
@@ -127,9 +126,9 @@ async fn the_gateway_of_a_route_follows_its_server() {
         .await;
 }
 
-/// TR-11: RC-04.
+/// The action of the cloud fails after its call was accepted.
 #[tokio::test(start_paused = true)]
-async fn a_failed_route_is_retried_without_an_event() {
+async fn a_failed_route_is_retried() {
     let world = World::new();
     let _process = world.start();
     world.nodes_with_servers(&["a"]).await;

@@ -73,8 +73,8 @@ impl Instances for Stub {
     }
 }
 
-/// Scenario 20: S4-08, S4-11 to S4-13. Without load balancers and routes, the other controllers
-/// work, see S4-18.
+/// The provider has neither load balancers nor routes. The other controllers work, and do nothing
+/// without an answer.
 #[tokio::test(start_paused = true)]
 async fn a_provider_without_answers_changes_nothing() {
     for kind in [ErrorKind::Unsupported, ErrorKind::Unavailable] {

@@ -25,7 +25,7 @@ fn weights(machines: &[Member]) -> Vec<(String, u8)> {
 #[test]
 fn only_the_control_plane_is_balanced() {
     let machines = [member("a", true, false), member("b", false, false)];
-    assert_eq!(weights(&machines), [("a".to_owned(), 100)], "M25");
+    assert_eq!(weights(&machines), [("a".to_owned(), 100)], "a worker is left out");
     let created = Member { container: None, ..member("a", true, false) };
     assert_eq!(weights(&[created]), [], "a machine without a container is left out");
 }
@@ -36,7 +36,11 @@ fn a_drained_machine_gets_no_new_connections() {
     assert_eq!(weights(&machines), [("a".to_owned(), 0), ("b".to_owned(), 100)]);
     assert_eq!(weights(&[member("a", true, true)]), [("a".to_owned(), 100)], "the only one keeps its weight");
     let deleted = Member { is_deleting: true, ..member("a", true, true) };
-    assert_eq!(weights(&[deleted, member("b", true, false)]), [("b".to_owned(), 100)], "M42");
+    assert_eq!(
+        weights(&[deleted, member("b", true, false)]),
+        [("b".to_owned(), 100)],
+        "a deleted machine is left out"
+    );
 }
 
 fn at(second: i64) -> Timestamp {
@@ -140,7 +144,7 @@ fn a_forgotten_or_older_call_may_still_take_effect() {
 
 const RECORD: &str = "record the wait for earlier calls";
 
-/// R28a, R37: a process that restarts again and again does not begin the wait again.
+/// A process that restarts again and again does not begin the wait again.
 #[test]
 fn a_recorded_wait_is_not_begun_again() {
     // The process began to act at second 61, and looked at second 300.

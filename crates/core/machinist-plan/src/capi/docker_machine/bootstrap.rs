@@ -72,7 +72,7 @@ pub(super) fn after_provision(work: &Work<'_>, instance: &Instance) -> Plan<Acti
     })
 }
 
-/// Reports that a control plane does not have the address any more for which kubeadm configured it.
+/// Reports that a control plane no longer has the address for which kubeadm configured it.
 /// The status keeps that address, so that a user can give it back.
 fn moved(work: &Work<'_>, instance: &Instance) -> Option<Plan<Action>> {
     let s = work.s;

@@ -71,7 +71,7 @@ fn last_error(s: &Snapshot, since: Timestamp) -> String {
     let deleted = deleted.filter(|answered| since < answered.ended);
     let found = s.answers.find.as_ref().map(|found| &found.answered);
     let found = found.filter(|answered| since < answered.ended && 1 < s.answers.failures);
-    // One failed look is no failed deletion.
+    // One failed look is not a failed deletion.
     let look_error = found.and_then(|answered| answered.answer.as_ref().err());
     match deleted.map(|answered| &answered.answer) {
         Some(Err(error)) => message(error),

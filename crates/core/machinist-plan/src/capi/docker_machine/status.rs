@@ -29,7 +29,7 @@ pub(super) enum Container {
     Waiting(&'static str, &'static str, String),
     /// The container does not run: the reason and a message.
     Failed(&'static str, String),
-    /// The container does not exist any more.
+    /// The container no longer exists.
     Deleted(String),
     /// The object is being deleted: the error of the last call, or an empty text.
     Deleting(String),
@@ -73,7 +73,7 @@ fn container(container: Container) -> ConditionReport {
 }
 
 /// Returns the reports in the order of the summary, and the report about the Node. The Node belongs
-/// to the workload cluster, so it is no part of the summary.
+/// to the workload cluster, so it is not part of the summary.
 fn parts(s: &Snapshot, state: Container, depth: Depth) -> (Vec<ConditionReport>, Option<ConditionReport>) {
     let waits = |type_, reason| ConditionReport::no(type_, reason, "");
     let mut of_node = None;
@@ -214,7 +214,7 @@ fn recorded_v1_reason(s: &Snapshot) -> Option<&str> {
 }
 
 /// Returns the recorded problem of the container if it has this cause. The end of an output may
-/// differ at each look, which is no news.
+/// differ at each look, which is not news.
 pub(super) fn recorded_container_problem(s: &Snapshot, cause: &str) -> Option<String> {
     let mut conditions = s.machine.status.iter().flat_map(|status| &status.conditions);
     let shown = conditions.find(|shown| shown.type_ == CONTAINER_PROVISIONED)?;

@@ -200,31 +200,35 @@ fn the_gates_wait_without_an_action() {
     };
     for (row, change, code) in [
         (
-            "M09",
+            "no owner reference",
             (|case| case.machine["metadata"]["ownerReferences"] = json!([])) as fn(&mut Case),
             "OwnerUnset",
         ),
-        ("M09", |case| case.owner = None, "OwnerMissing"),
-        ("M10", |case| case.cluster = None, "ClusterUnknown"),
-        ("M11", |case| case.infrastructure = None, "InfrastructureMissing"),
-        ("M13", |case| case.cluster.as_mut().expect("a Cluster")["spec"]["paused"] = json!(true), "Paused"),
+        ("an unknown owner", |case| case.owner = None, "OwnerMissing"),
+        ("an unknown Cluster", |case| case.cluster = None, "ClusterUnknown"),
+        ("an unknown DockerCluster", |case| case.infrastructure = None, "InfrastructureMissing"),
         (
-            "M13",
+            "a paused Cluster",
+            |case| case.cluster.as_mut().expect("a Cluster")["spec"]["paused"] = json!(true),
+            "Paused",
+        ),
+        (
+            "a paused DockerMachine",
             |case| case.machine["metadata"]["annotations"]["cluster.x-k8s.io/paused"] = json!(""),
             "Paused",
         ),
         (
-            "M17",
+            "the infrastructure is not ready",
             |case| case.cluster.as_mut().expect("a Cluster")["status"] = json!({}),
             "InfrastructureNotReady",
         ),
         (
-            "M20",
+            "no bootstrap data",
             |case| case.owner.as_mut().expect("an owner")["spec"]["bootstrap"] = json!({}),
             "BootstrapDataMissing",
         ),
         (
-            "M23",
+            "no version",
             |case| case.owner.as_mut().expect("an owner")["spec"]["version"] = json!(null),
             "VersionMissing",
         ),
@@ -363,7 +367,7 @@ fn a_state_is_written_only_if_it_lasts() {
         "type": "Paused", "status": "True", "reason": "Paused", "message": "",
         "lastTransitionTime": "2027-01-15T08:00:00Z",
     }]});
-    assert_eq!(starting_for(0, paused), "NotReady", "a pause that has ended is not shown any more");
+    assert_eq!(starting_for(0, paused), "NotReady", "a pause that has ended is no longer shown");
 }
 
 #[test]
@@ -715,7 +719,7 @@ fn an_error_before_the_deletion_is_no_failed_deletion() {
         let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Present(instance()))) });
     };
-    assert_eq!(case.problems(), [""; 0], "the look after a refused deletion is no news");
+    assert_eq!(case.problems(), [""; 0], "the look after a refused deletion is not news");
     case.snapshot = |_| {};
     assert_eq!(case.problems(), [""; 0]);
     let status = case.machine["status"].to_string();
@@ -889,10 +893,10 @@ fn a_restored_object_is_released_only_after_a_look() {
 #[test]
 fn names_follow_the_cluster() {
     assert_eq!(container_name("c", "c-w"), "c-w");
-    assert_eq!(container_name("c", "worker"), "c-worker", "M15");
+    assert_eq!(container_name("c", "worker"), "c-worker");
 }
 
-/// R37: an object that never had a container.
+/// An object that never had a container.
 fn without_container() -> Case {
     let mut case = deleting();
     case.machine["spec"] = json!({});
@@ -932,7 +936,7 @@ fn the_wait_for_earlier_calls_is_recorded_once() {
     assert_eq!(case.outcome().1, ["remove the finalizer"], "an earlier process has waited");
 }
 
-/// R36: an image that ends at once.
+/// An image that ends at once.
 #[test]
 fn a_container_that_restarts_says_why() {
     fn restarts(s: &mut Snapshot, boot: Option<machinist_instance::BootTrouble>) {
@@ -960,6 +964,6 @@ fn a_container_that_restarts_says_why() {
     assert_eq!(case.problems(), ["ContainerProvisioningFailed"], "at once");
     case.snapshot =
         |s| restarts(s, Some(machinist_instance::BootTrouble { output: Vec::new(), ..trouble() }));
-    assert_eq!(case.problems(), [""; 0], "another output is no news");
+    assert_eq!(case.problems(), [""; 0], "another output is not news");
     assert!(case.plan().actions.iter().all(|action| !matches!(action, Action::SetStatus(_))));
 }

@@ -16,7 +16,7 @@ use crate::ccm::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancers};
 use crate::ccm::names;
 use crate::ccm::why::{CcmReason, Plan, Why};
 
-/// Whether an account is known to be that of the load balancers.
+/// Whether an account is known to be the account of the load balancers.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub enum BalancerProof {
     /// A Service records the account, or the account shows the load balancer of a Service, or no

@@ -21,7 +21,7 @@ fn failed(kind: ErrorKind, count: u32) -> Option<Failure> {
     Some(Failure { error: Error::new(kind, "no"), ended: at(0), count })
 }
 
-/// BU-06, BU-09: one list per period serves all Nodes.
+/// One list per period serves all Nodes.
 #[test]
 fn the_account_is_listed_once_per_period() {
     assert!(plan(&snapshot()).to_string().contains(&format!("wait  until {}", at(200))));
@@ -105,7 +105,7 @@ fn an_outage_is_probed_every_four_seconds() {
 #[test]
 fn the_end_of_an_outage_ends_the_waits_that_it_caused() {
     let outage = Outage { since: at(0), probed: None };
-    assert!(!outage.wakes_at(at(9)) && outage.wakes_at(at(10)), "a short one may be that of one object");
+    assert!(!outage.wakes_at(at(9)) && outage.wakes_at(at(10)), "a short one may concern one object");
     let listed = |kind| {
         let works_since = Some(at(1));
         let account = AccountFacts { list_failed: failed(kind, 9), works_since, ..snapshot().account };

@@ -153,7 +153,7 @@ fn a_balancer_deleted_after_the_list_is_not_reported() {
     assert!(plan(&deleted).actions.is_empty(), "{}", plan(&deleted));
 }
 
-/// FL-01: there, the load balancers belong to clusters of another project.
+/// In another account, the load balancers belong to clusters of another project.
 #[test]
 fn nothing_is_reported_from_an_unproven_account() {
     let in_account = |change: fn(&mut AccountFacts)| {

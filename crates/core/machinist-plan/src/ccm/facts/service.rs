@@ -37,8 +37,8 @@ pub struct ServiceFacts {
     pub class: Option<String>,
     /// The ports, in order.
     pub ports: Vec<ServicePortFacts>,
-    /// Annotations, without those of Kubernetes itself and the two below. They contain the options
-    /// of the balancer.
+    /// Annotations, without the annotations of Kubernetes itself and the two below. They contain
+    /// the options of the balancer.
     pub annotations: BTreeMap<String, String>,
     /// Whether the Service has any annotation. Guards distinguish an absent map from an empty one.
     pub has_annotations: bool,
@@ -158,8 +158,8 @@ impl ServicePortFacts {
     }
 }
 
-/// Returns the fingerprint of the fields whose change leads to another `ensure`: those of the spec
-/// that Kubernetes' own controller compares.
+/// Returns the fingerprint of the fields whose change leads to another `ensure`: fields of the
+/// spec that Kubernetes' own controller compares.
 fn fingerprint(spec: &ServiceSpec) -> u64 {
     let mut hash = FnvHasher::default();
     (&spec.type_, &spec.load_balancer_class, &spec.load_balancer_source_ranges).hash(&mut hash);

@@ -208,7 +208,7 @@ fn error(kind: ErrorKind) -> Error {
 
 const UNINITIALIZED: &str = "/spec/taints";
 
-/// TN-03, TN-02, TN-05, TN-40: the addresses come first, and the other taint stays.
+/// The taint is removed last, so pods never start on a Node without addresses. Other taints stay.
 #[test]
 fn a_new_node_gets_addresses_then_everything_else() {
     new_node().found(-1, Ok(Sighting::Present(instance()))).check(expect![[r#"
@@ -220,7 +220,7 @@ fn a_new_node_gets_addresses_then_everything_else() {
     "#]]);
 }
 
-/// FL-01: a server of another project may have the name. The account that the Node would record
+/// A server of another project may have the name. The account that the Node would record
 /// would then count as proven.
 #[test]
 fn a_node_is_not_initialised_by_name_in_an_unproven_account() {
@@ -242,7 +242,6 @@ fn a_node_is_not_initialised_by_name_in_an_unproven_account() {
     assert!(by_id.contains("account 64b4b5ce852512812aa755f4"), "an id proves the account: {by_id}");
 }
 
-/// TN-01
 #[test]
 fn the_hostname_of_the_cloud_wins() {
     let mut instance = instance();
@@ -253,7 +252,6 @@ fn the_hostname_of_the_cloud_wins() {
     assert!(planned.contains(addresses), "{planned}");
 }
 
-/// TN-10
 #[test]
 fn a_node_keeps_its_own_provider_id() {
     let planned = new_node()
@@ -264,7 +262,6 @@ fn a_node_keeps_its_own_provider_id() {
     assert!(!planned.contains("provider id"), "{planned}");
 }
 
-/// TN-04
 #[test]
 fn an_initialized_node_makes_no_call() {
     initialized().check(expect![[r#"
@@ -273,7 +270,8 @@ fn an_initialized_node_makes_no_call() {
     "#]]);
 }
 
-/// TN-06 (the instance is absent), TN-12, NC-24
+/// The cloud may show a new instance late, so the wait begins short. After a minute, an Event says
+/// that the instance is missing.
 #[test]
 fn a_missing_instance_is_looked_up_again_soon() {
     let absent = |second| new_node().found(second, Ok(Sighting::Absent));
@@ -291,7 +289,7 @@ fn a_missing_instance_is_looked_up_again_soon() {
     "#]]);
 }
 
-/// TN-12, NC-25
+/// If the cloud names the time of the next call, that time counts.
 #[test]
 fn a_failed_lookup_is_reported_and_repeated() {
     let failed = |second, kind| new_node().found(second, Err(error(kind)));
@@ -305,8 +303,8 @@ fn a_failed_lookup_is_reported_and_repeated() {
     assert!(failed(-41, asked).plan().contains(&format!("wait  until {}", at(1))));
 }
 
-/// The plan of TN-39: the calls of all Nodes together stay rare, and all continue when one call
-/// works.
+/// During an outage, the calls of all Nodes together stay rare. When one call works, all Nodes
+/// continue.
 #[test]
 fn all_new_nodes_continue_when_an_outage_ends() {
     let crowd = Crowd { uninitialized: 20, since: Some(at(-600)), not_ready: 0 };
@@ -326,7 +324,7 @@ fn all_new_nodes_continue_when_an_outage_ends() {
     assert!(!found(ErrorKind::Denied).plan().contains("driver: find"), "another call proves nothing");
 }
 
-/// BU-02, BU-04
+/// A single Node is looked up at once. Several that wait for their initialisation share a list.
 #[test]
 fn several_new_nodes_share_one_list() {
     let crowd = |uninitialized, since| Crowd { uninitialized, since: Some(since), not_ready: 0 };
@@ -349,7 +347,7 @@ fn several_new_nodes_share_one_list() {
     assert!(old.plan().contains("do    driver: find n"));
 }
 
-/// TH-18: a list that lacks the instances of two Nodes answers the question of both.
+/// A list that lacks the instances of two Nodes answers the question of both.
 #[test]
 fn a_list_without_the_instance_is_not_repeated_at_once() {
     let two = Crowd { uninitialized: 2, since: Some(at(-5)), not_ready: 0 };
@@ -360,7 +358,7 @@ fn a_list_without_the_instance_is_not_repeated_at_once() {
     assert!(unlisted(-3).contains("do    driver: list\n"), "{}", unlisted(-3));
 }
 
-/// TN-08, TN-09: see `addresses` for all rows of the filter.
+/// The tests of `addresses` have all cases of the filter.
 #[test]
 fn a_node_ip_that_does_not_fit_writes_nothing() {
     let with_ip = |ip: &str| {
@@ -374,7 +372,7 @@ fn a_node_ip_that_does_not_fit_writes_nothing() {
         wait  until 2027-01-15T08:01:00Z
     "#]]);
     assert!(!with_ip("invalid-ip").plan().contains("node:"), "{}", with_ip("invalid-ip").plan());
-    assert!(with_ip("10.0.0.1").plan().contains("Synced"), "TN-07");
+    assert!(with_ip("10.0.0.1").plan().contains("Synced"), "an address of the instance is accepted");
     let trusting = with_ip("10.0.0.2").with(|s| {
         let trusted = vec!["10.0.0.0/8".parse().expect("a network")];
         s.options = Arc::new(Options { trusted, ..Options::default() });
@@ -384,7 +382,7 @@ fn a_node_ip_that_does_not_fit_writes_nothing() {
     assert!(planned.contains("warning NodeIPMismatch"), "{planned}");
 }
 
-/// TN-38, TN-14: see `node_labels` for all rows.
+/// The tests of `node_labels` have all cases.
 #[test]
 fn an_invalid_label_does_not_stop_the_initialization() {
     let mut instance = instance();
@@ -394,7 +392,6 @@ fn an_invalid_label_does_not_stop_the_initialization() {
     assert!(planned.contains("event Synced"), "{planned}");
 }
 
-/// FL-13
 #[test]
 fn an_instance_belongs_to_one_node() {
     let claimed = new_node().found(-1, Ok(Sighting::Present(instance())));
@@ -405,7 +402,7 @@ fn an_instance_belongs_to_one_node() {
     "#]]);
 }
 
-/// TN-11 cannot occur: every instance has an id. CI-06: an answer for another name does not count.
+/// An answer about another name, another id or another account proves nothing.
 #[test]
 fn an_answer_to_another_question_does_not_count() {
     let by_name = new_node().found(-1, Ok(Sighting::Present(instance())));
@@ -416,7 +413,6 @@ fn an_answer_to_another_question_does_not_count() {
     assert!(other.plan().contains("do    driver: find n"), "another account");
 }
 
-/// TL-17, FL-02
 #[test]
 fn nodes_of_other_clouds_are_left_alone() {
     for world in [new_node(), initialized().set("/status/conditions", json!([]))] {
@@ -468,7 +464,8 @@ fn a_node_names_its_missing_routes() {
     assert!(with("True", "PluginIsDown").starts_with("why   up to date"), "another program's condition");
 }
 
-/// NC-13 to NC-15, NC-36, TN-18 to TN-20
+/// Addresses and labels are written if they differ: in value, type, number or order. An instance
+/// without addresses changes nothing.
 #[test]
 fn an_initialized_node_follows_its_instance() {
     let listed = |change: fn(&mut Instance)| {
@@ -500,7 +497,7 @@ fn an_initialized_node_follows_its_instance() {
     );
     let appeared = listed(|instance| instance.addresses.push(hostname("cloud.example")));
     let shown = "addresses InternalIP 10.0.0.1, ExternalIP 132.143.154.163, Hostname cloud.example\n";
-    assert!(appeared.contains(shown), "TN-18: {appeared}");
+    assert!(appeared.contains(shown), "the hostname of the cloud wins: {appeared}");
     let first = json!([
         {"type": "Hostname", "address": "cloud.example"},
         {"type": "InternalIP", "address": "10.0.0.1"},
@@ -513,14 +510,14 @@ fn an_initialized_node_follows_its_instance() {
         instance.addresses[1].kind = AddressKind::InternalIP;
     });
     let shown = "addresses ExternalIP 10.0.0.1, InternalIP 132.143.154.163, Hostname n\n";
-    assert!(swapped.contains(shown), "TN-18: {swapped}");
+    assert!(swapped.contains(shown), "the types count: {swapped}");
 }
 
 fn hostname(name: &str) -> Address {
     Address { kind: AddressKind::Hostname, address: name.to_owned() }
 }
 
-/// TN-19
+/// After both addresses are written, the same list writes nothing.
 #[test]
 fn two_addresses_of_one_type_are_no_change() {
     let mut instance = instance();
@@ -536,7 +533,7 @@ fn two_addresses_of_one_type_are_no_change() {
     assert!(node.set("/status/addresses", addresses).plan().starts_with("why   up to date"));
 }
 
-/// TN-15 to TN-17: see `node_labels` for all rows.
+/// The tests of `node_labels` have all cases.
 #[test]
 fn the_older_labels_win_for_an_unknown_instance() {
     let labels = json!({"failure-domain.beta.kubernetes.io/zone": "z2", "topology.kubernetes.io/zone": "z1"});
@@ -550,7 +547,7 @@ fn the_older_labels_win_for_an_unknown_instance() {
     assert!(kept.contains("do    node: labels topology.kubernetes.io/zone=z2\n"), "{kept}");
 }
 
-/// TN-21: a Node that waits for its initialisation gets no addresses from a list that is too old.
+/// A Node that waits for its initialisation gets no addresses from a list that is too old.
 #[test]
 fn an_uninitialized_node_gets_no_refresh() {
     let planned = new_node().listed(-100, Some(instance())).plan();

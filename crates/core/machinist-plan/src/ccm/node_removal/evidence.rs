@@ -130,7 +130,7 @@ impl Case<'_> {
     }
 
     /// Whether the last lookup failed after others in today's account had found nothing. A failure
-    /// is no sighting, so the instance still counts as missing: otherwise an outage of the cloud
+    /// is not a sighting, so the instance still counts as missing: otherwise an outage of the cloud
     /// would release the brake.
     fn is_unsure(&self) -> bool {
         let has_failed = self.answers.find.as_ref().is_some_and(|found| found.answered.answer.is_err());

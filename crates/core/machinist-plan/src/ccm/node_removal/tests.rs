@@ -138,7 +138,7 @@ fn missing(count: u32) -> Snapshot {
     Snapshot { suspects: (1..=count).map(suspect).collect(), ..cluster() }
 }
 
-/// TL-01, TL-12
+/// The DELETE has the UID and the resourceVersion of the Node as preconditions.
 #[test]
 fn the_node_of_a_missing_instance_is_deleted() {
     check(
@@ -164,13 +164,13 @@ fn the_node_of_a_missing_instance_is_deleted() {
     assert!(removal.absences().first < removal.absences().last);
 }
 
-/// TL-04: a missing condition Ready counts as Unknown.
+/// A missing condition Ready counts as Unknown.
 #[test]
 fn a_node_without_conditions_can_be_deleted() {
     assert_eq!(deleted(&changed_node(|node| node.ready = None)), ["n1"]);
 }
 
-/// TL-11: the instance was stopped before it was deleted.
+/// The instance was stopped before it was deleted.
 #[test]
 fn the_node_of_a_stopped_and_missing_instance_is_deleted() {
     let stopped = changed(|suspect| {
@@ -223,9 +223,9 @@ fn no_node_is_deleted_without_the_evidence() {
     let without_id = |suspect: &mut Suspect| suspect.recorded = RecordedId::Unset;
     let unproven = |suspect: &mut Suspect| suspect.answers.shown_in = None;
     for (name, s) in [
-        ("TL-05: ready", changed_node(ready)),
+        ("ready", changed_node(ready)),
         (
-            "9.2: uninitialized",
+            "uninitialized",
             changed_node(|node| {
                 node.taints = Some(vec![k8s_openapi::api::core::v1::Taint {
                     key: names::UNINITIALIZED_TAINT.to_owned(),
@@ -233,30 +233,30 @@ fn no_node_is_deleted_without_the_evidence() {
                 }]);
             }),
         ),
-        ("9.2: being deleted", changed_node(|node| node.deleting_since = Some(at(-1)))),
+        ("being deleted", changed_node(|node| node.deleting_since = Some(at(-1)))),
         (
-            "LC-26: skipped",
+            "skipped",
             changed_node(|node| {
                 node.annotations.insert(names::SKIP_CLOUD_DELETION.to_owned(), "true".to_owned());
             }),
         ),
         (
-            "LC-26: skipped with another spelling",
+            "skipped with another spelling",
             changed_node(|node| {
                 node.annotations.insert(names::SKIP_CLOUD_DELETION.to_owned(), "True".to_owned());
             }),
         ),
-        ("LC-22: too young", changed_node(|node| node.created = at(-59))),
-        ("LC-21: one lookup", changed(no_second)),
-        ("LC-21: two lookups that are too close", changed(too_close)),
-        ("TL-13: found again", changed(back)),
-        ("TL-14: listed again", changed(back_in_list)),
-        ("LC-20: only a list", changed(only_listed)),
-        ("LC-25: by name", changed(by_name)),
-        ("FL-13: another id", changed(of_other_id)),
-        ("TL-17: of another cloud", changed(of_other_cloud)),
-        ("TL-17: without an id", changed(without_id)),
-        ("TL-16: unproven account", changed(unproven)),
+        ("too young", changed_node(|node| node.created = at(-59))),
+        ("one lookup", changed(no_second)),
+        ("two lookups that are too close", changed(too_close)),
+        ("found again", changed(back)),
+        ("listed again", changed(back_in_list)),
+        ("only a list", changed(only_listed)),
+        ("by name", changed(by_name)),
+        ("another id", changed(of_other_id)),
+        ("of another cloud", changed(of_other_cloud)),
+        ("without an id", changed(without_id)),
+        ("unproven account", changed(unproven)),
         (
             "FL-01: today's account is another",
             Snapshot {
@@ -265,7 +265,7 @@ fn no_node_is_deleted_without_the_evidence() {
             },
         ),
         (
-            "LC-30: a new leader",
+            "a new leader",
             Snapshot { process: Process { leading_since: Some(at(-4)), ..cluster().process }, ..cluster() },
         ),
         (
@@ -277,7 +277,7 @@ fn no_node_is_deleted_without_the_evidence() {
     }
 }
 
-/// TL-15, TL-02: a failure after the first absence keeps it, and proves nothing itself.
+/// A failure after the first absence keeps it, and proves nothing itself.
 #[test]
 fn a_failed_lookup_is_no_absence() {
     for kind in [ErrorKind::Denied, ErrorKind::Unavailable, ErrorKind::Ambiguous, ErrorKind::Bug] {
@@ -291,7 +291,7 @@ fn a_failed_lookup_is_no_absence() {
     }
 }
 
-/// TL-19, LC-27
+/// In that time, the machine controller can replace the Machine and delete the Node itself.
 #[test]
 fn a_live_machine_has_two_minutes() {
     let owned = |is_deleting, first| {
@@ -306,7 +306,7 @@ fn a_live_machine_has_two_minutes() {
     assert_eq!(deleted(&owned(true, -20)), ["n1"], "the Machine is being deleted");
 }
 
-/// TL-20, TL-16, LC-23
+/// Nodes that were deleted a short time ago, and absences that are not proven, count, too.
 #[test]
 fn the_brake_holds_if_too_many_are_missing() {
     assert_eq!(deleted(&missing(3)).len(), 3, "three may always be missing");
@@ -320,7 +320,7 @@ fn the_brake_holds_if_too_many_are_missing() {
         "#]],
     );
     let of_hundred = |count| Snapshot { nodes: 100, shown: Some((at(-1), 70)), ..missing(count) };
-    assert_eq!(deleted(&of_hundred(30)), Vec::<String>::new(), "TL-20");
+    assert_eq!(deleted(&of_hundred(30)), Vec::<String>::new(), "more than a fifth");
     assert_eq!(deleted(&of_hundred(20)).len(), MOST_AT_ONCE);
     let unproven = |count| {
         let mut s = of_hundred(count);
@@ -334,7 +334,7 @@ fn the_brake_holds_if_too_many_are_missing() {
     assert_eq!(deleted(&long_ago).len(), 6);
 }
 
-/// LC-23: otherwise an outage in the middle of the confirmation would release the brake.
+/// Otherwise an outage in the middle of the confirmation would release the brake.
 #[test]
 fn the_brake_counts_missing_instances_whose_lookup_failed() {
     let failing = |kind| {
@@ -356,7 +356,7 @@ fn the_brake_counts_missing_instances_whose_lookup_failed() {
     assert_eq!(deleted(&back).len(), 3, "the others exist");
 }
 
-/// LC-23
+/// The credential may belong to another project.
 #[test]
 fn the_brake_holds_if_all_are_missing() {
     let all = Snapshot { nodes: 2, shown: Some((at(-1), 1)), ..missing(2) };
@@ -366,7 +366,7 @@ fn the_brake_holds_if_all_are_missing() {
     assert_eq!(deleted(&single), Vec::<String>::new());
 }
 
-/// LC-23
+/// An account that shows no instance of the cluster may be the wrong one.
 #[test]
 fn the_brake_needs_a_young_list_that_shows_nodes() {
     let nothing = Snapshot { shown: Some((at(-1), 0)), ..cluster() };
@@ -380,7 +380,7 @@ fn the_brake_needs_a_young_list_that_shows_nodes() {
     }
 }
 
-/// LC-23: "released by an annotation"
+/// An annotation releases the brake for a time. Flags turn it off, or choose its limits.
 #[test]
 fn a_user_releases_the_brake() {
     let allowed = |text: &str| Snapshot { allowed_until: Some(text.to_owned()), ..missing(4) };
@@ -398,7 +398,7 @@ fn a_user_releases_the_brake() {
     assert_eq!(deleted(&Snapshot { options: wide, ..missing(4) }).len(), 4);
 }
 
-/// FL-10: the cluster-autoscaler deletes instances and relies on this program to delete the Nodes.
+/// The cluster-autoscaler deletes instances and relies on this program to delete the Nodes.
 #[test]
 fn announced_deletions_do_not_count_towards_the_brake() {
     let mut s = missing(6);

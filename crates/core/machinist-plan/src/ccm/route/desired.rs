@@ -113,7 +113,7 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
             (None, Some(claim)) => !claim.addresses.is_empty(),
             (Some(instance), None) => is_in_cluster && claiming.contains(instance) && has_all(instance),
             (None, None) => {
-                // Without a Node of this cloud, nothing suggests that the routes are those of the
+                // Without a Node of this cloud, nothing suggests that the routes belong to the
                 // cluster.
                 let is_of_a_user = elsewhere.contains(&RouteChange::delete(route));
                 if is_in_cluster && !is_of_a_user && !claims.is_empty() {
@@ -150,7 +150,7 @@ fn serves(options: &Options, table: &RouteTable, claim: &Claim<'_>, route: &Rout
     };
     match &route.instance {
         Some(instance) => instance == claim.instance && is_reached(),
-        // A list of servers that lacks one is no proof that the server does not exist.
+        // A list of servers that lacks one is not proof that the server does not exist.
         None => claim.addresses.contains(&route.gateway),
     }
 }

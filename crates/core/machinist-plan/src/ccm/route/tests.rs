@@ -91,7 +91,7 @@ fn routes_of_another_account_are_left_alone() {
     assert!(matches!(planned.actions[..], [Action::List]), "the table is of the old account: {planned}");
 }
 
-/// RC-14: a list of servers that lacks one proves nothing.
+/// A list of servers that lacks one proves nothing.
 #[test]
 fn a_route_over_the_address_of_its_node_is_kept() {
     let mut hole = route("10.244.1.0/24", 1);
@@ -167,7 +167,7 @@ fn deleted_routes_without_a_node_are_named_in_one_event() {
     let second = emitted(&mut s).join("\n");
     assert!(second.contains(": 10.244.8.0/24 over 10.0.0.0, 10.244.9.0/24 over 10.0.0.0. If"), "{second}");
     s.memory.take_delete(&both()[0], answered(700, Ok(Progress::Done(()))));
-    assert_eq!(s.memory.deleted, BTreeMap::new(), "only those without a Node, and not for ever");
+    assert_eq!(s.memory.deleted, BTreeMap::new(), "only routes without a Node, and not forever");
 }
 
 /// The route has had no Node since that second.
@@ -222,7 +222,7 @@ fn play(mut s: Snapshot) -> Vec<Route> {
         match call {
             Action::Create(spec) => {
                 let is_free = table.routes.iter().all(|route| route.destination != spec.destination);
-                assert!(is_free, "RC-10: {} is deleted before it is created", spec.destination);
+                assert!(is_free, "{} is deleted before it is created", spec.destination);
                 s.memory.take_create(&spec, answered(0, Ok(Progress::Done(()))));
             }
             Action::Delete(route) => {
@@ -239,7 +239,6 @@ fn play(mut s: Snapshot) -> Vec<Route> {
     panic!("the routes are never complete")
 }
 
-/// TR-02
 #[test]
 fn every_pod_network_gets_a_route() {
     check(
@@ -269,24 +268,24 @@ fn every_pod_network_gets_a_route() {
     assert_eq!(play(with_nodes(&[], dual)), expected);
 }
 
-/// TR-03, TR-06, RC-14
+/// Only routes inside the network of the cluster are deleted.
 #[test]
 fn routes_without_an_instance_are_deleted() {
     let plus = |extra: Route| -> Vec<Route> { both().into_iter().chain([extra]).collect() };
     let mut inside = cluster(&plus(route("10.244.9.0/24", 0)));
     inside.memory.abandoned = since(-180, &route("10.244.9.0/24", 0));
-    assert_eq!(play(inside), both(), "TR-03, TR-06: inside");
+    assert_eq!(play(inside), both(), "inside the network of the cluster");
     let outside = plus(route("10.9.9.0/24", 0));
-    assert_eq!(calls(&cluster(&outside)), Vec::<String>::new(), "TR-06: outside");
+    assert_eq!(calls(&cluster(&outside)), Vec::<String>::new(), "outside the network of the cluster");
     let of_server = plus(route("10.244.9.0/24", 9));
-    assert_eq!(calls(&cluster(&of_server)), Vec::<String>::new(), "RC-14: the instance exists");
+    assert_eq!(calls(&cluster(&of_server)), Vec::<String>::new(), "the instance exists");
     let of_node = plus(route("10.244.9.0/24", 1));
     assert_eq!(play(cluster(&of_node)), both(), "its Node wants other destinations");
     let unparsable = plus(route("default", 0));
     assert_eq!(calls(&cluster(&unparsable)), Vec::<String>::new());
 }
 
-/// RC-14: a kubelet registers its Node again, and the list of instances lacks one. Its pods run on.
+/// A kubelet registers its Node again, and the list of instances lacks one. Its pods run on.
 #[test]
 fn the_route_of_a_node_that_comes_back_is_kept() {
     let hole = Route { instance: None, ..route("10.244.2.0/24", 2) };
@@ -351,7 +350,7 @@ fn a_silent_watch_of_nodes_changes_no_route() {
     );
 }
 
-/// In a network of another cluster, its routes over gateways that are no servers look the same.
+/// In a network of another cluster, its routes over gateways that are not servers look the same.
 #[test]
 fn no_route_is_abandoned_while_no_node_is_of_this_cloud() {
     let foreign = RoutedNode { recorded: RecordedId::Unset, ..node(3, &["10.244.3.0/24"]) };
@@ -376,7 +375,6 @@ fn abandoned_routes_make_room_for_others() {
     assert_eq!(with_limit(2, -15), ["driver: list routes"], "the Node was there when the list began");
 }
 
-/// TR-04
 #[test]
 fn crossed_routes_are_replaced() {
     let crossed = [route("10.244.1.0/24", 2), route("10.244.2.0/24", 1)];
@@ -402,7 +400,6 @@ fn crossed_routes_are_replaced() {
     assert_eq!(play(cluster(&twice)), both(), "one destination has one route");
 }
 
-/// TR-05
 #[test]
 fn a_node_without_pod_networks_is_skipped() {
     let s = with_nodes(&both(), vec![node(1, &["10.244.1.0/24"]), node(2, &[])]);
@@ -411,7 +408,7 @@ fn a_node_without_pod_networks_is_skipped() {
     assert_eq!(actions(&with_nodes(&[], vec![foreign])), Vec::<String>::new());
 }
 
-/// TR-07
+/// Only a flag makes routes follow the addresses of their Nodes.
 #[test]
 fn a_changed_gateway_replaces_the_route() {
     let moved = Route { gateway: "10.0.0.77".parse().expect("an address"), ..route("10.244.1.0/24", 1) };
@@ -423,8 +420,8 @@ fn a_changed_gateway_replaces_the_route() {
     assert_eq!(play(s), both());
 }
 
-/// The kubelet reports other addresses, for example those of a VPN. The cloud would reject a route
-/// over them, and the route that exists works.
+/// The kubelet reports other addresses, for example addresses of a VPN. The cloud would reject a
+/// route over them, and the route that exists works.
 #[test]
 fn a_route_stays_until_the_cloud_accepts_another() {
     let options = Options { follows_addresses: true, ..(*cluster(&[]).options).clone() };
@@ -447,7 +444,6 @@ fn a_route_stays_until_the_cloud_accepts_another() {
     );
 }
 
-/// TR-08
 #[test]
 fn a_destination_belongs_to_one_node() {
     let twice = vec![node(1, &["10.244.1.0/24", "10.244.1.0/24"])];
@@ -472,7 +468,8 @@ fn a_destination_belongs_to_one_node() {
     );
 }
 
-/// TR-09, RC-13
+/// The condition of a network plugin is overwritten. The time of the transition changes only with
+/// the status.
 #[test]
 fn the_condition_is_written_only_if_it_differs() {
     let with = |condition: Value| {
@@ -503,7 +500,6 @@ fn the_condition_is_written_only_if_it_differs() {
     }
 }
 
-/// TR-10
 #[test]
 fn only_some_changes_of_a_node_matter() {
     let plain = || (*node(1, &["10.244.1.0/24"]).node).clone();
@@ -513,9 +509,9 @@ fn only_some_changes_of_a_node_matter() {
     assert!(!is_affected_by(&plain(), &CloudNodeFacts { labels: None, taints: Some(Vec::new()), ..plain() }));
 }
 
-/// TR-11, RC-04: a failed change is retried, and does not delay the others.
+/// The failure does not delay other routes. The wait doubles, unless the cloud names a time.
 #[test]
-fn a_failed_route_is_retried_without_an_event() {
+fn a_failed_route_is_reported_and_retried_later() {
     let mut s = cluster(&[]);
     let Some(Action::Create(first)) = plan(&s).actions.pop() else { panic!("a creation is planned") };
     s.memory.take_create(&first, answered(0, Err(Error::new(ErrorKind::Unavailable, "locked"))));
@@ -545,7 +541,7 @@ fn a_failed_route_is_retried_without_an_event() {
     assert!(plan(&s).to_string().contains(&format!("wait  until {}", at(62))), "{}", plan(&s));
 }
 
-/// TR-12: the name of an instance is not part of a route, so a renamed instance changes nothing.
+/// The name of an instance is not part of a route, so a renamed instance changes nothing.
 #[test]
 fn complete_routes_need_no_call() {
     let mut s = cluster(&both());
@@ -553,7 +549,7 @@ fn complete_routes_need_no_call() {
     assert_eq!(calls(&s), Vec::<String>::new());
 }
 
-/// RC-11
+/// The cloud locks the network during a change.
 #[test]
 fn one_change_is_in_flight_at_a_time() {
     assert_eq!(calls(&cluster(&[])).len(), 1);
@@ -589,7 +585,6 @@ fn a_route_that_works_stays_until_the_cloud_accepts_another() {
     assert_eq!(calls(&s), ["driver: create the route to 10.244.1.0/24 over sim://1"]);
 }
 
-/// RC-14
 #[test]
 fn nothing_is_deleted_while_nodes_are_unknown() {
     let stale = [route("10.244.1.0/24", 0)];
@@ -597,7 +592,7 @@ fn nothing_is_deleted_while_nodes_are_unknown() {
     assert_eq!(actions(&with_nodes(&stale, Vec::new())), Vec::<String>::new());
 }
 
-/// RC-15
+/// A warning comes before the network reaches its limit of routes.
 #[test]
 fn many_routes_are_reported() {
     let warns = |limit| {
@@ -610,7 +605,7 @@ fn many_routes_are_reported() {
     assert!(!warns(None));
 }
 
-/// RC-16, FL-04
+/// After a failure, the list is repeated earlier.
 #[test]
 fn routes_are_listed_from_time_to_time() {
     let mut s = cluster(&both());

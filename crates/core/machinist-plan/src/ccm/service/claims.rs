@@ -83,7 +83,7 @@ pub(super) fn known_balancer(s: &Snapshot) -> Option<String> {
 }
 
 /// Returns how old a load balancer must be before its first name is given away: then no creation
-/// that began before the lists showed it can take effect any more. Its age is the difference
+/// that began before the lists showed it can still take effect. Its age is the difference
 /// between two clocks.
 fn keeps_first_name_for(s: &Snapshot) -> Duration {
     s.process.promises.absence_takes().saturating_add(s.process.cloud_tolerance())

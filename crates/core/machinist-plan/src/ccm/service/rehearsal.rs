@@ -1,4 +1,4 @@
-//! The dry run: compares the wanted load balancer with that of the cloud, and changes nothing.
+//! The dry run: compares the wanted load balancer with the existing one, and changes nothing.
 
 use machinist_core::Step;
 

@@ -218,7 +218,6 @@ fn recorded() -> Value {
     json!({names::BALANCER_RECORD: format!("7 in {} for 0a-1b", account().as_str())})
 }
 
-/// TS-01
 #[test]
 fn a_service_without_a_balancer_needs_no_call() {
     let world = new_service().set("/spec/type", json!("ClusterIP"));
@@ -228,7 +227,7 @@ fn a_service_without_a_balancer_needs_no_call() {
     "#]]);
 }
 
-/// TS-02, SC-01: the finalizer is written before the first call.
+/// The finalizer is written before the first call.
 #[test]
 fn the_finalizer_precedes_every_call() {
     new_service().check(expect![[r#"
@@ -248,7 +247,6 @@ fn the_finalizer_precedes_every_call() {
     }
 }
 
-/// TS-03
 #[test]
 fn another_class_belongs_to_another_program() {
     let other = |class: &str| new_service().set("/spec/loadBalancerClass", json!(class)).plan();
@@ -256,7 +254,6 @@ fn another_class_belongs_to_another_program() {
     assert!(other("machinist.dev/sim").contains("service: add finalizer"), "our own class");
 }
 
-/// TS-06
 #[test]
 fn the_status_shows_the_balancer() {
     held_service().emitted().ensured(1, done()).later(2).check(expect![[r#"
@@ -268,7 +265,6 @@ fn the_status_shows_the_balancer() {
     "#]]);
 }
 
-/// TS-15, SC-11
 #[test]
 fn the_status_is_written_only_if_it_differs() {
     assert!(settled().plan().starts_with("why   up to date"), "{}", settled().plan());
@@ -297,7 +293,6 @@ fn a_silent_watch_of_nodes_is_no_settled_state() {
     assert!(planned.actions.is_empty(), "{planned}");
 }
 
-/// TS-04
 #[test]
 fn another_type_deletes_the_balancer() {
     let changed = || settled().set("/spec/type", json!("ClusterIP"));
@@ -316,7 +311,7 @@ fn another_type_deletes_the_balancer() {
     "#]]);
 }
 
-/// TS-05, SC-02: the finalizer stays until the load balancer does not exist any more.
+/// The finalizer stays until the load balancer is deleted.
 #[test]
 fn a_deleted_service_deletes_its_balancer_first() {
     let deleted = || settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
@@ -327,10 +322,10 @@ fn a_deleted_service_deletes_its_balancer_first() {
     let gone = deleted().deleted(20, Ok(Progress::Done(BalancerDeletion::Gone))).later(21);
     assert!(gone.plan().contains("do    service: remove finalizer, clear status\n"));
     let without = new_service().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
-    assert!(without.plan().starts_with("why   up to date"), "TS-20: never had a load balancer");
+    assert!(without.plan().starts_with("why   up to date"), "never had a load balancer");
 }
 
-/// SC-01, SC-02: other programs use the finalizer of the same name.
+/// Other programs use the finalizer of the same name.
 #[test]
 fn the_finalizer_of_another_class_is_kept() {
     let deletion = json!(at(-1).to_string());
@@ -374,7 +369,7 @@ fn a_handed_over_service_is_looked_at_twice() {
     assert!(left.starts_with("why   another program provides load balancers of class other"), "{left}");
 }
 
-/// SC-02: a change of the type removes the class, and the other program still needs its finalizer.
+/// A change of the type removes the class, and the other program still needs its finalizer.
 #[test]
 fn the_finalizer_of_another_class_outlasts_the_type() {
     let inner = |served: Served| {
@@ -445,7 +440,6 @@ fn nodes_of_other_clouds_are_named_to_the_driver() {
     assert!(none.contains("warning UnAvailableLoadBalancer"), "they receive no traffic from us: {none}");
 }
 
-/// SC-12
 #[test]
 fn a_protected_balancer_is_kept_and_reported() {
     let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-1).to_string()));
@@ -517,7 +511,7 @@ fn absent() -> Result<Progress<BalancerDeletion>, Error> {
     Ok(Progress::Done(BalancerDeletion::Absent))
 }
 
-/// A process that restarts every minute would otherwise keep the Service for ever.
+/// A process that restarts every minute would otherwise keep the Service forever.
 #[test]
 fn a_wait_for_earlier_calls_goes_on_after_a_restart() {
     let deleting = || {
@@ -756,7 +750,6 @@ fn a_service_without_a_usable_port_has_no_address() {
     assert!(udp(shown_status()).contains("do    status: []\n"), "{}", udp(shown_status()));
 }
 
-/// TS-20
 #[test]
 fn a_failed_deletion_is_reported_and_retried() {
     let deleted = settled().set("/metadata/deletionTimestamp", json!(at(-9).to_string()));
@@ -768,7 +761,7 @@ fn a_failed_deletion_is_reported_and_retried() {
     "#]]);
 }
 
-/// TS-13
+/// A Service with the finalizer needs cleanup if it is deleted or changes its type.
 #[test]
 fn cleanup_needs_the_finalizer() {
     let deleting = |world: World| world.set("/metadata/deletionTimestamp", json!(at(0).to_string()));
@@ -785,7 +778,6 @@ fn cleanup_needs_the_finalizer() {
     }
 }
 
-/// TS-14
 #[test]
 fn only_relevant_changes_lead_to_another_call() {
     let asks = |pointer: &str, value: Value| settled().set(pointer, value).plan().contains("driver: ensure");
@@ -830,7 +822,7 @@ fn only_relevant_changes_lead_to_another_call() {
     );
 }
 
-/// TS-07, TS-10, TS-18, SC-25
+/// Each call names all Nodes of its time, also after a failure or a change during a call.
 #[test]
 fn other_nodes_update_the_balancer() {
     let three = backends(&[node("a", |_| {}), node("b", |_| {}), node("c", |_| {})]);
@@ -842,7 +834,7 @@ fn other_nodes_update_the_balancer() {
         wait  for a change
     "#]]);
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no"))).later(10);
-    assert!(failed.plan().contains("nodes [a b c]"), "TS-10: {}", failed.plan());
+    assert!(failed.plan().contains("nodes [a b c]"), "the next call names all Nodes: {}", failed.plan());
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
     let message = "warning UpdateLoadBalancerFailed: Error changing the Nodes behind the load balancer: no";
     assert!(failed.plan().contains(message), "SC-25: {}", failed.plan());
@@ -859,7 +851,8 @@ fn other_nodes_update_the_balancer() {
     assert!(updated.plan().contains("event UpdatedLoadBalancer"), "{}", updated.plan());
 }
 
-/// TS-09, TS-21, SC-20 to SC-22, SC-27
+/// Excluded Nodes, Nodes that leave and Nodes without an id receive none. Other Nodes do, also if
+/// they are not ready: the health checks of the load balancer decide.
 #[test]
 fn some_nodes_receive_no_traffic() {
     let excluded = |value: &str| {
@@ -879,13 +872,12 @@ fn some_nodes_receive_no_traffic() {
     }
     assert!(!is_target(node("a", tainted("ToBeDeletedByClusterAutoscaler"))));
     assert!(!is_target(node("a", |node| node["metadata"]["deletionTimestamp"] = json!(at(0).to_string()))));
-    assert!(!is_target(node("a", |node| node["spec"] = json!({}))), "SC-27: no provider id");
-    assert!(is_target(node("a", tainted(names::SHUTDOWN_TAINT))), "SC-22");
-    assert!(is_target(node("a", tainted(names::UNINITIALIZED_TAINT))), "SC-22");
-    assert!(is_target(node("a", |node| node["spec"]["unschedulable"] = json!(true))), "SC-22");
+    assert!(!is_target(node("a", |node| node["spec"] = json!({}))), "no provider id");
+    assert!(is_target(node("a", tainted(names::SHUTDOWN_TAINT))), "stopped");
+    assert!(is_target(node("a", tainted(names::UNINITIALIZED_TAINT))), "new");
+    assert!(is_target(node("a", |node| node["spec"]["unschedulable"] = json!(true))), "cordoned");
 }
 
-/// TS-08, TS-11, TS-12
 #[test]
 fn only_some_changes_of_a_node_matter() {
     use crate::ccm::backends::is_affected_by;
@@ -893,7 +885,7 @@ fn only_some_changes_of_a_node_matter() {
     let excluded =
         || node("a", |node| node["metadata"]["labels"][names::EXCLUDE_FROM_BALANCERS] = json!("true"));
     assert!(is_affected_by(&plain(), &excluded()) && is_affected_by(&excluded(), &plain()));
-    assert!(is_affected_by(&node("a", |node| node["spec"] = json!({})), &plain()), "TS-11");
+    assert!(is_affected_by(&node("a", |node| node["spec"] = json!({})), &plain()), "the provider id is set");
     assert!(is_affected_by(&plain(), &node("a", |node| node["spec"]["providerID"] = json!("sim://x"))));
     let tainted = |key: &str| {
         let taints = json!([{"key": key, "effect": "NoSchedule"}]);
@@ -920,7 +912,6 @@ fn only_some_changes_of_a_node_matter() {
     assert!(planned.starts_with("why   up to date"), "{planned}");
 }
 
-/// SC-26, 4.4 step 1
 #[test]
 fn an_annotation_selects_the_nodes() {
     let selecting = |text: &str| {
@@ -992,7 +983,6 @@ fn the_cloud_rejects_no_annotation_that_it_never_saw() {
     assert!(planned.contains("why   the cloud failed 3 times"), "{planned}");
 }
 
-/// TS-17, CI-26
 #[test]
 fn the_cloud_chooses_the_time_of_a_retry() {
     let asked = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(42)) };
@@ -1026,7 +1016,7 @@ fn a_limit_of_the_cloud_is_reported_at_the_service() {
     assert!(scarce.contains(expected), "{scarce}");
 }
 
-/// Users look at the Service, and its load balancer is not checked any more.
+/// Users look at the Service, and its load balancer is no longer checked.
 #[test]
 fn a_failing_list_of_balancers_is_named_first() {
     let failed = |world: World| {
@@ -1053,7 +1043,7 @@ fn a_failing_list_of_balancers_is_named_first() {
     assert!(paused.contains("why   the cloud throttles"), "{paused}");
 }
 
-/// R28: only failures that an outage may cause are repeated when the cloud answers again.
+/// Only failures that an outage may cause are repeated when the cloud answers again.
 #[test]
 fn the_end_of_an_outage_repeats_no_refusal() {
     let recovered = |kind| {
@@ -1086,7 +1076,6 @@ fn the_end_of_an_outage_repeats_no_refusal() {
     }
 }
 
-/// SC-05
 #[test]
 fn failures_are_retried_less_and_less_often() {
     let mut world = held_service();
@@ -1196,7 +1185,8 @@ fn a_full_balancer_costs_no_call_until_it_has_room() {
     assert!(listed(1).starts_with("do    driver: ensure"), "a user chose a larger type: {}", listed(1));
 }
 
-/// SC-04
+/// The list of all load balancers shows the difference. A target whose absence is known and
+/// reported is none.
 #[test]
 fn a_balancer_that_lacks_a_target_has_drifted() {
     let lacks = Balancer { targets: balancer().targets[..1].to_vec(), ..balancer() };
@@ -1209,7 +1199,7 @@ fn a_balancer_that_lacks_a_target_has_drifted() {
     assert!(!known.contains("driver"), "{known}");
 }
 
-/// SC-04
+/// The list of all load balancers shows the change.
 #[test]
 fn a_balancer_that_another_program_changed_is_repaired() {
     let listed = |change: fn(&mut Balancer)| {
@@ -1234,7 +1224,7 @@ fn a_balancer_that_another_program_changed_is_repaired() {
     assert!(older.plan().starts_with("why   up to date"), "the list is older than the last call");
 }
 
-/// SC-13: after a restart every load balancer is checked, without Events.
+/// After a restart every load balancer is checked, without Events.
 #[test]
 fn a_check_after_a_restart_is_silent() {
     let restarted = || {

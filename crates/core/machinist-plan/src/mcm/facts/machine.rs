@@ -147,9 +147,9 @@ impl MachineFacts {
     /// Returns how the Machine is preserved, even if it has failed; see [`Preserved`].
     ///
     /// An expiry in the status decides alone, whether it is ahead or past. Without an expiry, an
-    /// annotation decides: the annotation of the Node before that of the Machine. The Node's value
-    /// is read from the Machine, where the machine controller writes it ([`Self::preserve_news`]),
-    /// because the manager does not watch Nodes.
+    /// annotation decides: the annotation of the Node before the annotation of the Machine. The
+    /// Node's value is read from the Machine, where the machine controller writes it
+    /// ([`Self::preserve_news`]), because the manager does not watch Nodes.
     pub fn preserved(&self, now: Timestamp) -> Option<Preserved> {
         let of_node = self.carried_preserve();
         let (value, by) = match of_node {

@@ -85,7 +85,7 @@ fn prefix(trouble: &BootTrouble) -> &'static str {
     if trouble.is_final { NEVER_JOINS } else { DOES_NOT_JOIN }
 }
 
-/// Returns the problem: that of the last answer, or before the first answer that of the status.
+/// Returns the problem in the last answer, or, before the first answer, the problem in the status.
 fn problem(s: &Snapshot) -> Option<String> {
     match s.answers.boot.as_ref().map(|answered| &answered.answer) {
         Some(Ok(Boot::Trouble(trouble))) => Some(description(trouble)),

@@ -375,7 +375,7 @@ fn is_adopted(s: &Snapshot, instance: &Instance) -> bool {
 /// its Node may be in use.
 ///
 /// Returns nothing if the instance is absent. An absence in an account that may be another one than
-/// that of the instance shows nothing.
+/// the account of the instance shows nothing.
 fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
     if !may_have_an_instance(s) {
         return None;

@@ -267,7 +267,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let is_forced = manner != Manner::Polite;
     let is_over = is_forced && is_past(s.now, deadline);
     let writes: Vec<_> = nodes_of_instance(s, node).flat_map(prepare).collect();
-    // Rejected writes to the Node must not keep its pods for ever. A pass ends with the first
+    // Rejected writes to the Node must not keep its pods forever. A pass ends with the first
     // rejected call, so these writes come last if a polite drain has not ended in time.
     let is_rejected = s.reads.is_write_rejected(s.now) && is_past(s.now, patience_ends);
     let (mut actions, mut last) = match (is_over, is_rejected) {
@@ -475,7 +475,7 @@ fn was_polite(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_e
 }
 
 /// Whether a pod came to a Node that should take none: the pod tolerates the cordon, or the cordon
-/// is rejected. Others would follow it for ever, so a drain that timed out does not wait for its
+/// is rejected. Others would follow it forever, so a drain that timed out does not wait for its
 /// grace period, and an instance not for its end.
 fn came_late(s: &Snapshot, node: &NodeFacts, pod: &PodFacts) -> bool {
     let closed_since = cordoned_since(s, node).unwrap_or(minus(s.now, OPEN_NODE_PATIENCE));
@@ -687,7 +687,7 @@ impl Left<'_> {
     }
 
     /// Requests the list that a forced drain needs, without a cordon: a rejected write to the Node
-    /// must not keep the instance for ever.
+    /// must not keep the instance forever.
     fn list_anyway(self, s: &Snapshot) -> Plan<Action> {
         let last = s.reads.pods_since(&self.node.uid, Timestamp::MIN, s.now);
         let left = last.map_or(0, |list| list.leaving);
@@ -800,7 +800,7 @@ fn is_empty(list: Option<&PodList>) -> bool {
     list.is_some_and(|list| list.leaving == 0)
 }
 
-/// Returns all Nodes of the instance, that of the Machine first.
+/// Returns all Nodes of the instance, beginning with the Node of the Machine.
 fn nodes_of_instance<'s>(
     s: &'s Snapshot,
     node: &'s Arc<NodeFacts>,
@@ -972,7 +972,7 @@ fn rejected(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<Action>> {
 }
 
 /// Returns the evidence that the deletion of an instance without a Node loses no pod, if known. The
-/// store may be older than the Node, and the label may name another Node than that of the instance.
+/// store may be older than the Node, and the label may name the Node of another instance.
 fn without_node(s: &Snapshot) -> Option<Evidence> {
     if s.machine.wants_force_deletion() {
         return Some(Evidence::ForceDeletion);

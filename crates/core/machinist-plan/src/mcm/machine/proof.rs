@@ -90,7 +90,7 @@ pub(super) fn comparing() -> Why {
     )
 }
 
-/// Waits for a user, because no instance created with this Secret is visible any more.
+/// Waits for a user, because no instance created with this Secret is still visible.
 pub(super) fn other_account_plan(
     s: &Snapshot,
     look_at: Timestamp,

@@ -1386,7 +1386,7 @@ fn a_deletion_waits_in_the_queue_before_its_evidence_counts() {
         assert_eq!(plan.why.reason.code(), "Queued", "{plan}");
     }
     let slot = world().draining().plan().to_string();
-    assert!(slot.contains("list its pods"), "the old list is no evidence: {slot}");
+    assert!(slot.contains("list its pods"), "the old list is not evidence: {slot}");
     let slot = empty().plan().to_string();
     assert!(slot.contains("driver: delete"), "{slot}");
 }
@@ -1726,7 +1726,8 @@ fn a_leftover_label_does_not_hide_the_machines_own_node() {
     "#]]);
 }
 
-/// Returns the actions on the Node of a Machine that is being deleted and has no instance any more.
+/// Returns the actions on the Node of a Machine that is being deleted and no longer has an
+/// instance.
 fn done_to_node(world: World) -> Vec<String> {
     let id = world.machine["spec"]["providerID"].as_str().and_then(|id| ProviderId::parse(id).ok());
     let gone =

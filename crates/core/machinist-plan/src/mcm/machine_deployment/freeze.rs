@@ -1,6 +1,6 @@
 //! Lifts the freeze of a deployment.
 //!
-//! A deployment is frozen while one of its sets is frozen. When no set is frozen any more, the
+//! A deployment is frozen while one of its sets is frozen. When no set is frozen, the
 //! freeze of the deployment is lifted. The set's own rule lifts the freeze of a set. The annotation
 //! `unfreeze` is first copied to the frozen sets and then removed from the deployment. If the
 //! process dies in between, the next pass copies it again.

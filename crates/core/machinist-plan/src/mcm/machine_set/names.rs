@@ -18,7 +18,7 @@ use crate::mcm::facts::MachineSetFacts;
 /// `50:30-32,40`.
 ///
 /// Numbers from `next` on are free. Below `next`, pending numbers may be in use, and all other
-/// numbers are used for ever.
+/// numbers are used forever.
 pub const RESERVED_NUMBERS: &str = "machinist.dev/reserved-numbers";
 
 /// The longest name of a Machine, which becomes a host name and a label value.

@@ -116,8 +116,8 @@ pub struct ChildFailure {
 }
 
 impl Hash for ChildFailure {
-    /// Excludes the attempts: another failure with the same message is no news, and must not make a
-    /// pass look like one with other facts.
+    /// Excludes the attempts: another failure with the same message is not news, and must not make
+    /// a pass look like one with other facts.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self { message, attempts: _ } = self;
         message.hash(state);

@@ -538,7 +538,7 @@ fn the_description_of_a_failed_machine_names_the_time() {
         .assert_eq(&write.operation.as_ref().expect("the write has an operation").description);
 }
 
-/// A Pending Machine of the set `s` whose instance exists for that long and can never join (R36).
+/// A Pending Machine of the set `s` whose instance exists for that long and can never join.
 fn hopeless(name: &str, seconds: i64) -> Value {
     let owner = json!([{"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineSet", "name": "s",
                         "uid": "uid-s", "controller": true}]);

@@ -12,7 +12,7 @@ use crate::mcm::machine_deployment::{self, Action};
 use crate::mcm::toy::{Toy, parse};
 use crate::mcm::{machine_set, replacement};
 
-/// A small seeded random number generator with the same sequence for ever.
+/// A small seeded random number generator with the same sequence forever.
 struct Dice(u64);
 
 impl Dice {
@@ -163,7 +163,7 @@ fn a_rollout_counts_by_the_priorities_of_machines() {
 /// Verifies that the toy reports violations of the bounds.
 #[test]
 fn a_wrong_size_is_reported_as_a_violation() {
-    for (class, replicas, expected) in [("c-1", 1, "S5"), ("c-2", 2, "S4")] {
+    for (class, replicas, expected) in [("c-1", 1, "too few"), ("c-2", 2, "too many")] {
         let toy = with_wrong_size(class, replicas, |toy| toy.sets_look_away = true);
         assert!(toy.violations.iter().any(|found| found.starts_with(expected)), "{:?}", toy.violations);
     }

@@ -66,7 +66,7 @@ pub(in crate::cmd::up) struct Docker {
     driver: Arc<dyn Driver>,
     /// Image of the control plane.
     image: String,
-    /// Directory of `up`: that of `--data-dir`, or a temporary one.
+    /// Directory of `up`: the value of `--data-dir`, or a temporary one.
     folder: PathBuf,
     /// Whether a later run may continue: with `--data-dir`.
     is_continued_later: bool,

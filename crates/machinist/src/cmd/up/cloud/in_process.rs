@@ -8,7 +8,7 @@ use machinist_driver_hcloud::{NoAnswer, Transport};
 use machinist_standin_hcloud::Standin;
 use machinist_standin_hcloud::http::{Broken, answer};
 
-/// A transport without a connection. Requests and answers are those of the connection.
+/// A transport without a connection. Requests and answers are the same as on a connection.
 pub(super) struct InProcess(pub Standin);
 
 #[async_trait]

@@ -125,19 +125,23 @@ fn balanced(s: &mut Snapshot) {
 fn the_gates_of_a_cluster_wait_without_an_action() {
     for (row, change, code) in [
         (
-            "C02",
+            "no owner reference",
             (|case| case.docker["metadata"]["ownerReferences"] = json!([])) as fn(&mut Case),
             "OwnerUnset",
         ),
-        ("C02", |case| case.cluster = None, "OwnerMissing"),
-        ("C03", |case| case.cluster.as_mut().expect("an owner")["spec"] = json!({"paused": true}), "Paused"),
+        ("an unknown owner", |case| case.cluster = None, "OwnerMissing"),
         (
-            "C03",
+            "a paused Cluster",
+            |case| case.cluster.as_mut().expect("an owner")["spec"] = json!({"paused": true}),
+            "Paused",
+        ),
+        (
+            "a paused DockerCluster",
             |case| case.docker["metadata"]["annotations"] = json!({"cluster.x-k8s.io/paused": "x"}),
             "Paused",
         ),
         (
-            "K04",
+            "managed by another program",
             |case| case.docker["metadata"]["annotations"] = json!({"cluster.x-k8s.io/managed-by": ""}),
             "ManagedExternally",
         ),
@@ -148,7 +152,7 @@ fn the_gates_of_a_cluster_wait_without_an_action() {
     }
 }
 
-/// K04: the annotation was set after the claim. The load balancer stays until a user decides.
+/// The annotation was set after the claim. The load balancer stays until a user decides.
 #[test]
 fn a_claimed_cluster_of_another_program_waits_for_a_user() {
     let mut case = Case::new();
@@ -162,7 +166,7 @@ fn a_claimed_cluster_of_another_program_waits_for_a_user() {
     assert_eq!(case.outcome(), ("ManagedExternally".to_owned(), Vec::new()), "the finalizer is not ours");
 }
 
-/// C04: the finalizer comes first, together with the key.
+/// The finalizer comes first, together with the key.
 #[test]
 fn the_intent_comes_before_the_load_balancer() {
     let mut case = Case::new();
@@ -173,7 +177,7 @@ fn the_intent_comes_before_the_load_balancer() {
     assert_eq!(Case::new().outcome().1, ["ensure load balancer one-lb:"], "C05");
 }
 
-/// C05: name and image of the load balancer.
+/// A registry, a tag or a whole name replaces that part of the default image.
 #[test]
 fn the_image_of_the_load_balancer_can_be_chosen() {
     let image = |spec: Value| {
@@ -191,7 +195,7 @@ fn the_image_of_the_load_balancer_can_be_chosen() {
     assert_eq!(image(json!({"loadbalancerImage": "example.com/lb:1"})), "example.com/lb:1");
 }
 
-/// C06, C07, K03: the endpoint is written before the cluster counts as provisioned, because the
+/// The endpoint is written before the cluster counts as provisioned, because the
 /// core controller copies the endpoint only once.
 #[test]
 fn the_endpoint_comes_before_provisioned() {
@@ -241,7 +245,7 @@ fn a_load_balancer_of_another_provider_is_continued() {
         _ => None,
     });
     let deleted = deleted.expect("the load balancer is deleted");
-    assert_eq!((deleted.id.as_deref(), deleted.native_id), (Some("one-lb"), NativeId::new("id-9")), "C08");
+    assert_eq!((deleted.id.as_deref(), deleted.native_id), (Some("one-lb"), NativeId::new("id-9")));
     case.docker["metadata"]["annotations"]["machinist.dev/container-id"] = json!("copies/c/id-9");
     assert_eq!(case.outcome().1, ["delete the load balancer"], "an id that was copied has no effect");
 }

@@ -1,4 +1,4 @@
-//! Rows of the tutorial's walkthrough, by their ids (`M..`).
+//! Single rules about a machine, most of them from Cluster API's tutorial.
 
 use machinist_api::capi::ConditionV1;
 use machinist_instance::{Address, AddressKind};
@@ -45,7 +45,7 @@ fn provider_spec(case: &Case) -> Value {
     ensured.expect("the container is requested")
 }
 
-/// M21, M22, K18: image, role and failure domain of the container, and no mounts.
+/// A container has no mounts, unless its DockerMachine names them.
 #[test]
 fn a_container_has_image_role_and_failure_domain() {
     let mut case = Case::new();
@@ -60,7 +60,6 @@ fn a_container_has_image_role_and_failure_domain() {
     assert_eq!(provider_spec(&case), expected);
 }
 
-/// M10: the text names the label that is missing.
 #[test]
 fn the_missing_label_is_named() {
     let mut case = Case::new();
@@ -69,7 +68,7 @@ fn the_missing_label_is_named() {
     assert!(text.contains("cluster.x-k8s.io/cluster-name"), "{text}");
 }
 
-/// M13, M16: a pause holds a deletion, and a deletion goes another way than a creation.
+/// A deletion waits for the end of the pause, as a creation does.
 #[test]
 fn a_paused_deletion_waits_too() {
     let mut case = deleting();
@@ -88,7 +87,7 @@ fn a_paused_deletion_waits_too() {
     }
 }
 
-/// M50: each wait has a condition in both contracts.
+/// Each wait has a condition in both versions of the contract.
 #[test]
 fn each_wait_has_a_condition_of_severity_info() {
     for (change, reason, v1) in [
@@ -121,7 +120,7 @@ fn each_wait_has_a_condition_of_severity_info() {
     }
 }
 
-/// M51: the summary of the contract v1beta1 counts the steps until the provider id is recorded.
+/// The summary of the contract v1beta1 counts the steps until the provider id is recorded.
 #[test]
 fn the_old_summary_counts_steps_until_the_id() {
     // A state is written only if it lasts.
@@ -150,20 +149,20 @@ fn the_old_summary_counts_steps_until_the_id() {
     assert!(message.contains("3 of 17"), "{message}");
 }
 
-/// M24: the flag of the contract v1beta1 follows the load balancer. M25: a worker has none.
+/// The contract v1beta1 has the flag. A worker has none.
 #[test]
 fn the_old_flag_follows_the_load_balancer() {
     let flag = |case: &Case| case.status().expect("a status").load_balancer_configured;
     let mut case = recorded();
-    assert_eq!(flag(&case), None, "M25");
+    assert_eq!(flag(&case), None, "a worker");
     case.is_control_plane();
-    assert_eq!(flag(&case), Some(false), "M24");
+    assert_eq!(flag(&case), Some(false));
     case.infrastructure.as_mut().expect("a DockerCluster")["status"] =
         json!({"loadBalancer": {"backends": ["c-w"]}});
-    assert_eq!(flag(&case), Some(true), "M24");
+    assert_eq!(flag(&case), Some(true));
 }
 
-/// M26: a bootstrap that the object records is not repeated, even by another provider.
+/// A bootstrap that the object records is not repeated, even by another provider.
 #[test]
 fn a_recorded_bootstrap_is_not_repeated() {
     let condition = |type_: &str| json!({"conditions": [{"type": type_, "status": "True", "reason": "x"}]});
@@ -181,7 +180,7 @@ fn a_recorded_bootstrap_is_not_repeated() {
     }
 }
 
-/// M27: the bootstrap has the timeout of its machine, else that of the provider.
+/// The bootstrap has the timeout of its machine, or else the timeout of the provider.
 #[test]
 fn a_bootstrap_has_the_timeout_of_its_machine() {
     for (text, seconds) in [(json!(null), 300), (json!("90s"), 90), (json!("0s"), 300)] {
@@ -199,7 +198,7 @@ fn a_bootstrap_has_the_timeout_of_its_machine() {
     }
 }
 
-/// M29: bootstrap data that cannot be used has its own reason.
+/// Bootstrap data that cannot be used has its own reason.
 #[test]
 fn unusable_bootstrap_data_is_reported() {
     for (kind, reason) in
@@ -225,7 +224,7 @@ fn refused(s: &mut Snapshot, kind: ErrorKind) {
     s.steps.failures = 3;
 }
 
-/// M31, M32: the condition has the severity Warning, and names the file that is missing.
+/// The condition has the severity Warning, and names the file that is missing.
 #[test]
 fn a_missing_success_file_is_named() {
     let mut case = recorded();
@@ -239,13 +238,13 @@ fn a_missing_success_file_is_named() {
         }));
     };
     let warning = ("BootstrapFailed".to_owned(), "Warning".to_owned());
-    assert_eq!(case.v1_reason("BootstrapExecSucceeded"), warning, "M31");
+    assert_eq!(case.v1_reason("BootstrapExecSucceeded"), warning);
     let message = case.v1("BootstrapExecSucceeded").message.unwrap_or_default();
-    assert!(message.contains("/run/cluster-api/bootstrap-success.complete"), "M32: {message}");
+    assert!(message.contains("/run/cluster-api/bootstrap-success.complete"), "{message}");
     assert!(message.contains("no etcd"), "the output is shown: {message}");
 }
 
-/// M34: the addresses are the host name, then each address as an internal and an external one.
+/// The addresses are the host name, then each address as an internal and an external one.
 #[test]
 fn addresses_begin_with_the_host_name() {
     let mut case = recorded();
@@ -265,7 +264,7 @@ fn addresses_begin_with_the_host_name() {
     );
 }
 
-/// M35: a missing address is no error. The container is looked at again after 5 seconds.
+/// A missing address is not an error. The container is looked at again after 5 seconds.
 #[test]
 fn a_missing_address_is_looked_up_again_soon() {
     let mut case = recorded();
@@ -299,7 +298,7 @@ fn actions(plan: &Plan<Action>) -> Vec<String> {
     actions.map(ToString::to_string).collect()
 }
 
-/// M37: a container that does not run is an error for the user, and nothing is done in it.
+/// A container that does not run is an error for the user, and nothing is done in it.
 #[test]
 fn a_stopped_container_is_reported() {
     let mut case = recorded();
@@ -314,7 +313,7 @@ fn a_stopped_container_is_reported() {
     assert_eq!(status.initialization, None, "the mark is neither set nor removed");
 }
 
-/// M37: a Node with another provider id is never changed.
+/// A Node with another provider id is never changed.
 #[test]
 fn a_node_with_another_id_is_reported() {
     let mut case = recorded();

@@ -20,7 +20,6 @@ fn with_shutdown_taint(world: World) -> World {
     world.set("/spec/taints", json!([{"key": SHUTDOWN, "effect": "NoSchedule"}]))
 }
 
-/// TL-05, TL-10
 #[test]
 fn a_ready_node_is_left_alone_whatever_the_cloud_says() {
     let gone = initialized().found(-60, Ok(Sighting::Absent)).found(-1, Ok(Sighting::Absent));
@@ -32,7 +31,6 @@ fn a_ready_node_is_left_alone_whatever_the_cloud_says() {
     assert!(off.plan().starts_with("why   up to date"), "{}", off.plan());
 }
 
-/// TL-09
 #[test]
 fn a_ready_node_loses_the_shutdown_taint() {
     let planned = with_shutdown_taint(initialized()).plan();
@@ -40,7 +38,6 @@ fn a_ready_node_loses_the_shutdown_taint() {
     assert!(!planned.contains("driver"), "{planned}");
 }
 
-/// TL-06
 #[test]
 fn the_node_of_a_stopped_instance_is_tainted() {
     unready().found(-1, Ok(powered(Power::Stopped))).check(expect![[r#"
@@ -52,10 +49,14 @@ fn the_node_of_a_stopped_instance_is_tainted() {
     assert!(!tainted.contains("do "), "{tainted}");
     let new_leader = unready().found(-1, Ok(powered(Power::Stopped)));
     let new_leader = new_leader.with(|s| s.process.leading_since = Some(at(-2))).plan();
-    assert!(new_leader.starts_with("why   this process has just started to lead"), "LC-30: {new_leader}");
+    assert!(
+        new_leader.starts_with("why   this process has just started to lead"),
+        "a new leader waits: {new_leader}"
+    );
 }
 
-/// LC-29
+/// The taint detaches volumes by force, so the instance has to be stopped in two answers, and a
+/// flag has to allow the taint.
 #[test]
 fn out_of_service_needs_two_answers_and_the_flag() {
     let stopped = |second, since: Option<i64>, flag| {
@@ -79,7 +80,6 @@ fn out_of_service_needs_two_answers_and_the_flag() {
     assert_eq!(take_power(started, Power::Stopped, at(-1)), Some(at(-1)), "the row begins again");
 }
 
-/// TL-21, TL-03
 #[test]
 fn only_a_stopped_instance_taints_its_node() {
     for power in [Power::Pending, Power::Running, Power::Changing, Power::Deleting] {
@@ -96,14 +96,13 @@ fn only_a_stopped_instance_taints_its_node() {
     }
 }
 
-/// TL-22, LC-29
+/// The taint is removed before the Node is ready again.
 #[test]
 fn a_started_instance_ends_the_shutdown_taint() {
     let planned = with_shutdown_taint(unready()).found(-1, Ok(powered(Power::Running))).plan();
     assert!(planned.contains("do    node: taints []\n"), "{planned}");
 }
 
-/// TL-07, TL-17
 #[test]
 fn only_an_id_of_this_cloud_is_looked_up() {
     let empty = unready().set("/spec", json!({}));
@@ -114,7 +113,7 @@ fn only_an_id_of_this_cloud_is_looked_up() {
     }
 }
 
-/// TL-02, TL-08, TL-15
+/// The lookup is repeated after a wait, or when another call of the cloud works.
 #[test]
 fn a_failed_lookup_changes_nothing() {
     for kind in [ErrorKind::Denied, ErrorKind::Unavailable, ErrorKind::Ambiguous, ErrorKind::Bug] {
@@ -129,7 +128,8 @@ fn a_failed_lookup_changes_nothing() {
     assert!(recovered.plan().contains("driver: find sim://1"));
 }
 
-/// TL-01, TL-04, TL-13: the planner of the Node collects the proof.
+/// The planner of the Node collects the proof. An instance that is found again ends it, and a
+/// missing condition Ready counts as not ready.
 #[test]
 fn two_lookups_prove_an_absence() {
     assert!(unready().plan().contains("do    driver: find sim://1"));
@@ -144,12 +144,12 @@ fn two_lookups_prove_an_absence() {
         wait  until 2027-01-15T08:09:59Z
     "#]]);
     let back = once(-16).found(-1, Ok(powered(Power::Running)));
-    assert!(back.plan().starts_with("why   the Node is not ready, but"), "TL-13: {}", back.plan());
+    assert!(back.plan().starts_with("why   the Node is not ready, but"), "found again: {}", back.plan());
     let missing_condition = once(-16).set("/status/conditions", json!([])).found(-1, Ok(Sighting::Absent));
-    assert!(missing_condition.plan().contains("does not exist"), "TL-04");
+    assert!(missing_condition.plan().contains("does not exist"), "no condition Ready");
 }
 
-/// TL-14
+/// A list may lack an instance that exists, so a lookup by id decides.
 #[test]
 fn a_list_is_only_a_hint() {
     let unlisted = unready().listed(-1, None);
@@ -163,7 +163,7 @@ fn a_list_is_only_a_hint() {
     assert!(contradicted.plan().starts_with("why   the Node is not ready, but"), "{}", contradicted.plan());
 }
 
-/// BU-05: the wait doubles, because it is as long as the Node has not been ready.
+/// The wait doubles, because it is as long as the Node has not been ready.
 #[test]
 fn an_existing_instance_is_looked_up_less_often() {
     for (unready_for, expected) in [(3, 5), (10, 10), (40, 40), (600, 60)] {
@@ -185,7 +185,7 @@ fn an_existing_instance_is_looked_up_less_often() {
     assert!(many(5).contains("do    driver: find sim://1\n"));
 }
 
-/// TL-16: an absence in another account proves nothing.
+/// An absence in another account proves nothing.
 #[test]
 fn an_absence_in_an_unproven_account_keeps_the_node() {
     let other = || {
@@ -203,7 +203,7 @@ fn an_absence_in_an_unproven_account_keeps_the_node() {
     "#]]);
 }
 
-/// LC-26, LC-22, LC-27
+/// An annotation, the age of the Node, or a Machine that owns the Node can keep it.
 #[test]
 fn a_missing_instance_does_not_always_end_its_node() {
     let missing = || unready().found(-16, Ok(Sighting::Absent)).found(-1, Ok(Sighting::Absent));

@@ -51,7 +51,7 @@ fn proof(services: &[(&str, Option<&str>)], listed: Option<&[&str]>) -> Balancer
     BalancerProof::of(facts.iter(), &account(), listed.as_ref(), None)
 }
 
-/// R23: in a cluster without Nodes, the Services are the only witnesses.
+/// In a cluster without Nodes, the Services are the only witnesses.
 #[test]
 fn services_prove_the_account_of_a_cluster_without_nodes() {
     let account = account();
@@ -94,7 +94,7 @@ fn nothing_is_done_while_recorded_balancers_are_unseen() {
     }
 }
 
-/// R23: the absence in today's account proves nothing about that of the record.
+/// The absence in today's account proves nothing about the account of the record.
 #[test]
 fn a_service_with_a_balancer_elsewhere_waits() {
     let absent = |world: World| deleting(world).deleted(-1, absent());
@@ -157,7 +157,7 @@ fn intended_elsewhere() -> World {
     recorded_elsewhere("?")
 }
 
-/// R23: the process may end, or get another credential, before the answer.
+/// The process may end, or get another credential, before the answer.
 #[test]
 fn the_account_is_recorded_before_the_first_call() {
     let planned = plan(&new_service().snapshot());
@@ -202,7 +202,7 @@ fn no_account_is_recorded_before_it_has_answered() {
     assert!(known.contains("driver: ensure"), "its account is recorded: {known}");
 }
 
-/// R23: whether the first load balancer exists is not known, so it is named as a possible one.
+/// Whether the first load balancer exists is not known, so it is named as a possible one.
 #[test]
 fn a_creation_without_an_answer_is_named_elsewhere() {
     let created = intended_elsewhere().ensured(-1, done()).plan();

@@ -1,4 +1,4 @@
-//! Instances whose Node has not registered, as the cloud shows them (row R36).
+//! Instances whose Node has not registered, as the cloud shows them.
 
 use machinist_instance::{Boot, BootTrouble};
 
@@ -80,7 +80,7 @@ fn a_problem_is_written_once_per_cause() {
     };
     let before = "The instance does not join: step 1 of 1 of the user data exited with code 3. The end of the output: x";
     let again = written(Some(Ok(trouble(false))), before);
-    assert_eq!(again, ("BootFailed".to_owned(), Vec::new()), "another output is no news");
+    assert_eq!(again, ("BootFailed".to_owned(), Vec::new()), "another output is not news");
     assert_eq!(written(Some(Ok(trouble(true))), before).1.len(), 2, "the problem became final");
     let (code, actions) = written(Some(Ok(Boot::Working)), before);
     assert_eq!(code, "Joining");

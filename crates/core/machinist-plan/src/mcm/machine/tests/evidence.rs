@@ -196,7 +196,7 @@ fn a_node_that_has_just_registered_is_labelled_and_drained() {
     assert_eq!(plan.why.reason.code(), "NodeOfUnknownOwner", "it may also run on the instance: {plan}");
 }
 
-/// The list of the pods on the Node, which is no evidence of a cordon.
+/// The list of the pods on the Node, which is not evidence of a cordon.
 fn with_pods_listed(world: World, leaving: usize) -> World {
     world.with(|s| {
         s.reads.pods = Some(PodList { node_uid: "uid-n".into(), started: at(-1), leaving, running: leaving });
@@ -724,7 +724,8 @@ fn a_wrong_label_of_a_living_machine_is_corrected() {
     "#]]);
 }
 
-/// The label may name another Node than that of the instance, which the store does not show yet.
+/// The label may name another Node than the Node of the instance, which the store does not show
+/// yet.
 #[test]
 fn the_absence_of_a_node_counts_only_with_fresh_nodes() {
     let absent = || world().draining().without_node().looked(-1, None);

@@ -45,13 +45,13 @@ fn a_drain_ends_by_force_only_with_an_answer_about_each_pod() {
     assert!(!ends_after(O::Unanswered("connection refused".into())));
     assert!(!ends_after(O::Failed("etcdserver: request timed out".into())));
     assert!(!ends_after(O::Throttled { retry_after: Duration::from_secs(1) }));
-    assert!(!ends_after(O::Held("budget".into())), "an eviction is no deletion");
-    assert!(!ends_after(O::Accepted), "an eviction is no deletion");
+    assert!(!ends_after(O::Held("budget".into())), "an eviction is not a deletion");
+    assert!(!ends_after(O::Accepted), "an eviction is not a deletion");
     assert!(!ends(timed_out(600).listed()), "an empty memory shows nothing");
     let one_of_two = timed_out(600).pod("q").listed().attempt(tried(9, -500, -1, O::Deleted));
     assert!(!ends(one_of_two), "the second pod has no answer");
     let evicted = timed_out(600).listed().evicted(9, -500, -1, O::Refused("denied".into()));
-    assert!(!ends(evicted), "a rejected eviction is no answer about a deletion");
+    assert!(!ends(evicted), "a rejected eviction is not an answer about a deletion");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn a_machine_with_another_account_lists_todays_account_once() {
     let running = || world().running().with(|s| s.ownership.account = account("b"));
     check_parts(running(), &["driver: list"], &[]);
     check_parts(running().with(|s| s.ownership.list = List::Ended(at(-1))), &[], &[]);
-    // A failed list is no evidence, and a later list may be too late.
+    // A failed list is not evidence, and a later list may be too late.
     check_parts(running().with(|s| s.ownership.list = List::Failed(at(-1))), &["driver: list"], &[]);
     let soon = running().with(|s| s.ownership.list = List::Failed(at(20))).plan();
     assert_eq!((soon.actions.len(), soon.wait), (0, machinist_core::Wait::Until(at(20))));

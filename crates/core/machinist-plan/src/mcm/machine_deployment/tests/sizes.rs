@@ -153,7 +153,7 @@ fn three(replicas: u32, sizes: [u32; 3], desired: u32) -> super::World {
     world.set_with("n", "c", sizes[2], &running(sizes[2]), sized)
 }
 
-/// T-90, T-91 and T-92 of the specification.
+/// In the first case the deployment grows, and only the newest set with it.
 #[test]
 fn sets_shrink_in_proportion_to_their_sizes() {
     assert_eq!(three(10, [1, 3, 5], 7).sizes(), [1, 3, 8]);

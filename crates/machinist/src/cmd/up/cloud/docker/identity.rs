@@ -1,10 +1,10 @@
 //! The name and the keys of a cluster of containers, which `--data-dir` keeps.
 //!
 //! ```text
-//! docker/ca.key, docker/ca.crt   CA of the cluster; the control plane gets it in its bootstrap data
-//! docker/cluster.json            name, engine, and the control plane container once it has started
-//! docker/kubeconfig              written at each start
-//! docker/open-calls              exists until a run ends in order: its calls have ended before
+//! docker/ca.key, docker/ca.crt   CA of the cluster; the control plane gets it in its bootstrap
+//! data docker/cluster.json            name, engine, and the control plane container once it has
+//! started docker/kubeconfig              written at each start docker/open-calls
+//! exists until a run ends in order: its calls have ended before
 //! ```
 //!
 //! The name is random and is written before anything is created. So a start after a kill finds the

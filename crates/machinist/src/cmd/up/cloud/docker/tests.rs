@@ -345,7 +345,7 @@ async fn a_worker_created_after_its_controller_ended_is_deleted() {
     engine.assert_without_a_trace();
 }
 
-/// R35: the engine carries out a call of a run that was killed.
+/// The engine carries out a call of a run that was killed.
 #[tokio::test(start_paused = true)]
 async fn a_worker_created_after_a_kill_of_the_run_is_deleted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -384,7 +384,7 @@ async fn a_removal_after_an_end_in_order_is_quick() {
     earlier.end().await;
     let began = Instant::now();
     let docker = engine.docker_in(Some(folder.path()));
-    // A second start in the same run is no kill.
+    // A second start in the same run is not a kill.
     docker.keep().expect("written");
     docker.keep().expect("written");
     docker.remove(&progress()).await.expect("removed");
@@ -507,7 +507,7 @@ fn target(port: u16) -> Target {
     }
 }
 
-/// R37: clusters of earlier versions have a port that changes when the container starts.
+/// Clusters of earlier versions have a port that changes when the container starts.
 #[tokio::test(start_paused = true)]
 async fn another_published_port_is_noticed() {
     let engine = Engine::default();
@@ -522,7 +522,7 @@ async fn another_published_port_is_noticed() {
     assert_eq!(began.elapsed(), Duration::from_secs(60));
 }
 
-/// R37: one piece of advice, and none if another note has told the cause.
+/// One piece of advice, and none if another note has told the cause.
 #[tokio::test]
 async fn a_silent_api_server_is_told_once_with_advice() {
     let engine = Engine::default();
