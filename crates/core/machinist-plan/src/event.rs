@@ -1,8 +1,8 @@
 //! Events as values, and the memory of the Events that were emitted.
 //!
 //! A planner returns the same plan until something changes. An Event changes nothing, so the
-//! planner must know which Events were emitted: [`EmittedEvents`] is that fact. The memory may be lost; then
-//! an Event is emitted once more.
+//! planner must know which Events were emitted: [`EmittedEvents`] is that fact. The memory may be
+//! lost; then an Event is emitted once more.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -116,8 +116,8 @@ mod tests {
 
     use super::*;
 
-    /// Checks the plan for a class that is being deleted. `is_emitted` is whether the Event was already
-    /// emitted.
+    /// Checks the plan for a class that is being deleted. `is_emitted` is whether the Event was
+    /// already emitted.
     fn check(users: &[&str], is_emitted: bool, expected: Expect) {
         let first = users.first().map(ToString::to_string);
         check_users(Users { count: users.len(), first, unreadable: None, is_emitted }, expected);
