@@ -44,9 +44,9 @@ envtest:
 real *ARGS:
     cargo xtask real {{ARGS}}
 
-# Writes the output of `machinist crds` to deploy/crds
-crds:
-    cargo xtask crds
+# Writes the CRDs and the Cluster API providers, for example into target/components
+components *ARGS:
+    cargo xtask components {{ARGS}}
 
 # Packages every crate; CONTRIBUTING.md explains the flags
 package *ARGS:

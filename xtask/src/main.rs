@@ -11,7 +11,7 @@
 //! | `bench` | measures the controllers on the embedded or the real API server, and compares the two servers |
 //! | `kill` | scales on real clusters while it kills the controllers |
 //! | `book` | checks the links of the book in `docs`, and builds it |
-//! | `crds` | writes the output of `machinist crds` to `deploy/crds` |
+//! | `components` | writes the CRDs, and the files of the Cluster API providers for clusterctl |
 //! | `types` | generates the type tables of the embedded API server |
 //! | `tidy` | checks the rules of this workspace that the compiler cannot check |
 //!
@@ -28,9 +28,9 @@
 
 mod bench;
 mod book;
+mod components;
 mod conformance;
 mod control_plane;
-mod crds;
 mod debian;
 mod docker;
 mod envtest;
@@ -86,8 +86,8 @@ enum Task {
     Kill(bench::KillArgs),
     /// Check the links of the book in docs, and build it with mdbook into target/book
     Book,
-    /// Write the output of `machinist crds` to deploy/crds
-    Crds,
+    /// Write the CRDs, and the files of the Cluster API providers as a local repository of clusterctl
+    Components(components::Args),
     /// Generate the type tables of the embedded API server from the descriptions that Kubernetes
     /// publishes
     Types(types::Args),
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
         Task::Bench(args) => bench::bench(&args),
         Task::Kill(args) => bench::kill(&args),
         Task::Book => book::run(),
-        Task::Crds => crds::run(),
+        Task::Components(args) => components::run(&args),
         Task::Types(args) => types::run(&args),
         Task::Tidy => tidy::run(),
     };

@@ -14,7 +14,7 @@ mod sources;
 
 use anyhow::{Result, ensure};
 
-use crate::{crds, workspace};
+use crate::workspace;
 
 /// The findings of one rule.
 #[derive(Debug, Default)]
@@ -60,7 +60,6 @@ const RULES: &[(&str, Rule)] = &[
     ("dependencies are declared once, in the workspace", manifests::declared_in_the_workspace),
     ("no shipped program can take a fix back", manifests::shipped_reverts),
     ("no crate is compiled in two major versions", manifests::duplicate_versions),
-    ("the checked-in CRDs are what the program prints", checked_in_crds),
 ];
 
 pub(crate) fn run() -> Result<()> {
@@ -82,38 +81,6 @@ pub(crate) fn run() -> Result<()> {
     }
     ensure!(faults == 0, "{faults} faults");
     Ok(())
-}
-
-fn checked_in_crds(workspace: &Workspace) -> Result<Findings> {
-    let mut findings = Findings::default();
-    let is_in_folder =
-        |file: &&String| file.strip_prefix(crds::FOLDER).is_some_and(|rest| rest.starts_with('/'));
-    let files: Vec<&String> = workspace.files.iter().filter(is_in_folder).collect();
-    if files.is_empty() {
-        findings.note(format!("there is no {} yet; `cargo xtask crds` writes it", crds::FOLDER));
-        return Ok(findings);
-    }
-    let mut wanted = crds::printed()?;
-    for components in crds::COMPONENTS {
-        if workspace.text_of(components.file)? == components.text(&wanted)? {
-            continue;
-        }
-        findings.fault(format!("{} is out of date: run `cargo xtask crds`", components.file));
-    }
-    for file in files {
-        let name = &file[crds::FOLDER.len() + 1..];
-        match wanted.remove(name) {
-            Some(text) if text == workspace.text_of(file)? => {}
-            Some(_) => {
-                findings.fault(format!("{file} differs from what the program prints: run `cargo xtask crds`"))
-            }
-            None => findings.fault(format!("{file} is not printed by the program: remove it")),
-        }
-    }
-    for name in wanted.into_keys() {
-        findings.fault(format!("{}/{name} is missing: run `cargo xtask crds`", crds::FOLDER));
-    }
-    Ok(findings)
 }
 
 impl Workspace {

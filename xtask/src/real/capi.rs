@@ -165,7 +165,7 @@ impl Inner<'_> {
         };
         let first = stack("first", clusters.control(), 0);
         let second = stack("second", clusters.target(), PORTS_OF_A_STACK);
-        let clusterctl = Clusterctl::new(first.cluster, &self.args.folder)?;
+        let clusterctl = Clusterctl::new(first.cluster, &self.args.folder, &self.args.program)?;
         let lane = |cluster| Lane { cluster, docker: self.docker, clusterctl: &clusterctl };
 
         self.start(&first, processes)?;

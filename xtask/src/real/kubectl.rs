@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::control_plane::{ControlPlane, pause};
-use crate::workspace::{self, output_of, root};
+use crate::components;
+use crate::control_plane::{ControlPlane, pause, pipe_into};
+use crate::workspace::{self, root};
 
 const SESSION: &str = "crates/proof/machinist-conformance/corpus/kubectl";
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -21,7 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub(super) fn check(control_plane: &mut ControlPlane) -> Result<()> {
     let program = workspace::program()?;
-    output_of(control_plane.target().kubectl().arg("apply").arg("-f").arg(root().join("deploy/crds")))?;
+    let crds = components::printed(Path::new(program.get_program()), "all")?;
+    pipe_into(control_plane.target().kubectl().args(["apply", "-f", "-"]), &crds)?;
     let text = std::fs::read_to_string(root().join(SESSION).join("session.txt"))?;
     let folder = tempfile::tempdir()?;
     let programs =

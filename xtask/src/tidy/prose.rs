@@ -103,8 +103,7 @@ fn prose_files(workspace: &Workspace) -> impl Iterator<Item = &str> {
         let written =
             [".rs", ".md", ".toml", ".yaml", ".yml", "justfile"].iter().any(|ending| file.ends_with(ending));
         // Answers of other servers, and objects that other programs wrote, are quoted.
-        let quoted =
-            file.contains("/golden/") || file.starts_with("fixtures/") || file.starts_with("deploy/crds/");
+        let quoted = file.contains("/golden/") || file.starts_with("fixtures/");
         (written || file.starts_with(".ci/")) && !quoted
     };
     workspace.files.iter().map(String::as_str).filter(is_prose)

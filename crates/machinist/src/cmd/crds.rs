@@ -1,5 +1,4 @@
-//! `machinist crds`: prints the CustomResourceDefinitions, with the same bytes as the files in
-//! `deploy/crds`.
+//! `machinist crds`: prints the CustomResourceDefinitions.
 
 use std::process::ExitCode;
 

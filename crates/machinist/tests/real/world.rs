@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use machinist_api::crd;
 use machinist_cloud_sim::Clock;
 use machinist_standin_hcloud::http::HttpServer;
 use machinist_standin_hcloud::{Access, Fault, FaultRule, Network, NewServer, Settings, Standin, Subnet};
@@ -68,7 +69,11 @@ impl World {
         let audit_log = audit_log.context("the cluster writes no audit log")?;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let kubectl = |arguments: &[&str]| run_kubectl(&kubectl, &target.kubeconfig, &root, arguments);
-        kubectl(&["apply", "-f", "deploy/crds"])?;
+        let folder = tempfile::tempdir()?;
+        let crds = folder.path().join("crds.yaml");
+        std::fs::write(&crds, crds_as_yaml()?)?;
+        let crds = crds.to_str().context("the path of the folder is not UTF-8")?;
+        kubectl(&["apply", "-f", crds])?;
         kubectl(&["apply", "-k", MANIFESTS])?;
         let token =
             kubectl(&["create", "token", SERVICE_ACCOUNT, "--namespace=kube-system", "--duration=1h"])?;
@@ -84,7 +89,6 @@ impl World {
         let binding = ["create", "clusterrolebinding", "reader"];
         kubectl(&[&binding[..], &["--clusterrole=reader", "--serviceaccount=default:reader"]].concat())?;
         let reader = kubectl(&["create", "token", "reader", "--duration=1h"])?.trim().to_owned();
-        let folder = tempfile::tempdir()?;
         let standin = standin()?;
         let surroundings = Surroundings {
             kubeconfig: folder.path().join("kubeconfig"),
@@ -225,6 +229,15 @@ impl World {
 pub(crate) fn has_taint(node: &Node, key: &str) -> bool {
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     taints.into_iter().any(|taint| taint.key == key)
+}
+
+/// The definitions of all contracts, as `machinist crds --kinds all` prints them.
+fn crds_as_yaml() -> Result<String> {
+    let definitions = [crd::all_crds(), crd::docker_crds(), crd::mailgun_crds()].concat();
+    definitions
+        .iter()
+        .map(|definition| crd::render_yaml(definition).context("a CRD does not render"))
+        .collect()
 }
 
 fn run_kubectl(kubectl: &Path, kubeconfig: &Path, root: &Path, arguments: &[&str]) -> Result<String> {

@@ -1,4 +1,4 @@
-//! clusterctl with the files of `deploy/capi` as its local repository.
+//! clusterctl with the output of `cargo xtask components` as its local repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,12 +8,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use super::management::{self, PROVIDERS};
+use crate::components::{COMPONENTS, Provider};
 use crate::control_plane::{Cluster, ControlPlane, pipe_into};
 use crate::go_programs::{CLUSTER_API_VERSION, CLUSTERCTL};
 use crate::node_image::NodeImages;
 use crate::workspace::{self, output_of};
 
-const FOLDER: &str = "deploy/capi/docker";
 const PROVIDER: &str = "machinist-docker";
 pub(super) const NAMESPACE: &str = "default";
 
@@ -37,29 +37,24 @@ pub(super) struct Clusterctl {
     configuration: PathBuf,
     home: PathBuf,
     kubeconfig: PathBuf,
+    /// The entry of our provider in the configuration.
+    provider: Value,
 }
 
 impl Clusterctl {
-    /// Copies the files of the provider into a repository under `folder`.
-    pub(super) fn new(cluster: &Cluster, folder: &Path) -> Result<Self> {
+    /// Writes the files of the provider into a repository under `folder`, with the CRDs of the
+    /// program `machinist`.
+    pub(super) fn new(cluster: &Cluster, folder: &Path, machinist: &Path) -> Result<Self> {
         let home = folder.join("clusterctl");
-        let release = release(&home, &format!("infrastructure-{PROVIDER}"), &version())?;
-        for entry in
-            fs::read_dir(workspace::root().join(FOLDER)).context("cannot read the files of the provider")?
-        {
-            let file = entry?.path();
-            let name = file.file_name().context("the file has a name")?;
-            fs::copy(&file, release.join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
-        }
-        let components = release.join("infrastructure-components.yaml");
-        let provider = json!({"name": PROVIDER, "type": "InfrastructureProvider", "url": components});
+        let components = Provider::Docker.release_into(&home.join("repository"), machinist)?.join(COMPONENTS);
         let clusterctl = Self {
             program: CLUSTERCTL.provide()?,
             configuration: home.join("clusterctl.yaml"),
             kubeconfig: cluster.kubeconfig().to_owned(),
             home,
+            provider: json!({"name": PROVIDER, "type": "InfrastructureProvider", "url": components}),
         };
-        clusterctl.configure(vec![provider])?;
+        clusterctl.configure(vec![clusterctl.provider.clone()])?;
         Ok(clusterctl)
     }
 
@@ -104,7 +99,8 @@ fn version() -> String {
 pub(in crate::real) fn check(control_plane: &mut ControlPlane) -> Result<()> {
     let cluster = control_plane.target();
     let folder = tempfile::tempdir()?;
-    let clusterctl = Clusterctl::new(cluster, folder.path())?;
+    let program = workspace::program()?;
+    let clusterctl = Clusterctl::new(cluster, folder.path(), Path::new(program.get_program()))?;
     for flavor in FLAVORS {
         let manifest = clusterctl.generate("first", flavor, Size { control_plane: 1, workers: 2 })?;
         let objects = management::objects_in(cluster, &manifest)?;
@@ -123,14 +119,7 @@ fn init(cluster: &Cluster, clusterctl: &Clusterctl) -> Result<()> {
         ("kubeadm", "bootstrap-kubeadm", "BootstrapProvider", "bootstrap"),
         ("kubeadm", "control-plane-kubeadm", "ControlPlaneProvider", "control-plane"),
     ];
-    let components = format!("{FOLDER}/infrastructure-components.yaml");
-    let ours = json!({
-        "name": PROVIDER,
-        "type": "InfrastructureProvider",
-        "url": clusterctl.home.join("repository").join(format!("infrastructure-{PROVIDER}")).join(version())
-            .join("infrastructure-components.yaml"),
-    });
-    let mut providers = vec![ours];
+    let mut providers = vec![clusterctl.provider.clone()];
     for (provider, (name, label, kind, prefix)) in PROVIDERS.iter().zip(kinds) {
         let release = release(&clusterctl.home, label, CLUSTER_API_VERSION)?;
         let file = release.join(format!("{prefix}-components.yaml"));
@@ -147,7 +136,7 @@ fn init(cluster: &Cluster, clusterctl: &Clusterctl) -> Result<()> {
     command.args(["--core", &format!("cluster-api:{CLUSTER_API_VERSION}")]);
     command.args(["--bootstrap", &format!("kubeadm:{CLUSTER_API_VERSION}")]);
     command.args(["--control-plane", &format!("kubeadm:{CLUSTER_API_VERSION}")]);
-    output_of(&mut command).with_context(|| format!("clusterctl does not install {components}"))?;
+    output_of(&mut command).context("clusterctl does not install the output of `cargo xtask components`")?;
     let mut get = cluster.kubectl();
     get.args(["get", "providers.clusterctl.cluster.x-k8s.io", "--all-namespaces"]);
     let installed = output_of(get.arg("--output=jsonpath={.items[*].metadata.name}"))?;

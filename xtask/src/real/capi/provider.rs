@@ -8,11 +8,11 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::management::{self, Stack};
+use crate::components::Provider;
 use crate::control_plane::processes::Processes;
-use crate::crds::DOCKER;
 use crate::docker::Daemon;
 use crate::node_image::NodeImages;
-use crate::workspace::{self, output_of};
+use crate::workspace::output_of;
 
 const NAMESPACE: &str = "machinist-docker-system";
 const ACCOUNT: &str = "manager";
@@ -29,10 +29,7 @@ pub(super) fn node_image() -> String {
 /// Installs the provider, and starts it as a user with its roles.
 pub(super) fn start(stack: &Stack, processes: &mut Processes, docker: &Daemon, program: &Path) -> Result<()> {
     let Stack { cluster, certificate, port_offset, .. } = *stack;
-    let components = workspace::root().join(DOCKER.file);
-    let text =
-        fs::read_to_string(&components).with_context(|| format!("cannot read {}", components.display()))?;
-    let objects = management::objects_in(cluster, &text)?;
+    let objects = management::objects_in(cluster, &Provider::Docker.components(program)?)?;
     let objects = management::adapted(objects, 0, &certificate.bundle);
     management::apply(cluster, &objects).context("cannot install the provider")?;
 

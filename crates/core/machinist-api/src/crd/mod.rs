@@ -1,5 +1,5 @@
-//! The CustomResourceDefinitions of our kinds, as values and as the YAML that is checked in under
-//! `deploy/crds`.
+//! The CustomResourceDefinitions of our kinds, as values and as the YAML that `machinist crds`
+//! prints.
 //!
 //! This file defines the kinds of the machine API, `cluster_api` the kinds of the Cluster API
 //! providers.
@@ -27,14 +27,9 @@ pub use cluster_api::{docker_crds, mailgun_crds};
 
 use crate::mcm::{GROUP, Machine, MachineClass, MachineDeployment, MachineSet, VERSION};
 
-/// Returns the four CRDs of the machine API, in the order of their files.
+/// Returns the four CRDs of the machine API, sorted by name.
 pub fn all_crds() -> Vec<CustomResourceDefinition> {
     vec![machine_classes(), machine_deployments(), machines(), machine_sets()]
-}
-
-/// Returns the name of the CRD's file under `deploy/crds`.
-pub fn file_name(crd: &CustomResourceDefinition) -> String {
-    format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
 }
 
 /// Renders the CRD as YAML. The output is always the same: fields have the fixed order of their

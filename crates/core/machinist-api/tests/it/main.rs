@@ -1,6 +1,7 @@
 //! Tests of the crate's public API: the JSON and YAML that other programs exchange with it.
 
-mod checked_in_crds;
+mod crd_fields;
+mod crds;
 mod fixtures;
 mod kube_traits;
 mod types_and_schemas;

@@ -53,9 +53,17 @@ fn objects(text: &str) -> Vec<ManifestObject> {
 /// One provider: its folder, its definitions and the text that clusterctl installs.
 fn providers() -> [(&'static str, Vec<CustomResourceDefinition>, String); 2] {
     [
-        ("docker", crd::docker_crds(), read("docker/infrastructure-components.yaml")),
-        ("mailgun", crd::mailgun_crds(), read("mailgun/infrastructure-components.yaml")),
+        ("docker", crd::docker_crds(), components("docker", &crd::docker_crds())),
+        ("mailgun", crd::mailgun_crds(), components("mailgun", &crd::mailgun_crds())),
     ]
+}
+
+/// The objects that `cargo xtask components` writes: the definitions, and the files of the list.
+fn components(provider: &str, crds: &[CustomResourceDefinition]) -> String {
+    let definitions = crds.iter().map(|definition| crd::render_yaml(definition).expect("a CRD renders"));
+    let list = read(&format!("{provider}/components.txt"));
+    let files = list.lines().filter(|line| !line.starts_with('#'));
+    definitions.chain(files.map(|file| read(&format!("{provider}/{file}")))).collect()
 }
 
 /// `clusterctl` reads the contract of each release series from this file.
