@@ -309,7 +309,7 @@ pub(super) async fn install_crds(client: &Client) -> anyhow::Result<()> {
             }
             created => created,
         };
-        installed.with_context(|| format!("cannot install {}", crd::file_name(&definition)))?;
+        installed.with_context(|| format!("cannot install {}", definition.name_any()))?;
     }
     Ok(())
 }
