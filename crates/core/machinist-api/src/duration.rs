@@ -28,39 +28,9 @@ impl GoDuration {
     /// Zero; prints as `0s`.
     pub const ZERO: Self = Self { nanos: 0 };
 
-    /// A duration of whole nanoseconds.
-    pub const fn from_nanos(nanos: i64) -> Self {
-        Self { nanos }
-    }
-
     /// A duration of whole seconds; saturates at Go's bounds.
     pub const fn from_seconds(seconds: i64) -> Self {
         Self { nanos: seconds.saturating_mul(NANOS_PER_SECOND as i64) }
-    }
-
-    /// A duration of whole minutes; saturates at Go's bounds.
-    pub const fn from_minutes(minutes: i64) -> Self {
-        Self::from_seconds(minutes.saturating_mul(SECONDS_PER_MINUTE as i64))
-    }
-
-    /// A duration of whole hours; saturates at Go's bounds.
-    pub const fn from_hours(hours: i64) -> Self {
-        Self::from_seconds(hours.saturating_mul(SECONDS_PER_HOUR as i64))
-    }
-
-    /// Returns the signed nanoseconds.
-    pub const fn as_nanos(self) -> i64 {
-        self.nanos
-    }
-
-    /// Returns whole seconds; the fraction is cut off.
-    pub const fn as_seconds(self) -> i64 {
-        self.nanos / NANOS_PER_SECOND as i64
-    }
-
-    /// Converts to the type that can be added to a `jiff::Timestamp`.
-    pub const fn to_signed(self) -> jiff::SignedDuration {
-        jiff::SignedDuration::from_nanos(self.nanos)
     }
 
     /// Converts to the type of timers; `None` if negative.
@@ -319,7 +289,7 @@ mod tests {
     #[test]
     fn printed_text_parses_back_to_the_same_value() {
         for nanos in [1, 999, 1_000, 123_456, 1_000_000, 987_654_321, 3_599_999_999_999, -42_000_000_007] {
-            let duration = GoDuration::from_nanos(nanos);
+            let duration = GoDuration { nanos };
             assert_eq!(duration.to_string().parse(), Ok(duration));
         }
     }

@@ -160,11 +160,6 @@ impl Unseen {
         }
     }
 
-    /// Whether no deadline is moved.
-    pub fn is_empty(&self) -> bool {
-        self.gaps.is_empty() && self.known_from.is_none()
-    }
-
     /// The total length of the known gaps.
     pub fn total(&self) -> Duration {
         let total = self.gaps.iter().fold(SignedDuration::ZERO, |sum, gap| sum.saturating_add(gap.length()));
@@ -301,9 +296,9 @@ mod tests {
         }
         let mut old = Unseen::known_from(at(0));
         old.forget_before(at(599), seconds(600));
-        assert!(!old.is_empty());
+        assert_ne!(old, Unseen::default());
         old.forget_before(at(600), seconds(600));
-        assert!(old.is_empty());
+        assert_eq!(old, Unseen::default());
     }
 
     #[test]
@@ -350,7 +345,7 @@ mod tests {
         );
         assert_eq!(Unseen::parse(&unseen.to_string()), unseen);
         for nonsense in ["", "x", "/", "a/b,c", "2023-11-14T22:13:30Z"] {
-            assert!(Unseen::parse(nonsense).is_empty(), "{nonsense}");
+            assert_eq!(Unseen::parse(nonsense), Unseen::default(), "{nonsense}");
         }
     }
 }

@@ -12,9 +12,7 @@
 mod clock;
 pub mod contract;
 mod fence;
-mod mail;
 
-use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -29,7 +27,6 @@ use serde_json::Value;
 
 pub use clock::CloudClock;
 pub use fence::{Fence, may_change};
-pub use mail::Mailer;
 
 /// A cloud that users can name in a MachineClass.
 ///
@@ -252,7 +249,7 @@ pub trait Driver: Send + Sync {
 /// cloud.delete(&which, &key).await?; // deleting what is absent succeeds
 /// assert_eq!(cloud.find(&which).await?, Sighting::Absent);
 ///
-/// // Optional calls have a default.
+/// // An optional call has a default.
 /// let rekeyed = cloud.rekey(&made.id, &key, &InstanceKey::new("uid-2")).await;
 /// assert_eq!(rekeyed.map_err(|error| error.kind), Err(ErrorKind::Unsupported));
 /// # Ok::<(), Error>(())
@@ -299,27 +296,6 @@ pub trait Instances: Send + Sync {
     /// [`machinist_instance::KeyTag::Fixed`].
     async fn rekey(&self, _id: &ProviderId, _from: &InstanceKey, _to: &InstanceKey) -> Result<(), Error> {
         Err(Error::unsupported("rekey"))
-    }
-
-    /// Adds or replaces tags of an instance, and keeps its other tags.
-    async fn update_tags(&self, _id: &ProviderId, _tags: &BTreeMap<String, String>) -> Result<(), Error> {
-        Err(Error::unsupported("update_tags"))
-    }
-
-    /// Starts a stopped instance.
-    async fn start(&self, _id: &ProviderId) -> Result<(), Error> {
-        Err(Error::unsupported("start"))
-    }
-
-    /// Stops a running instance without deleting it.
-    async fn stop(&self, _id: &ProviderId) -> Result<(), Error> {
-        Err(Error::unsupported("stop"))
-    }
-
-    /// Returns the last lines of the instance's console. They help users find out why the instance
-    /// did not join.
-    async fn console_tail(&self, _id: &ProviderId, _lines: usize) -> Result<Vec<String>, Error> {
-        Err(Error::unsupported("console_tail"))
     }
 }
 

@@ -13,7 +13,6 @@ mod bootstrap;
 mod error;
 mod identity;
 mod instance;
-mod mail;
 mod promises;
 mod route;
 mod spec;
@@ -30,7 +29,6 @@ pub use bootstrap::{
 pub use error::{Circumstance, Error, ErrorKind};
 pub use identity::{IdentityError, InstanceKey, NativeId, NodeName, ProviderId, RecordedId};
 pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, Scope, Sighting};
-pub use mail::Envelope;
 pub use promises::{CallBudget, CallRate, CreateGuarantee, KeyTag, Promises};
 pub use route::{Route, RouteSpec, RouteTable};
 pub use spec::{AccountId, Credential, InstanceSpec, UserData};

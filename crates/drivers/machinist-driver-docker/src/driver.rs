@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use machinist_driver::{Balancers, Bootstrap, Check, Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, CreateGuarantee, Credential, Error, ErrorKind, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, NativeId, NodeName, Promises, ProviderId, RecordedId, Scope, Sighting,
+    InstanceSpec, KeyTag, NativeId, NodeName, Promises, RecordedId, Scope, Sighting,
 };
 use serde_json::Value;
 
@@ -260,17 +260,6 @@ impl Account {
         Ok(self.engine.json(request::inspect(id)).await?)
     }
 
-    /// Starts a container. Starting a running one succeeds.
-    pub(crate) async fn start_container(&self, id: &str) -> Result<(), Failure> {
-        self.engine.call(Call::act("/containers/-/start", id)).await.map(drop)
-    }
-
-    /// The container of a recorded id, which must exist.
-    async fn existing(&self, id: &ProviderId) -> Result<Seen, Error> {
-        let found = self.by_name(id::container(id)?).await?;
-        found.ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{id} does not exist")))
-    }
-
     async fn ensure_unlimited(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
         let provider_spec = ProviderSpec::parse(&spec.provider_spec)?;
         id::check_name(&spec.name)?;
@@ -329,8 +318,8 @@ impl Account {
             let put = Call::put("/containers/-/archive", &seen.id, bundle.to_vec()).with("path", "/");
             self.engine.call(put).await?;
         }
-        match self.start_container(&seen.id).await {
-            Ok(()) => reply::instance(self.inspect(&seen.id).await?.into()),
+        match self.engine.call(request::start(&seen.id)).await {
+            Ok(_) => reply::instance(self.inspect(&seen.id).await?.into()),
             Err(failure) if failure.is_answered() => {
                 // The container would keep its name and ports without ever having run. Another call
                 // may have started it meanwhile.
@@ -417,29 +406,6 @@ impl Instances for Account {
         let what = format!("deleting container {which}");
         bounded(Nature::Changes, &what, self.delete_unlimited(which, owner)).await
     }
-
-    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
-        let start = async {
-            let seen = self.existing(id).await?;
-            Ok(self.start_container(&seen.id).await?)
-        };
-        bounded(Nature::Changes, &format!("starting {id}"), start).await
-    }
-
-    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
-        let stop = async {
-            let seen = self.existing(id).await?;
-            // Shorter than the time limit of a request.
-            let stop = Call::act("/containers/-/stop", &seen.id).with("t", "10");
-            Ok(self.engine.call(stop).await.map(drop)?)
-        };
-        bounded(Nature::Changes, &format!("stopping {id}"), stop).await
-    }
-
-    async fn console_tail(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
-        let tail = self.console_tail_unlimited(id, lines);
-        bounded(Nature::Reads, &format!("reading the console of {id}"), tail).await
-    }
 }
 
 impl Account {
@@ -460,18 +426,6 @@ impl Account {
         }
     }
 
-    async fn console_tail_unlimited(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
-        let seen = self.existing(id).await?;
-        let console = self.console(&seen.id, lines).await?;
-        let mut tail: Vec<String> = console.lines().map(|line| line.trim_end().to_owned()).collect();
-        if seen.is_running() {
-            tail.extend(self.bootstrap_output(&seen.id).await);
-        }
-        Ok(tail.split_off(tail.len().saturating_sub(lines)))
-    }
-}
-
-impl Account {
     /// The end of the console of a container, without secrets.
     pub(crate) async fn console(&self, id: &str, lines: usize) -> Result<String, Error> {
         let call = Call::get("/containers/-/logs", id)

@@ -1,5 +1,6 @@
 //! Calls for a program that owns a whole cluster on an engine, such as `machinist up`: the image
-//! before the first container, the published port of the API server, and the network at the end.
+//! before the first container, the start of a stopped container, the published port of the API
+//! server, and the network at the end.
 
 use machinist_instance::{Error, NativeId};
 use tokio::time::Instant;
@@ -38,6 +39,14 @@ impl DockerProvider {
     /// disabled.
     pub async fn ensure_image(&self, image: &str) -> Result<bool, Error> {
         self.images.ensure(image, self.options.pulls_images).await
+    }
+
+    /// Starts a container that was stopped. Starting a running one succeeds.
+    ///
+    /// # Errors
+    /// As every call of the engine.
+    pub async fn start(&self, container: &NativeId) -> Result<(), Error> {
+        Ok(self.engine.call(request::start(container.as_str())).await.map(drop)?)
     }
 
     /// Returns the port of the host at which a control plane container publishes its API server.

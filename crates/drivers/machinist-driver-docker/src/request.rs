@@ -74,6 +74,11 @@ pub(crate) fn list(labels: &[(&str, &str)]) -> Call {
     if filters.is_empty() { call } else { call.with("filters", &json!({ "label": filters }).to_string()) }
 }
 
+/// Starts a container. Starting a running one succeeds.
+pub(crate) fn start(id: &str) -> Call {
+    Call::act("/containers/-/start", id)
+}
+
 /// Removes a container with its anonymous volumes. Only an id is safe here: a name may belong to
 /// another container by now.
 pub(crate) fn remove(id: &str) -> Call {
@@ -127,7 +132,7 @@ pub(crate) fn container(
     let mut body = json!({
         "Hostname": spec.name.as_str(),
         "Image": provider_spec.image,
-        // The console of systemd, which `console_tail` reads.
+        // The console of systemd. Its end explains why a container does not run.
         "Tty": true,
         "Labels": labels(spec, provider_spec),
         "Env": environment(provider_spec),

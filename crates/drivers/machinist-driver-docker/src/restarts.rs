@@ -120,7 +120,7 @@ impl DockerProvider {
         let mut started = Vec::new();
         for seen in self.owned(scope).await? {
             let has_ended = seen.status == "exited" && ran.contains_key(&seen.id);
-            if has_ended && self.engine.call(Call::act("/containers/-/start", &seen.id)).await.is_ok() {
+            if has_ended && self.engine.call(request::start(&seen.id)).await.is_ok() {
                 started.push(seen.name);
             }
         }
@@ -226,7 +226,7 @@ impl DockerProvider {
         let mut started = Vec::new();
         ended.attempts += 1;
         for (id, name) in ended.containers.clone() {
-            match self.engine.call(Call::act("/containers/-/start", &id)).await {
+            match self.engine.call(request::start(&id)).await {
                 Ok(_) => {
                     started.push(name);
                     ended.containers.remove(&id);

@@ -446,27 +446,6 @@ impl Instances for Account {
         labels.insert(KEY.to_owned(), to.as_str().to_owned());
         self.set_labels(server.id, &labels).await.map(drop)
     }
-
-    async fn update_tags(&self, id: &ProviderId, tags: &BTreeMap<String, String>) -> Result<(), Error> {
-        label::check_all("tags", tags)?;
-        let server = self.existing(id).await?;
-        let mut labels = server.labels.clone();
-        labels.extend(tags.clone());
-        if labels == server.labels {
-            return Ok(());
-        }
-        self.set_labels(server.id, &labels).await.map(drop)
-    }
-
-    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
-        self.client.call(request::power_on(id::server(id)?)).await?;
-        Ok(())
-    }
-
-    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
-        self.client.call(request::power_off(id::server(id)?)).await?;
-        Ok(())
-    }
 }
 
 fn is_attached(servers: &[Server], network: i64) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use machinist_instance::{Error, ErrorKind, InstanceSpec};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::ProviderSpec;
 use crate::client::call::Call;
@@ -106,17 +106,10 @@ pub(crate) fn set_labels(id: i64, labels: &BTreeMap<String, String>) -> Call {
     Call::update(SERVER, id, json!({ "labels": labels }))
 }
 
-pub(crate) fn power_on(id: i64) -> Call {
-    Call::act("/servers/-/actions/poweron", id, Value::Object(Default::default()))
-}
-
-pub(crate) fn power_off(id: i64) -> Call {
-    Call::act("/servers/-/actions/poweroff", id, Value::Object(Default::default()))
-}
-
 #[cfg(test)]
 mod tests {
     use machinist_instance::{InstanceKey, NodeName, UserData};
+    use serde_json::Value;
 
     use super::*;
 

@@ -1,6 +1,5 @@
 //! The provider and its accounts. Only this file awaits calls of the cloud.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -181,23 +180,5 @@ impl Instances for SimAccount {
     async fn rekey(&self, id: &ProviderId, from: &InstanceKey, to: &InstanceKey) -> Result<(), Error> {
         let request = Request::Rekey { id: id.clone(), from: from.clone(), to: to.clone() };
         self.call(Nature::Changes, request).await.map(drop)
-    }
-
-    async fn update_tags(&self, id: &ProviderId, tags: &BTreeMap<String, String>) -> Result<(), Error> {
-        let request = Request::Tag { id: id.clone(), tags: tags.clone() };
-        self.call(Nature::Changes, request).await.map(drop)
-    }
-
-    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
-        self.call(Nature::Changes, Request::Start { id: id.clone() }).await.map(drop)
-    }
-
-    async fn stop(&self, id: &ProviderId) -> Result<(), Error> {
-        self.call(Nature::Changes, Request::Stop { id: id.clone() }).await.map(drop)
-    }
-
-    async fn console_tail(&self, id: &ProviderId, lines: usize) -> Result<Vec<String>, Error> {
-        let answer = self.call(Nature::Reads, Request::Console { id: id.clone(), lines }).await?;
-        reply::lines(answer)
     }
 }

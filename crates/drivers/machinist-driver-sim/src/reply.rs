@@ -74,13 +74,6 @@ pub(crate) fn instances(reply: Reply) -> Result<Vec<Instance>, Error> {
     }
 }
 
-pub(crate) fn lines(reply: Reply) -> Result<Vec<String>, Error> {
-    match reply {
-        Reply::Lines(lines) => Ok(lines),
-        other => Err(unexpected("console lines", &other)),
-    }
-}
-
 fn unexpected(expected: &str, reply: &Reply) -> Error {
     let got = match reply {
         Reply::Instance(_) => "an instance",

@@ -25,8 +25,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder, MaybeHttpsStream};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use machinist_driver::Mailer;
-use machinist_instance::{Envelope, Error, ErrorKind};
+use machinist_instance::{Error, ErrorKind};
+use machinist_mailer::{Attempt, Envelope, Mailer};
 use rustls::crypto::ring;
 use tower::util::AndThen;
 use tower::{Service, ServiceExt};
@@ -155,16 +155,19 @@ fn fenced(stream: Stream) -> Fenced {
     std::future::ready(checked.map(|()| stream))
 }
 
-#[async_trait]
 impl Mailer for Mailgun {
-    async fn send(&self, mail: &Envelope) -> Result<(), Error> {
-        let request = request::send(&self.base, &self.domain, &self.key, mail)?;
-        reply::sent(&self.call(request).await?)
+    fn send<'a>(&'a self, mail: &'a Envelope) -> Attempt<'a, ()> {
+        Box::pin(async move {
+            let request = request::send(&self.base, &self.domain, &self.key, mail)?;
+            reply::sent(&self.call(request).await?)
+        })
     }
 
-    async fn look_up(&self, message_id: &str) -> Result<bool, Error> {
-        let request = request::look_up(&self.base, &self.domain, &self.key, message_id)?;
-        reply::looked(&self.call(request).await?)
+    fn look_up<'a>(&'a self, message_id: &'a str) -> Attempt<'a, bool> {
+        Box::pin(async move {
+            let request = request::look_up(&self.base, &self.domain, &self.key, message_id)?;
+            reply::looked(&self.call(request).await?)
+        })
     }
 
     fn shown_within(&self) -> Duration {

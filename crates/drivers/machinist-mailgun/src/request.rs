@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{Method, Request, header};
-use machinist_instance::{Envelope, Error, ErrorKind};
+use machinist_instance::{Error, ErrorKind};
+use machinist_mailer::Envelope;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Characters that need no encoding in a form.

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use machinist_driver::{Fence, Mailer};
-use machinist_instance::{Envelope, ErrorKind};
+use machinist_driver::Fence;
+use machinist_instance::ErrorKind;
+use machinist_mailer::{Envelope, Mailer};
 use machinist_mailgun::Mailgun;
 use machinist_standin_mailgun::{Fault, HttpServer, Standin};
 

@@ -71,8 +71,6 @@ pub const UNFROZE_MACHINE_SET: &str = "UnfrozeMachineSet";
 
 /// Event of a MachineDeployment: a MachineSet was scaled.
 pub const SCALING_MACHINE_SET: &str = "ScalingMachineSet";
-/// Event of an object: the API server rejects a change of this object. Ours; Go MCM only logs it.
-pub const CHANGE_REFUSED: &str = "ChangeRefused";
 /// Event of a MachineDeployment: an annotation asks for the deletion of a Machine that does not
 /// belong to the MachineDeployment. Ours; Go MCM only logs it.
 pub const CHOSEN_MACHINE_UNKNOWN: &str = "ChosenMachineUnknown";

@@ -8,8 +8,7 @@ use super::group;
 use super::last_operation::LastOperation;
 use super::template::MachineSpec;
 use crate::absent::{is_default, null_as_default};
-use crate::constants::{annotations, labels};
-use crate::priority::MachinePriority;
+use crate::constants::labels;
 use crate::resource::namespaced_kind;
 use crate::text_enum::text_enum;
 use crate::wire_time::WireTime;
@@ -55,12 +54,6 @@ impl Machine {
     /// Returns whether the Machine has a deletion timestamp.
     pub fn is_deleting(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
-    }
-
-    /// Returns the deletion priority.
-    pub fn priority(&self) -> MachinePriority {
-        let text = self.metadata.annotations.as_ref().and_then(|all| all.get(annotations::MACHINE_PRIORITY));
-        text.map_or(MachinePriority::DEFAULT, |text| MachinePriority::parse_or_default(text))
     }
 }
 

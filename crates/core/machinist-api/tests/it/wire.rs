@@ -2,8 +2,8 @@
 
 use machinist_api::code::Code;
 use machinist_api::{
-    GoDuration, Machine, MachineClass, MachineDeployment, MachinePriority, MachineSet, MachineSpec,
-    NodeTemplateSpec, OperationState, Phase, StrategyType,
+    GoDuration, Machine, MachineClass, MachineDeployment, MachineSet, MachineSpec, NodeTemplateSpec,
+    OperationState, Phase, StrategyType,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -58,7 +58,7 @@ fn the_configuration_is_flattened_into_the_spec() {
         "disableHealthTimeout": false,
         "maxEvictRetries": 7,
     }));
-    assert_eq!(spec.configuration.drain_timeout(), Some(GoDuration::from_minutes(90)));
+    assert_eq!(spec.configuration.drain_timeout(), Some(GoDuration::from_seconds(90 * 60)));
     assert_eq!(spec.configuration.creation_timeout(), None);
     assert_eq!(
         write(&spec),
@@ -148,15 +148,13 @@ fn an_object_of_another_kind_is_rejected() {
 }
 
 #[test]
-fn the_node_and_priority_of_a_machine_come_from_its_metadata() {
+fn the_node_and_deletion_of_a_machine_come_from_its_metadata() {
     let machine: Machine = read(json!({"metadata": {
         "labels": {"node": "n-1"},
-        "annotations": {"machinepriority.machine.sapcloud.io": "1"},
         "deletionTimestamp": "2026-01-02T03:04:05Z",
     }}));
     assert_eq!(machine.node_name(), Some("n-1"));
-    assert_eq!(machine.priority(), MachinePriority::DELETE_FIRST);
     assert!(machine.is_deleting());
     let bare: Machine = read(json!({"metadata": {"labels": {"node": ""}}}));
-    assert_eq!((bare.node_name(), bare.priority()), (None, MachinePriority::DEFAULT));
+    assert_eq!((bare.node_name(), bare.is_deleting()), (None, false));
 }

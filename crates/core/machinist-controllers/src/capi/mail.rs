@@ -1,23 +1,29 @@
-//! Starts the calls of the mail service, and writes their results. The rules are in
-//! `machinist_plan::capi::mail`.
+//! Performs the actions about requests by mail: the writes of the intent and the outcome, and the
+//! calls of the mail service. The rules are in `machinist_plan::capi::mail`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use machinist_api::WireTime;
+use machinist_api::capi::MailStatus;
 use machinist_api::capi::constants::{RESEND_ANNOTATION, SEND_INTENT_ANNOTATION, SENT_AT_ANNOTATION};
 use machinist_core::{Answered, Call, plus};
-use machinist_instance::{AccountId, Error, ErrorKind};
+use machinist_instance::{AccountId, ErrorKind};
 use machinist_kube::GuardedPatch;
+use machinist_mailer::Envelope;
+use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::facts::MailRequestFacts;
-use machinist_plan::capi::mail::{Action, LOOK_UP, SEND, SEND_BOUND, Snapshot};
+use machinist_plan::capi::mail::{Action, Intent, LOOK_UP, SEND, SEND_BOUND, Snapshot};
 use machinist_runtime::{Ask, Fed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
 use super::engine::next_failures;
+use super::events::{reference, report_problems};
 use super::key::Key;
 use super::options::MailOptions;
+use super::patch;
 use super::seen::{MailAnswers, Memory, Seen};
 
 /// Path of the Message-Id.
@@ -49,149 +55,187 @@ pub(super) fn observe(runtime: &Runtime, world: &World, uid: &str, options: &Mai
     }
 }
 
-/// Performs one action about the mail of an object.
-pub(super) async fn act<F: Fed<Capi>>(
-    runtime: &Arc<Runtime>,
-    key: Key,
-    request: &MailRequestFacts,
-    action: Action,
-) -> Result<(), Stop> {
-    let object = &request.object;
-    let own_key = [key.clone()];
-    let write = Write { runtime, charged: &own_key, key: key.id().clone() };
-    let annotations = object.annotations.as_ref();
-    let patch = || GuardedPatch::new(&object.uid);
-    match action {
-        Action::Intend { message_id, intent } => {
-            let text = serde_json::to_string(&intent).unwrap_or_default();
-            let read = request.message_id.as_deref().map(Value::from);
-            // Of several processes that decide at the same time, one writes the intent.
-            let mut patch = patch()
-                .test(&MESSAGE_ID, read.as_ref())
-                .set_annotation(annotations, SEND_INTENT_ANNOTATION, &object.bound(&text))
-                .remove_annotation(annotations, RESEND_ANNOTATION);
-            if annotations.is_some() {
-                // A copy may have the time of the original.
-                let copied = object.annotation(SENT_AT_ANNOTATION).map(Value::from);
-                patch = patch.test(&["metadata", "annotations", SENT_AT_ANNOTATION], copied.as_ref());
+/// One request: where it is, and what was read of it.
+pub(super) struct Request<'a> {
+    pub runtime: &'a Arc<Runtime>,
+    pub key: Key,
+    pub facts: &'a MailRequestFacts,
+}
+
+impl Request<'_> {
+    /// Performs one action about the mail.
+    pub(super) async fn act<F: Fed<Capi>>(self, action: Action) -> Result<(), Stop> {
+        match action {
+            Action::Intend { message_id, intent } => self.intend::<F>(message_id, &intent).await,
+            Action::Send { mail, begins_by } => self.send(mail, begins_by),
+            Action::LookUp(message_id) => self.look_up(message_id),
+            Action::Conclude(intent) => {
+                let text = serde_json::to_string(&intent).unwrap_or_default();
+                self.write::<F>(self.marked(SEND_INTENT_ANNOTATION, &text)).await
             }
-            if let Some(id) = message_id {
-                patch = patch.add(&MESSAGE_ID, Value::from(id));
+            Action::ConcludeSent { message_id } => {
+                let at = WireTime::from(self.runtime.now());
+                let mut patch = self.marked(SENT_AT_ANNOTATION, at.as_str());
+                if let Some(id) = message_id {
+                    patch = self.same_id(patch).add(&MESSAGE_ID, Value::from(id));
+                }
+                self.write::<F>(patch).await
             }
-            write.patch::<F>(patch).await?;
-            let mut world = runtime.lock();
-            let answers = world.seen.memory.mails.entry(object.uid.clone()).or_default();
-            // The waits between failures go on to grow.
-            *answers = MailAnswers { may_send: true, failures: answers.failures, ..MailAnswers::default() };
-            Ok(())
         }
-        Action::Conclude(intent) => {
-            let text = serde_json::to_string(&intent).unwrap_or_default();
-            let patch = patch().set_annotation(annotations, SEND_INTENT_ANNOTATION, &object.bound(&text));
-            write.patch::<F>(patch).await
+    }
+
+    /// Writes the status, and reports the problems that it is the first to show.
+    pub(super) async fn set_status<F: Fed<Capi>>(self, kind: &str, new: &MailStatus) -> Result<(), Stop> {
+        let Self { runtime, ref key, facts } = self;
+        let patch = patch::status(&facts.object, facts.status.as_ref(), new);
+        let write = Write { runtime, charged: std::slice::from_ref(key), key: key.id().clone() };
+        write.patch_status::<F>(patch).await?;
+        let old = facts.status.as_ref().and_then(|old| old.deprecated.as_ref());
+        let troubles = troubles(old, new.deprecated.as_ref());
+        report_problems(runtime, &reference(kind, &facts.object), &troubles);
+        Ok(())
+    }
+
+    /// Writes the intent. Of several processes that decide at the same time, one writes it.
+    async fn intend<F: Fed<Capi>>(&self, message_id: Option<String>, intent: &Intent) -> Result<(), Stop> {
+        let object = &self.facts.object;
+        let annotations = object.annotations.as_ref();
+        let text = serde_json::to_string(intent).unwrap_or_default();
+        let mut patch = self
+            .same_id(self.marked(SEND_INTENT_ANNOTATION, &text))
+            .remove_annotation(annotations, RESEND_ANNOTATION);
+        if annotations.is_some() {
+            // A copy may have the time of the original.
+            let copied = object.annotation(SENT_AT_ANNOTATION).map(Value::from);
+            patch = patch.test(&["metadata", "annotations", SENT_AT_ANNOTATION], copied.as_ref());
         }
-        Action::ConcludeSent { message_id } => {
-            let at = machinist_api::WireTime::from(runtime.now());
-            let at = object.bound(at.as_str());
-            let mut patch = patch().set_annotation(annotations, SENT_AT_ANNOTATION, &at);
-            if let Some(id) = message_id {
-                let read = request.message_id.as_deref().map(Value::from);
-                patch = patch.test(&MESSAGE_ID, read.as_ref()).add(&MESSAGE_ID, Value::from(id));
-            }
-            write.patch::<F>(patch).await
+        if let Some(id) = message_id {
+            patch = patch.add(&MESSAGE_ID, Value::from(id));
         }
-        Action::Send { mail, begins_by } => {
-            let Some(mailer) = runtime.tools.mail().map(|mail| mail.mailer.clone()) else { return Ok(()) };
-            let (began, ended) = (object.uid.clone(), object.uid.clone());
-            let begins = move |memory: &mut Memory| {
-                // From now on the call may take effect, so it must not be repeated before its
-                // answer.
-                let answers = memory.mails.entry(began.clone()).or_default();
-                let begins = std::mem::replace(&mut answers.may_send, false);
-                if begins {
-                    memory.mail_calls.begins(&began, plus(begins_by, SEND_BOUND));
-                }
-                begins
-            };
-            let remember = move |memory: &mut Memory, is_there: bool, answered: Answered<()>| {
-                let had_no_effect = answered.answer.as_ref().is_err_and(|error| {
-                    matches!(error.kind, ErrorKind::Throttled { .. } | ErrorKind::Unavailable)
-                });
-                if !had_no_effect {
-                    memory.mail_calls.ended(&ended, answered.answer.is_ok(), answered.ended);
-                }
-                if is_there {
-                    let answers = memory.mails.entry(ended).or_default();
-                    answers.may_send = had_no_effect;
-                    answers.failures = next_failures(answers.failures, &answered.answer);
-                    answers.sent = Some(answered);
-                }
-            };
-            let made = async move { mailer.send(&mail).await };
-            let limits = (SEND_BOUND, Some(begins_by));
-            start(runtime, key, &object.uid, SEND, limits, begins, remember, made)
-        }
-        Action::LookUp(id) => {
-            let Some(mailer) = runtime.tools.mail().map(|mail| mail.mailer.clone()) else { return Ok(()) };
-            let uid = object.uid.clone();
-            let remember = move |memory: &mut Memory, is_there: bool, answered: Answered<bool>| {
-                if is_there {
-                    let answers = memory.mails.entry(uid).or_default();
-                    answers.failures = next_failures(answers.failures, &answered.answer);
-                    answers.looked = Some(answered);
-                }
-            };
-            let made = async move { mailer.look_up(&id).await };
-            let limits = (LOOK_UP_BOUND, None);
-            start(runtime, key, &object.uid, LOOK_UP, limits, |_| true, remember, made)
+        self.write::<F>(patch).await?;
+        let mut world = self.runtime.lock();
+        let answers = world.seen.memory.mails.entry(object.uid.clone()).or_default();
+        // The waits between failures go on to grow.
+        *answers = MailAnswers { may_send: true, failures: answers.failures, ..MailAnswers::default() };
+        Ok(())
+    }
+
+    /// Returns a patch that binds a text to the object, in an annotation.
+    fn marked(&self, annotation: &str, text: &str) -> GuardedPatch {
+        let object = &self.facts.object;
+        let (annotations, text) = (object.annotations.as_ref(), object.bound(text));
+        GuardedPatch::new(&object.uid).set_annotation(annotations, annotation, &text)
+    }
+
+    /// Makes a patch apply only to the Message-Id that was read.
+    fn same_id(&self, patch: GuardedPatch) -> GuardedPatch {
+        let read = self.facts.message_id.as_deref().map(Value::from);
+        patch.test(&MESSAGE_ID, read.as_ref())
+    }
+
+    async fn write<F: Fed<Capi>>(&self, patch: GuardedPatch) -> Result<(), Stop> {
+        let charged = std::slice::from_ref(&self.key);
+        let write = Write { runtime: self.runtime, charged, key: self.key.id().clone() };
+        write.patch::<F>(patch).await
+    }
+
+    fn send(&self, mail: Box<Envelope>, begins_by: Timestamp) -> Result<(), Stop> {
+        let Some(MailOptions { mailer, .. }) = self.runtime.tools.mail().cloned() else { return Ok(()) };
+        let (began, ended) = (self.facts.object.uid.clone(), self.facts.object.uid.clone());
+        let begins = move |memory: &mut Memory| memory.begins_to_send(&began, begins_by);
+        let remember = move |memory: &mut Memory, is_there, answered| memory.sent(ended, is_there, answered);
+        let ask = Ask { begins_by: Some(begins_by), ..self.ask(SEND, begins, remember) };
+        self.runtime.ask(ask, async move { mailer.send(&mail).await })
+    }
+
+    fn look_up(&self, message_id: String) -> Result<(), Stop> {
+        let Some(MailOptions { mailer, .. }) = self.runtime.tools.mail().cloned() else { return Ok(()) };
+        let uid = self.facts.object.uid.clone();
+        let remember = move |memory: &mut Memory, is_there, answered| memory.looked(uid, is_there, answered);
+        let ask = Ask { bound: LOOK_UP_BOUND, ..self.ask(LOOK_UP, |_| true, remember) };
+        self.runtime.ask(ask, async move { mailer.look_up(&message_id).await })
+    }
+
+    /// Returns a call for this request. `remember` learns whether the request still exists.
+    fn ask<T: 'static>(
+        &self,
+        call: Call,
+        begins: impl FnOnce(&mut Memory) -> bool + Send + 'static,
+        remember: impl FnOnce(&mut Memory, bool, Answered<T>) + Send + 'static,
+    ) -> Ask<Capi, T> {
+        let domain = self.runtime.tools.mail().map(|mail| mail.domain.as_bytes()).unwrap_or_default();
+        let account = AccountId::of([b"mailgun".as_slice(), domain]);
+        let uid = self.facts.object.uid.clone();
+        let (wanted, answered) = ((self.key.clone(), uid.clone()), (self.key.clone(), uid.clone()));
+        Ask {
+            subject: uid,
+            key: self.key.clone(),
+            call,
+            account: self.runtime.accounts.limits(account, CALLS_AT_ONCE, None),
+            bound: SEND_BOUND,
+            begins_by: None,
+            still_wanted: Box::new(move |seen: &mut Seen| {
+                // A mail of a deleted or paused object is not sent.
+                let (key, uid) = wanted;
+                is_there(seen, &key, &uid) && !is_paused(seen, &key) && begins(&mut seen.memory)
+            }),
+            remember: Box::new(move |seen: &mut Seen, answer: Answered<T>| {
+                let (key, uid) = answered;
+                let is_there = is_there(seen, &key, &uid);
+                remember(&mut seen.memory, is_there, answer);
+            }),
         }
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "the parts of one call, used twice")]
-fn start<T: Send + 'static>(
-    runtime: &Arc<Runtime>,
-    key: Key,
-    uid: &str,
-    call: Call,
-    (bound, begins_by): (Duration, Option<Timestamp>),
-    begins: impl FnOnce(&mut Memory) -> bool + Send + 'static,
-    remember: impl FnOnce(&mut Memory, bool, Answered<T>) + Send + 'static,
-    made: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<(), Stop> {
-    let Some(mail) = runtime.tools.mail() else { return Ok(()) };
-    let account = AccountId::of([b"mailgun".as_slice(), mail.domain.as_bytes()]);
-    let (wanted, answered_key, uid) = (key.clone(), key.clone(), uid.to_owned());
-    let (wanted_uid, answered_uid) = (uid.clone(), uid.clone());
-    let ask = Ask {
-        subject: uid,
-        key,
-        call,
-        account: runtime.accounts.limits(account, CALLS_AT_ONCE, None),
-        bound,
-        begins_by,
-        still_wanted: Box::new(move |seen: &mut Seen| {
-            // A mail of a deleted or paused object is not sent.
-            is_there(seen, &wanted, &wanted_uid) && !is_paused(seen, &wanted) && begins(&mut seen.memory)
-        }),
-        remember: Box::new(move |seen: &mut Seen, answered: Answered<T>| {
-            let is_there = is_there(seen, &answered_key, &answered_uid);
-            remember(&mut seen.memory, is_there, answered);
-        }),
-    };
-    runtime.ask(ask, made)
+impl Memory {
+    /// The call that sends a mail begins. From now on it may take effect, so it must not be
+    /// repeated before its answer. Returns whether this process may make the call.
+    fn begins_to_send(&mut self, uid: &str, begins_by: Timestamp) -> bool {
+        let answers = self.mails.entry(uid.to_owned()).or_default();
+        let begins = std::mem::replace(&mut answers.may_send, false);
+        if begins {
+            self.mail_calls.begins(uid, plus(begins_by, SEND_BOUND));
+        }
+        begins
+    }
+
+    /// The call that sends a mail has ended.
+    fn sent(&mut self, uid: String, is_there: bool, answered: Answered<()>) {
+        let error = answered.answer.as_ref().err();
+        let had_no_effect = error
+            .is_some_and(|error| matches!(error.kind, ErrorKind::Throttled { .. } | ErrorKind::Unavailable));
+        if !had_no_effect {
+            self.mail_calls.ended(&uid, answered.answer.is_ok(), answered.ended);
+        }
+        if is_there {
+            let answers = self.mails.entry(uid).or_default();
+            answers.may_send = had_no_effect;
+            answers.failures = next_failures(answers.failures, &answered.answer);
+            answers.sent = Some(answered);
+        }
+    }
+
+    /// A look-up has ended.
+    fn looked(&mut self, uid: String, is_there: bool, answered: Answered<bool>) {
+        if is_there {
+            let answers = self.mails.entry(uid).or_default();
+            answers.failures = next_failures(answers.failures, &answered.answer);
+            answers.looked = Some(answered);
+        }
+    }
 }
 
 /// Whether the object or its Cluster is paused.
 fn is_paused(seen: &Seen, key: &Key) -> bool {
     match key {
         Key::MailgunCluster(id) => {
-            let entry = seen.mailgun_clusters.get(id);
-            entry.is_some_and(|cluster| seen.cluster_is_paused(&cluster.facts.mail.object))
+            let cluster = seen.mailgun_clusters.get(id);
+            cluster.is_some_and(|cluster| seen.cluster_is_paused(&cluster.facts.mail.object))
         }
         Key::MailgunMachine(id) => {
-            let entry = seen.mailgun_machines.get(id);
-            entry.is_some_and(|machine| seen.machine_is_paused(&machine.facts.mail.object))
+            let machine = seen.mailgun_machines.get(id);
+            machine.is_some_and(|machine| seen.machine_is_paused(&machine.facts.mail.object))
         }
         Key::DockerCluster(_) | Key::DockerMachine(_) => false,
     }
@@ -199,14 +243,10 @@ fn is_paused(seen: &Seen, key: &Key) -> bool {
 
 /// Whether the object exists and is not being deleted.
 fn is_there(seen: &Seen, key: &Key, uid: &str) -> bool {
-    let object = match key {
-        Key::MailgunCluster(id) => {
-            seen.mailgun_clusters.get(id).map(|cluster| (&cluster.uid, &cluster.facts.mail.object))
-        }
-        Key::MailgunMachine(id) => {
-            seen.mailgun_machines.get(id).map(|machine| (&machine.uid, &machine.facts.mail.object))
-        }
+    let mail = match key {
+        Key::MailgunCluster(id) => seen.mailgun_clusters.get(id).map(|cluster| &cluster.facts.mail),
+        Key::MailgunMachine(id) => seen.mailgun_machines.get(id).map(|machine| &machine.facts.mail),
         Key::DockerCluster(_) | Key::DockerMachine(_) => None,
     };
-    object.is_some_and(|(found, object)| found == uid && object.deleting_since.is_none())
+    mail.is_some_and(|mail| mail.object.uid == uid && mail.object.deleting_since.is_none())
 }

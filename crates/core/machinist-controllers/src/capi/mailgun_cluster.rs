@@ -8,16 +8,15 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::Known;
 use machinist_kube::ObjectKey;
 use machinist_plan::capi::Plan;
-use machinist_plan::capi::conditions::troubles;
 use machinist_plan::capi::facts::MailgunClusterFacts;
 use machinist_plan::capi::mailgun_cluster::{Action, Snapshot};
 use machinist_runtime::{Fed, Kind, Observed, Stop};
 
-use super::contract::{Capi, Runtime, World, Write};
-use super::events::{key_of, reference, report_problems};
+use super::contract::{Capi, Runtime, World};
+use super::events::{key_of, reference};
 use super::key::Key;
+use super::mail::{self, Request};
 use super::options::Tools;
-use super::{mail, patch};
 
 /// MailgunClusters in the work loop.
 pub(crate) struct MailgunClusters;
@@ -56,18 +55,12 @@ impl Kind<Capi> for MailgunClusters {
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
-        let request = &s.request.mail;
-        let key = Key::MailgunCluster(key_of(&request.object));
+        let facts = &s.request.mail;
+        let request = Request { runtime, key: Key::MailgunCluster(key_of(&facts.object)), facts };
         match action {
-            Action::Mail(action) => mail::act::<MailgunClusterFacts>(runtime, key, request, action).await,
+            Action::Mail(action) => request.act::<MailgunClusterFacts>(action).await,
             Action::SetStatus(status) => {
-                let write = Write { runtime, charged: &[key], key: key_of(&request.object) };
-                let patch = patch::status(&request.object, request.status.as_ref(), &*status);
-                write.patch_status::<MailgunClusterFacts>(patch).await?;
-                let old = request.status.as_ref().and_then(|old| old.deprecated.as_ref());
-                let troubles = troubles(old, status.deprecated.as_ref());
-                report_problems(runtime, &reference("MailgunCluster", &request.object), &troubles);
-                Ok(())
+                request.set_status::<MailgunClusterFacts>("MailgunCluster", &status).await
             }
         }
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use machinist_driver::{Mailer, Provider};
+use machinist_driver::Provider;
+use machinist_mailer::Mailer;
 use machinist_plan::capi::{Plan, docker_cluster, docker_machine, mailgun_cluster, mailgun_machine};
 
 use super::workload_clusters::{KubeWorkloads, WorkloadClusters};

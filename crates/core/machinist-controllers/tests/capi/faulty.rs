@@ -9,7 +9,7 @@ use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider};
 use machinist_instance::{
     AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
     Credential, Ensured, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
-    Promises, ProviderId, Readiness, RecordedId, Scope, Sighting,
+    Promises, Readiness, RecordedId, Scope, Sighting,
 };
 use machinist_standin_docker::Engine;
 use serde_json::Value;
@@ -231,10 +231,6 @@ impl Instances for Faulty {
         #[expect(clippy::disallowed_methods, reason = "the caller has a permit")]
         let delete = |engine: Engine| async move { Instances::delete(&engine, &which, &owner).await };
         self.call(Nature::Changes, delete).await
-    }
-    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
-        let id = id.clone();
-        self.call(Nature::Changes, |engine| async move { Instances::start(&engine, &id).await }).await
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
-use machinist_controllers::capi::{CoreApi, MailOptions, Running, Serves};
-use machinist_driver::Mailer;
-use machinist_instance::{Envelope, Error, ErrorKind};
+use machinist_controllers::capi::{CapiOptions, CoreApi, Key, MailOptions, Running, Serves, explain};
+use machinist_controllers::{Clients, ProcessOptions};
+use machinist_instance::{Error, ErrorKind};
+use machinist_kube::ObjectKey;
+use machinist_mailer::{Attempt, Envelope, Mailer};
 use serde_json::{Value, json};
 
-use super::{World, burns, condition, pass};
+use super::{NAMESPACE, World, burns, condition, pass};
 
 /// The promise of the mail service.
 pub(super) const SHOWN_WITHIN: Duration = Duration::from_secs(1800);
@@ -91,53 +92,56 @@ struct Client {
     after: bool,
 }
 
-#[async_trait]
 impl Mailer for Client {
-    async fn send(&self, mail: &Envelope) -> Result<(), Error> {
-        self.post.calls.fetch_add(1, Ordering::Relaxed);
-        let dies = burns(&self.left);
-        if dies && !self.after {
-            std::future::pending::<()>().await;
-        }
-        let unknown = || Err(Error::new(ErrorKind::Ambiguous, "503"));
-        let answer = match self.post.fault() {
-            Fault::None | Fault::AcceptsAndHides => {
-                self.post.accept(mail);
-                Ok(())
+    fn send<'a>(&'a self, mail: &'a Envelope) -> Attempt<'a, ()> {
+        Box::pin(async move {
+            self.post.calls.fetch_add(1, Ordering::Relaxed);
+            let dies = burns(&self.left);
+            if dies && !self.after {
+                std::future::pending::<()>().await;
             }
-            Fault::Rejects => Err(Error::new(ErrorKind::InvalidSpec, "to: not a mail address")),
-            Fault::Throttles => {
-                let retry_after = Some(Duration::from_secs(300));
-                Err(Error::new(ErrorKind::Throttled { retry_after }, "429"))
-            }
-            Fault::CannotBeReached => Err(Error::new(ErrorKind::Unavailable, "cannot connect")),
-            Fault::FailsAfterwards | Fault::FailsAfterwardsAndHides => {
-                self.post.accept(mail);
-                unknown()
-            }
-            Fault::FailsBefore | Fault::CannotBeAsked => unknown(),
-            Fault::AcceptsAndHidesInAStep => {
-                self.post.accept(mail);
-                self.ahead.store(600, Ordering::Relaxed);
-                tokio::time::sleep(Duration::from_secs(2)).await;
-                Ok(())
-            }
-        };
-        if dies { std::future::pending().await } else { answer }
+            let unknown = || Err(Error::new(ErrorKind::Ambiguous, "503"));
+            let answer = match self.post.fault() {
+                Fault::None | Fault::AcceptsAndHides => {
+                    self.post.accept(mail);
+                    Ok(())
+                }
+                Fault::Rejects => Err(Error::new(ErrorKind::InvalidSpec, "to: not a mail address")),
+                Fault::Throttles => {
+                    let retry_after = Some(Duration::from_secs(300));
+                    Err(Error::new(ErrorKind::Throttled { retry_after }, "429"))
+                }
+                Fault::CannotBeReached => Err(Error::new(ErrorKind::Unavailable, "cannot connect")),
+                Fault::FailsAfterwards | Fault::FailsAfterwardsAndHides => {
+                    self.post.accept(mail);
+                    unknown()
+                }
+                Fault::FailsBefore | Fault::CannotBeAsked => unknown(),
+                Fault::AcceptsAndHidesInAStep => {
+                    self.post.accept(mail);
+                    self.ahead.store(600, Ordering::Relaxed);
+                    tokio::time::sleep(Duration::from_secs(2)).await;
+                    Ok(())
+                }
+            };
+            if dies { std::future::pending().await } else { answer }
+        })
     }
 
-    async fn look_up(&self, message_id: &str) -> Result<bool, Error> {
-        if burns(&self.left) {
-            std::future::pending::<()>().await;
-        }
-        if self.post.fault() == Fault::CannotBeAsked {
-            return Err(Error::new(ErrorKind::Denied, "a sending key cannot read events"));
-        }
-        let is_shown = !matches!(
-            self.post.fault(),
-            Fault::FailsAfterwardsAndHides | Fault::AcceptsAndHides | Fault::AcceptsAndHidesInAStep
-        );
-        Ok(is_shown && self.post.accepted.lock().expect("no panic").contains_key(message_id))
+    fn look_up<'a>(&'a self, message_id: &'a str) -> Attempt<'a, bool> {
+        Box::pin(async move {
+            if burns(&self.left) {
+                std::future::pending::<()>().await;
+            }
+            if self.post.fault() == Fault::CannotBeAsked {
+                return Err(Error::new(ErrorKind::Denied, "a sending key cannot read events"));
+            }
+            let is_shown = !matches!(
+                self.post.fault(),
+                Fault::FailsAfterwardsAndHides | Fault::AcceptsAndHides | Fault::AcceptsAndHidesInAStep
+            );
+            Ok(is_shown && self.post.accepted.lock().expect("no panic").contains_key(message_id))
+        })
     }
 
     fn shown_within(&self) -> Duration {
@@ -207,6 +211,21 @@ async fn a_request_is_sent_once_and_fulfilled() {
         ("dev@example.com", &["ops@example.com".to_owned()][..])
     );
     assert!(mail.message_id.starts_with("machinist.mailguncluster.default.hello."), "{}", mail.message_id);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_explanation_needs_no_controller_and_sends_nothing() {
+    let (world, post) = (World::new().await, Post::default());
+    world.request("hello").await;
+    let clients = Clients { control: world.user.clone(), target: world.user.clone() };
+    let process = ProcessOptions { clock: world.clock.clone(), ..ProcessOptions::new(NAMESPACE, "why") };
+    let options = CapiOptions::new(world.mailgun_options(&post, "why"), CoreApi::Beta2);
+    let before = world.mail_of("hello").await;
+    let key = Key::MailgunCluster(ObjectKey::new(NAMESPACE, "hello"));
+    let explained = explain(clients, process, options, &key).await.expect("the request exists");
+    assert!(!explained.actions.is_empty(), "{}", explained.why);
+    assert_eq!(world.mail_of("hello").await, before, "an explanation writes nothing");
+    assert_eq!(post.calls.load(Ordering::Relaxed), 0);
 }
 
 #[tokio::test(start_paused = true)]

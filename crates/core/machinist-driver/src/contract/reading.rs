@@ -14,7 +14,6 @@ cases![
     find_reports_an_instance_of_another_key_as_foreign,
     list_is_complete_and_filters_by_cluster,
     reads_show_a_new_instance_within_the_promised_time,
-    optional_calls_work_or_return_unsupported,
 ];
 
 async fn find_works_by_id_key_and_name(bench: &Bench<'_>) -> Played {
@@ -115,45 +114,4 @@ async fn reads_show_a_new_instance_within_the_promised_time(bench: &Bench<'_>) -
         present(bench.find(&which).await?, &format!("find by {by} after the promised delay"))?;
     }
     bench.check_alive(&spec.key, 1).await
-}
-
-async fn optional_calls_work_or_return_unsupported(bench: &Bench<'_>) -> Played {
-    use machinist_instance::Power;
-    let spec = bench.spec("a");
-    let made = bench.ensure(&spec).await?;
-    bench.wait_until_settled().await;
-    let instances = bench.driver.instances();
-    let tags = [("colour".to_owned(), "blue".to_owned())].into();
-    match instances.update_tags(&made.id, &tags).await {
-        Err(error) if error.kind == ErrorKind::Unsupported => {}
-        Err(error) => return fail(format!("update_tags: {error}")),
-        Ok(()) => {
-            bench.wait_until_visible().await;
-            let found = present(bench.find(&by_id(&made)).await?, "find after update_tags")?;
-            let (new, old) = (found.tags.get("colour"), found.tags.get("purpose"));
-            check(new.is_some() && old.is_some(), || format!("tags after update_tags: {:?}", found.tags))?;
-        }
-    }
-    match instances.stop(&made.id).await {
-        Err(error) if error.kind == ErrorKind::Unsupported => {}
-        Err(error) => return fail(format!("stop: {error}")),
-        Ok(()) => {
-            bench.wait_until_settled().await;
-            let stopped = present(bench.find(&by_id(&made)).await?, "find after stop")?;
-            check(stopped.power == Power::Stopped, || format!("power after stop: {:?}", stopped.power))?;
-            if let Err(error) = instances.start(&made.id).await {
-                return fail(format!("start: {error}"));
-            }
-            bench.wait_until_settled().await;
-            let started = present(bench.find(&by_id(&made)).await?, "find after start")?;
-            check(started.power != Power::Stopped, || "power after start: still stopped".to_owned())?;
-        }
-    }
-    match instances.console_tail(&made.id, 10).await {
-        Err(error) if error.kind == ErrorKind::Unsupported => Ok(()),
-        Err(error) => fail(format!("console_tail: {error}")),
-        Ok(lines) => {
-            check(lines.len() <= 10, || format!("console_tail: more than 10 lines: {}", lines.len()))
-        }
-    }
 }

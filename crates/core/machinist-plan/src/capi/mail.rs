@@ -21,11 +21,12 @@
 //! by `kubectl get -o yaml | kubectl create`, has the annotations of the original: its mail was not
 //! sent.
 //!
-//! An absence counts only while the mail service certainly still shows the mail: after the time
-//! that the service promises (`shown_within`), and before `REMEMBERED_FOR`. Later, a user decides.
-//! `shown_within` begins when no call can still run: some time after the intent, by the clock
-//! that wrote the intent, and some time after this process began to act, by its own clock. The
-//! second rule holds also if a clock steps, and if the clock of a successor is far ahead.
+//! This file has the facts, the actions and the decision. `look_up` says when the mail service
+//! proves an absence, `letter` what the mail contains, `report` what users see.
+
+mod letter;
+mod look_up;
+mod report;
 
 pub use super::calls::{LOOK_UP, SEND};
 use std::fmt;
@@ -33,39 +34,28 @@ use std::hash::{Hash, Hasher};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::capi::constants::conditions::REQUEST_SENT;
 use machinist_api::capi::{OnUncertain, constants};
 use machinist_core::{Answered, Call, Process, Step, plus, retry_after};
-use machinist_instance::{Envelope, Error, ErrorKind};
+use machinist_instance::{Error, ErrorKind};
+use machinist_mailer::Envelope;
 use serde::{Deserialize, Serialize};
 
 use super::conditions::ConditionReport;
-use crate::capi::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
-use crate::capi::why::{CapiReason, Reason, Why};
+use crate::capi::facts::MailRequestFacts;
+use crate::capi::why::{Reason, Why};
+use letter::{envelope, fingerprint, message_id, problem, unrecorded_id};
+use look_up::{after_the_attempt, before_the_attempt, had_no_effect, is_known_as_sent, made_no_call};
+use report::{
+    NEW_OBJECT, calling, hold, keeping, refused, repeating, sending, sent, with_answer, without_effect,
+    writing,
+};
+
+pub use letter::Letter;
+pub(crate) use report::COPY;
 
 /// The longest duration of a call that sends a mail. The call also begins within this time after
 /// its intent; later, the intent is written again.
 pub const SEND_BOUND: Duration = Duration::from_secs(30);
-/// How far clocks of two processes may differ.
-const SKEW: Duration = Duration::from_secs(60);
-/// After this time the mail service may have forgotten the mail, so an absence proves nothing.
-/// Mailgun shows the events of a free account for one day; the rest is a reserve for its clock and
-/// for the clock of the process that sent the mail.
-const REMEMBERED_FOR: Duration = Duration::from_secs(20 * 3600);
-/// First and longest wait between two look-ups.
-const LOOK_AGAIN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-/// State of a mail that the service did not accept because of its rate limit.
-const THROTTLED: &str = "Throttled";
-/// State of a mail that was not sent because the service cannot be reached.
-const UNAVAILABLE: &str = "Unavailable";
-/// State of a mail that may have been accepted.
-const UNSURE: &str = "Uncertain";
-const UNCERTAIN: &str = "It is unknown whether the mail was accepted";
-/// Condition of an object that was copied with the marks of another one.
-pub(crate) const COPY: &str = "spec.messageID: this object is a copy of another object, which has that Message-Id. The \
-     field cannot be changed. Delete this object, and create it again without spec.messageID";
-/// What to do if the Message-Id, which cannot be changed, is wrong.
-const NEW_OBJECT: &str = "delete the object, and create it again without spec.messageID";
 
 /// The intent to send a mail: the content of the annotation
 /// [`constants::SEND_INTENT_ANNOTATION`].
@@ -210,20 +200,6 @@ pub struct Decision {
     pub state: &'static str,
 }
 
-/// The text of a request.
-pub struct Letter<'a> {
-    /// Kind of the object, in lower case.
-    pub kind: &'static str,
-    /// Purpose of the mail.
-    pub purpose: &'static str,
-    /// Subject.
-    pub subject: String,
-    /// Text.
-    pub text: String,
-    /// The object.
-    pub request: &'a MailRequestFacts,
-}
-
 /// Decides about the mail of one object.
 pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     let decision = decide_for_any_recipient(s, letter);
@@ -234,261 +210,131 @@ pub fn decide(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     }
 }
 
-/// Returns the field because of which the mail must not be sent, and what to do.
-fn problem(s: &Snapshot, request: &MailRequestFacts) -> Option<(String, String)> {
-    let is_header_safe = |id: &str| id.bytes().all(|byte| byte.is_ascii_graphic() && !b"<>".contains(&byte));
-    if !is_header_safe(request.message_id.as_deref().unwrap_or_default()) {
-        let message = "spec.messageID: expected printable ASCII without spaces, < and >".to_owned();
-        return Some((message, NEW_OBJECT.to_owned()));
-    }
-    let domains = &s.recipient_domains;
-    let is_permitted = |recipient: &String| {
-        let domain = recipient.rsplit_once('@').map(|(_, domain)| domain);
-        domain.is_some_and(|domain| domains.iter().any(|allowed| allowed.eq_ignore_ascii_case(domain)))
-    };
-    let index = request.recipients.iter().position(|recipient| !is_permitted(recipient));
-    let index = index.filter(|_| !domains.is_empty())?;
-    let expected = domains.join(", ");
-    let message = format!("spec.recipients[{index}]: expected an address of one of the domains {expected}");
-    let fix = "correct spec.recipients, or start the provider with another --recipient-domains".to_owned();
-    Some((message, fix))
-}
-
-/// The mail must not be sent.
-fn refused(message: String, fix: String) -> Decision {
-    let report = ConditionReport::no(REQUEST_SENT, "Rejected", message.clone()).in_v1(
-        REQUEST_SENT,
-        "Rejected",
-        "Error",
-    );
-    let why = Why::new(CapiReason::MailRejected { message }, Step::Fix(fix));
-    Decision { why, report, state: "Rejected", ..sending() }
-}
-
 fn decide_for_any_recipient(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     let request = letter.request;
     if request.is_copy() {
         return refused(COPY.to_owned(), NEW_OBJECT.to_owned());
     }
     if request.sent_at().is_some() {
-        return Decision {
-            is_sent: true,
-            action: None,
-            why: Why::settled(),
-            until: None,
-            report: ConditionReport::yes(REQUEST_SENT, "Sent").in_v1(REQUEST_SENT, "Sent", "Info"),
-            state: "Sent",
-        };
+        return sent();
     }
     if let Some((call, since)) = s.in_flight {
-        let why = Why::new(Reason::Calling(call), Step::Expect("the mail service answers")).since(since);
-        let decision = Decision { action: None, why, ..sending() };
-        return if call == LOOK_UP {
-            still_unsure(s, letter, decision)
-        } else if 0 < s.failures {
-            repeating(letter, decision)
-        } else {
-            decision
-        };
+        return calling(s, letter, call, since);
     }
-    if s.own_calls.accepted {
-        let message_id = request.recorded_id().is_none().then(|| message_id(s, letter));
+    if is_known_as_sent(s) {
         let why = writing("recording that the mail was accepted");
-        return Decision { action: Some(Action::ConcludeSent { message_id }), why, ..sending() };
+        let action = Action::ConcludeSent { message_id: unrecorded_id(s, letter) };
+        return keeping(letter, Decision { action: Some(action), why, ..sending() });
     }
     match (request.recorded_id(), intent_of(request)) {
         (None, None) => first(s, letter),
         // The Message-Id without an intent was restored from a backup without annotations.
-        (Some(id), None) => restored(s, letter, id),
+        (Some(_), None) => restored(s, letter),
         (None, Some(Ok(intent))) => intend(s, letter, intent.attempt.saturating_add(1)),
-        (_, Some(Err(()))) => hold(letter, 1, s, "the annotation with the intent cannot be read"),
-        (Some(id), Some(Ok(intent))) => match intent.outcome {
-            None => attempt(s, letter, id, &intent),
-            Some(MailOutcome::Rejected) => rejected(s, letter, id, &intent),
-            Some(MailOutcome::NotSent) => not_sent(s, letter, id, &intent),
-            Some(MailOutcome::Unknown) => unknown(s, letter, id, &intent),
+        (_, Some(Err(()))) => unreadable(s, letter),
+        (Some(_), Some(Ok(intent))) => match intent.outcome {
+            None => attempt(s, letter, &intent),
+            Some(MailOutcome::Rejected) => rejected(s, letter, &intent),
+            Some(MailOutcome::NotSent) => not_sent(s, letter, &intent),
+            Some(MailOutcome::Unknown) => unknown(s, letter, &intent),
         },
-    }
-}
-
-/// Reads the intent of an object; an error if the annotation has another form. The intent of
-/// another object does not count: it was copied.
-pub fn intent_of(request: &MailRequestFacts) -> Option<Result<Intent, ()>> {
-    let (text, is_own) = request.intent()?;
-    let read = |text| serde_json::from_str::<Intent>(text);
-    // The text of a copied intent: namespace, name, intent.
-    let is_of_another = || text.splitn(3, '/').nth(2).is_some_and(|text| read(text).is_ok());
-    match read(text) {
-        Ok(intent) => is_own.then_some(Ok(intent)),
-        Err(_) => (!is_of_another()).then_some(Err(())),
-    }
-}
-
-fn writing(what: &'static str) -> Why {
-    Why::new(Reason::Writing(what), Step::Expect("the mail is sent at most once"))
-}
-
-/// A mail whose state is not known yet, without an action.
-fn sending() -> Decision {
-    Decision {
-        is_sent: false,
-        action: None,
-        why: Why::settled(),
-        until: None,
-        report: ConditionReport::no(REQUEST_SENT, "Sending", "").in_v1(REQUEST_SENT, "Sending", "Info"),
-        state: "Sending",
     }
 }
 
 /// The object has no intent. A restore of the store may have lost the intent of a mail that was
-/// sent: then an answer of this process or the mail service shows the mail.
+/// sent: then the mail service shows the mail.
 fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
-    if is_known_as_sent(s) {
-        let action = Action::ConcludeSent { message_id: Some(message_id(s, letter)) };
-        let why = writing("recording that the mail was accepted before the object was restored");
-        return Decision { action: Some(action), why, ..sending() };
-    }
+    let created = letter.request.object.created;
     // Creation timestamps are truncated. A restore does not end in the second in which a process
     // begins to act.
-    let created = plus(letter.request.object.created, Duration::from_secs(1));
-    let is_new = s.process.saw_the_birth_of(created) && s.sent.is_none() && made_no_call(s, letter);
+    let saw_the_birth = s.process.saw_the_birth_of(plus(created, Duration::from_secs(1)));
+    let is_new = saw_the_birth && made_no_call(s, letter);
     if is_new || may_repeat(letter) {
-        return intend(s, letter, 1);
-    }
-    look_up_before(s, letter, message_id(s, letter), (letter.request.object.created, 1))
-}
-
-/// Looks a mail up before it is sent, in case a restore of the store has lost that it was sent. It
-/// may have been sent since `since`, and until a call of an earlier process ended after this
-/// process began to act, or until a call of this process ended. The look counts once the mail
-/// service certainly shows such a mail, and as long as it remembers it. That moment is not recorded
-/// on the object: a restore could bring the record back, and then the mail would be sent twice. So
-/// a process that restarts more often than that never sends such a mail.
-fn look_up_before(
-    s: &Snapshot,
-    letter: &Letter<'_>,
-    id: String,
-    (since, attempt): (Timestamp, u32),
-) -> Decision {
-    let earlier = plus(s.process.acting_since(), SEND_BOUND);
-    let counts_from = plus(own_call(s).map_or(earlier, |own| own.max(earlier)), s.shown_within);
-    let why = Why::new(Reason::Calling(LOOK_UP), Step::Expect("the mail is sent if it was not sent before"));
-    let look_up = Decision { action: Some(Action::LookUp(id)), why, ..sending() };
-    let Some(looked) = &s.looked else { return look_up };
-    match &looked.answer {
-        Ok(_) if looked.started <= counts_from => {
-            if counts_from < s.now {
-                return look_up;
-            }
-            let reason = Reason::Awaiting(
-                "waiting until the mail service certainly shows a mail that was sent before this process began",
-            );
-            let why = Why::new(reason, Step::Expect("the mail is sent if the mail service does not show it"));
-            let due = plus(counts_from, Duration::from_secs(1));
-            repeating(letter, Decision { why, until: Some(due), ..sending() })
-        }
-        Ok(_) if looked.ended < plus(since, REMEMBERED_FOR) => intend(s, letter, attempt),
-        Ok(_) => hold(letter, attempt, s, "the mail service may have forgotten a mail that was sent before"),
-        // An object without an intent is rarely a restored one, and a key that may only send cannot
-        // look mails up.
-        Err(error) if is_forbidden(error.kind) => intend(s, letter, attempt),
-        // No answer is not an absence.
-        Err(error) => {
-            let retry_at = plus(looked.ended, retry_after(error.kind, s.failures, LOOK_AGAIN.1));
-            if retry_at <= s.now {
-                repeating(letter, look_up)
-            } else {
-                without_effect(LOOK_UP, s.failures, error, retry_at)
-            }
-        }
+        intend(s, letter, 1)
+    } else {
+        before_the_attempt(s, letter, created, 1)
     }
 }
 
-/// Whether this process certainly made no call for an object whose creation it saw. No call is
-/// older than its object.
-fn made_no_call(s: &Snapshot, letter: &Letter<'_>) -> bool {
-    let OwnCalls { accepted: _, ended, forgotten } = s.own_calls;
-    ended.is_none() && forgotten.is_none_or(|ended| plus(ended, SKEW) < letter.request.object.created)
-}
-
-/// Returns the end of the last call of this process that may have sent the mail.
-fn own_call(s: &Snapshot) -> Option<Timestamp> {
-    let sent = s.sent.as_ref().filter(|_| !had_no_effect(s)).map(|sent| sent.ended);
-    sent.max(s.own_calls.ended).max(s.own_calls.forgotten)
-}
-
-/// Whether the mail service will never let this credential look a mail up.
-fn is_forbidden(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::Denied | ErrorKind::Unsupported)
-}
-
+/// Writes the intent to send the mail.
 fn intend(s: &Snapshot, letter: &Letter<'_>, attempt: u32) -> Decision {
-    let is_new = letter.request.message_id.as_ref().is_none_or(String::is_empty);
     let (holder, service) = (s.identity.clone(), Some(s.service.clone()));
     let intent = Intent { attempt, at: s.now, holder, service, outcome: None, inputs: None, message: None };
-    let message_id = is_new.then(|| message_id(s, letter));
     let why = writing("recording the intent to send the mail");
-    Decision { action: Some(Action::Intend { message_id, intent }), why, ..sending() }
-}
-
-/// Returns the Message-Id. The same object and purpose always have the same one.
-fn message_id(s: &Snapshot, letter: &Letter<'_>) -> String {
-    let object = &letter.request.object;
-    let (namespace, name, uid) = (&object.namespace, &object.name, &object.uid);
-    let id = format!("machinist.{}.{namespace}.{name}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain);
-    if id.len() <= LONGEST_MESSAGE_ID {
-        return id;
-    }
-    format!("machinist.{}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain)
+    let action = Action::Intend { message_id: unrecorded_id(s, letter), intent };
+    Decision { action: Some(action), why, ..sending() }
 }
 
 /// The intent is on the object, and it is not known how the attempt ended.
-fn attempt(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+fn attempt(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
     let is_own = intent.holder == s.identity;
-    let conclude = |outcome, error: &Error| {
-        let inputs = (outcome == MailOutcome::Rejected).then(|| fingerprint(s, letter));
-        let message = Some(error.message.clone());
-        let concluded = Intent { outcome: Some(outcome), inputs, message, ..intent.clone() };
-        let why = writing("recording how the attempt ended");
-        Decision { action: Some(Action::Conclude(concluded)), why, ..sending() }
-    };
     // If the answer to the write of this intent was lost, the last answer is about an earlier one.
-    let is_about_it = |sent: &&Answered<()>| is_own && (sent.answer.is_ok() || intent.at <= sent.started);
-    match s.sent.as_ref().filter(is_about_it).map(|sent| &sent.answer) {
-        Some(Ok(())) => {
-            let why = writing("recording that the mail was accepted");
-            Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() }
-        }
-        Some(Err(error)) => match error.kind {
-            // The call had no effect. Another process, or this one with another mail service, does
-            // not know that unless it is recorded.
-            ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => {
-                repeating(letter, conclude(MailOutcome::NotSent, error))
-            }
-            ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
-                conclude(MailOutcome::Rejected, error)
-            }
-            ErrorKind::Ambiguous | ErrorKind::Bug | ErrorKind::Throttled { .. } | ErrorKind::Unavailable => {
-                conclude(MailOutcome::Unknown, error)
-            }
-        },
-        None if is_own && s.may_send && 0 < s.failures => repeating(letter, send(s, letter, id, intent)),
-        None if is_own && s.may_send => send(s, letter, id, intent),
+    let answer = s.sent.as_ref().filter(|sent| is_own && intent.at <= sent.started);
+    match answer.and_then(|sent| sent.answer.as_ref().err()) {
+        Some(error) => conclude(s, letter, intent, error),
+        None if is_own && s.may_send && 0 < s.failures => repeating(letter, send(s, letter, intent)),
+        None if is_own && s.may_send => send(s, letter, intent),
         // Another process, or an earlier one, may have made the call, or may still make it.
-        None => unknown(s, letter, id, intent),
+        None => unknown(s, letter, intent),
     }
 }
 
-/// The last call had no effect. It is repeated after a wait. A process that has not made the call
-/// looks the mail up first: a restore of the store may have lost a later attempt. Another mail
-/// service shows nothing of this one.
-fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
-    if let Some(decision) = accepted_or_unknown(s, letter, id, intent, intent.attempt) {
-        return decision;
+/// Sends the mail soon after the intent. An older intent is written again first.
+fn send(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
+    let begins_by = plus(intent.at, SEND_BOUND);
+    if begins_by < s.now {
+        return intend(s, letter, intent.attempt);
+    }
+    let why = Why::new(Reason::Calling(SEND), Step::Expect("the mail service accepts the mail"));
+    let mail = Box::new(envelope(s, letter, message_id(s, letter)));
+    Decision { action: Some(Action::Send { mail, begins_by }), why, ..sending() }
+}
+
+/// The call failed. Another process, or this one with another mail service, does not know how it
+/// ended unless that is recorded.
+fn conclude(s: &Snapshot, letter: &Letter<'_>, intent: &Intent, error: &Error) -> Decision {
+    let outcome = match error.kind {
+        ErrorKind::Throttled { .. } | ErrorKind::Unavailable if s.may_send => MailOutcome::NotSent,
+        ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Exhausted | ErrorKind::Unsupported => {
+            MailOutcome::Rejected
+        }
+        ErrorKind::Ambiguous | ErrorKind::Bug | ErrorKind::Throttled { .. } | ErrorKind::Unavailable => {
+            MailOutcome::Unknown
+        }
+    };
+    let inputs = (outcome == MailOutcome::Rejected).then(|| fingerprint(s, letter));
+    let message = Some(error.message.clone());
+    let concluded = Intent { outcome: Some(outcome), inputs, message, ..intent.clone() };
+    let why = writing("recording how the attempt ended");
+    let decision = Decision { action: Some(Action::Conclude(concluded)), why, ..sending() };
+    match outcome {
+        MailOutcome::NotSent => repeating(letter, decision),
+        MailOutcome::Rejected | MailOutcome::Unknown => decision,
+    }
+}
+
+/// The mail service did not accept the mail. A corrected mail is sent with a new intent.
+fn rejected(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
+    if intent.inputs.as_deref() == Some(fingerprint(s, letter).as_str()) {
+        let fix = "correct the spec, or start the provider with another credential".to_owned();
+        return refused(intent.message.clone().unwrap_or_default(), fix);
+    }
+    let next = intent.attempt.saturating_add(1);
+    if may_hide_an_attempt(s, letter, intent) {
+        before_the_attempt(s, letter, intent.at, next)
+    } else {
+        intend(s, letter, next)
+    }
+}
+
+/// The last call had no effect. It is repeated after a wait.
+fn not_sent(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
+    if may_hide_an_attempt(s, letter, intent) {
+        return before_the_attempt(s, letter, intent.at, intent.attempt);
     }
     let failure = s.sent.as_ref().and_then(|sent| Some((sent.answer.as_ref().err()?, sent.ended)));
     if let Some((error, ended)) = failure {
-        let retry_at = retry_of_send(s, error, ended);
+        let retry_at = plus(ended, retry_after(error.kind, s.failures, Duration::ZERO));
         if s.now < retry_at {
             return without_effect(SEND, s.failures, error, retry_at);
         }
@@ -502,146 +348,47 @@ fn not_sent(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Dec
     decision
 }
 
-/// A restore of the store may have lost an attempt after this one. Concludes that the mail was
-/// accepted, or looks the mail up before the next attempt. Returns nothing if this process knows
-/// that its last call had no effect, if a user permits a second mail, and if the mail service of
-/// the attempt is another one.
-fn accepted_or_unknown(
-    s: &Snapshot,
-    letter: &Letter<'_>,
-    id: &str,
-    intent: &Intent,
-    next: u32,
-) -> Option<Decision> {
-    if is_known_as_sent(s) {
-        let why = writing("recording that the mail was accepted before the object was restored");
-        return Some(Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..sending() });
-    }
+/// Whether an attempt after this one may have sent the mail: a restore of the store may have lost
+/// it. Not if this process knows that its last call had no effect, or if a user permits a second
+/// mail. Another mail service shows nothing of this attempt.
+fn may_hide_an_attempt(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> bool {
     let is_same_service = intent.service.as_ref() == Some(&s.service);
-    if had_no_effect(s) || !is_same_service || may_repeat(letter) {
-        return None;
-    }
-    Some(look_up_before(s, letter, id.to_owned(), (intent.at, next)))
-}
-
-/// Whether an answer to this process shows that the mail was accepted.
-fn is_known_as_sent(s: &Snapshot) -> bool {
-    s.sent.as_ref().is_some_and(|sent| sent.answer.is_ok())
-        || s.looked.as_ref().is_some_and(|looked| looked.answer == Ok(true))
-}
-
-/// Whether the last call of this process that sends the mail certainly had no effect.
-fn had_no_effect(s: &Snapshot) -> bool {
-    let error = s.sent.as_ref().and_then(|sent| sent.answer.as_ref().err());
-    error.is_some_and(|error| !matches!(error.kind, ErrorKind::Ambiguous | ErrorKind::Bug))
-}
-
-fn retry_of_send(s: &Snapshot, error: &Error, ended: Timestamp) -> Timestamp {
-    plus(ended, retry_after(error.kind, s.failures, Duration::ZERO))
-}
-
-/// Waits before it repeats a call that had no effect.
-fn without_effect(call: Call, failures: u32, error: &Error, retry_at: Timestamp) -> Decision {
-    let why = Why::call_failed(call, error, failures, retry_at);
-    let is_throttled = matches!(error.kind, ErrorKind::Throttled { .. });
-    let state = if is_throttled { THROTTLED } else { UNAVAILABLE };
-    let report = no_effect(state, error.message.clone());
-    Decision { why, until: Some(retry_at), report, state, ..sending() }
-}
-
-/// The mail service did not accept the mail, and will be asked again.
-fn no_effect(state: &'static str, message: String) -> ConditionReport {
-    ConditionReport::no(REQUEST_SENT, state, message).in_v1(REQUEST_SENT, state, "Warning")
-}
-
-/// Repeats a call that had no effect. The status keeps the failure until the call has another
-/// answer: otherwise each attempt would write it twice.
-fn repeating(letter: &Letter<'_>, decision: Decision) -> Decision {
-    let conditions = letter.request.status.iter().flat_map(|status| &status.conditions);
-    let mut shown = conditions.filter(|shown| shown.type_ == REQUEST_SENT);
-    let failure = shown.find_map(|shown| {
-        let state = [THROTTLED, UNAVAILABLE].into_iter().find(|state| *state == shown.reason)?;
-        Some((state, no_effect(state, shown.message.clone())))
-    });
-    match failure {
-        Some((state, report)) => Decision { report, state, ..decision },
-        None => decision,
-    }
-}
-
-/// Sends the mail soon after the intent. An older intent is written again first.
-fn send(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
-    let begins_by = plus(intent.at, SEND_BOUND);
-    if begins_by < s.now {
-        return intend(s, letter, intent.attempt);
-    }
-    let why = Why::new(Reason::Calling(SEND), Step::Expect("the mail service accepts the mail"));
-    let mail = Box::new(envelope(s, letter, id));
-    Decision { action: Some(Action::Send { mail, begins_by }), why, ..sending() }
-}
-
-fn envelope(s: &Snapshot, letter: &Letter<'_>, id: &str) -> Envelope {
-    let request = letter.request;
-    let recipients = match request.recipients.as_slice() {
-        [] => vec![s.recipient.clone()],
-        recipients => recipients.to_vec(),
-    };
-    Envelope {
-        message_id: id.to_owned(),
-        requester: request.requester.clone(),
-        recipients,
-        subject: letter.subject.clone(),
-        text: letter.text.clone(),
-        uid: request.object.uid.clone(),
-        purpose: letter.purpose,
-    }
-}
-
-/// The mail service did not accept the mail. A corrected mail is sent with a new intent.
-fn rejected(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
-    if is_known_as_sent(s) || intent.inputs.as_deref() != Some(fingerprint(s, letter).as_str()) {
-        let next = intent.attempt.saturating_add(1);
-        let known = accepted_or_unknown(s, letter, id, intent, next);
-        return known.unwrap_or_else(|| intend(s, letter, next));
-    }
-    let fix = "correct the spec, or start the provider with another credential".to_owned();
-    refused(intent.message.clone().unwrap_or_default(), fix)
-}
-
-/// Returns the fingerprint of the mail and the credential.
-fn fingerprint(s: &Snapshot, letter: &Letter<'_>) -> String {
-    let mut hash = fnv::FnvHasher::default();
-    envelope(s, letter, "").hash(&mut hash);
-    s.credential.hash(&mut hash);
-    format!("{:016x}", hash.finish())
+    is_same_service && !had_no_effect(s) && !may_repeat(letter)
 }
 
 /// It is unknown whether the attempt had an effect. Only the mail service of the attempt can tell.
-fn unknown(s: &Snapshot, letter: &Letter<'_>, id: &str, intent: &Intent) -> Decision {
+fn unknown(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
     let is_known = !s.service.is_empty();
     let is_elsewhere = intent.service.as_ref().is_some_and(|service| is_known && *service != s.service);
     if is_elsewhere && !may_repeat(letter) {
-        return hold(letter, intent.attempt, s, "another mail service or domain was used before");
+        return hold("another mail service or domain was used before");
     }
-    let decision = uncertain(s, letter, id, intent.at, intent.attempt);
+    let decision = after_the_attempt(s, letter, intent.at, intent.attempt);
     match &intent.message {
-        Some(message) if decision.report.message == UNCERTAIN => {
-            let message = format!("{UNCERTAIN}. The last answer of the mail service: {message}");
-            Decision { report: unsure_because(message), ..decision }
-        }
-        Some(_) | None => decision,
+        Some(message) => with_answer(decision, message),
+        None => decision,
     }
 }
 
 /// The time of the intent is lost. So the mail service may have forgotten the mail, and an absence
 /// proves nothing. A mail that it still shows was sent.
-fn restored(s: &Snapshot, letter: &Letter<'_>, id: &str) -> Decision {
-    let decision = uncertain(s, letter, id, letter.request.object.created, 1);
+fn restored(s: &Snapshot, letter: &Letter<'_>) -> Decision {
+    let decision = after_the_attempt(s, letter, letter.request.object.created, 1);
     let sends_again = matches!(decision.action, Some(Action::Intend { .. }));
     if sends_again && !may_repeat(letter) {
-        return hold(letter, 1, s, "the object was restored, and the mail service does not show the mail");
+        return hold("the object was restored, and the mail service does not show the mail");
     }
     decision
+}
+
+/// The annotation with the intent has another form. A user decides.
+fn unreadable(s: &Snapshot, letter: &Letter<'_>) -> Decision {
+    let request = letter.request;
+    if request.object.annotation(constants::RESEND_ANNOTATION).is_some() && request.message_id.is_some() {
+        intend(s, letter, 2)
+    } else {
+        hold("the annotation with the intent cannot be read")
+    }
 }
 
 /// Whether a user has decided that the mail may arrive twice.
@@ -650,121 +397,17 @@ fn may_repeat(letter: &Letter<'_>) -> bool {
         || matches!(letter.request.on_uncertain, OnUncertain::Resend)
 }
 
-/// It is unknown whether the mail was accepted. `since` is the time of the intent.
-fn uncertain(s: &Snapshot, letter: &Letter<'_>, id: &str, since: Timestamp, attempts: u32) -> Decision {
-    let last_call = last_call(s, since);
-    if may_repeat(letter) && last_call < s.now {
-        return intend(s, letter, attempts.saturating_add(1));
+/// Reads the intent of an object; an error if the annotation has another form. The intent of
+/// another object does not count: it was copied.
+pub fn intent_of(request: &MailRequestFacts) -> Option<Result<Intent, ()>> {
+    let (text, is_own) = request.intent()?;
+    let read = |text| serde_json::from_str::<Intent>(text);
+    // The text of a copied intent: namespace, name, intent.
+    let is_of_another = || text.splitn(3, '/').nth(2).is_some_and(|text| read(text).is_ok());
+    match read(text) {
+        Ok(intent) => is_own.then_some(Ok(intent)),
+        Err(_) => (!is_of_another()).then_some(Err(())),
     }
-    let decision = match letter.request.on_uncertain {
-        OnUncertain::Resend => Decision { why: asking(), ..unsure() },
-        OnUncertain::Hold => hold(letter, attempts, s, "spec.onUncertain is Hold"),
-        OnUncertain::Verify | OnUncertain::Other(_) => verify(s, letter, id, (since, last_call), attempts),
-    };
-    if !may_repeat(letter) {
-        return decision;
-    }
-    // No event reports the end of the last call.
-    let repeats_at = plus(last_call, Duration::from_secs(1));
-    Decision { until: Some(decision.until.map_or(repeats_at, |until| until.min(repeats_at))), ..decision }
-}
-
-/// Returns the end of the last call that may have been made for an intent of that time.
-fn last_call(s: &Snapshot, intended: Timestamp) -> Timestamp {
-    // A call of another process begins within the bound after the intent, by the clock of that
-    // process, and ends within the bound.
-    let by_the_intent = plus(intended, SEND_BOUND + SEND_BOUND + SKEW);
-    // That clock may have been wrong. No call from before this process began to act, or from before
-    // a step of its clock, lasts longer than the bound.
-    let earlier = by_the_intent.max(plus(s.process.acting_since(), SEND_BOUND));
-    // A restore may have brought back an older intent than the intent of the last call.
-    own_call(s).map_or(earlier, |own| own.max(earlier))
-}
-
-/// Asks the mail service. It shows an accepted mail some time after the last call.
-fn verify(
-    s: &Snapshot,
-    letter: &Letter<'_>,
-    id: &str,
-    (since, last_call): (Timestamp, Timestamp),
-    attempts: u32,
-) -> Decision {
-    let counts_from = plus(last_call, s.shown_within);
-    let look_up = || Decision { action: Some(Action::LookUp(id.to_owned())), why: asking(), ..unsure() };
-    let Some(looked) = &s.looked else { return look_up() };
-    match &looked.answer {
-        Ok(true) => {
-            let why = writing("recording that the mail service shows the mail");
-            Decision { action: Some(Action::ConcludeSent { message_id: None }), why, ..unsure() }
-        }
-        Ok(false) if counts_from < looked.started => {
-            if looked.ended < plus(since, REMEMBERED_FOR) {
-                intend(s, letter, attempts.saturating_add(1))
-            } else {
-                hold(letter, attempts, s, "the mail service may have forgotten the mail")
-            }
-        }
-        Ok(false) => {
-            // Each wait is as long as all time before it, so the waits double without a counter.
-            let elapsed = machinist_core::since(looked.ended, since);
-            let wait = elapsed.clamp(LOOK_AGAIN.0, LOOK_AGAIN.1);
-            let due = plus(looked.ended, wait);
-            if due <= s.now { look_up() } else { Decision { until: Some(due), why: asking(), ..unsure() } }
-        }
-        Err(error) if is_forbidden(error.kind) => {
-            hold(letter, attempts, s, &format!("the mail service cannot be asked: {}", error.message))
-        }
-        Err(error) => {
-            let retry_at = plus(looked.ended, retry_after(error.kind, s.failures, LOOK_AGAIN.1));
-            if retry_at <= s.now {
-                return look_up();
-            }
-            let why = Why::call_failed(LOOK_UP, error, s.failures, retry_at);
-            Decision { until: Some(retry_at), why, ..unsure() }
-        }
-    }
-}
-
-fn asking() -> Why {
-    Why::new(
-        CapiReason::MailUncertain,
-        Step::Expect("the mail is sent again only if it was certainly not accepted"),
-    )
-}
-
-fn unsure() -> Decision {
-    Decision { report: unsure_because(UNCERTAIN.to_owned()), state: UNSURE, ..sending() }
-}
-
-fn unsure_because(message: String) -> ConditionReport {
-    ConditionReport::unknown(REQUEST_SENT, UNSURE, message).in_v1(REQUEST_SENT, UNSURE, "Warning")
-}
-
-/// A look-up is in flight. The status keeps the doubt until its answer.
-fn still_unsure(s: &Snapshot, letter: &Letter<'_>, decision: Decision) -> Decision {
-    let mut conditions = letter.request.status.iter().flat_map(|status| &status.conditions);
-    match conditions.find(|shown| shown.type_ == REQUEST_SENT && shown.reason == UNSURE) {
-        Some(shown) => Decision { report: unsure_because(shown.message.clone()), state: UNSURE, ..decision },
-        None if 0 < s.failures => repeating(letter, decision),
-        None => decision,
-    }
-}
-
-/// A user must decide. The annotation that asks for another attempt wakes the object.
-fn hold(letter: &Letter<'_>, attempts: u32, s: &Snapshot, because: &str) -> Decision {
-    if letter.request.object.annotation(constants::RESEND_ANNOTATION).is_some()
-        && letter.request.message_id.is_some()
-        && intent_of(letter.request).is_some_and(|intent| intent.is_err())
-    {
-        return intend(s, letter, attempts.saturating_add(1));
-    }
-    let fix = format!(
-        "ask the recipient; if the mail did not arrive, set the annotation {} to send it again",
-        constants::RESEND_ANNOTATION
-    );
-    let report = unsure_because(format!("{UNCERTAIN}: {because}. To continue, {fix}"));
-    let why = Why::new(CapiReason::MailOnHold { because: because.to_owned() }, Step::Fix(fix));
-    Decision { why, report, ..unsure() }
 }
 
 impl fmt::Display for Action {

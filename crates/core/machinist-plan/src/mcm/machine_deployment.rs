@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use machinist_api::constants::{annotations, finalizers, labels, reasons};
+use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec};
 
 pub use self::sizing::{Limits, limits};
@@ -405,9 +405,6 @@ fn with_status(s: &Snapshot, stage: &Stage<'_>, actions: Vec<Action>, why: Why) 
     });
     status::with_writes(s.now, s.status_written, writes, actions, why)
 }
-
-/// The label that distinguishes the Machines of different sets.
-pub const HASH_LABEL: &str = labels::MACHINE_TEMPLATE_HASH;
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -307,19 +307,19 @@ impl Account {
         if container.state.status != "exited" {
             self.write_first_config(&container.id, spec, settings).await?;
         }
-        let id = match self.start_container(&container.id).await {
+        let id = match self.engine.call(request::start(&container.id)).await {
             Err(failure) if settings.gives_up_address(&failure, notes) => {
                 self.engine.call(request::remove(&container.id)).await?;
                 let again = self.create_balancer(spec, settings, notes).await?;
                 self.write_first_config(&again.id, spec, settings).await?;
-                self.start_container(&again.id).await?;
+                self.engine.call(request::start(&again.id)).await?;
                 again.id
             }
             Err(failure) => {
                 let address = settings.ip.or_else(|| requested_address(&container));
                 return Err(self.cannot_start(failure, spec, &settings.network, address).await);
             }
-            Ok(()) => container.id,
+            Ok(_) => container.id,
         };
         self.inspect(&id).await
     }

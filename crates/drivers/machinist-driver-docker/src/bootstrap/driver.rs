@@ -224,16 +224,6 @@ impl Account {
         })
     }
 
-    /// The end of the output of a bootstrap, in lines; empty if none ran.
-    pub(crate) async fn bootstrap_output(&self, container: &str) -> Vec<String> {
-        let output = self.run(container, &report::script(), Nature::Reads, Stdin::Empty).await;
-        let Ok(output) = output else { return Vec::new() };
-        let text = output.text();
-        let (_, stdout) = text.split_once("\n\n").unwrap_or_default();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        [stdout, &stderr].iter().flat_map(|text| lines(&report::end_of(text))).collect()
-    }
-
     async fn run(
         &self,
         container: &str,
@@ -255,10 +245,6 @@ impl Account {
         let command = Command { container, argv: vec!["/bin/sh", "-c", script], nature };
         self.engine.run(command, stdin).await
     }
-}
-
-fn lines(text: &str) -> Vec<String> {
-    text.lines().map(str::to_owned).collect()
 }
 
 /// The facts about a machine that its container's labels store.

@@ -86,11 +86,12 @@ async fn an_instance_has_the_labels_and_limits_of_its_spec() {
     assert_eq!(shown["Config"]["Labels"]["io.x-k8s.kind.role"], "control-plane");
     assert_eq!(shown["HostConfig"]["Memory"], 67_108_864);
     assert_eq!(shown["NetworkSettings"]["Ports"]["6443/tcp"][0]["HostIp"], "127.0.0.1");
-    engine.driver().instances().stop(&made.id).await.expect("stopped");
+    engine.docker(&["stop", "-t", "10", made.name.as_str()]).await;
     let found = engine.driver().instances().find(&by_id(&made)).await.expect("answered");
     let Sighting::Present(stopped) = found else { panic!("expected the container, got {found:?}") };
     assert_eq!((stopped.power, stopped.addresses.len()), (Power::Stopped, 1));
-    engine.driver().instances().start(&made.id).await.expect("started");
+    let container = made.native_id.as_ref().expect("a container has an id");
+    engine.provider.start(container).await.expect("started");
     engine.sweep().await;
 }
 

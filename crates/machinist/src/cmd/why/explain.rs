@@ -11,9 +11,9 @@ use machinist_controllers::capi::{self, CapiOptions, DockerOptions, MailOptions,
 use machinist_controllers::ccm::{self, CcmOptions, Controllers};
 use machinist_controllers::mcm::{Key, MachineOptions, explain as explain_machine};
 use machinist_controllers::{Clients, ProcessOptions};
-use machinist_driver::Mailer;
-use machinist_instance::{Envelope, Error};
+use machinist_instance::Error;
 use machinist_kube::{ObjectKey, is_answer};
+use machinist_mailer::{Attempt, Envelope, Mailer};
 use machinist_plan::ccm::{route, service};
 use machinist_plan::mcm::{McmReason, Reason};
 use tokio::sync::watch;
@@ -164,13 +164,12 @@ async fn serves(key: &capi::Key) -> (Serves, Option<String>) {
 /// A mailer for explanations, which send nothing.
 struct NoMailer;
 
-#[async_trait::async_trait]
 impl Mailer for NoMailer {
-    async fn send(&self, _: &Envelope) -> Result<(), Error> {
-        Err(Error::unsupported("send"))
+    fn send<'a>(&'a self, _: &'a Envelope) -> Attempt<'a, ()> {
+        Box::pin(async { Err(Error::unsupported("send")) })
     }
-    async fn look_up(&self, _: &str) -> Result<bool, Error> {
-        Err(Error::unsupported("look_up"))
+    fn look_up<'a>(&'a self, _: &'a str) -> Attempt<'a, bool> {
+        Box::pin(async { Err(Error::unsupported("look_up")) })
     }
     fn shown_within(&self) -> Duration {
         machinist_mailgun::SHOWN_WITHIN

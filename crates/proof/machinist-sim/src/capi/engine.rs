@@ -12,7 +12,7 @@ use machinist_driver::{Balancers, Bootstrap, Driver, Instances, Provider, may_ch
 use machinist_instance::{
     AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
     Credential, Ensured, Error, ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
-    Promises, ProviderId, Readiness, RecordedId, Scope, Sighting,
+    Promises, Readiness, RecordedId, Scope, Sighting,
 };
 use machinist_standin_docker::Engine;
 use serde_json::Value;
@@ -293,11 +293,6 @@ impl Instances for EngineWire {
         #[expect(clippy::disallowed_methods, reason = "the caller has a permit")]
         let work = |engine: Engine| async move { Instances::delete(&engine, &which, &owner).await };
         self.call(Nature::Changes, "delete", &name, work).await
-    }
-    async fn start(&self, id: &ProviderId) -> Result<(), Error> {
-        let (id, name) = (id.clone(), id.to_string());
-        let work = |engine: Engine| async move { Instances::start(&engine, &id).await };
-        self.call(Nature::Changes, "start", &name, work).await
     }
 }
 

@@ -6,6 +6,7 @@ use machinist_api::capi::MailgunCluster;
 use machinist_instance::{CreateGuarantee, KeyTag, Promises};
 use serde_json::{Value, json};
 
+use super::look_up::REMEMBERED_FOR;
 use super::*;
 use crate::capi::facts::MailgunClusterFacts;
 

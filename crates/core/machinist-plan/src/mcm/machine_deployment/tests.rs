@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
+use machinist_api::GoDuration;
 use machinist_core::{FreshRead, Freshness, Silence};
 use serde_json::{Value, json};
 
@@ -509,7 +510,7 @@ fn the_new_set_follows_the_parts_that_need_no_rollout() {
     let spec = &patch.template.as_ref().expect("the template").spec;
     assert_eq!((patch.set.name.as_str(), patch.replicas), ("w-1", None));
     assert_eq!(spec.node_template.metadata.labels["pool"], "a");
-    assert_eq!(spec.configuration.health_timeout().map(|timeout| timeout.as_seconds()), Some(300));
+    assert_eq!(spec.configuration.health_timeout(), Some(GoDuration::from_seconds(300)));
 }
 
 #[test]

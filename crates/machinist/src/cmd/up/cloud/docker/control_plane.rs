@@ -122,7 +122,8 @@ impl Docker {
         match (existing, &self.identity.control_plane) {
             (Sighting::Present(instance), _) if instance.power == Power::Stopped => {
                 progress.note(&format!("Starts container {name}, the control plane, which was stopped"))?;
-                self.driver.instances().start(&instance.id).await?;
+                let container = instance.native_id.as_ref().context("the engine gave the container no id")?;
+                self.provider.start(container).await?;
             }
             (Sighting::Present(_), _) => {
                 progress.note(&format!("Continues with container {name}, the control plane"))?;
