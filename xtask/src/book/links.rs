@@ -57,8 +57,8 @@ fn problem(pages: &BTreeMap<PathBuf, String>, page: &Path, link: &str) -> Option
     let (path, anchor) = link.split_once('#').map_or((link, None), |(path, anchor)| (path, Some(anchor)));
     let to = if path.is_empty() { Some(page.to_owned()) } else { resolved(page, path) };
     let Some(text) = to.and_then(|to| pages.get(&to)) else { return Some("there is no such page") };
-    let is_heading = anchor.is_none_or(|anchor| anchors(text).contains(anchor));
-    (!is_heading).then_some("there is no such heading")
+    let is_there = anchor.is_none_or(|anchor| anchors(text).contains(anchor));
+    (!is_there).then_some("there is no such heading or anchor")
 }
 
 /// Returns the links to other pages, with their lines.
@@ -86,17 +86,17 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the anchors of the headings, in mdbook's spelling.
+/// Returns the anchors of the headings, in mdbook's spelling, and those of lines `<a id="..."></a>`.
 fn anchors(text: &str) -> BTreeSet<String> {
+    let explicit = prose(text).filter_map(|(_, line)| line.strip_prefix("<a id=\"")?.strip_suffix("\"></a>"));
     let headings = prose(text).filter_map(|(_, line)| line.strip_prefix('#'));
     let titles = headings.map(|rest| rest.trim_start_matches('#').trim());
-    titles
-        .map(|title| {
-            let kept =
-                title.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
-            kept.map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() }).collect()
-        })
-        .collect()
+    let spelled = titles.map(|title| {
+        let kept =
+            title.chars().filter(|letter| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_'));
+        kept.map(|letter| if letter == ' ' { '-' } else { letter.to_ascii_lowercase() }).collect()
+    });
+    spelled.chain(explicit.map(str::to_owned)).collect()
 }
 
 /// Returns the path of a link in the folder of the book; `None` for a link that leaves the folder.
@@ -130,6 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn a_link_to_an_explicit_anchor_is_followed() {
+        let summary = (SUMMARY, "- [A](a.md)\n- [B](b.md)\n");
+        let page = "# B\n\n<a id=\"short\"></a>\n\n## A long title\n";
+        let links = "# A\n\n[x](b.md#short) [y](b.md#a-long-title) [z](b.md#long)\n";
+        assert_eq!(
+            broken_in(&[summary, ("a.md", links), ("b.md", page)]),
+            ["a.md:3: b.md#long: there is no such heading or anchor"]
+        );
+    }
+
+    #[test]
     fn a_link_to_nowhere_is_reported_with_its_line() {
         let summary = (SUMMARY, "- [A](a.md)\n- [A](a.md)\n");
         let page = "# A\n\n[x](x.md) [y](a.md#b) [z](../../a.md)\n";
@@ -137,7 +148,7 @@ mod tests {
             broken_in(&[summary, ("a.md", page), ("c.md", "# C\n")]),
             [
                 "a.md:3: x.md: there is no such page",
-                "a.md:3: a.md#b: there is no such heading",
+                "a.md:3: a.md#b: there is no such heading or anchor",
                 "a.md:3: ../../a.md: there is no such page",
                 "SUMMARY.md:2: a.md: the page is listed twice",
                 "c.md: SUMMARY.md does not list this page",

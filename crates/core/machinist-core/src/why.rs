@@ -14,13 +14,13 @@ use machinist_instance::{Error, ErrorKind};
 
 use crate::snapshot::Call;
 
-/// Folder of the pages about the reasons that objects of every contract may have.
-const SHARED_PAGES: &str = "stuck";
+/// Page about the reasons that objects of every contract may have.
+const SHARED_PAGE: &str = "stuck.md";
 
 /// A reason that only objects of one contract have.
 pub trait ContractReason: fmt::Display + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
-    /// Folder of the pages about these reasons, below the source folder of the book.
-    const PAGES: &'static str = SHARED_PAGES;
+    /// Page about these reasons, below the source folder of the book.
+    const PAGE: &'static str = SHARED_PAGE;
 
     /// Returns the constant CamelCase name for conditions, Events and metrics.
     fn code(&self) -> &'static str;
@@ -183,22 +183,21 @@ impl<R: ContractReason> Reason<R> {
         }
     }
 
-    /// Returns the path of the page about this reason below `docs/src`, without `.md`: the folder
-    /// of the contract, and the code in lower case with hyphens. The page about `ClassMissing`
-    /// is `stuck/class-missing`.
+    /// Returns the page about this reason below `docs/src`, and the anchor in it: the code in lower
+    /// case with hyphens. For `ClassMissing` that is `stuck.md#class-missing`.
     pub fn page(&self) -> String {
-        let folder = match self {
-            Self::Contract(_) => R::PAGES,
-            _ => SHARED_PAGES,
+        let page = match self {
+            Self::Contract(_) => R::PAGE,
+            _ => SHARED_PAGE,
         };
-        let mut name = String::new();
+        let mut anchor = String::new();
         for letter in self.code().chars() {
-            if letter.is_ascii_uppercase() && !name.is_empty() {
-                name.push('-');
+            if letter.is_ascii_uppercase() && !anchor.is_empty() {
+                anchor.push('-');
             }
-            name.push(letter.to_ascii_lowercase());
+            anchor.push(letter.to_ascii_lowercase());
         }
-        format!("{folder}/{name}")
+        format!("{page}#{anchor}")
     }
 }
 
@@ -287,7 +286,7 @@ mod tests {
     }
 
     impl ContractReason for Other {
-        const PAGES: &'static str = "elsewhere";
+        const PAGE: &'static str = "elsewhere.md";
 
         fn code(&self) -> &'static str {
             "Other"
@@ -312,9 +311,9 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_named_after_the_code() {
-        assert_eq!(Reason::<Other>::AccountPaused.page(), "stuck/account-paused");
-        assert_eq!(Reason::Contract(Other).page(), "elsewhere/other");
+    fn an_anchor_is_named_after_the_code() {
+        assert_eq!(Reason::<Other>::AccountPaused.page(), "stuck.md#account-paused");
+        assert_eq!(Reason::Contract(Other).page(), "elsewhere.md#other");
     }
 
     #[test]

@@ -1,50 +1,46 @@
-//! The pages of the book about reasons: one chapter per contract, one page per reason.
+//! The pages of the book about reasons: one page per contract, one section per reason.
 //!
 //! The compiler reports a reason without a row in [`rows!`]. The tests of a contract report a row
-//! without a page, a page without a row, and a page that quotes another text than the reason
-//! renders. With `UPDATE_EXPECT=1` they rewrite the quoted texts, the index and the table of
-//! contents; the other text of a page is written by hand.
+//! without a section, a section without a row, and a section that quotes another text than the
+//! reason renders. With `UPDATE_EXPECT=1` they rewrite the quoted texts and the tables; the other
+//! text of a page is written by hand.
 //!
-//! Reasons that all contracts share have their pages in one chapter. The index of another chapter
-//! links to them.
+//! A section begins with a line `<a id="ANCHOR"></a>` and a heading, and ends before the next such
+//! line. The anchor is the name of the reason, so links survive a change of the heading, and they
+//! also work where the file is read without mdBook.
+//!
+//! Reasons that all contracts share have their sections in one page. The tables of the other pages
+//! link to them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 
-/// The sections of every page, in this order.
-const SECTIONS: [&str; 4] =
-    ["## What the controller does", "## What to check", "## What to do", "## When it resolves on its own"];
-
-/// The chapters share SUMMARY.md, so one test at a time rewrites the book.
+/// The pages link to each other, so one test at a time reads or rewrites them.
 static BOOK: Mutex<()> = Mutex::new(());
 
-/// The pages about the reasons of one contract.
-pub(crate) struct Chapter {
-    /// The folder of the pages, below the source folder of the book.
-    pub(crate) folder: &'static str,
-    /// The line of the chapter in SUMMARY.md. The lines below it that are indented further list the
-    /// pages.
-    pub(crate) entry: &'static str,
-    /// The pages in the order of the table of contents. The index also lists those in the folder of
-    /// another chapter.
-    pub(crate) pages: Vec<Page>,
+/// The page about the reasons of one contract.
+pub(crate) struct Page {
+    /// The path below the source folder of the book.
+    pub(crate) path: &'static str,
+    /// The sections in their order. The tables also list those of another page.
+    pub(crate) sections: Vec<Section>,
 }
 
-/// One page.
-pub(crate) struct Page {
-    /// The heading of its table in the index.
+/// One section.
+pub(crate) struct Section {
+    /// The heading of its table.
     pub(crate) group: &'static str,
-    /// The path below the source folder of the book, without `.md`.
-    pub(crate) path: String,
+    /// The page below the source folder of the book, `#`, and the anchor.
+    pub(crate) link: String,
     /// The texts of the example values.
     pub(crate) texts: Vec<String>,
 }
 
-/// Lists the pages in the order of the table of contents. Each row has the group, the reason and
-/// example values of it. The reasons after `never` have no row, because the contract does not use
-/// them. The caller has a type `Reason`.
+/// Lists the sections in the order of the page. Each row has the group, the reason and example
+/// values of it. The reasons after `never` have no row, because the contract does not use them. The
+/// caller has a type `Reason`.
 macro_rules! rows {
     (never [$($unused:pat),*]; $($group:ident: $reason:pat => [$($example:expr),+ $(,)?];)+) => {
         /// Fails to compile if a reason has no row.
@@ -55,16 +51,16 @@ macro_rules! rows {
             }
         }
 
-        fn pages() -> Vec<Page> {
+        fn sections() -> Vec<Section> {
             vec![$({
                 let examples: Vec<Reason> = vec![$(Reason::from($example)),+];
                 for example in &examples {
                     ensure_listed(example);
                     assert!(matches!(example, $reason), "{example} is in the row of another reason");
                 }
-                Page {
+                Section {
                     group: $group,
-                    path: examples[0].page(),
+                    link: examples[0].page(),
                     texts: examples.iter().map(ToString::to_string).collect(),
                 }
             }),+]
@@ -74,103 +70,104 @@ macro_rules! rows {
 
 pub(crate) use rows;
 
-impl Chapter {
-    /// Requires that each page of the chapter has a file, and that the folder has no other pages.
-    pub(crate) fn check_files(&self) {
-        let paths: BTreeSet<&String> = self.pages.iter().map(|page| &page.path).collect();
-        assert_eq!(paths.len(), self.pages.len(), "two reasons have the same page");
-        let folder = self.folder;
-        let wanted: BTreeSet<String> =
-            self.own_pages().map(|page| self.name(page).expect("an own page").to_owned()).collect();
-        let files = fs::read_dir(book(folder)).expect("the folder exists");
-        let names = files.map(|file| file.expect("readable").file_name().into_string().expect("UTF-8"));
-        let found: BTreeSet<String> = names
-            .filter_map(|name| name.strip_suffix(".md").map(str::to_owned))
-            .filter(|name| name != "index")
-            .collect();
-        let missing: Vec<_> = wanted.difference(&found).collect();
-        assert!(missing.is_empty(), "write docs/src/{folder}/<page>.md for: {missing:?}");
-        let unknown: Vec<_> = found.difference(&wanted).collect();
-        assert!(unknown.is_empty(), "no reason has these pages in docs/src/{folder}: {unknown:?}");
+impl Page {
+    /// Requires that each reason of the page has a section, in the order of the rows, and that the
+    /// page has no other sections.
+    pub(crate) fn check_sections(&self) {
+        let _alone = BOOK.lock().unwrap_or_else(PoisonError::into_inner);
+        let path = self.path;
+        let links: BTreeSet<&String> = self.sections.iter().map(|section| &section.link).collect();
+        assert_eq!(links.len(), self.sections.len(), "two reasons have the same section");
+        let wanted: Vec<&str> = self.own_sections().filter_map(|section| self.anchor(section)).collect();
+        let text = read(path);
+        let found: Vec<&str> = parts(&text).1.into_iter().map(|(anchor, _)| anchor).collect();
+        let missing: Vec<_> = wanted.iter().filter(|anchor| !found.contains(anchor)).collect();
+        assert!(missing.is_empty(), "write sections of docs/src/{path} for: {missing:?}");
+        let unknown: Vec<_> = found.iter().filter(|anchor| !wanted.contains(anchor)).collect();
+        assert!(unknown.is_empty(), "no reason has these sections of docs/src/{path}: {unknown:?}");
+        assert_eq!(found, wanted, "the order of the sections of docs/src/{path}");
+        let titles: Vec<String> = self.own_sections().map(title).collect();
+        let distinct: BTreeSet<&String> = titles.iter().collect();
+        assert_eq!(distinct.len(), titles.len(), "docs/src/{path} has a title twice: {titles:?}");
     }
 
-    /// Compares the pages, the index and the table of contents. One function, because a test that
-    /// rewrites pages must not run beside one that reads them.
+    /// Compares the tables and the texts that the sections quote.
     pub(crate) fn check_contents(&self) {
         let _alone = BOOK.lock().unwrap_or_else(PoisonError::into_inner);
-        self.own_pages().for_each(check_page);
-        self.check_index();
-        self.check_summary();
+        let path = self.path;
+        let text = read(path);
+        let (introduction, parts) = parts(&text);
+        let introduction =
+            with_part(introduction, "<!-- tables -->", "<!-- end of tables -->", &self.tables());
+        let mut expected =
+            introduction.unwrap_or_else(|| panic!("{path}: expected the two marks of the tables"));
+        for (anchor, part) in parts {
+            let section = self.own_sections().find(|section| self.anchor(section) == Some(anchor));
+            let quoted = section.map(|section| section.texts.join("\n") + "\n").unwrap_or_default();
+            let part = with_part(part, "```text", "```", &quoted);
+            expected += &part.unwrap_or_else(|| panic!("{path}#{anchor}: expected a block ```text"));
+        }
+        require(path, &expected);
     }
 
-    /// The pages in the folder of the chapter.
-    fn own_pages(&self) -> impl Iterator<Item = &Page> {
-        self.pages.iter().filter(|page| self.name(page).is_some())
+    /// The sections of this page.
+    fn own_sections(&self) -> impl Iterator<Item = &Section> {
+        self.sections.iter().filter(|section| self.anchor(section).is_some())
     }
 
-    /// The name of a page in the folder of the chapter. `None` if it is in another folder.
-    fn name<'p>(&self, page: &'p Page) -> Option<&'p str> {
-        page.path.strip_prefix(self.folder)?.strip_prefix('/')
+    /// The anchor of a section of this page. `None` if it is in another page.
+    fn anchor<'s>(&self, section: &'s Section) -> Option<&'s str> {
+        section.link.strip_prefix(self.path)?.strip_prefix('#')
     }
 
-    /// Compares the tables of the index.
-    fn check_index(&self) {
-        let mut groups: Vec<(&str, Vec<&Page>)> = Vec::new();
-        for page in &self.pages {
-            match groups.iter_mut().find(|(group, _)| *group == page.group) {
-                Some((_, pages)) => pages.push(page),
-                None => groups.push((page.group, vec![page])),
+    /// Renders the tables.
+    fn tables(&self) -> String {
+        let mut groups: Vec<(&str, Vec<&Section>)> = Vec::new();
+        for section in &self.sections {
+            match groups.iter_mut().find(|(group, _)| *group == section.group) {
+                Some((_, sections)) => sections.push(section),
+                None => groups.push((section.group, vec![section])),
             }
         }
-        let to_source = "../".repeat(self.folder.split('/').count());
-        let mut index = String::new();
-        for (group, pages) in groups {
-            index += &format!("\n### {group}\n\n| `machinist why` says, for example | Page |\n|---|---|\n");
-            for page in pages {
-                let link = match self.name(page) {
-                    Some(name) => format!("{name}.md"),
-                    None => format!("{to_source}{}.md", page.path),
+        let to_source = "../".repeat(self.path.matches('/').count());
+        let mut tables = String::new();
+        for (group, sections) in groups {
+            tables +=
+                &format!("\n### {group}\n\n| `machinist why` says, for example | Section |\n|---|---|\n");
+            for section in sections {
+                let link = match self.anchor(section) {
+                    Some(anchor) => format!("#{anchor}"),
+                    None => format!("{to_source}{}", section.link),
                 };
-                index += &format!("| {} | [{}]({link}) |\n", page.texts[0], title(page));
+                tables += &format!("| {} | [{}]({link}) |\n", section.texts[0], title(section));
             }
         }
-        index.push('\n');
-        let path = format!("{}/index.md", self.folder);
-        let index = with_part(&read(&path), "<!-- tables -->", "<!-- end of tables -->", &index);
-        require(&path, &index.unwrap_or_else(|| panic!("{path}: expected the two marks of the tables")));
-    }
-
-    /// Compares the entries of SUMMARY.md.
-    fn check_summary(&self) {
-        let indent = indent(self.entry) + 2;
-        let (mut contents, mut titles) = (String::new(), BTreeMap::new());
-        for page in self.own_pages() {
-            let (title, path) = (title(page), &page.path);
-            contents += &format!("{:indent$}- [{title}]({path}.md)\n", "");
-            let twin = titles.insert(title, path.clone());
-            assert_eq!(twin, None, "{path}.md has the title of another page");
-        }
-        let summary = with_children(&read("SUMMARY.md"), self.entry, &contents);
-        require("SUMMARY.md", &summary.unwrap_or_else(|| panic!("SUMMARY.md: expected {:?}", self.entry)));
+        tables + "\n"
     }
 }
 
-/// Compares the text that a page quotes, and its sections.
-fn check_page(page: &Page) {
-    let path = format!("{}.md", page.path);
-    let text = read(&path);
-    let quoted = page.texts.join("\n") + "\n";
-    let expected = with_part(&text, "```text", "```", &quoted);
-    require(&path, &expected.unwrap_or_else(|| panic!("{path}: expected a block ```text")));
-    let sections: Vec<_> = text.lines().filter(|line| line.starts_with("## ")).collect();
-    assert_eq!(sections, SECTIONS, "the sections of {path}");
+/// Returns the heading of a section: the next line with text after its anchor.
+fn title(section: &Section) -> String {
+    let (path, anchor) = section.link.split_once('#').expect("a page and an anchor");
+    let text = read(path);
+    let (_, parts) = parts(&text);
+    let part = parts.into_iter().find(|(other, _)| *other == anchor).map(|(_, part)| part);
+    let mut lines = part.unwrap_or_default().lines().skip(1).filter(|line| !line.is_empty());
+    let title = lines.next().and_then(|line| line.strip_prefix("## "));
+    title.unwrap_or_else(|| panic!("{}: expected a heading below the anchor", section.link)).to_owned()
 }
 
-/// Returns the title of a page: its first line.
-fn title(page: &Page) -> String {
-    let text = read(&format!("{}.md", page.path));
-    let title = text.lines().next().and_then(|line| line.strip_prefix("# "));
-    title.unwrap_or_else(|| panic!("{}.md: expected a title in the first line", page.path)).to_owned()
+/// Splits a page at the anchors: what precedes the first one, and the parts that begin with one.
+fn parts(text: &str) -> (&str, Vec<(&str, &str)>) {
+    const BEGIN: &str = "<a id=\"";
+    let begins = text.match_indices(BEGIN).map(|(at, _)| at);
+    let begins: Vec<usize> = begins.filter(|at| *at == 0 || text[..*at].ends_with('\n')).collect();
+    let ends = begins.iter().skip(1).copied().chain([text.len()]);
+    let parts = begins.iter().zip(ends).map(|(begin, end)| {
+        let part = &text[*begin..end];
+        (part[BEGIN.len()..].split('"').next().unwrap_or_default(), part)
+    });
+    (&text[..begins.first().copied().unwrap_or(text.len())], parts.collect())
 }
 
 /// Returns a path below the source folder of the book.
@@ -202,24 +199,10 @@ fn with_part(text: &str, first: &str, last: &str, part: &str) -> Option<String> 
     Some(format!("{before}{first}\n{part}{}", &rest[end..]))
 }
 
-/// Replaces the lines below the line `entry` that are indented further than it.
-fn with_children(text: &str, entry: &str, children: &str) -> Option<String> {
-    let (before, rest) = text.split_once(&format!("{entry}\n"))?;
-    let old = rest.split_inclusive('\n').take_while(|line| indent(entry) < indent(line));
-    let end: usize = old.map(str::len).sum();
-    Some(format!("{before}{entry}\n{children}{}", &rest[end..]))
-}
-
-/// Returns the number of spaces at the start of a line.
-fn indent(line: &str) -> usize {
-    line.len() - line.trim_start_matches(' ').len()
-}
-
 #[test]
-fn only_the_entries_of_one_chapter_are_replaced() {
-    let text = "- [A](a.md)\n  - [B](b.md)\n    - [Old](b/old.md)\n  - [C](c.md)\n- [D](d.md)\n";
-    let replaced = with_children(text, "  - [B](b.md)", "    - [New](b/new.md)\n");
-    let expected = "- [A](a.md)\n  - [B](b.md)\n    - [New](b/new.md)\n  - [C](c.md)\n- [D](d.md)\n";
-    assert_eq!(replaced.as_deref(), Some(expected));
-    assert_eq!(with_children(text, "- [A](a.md)", "").as_deref(), Some("- [A](a.md)\n- [D](d.md)\n"));
+fn a_page_is_split_at_its_anchors() {
+    let text = "# A\n\nSee `<a id=\"x\">`.\n<a id=\"b\"></a>\n\n## B\n\n<a id=\"c\"></a>\n\n## C\n";
+    let (introduction, parts) = parts(text);
+    assert_eq!(introduction, "# A\n\nSee `<a id=\"x\">`.\n");
+    assert_eq!(parts, [("b", "<a id=\"b\"></a>\n\n## B\n\n"), ("c", "<a id=\"c\"></a>\n\n## C\n")]);
 }

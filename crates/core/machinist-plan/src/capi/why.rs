@@ -203,7 +203,7 @@ pub enum CapiReason {
 }
 
 impl ContractReason for CapiReason {
-    const PAGES: &'static str = "capi/stuck";
+    const PAGE: &'static str = "capi/stuck.md";
 
     fn callee(call: Call) -> &'static str {
         match call {

@@ -226,7 +226,7 @@ impl fmt::Display for BrakeRule {
 }
 
 impl ContractReason for CcmReason {
-    const PAGES: &'static str = "ccm/stuck";
+    const PAGE: &'static str = "ccm/stuck.md";
 
     fn code(&self) -> &'static str {
         self.into()

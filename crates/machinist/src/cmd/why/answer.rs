@@ -289,10 +289,11 @@ mod tests {
 
     #[test]
     fn the_book_quotes_the_reason_for_an_unserved_namespace() {
-        let page = include_str!("../../../../../docs/src/stuck/namespace-not-served.md");
+        let page = include_str!("../../../../../docs/src/stuck.md");
         let served = "the machine-controller serves default";
         let reported = Reported::unserved("team", served, Timestamp::UNIX_EPOCH);
         assert!(page.contains(&format!("```text\n{}\n```\n", reported.waits_for)), "{}", reported.waits_for);
-        assert_eq!(reported.reason, "NamespaceNotServed", "the name of the page");
+        assert_eq!(reported.reason, "NamespaceNotServed", "the anchor below is named after it");
+        assert!(page.contains("<a id=\"namespace-not-served\"></a>\n"));
     }
 }

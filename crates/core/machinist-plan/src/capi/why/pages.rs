@@ -1,5 +1,5 @@
-//! The pages of the book about the reasons of the Cluster API providers: `docs/src/capi/stuck`. The
-//! reasons that all contracts share have their pages in `docs/src/stuck`.
+//! The page of the book about the reasons of the Cluster API providers: `docs/src/capi/stuck.md`.
+//! The reasons that all contracts share have their sections in `docs/src/stuck.md`.
 
 use machinist_core::Call;
 use machinist_instance::ErrorKind;
@@ -8,7 +8,7 @@ use super::*;
 use crate::capi::docker_cluster::{DELETE_BALANCER, ENSURE_BALANCER};
 use crate::capi::docker_machine::{COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP};
 use crate::capi::mail::{COPY, LOOK_UP, SEND};
-use crate::pages::{Chapter, Page, rows};
+use crate::pages::{Page, Section, rows};
 
 const GATES: &str = "Nothing happens";
 const CONTAINER: &str = "A container is not created, or does not run";
@@ -160,20 +160,16 @@ fn cluster() -> String {
     "one".to_owned()
 }
 
-fn chapter() -> Chapter {
-    Chapter {
-        folder: CapiReason::PAGES,
-        entry: "  - [My DockerMachine or request is stuck](capi/stuck/index.md)",
-        pages: pages(),
-    }
+fn page() -> Page {
+    Page { path: CapiReason::PAGE, sections: sections() }
 }
 
 #[test]
-fn every_reason_has_a_page_and_every_page_a_reason() {
-    chapter().check_files();
+fn every_reason_has_a_section_and_every_section_a_reason() {
+    page().check_sections();
 }
 
 #[test]
-fn pages_index_and_contents_are_up_to_date() {
-    chapter().check_contents();
+fn quoted_texts_and_tables_are_up_to_date() {
+    page().check_contents();
 }

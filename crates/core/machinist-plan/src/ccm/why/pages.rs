@@ -1,5 +1,5 @@
-//! The pages of the book about the reasons of the cloud-controller-manager: `docs/src/ccm/stuck`.
-//! The reasons that all contracts share have their pages in `docs/src/stuck`.
+//! The page of the book about the reasons of the cloud-controller-manager: `docs/src/ccm/stuck.md`.
+//! The reasons that all contracts share have their sections in `docs/src/stuck.md`.
 
 use machinist_core::Call;
 use machinist_instance::ErrorKind;
@@ -8,7 +8,7 @@ use super::*;
 use crate::ccm::listed_balancers::LIST_BALANCERS;
 use crate::ccm::route::LIST_ROUTES;
 use crate::ccm::service::{DELETE_BALANCER, ENSURE_BALANCER};
-use crate::pages::{Chapter, Page, rows};
+use crate::pages::{Page, Section, rows};
 
 const INITIALIZATION: &str = "A Node stays tainted, or belongs to another program";
 const UNREADY: &str = "A Node is not ready";
@@ -209,20 +209,16 @@ fn expected() -> String {
     "hcloud://NUMBER".to_owned()
 }
 
-fn chapter() -> Chapter {
-    Chapter {
-        folder: CcmReason::PAGES,
-        entry: "  - [My Node or Service is stuck](ccm/stuck/index.md)",
-        pages: pages(),
-    }
+fn page() -> Page {
+    Page { path: CcmReason::PAGE, sections: sections() }
 }
 
 #[test]
-fn every_reason_has_a_page_and_every_page_a_reason() {
-    chapter().check_files();
+fn every_reason_has_a_section_and_every_section_a_reason() {
+    page().check_sections();
 }
 
 #[test]
-fn pages_index_and_contents_are_up_to_date() {
-    chapter().check_contents();
+fn quoted_texts_and_tables_are_up_to_date() {
+    page().check_contents();
 }

@@ -93,13 +93,13 @@ fn examples() -> Vec<CcmReason> {
 }
 
 #[test]
-fn every_reason_has_a_page_name_of_its_own() {
+fn every_reason_has_an_anchor_of_its_own() {
     let examples = examples();
     let pages: BTreeSet<String> =
         examples.iter().map(|example| Reason::from(example.clone()).page()).collect();
     assert_eq!(pages.len(), examples.len());
-    assert!(pages.iter().all(|page| page.starts_with("ccm/stuck/")), "{pages:?}");
-    assert_eq!(Reason::Settled.page(), "stuck/settled", "other contracts have this reason, too");
+    assert!(pages.iter().all(|page| page.starts_with("ccm/stuck.md#")), "{pages:?}");
+    assert_eq!(Reason::Settled.page(), "stuck.md#settled", "other contracts have this reason, too");
 }
 
 #[test]

@@ -1,21 +1,21 @@
-//! The pages of the book about the reasons of the machine API: `docs/src/stuck`.
+//! The page of the book about the reasons of the machine API: `docs/src/stuck.md`.
 
 use machinist_core::Call;
 use machinist_instance::ErrorKind;
 
 use super::*;
-use crate::pages::{Chapter, Page, rows};
+use crate::pages::{Page, Section, rows};
 
-/// Pages about reasons that another crate renders. A test of that crate compares the quoted text.
+/// Sections about reasons that another crate renders. A test of that crate compares the quoted text.
 const OF_OTHER_CRATES: [(&str, &str, &str); 2] = [
     (
         CLUSTER,
-        "stuck/namespace-not-served",
+        "stuck.md#namespace-not-served",
         "no running controller serves namespace team (the machine-controller serves default)",
     ),
     (
         CLOUD,
-        "stuck/cloud-silent",
+        "stuck.md#cloud-silent",
         "the engine at unix:///var/run/docker.sock does not answer: no answer within 700 ms",
     ),
 ];
@@ -309,25 +309,21 @@ fn rejected(of: fn(String) -> RejectedRequest) -> BlockedPod {
     BlockedPod { rejection: Some(of(message)), ..blocked(None, false) }
 }
 
-fn chapter() -> Chapter {
-    let others = OF_OTHER_CRATES.map(|(group, path, text)| Page {
+fn page() -> Page {
+    let others = OF_OTHER_CRATES.map(|(group, link, text)| Section {
         group,
-        path: path.to_owned(),
+        link: link.to_owned(),
         texts: vec![text.to_owned()],
     });
-    Chapter {
-        folder: McmReason::PAGES,
-        entry: "- [My machine is stuck](stuck/index.md)",
-        pages: pages().into_iter().chain(others).collect(),
-    }
+    Page { path: McmReason::PAGE, sections: sections().into_iter().chain(others).collect() }
 }
 
 #[test]
-fn every_reason_has_a_page_and_every_page_a_reason() {
-    chapter().check_files();
+fn every_reason_has_a_section_and_every_section_a_reason() {
+    page().check_sections();
 }
 
 #[test]
-fn pages_index_and_contents_are_up_to_date() {
-    chapter().check_contents();
+fn quoted_texts_and_tables_are_up_to_date() {
+    page().check_contents();
 }
