@@ -86,7 +86,7 @@ enum Task {
     Kill(bench::KillArgs),
     /// Check the links of the book in docs, and build it with mdbook into target/book
     Book,
-    /// Write the CRDs, and the files of the Cluster API providers as a local repository of clusterctl
+    /// Write the CRDs, and the files of the Cluster API providers for clusterctl
     Components(components::Args),
     /// Generate the type tables of the embedded API server from the descriptions that Kubernetes
     /// publishes
