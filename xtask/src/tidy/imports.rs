@@ -204,8 +204,9 @@ fn paths_in(code: &str) -> Vec<String> {
         for (at, _) in code.match_indices(start) {
             let before = &code[..at];
             let starts_a_word =
-                before.chars().next_back().is_none_or(|letter| !is_of_word(letter) && letter != ':');
-            // `pub(in crate::x)` says who may see an item. It imports nothing.
+                before.chars().next_back().is_none_or(|letter| !is_of_word(letter) && !":$".contains(letter));
+            // `$crate::x` in a macro is an import of its callers. `pub(in crate::x)` says who may
+            // see an item. It imports nothing.
             if starts_a_word && !before.ends_with("(in ") {
                 let path = code[at..]
                     .split(|letter: char| !is_of_word(letter) && letter != ':')

@@ -16,7 +16,7 @@ use machinist_driver::Check;
 use machinist_kube::{Cluster, ObjectKey};
 
 use crate::contract::Contract;
-use crate::explain::{ExplainError, Explanation};
+use crate::explanation::{ExplainError, Explanation};
 use crate::key::QueueKey;
 use crate::passes::WhyRecord;
 use crate::runtime::Runtime;

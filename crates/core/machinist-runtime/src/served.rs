@@ -3,7 +3,7 @@
 //! The rendered decisions contain no secrets, because planners never see a secret.
 
 use machinist_core::{ContractReason, Reason, Why};
-use machinist_serve::{Inspect, Readiness};
+use machinist_serve::{Inspect, ProcessReadiness};
 use serde_json::{Value, json};
 
 use crate::contract::Contract;
@@ -25,13 +25,13 @@ impl<C: Contract> Inspect for Inspector<C> {
         Self::namespace(self)
     }
 
-    fn readiness(&self) -> Readiness {
+    fn readiness(&self) -> ProcessReadiness {
         match self.not_ready() {
             None => {
                 let remark = self.remark().map_or_else(|| "OK".to_owned(), |remark| format!("OK: {remark}"));
-                Readiness::Ready(below_silence(self, &remark))
+                ProcessReadiness::Ready(below_silence(self, &remark))
             }
-            Some(reason) => Readiness::NotReady(below_silence(self, &reason)),
+            Some(reason) => ProcessReadiness::NotReady(below_silence(self, &reason)),
         }
     }
 

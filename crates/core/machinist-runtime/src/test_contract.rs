@@ -17,7 +17,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::contract::Contract;
-use crate::explain::{ExplainError, Explanation};
+use crate::explanation::{ExplainError, Explanation};
 use crate::feed::{Fed, Feed};
 use crate::kinds::ContractKey;
 use crate::options::{Clients, Options};

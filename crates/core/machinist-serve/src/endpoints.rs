@@ -26,7 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::connections::{answer_all, answer_later_behind};
 use crate::door::{Door, OpenDoor};
-use crate::inspect::{Inspect, Readiness};
+use crate::inspect::{Inspect, ProcessReadiness};
 
 /// Serves the endpoints until the future is dropped.
 pub async fn serve(listener: TcpListener, process: impl Inspect) -> Infallible {
@@ -69,8 +69,8 @@ async fn answer(process: &impl Inspect, path: &str) -> Response<Full<Bytes>> {
     match path {
         "/healthz" | "/livez" => text(StatusCode::OK, "OK".to_owned()),
         "/readyz" => match process.readiness() {
-            Readiness::Ready(body) => text(StatusCode::OK, body),
-            Readiness::NotReady(body) => text(StatusCode::SERVICE_UNAVAILABLE, body),
+            ProcessReadiness::Ready(body) => text(StatusCode::OK, body),
+            ProcessReadiness::NotReady(body) => text(StatusCode::SERVICE_UNAVAILABLE, body),
         },
         "/metrics" => answer_with_metrics(process.metrics()),
         "/why" => json_of(&Value::from(process.decisions())),

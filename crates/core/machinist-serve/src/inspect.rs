@@ -11,7 +11,7 @@ pub trait Inspect: Clone + Send + Sync + 'static {
     fn namespace(&self) -> &str;
 
     /// Whether the process is ready, with the text for a user.
-    fn readiness(&self) -> Readiness;
+    fn readiness(&self) -> ProcessReadiness;
 
     /// All metrics of the process, in the text format of Prometheus.
     fn metrics(&self) -> String;
@@ -27,7 +27,7 @@ pub trait Inspect: Clone + Send + Sync + 'static {
 
 /// Whether a process is ready, with the body of the answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Readiness {
+pub enum ProcessReadiness {
     /// The process works, or can take over at any moment.
     Ready(String),
     /// The process does not work yet.

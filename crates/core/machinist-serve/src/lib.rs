@@ -22,7 +22,7 @@ pub use accept::{UNLIMITED, accept};
 pub use connections::{answer_all, answer_behind};
 pub use door::{Door, OpenDoor, Rejection};
 pub use endpoints::{answer_with_metrics, listen, serve, serve_behind, serve_metrics};
-pub use inspect::{Inspect, Readiness};
+pub use inspect::{Inspect, ProcessReadiness};
 pub use metrics::{
     CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS,
     samples_of,

@@ -17,8 +17,9 @@ const GIVEN_UP_WITHIN: Duration = Duration::from_secs(180);
 /// Several times the health timeout: the other Machines would be given up in that time.
 const UNDISTURBED: Duration = Duration::from_secs(120);
 
-/// Of the Machines whose Nodes became unhealthy, one is given up. Its replacement cannot be created,
-/// so the others stay, and `why` says so. When the instances run again, they are the same Machines.
+/// Of the Machines whose Nodes became unhealthy, one is given up. Its replacement cannot be
+/// created, so the others stay, and `why` says so. When the instances run again, they are the same
+/// Machines.
 pub(crate) async fn exhausted(world: &mut World) -> Result<()> {
     world.scale(WORKERS_HERE).await?;
     let count = VICTIMS + 1;

@@ -1,10 +1,10 @@
 //! Load balancers: compare a balancer with the wanted state, and perform the differences.
 //!
-//! `settings` parses the options, `wanted` and `service` build the wanted state, `plan` lists the
-//! differences as `step`s, `create` builds the one request that creates a balancer, and `show`
-//! converts the cloud's answer. All of these are pure. `driver` awaits: it performs the steps one
-//! by one and returns as soon as an action takes longer than a moment. A later call plans again
-//! from the state of the cloud, so no step is remembered.
+//! `settings` parses the options, `wanted` and `service` build the wanted state, `plan` and
+//! `targets` list the differences as `step`s, `create` builds the one request that creates a
+//! balancer, and `show` converts the cloud's answer. All of these are pure. `driver` awaits: it
+//! performs the steps one by one and returns as soon as an action takes longer than a moment. A
+//! later call plans again from the state of the cloud, so no step is remembered.
 //!
 //! Deliberately absent: Services, Nodes and their selection, which are the controller's. Managed
 //! certificates are created and never deleted, as users may share them.

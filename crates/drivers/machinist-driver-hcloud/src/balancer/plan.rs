@@ -3,15 +3,13 @@
 //! The order is that of hcloud-cloud-controller-manager, with one exception: services are deleted
 //! before others are added, because a type of balancer limits their number.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use machinist_instance::NameClaim;
 
 use super::SERVICE_UID;
-use super::reach::Skips;
 use super::step::Step;
-use super::targets::{TURNED, TargetPlan, Turned, targets};
+use super::targets::{Known, Scope, TURNED, TargetPlan, targets};
 use super::wanted::Wanted;
 use crate::model::{BalancerIp, LoadBalancer};
 
@@ -22,28 +20,6 @@ pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
     /// The differences of the targets that are no step.
     pub(crate) targets: TargetPlan,
-}
-
-/// The part of a balancer that is compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Scope {
-    Everything,
-    /// The targets follow the Nodes, and the settings stay.
-    Targets,
-}
-
-/// What the driver knows beside the balancer.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Known<'a> {
-    /// The targets that the cloud would reject.
-    pub(crate) skips: &'a Skips,
-    /// The target that got another sort of address last.
-    pub(crate) turned: Option<&'a Turned>,
-    /// The servers that were targets, and were removed to get another sort of address.
-    pub(crate) detached: &'a BTreeSet<i64>,
-    /// The targets whose wanted sort of address the cloud has refused not long ago, although its
-    /// data do not explain it. While they carry traffic, they are not removed for another try.
-    pub(crate) refused_turns: &'a Skips,
 }
 
 /// Lists the differences.

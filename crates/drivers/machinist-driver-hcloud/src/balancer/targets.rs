@@ -15,12 +15,33 @@ use std::fmt;
 use machinist_instance::{SkipCause, SkippedTarget};
 use tokio::time::Instant;
 
-use super::plan::{Known, Scope};
-use super::reach::Skip;
+use super::reach::{Skip, Skips};
 use super::step::{OldTarget, Step};
 use super::wanted::{Wanted, WantedTarget};
 use crate::label::{self, Labels};
 use crate::model::{BalancerTargetModel, LoadBalancer, TargetHealth, TargetKind};
+
+/// The part of a balancer that is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Everything,
+    /// The targets follow the Nodes, and the settings stay.
+    Targets,
+}
+
+/// What the driver knows beside the balancer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known<'a> {
+    /// The targets that the cloud would reject.
+    pub(crate) skips: &'a Skips,
+    /// The target that got another sort of address last.
+    pub(crate) turned: Option<&'a Turned>,
+    /// The servers that were targets, and were removed to get another sort of address.
+    pub(crate) detached: &'a BTreeSet<i64>,
+    /// The targets whose wanted sort of address the cloud has refused not long ago, although its
+    /// data do not explain it. While they carry traffic, they are not removed for another try.
+    pub(crate) refused_turns: &'a Skips,
+}
 
 /// The differences of the targets, beside those to remove and to add.
 #[derive(Debug, Clone, PartialEq, Default)]

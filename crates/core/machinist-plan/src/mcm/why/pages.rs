@@ -6,7 +6,8 @@ use machinist_instance::ErrorKind;
 use super::*;
 use crate::pages::{Page, Section, rows};
 
-/// Sections about reasons that another crate renders. A test of that crate compares the quoted text.
+/// Sections about reasons that another crate renders. A test of that crate compares the quoted
+/// text.
 const OF_OTHER_CRATES: [(&str, &str, &str); 2] = [
     (
         CLUSTER,
