@@ -10,6 +10,7 @@ use machinist_kube::ObjectKey;
 
 use crate::contract::{Contract, Kind, Observed};
 use crate::explanation::{ExplainError, Explanation};
+use crate::key::QueueKey as _;
 use crate::kinds::KindId;
 use crate::options::{Clients, Options};
 use crate::panics;
