@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::BalancerDefaults;
-use crate::balancer::reach::Skip;
+use crate::balancer::reach::{Skip, Skips};
 use crate::balancer::settings::Settings;
 use crate::balancer::step::{OldTarget, note};
+use crate::balancer::targets::Turned;
 
 /// A balancer that equals the wanted state of [`wanted`] without options.
 fn balancer(changes: Value) -> LoadBalancer {
