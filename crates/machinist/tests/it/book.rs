@@ -96,6 +96,7 @@ fn the_metrics_are_those_of_the_code() {
     let text = sources(&crates.join("machinist-runtime/src"))
         + &sources(&crates.join("machinist-controllers/src"))
         + &sources(&program.join("wiring"))
+        + &sources(&program.join("clouds"))
         + &sources(&program.join("cmd/cloud_controller_manager"));
     let after = |part: &str| {
         let parts: Vec<&str> = text.split(part).skip(1).collect();
@@ -110,8 +111,14 @@ fn the_metrics_are_those_of_the_code() {
     }
     // A store is named after the resource that it contains.
     assert!(names.remove("machinist_store_"), "the stores are counted under another name: {names:?}");
-    let resources = after("const RESOURCE: &'static str = \"");
-    names.extend(resources.iter().map(|resource| format!("machinist_store_{resource}")));
+    let stored = text.lines().filter(|line| line.contains("stored! {"));
+    let resources = stored.filter_map(|line| line.split_once(" as \"")?.1.split('"').next());
+    names.extend(resources.map(|resource| format!("machinist_store_{resource}")));
+    names.extend(
+        after("const RESOURCE: &'static str = \"")
+            .iter()
+            .map(|resource| format!("machinist_store_{resource}")),
+    );
     assert_eq!(listed_metrics(), names, "left: docs/src/reference/metrics.md, right: the code");
 }
 

@@ -19,7 +19,7 @@ const EVIDENCE_VALID: Duration = Duration::from_secs(10);
 /// Wait before an inconclusive read is repeated.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// The last reads for one Machine, in this process.
+/// The last reads about one Machine, in this process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Reads {
     /// The last GETs of the Nodes of the instance, one of each name.

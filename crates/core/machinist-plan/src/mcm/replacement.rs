@@ -128,7 +128,7 @@ pub struct NodeOf {
     pub others: Vec<Arc<NodeFacts>>,
     /// The provider's comparison of the ids of the Machine and the Node.
     pub identity: Identity,
-    /// The last reads for the Machine.
+    /// The last reads about the Machine.
     pub reads: Reads,
 }
 

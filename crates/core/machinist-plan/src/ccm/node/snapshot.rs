@@ -36,10 +36,10 @@ pub struct Snapshot {
     /// How many other Nodes need a lookup.
     pub crowd: Crowd,
     /// The driver's answers for this Node, by its UID. Each list that shows the instance is noted
-    /// in them with [`take_listed`].
+    /// in them with [`take_listed`](super::take_listed).
     pub answers: Answers,
     /// When the first of several answers arrived that all showed the instance as stopped
-    /// ([`take_power`]).
+    /// ([`take_power`](super::take_power)).
     pub stopped_since: Option<Timestamp>,
     /// Evidence whether today's credential opens the account of the instance.
     pub ownership: Ownership,

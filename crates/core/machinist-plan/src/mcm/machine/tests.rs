@@ -773,7 +773,7 @@ fn without_comparison_two_absences_give_a_machine_up() {
         })
     };
     alone(-5, -5).check(expect![[r#"
-        why   instance m not found: checking a second time, because no other Machine confirms the account; next: the controller reads up the instance again; deadline 2027-01-15T08:09:55Z: the Machine is marked Failed if the instance is still absent
+        why   instance m not found: checking a second time, because no other Machine confirms the account; next: the controller looks up the instance again; deadline 2027-01-15T08:09:55Z: the Machine is marked Failed if the instance is still absent
         wait  until 2027-01-15T08:09:55Z
     "#]]);
     let due = alone(-601, -601).plan().to_string();
