@@ -66,7 +66,10 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
     routed.sort_by(|(a, _), (b, _)| (a.node.created, &a.node.name).cmp(&(b.node.created, &b.node.name)));
     for (routed, instance) in routed {
         differences.nodes.push(routed.node.clone());
-        claiming.insert(instance);
+        // A pod network that cannot be read may be that of an existing route in another spelling.
+        if routed.node.pod_cidrs.iter().all(|text| text.parse::<Cidr>().is_ok()) {
+            claiming.insert(instance);
+        }
         let addresses = internal_ips(routed.node.addresses());
         for text in &routed.node.pod_cidrs {
             let free = text.parse::<Cidr>().ok().filter(|destination| !claims.contains_key(destination));

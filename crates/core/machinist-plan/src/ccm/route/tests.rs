@@ -408,6 +408,18 @@ fn a_node_without_pod_networks_is_skipped() {
     assert_eq!(actions(&with_nodes(&[], vec![foreign])), Vec::<String>::new());
 }
 
+/// Whoever wrote the Node may spell a network in a way that only other programs accept.
+#[test]
+fn an_unreadable_pod_network_deletes_no_route() {
+    let nodes = |pods| vec![node(1, &[pods]), node(2, &["10.244.2.0/24"])];
+    assert_eq!(calls(&with_nodes(&both(), nodes("10.244.1.0/024"))), Vec::<String>::new());
+    assert_eq!(
+        calls(&with_nodes(&both(), nodes("10.244.3.0/24"))).len(),
+        1,
+        "one call at a time for the network that changed"
+    );
+}
+
 /// Only a flag makes routes follow the addresses of their Nodes.
 #[test]
 fn a_changed_gateway_replaces_the_route() {
