@@ -119,7 +119,9 @@ impl Form {
 
 /// Short enough to observe the replacement of a lost Node.
 const SHORT_GRACE: Duration = Duration::from_secs(8);
-/// For lanes with nodes that send no heartbeat.
+/// The default of Kubernetes, for nodes that renew their Leases every ten seconds, as kubelets do.
+const DEFAULT_GRACE: Duration = Duration::from_secs(50);
+/// For lanes with nodes that send no heartbeat, or whose API server is suspended.
 const LONG_GRACE: Duration = Duration::from_secs(3600);
 
 const LANES: &[Lane] = &[
@@ -197,13 +199,21 @@ const LANES: &[Lane] = &[
         "outage-cut-off",
         When::EachChange,
         "a drain and joins while the API server of the Nodes is away",
+        DEFAULT_GRACE,
         &["cut-off"],
     ),
-    outage("outage", When::All, "the same, and deletions and restarts of the controllers", &[]),
+    outage(
+        "outage",
+        When::All,
+        "the same, a zone without stock, and deletions and restarts of the controllers",
+        DEFAULT_GRACE,
+        &[],
+    ),
     outage(
         "outage-long",
         When::All,
         "the same for ten minutes each: refused, hanging and suspended",
+        LONG_GRACE,
         &["long"],
     ),
     Lane {
@@ -298,6 +308,7 @@ const fn outage(
     name: &'static str,
     when: When,
     about: &'static str,
+    node_grace: Duration,
     arguments: &'static [&'static str],
 ) -> Lane {
     Lane {
@@ -306,7 +317,7 @@ const fn outage(
         when,
         roles: Roles::OneClusterEach,
         controller_managers: ControllerManagers::All,
-        node_grace: LONG_GRACE,
+        node_grace,
         needs: None,
         form: Form::TestTarget { package: "machinist", target: "outage", arguments },
     }
