@@ -98,6 +98,11 @@ struct ScaleArgs {
     /// they are processes)
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
+
+    /// Measure requests and CPU time of the controllers for this time, while all machines run and
+    /// nothing changes (only with the real API server)
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    idle: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -201,6 +206,9 @@ fn scale(args: &ScaleArgs) -> Result<()> {
     command.args(["--output", args.output.name()]);
     if let Some(folder) = &args.logs {
         command.arg("--logs").arg(folder);
+    }
+    if let Some(seconds) = args.idle {
+        command.args(["--idle", &seconds.to_string()]);
     }
     match args.api {
         Api::Embedded => {

@@ -12,6 +12,9 @@ use tokio::process::{Child, Command};
 /// Number of log lines that an error shows.
 const LOG_TAIL_LINES: usize = 12;
 
+/// USER_HZ of Linux, which is 100 on every architecture that we build for.
+const TICKS_PER_SECOND: f64 = 100.0;
+
 /// A command line that can be started several times.
 #[derive(Debug, Clone)]
 pub(crate) struct CommandLine {
@@ -118,6 +121,19 @@ impl Process {
         resident_mb(&id.to_string())
     }
 
+    /// CPU time of the process since its start, in seconds, in user mode and in the kernel.
+    ///
+    /// # Errors
+    /// When the process has exited, or the operating system does not report the time.
+    pub(crate) fn cpu_seconds(&self) -> Result<f64> {
+        let id = self.id().with_context(|| format!("{} has ended", self.what()))?;
+        let path = format!("/proc/{id}/stat");
+        let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+        cpu_ticks(&text)
+            .map(|ticks| ticks / TICKS_PER_SECOND)
+            .with_context(|| format!("{path} has no value for the CPU time"))
+    }
+
     fn what(&self) -> String {
         format!("`machinist {}`", self.command.arguments.first().map_or("", String::as_str))
     }
@@ -137,6 +153,16 @@ pub(crate) fn resident_mb(process: &str) -> Result<f64> {
     Ok(kilobytes / 1024.0)
 }
 
+/// Fields `utime` and `stime` of `/proc/PID/stat`, added up. The second field is the program's name
+/// in parentheses, which may contain spaces, so the fields are counted from the last parenthesis.
+fn cpu_ticks(stat: &str) -> Option<f64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let kernel: f64 = fields.next()?.parse().ok()?;
+    Some(user + kernel)
+}
+
 fn tail(log: &Path) -> String {
     let text = std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let text = text.unwrap_or_default();
@@ -152,4 +178,16 @@ pub(crate) fn log_in(folder: &Path, name: &str) -> Result<PathBuf> {
     let path = folder.join(format!("{name}.log"));
     File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
     Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cpu_ticks;
+
+    #[test]
+    fn cpu_time_is_read_after_the_name() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 900 0 0 0 12 30 0 0 20 0 3 0 100 1000 200";
+        assert_eq!(cpu_ticks(stat), Some(42.0));
+        assert_eq!(cpu_ticks("7 (name) S 1"), None);
+    }
 }

@@ -1,8 +1,8 @@
 //! Scales from 0 to N machines and back, and counts the requests.
 //!
 //! ```text
-//! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> N -> 0 ->
-//! quiet -> report
+//! start -> raw writes (real server only) -> controllers -> 0 -> N Running -> quiet -> idle (with
+//! --idle) -> N -> 0 -> quiet -> report
 //! ```
 //!
 //! The cloud is instant and joining is thin: the benchmark posts one Node per instance, and renews
@@ -10,6 +10,7 @@
 //! state is reached, and counted until no controller writes, so that late writes are
 //! included.
 
+mod idle;
 mod join;
 mod raw_writes;
 mod report;
@@ -22,6 +23,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::time::Instant;
 
+pub use self::idle::IdleFigures;
 pub use self::report::{Figures, PhaseFigures, Report, Resident};
 use crate::cluster_state::{ClusterState, Counts};
 use crate::objects;
@@ -42,6 +44,11 @@ pub struct Args {
     /// Path of the `machinist` program; the real lane runs both controllers as separate processes
     #[arg(long, value_name = "FILE", required_if_eq("api", "real"))]
     machinist: Option<PathBuf>,
+
+    /// Measure requests and CPU time of the controllers for this time, while all machines run and
+    /// nothing changes; only with the real API server
+    #[arg(long, value_name = "SECONDS", requires = "machinist")]
+    idle: Option<u32>,
 
     /// Store the programs' logs in this folder
     #[arg(long, value_name = "DIR")]
@@ -104,6 +111,10 @@ pub async fn run(args: &Args) -> Result<Report> {
     })
     .await?;
     let resident = world.resident()?;
+    let idle = match args.idle {
+        Some(seconds) => Some(idle::measure(&mut world, Duration::from_secs(seconds.into())).await?),
+        None => None,
+    };
     let down = phase(&mut world, &mut state, 0, machines, "all Machines and Nodes to be deleted", |counts| {
         counts.machines == 0 && counts.nodes == 0
     })
@@ -117,6 +128,7 @@ pub async fn run(args: &Args) -> Result<Report> {
             down: down.figures(machines),
             instances_ever: world.cloud.ledger().ever().len(),
             resident_mb: resident,
+            idle,
             raw_writes_per_second: world.raw_writes_per_second,
         },
         instances_alive: world.cloud.alive(),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Format;
+use super::{Format, IdleFigures};
 use crate::requests::{PerMachine, Program, Request, Tally};
 
 /// Writes of the machine controller per created machine, as docs/src/develop/writes.md lists them.
@@ -41,6 +41,8 @@ pub struct Figures {
     pub instances_ever: usize,
     /// Memory of the controllers with N machines.
     pub resident_mb: Resident,
+    /// The controllers while N machines run; absent unless asked for.
+    pub idle: Option<IdleFigures>,
     /// Raw writes per second, R; absent on the embedded server.
     pub raw_writes_per_second: Option<f64>,
 }
@@ -185,6 +187,9 @@ impl Report {
             f,
             "memory {machine_controller:.0} MB machine controller, {manager:.0} MB manager (one process counts as both)"
         )?;
+        if let Some(idle) = &figures.idle {
+            render_idle(f, idle)?;
+        }
         writeln!(f, "{GO}")?;
         for (way, tally) in [("up", &self.up), ("down", &self.down)] {
             writeln!(f)?;
@@ -196,6 +201,19 @@ impl Report {
         }
         Ok(())
     }
+}
+
+fn render_idle(f: &mut fmt::Formatter<'_>, idle: &IdleFigures) -> fmt::Result {
+    let requests: Vec<String> =
+        idle.requests.iter().map(|(request, times)| format!("{times} {request}")).collect();
+    writeln!(
+        f,
+        "idle for {:.0} s: {:.2} s CPU machine controller, {:.2} s manager; requests besides Leases: {}",
+        idle.seconds,
+        idle.cpu_machine_controller,
+        idle.cpu_manager,
+        if requests.is_empty() { "none".to_owned() } else { requests.join(", ") }
+    )
 }
 
 fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &Tally, machines: u32) -> fmt::Result {

@@ -204,6 +204,18 @@ impl World {
         }
     }
 
+    /// CPU time that the machine controller and the manager have used so far, in seconds.
+    pub(super) fn cpu_seconds(&self) -> Result<(f64, f64)> {
+        match &self.controllers {
+            Controllers::InProcess { .. } => {
+                bail!("in one process, the CPU time is not the controllers' alone")
+            }
+            Controllers::Processes { machine_controller, manager } => {
+                Ok((machine_controller.cpu_seconds()?, manager.cpu_seconds()?))
+            }
+        }
+    }
+
     /// The waits of the controllers, as far as they can be queried.
     pub(super) fn explain(&self) -> String {
         let instances = format!("{} instances are alive", self.cloud.alive());
