@@ -19,7 +19,7 @@ use crate::{Address, NativeId, ProviderId};
 pub struct BalancerKey(String);
 
 impl BalancerKey {
-    /// Wraps an identity that stays unique for ever, such as the UID of a Service.
+    /// Wraps an identity that always stays unique, such as the UID of a Service.
     pub fn new(unique: impl Into<String>) -> Self {
         Self(unique.into())
     }

@@ -441,10 +441,10 @@ impl Account {
 /// The error of a pull, or of the look for the image. Neither creates a container.
 pub(crate) fn without_container(image: &str, error: Error) -> Error {
     let kind = if error.kind.may_have_effect() { ErrorKind::Unavailable } else { error.kind };
-    match error.is_closed() || error.message.contains(image) {
-        true => Error { kind, ..error },
-        false => Error { kind, message: format!("image {image}: {}", error.message), ..error },
+    if error.is_closed() || error.message.contains(image) {
+        return Error { kind, ..error };
     }
+    Error { kind, message: format!("image {image}: {}", error.message), ..error }
 }
 
 #[cfg(test)]

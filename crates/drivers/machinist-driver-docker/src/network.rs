@@ -260,7 +260,7 @@ struct Member {
 impl Member {
     fn has(&self, address: IpAddr) -> bool {
         let mut shown = [&self.ipv4_address, &self.ipv6_address].into_iter();
-        shown.any(|shown| shown.split('/').next().and_then(|it| it.parse().ok()) == Some(address))
+        shown.any(|shown| shown.split('/').next().and_then(|ip| ip.parse().ok()) == Some(address))
     }
 }
 

@@ -202,7 +202,7 @@ fn host_config(spec: &ProviderSpec, options: &DockerOptions, network: &str, cgro
 }
 
 /// Kernel settings of the container's network. A node forwards the packets of its pods, and kubeadm
-/// checks that. Without the setting, a container has that of the host at boot.
+/// checks that. Without the setting, a container has the value of the host at boot.
 fn sysctls(family: IpFamily) -> BTreeMap<&'static str, &'static str> {
     let mut sysctls = BTreeMap::from([("net.ipv4.ip_forward", "1")]);
     if family.has_ipv6() {

@@ -42,7 +42,7 @@ const LONGEST_LINE: usize = 1024 * 1024;
 /// A change of an engine, for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineNews {
-    /// The engine does not answer any more.
+    /// The engine no longer answers.
     Silent(String),
     /// The containers that run, or that ended with the engine: names by id. Each change is told.
     Running(BTreeMap<String, String>),
@@ -127,7 +127,7 @@ impl DockerProvider {
         Ok(started)
     }
 
-    /// Follows the engine for ever, and starts the containers of the scope again that ended with
+    /// Follows the engine without end, and starts the containers of the scope again that ended with
     /// it. `ran` are the containers that ran when an earlier process last saw the engine.
     pub async fn follow(
         &self,

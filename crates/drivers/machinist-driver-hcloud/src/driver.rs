@@ -236,7 +236,7 @@ impl Account {
         Ok(*known)
     }
 
-    /// Forgets the id of a network that does not exist any more.
+    /// Forgets the id of a network that no longer exists.
     pub(crate) async fn forget_network(&self, id: i64) {
         let mut known = self.network.lock().await;
         *known = known.filter(|known| *known != id);

@@ -53,7 +53,7 @@ pub(crate) fn create(spec: &InstanceSpec) -> Result<Call, Error> {
     Ok(Call::create(SERVERS, body))
 }
 
-/// The labels of a server: those of the class, the tags, the key and the installation. On a
+/// The labels of a server: the labels of the class, the tags, the key and the installation. On a
 /// conflict, the later one wins.
 ///
 /// # Errors

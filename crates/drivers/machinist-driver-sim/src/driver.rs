@@ -44,7 +44,7 @@ pub struct SimProvider {
 }
 
 impl SimProvider {
-    /// Uses a cloud in this process. Promises and id scheme are those of its settings at the time
+    /// Uses a cloud in this process. Promises and id scheme come from its settings at the time
     /// of this call.
     pub fn in_process(cloud: Cloud) -> Self {
         let settings = cloud.settings();
@@ -126,8 +126,8 @@ struct SimAccount {
 }
 
 impl SimAccount {
-    /// Makes one attempt. It times out after the cloud's call bound, when no effect can follow any
-    /// more.
+    /// Makes one attempt. It times out after the cloud's call bound, when no effect can
+    /// follow.
     async fn call(&self, nature: Nature, request: Request) -> Result<Reply, Error> {
         let bound = self.promises.call_bound;
         let answer = tokio::time::timeout(bound, self.transport.call(self.token.as_deref(), request))

@@ -84,7 +84,7 @@ impl Config {
         text
     }
 
-    /// The port of the first listener, and that of its targets.
+    /// The port of the first listener, and the port of its targets.
     pub(super) fn control_plane_ports(&self) -> (u16, u16) {
         self.listeners.first().map_or((0, 0), |listener| (listener.port, listener.target_port))
     }

@@ -162,7 +162,7 @@ impl Account {
     /// Requires that no other container has the name of a balancer that is about to be replaced.
     async fn name_is_free(&self, spec: &BalancerSpec, outdated: &Container) -> Result<(), Error> {
         let named: Option<Container> = self.engine.find(request::inspect(&spec.name)).await?;
-        match named.filter(|it| it.id != outdated.id) {
+        match named.filter(|seen| seen.id != outdated.id) {
             Some(other) => Err(other_key(&Seen::from(other))),
             None => Ok(()),
         }
@@ -175,8 +175,8 @@ impl Account {
         }
         let named: Option<Container> = self.engine.find(request::inspect(&spec.name)).await?;
         let name = NodeName::new(spec.name.clone());
-        let Some(named) =
-            named.filter(|it| name.as_ref().is_some_and(|name| request::is_named(&it.name, name)))
+        let Some(named) = named
+            .filter(|container| name.as_ref().is_some_and(|name| request::is_named(&container.name, name)))
         else {
             return Ok(None);
         };
@@ -194,7 +194,9 @@ impl Account {
     async fn found_by(&self, which: &BalancerRef) -> Result<Option<Container>, Error> {
         if let Some(id) = &which.native_id {
             let found: Option<Container> = self.engine.find(request::inspect(id.as_str())).await?;
-            let is_it = |it: &Container| it.id == id.as_str() && label::is_balancer(&it.config.labels);
+            let is_it = |container: &Container| {
+                container.id == id.as_str() && label::is_balancer(&container.config.labels)
+            };
             if let Some(found) = found.filter(is_it) {
                 return Ok(Some(found));
             }
@@ -207,10 +209,13 @@ impl Account {
         // Without a recorded id, the caller learns whose container it is. With one, a container
         // with the key of another object is not the recorded one; without a key, the id may be
         // wrong.
-        let may_be_it =
-            |it: &Container| which.native_id.is_none() || label::get(&it.config.labels, OWNER).is_none();
-        Ok(named.filter(|it| {
-            it.name.trim_start_matches('/') == name && label::is_balancer(&it.config.labels) && may_be_it(it)
+        let may_be_it = |container: &Container| {
+            which.native_id.is_none() || label::get(&container.config.labels, OWNER).is_none()
+        };
+        Ok(named.filter(|container| {
+            container.name.trim_start_matches('/') == name
+                && label::is_balancer(&container.config.labels)
+                && may_be_it(container)
         }))
     }
 
@@ -221,7 +226,7 @@ impl Account {
             [] => Ok(None),
             [only] => Ok(self.engine.find(request::inspect(&only.id)).await?),
             several => {
-                let ids: Vec<&str> = several.iter().map(|it| it.id.as_str()).collect();
+                let ids: Vec<&str> = several.iter().map(|container| container.id.as_str()).collect();
                 let text = format!(
                     "expected one container with the key of this object, but {} have it",
                     ids.join(" and ")
@@ -518,7 +523,9 @@ fn asks_for_another_address(found: &Container, settings: &Settings) -> bool {
 fn requested_address(found: &Container) -> Option<IpAddr> {
     let networks = found.network_settings.networks.values();
     let requested = networks.filter_map(|network| network.requested.as_ref());
-    requested.flat_map(|it| [&it.ipv4, &it.ipv6]).find_map(|address| address.parse().ok())
+    requested
+        .flat_map(|requested| [&requested.ipv4, &requested.ipv6])
+        .find_map(|address| address.parse().ok())
 }
 
 /// Whether another Docker provider of Cluster API created the container for the control plane of
@@ -671,9 +678,9 @@ fn note(reason: &'static str, message: String) -> BalancerNote {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::tests::spec;
     use super::*;
     use crate::DockerOptions;
+    use crate::balancer::settings::tests::spec;
 
     /// Returns a container that another Docker provider of Cluster API created.
     fn theirs(labels: Value) -> Container {
@@ -740,7 +747,7 @@ mod tests {
         for status in ["created", "exited"] {
             let mut next = any();
             next.keep(&container(status, "172.18.0.9"));
-            assert_eq!(next.ip.map(|it| it.to_string()).as_deref(), Some("172.18.0.9"), "{status}");
+            assert_eq!(next.ip.map(|ip| ip.to_string()).as_deref(), Some("172.18.0.9"), "{status}");
         }
     }
 

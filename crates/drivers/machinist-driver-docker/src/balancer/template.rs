@@ -337,9 +337,9 @@ impl Expression {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::tests::config;
     use super::*;
     use crate::IpFamily;
+    use crate::balancer::config::tests::config;
 
     fn rendered(template: &str) -> Result<String, String> {
         render(template, &config(IpFamily::Ipv4, &[("a", "10.0.0.1", 100), ("b", "fc00::2", 0)]))

@@ -59,7 +59,7 @@ pub(super) fn outside(container: &Container) -> Outside {
     }
 }
 
-/// The container does not exist any more.
+/// The container no longer exists.
 pub(super) fn gone(which: &str) -> Boot {
     Boot::Trouble(BootTrouble {
         cause: format!("container {which} does not exist any more"),

@@ -265,10 +265,10 @@ mod tests {
     use flate2::write::GzEncoder;
     use machinist_instance::ErrorKind;
 
-    use super::super::script::Step;
-    use super::super::tests::machine;
     use super::*;
     use crate::archive::Content;
+    use crate::bootstrap::script::Step;
+    use crate::bootstrap::tests::machine;
 
     fn script(text: &str) -> Script {
         translate(text, &machine()).expect("valid")

@@ -76,7 +76,7 @@ pub(super) fn ignores_all_errors(entry: &Entry) -> bool {
     documents(text).iter().filter_map(|document| parse(document).ok()).any(|document| {
         let ignored = document.pointer("/nodeRegistration/ignorePreflightErrors").and_then(Value::as_array);
         ignored.is_some_and(|all| {
-            all.iter().any(|it| it.as_str().is_some_and(|it| it.eq_ignore_ascii_case("all")))
+            all.iter().any(|check| check.as_str().is_some_and(|name| name.eq_ignore_ascii_case("all")))
         })
     })
 }
@@ -286,7 +286,10 @@ mod tests {
         let cluster =
             "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nclusterName: c1\n";
         let kinds = |text: &str| -> Vec<String> {
-            adapted(text, KIND).iter().map(|it| it["kind"].as_str().unwrap_or_default().to_owned()).collect()
+            adapted(text, KIND)
+                .iter()
+                .map(|document| document["kind"].as_str().unwrap_or_default().to_owned())
+                .collect()
         };
         assert_eq!(kinds(cluster), ["ClusterConfiguration", "KubeProxyConfiguration"]);
         let own =

@@ -109,7 +109,9 @@ async fn a_recorded_id_deletes_no_balancer_of_another_cluster() {
         let driver = driver(&engine);
         let deleted = driver.balancers().expect("this driver has balancers").delete(&which).await;
         match is_deleted {
-            true => assert!(matches!(deleted.map(|it| it.done()), Ok(Some(BalancerDeletion::Gone)))),
+            true => {
+                assert!(matches!(deleted.map(|progress| progress.done()), Ok(Some(BalancerDeletion::Gone))))
+            }
             false => {
                 let error = deleted.expect_err("it is of another cluster");
                 assert!(!error.message.contains("uid-1"), "{error}");

@@ -61,7 +61,7 @@ async fn cluster(driver: &dyn Driver) {
 
 /// Awaits futures at the same time.
 async fn all_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut pending: Vec<_> = futures.map(|it| (Box::pin(it), None)).collect();
+    let mut pending: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {
         for (future, output) in pending.iter_mut().filter(|(_, output)| output.is_none()) {
             if let std::task::Poll::Ready(ready) = future.as_mut().poll(context) {

@@ -393,7 +393,7 @@ impl Account {
     }
 }
 
-/// The names that the balancer may have: that of its creation, and the wanted one.
+/// The names that the balancer may have: the name at its creation, and the wanted name.
 fn names(trace: &BalancerTrace) -> impl Iterator<Item = &str> {
     let wanted = trace.options.get("name").filter(|name| !name.is_empty() && **name != trace.name);
     std::iter::once(trace.name.as_str()).chain(wanted.map(String::as_str))

@@ -213,7 +213,7 @@ fn sort<'a>(target: &BalancerTargetModel, wanted: &'a Wanted, scope: Scope) -> S
     match (target.kind, &target.server) {
         (TargetKind::Server, Some(server)) => {
             let has_wanted_address = target.use_private_ip == wanted.settings.use_private_ip;
-            match wanted.targets.iter().find(|it| it.server == server.id) {
+            match wanted.targets.iter().find(|target| target.server == server.id) {
                 None => Sort::Old(OldTarget::Server(server.id)),
                 Some(_) if has_wanted_address || scope == Scope::Targets => Sort::Kept,
                 Some(wanted) => Sort::Turning(wanted),
@@ -244,8 +244,10 @@ fn may_turn(shown: &LoadBalancer, wanted: &Wanted, turned: Option<&Turned>) -> b
             && target.server.is_some_and(|server| is_wanted(server.id))
     };
     let is_turned = |turned: &Turned| {
-        let mut same =
-            shown.targets.iter().filter(|it| it.server.is_some_and(|server| server.id == turned.server));
+        let mut same = shown
+            .targets
+            .iter()
+            .filter(|target| target.server.is_some_and(|server| server.id == turned.server));
         same.all(|target| of_wanted_sort(&target))
     };
     // A target that still has its old address was not removed.

@@ -249,8 +249,8 @@ pub(crate) mod tests {
     fn unusable_ports_and_targets_become_notes() {
         let ids = ["hcloud://7", "hcloud://3", "aws:///z/i-1", "hcloud://x", "hcloud://7"];
         let wanted = wanted(&spec(&ids, &[("type", "lb11")]), None).expect("valid");
-        assert_eq!(wanted.services.iter().map(|it| it.listen_port).collect::<Vec<_>>(), [80]);
-        assert_eq!(wanted.targets.iter().map(|it| it.server).collect::<Vec<_>>(), [3, 7]);
+        assert_eq!(wanted.services.iter().map(|service| service.listen_port).collect::<Vec<_>>(), [80]);
+        assert_eq!(wanted.targets.iter().map(|target| target.server).collect::<Vec<_>>(), [3, 7]);
         let expected = [
             "UnsupportedProtocolConfigured",
             "UnsupportedProtocolConfigured",
@@ -298,7 +298,11 @@ pub(crate) mod tests {
     fn unknown_annotations_are_noted_and_defaults_are_not() {
         let wanted = wanted(&spec(&[], &[("nmae", "x")]), None).expect("valid");
         let reasons = reasons(&wanted);
-        assert_eq!(reasons.iter().filter(|it| it.contains("LoadBalancerType")).count(), 0, "{reasons:?}");
+        assert_eq!(
+            reasons.iter().filter(|reason| reason.contains("LoadBalancerType")).count(),
+            0,
+            "{reasons:?}"
+        );
         assert_eq!(reasons[0], "UnknownAnnotation");
     }
 }

@@ -15,10 +15,10 @@ use machinist_api::capi::OnUncertain;
 use machinist_core::{Step, plus, retry_after};
 use machinist_instance::ErrorKind;
 
-use super::super::{Reason, Why};
 use super::letter::message_id;
 use super::report::{asking, hold, repeating, sending, without_effect};
 use super::{Action, Decision, LOOK_UP, Letter, OwnCalls, SEND_BOUND, Snapshot, intend, may_repeat};
+use crate::capi::{Reason, Why};
 
 /// How far clocks of two processes may differ.
 const SKEW: Duration = Duration::from_secs(60);

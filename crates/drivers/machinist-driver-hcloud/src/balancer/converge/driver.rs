@@ -185,10 +185,8 @@ impl Account {
         {
             let known = self.learn().await.map(|reach| reach.skips(wanted)).unwrap_or_default();
             // If the data of the cloud do not name the target, the targets are tried one by one.
-            let targets = match known.keys().all(|server| skips.contains_key(server)) {
-                true => Targets::Later,
-                false => Targets::Without(&known),
-            };
+            let names_no_other = known.keys().all(|server| skips.contains_key(server));
+            let targets = if names_no_other { Targets::Later } else { Targets::Without(&known) };
             created = self.client.call(create::create(wanted, targets)?).await;
         }
         let mut answer = match created {
@@ -439,10 +437,12 @@ impl Account {
         own.chain(turned.map(|turned| turned.server)).collect()
     }
 
-    /// Forgets the removed targets that a balancer has again, or does not need any more.
+    /// Forgets the removed targets that a balancer has again, or no longer needs.
     fn forget_detached(&self, shown: &LoadBalancer, wanted: &Wanted) {
-        let has = |server: i64| shown.targets.iter().filter_map(|it| it.server).any(|it| it.id == server);
-        let lacks = |server: i64| wanted.targets.iter().any(|it| it.server == server) && !has(server);
+        let has = |server: i64| {
+            shown.targets.iter().filter_map(|target| target.server).any(|found| found.id == server)
+        };
+        let lacks = |server: i64| wanted.targets.iter().any(|target| target.server == server) && !has(server);
         let mut all = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(balancer, server)| *balancer != shown.id || lacks(*server));
     }
@@ -505,7 +505,8 @@ impl Account {
     }
 
     async fn reach_for(&self, wanted: &Wanted, shown: &LoadBalancer) -> Reach {
-        let has = |server| shown.targets.iter().filter_map(|target| target.server).any(|it| it.id == server);
+        let has =
+            |server| shown.targets.iter().filter_map(|target| target.server).any(|found| found.id == server);
         self.reach(wanted, has).await
     }
 
