@@ -11,8 +11,8 @@ use machinist_instance::{
 };
 use serde_json::{Value, json};
 
-use super::config::{self, Config, Server};
-use super::settings::{self, Settings};
+use super::config::{self, ProxyConfig, Server};
+use super::settings::{self, BalancerSettings};
 use crate::addresses::{self, Fixed, Reservation};
 use crate::archive::{self, Entry};
 use crate::driver::{Account, bounded, without_container};
@@ -67,7 +67,7 @@ fn named(which: &BalancerRef) -> String {
 
 impl Account {
     async fn ensure_balancer(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
-        let mut settings = Settings::parse(spec, &self.options)?;
+        let mut settings = BalancerSettings::parse(spec, &self.options)?;
         let name = NodeName::new(spec.name.clone())
             .ok_or_else(|| Error::new(ErrorKind::InvalidSpec, "name: expected text that is not empty"))?;
         id::check_name(&name)?;
@@ -240,7 +240,7 @@ impl Account {
     async fn create_balancer(
         &self,
         spec: &BalancerSpec,
-        settings: &mut Settings,
+        settings: &mut BalancerSettings,
         notes: &mut Vec<BalancerNote>,
     ) -> Result<Container, Error> {
         let subnet = self.options.subnet_of(&settings.network);
@@ -273,10 +273,10 @@ impl Account {
         &self,
         container: &str,
         spec: &BalancerSpec,
-        settings: &Settings,
+        settings: &BalancerSettings,
     ) -> Result<(), Error> {
         let (listeners, ip_family) = (spec.listeners.clone(), settings.ip_family);
-        let text = Config { listeners, servers: Vec::new(), ip_family }.render(None)?;
+        let text = ProxyConfig { listeners, servers: Vec::new(), ip_family }.render(None)?;
         let files = [
             Entry::folder(FOLDER, 0o755),
             Entry::file(format!("{FOLDER}/{CONFIG}"), 0o644, text.as_str()),
@@ -286,7 +286,11 @@ impl Account {
     }
 
     /// Chooses an address for a balancer that had none. Its clients know only this one.
-    async fn fix_address(&self, spec: &BalancerSpec, settings: &mut Settings) -> Result<Reservation, Error> {
+    async fn fix_address(
+        &self,
+        spec: &BalancerSpec,
+        settings: &mut BalancerSettings,
+    ) -> Result<Reservation, Error> {
         if settings.ip.is_some() || settings.labels.contains_key(label::ADDRESS) {
             return Ok(Reservation::default());
         }
@@ -296,7 +300,7 @@ impl Account {
         Ok(reservation)
     }
 
-    async fn create_at(&self, spec: &BalancerSpec, settings: &Settings) -> Result<Created, Failure> {
+    async fn create_at(&self, spec: &BalancerSpec, settings: &BalancerSettings) -> Result<Created, Failure> {
         self.engine.json(request::create(&spec.name, body(spec, settings))).await
     }
 
@@ -305,7 +309,7 @@ impl Account {
         &self,
         container: Container,
         spec: &BalancerSpec,
-        settings: &mut Settings,
+        settings: &mut BalancerSettings,
         notes: &mut Vec<BalancerNote>,
     ) -> Result<Container, Error> {
         // A stopped container has a configuration that worked.
@@ -359,7 +363,7 @@ impl Account {
         &self,
         container: Container,
         spec: &BalancerSpec,
-        settings: &mut Settings,
+        settings: &mut BalancerSettings,
         notes: &mut Vec<BalancerNote>,
     ) -> Result<Container, Error> {
         let ips = Seen::from(container.clone()).ips();
@@ -401,9 +405,9 @@ impl Account {
     async fn wanted(
         &self,
         spec: &BalancerSpec,
-        settings: &Settings,
+        settings: &BalancerSettings,
         notes: &mut Vec<BalancerNote>,
-    ) -> Result<Config, Error> {
+    ) -> Result<ProxyConfig, Error> {
         let mut servers = Vec::new();
         for target in &spec.targets {
             let mut skip = |why: String| {
@@ -433,7 +437,7 @@ impl Account {
         }
         servers.sort();
         servers.dedup_by(|a, b| a.name == b.name);
-        Ok(Config { listeners: spec.listeners.clone(), servers, ip_family: settings.ip_family })
+        Ok(ProxyConfig { listeners: spec.listeners.clone(), servers, ip_family: settings.ip_family })
     }
 
     /// Loads a configuration, unless HAProxy has loaded it.
@@ -514,7 +518,7 @@ fn is_outdated(found: &Container, spec: &BalancerSpec) -> bool {
 
 /// Whether a container that never started was created for another address than the recorded one.
 /// It can never start if that address was wrong.
-fn asks_for_another_address(found: &Container, settings: &Settings) -> bool {
+fn asks_for_another_address(found: &Container, settings: &BalancerSettings) -> bool {
     let is_other = |requested: IpAddr| settings.ip.is_some_and(|wanted| wanted != requested);
     found.state.status == "created" && requested_address(found).is_some_and(is_other)
 }
@@ -538,13 +542,13 @@ fn is_of_the_cluster(container: &Seen, balancer: &Labels) -> bool {
 }
 
 /// A new default image is no reason to interrupt all connections of a cluster.
-fn note_about_the_image(found: &Container, settings: &Settings) -> Option<BalancerNote> {
+fn note_about_the_image(found: &Container, settings: &BalancerSettings) -> Option<BalancerNote> {
     let (used, wanted) = (&found.config.image, &settings.image);
     let text = format!("the load balancer keeps image {used}; delete its container to use {wanted}");
     (used != wanted).then(|| note("ImageKept", text))
 }
 
-impl Settings {
+impl BalancerSettings {
     /// Gives up the static address if the network has none. Then the balancer gets a new address.
     fn gives_up_address(&mut self, failure: &Failure, notes: &mut Vec<BalancerNote>) -> bool {
         let is_dynamic = has_no_static_addresses(failure);
@@ -586,7 +590,7 @@ fn is_outside(failure: &Failure) -> bool {
 }
 
 /// The body of the request that creates a balancer.
-fn body(spec: &BalancerSpec, settings: &Settings) -> Value {
+fn body(spec: &BalancerSpec, settings: &BalancerSettings) -> Value {
     let mut bindings = BTreeMap::new();
     for listener in &spec.listeners {
         let host_port = settings.host_ports.get(&listener.port).map(u16::to_string).unwrap_or_default();
@@ -734,14 +738,14 @@ mod tests {
             });
             serde_json::from_value(container).expect("a container")
         };
-        let wanted = Settings::parse(&spec(&[("ip", "172.18.0.9")]), &DockerOptions::default());
+        let wanted = BalancerSettings::parse(&spec(&[("ip", "172.18.0.9")]), &DockerOptions::default());
         let wanted = wanted.expect("valid");
         assert!(asks_for_another_address(&container("created", "1.2.3.4"), &wanted));
         for (status, address) in [("created", "172.18.0.9"), ("created", ""), ("running", "1.2.3.4")] {
             assert!(!asks_for_another_address(&container(status, address), &wanted), "{status} {address}");
         }
 
-        let any = || Settings::parse(&spec(&[]), &DockerOptions::default()).expect("valid");
+        let any = || BalancerSettings::parse(&spec(&[]), &DockerOptions::default()).expect("valid");
         let waiting = container("created", "172.18.0.9");
         assert!(!asks_for_another_address(&waiting, &any()), "it waits until its address is free");
         for status in ["created", "exited"] {
@@ -754,7 +758,7 @@ mod tests {
     #[test]
     fn a_balancer_has_few_privileges_and_recorded_ports() {
         let spec = spec(&[("host-port.6443", "32000"), ("cluster", "c1"), ("ip", "172.18.0.9")]);
-        let settings = Settings::parse(&spec, &DockerOptions::default()).expect("valid");
+        let settings = BalancerSettings::parse(&spec, &DockerOptions::default()).expect("valid");
         let body = body(&spec, &settings);
         let host = &body["HostConfig"];
         assert_eq!(host["PortBindings"]["6443/tcp"], json!([{"HostIp": "0.0.0.0", "HostPort": "32000"}]));

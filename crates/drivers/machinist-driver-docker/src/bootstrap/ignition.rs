@@ -170,7 +170,7 @@ pub(super) fn translate(text: &str, machine: &Machine) -> Result<Script, Error> 
         let entry = Entry::folder(folder.path.trim_start_matches('/'), folder.mode.unwrap_or(0o755));
         add(&mut script, entry, &folder.user, &folder.group, Script::write);
     }
-    let settings = kubeadm::Settings::new(machine.image_mode);
+    let settings = kubeadm::KubeadmSettings::new(machine.image_mode);
     let mut files = Vec::new();
     for (index, file) in config.storage.files.into_iter().enumerate() {
         files.extend(file.parse(index, settings)?);
@@ -235,7 +235,7 @@ struct Part {
 
 impl File {
     /// The content of the file, and the parts that are appended to it.
-    fn parse(self, index: usize, settings: kubeadm::Settings) -> Result<Vec<Part>, Error> {
+    fn parse(self, index: usize, settings: kubeadm::KubeadmSettings) -> Result<Vec<Part>, Error> {
         let place = format!("storage.files[{index}]");
         let path = self.path.trim_start_matches('/').to_owned();
         if !self.path.starts_with('/') || path.is_empty() {

@@ -15,7 +15,7 @@ use super::SERVICE_UID;
 use super::converge::Created;
 use super::existing::{BALANCERS, Existing, is_about_settings};
 use super::settings::{Certificates, PREFIX, Protocol, Settings};
-use super::show::{self, View};
+use super::show::{self, BalancerView};
 use super::step::{Step, note};
 use super::targets::Scope;
 use super::wanted::Wanted;
@@ -177,8 +177,8 @@ impl Account {
         Ok(wanted)
     }
 
-    fn balancer_view(&self) -> View<'static> {
-        View::of_defaults(&self.options.balancer_defaults)
+    fn balancer_view(&self) -> BalancerView<'static> {
+        BalancerView::of_defaults(&self.options.balancer_defaults)
     }
 
     /// Finds a balancer by id, and then by key, because a balancer may have been recreated.

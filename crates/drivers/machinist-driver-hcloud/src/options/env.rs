@@ -29,7 +29,7 @@ impl HcloudOptions {
     /// # Errors
     /// All invalid variables together, so that one attempt shows all mistakes.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, OptionsError> {
-        let mut reader = Reader::new(&variable);
+        let mut reader = VariableReader::new(&variable);
         let options = reader.options();
         reader.finish(options)
     }
@@ -42,7 +42,7 @@ impl HcloudOptions {
     pub fn from_env_with_token(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<(Self, TokenSource), OptionsError> {
-        let mut reader = Reader::new(&variable);
+        let mut reader = VariableReader::new(&variable);
         let token = reader.token();
         let options = reader.options();
         let options = reader.finish(options)?;
@@ -51,12 +51,12 @@ impl HcloudOptions {
 }
 
 /// Reads variables and collects the problems.
-struct Reader<'a> {
+struct VariableReader<'a> {
     variable: &'a dyn Fn(&str) -> Option<String>,
     problems: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> VariableReader<'a> {
     fn new(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self { variable, problems: Vec::new() }
     }

@@ -884,8 +884,8 @@ async fn a_balancer_with_only_its_first_name_is_reported() {
     assert_eq!(shown(&cloud).id.to_string(), made.balancer.id);
 }
 
-/// A Service that never had a balancer may name a balancer of a user or of another Service. It goes, and
-/// no user is advised to give the balancer away.
+/// A Service that never had a balancer may name a balancer of a user or of another Service. Its
+/// deletion does not wait for that balancer, and no message advises to release the balancer.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_balancer_of_the_chosen_name_holds_nobody() {
     let cloud = Cloud::instant();

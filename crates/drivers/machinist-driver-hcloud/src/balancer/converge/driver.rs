@@ -13,7 +13,7 @@ use crate::balancer::create::{self, Targets};
 use crate::balancer::existing::{BALANCERS, Existing, is_about_settings};
 use crate::balancer::plan::{Plan, plan, unfinished};
 use crate::balancer::reach::{Reach, Skip, Skips};
-use crate::balancer::show::{self, View};
+use crate::balancer::show::{self, BalancerView};
 use crate::balancer::step::{self, OldTarget, Refused, Step, is_explained_by_servers};
 use crate::balancer::targets::{Known, RefusedTurn, Scope, TURNED, Turn, Turned, full};
 use crate::balancer::wanted::Wanted;
@@ -153,7 +153,7 @@ impl Account {
             notes.extend(self.unreported().remove(&wanted.key).and_then(|(_, note)| note));
         }
         notes.extend(show::deprecation(&shown));
-        let balancer = show::balancer(View::of_settings(&wanted.settings), shown);
+        let balancer = show::balancer(BalancerView::of_settings(&wanted.settings), shown);
         Ensured { balancer, notes, skipped }
     }
 
