@@ -18,9 +18,11 @@ use crate::engine::failure::Failure;
 use crate::engine::{ATTEMPT_WITHIN, Connector, Engine};
 use crate::image::Images;
 use crate::model::{Container, Created, Info, Summary};
+use crate::options::{DockerOptions, Privileges};
 use crate::reply::{self, Seen};
 use crate::request::Cgroups;
-use crate::{DockerOptions, Privileges, ProviderSpec, addresses, id, label, network, request};
+use crate::spec::ProviderSpec;
+use crate::{addresses, id, label, network, request};
 
 /// Time limit of one call, which consists of several requests.
 const CALL_WITHIN: Duration = Duration::from_secs(60);

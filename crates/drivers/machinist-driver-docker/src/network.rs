@@ -14,8 +14,9 @@ use crate::addresses::{Range, hash};
 use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::failure::Failure;
+use crate::label;
 use crate::label::Labels;
-use crate::{IpFamily, label};
+use crate::spec::IpFamily;
 
 /// Networks that every engine has. They are never created.
 const BUILT_IN: &[&str] = &["bridge", "host", "none", "default"];

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::EngineAddress;
+use crate::engine::address::EngineAddress;
 
 /// The network that kind creates, too.
 const DEFAULT_NETWORK: &str = "kind";

@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::call::Call;
 use crate::label::{self, Labels};
+use crate::options::{DockerOptions, Privileges};
 use crate::spec::invalid;
-use crate::{DockerOptions, ImageMode, IpFamily, Mount, Privileges, ProviderSpec, Role};
+use crate::spec::{ImageMode, IpFamily, Mount, ProviderSpec, Role};
 
 /// Everything that a container with systemd, containerd and a kubelet needs, except
 /// `SYS_RESOURCE`, which some hosts cannot give away.

@@ -8,9 +8,10 @@ use machinist_instance::{
     Sighting,
 };
 
+use crate::id;
 use crate::label::{CLUSTER, KEY, Labels};
 use crate::model::{PrivateNet, Server};
-use crate::{AddressFamily, id};
+use crate::options::AddressFamily;
 
 /// The label by which Nodes show that a cloud server runs them.
 const PROVIDED_BY: (&str, &str) = ("instance.hetzner.cloud/provided-by", "cloud");

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use machinist_instance::{Error, ErrorKind, InstanceSpec};
 use serde_json::json;
 
-use crate::ProviderSpec;
 use crate::client::call::Call;
 use crate::label::{self, CLUSTER, KEY, Labels};
+use crate::spec::ProviderSpec;
 
 const SERVERS: &str = "/servers";
 const SERVER: &str = "/servers/-";

@@ -13,8 +13,11 @@ use machinist_instance::{
 };
 use serde_json::Value;
 
+use crate::endpoint::Endpoint;
 use crate::reply::Nature;
-use crate::{Endpoint, ProviderSpec, Transport, id, reply, request};
+use crate::spec::ProviderSpec;
+use crate::transport::Transport;
+use crate::{id, reply, request};
 
 /// The credential's entry that holds the cloud's token. Without it, calls carry no token.
 const TOKEN_ENTRY: &str = "token";

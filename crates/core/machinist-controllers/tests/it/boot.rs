@@ -134,7 +134,7 @@ async fn a_container_that_is_gone_is_replaced_soon() {
     world.until("another container exists", async |_| engine.state().created.len() == 2).await;
     let events = world.events("FailedCreate").await;
     let message = events.first().and_then(|event| event.message.clone()).unwrap_or_default();
-    assert!(message.contains("does not exist any more"), "{message}");
+    assert!(message.contains("no longer exists"), "{message}");
 }
 
 /// Asks the controller over HTTP, as `machinist why` does.

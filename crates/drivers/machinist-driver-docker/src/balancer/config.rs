@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use machinist_instance::{Error, ErrorKind, Listener};
 
 use super::template;
-use crate::IpFamily;
+use crate::spec::IpFamily;
 
 /// Begins a comment with a target: name, address and weight.
 const TARGET: &str = "# machinist target ";

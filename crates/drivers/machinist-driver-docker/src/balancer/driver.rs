@@ -22,7 +22,8 @@ use crate::engine::{Command, Stdin};
 use crate::label::{self, Labels, OWNER};
 use crate::model::{Container, Created, Summary};
 use crate::reply::{self, Recorded, Seen};
-use crate::{IpFamily, id, network, request};
+use crate::spec::IpFamily;
+use crate::{id, network, request};
 
 const FOLDER: &str = "/usr/local/etc/haproxy";
 const CONFIG: &str = "haproxy.cfg";
@@ -541,7 +542,8 @@ fn is_of_the_cluster(container: &Seen, balancer: &Labels) -> bool {
         && label::get(&container.labels, label::KIND_ROLE) == Some(label::CONTROL_PLANE_ROLE)
 }
 
-/// A new default image is no reason to interrupt all connections of a cluster.
+/// Notes that the balancer has another image than the settings. A new default image does not justify
+/// an interruption of all connections of a cluster.
 fn note_about_the_image(found: &Container, settings: &BalancerSettings) -> Option<BalancerNote> {
     let (used, wanted) = (&found.config.image, &settings.image);
     let text = format!("the load balancer keeps image {used}; delete its container to use {wanted}");
@@ -683,8 +685,8 @@ fn note(reason: &'static str, message: String) -> BalancerNote {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::DockerOptions;
     use crate::balancer::settings::tests::spec;
+    use crate::options::DockerOptions;
 
     /// Returns a container that another Docker provider of Cluster API created.
     fn theirs(labels: Value) -> Container {

@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use machinist_instance::{BalancerSpec, Error, ErrorKind, TransportProtocol};
 
 use crate::label::{self, Labels};
-use crate::{DockerOptions, IpFamily};
+use crate::options::DockerOptions;
+use crate::spec::IpFamily;
 
 /// The name of the Kubernetes cluster.
 pub(super) const CLUSTER: &str = "cluster";

@@ -343,8 +343,8 @@ impl Expression {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::IpFamily;
     use crate::balancer::config::tests::config;
+    use crate::spec::IpFamily;
 
     fn rendered(template: &str) -> Result<String, String> {
         render(template, &config(IpFamily::Ipv4, &[("a", "10.0.0.1", 100), ("b", "fc00::2", 0)]))

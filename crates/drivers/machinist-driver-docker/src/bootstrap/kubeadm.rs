@@ -7,8 +7,8 @@
 use machinist_instance::Error;
 use serde_json::{Map, Value, json};
 
-use crate::ImageMode;
 use crate::archive::{Content, Entry};
+use crate::spec::ImageMode;
 
 /// The preflight checks that fail in every container.
 const IGNORED_CHECKS: &str =
@@ -54,7 +54,7 @@ impl KubeadmSettings {
     }
 }
 
-/// Changes the file if it is a configuration of kubeadm. A file that is no YAML stays: kubeadm
+/// Changes the file if it is a configuration of kubeadm. A file that is not YAML stays: kubeadm
 /// itself then reports the error.
 pub(super) fn adapt_file(entry: &mut Entry, settings: KubeadmSettings) {
     if !CONFIG_FILES.contains(&entry.path.as_str()) {

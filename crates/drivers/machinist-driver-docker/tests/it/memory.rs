@@ -360,7 +360,7 @@ impl State {
         };
         let container = self.containers.get_mut(id).expect("found");
         (container.is_running, container.has_run, container.address) = (true, true, Some(address));
-        self.tell("start", id);
+        self.emit("start", id);
         Ok(())
     }
 
@@ -368,10 +368,10 @@ impl State {
     pub(crate) fn ends(&mut self, name: &str) {
         let id = self.containers.values().find(|container| container.name == name).expect("a container").id();
         self.containers.get_mut(&id).expect("found").stop();
-        self.tell("die", &id);
+        self.emit("die", &id);
     }
 
-    fn tell(&mut self, action: &str, id: &str) {
+    fn emit(&mut self, action: &str, id: &str) {
         let event = json!({"Type": "container", "Action": action, "Actor": {"ID": id}}).to_string() + "\n";
         self.followers.retain(|follower| follower.send(event.clone().into_bytes()).is_ok());
     }

@@ -8,11 +8,11 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::BalancerDefaults;
 use crate::balancer::reach::{Skip, Skips};
 use crate::balancer::settings::Settings;
 use crate::balancer::step::{OldTarget, note};
 use crate::balancer::targets::Turned;
+use crate::options::BalancerDefaults;
 
 /// A balancer that equals the wanted state of [`wanted`] without options.
 fn balancer(changes: Value) -> LoadBalancer {

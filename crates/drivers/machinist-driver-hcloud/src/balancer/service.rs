@@ -227,7 +227,7 @@ mod tests {
     use machinist_instance::{BalancerKey, TransportProtocol};
 
     use super::*;
-    use crate::BalancerDefaults;
+    use crate::options::BalancerDefaults;
 
     fn service(options: &[(&str, &str)], certificates: Option<&[i64]>) -> WantedService {
         let options: BTreeMap<String, String> =

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use machinist_instance::{BalancerKey, Error};
 
-use crate::{Algorithm, BalancerDefaults, cidr, go_syntax};
+use crate::options::{Algorithm, BalancerDefaults};
+use crate::{cidr, go_syntax};
 
 /// The prefix of the annotations, for messages.
 pub(crate) const PREFIX: &str = "load-balancer.hetzner.cloud/";

@@ -7,8 +7,9 @@ use machinist_instance::{Balancer, BalancerKey, BalancerNote, Ingress};
 
 use super::SERVICE_UID;
 use super::settings::Settings;
+use crate::id;
 use crate::model::{LoadBalancer, TargetKind};
-use crate::{BalancerDefaults, id};
+use crate::options::BalancerDefaults;
 
 /// The options that affect how a balancer is reported.
 #[derive(Debug, Clone, Copy)]

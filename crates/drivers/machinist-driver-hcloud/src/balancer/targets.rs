@@ -4,7 +4,7 @@
 //! that carries traffic is turned at a time, and the next one only when the balancer shows the last
 //! one as healthy as it was. Targets that carry no traffic are turned at once. A label of the
 //! balancer has the target that was turned last, so that a process that takes over continues: the
-//! health alone does not tell a target that is not healthy yet from one without pods.
+//! health alone does not distinguish a target that is not healthy yet from a target without pods.
 //!
 //! A target that was removed for this, and that the cloud rejects with its new address, gets its
 //! old one back.

@@ -9,7 +9,8 @@ use machinist_instance::{
 use super::service::WantedService;
 use super::settings::{PREFIX, Settings};
 use crate::model::{LoadBalancer, TargetKind};
-use crate::{BalancerDefaults, go_syntax, id};
+use crate::options::BalancerDefaults;
+use crate::{go_syntax, id};
 
 /// The type of a new balancer if no option names one.
 pub(crate) const DEFAULT_TYPE: &str = "lb11";
@@ -125,7 +126,7 @@ impl Wanted {
     }
 }
 
-/// The id that the caller knows. A text that is no id counts for nothing.
+/// The id that the caller knows. A text that is not an id is ignored.
 fn known_id(spec: &BalancerSpec) -> Option<i64> {
     spec.id.as_ref()?.parse().ok()
 }

@@ -31,7 +31,7 @@ pub use rate::RateState;
 pub use traffic::{CallLabels, Traffic};
 pub use transport::{Http, Transport};
 
-use crate::Endpoint;
+use crate::options::Endpoint;
 use call::{Call, Nature};
 use failure::{Failure, Refusal, no_answer, refused, unreadable};
 use page::{AfterPage, Meta, PER_PAGE, Pages, SORT};

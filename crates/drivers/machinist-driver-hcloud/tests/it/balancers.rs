@@ -521,7 +521,7 @@ async fn private_addresses_are_used_one_target_at_a_time() {
 }
 
 /// With externalTrafficPolicy Local, only Nodes with pods are healthy. Each call is by a new
-/// process, so the balancer itself must tell what the last one did.
+/// process, so the balancer itself must show what the last one did.
 #[tokio::test(start_paused = true)]
 async fn a_restart_continues_with_the_next_target() {
     let cloud = Cloud::new();
@@ -887,7 +887,7 @@ async fn a_balancer_with_only_its_first_name_is_reported() {
 /// A Service that never had a balancer may name a balancer of a user or of another Service. Its
 /// deletion does not wait for that balancer, and no message advises to release the balancer.
 #[tokio::test(start_paused = true)]
-async fn a_foreign_balancer_of_the_chosen_name_holds_nobody() {
+async fn a_foreign_balancer_of_the_chosen_name_is_left_alone() {
     let cloud = Cloud::instant();
     let driver = cloud.driver();
     let made = ensured(&*driver, &spec(&[], &[("name", "edge")])).await;

@@ -280,7 +280,7 @@ impl Account {
 
     async fn perform(&self, id: i64, step: &Step, patience: &mut Patience) -> Result<Performed, Error> {
         let performed = match self.client.call(step.call(id)).await {
-            // An update is no action: the answer is the balancer.
+            // An update starts no action: the answer is the balancer.
             Ok(_) if matches!(step, Step::Update { .. }) => Ok(End::Success),
             Ok(mut answer) => self.client.follow(answer.take("action")?, patience).await,
             Err(failure) => Err(failure),
