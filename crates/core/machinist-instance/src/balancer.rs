@@ -175,7 +175,8 @@ pub struct Balancer {
     pub targets: Vec<ProviderId>,
     /// Number of further targets that the balancer accepts; absent if the cloud has no limit.
     pub room: Option<usize>,
-    /// When the balancer was created, by the clock of the cloud; absent if the cloud does not report it.
+    /// When the balancer was created, by the clock of the cloud; absent if the cloud does not
+    /// report it.
     pub created: Option<Timestamp>,
     /// Whether the cloud refuses to delete the balancer until a user removes its protection.
     pub is_protected: bool,

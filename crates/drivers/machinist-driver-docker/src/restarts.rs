@@ -45,7 +45,8 @@ const LONGEST_LINE: usize = 1024 * 1024;
 pub enum EngineNews {
     /// The engine no longer answers.
     Silent(String),
-    /// The containers that run, or that ended with the engine: names by id. Each change is reported.
+    /// The containers that run, or that ended with the engine: names by id. Each change is
+    /// reported.
     Running(BTreeMap<String, String>),
     /// The engine answers again, or started what had ended with it before this process began.
     Back {

@@ -542,8 +542,8 @@ fn is_of_the_cluster(container: &Seen, balancer: &Labels) -> bool {
         && label::get(&container.labels, label::KIND_ROLE) == Some(label::CONTROL_PLANE_ROLE)
 }
 
-/// Notes that the balancer has another image than the settings. A new default image does not justify
-/// an interruption of all connections of a cluster.
+/// Notes that the balancer has another image than the settings. A new default image does not
+/// justify an interruption of all connections of a cluster.
 fn note_about_the_image(found: &Container, settings: &BalancerSettings) -> Option<BalancerNote> {
     let (used, wanted) = (&found.config.image, &settings.image);
     let text = format!("the load balancer keeps image {used}; delete its container to use {wanted}");

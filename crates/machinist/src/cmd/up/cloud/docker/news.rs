@@ -1,5 +1,5 @@
-//! What `up` does and reports while the cluster runs: about the engine, about the control plane, and
-//! about its published port.
+//! What `up` does and reports while the cluster runs: about the engine, about the control plane,
+//! and about its published port.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -18,8 +18,8 @@ use crate::wiring::seed;
 /// Nodes by name.
 type Nodes = BTreeMap<String, Value>;
 
-/// The watch of the Nodes fails for this long before `up` reports it: a restart of the engine or of the
-/// API server takes a moment.
+/// The watch of the Nodes fails for this long before `up` reports it: a restart of the engine or of
+/// the API server takes a moment.
 const FAILS_FOR: Duration = Duration::from_secs(15);
 
 /// A change of the API server of the Nodes, for users.
