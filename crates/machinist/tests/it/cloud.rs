@@ -174,6 +174,7 @@ async fn nodes_and_services_are_explained_without_a_controller() {
     let answer: Value = serde_json::from_str(&answered.stdout).expect("one JSON object");
     assert_eq!(answer["object"], "service/default/web");
     assert_eq!(answer["reason"], "Writing", "{answer:#}");
+    assert_eq!(answer["page"], "docs/src/stuck.md#writing", "{answer:#}");
     assert_eq!(answer["actions"][0], "service: add finalizer", "{answer:#}");
     assert_eq!(answer["source"]["who"], "api");
 

@@ -164,12 +164,15 @@ async fn a_silent_engine_is_the_first_thing_that_why_says() {
     let inspector = controller.inspector();
     let serving = tokio::spawn(async move { serve(listener, inspector).await });
     let path = format!("/why/machine/{name}");
-    assert_eq!(ask(address, &path).await["waitsFor"], "up to date");
+    let answer = ask(address, &path).await;
+    assert_eq!(answer["waitsFor"], "up to date");
+    assert_eq!(answer["page"], "docs/src/stuck.md#settled");
     engine.state().hangs = true;
     let began = tokio::time::Instant::now();
     let answer = ask(address, &path).await;
     assert_eq!(answer["waitsFor"], "the engine at a does not answer: no answer within 700 ms", "{answer}");
     assert_eq!(answer["reason"], "CloudSilent");
+    assert_eq!(answer["page"], "docs/src/stuck.md#cloud-silent");
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     serving.abort();
 }
