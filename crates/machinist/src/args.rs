@@ -155,8 +155,8 @@ pub(crate) enum Format {
     Docker: with --cloud docker, the embedded API server has the machine objects, and the Nodes are in a second cluster, \
     whose control plane is a container. With --data-dir, the containers keep running when the command ends, and the next start \
     continues with them; --until gone deletes them. Without --data-dir, the command deletes them when it ends.\n\n\
-    Output: on a terminal, a table shows deployments, machines and nodes, and what each of them waits for. The reasons are \
-    those of `machinist why`. With --plain, with TERM=dumb, or if the output is not a terminal, the command prints plain \
+    Output: on a terminal, a table shows deployments, machines and nodes, and what each of them waits for. `machinist why` prints \
+    the same reasons. With --plain, with TERM=dumb, or if the output is not a terminal, the command prints plain \
     lines. NO_COLOR disables colours.\n\n\
     Exit codes: 0 the state of --until was reached, or the command was stopped and --until was not given; 1 the command \
     failed, timed out, or was stopped before it reached the state of --until; 2 invalid command line."

@@ -147,7 +147,7 @@ impl Process<'_> {
             drained = running.drain(at_most) => drained,
             () = stop.next() => {
                 election.abandon();
-                bail!("{}: {}", self.component, told_of_second_signal(running.in_flight()));
+                bail!("{}: {}", self.component, second_signal_message(running.in_flight()));
             }
             reason = election.lost() => bail!("{}: {reason}, while calls were in flight", self.component),
             never = &mut answering => match never {},
@@ -305,7 +305,7 @@ async fn metrics_listener(address: Option<SocketAddr>) -> Option<TcpListener> {
 }
 
 /// Message for a process that does not wait for its calls in flight.
-fn told_of_second_signal(left: Drained) -> String {
+fn second_signal_message(left: Drained) -> String {
     let calls = if left.calls == 1 { "call" } else { "calls" };
     let passes = if left.passes == 1 { "pass" } else { "passes" };
     let deletes = if left.deletes == 1 { "DELETE" } else { "DELETEs" };

@@ -8,8 +8,8 @@ pub(crate) struct WrongFlags(String);
 
 impl WrongFlags {
     /// Creates the error from a text that names the flag and the expected value.
-    pub(crate) fn new(told: impl fmt::Display) -> Self {
-        Self(told.to_string())
+    pub(crate) fn new(message: impl fmt::Display) -> Self {
+        Self(message.to_string())
     }
 }
 

@@ -17,6 +17,9 @@ use crate::snapshot::Call;
 /// Page about the reasons that objects of every contract may have.
 const SHARED_PAGE: &str = "stuck.md";
 
+/// Source folder of the book, as a user finds it in the repository.
+const BOOK: &str = "docs/src";
+
 /// A reason that only objects of one contract have.
 pub trait ContractReason: fmt::Display + fmt::Debug + Clone + PartialEq + Send + Sync + 'static {
     /// Page about these reasons, below the source folder of the book.
@@ -190,15 +193,31 @@ impl<R: ContractReason> Reason<R> {
             Self::Contract(_) => R::PAGE,
             _ => SHARED_PAGE,
         };
-        let mut anchor = String::new();
-        for letter in self.code().chars() {
-            if letter.is_ascii_uppercase() && !anchor.is_empty() {
-                anchor.push('-');
-            }
-            anchor.push(letter.to_ascii_lowercase());
-        }
-        format!("{page}#{anchor}")
+        format!("{page}#{}", anchor(self.code()))
     }
+
+    /// Returns the section of the book about this reason for users, for example
+    /// `docs/src/stuck.md#class-missing`.
+    pub fn section(&self) -> String {
+        format!("{BOOK}/{}", self.page())
+    }
+}
+
+/// Returns the section of the book about a reason that no planner has, such as `CloudSilent`.
+pub fn shared_section(code: &str) -> String {
+    format!("{BOOK}/{SHARED_PAGE}#{}", anchor(code))
+}
+
+/// Returns the anchor of a section: the code of its reason in lower case with hyphens.
+fn anchor(code: &str) -> String {
+    let mut anchor = String::new();
+    for letter in code.chars() {
+        if letter.is_ascii_uppercase() && !anchor.is_empty() {
+            anchor.push('-');
+        }
+        anchor.push(letter.to_ascii_lowercase());
+    }
+    anchor
 }
 
 impl<R: ContractReason> fmt::Display for Reason<R> {
@@ -314,6 +333,8 @@ mod tests {
     fn an_anchor_is_named_after_the_code() {
         assert_eq!(Reason::<Other>::AccountPaused.page(), "stuck.md#account-paused");
         assert_eq!(Reason::Contract(Other).page(), "elsewhere.md#other");
+        assert_eq!(Reason::Contract(Other).section(), "docs/src/elsewhere.md#other");
+        assert_eq!(shared_section("CloudSilent"), "docs/src/stuck.md#cloud-silent");
     }
 
     #[test]

@@ -33,7 +33,7 @@ tokio::task_local! {
 pub struct Fence(Arc<dyn Fn() -> Result<(), &'static str> + Send + Sync>);
 
 impl Fence {
-    /// Creates a fence. The function returns the reason if the call may change nothing any more.
+    /// Creates a fence. The function returns the reason if the call may no longer change anything.
     pub fn new(may_change: impl Fn() -> Result<(), &'static str> + Send + Sync + 'static) -> Self {
         Self(Arc::new(may_change))
     }

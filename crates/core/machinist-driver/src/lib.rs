@@ -214,7 +214,9 @@ pub trait Driver: Send + Sync {
 ///     }
 ///     async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
 ///         let all = self.0.lock().expect("no panic");
-///         let is_it = |it: &&Instance| which.id.as_ref() == Some(&it.id) || which.key == it.key;
+///         let is_it = |instance: &&Instance| {
+///             which.id.as_ref() == Some(&instance.id) || which.key == instance.key
+///         };
 ///         let found = all.values().find(is_it).cloned();
 ///         Ok(found.map_or(Sighting::Absent, Sighting::Present))
 ///     }

@@ -11,7 +11,8 @@ use std::net::IpAddr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{Address, NativeId, ProviderId};
+use crate::identity::{NativeId, ProviderId};
+use crate::instance::Address;
 
 /// The key of a balancer, which the cloud stores as a label. A key is never reused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,7 +20,7 @@ use crate::{Address, NativeId, ProviderId};
 pub struct BalancerKey(String);
 
 impl BalancerKey {
-    /// Wraps an identity that stays unique for ever, such as the UID of a Service.
+    /// Wraps an identity that always stays unique, such as the UID of a Service.
     pub fn new(unique: impl Into<String>) -> Self {
         Self(unique.into())
     }
@@ -174,7 +175,8 @@ pub struct Balancer {
     pub targets: Vec<ProviderId>,
     /// Number of further targets that the balancer accepts; absent if the cloud has no limit.
     pub room: Option<usize>,
-    /// When the balancer was created, by the clock of the cloud; absent if the cloud does not tell.
+    /// When the balancer was created, by the clock of the cloud; absent if the cloud does not
+    /// report it.
     pub created: Option<Timestamp>,
     /// Whether the cloud refuses to delete the balancer until a user removes its protection.
     pub is_protected: bool,
@@ -301,7 +303,7 @@ pub struct BalancerNote {
 
 impl BalancerNote {
     /// The reason of the note about a balancer that another program created and that now has the
-    /// key of the spec. Unlike other notes, it is no warning.
+    /// key of the spec. Unlike other notes, it is not a warning.
     pub const ADOPTED: &str = "AdoptedLoadBalancer";
     /// The reason of the note about a balancer that keeps its name, because another one has the
     /// wanted name.

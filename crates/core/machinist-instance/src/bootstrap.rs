@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::UserData;
+use crate::spec::UserData;
 
 /// The bootstrap data of one instance. The data contains secrets, so `Debug` prints only its length
 /// and the type has no comparison.
@@ -138,9 +138,9 @@ pub enum Boot {
 ///     see: "docker logs a".to_owned(),
 ///     is_final: false,
 /// };
-/// let told = "step 1 of 1 of the user data exited with code 3. The end of the output: no space | giving up. See \
+/// let text = "step 1 of 1 of the user data exited with code 3. The end of the output: no space | giving up. See \
 ///             all of it: docker logs a";
-/// assert_eq!(trouble.to_string(), told);
+/// assert_eq!(trouble.to_string(), text);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BootTrouble {

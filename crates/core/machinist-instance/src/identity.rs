@@ -156,7 +156,7 @@ impl RecordedId {
 pub struct InstanceKey(String);
 
 impl InstanceKey {
-    /// Wraps an identity that stays unique for ever, such as the UID of an API object.
+    /// Wraps an identity that always stays unique, such as the UID of an API object.
     pub fn new(unique: impl Into<String>) -> Self {
         Self(unique.into())
     }

@@ -6,7 +6,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{InstanceKey, NativeId, NodeName, ProviderId};
+use crate::identity::{InstanceKey, NativeId, NodeName, ProviderId};
 
 /// One instance in a cloud, as the cloud described it at one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

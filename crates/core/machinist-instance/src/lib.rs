@@ -2,7 +2,7 @@
 //!
 //! An [`Instance`] runs in a cloud. It has an [`InstanceKey`] that the core chose, a [`ProviderId`]
 //! that the cloud chose, and a name that both use. A driver receives an [`InstanceSpec`] and
-//! returns instances, [`Sighting`]s and [`Error`]s. The driver's [`Promises`] tell the core which
+//! returns instances, [`Sighting`]s and [`Error`]s. The driver's [`Promises`] say which
 //! conclusions an answer permits.
 //!
 //! Deliberately absent: Machines, classes, conditions, retries. A driver never sees a Kubernetes

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{InstanceKey, NodeName};
+use crate::identity::{InstanceKey, NodeName};
 
 /// Everything that a driver needs to create one instance.
 #[derive(Debug, Clone)]

@@ -24,7 +24,7 @@ static BOOK: Mutex<()> = Mutex::new(());
 pub(crate) struct Page {
     /// The path below the source folder of the book.
     pub(crate) path: &'static str,
-    /// The sections in their order. The tables also list those of another page.
+    /// The sections in their order. The tables also list sections of another page.
     pub(crate) sections: Vec<Section>,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The rendered decisions contain no secrets, because planners never see a secret.
 
-use machinist_core::{ContractReason, Reason, Why};
+use machinist_core::{ContractReason, Reason, Why, shared_section};
 use machinist_serve::{Inspect, ProcessReadiness};
 use serde_json::{Value, json};
 
@@ -84,12 +84,14 @@ fn render<C: Contract>(
     }
     if silent_cloud.is_some() {
         rendered["reason"] = Value::from(CLOUD_SILENT);
+        rendered["page"] = Value::from(shared_section(CLOUD_SILENT));
     }
     rendered["from"] = Value::from(inspector.component());
     rendered
 }
 
-/// Renders a `Why` as JSON: the reason, its start, the next step and the deadline.
+/// Renders a `Why` as JSON: the reason, its start, the next step, the deadline, and the section of
+/// the book.
 pub fn render_why<R: ContractReason>(why: &Why<R>) -> Value {
     json!({
         "reason": why.reason.code(),
@@ -100,5 +102,6 @@ pub fn render_why<R: ContractReason>(why: &Why<R>) -> Value {
             "at": deadline.at.to_string(),
             "then": deadline.then.to_string(),
         })),
+        "page": why.reason.section(),
     })
 }

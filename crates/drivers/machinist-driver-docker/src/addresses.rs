@@ -103,8 +103,9 @@ pub(crate) async fn choose(engine: &Engine, network: &str, name: &str) -> Result
 fn addresses_of(container: &Summary, network: &str) -> Vec<IpAddr> {
     let endpoint = container.network_settings.networks.get(network);
     let requested = endpoint.and_then(|endpoint| endpoint.requested.as_ref());
-    let of_engine = endpoint.map(|it| [&it.ip_address, &it.global_ipv6_address]).into_iter().flatten();
-    let of_request = requested.map(|it| [&it.ipv4, &it.ipv6]).into_iter().flatten();
+    let of_engine =
+        endpoint.map(|endpoint| [&endpoint.ip_address, &endpoint.global_ipv6_address]).into_iter().flatten();
+    let of_request = requested.map(|requested| [&requested.ipv4, &requested.ipv6]).into_iter().flatten();
     let label = label::get(&container.labels, label::ADDRESSES).unwrap_or_default();
     let texts = of_engine.chain(of_request).map(String::as_str).chain(label.split(' '));
     texts.filter_map(|text| text.parse().ok()).collect()

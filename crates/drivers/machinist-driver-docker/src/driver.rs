@@ -18,9 +18,11 @@ use crate::engine::failure::Failure;
 use crate::engine::{ATTEMPT_WITHIN, Connector, Engine};
 use crate::image::Images;
 use crate::model::{Container, Created, Info, Summary};
+use crate::options::{DockerOptions, Privileges};
 use crate::reply::{self, Seen};
 use crate::request::Cgroups;
-use crate::{DockerOptions, Privileges, ProviderSpec, addresses, id, label, network, request};
+use crate::spec::ProviderSpec;
+use crate::{addresses, id, label, network, request};
 
 /// Time limit of one call, which consists of several requests.
 const CALL_WITHIN: Duration = Duration::from_secs(60);
@@ -441,10 +443,10 @@ impl Account {
 /// The error of a pull, or of the look for the image. Neither creates a container.
 pub(crate) fn without_container(image: &str, error: Error) -> Error {
     let kind = if error.kind.may_have_effect() { ErrorKind::Unavailable } else { error.kind };
-    match error.is_closed() || error.message.contains(image) {
-        true => Error { kind, ..error },
-        false => Error { kind, message: format!("image {image}: {}", error.message), ..error },
+    if error.is_closed() || error.message.contains(image) {
+        return Error { kind, ..error };
     }
+    Error { kind, message: format!("image {image}: {}", error.message), ..error }
 }
 
 #[cfg(test)]

@@ -39,7 +39,7 @@ pub(crate) struct Images {
     tasks: Arc<Mutex<BTreeMap<Task, Progress>>>,
 }
 
-/// What a task does. Its order is that of the fields.
+/// What a task does. The tasks are in the order of the fields.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
     Pull { image: String },

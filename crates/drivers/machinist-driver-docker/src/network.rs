@@ -14,8 +14,9 @@ use crate::addresses::{Range, hash};
 use crate::engine::Engine;
 use crate::engine::call::Call;
 use crate::engine::failure::Failure;
+use crate::label;
 use crate::label::Labels;
-use crate::{IpFamily, label};
+use crate::spec::IpFamily;
 
 /// Networks that every engine has. They are never created.
 const BUILT_IN: &[&str] = &["bridge", "host", "none", "default"];
@@ -260,7 +261,7 @@ struct Member {
 impl Member {
     fn has(&self, address: IpAddr) -> bool {
         let mut shown = [&self.ipv4_address, &self.ipv6_address].into_iter();
-        shown.any(|shown| shown.split('/').next().and_then(|it| it.parse().ok()) == Some(address))
+        shown.any(|shown| shown.split('/').next().and_then(|ip| ip.parse().ok()) == Some(address))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::EngineAddress;
+use crate::engine::address::EngineAddress;
 
 /// The network that kind creates, too.
 const DEFAULT_NETWORK: &str = "kind";
@@ -71,7 +71,8 @@ impl DockerOptions {
     /// # Errors
     /// If a variable is wrong. The error names it and the expected value.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, OptionsError> {
-        let set = |name: &str| variable(name).map(|it| it.trim().to_owned()).filter(|it| !it.is_empty());
+        let set =
+            |name: &str| variable(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let mut options = Self::default();
         if let Some(text) = set("DOCKER_HOST") {
             options.engine = text.parse().map_err(|error| OptionsError(format!("DOCKER_HOST: {error}")))?;

@@ -5,11 +5,13 @@
 use machinist_instance::{Error, NativeId};
 use tokio::time::Instant;
 
+use crate::driver::DockerProvider;
+use crate::engine::EngineAddress;
 use crate::engine::call::{Call, Nature};
 use crate::engine::{Command, Stdin};
 use crate::model::Container;
 use crate::request::API_SERVER;
-use crate::{DockerProvider, EngineAddress, network, request};
+use crate::{network, request};
 
 /// The manifest of the API server in a container of the control plane.
 const MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";

@@ -52,7 +52,7 @@ impl From<Container> for Seen {
             labels: container.config.labels,
             network: container.host_config.network_mode,
             networks: container.network_settings.networks,
-            created: at(created.map_or(0, |it| it.as_second())),
+            created: at(created.map_or(0, |created| created.as_second())),
         }
     }
 }
@@ -60,7 +60,8 @@ impl From<Container> for Seen {
 impl From<Summary> for Seen {
     fn from(summary: Summary) -> Self {
         // A container has further names if others link to it. Those have a second slash.
-        let own = summary.names.iter().map(|name| name.trim_start_matches('/')).find(|it| !it.contains('/'));
+        let own =
+            summary.names.iter().map(|name| name.trim_start_matches('/')).find(|name| !name.contains('/'));
         Self {
             name: own.unwrap_or_default().to_owned(),
             id: summary.id,
@@ -181,10 +182,10 @@ pub(crate) fn sighting(which: &InstanceRef, found: Option<Seen>) -> Result<Sight
         (Some(asked), Some(_)) if !seen.is_owned_by(asked.as_str(), which.into()) => {
             Ok(Sighting::Foreign(foreign()))
         }
-        (_, None) if !counts_without_key(which, &seen) => match is_named_by_its_cluster(&seen) {
-            true => Ok(Sighting::Foreign(foreign())),
-            false => Ok(Sighting::Absent),
-        },
+        (_, None) if !counts_without_key(which, &seen) => {
+            let is_foreign = is_named_by_its_cluster(&seen);
+            Ok(if is_foreign { Sighting::Foreign(foreign()) } else { Sighting::Absent })
+        }
         _ => Ok(Sighting::Present(instance(seen)?)),
     }
 }
@@ -246,7 +247,7 @@ mod tests {
 
     fn addresses(seen: Seen) -> Vec<String> {
         let instance = instance(seen).expect("a name");
-        instance.addresses.iter().map(|it| format!("{:?} {}", it.kind, it.address)).collect()
+        instance.addresses.iter().map(|address| format!("{:?} {}", address.kind, address.address)).collect()
     }
 
     #[test]

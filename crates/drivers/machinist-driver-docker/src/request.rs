@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::call::Call;
 use crate::label::{self, Labels};
+use crate::options::{DockerOptions, Privileges};
 use crate::spec::invalid;
-use crate::{DockerOptions, ImageMode, IpFamily, Mount, Privileges, ProviderSpec, Role};
+use crate::spec::{ImageMode, IpFamily, Mount, ProviderSpec, Role};
 
 /// Everything that a container with systemd, containerd and a kubelet needs, except
 /// `SYS_RESOURCE`, which some hosts cannot give away.
@@ -202,7 +203,7 @@ fn host_config(spec: &ProviderSpec, options: &DockerOptions, network: &str, cgro
 }
 
 /// Kernel settings of the container's network. A node forwards the packets of its pods, and kubeadm
-/// checks that. Without the setting, a container has that of the host at boot.
+/// checks that. Without the setting, a container has the value of the host at boot.
 fn sysctls(family: IpFamily) -> BTreeMap<&'static str, &'static str> {
     let mut sysctls = BTreeMap::from([("net.ipv4.ip_forward", "1")]);
     if family.has_ipv6() {

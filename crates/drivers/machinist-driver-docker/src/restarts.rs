@@ -20,13 +20,14 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use crate::driver::DockerProvider;
 use crate::engine::call::{Call, Nature};
 use crate::engine::failure::{Failure, NoAnswer, no_answer};
 use crate::engine::within;
 use crate::label;
 use crate::model::Summary;
 use crate::reply::Seen;
-use crate::{DockerProvider, request};
+use crate::request;
 
 /// Time between two attempts to reach an engine that does not answer.
 const REACH_EVERY: Duration = Duration::from_secs(1);
@@ -36,15 +37,16 @@ const ASK_AFTER: Duration = Duration::from_secs(10);
 const START_EVERY: Duration = Duration::from_secs(5);
 /// Number of attempts to start a container.
 const MOST_STARTS: u32 = 24;
-/// A longer line of the stream is no event.
+/// Maximum length of an event. A longer line of the stream is skipped.
 const LONGEST_LINE: usize = 1024 * 1024;
 
 /// A change of an engine, for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EngineNews {
-    /// The engine does not answer any more.
+    /// The engine no longer answers.
     Silent(String),
-    /// The containers that run, or that ended with the engine: names by id. Each change is told.
+    /// The containers that run, or that ended with the engine: names by id. Each change is
+    /// reported.
     Running(BTreeMap<String, String>),
     /// The engine answers again, or started what had ended with it before this process began.
     Back {
@@ -71,14 +73,14 @@ struct Ran {
     /// Names by id.
     containers: BTreeMap<String, String>,
     /// The containers in the last news.
-    told: Option<BTreeMap<String, String>>,
+    reported: Option<BTreeMap<String, String>>,
 }
 
 impl Ran {
-    fn tell_change(&mut self, told: &mut impl FnMut(EngineNews)) {
-        if self.told.as_ref() != Some(&self.containers) {
-            self.told = Some(self.containers.clone());
-            told(EngineNews::Running(self.containers.clone()));
+    fn report_change(&mut self, report: &mut impl FnMut(EngineNews)) {
+        if self.reported.as_ref() != Some(&self.containers) {
+            self.reported = Some(self.containers.clone());
+            report(EngineNews::Running(self.containers.clone()));
         }
     }
 }
@@ -127,21 +129,21 @@ impl DockerProvider {
         Ok(started)
     }
 
-    /// Follows the engine for ever, and starts the containers of the scope again that ended with
+    /// Follows the engine without end, and starts the containers of the scope again that ended with
     /// it. `ran` are the containers that ran when an earlier process last saw the engine.
     pub async fn follow(
         &self,
         scope: &Scope,
         ran: BTreeMap<String, String>,
-        mut told: impl FnMut(EngineNews) + Send,
+        mut report: impl FnMut(EngineNews) + Send,
     ) -> Infallible {
-        let mut ran = Ran { containers: ran, told: None };
+        let mut ran = Ran { containers: ran, reported: None };
         let mut was_silent = false;
         loop {
-            let ended = self.follow_while_it_answers(scope, &mut ran, &mut was_silent, &mut told).await;
+            let ended = self.follow_while_it_answers(scope, &mut ran, &mut was_silent, &mut report).await;
             if !was_silent {
                 was_silent = true;
-                told(EngineNews::Silent(ended.error.message));
+                report(EngineNews::Silent(ended.error.message));
             }
             sleep(REACH_EVERY).await;
         }
@@ -153,7 +155,7 @@ impl DockerProvider {
         scope: &Scope,
         ran: &mut Ran,
         was_silent: &mut bool,
-        told: &mut (impl FnMut(EngineNews) + Send),
+        report: &mut (impl FnMut(EngineNews) + Send),
     ) -> Failure {
         // The stream begins before the list, so that no event is missed.
         let label = "GET /events";
@@ -174,13 +176,13 @@ impl DockerProvider {
         let runs = |seen: &&Seen| matches!(seen.status.as_str(), "running" | "restarting" | "paused");
         let running = listed.iter().filter(runs).map(|seen| (seen.id.clone(), seen.name.clone()));
         ran.containers = running.chain(ended.containers.clone()).collect();
-        ran.tell_change(told);
+        ran.report_change(report);
         let has_ended = !ended.containers.is_empty();
         let is_back = std::mem::take(was_silent);
         if is_back || has_ended {
-            let started = self.start_again(&mut ended, told).await;
+            let started = self.start_again(&mut ended, report).await;
             if is_back || !started.is_empty() {
-                told(EngineNews::Back { started });
+                report(EngineNews::Back { started });
             }
         }
         let mut again_at = Instant::now() + START_EVERY;
@@ -189,8 +191,8 @@ impl DockerProvider {
                 line = timeout(ASK_AFTER, stream.next()) => match line {
                     Ok(Ok(line)) => {
                         let container = self.take_in(&line, ran, &mut ended).await;
-                        ran.tell_change(told);
-                        container.into_iter().for_each(|container| told(EngineNews::Ended { container }));
+                        ran.report_change(report);
+                        container.into_iter().for_each(|container| report(EngineNews::Ended { container }));
                     }
                     Ok(Err(failure)) => return failure,
                     // Nothing happened for a while, or the connection broke without a sign.
@@ -199,7 +201,7 @@ impl DockerProvider {
                     },
                 },
                 () = sleep_until(again_at), if !ended.containers.is_empty() => {
-                    self.start_again(&mut ended, told).await;
+                    self.start_again(&mut ended, report).await;
                     again_at = Instant::now() + START_EVERY;
                 }
             }
@@ -221,7 +223,7 @@ impl DockerProvider {
     async fn start_again(
         &self,
         ended: &mut Ended,
-        told: &mut (impl FnMut(EngineNews) + Send),
+        report: &mut (impl FnMut(EngineNews) + Send),
     ) -> Vec<String> {
         let mut started = Vec::new();
         ended.attempts += 1;
@@ -236,7 +238,7 @@ impl DockerProvider {
                 }
                 Err(failure) if MOST_STARTS <= ended.attempts => {
                     ended.containers.remove(&id);
-                    told(EngineNews::NotStarted { container: name, message: failure.error.message });
+                    report(EngineNews::NotStarted { container: name, message: failure.error.message });
                 }
                 Err(_) => {}
             }

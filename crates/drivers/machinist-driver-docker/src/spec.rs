@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use machinist_instance::{Error, ErrorKind};
 use serde_json::{Map, Value};
 
-use crate::Privileges;
+use crate::options::Privileges;
 
 /// A parsed `providerSpec`.
 ///

@@ -24,8 +24,10 @@ use crate::client::failure::{Code, Failure};
 use crate::client::{ATTEMPT_WITHIN, Client, Http, Now, Traffic, Transport};
 use crate::label::{self, CLUSTER, KEY, Labels};
 use crate::model::{Id, Server};
+use crate::options::HcloudOptions;
 use crate::reply::{self, View};
-use crate::{HcloudOptions, ProviderSpec, id, request};
+use crate::spec::ProviderSpec;
+use crate::{id, request};
 
 /// The entries of a credential that may hold the token, in the order in which they are tried.
 const TOKEN_ENTRIES: [&str; 2] = ["token", "hcloudToken"];
@@ -236,7 +238,7 @@ impl Account {
         Ok(*known)
     }
 
-    /// Forgets the id of a network that does not exist any more.
+    /// Forgets the id of a network that no longer exists.
     pub(crate) async fn forget_network(&self, id: i64) {
         let mut known = self.network.lock().await;
         *known = known.filter(|known| *known != id);

@@ -8,9 +8,10 @@ use machinist_instance::{
     Sighting,
 };
 
+use crate::id;
 use crate::label::{CLUSTER, KEY, Labels};
 use crate::model::{PrivateNet, Server};
-use crate::{AddressFamily, id};
+use crate::options::AddressFamily;
 
 /// The label by which Nodes show that a cloud server runs them.
 const PROVIDED_BY: (&str, &str) = ("instance.hetzner.cloud/provided-by", "cloud");
@@ -119,7 +120,7 @@ fn first_host(network: &str) -> Option<Ipv6Addr> {
     Some(Ipv6Addr::from_bits(address.to_bits() | 1))
 }
 
-/// The zone of a location. The API has no data centers any more, but volumes of existing clusters
+/// The zone of a location. The API no longer has data centers, but volumes of existing clusters
 /// have node affinity to these names, so the names of old locations must not change.
 fn zone(location: &str) -> String {
     match location {
@@ -160,7 +161,7 @@ mod tests {
 
     fn shown(family: AddressFamily, changes: Value) -> Vec<String> {
         let instance = instance(view(family), server(changes)).expect("a name");
-        instance.addresses.iter().map(|it| format!("{:?} {}", it.kind, it.address)).collect()
+        instance.addresses.iter().map(|address| format!("{:?} {}", address.kind, address.address)).collect()
     }
 
     /// The zone then follows from the location.

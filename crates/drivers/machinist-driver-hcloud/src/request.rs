@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use machinist_instance::{Error, ErrorKind, InstanceSpec};
 use serde_json::json;
 
-use crate::ProviderSpec;
 use crate::client::call::Call;
 use crate::label::{self, CLUSTER, KEY, Labels};
+use crate::spec::ProviderSpec;
 
 const SERVERS: &str = "/servers";
 const SERVER: &str = "/servers/-";
@@ -53,7 +53,7 @@ pub(crate) fn create(spec: &InstanceSpec) -> Result<Call, Error> {
     Ok(Call::create(SERVERS, body))
 }
 
-/// The labels of a server: those of the class, the tags, the key and the installation. On a
+/// The labels of a server: the labels of the class, the tags, the key and the installation. On a
 /// conflict, the later one wins.
 ///
 /// # Errors

@@ -13,8 +13,11 @@ use machinist_instance::{
 };
 use serde_json::Value;
 
+use crate::endpoint::Endpoint;
 use crate::reply::Nature;
-use crate::{Endpoint, ProviderSpec, Transport, id, reply, request};
+use crate::spec::ProviderSpec;
+use crate::transport::Transport;
+use crate::{id, reply, request};
 
 /// The credential's entry that holds the cloud's token. Without it, calls carry no token.
 const TOKEN_ENTRY: &str = "token";
@@ -44,7 +47,7 @@ pub struct SimProvider {
 }
 
 impl SimProvider {
-    /// Uses a cloud in this process. Promises and id scheme are those of its settings at the time
+    /// Uses a cloud in this process. Promises and id scheme come from its settings at the time
     /// of this call.
     pub fn in_process(cloud: Cloud) -> Self {
         let settings = cloud.settings();
@@ -126,8 +129,8 @@ struct SimAccount {
 }
 
 impl SimAccount {
-    /// Makes one attempt. It times out after the cloud's call bound, when no effect can follow any
-    /// more.
+    /// Makes one attempt. It times out after the cloud's call bound, when no effect can
+    /// follow.
     async fn call(&self, nature: Nature, request: Request) -> Result<Reply, Error> {
         let bound = self.promises.call_bound;
         let answer = tokio::time::timeout(bound, self.transport.call(self.token.as_deref(), request))

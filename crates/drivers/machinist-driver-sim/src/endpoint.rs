@@ -15,7 +15,7 @@ use machinist_cloud_sim::{Clock, NoAnswer, Refusal, Reply, Request};
 use machinist_driver::CloudClock;
 use serde_json::Value;
 
-use crate::Transport;
+use crate::transport::Transport;
 
 /// A list of tens of thousands of instances fits, and a broken server cannot fill the memory.
 const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;

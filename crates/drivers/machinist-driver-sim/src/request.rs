@@ -3,7 +3,7 @@
 use machinist_cloud_sim::{CreateRequest, DeleteRequest, Request};
 use machinist_instance::{InstanceKey, InstanceRef, InstanceSpec, Scope};
 
-use crate::ProviderSpec;
+use crate::spec::ProviderSpec;
 
 pub(crate) fn ensure(spec: &InstanceSpec, provider_spec: ProviderSpec) -> Request {
     Request::Ensure(CreateRequest {

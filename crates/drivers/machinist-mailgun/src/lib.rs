@@ -121,7 +121,8 @@ impl Mailgun {
         self.transport.send(request).await.map_err(|failure| match failure {
             NoAnswer::NotSent => {
                 let host = self.base.parse::<Uri>().ok();
-                let host = host.as_ref().and_then(|uri| uri.authority()).map(|it| it.to_string());
+                let host =
+                    host.as_ref().and_then(|uri| uri.authority()).map(|authority| authority.to_string());
                 let host = host.unwrap_or_default();
                 let host = host.rsplit('@').next().unwrap_or_default();
                 let text = format!(

@@ -66,10 +66,10 @@ fn request(method: Method, uri: String, key: &str) -> http::request::Builder {
 
 /// Rejects a text that would add a header to the mail.
 fn check_line(field: &str, text: &str) -> Result<(), Error> {
-    match text.contains(['\r', '\n']) {
-        true => Err(Error::new(ErrorKind::InvalidSpec, format!("{field}: expected one line"))),
-        false => Ok(()),
+    if text.contains(['\r', '\n']) {
+        return Err(Error::new(ErrorKind::InvalidSpec, format!("{field}: expected one line")));
     }
+    Ok(())
 }
 
 /// Rejects a text that is not one mail address.
@@ -81,13 +81,11 @@ pub fn check_address(field: &str, text: &str) -> Result<(), Error> {
     let is_address = text.split_once('@').is_some_and(|(user, host)| {
         !user.is_empty() && !host.is_empty() && !text.contains([',', ' ', '<', '>', ';'])
     });
-    match is_address {
-        true => Ok(()),
-        false => Err(Error::new(
-            ErrorKind::InvalidSpec,
-            format!("{field}: expected one mail address without a display name"),
-        )),
+    if is_address {
+        return Ok(());
     }
+    let text = format!("{field}: expected one mail address without a display name");
+    Err(Error::new(ErrorKind::InvalidSpec, text))
 }
 
 #[cfg(test)]

@@ -457,7 +457,7 @@ impl Bootstrap for Engine {
         let state = self.called(Work::Exec).await;
         if state.find(which).is_none() {
             return Ok(Boot::Trouble(BootTrouble {
-                cause: "the container does not exist any more".to_owned(),
+                cause: "the container no longer exists".to_owned(),
                 output: Vec::new(),
                 see: "docker ps --all".to_owned(),
                 is_final: true,

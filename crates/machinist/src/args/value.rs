@@ -10,9 +10,9 @@ use machinist_api::GoDuration;
 /// Parses a duration in Go's format and rejects negative ones.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let parsed: GoDuration = text.parse().map_err(|error| {
-        let told = format!("{error}");
+        let message = format!("{error}");
         // clap has already quoted the value.
-        told.strip_prefix(&format!("{text:?} is ")).unwrap_or(&told).to_owned()
+        message.strip_prefix(&format!("{text:?} is ")).unwrap_or(&message).to_owned()
     })?;
     parsed.to_std().ok_or_else(|| "expected a duration that is not negative, such as \"20m\"".to_owned())
 }
@@ -230,8 +230,11 @@ mod tests {
         assert_eq!(duration("1h30m"), Ok(Duration::from_secs(5400)));
         assert_eq!(duration("0"), Ok(Duration::ZERO));
         assert!(duration("-1s").expect_err("negative").contains("not negative"));
-        let told = duration("20").expect_err("no unit");
-        assert!(told.starts_with("not a duration such as \"20m\" or \"1h30m\": a unit is missing"), "{told}");
+        let message = duration("20").expect_err("no unit");
+        assert!(
+            message.starts_with("not a duration such as \"20m\" or \"1h30m\": a unit is missing"),
+            "{message}"
+        );
         assert!(some_duration("0s").expect_err("zero").contains("more than 0s"));
     }
 

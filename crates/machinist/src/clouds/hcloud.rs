@@ -190,8 +190,8 @@ mod tests {
         assert_eq!(address("", "127.0.0.1:1"), at("127.0.0.1:1"));
         assert_eq!(address("F", "wrong"), Ok(None));
         for (enabled, given) in [("yes", ""), ("", "8233"), ("", "localhost:8233")] {
-            let told = address(enabled, given).expect_err("wrong");
-            assert!(told.starts_with("HCLOUD_METRICS_"), "{told}");
+            let message = address(enabled, given).expect_err("wrong");
+            assert!(message.starts_with("HCLOUD_METRICS_"), "{message}");
         }
     }
 }

@@ -252,7 +252,7 @@ fn render_stopped(what: &Stopped<'_>) -> String {
         }
     }
     if let Some(file) = kubeconfig_kept {
-        text.push_str(&format!("; no server answers at the address in {} any more", file.display()));
+        text.push_str(&format!("; no server answers at the address in {} now", file.display()));
     }
     text
 }

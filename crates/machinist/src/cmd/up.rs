@@ -498,7 +498,7 @@ impl Story {
                 Some(commit) = self.commits.next() => self.take_in(&commit)?,
                 Some(request) = self.requests.next() => self.writes.take_in(&request),
                 () = self.screen.is_due() => self.screen.draw(&self.view)?,
-                Ok(()) = self.trouble.changed() => self.tell_trouble()?,
+                Ok(()) = self.trouble.changed() => self.report_trouble()?,
                 Ok(()) = self.nodes.changed() => {
                     let nodes = self.nodes.borrow_and_update().clone();
                     self.take_in_nodes(&nodes)?;
@@ -519,15 +519,15 @@ impl Story {
 
     /// Reports that the ledger became unwritable or writable again. The cloud resumes automatically
     /// when there is space again.
-    fn tell_trouble(&mut self) -> anyhow::Result<()> {
+    fn report_trouble(&mut self) -> anyhow::Result<()> {
         let trouble = self.trouble.borrow_and_update().clone();
-        let told = match trouble {
+        let message = match trouble {
             Some(why) => format!(
                 "The cloud cannot write its ledger: {why}. Until it can, it rejects create and delete calls"
             ),
             None => "The cloud can write its ledger again".to_owned(),
         };
-        Ok(self.progress.note(&told)?)
+        Ok(self.progress.note(&message)?)
     }
 
     /// Creates the summary. After a timeout, reports the reasons first.

@@ -27,6 +27,7 @@ use kube::Api;
 use kube::config::Kubeconfig;
 use machinist_api::Machine;
 use machinist_controllers::Clients;
+use machinist_core::shared_section;
 use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, connect};
 
 use self::answer::{Answer, LastOperation, Reported};
@@ -139,8 +140,8 @@ impl Asker {
     /// Explains an object and the objects that it waits for.
     async fn answer(&self, object: ObjectArg) -> anyhow::Result<Answer> {
         if let Some(error) = self.silent.first() {
-            let told = self.silent.iter().map(output::one_line).collect();
-            return self.ask_controllers_after(&object, told).await.ok_or_else(|| {
+            let silent = self.silent.iter().map(output::one_line).collect();
+            return self.ask_controllers_after(&object, silent).await.ok_or_else(|| {
                 let key = key_of(&object, &self.namespace);
                 anyhow!("{}; no controller answers for {key} either", output::one_line(error))
             });
@@ -158,10 +159,10 @@ impl Asker {
                 // The requested object must exist. An object that it waits for may be deleted
                 // meanwhile.
                 Err(error) if links.is_empty() => {
-                    let told = vec![output::one_line(&error)];
+                    let silent = vec![output::one_line(&error)];
                     let is_unanswered = explain::is_unanswered(&error);
                     let answer =
-                        if is_unanswered { self.ask_controllers_after(&object, told).await } else { None };
+                        if is_unanswered { self.ask_controllers_after(&object, silent).await } else { None };
                     return answer.ok_or_else(|| with_advice(error, &object));
                 }
                 Err(_) => break,
@@ -223,6 +224,7 @@ impl Asker {
         let mut explained = unserved.unwrap_or(explained.reported);
         if silent.is_some() {
             explained.waits_for = not_known(&explained);
+            explained.page = Some(shared_section("CloudSilent"));
         }
         let last_operation = match object.kind {
             ExplainedKind::Machine => self.last_operation(&object.name).await,

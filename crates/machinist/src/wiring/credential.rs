@@ -119,10 +119,10 @@ mod tests {
     async fn a_missing_or_empty_file_is_an_error_with_its_name() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("token");
-        let told = follow(TokenFrom::File(path.clone())).expect_err("missing").to_string();
-        assert!(told.contains("cannot read") && told.contains("token"), "{told}");
+        let message = follow(TokenFrom::File(path.clone())).expect_err("missing").to_string();
+        assert!(message.contains("cannot read") && message.contains("token"), "{message}");
         std::fs::write(&path, " \n").expect("written");
-        let told = follow(TokenFrom::File(path)).expect_err("empty").to_string();
-        assert!(told.contains("expected the token of the cloud"), "{told}");
+        let message = follow(TokenFrom::File(path)).expect_err("empty").to_string();
+        assert!(message.contains("expected the token of the cloud"), "{message}");
     }
 }

@@ -30,7 +30,7 @@ pub(super) async fn tell_of_deletion(client: kube::Client, name: &str, metrics: 
     let options =
         WatchOptions { field_selector: Some(format!("metadata.name={name}")), ..WatchOptions::default() };
     let is_ending = |namespace: Namespace| namespace.metadata.deletion_timestamp.is_some();
-    let mut told = false;
+    let mut is_reported = false;
     let fatal = run_watch(api, options, is_ending, |delta: Delta<bool>| {
         let is_ending = match delta {
             Delta::Upsert(_, namespace) => *namespace.facts,
@@ -38,7 +38,7 @@ pub(super) async fn tell_of_deletion(client: kube::Client, name: &str, metrics: 
             _ => return,
         };
         metrics.set_number(&DELETING, &[], usize::from(is_ending));
-        if is_ending && !std::mem::replace(&mut told, true) {
+        if is_ending && !std::mem::replace(&mut is_reported, true) {
             tracing::error!(
                 namespace = name,
                 "The namespace is being deleted. Its Machines are deleted with it; without rights outside of the \
@@ -47,7 +47,7 @@ pub(super) async fn tell_of_deletion(client: kube::Client, name: &str, metrics: 
         }
     })
     .await;
-    tracing::warn!(error = %fatal, "The namespace is not watched any more");
+    tracing::warn!(error = %fatal, "The namespace is no longer watched");
     std::future::pending().await
 }
 

@@ -257,8 +257,8 @@ mod tests {
                 std::fs::write(&file, content).expect("written");
             }
             let error = FrontDoor::secure(&options).err().expect("refused");
-            let told = error.downcast_ref::<WrongFlags>().expect("a wrong flag").to_string();
-            assert!(told.starts_with("--client-ca-file ") && told.contains(expected), "{told}");
+            let message = error.downcast_ref::<WrongFlags>().expect("a wrong flag").to_string();
+            assert!(message.starts_with("--client-ca-file ") && message.contains(expected), "{message}");
         }
         std::fs::write(&file, authority()).expect("written");
         assert!(FrontDoor::secure(&options).is_ok());

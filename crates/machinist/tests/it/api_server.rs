@@ -279,11 +279,11 @@ fn up_and_api_server_reject_directories_of_each_other() {
     refused(
         "expected a directory of `machinist api-server`, but this one has up.json and belongs to another command",
     );
-    for (name, told) in
+    for (name, expected) in
         [("up.json", "this one has ledger.jsonl and"), ("ledger.jsonl", "api-server.json is missing, but")]
     {
         std::fs::remove_file(of_up.join(name)).expect("removed");
-        refused(told);
+        refused(expected);
     }
 }
 
@@ -301,7 +301,7 @@ fn an_inconsistent_directory_is_an_error_and_stays_unchanged() {
     };
     refused(&["is in use by another process"]);
     running.stop();
-    for (name, told) in [
+    for (name, expected) in [
         (
             "state.redb",
             "state.redb (the API server's objects) is missing, but ca.crt, ca.key and tokens.key exist",
@@ -312,7 +312,7 @@ fn an_inconsistent_directory_is_an_error_and_stays_unchanged() {
     ] {
         let whole = std::fs::read(folder.join(name)).expect(name);
         std::fs::remove_file(folder.join(name)).expect("removed");
-        refused(&[told, "othing was changed. "]);
+        refused(&[expected, "othing was changed. "]);
         assert!(!folder.join(name).exists(), "{name} was recreated");
         std::fs::write(folder.join(name), whole).expect("written");
     }

@@ -3,7 +3,7 @@
 use crate::process::{Ended, machinist};
 
 /// Runs a provider with these variables only. It ends before it connects to a cluster.
-fn fails(line: &str, variables: &[(&str, &str)], code: i32, told: &str) {
+fn fails(line: &str, variables: &[(&str, &str)], code: i32, expected: &str) {
     let mut command = machinist(line);
     for name in ["MAILGUN_DOMAIN", "MAILGUN_API_KEY", "MAIL_RECIPIENT", "MAILGUN_API_BASE", "DOCKER_HOST"] {
         command.env_remove(name);
@@ -11,7 +11,7 @@ fn fails(line: &str, variables: &[(&str, &str)], code: i32, told: &str) {
     let ended = Ended::of(command.envs(variables.iter().copied()));
     assert_eq!(ended.code, Some(code), "{line}\n{}", ended.stderr);
     let error = ended.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
-    assert!(error.contains(told), "expected {told:?} in {}", ended.stderr);
+    assert!(error.contains(expected), "expected {expected:?} in {}", ended.stderr);
     assert!(!ended.stderr.contains("key-canary"), "{}", ended.stderr);
 }
 

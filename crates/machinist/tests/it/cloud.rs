@@ -159,17 +159,22 @@ async fn nodes_and_services_are_explained_without_a_controller() {
     world.node("a").await;
     world.service("web").await;
 
-    let told = world.why(&format!("node/a {NO_CONTROLLER}"));
-    assert_eq!(told.code, Some(0), "{}", told.stderr);
+    let answered = world.why(&format!("node/a {NO_CONTROLLER}"));
+    assert_eq!(answered.code, Some(0), "{}", answered.stderr);
     let expected =
         "node/a: the decision needs an answer of the cloud; only a running cloud controller manager has";
-    assert!(told.stdout.starts_with(expected), "{}", told.stdout);
-    assert!(told.stdout.contains("known     from the API server; no controller answers"), "{}", told.stdout);
+    assert!(answered.stdout.starts_with(expected), "{}", answered.stdout);
+    assert!(
+        answered.stdout.contains("known     from the API server; no controller answers"),
+        "{}",
+        answered.stdout
+    );
 
-    let told = world.why(&format!("svc/web -o json {NO_CONTROLLER}"));
-    let answer: Value = serde_json::from_str(&told.stdout).expect("one JSON object");
+    let answered = world.why(&format!("svc/web -o json {NO_CONTROLLER}"));
+    let answer: Value = serde_json::from_str(&answered.stdout).expect("one JSON object");
     assert_eq!(answer["object"], "service/default/web");
     assert_eq!(answer["reason"], "Writing", "{answer:#}");
+    assert_eq!(answer["page"], "docs/src/stuck.md#writing", "{answer:#}");
     assert_eq!(answer["actions"][0], "service: add finalizer", "{answer:#}");
     assert_eq!(answer["source"]["who"], "api");
 
@@ -177,12 +182,12 @@ async fn nodes_and_services_are_explained_without_a_controller() {
         ("node/absent", "error: node/absent not found; check the name and the cluster\n"),
         ("service/web -n other", "error: service/other/web not found; check the name and the namespace\n"),
     ] {
-        let told = world.why(&format!("{line} {NO_CONTROLLER}"));
-        assert_eq!((told.code, told.stderr.as_str()), (Some(1), expected), "{line}");
+        let answered = world.why(&format!("{line} {NO_CONTROLLER}"));
+        assert_eq!((answered.code, answered.stderr.as_str()), (Some(1), expected), "{line}");
     }
-    let told = world.why("pod/a");
-    assert_eq!(told.code, Some(2), "{}", told.stderr);
-    assert!(told.stderr.contains("node/NAME, service/NAME"), "{}", told.stderr);
+    let answered = world.why("pod/a");
+    assert_eq!(answered.code, Some(2), "{}", answered.stderr);
+    assert!(answered.stderr.contains("node/NAME, service/NAME"), "{}", answered.stderr);
 }
 
 #[tokio::test]
@@ -194,8 +199,8 @@ async fn a_running_controller_explains_nodes_and_services() {
     let paths = "--authorization-always-allow-paths /readyz,/why/*";
     let controller = world.controller(port, paths);
     world.until_initialized("a").await;
-    let told = world.why(&format!("node/a -o json --controller https://127.0.0.1:{port}"));
-    let answer: Value = serde_json::from_str(&told.stdout).expect("one JSON object");
+    let answered = world.why(&format!("node/a -o json --controller https://127.0.0.1:{port}"));
+    let answer: Value = serde_json::from_str(&answered.stdout).expect("one JSON object");
     assert_eq!(answer["source"]["component"], "cloud-controller-manager", "{answer:#}");
     assert_eq!(answer["fromApi"]["reason"], "CloudUnknown", "{answer:#}");
     controller.terminate().cleanly();
@@ -231,8 +236,8 @@ async fn metrics_need_a_permission() {
 
     let open = call(&format!("http://127.0.0.1:{plain}"), "GET", "/metrics", "");
     assert!(open.as_str().is_some_and(|text| text.contains("machinist_ccm_tainted_nodes 0")), "{open}");
-    let told = world.why(&format!("node/a --controller https://127.0.0.1:{port}"));
-    assert!(told.stdout.contains("known     from the API server"), "{}", told.stdout);
+    let answered = world.why(&format!("node/a --controller https://127.0.0.1:{port}"));
+    assert!(answered.stdout.contains("known     from the API server"), "{}", answered.stdout);
     let log = controller.terminate().cleanly();
     assert!(!log.contains("A permission is missing"), "the administrator lacks nothing\n{log}");
 }
@@ -301,22 +306,22 @@ async fn why_asks_a_loopback_port_with_a_token_alone() {
     std::fs::write(&file, &token).expect("written");
     let with_token = format!("node/a -o json --controller-token-file {}", file.display());
 
-    let told = world.why(&format!("{with_token} --controller https://127.0.0.1:{port}"));
-    let answer: Value = serde_json::from_str(&told.stdout).expect("one JSON object");
+    let answered = world.why(&format!("{with_token} --controller https://127.0.0.1:{port}"));
+    let answer: Value = serde_json::from_str(&answered.stdout).expect("one JSON object");
     assert_eq!(answer["source"]["component"], "cloud-controller-manager", "{answer:#}");
 
     // This CA has not signed the certificate of the controller.
     let ca = world.up.folder.path().join("ca.crt");
-    let told = world
+    let answered = world
         .why(&format!("{with_token} --controller https://127.0.0.1:{port} --controller-ca {}", ca.display()));
-    let answer: Value = serde_json::from_str(&told.stdout).expect("one JSON object");
+    let answer: Value = serde_json::from_str(&answered.stdout).expect("one JSON object");
     let problem = answer["controllers"][0]["problem"].as_str().unwrap_or_default();
     assert!(problem.contains("certificate"), "{answer:#}");
 
-    let told = world.why(&format!("{with_token} --controller https://192.0.2.1:1"));
-    assert_eq!(told.code, Some(2), "{}", told.stderr);
-    assert!(told.stderr.contains("--controller-ca"), "{}", told.stderr);
-    assert!(!told.stderr.contains(&token), "no message has the token");
+    let answered = world.why(&format!("{with_token} --controller https://192.0.2.1:1"));
+    assert_eq!(answered.code, Some(2), "{}", answered.stderr);
+    assert!(answered.stderr.contains("--controller-ca"), "{}", answered.stderr);
+    assert!(!answered.stderr.contains(&token), "no message has the token");
     controller.terminate().cleanly();
 }
 
@@ -348,8 +353,8 @@ async fn a_standby_is_ready_and_is_measured() {
     );
     assert!(metrics.contains("rest_client_requests_total{code=\"200\""), "{metrics}");
 
-    let told = world.why(&format!("node/a -o json --controller https://127.0.0.1:{second}"));
-    let answer: Value = serde_json::from_str(&told.stdout).expect("one JSON object");
+    let answered = world.why(&format!("node/a -o json --controller https://127.0.0.1:{second}"));
+    let answer: Value = serde_json::from_str(&answered.stdout).expect("one JSON object");
     let problem = answer["controllers"][0]["problem"].as_str().unwrap_or_default();
     assert!(problem.contains("it is not the leader"), "{answer:#}");
     standby.terminate().cleanly();

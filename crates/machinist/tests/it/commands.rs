@@ -31,8 +31,8 @@ fn a_wrong_command_line_is_exit_code_2() {
     fails("", 2, &["Usage: machinist"]);
     fails("machine-controller", 2, &["--sim-endpoint <URL>"]);
     for controller in ["machine-controller-manager", "machine-controller --sim-endpoint http://127.0.0.1:1"] {
-        let told = "error: --target-kubeconfig: expected a kubeconfig. ";
-        fails(controller, 2, &[told]);
+        let expected = "error: --target-kubeconfig: expected a kubeconfig. ";
+        fails(controller, 2, &[expected]);
     }
 }
 
@@ -60,8 +60,8 @@ fn an_unreachable_cluster_is_named_by_file_name_and_address() {
     );
     std::fs::write(&file, text).expect("written");
     let file = file.display().to_string();
-    let told = format!("kubeconfig {file}, cluster far at http://{free}: the API server did not answer");
-    fails(&format!("why machine/a --kubeconfig {file}"), 1, &[&told, "Connection refused"]);
+    let expected = format!("kubeconfig {file}, cluster far at http://{free}: the API server did not answer");
+    fails(&format!("why machine/a --kubeconfig {file}"), 1, &[&expected, "Connection refused"]);
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn an_unusable_data_directory_is_named() {
     let file = folder.path().join("file");
     std::fs::write(&file, "not a directory").expect("written");
     for command in ["up", "api-server"] {
-        let told = format!("--data-dir {}: this path exists and is not a directory", file.display());
-        fails(&format!("{command} --data-dir {}", file.display()), 1, &[&told]);
+        let expected = format!("--data-dir {}: this path exists and is not a directory", file.display());
+        fails(&format!("{command} --data-dir {}", file.display()), 1, &[&expected]);
     }
     let below = file.join("data").display().to_string();
     fails(
@@ -121,10 +121,10 @@ fn a_lease_must_be_longer_than_its_renew_deadline_only() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("an address");
     let late = format!("--leader-elect-renew-deadline 14500ms --address 127.0.0.1 --port {}", address.port());
-    let told = format!("cannot listen on {address}: ");
-    fails(&format!("{line} {late}"), 1, &[&told]);
-    fails(&format!("{line} {late} --leader-elect=false"), 1, &[&told]);
-    fails(&format!("machine-controller-manager --target-kubeconfig no/such/file {late}"), 1, &[&told]);
+    let expected = format!("cannot listen on {address}: ");
+    fails(&format!("{line} {late}"), 1, &[&expected]);
+    fails(&format!("{line} {late} --leader-elect=false"), 1, &[&expected]);
+    fails(&format!("machine-controller-manager --target-kubeconfig no/such/file {late}"), 1, &[&expected]);
 }
 
 #[test]

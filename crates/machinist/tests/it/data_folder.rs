@@ -269,10 +269,10 @@ async fn machines_in_other_namespaces_may_use_another_cloud() {
     let machine = serde_json::from_value(machine).expect("an object");
     machines.create(&PostParams::default(), &machine).await.expect("created");
     process.terminate().cleanly();
-    let told = left.starts();
+    let printed = left.starts();
     let remark = "1 Machine in another namespace names an instance that this cloud did not create for them, such as sim:///i-70 of \
                   Machine team/restored. The controllers serve only namespace default and ignore them";
-    assert!(told.contains(remark), "{told}");
+    assert!(printed.contains(remark), "{printed}");
 
     fs::write(left.file("up.json"), r#"{"namespace":"team"}"#).expect("written");
     left.refuses(&[
@@ -342,11 +342,11 @@ fn a_deleted_instance_does_not_prevent_the_start() {
     // Dropping a process kills it with SIGKILL.
     drop(process);
     let mut process = Process::start(machinist("up --data-dir").arg(folder.path()));
-    let told =
+    let printed =
         process.line_with("1 instance in the cloud belongs to no Machine, such as sim:///i-4 (stranger)");
     process.line_with("Continues with the state in the data directory");
     // Send the request of the suggested curl command.
-    let (_, advice) = told.trim_end().split_once("To delete this one: curl -d '").expect("advice");
+    let (_, advice) = printed.trim_end().split_once("To delete this one: curl -d '").expect("advice");
     let (body, url) = advice.split_once("' ").expect("a body and a URL");
     let cloud = url.strip_suffix("/admin/kill").expect("the URL of the cloud");
     call(cloud, "POST", "/admin/kill", body);
@@ -486,13 +486,13 @@ fn recreated_files_are_reported() {
     for file in ["up.json", "kubeconfig"] {
         fs::remove_file(left.file(file)).expect("removed");
     }
-    let told = left.starts();
+    let printed = left.starts();
     for part in [
         "up.json is missing. Continuing in namespace default, which has the machine objects",
         "kubeconfig is missing or damaged and is written again",
         "the quick start is not applied again",
     ] {
-        assert!(told.contains(part), "expected {part:?} in {told}");
+        assert!(printed.contains(part), "expected {part:?} in {printed}");
     }
     let note = fs::read_to_string(left.file("up.json")).expect("written again");
     assert_eq!(note, r#"{"namespace":"default"}"#);

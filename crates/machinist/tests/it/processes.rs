@@ -298,9 +298,9 @@ async fn a_second_signal_stops_a_process_and_its_lease_expires() {
     let Stopped { code, stderr } = controller.wait();
     assert_eq!(code, Some(1), "{stderr}");
     let last = stderr.lines().last().unwrap_or_default();
-    let told =
+    let expected =
         "error: machine-controller: stopped at once by a second signal with 1 call, 0 passes and 0 DELETEs";
-    assert!(last.starts_with(told), "{stderr}");
+    assert!(last.starts_with(expected), "{stderr}");
     let lease =
         Api::<Lease>::namespaced(client, NAMESPACE).get("machine-controller").await.expect("the Lease");
     assert!(holder(Some(&lease)).is_some(), "the Lease was released");

@@ -134,6 +134,7 @@ async fn reasons_that_block_the_creation_of_a_machine() {
           deadline  TIME, in SPAN: the Machine is marked Failed
           status    Create failed: Creation is blocked: Secret default/absent not found (used by MachineClass no-secret) (SPAN ago)
           known     from the machine-controller at URL, which decided this SPAN ago
+          more      docs/src/stuck.md#secret-missing
     "#]]);
 
     world.machine("b", "absent").await;
@@ -146,6 +147,7 @@ async fn reasons_that_block_the_creation_of_a_machine() {
           deadline  TIME, in SPAN: the Machine is marked Failed
           status    Create failed: Creation is blocked: MachineClass absent not found (SPAN ago)
           known     from the machine-controller at URL, which decided this SPAN ago
+          more      docs/src/stuck.md#class-missing
     "#]],
     );
 
@@ -159,6 +161,7 @@ async fn reasons_that_block_the_creation_of_a_machine() {
           deadline  TIME, in SPAN: the Machine is marked Failed
           status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
           known     from the machine-controller at URL, which decided this SPAN ago
+          more      docs/src/stuck.md#call-failed
     "#]]);
 }
 
@@ -180,6 +183,7 @@ async fn a_bootstrap_token_that_was_never_used() {
               next      the instance boots and its kubelet registers
               deadline  TIME, in SPAN: the Machine is marked Failed
               known     from the API server; the controller at URL reports less
+              more      docs/src/stuck.md#joining
         "#]],
     );
 }
@@ -218,6 +222,7 @@ async fn a_pod_that_a_disruption_budget_blocks() {
           deadline  TIME, in SPAN: the pods are deleted without grace
           status    Delete failed: Drain is blocked: waiting for 1 pod to leave the Node; PodDisruptionBudget default/web never allows the eviction of pod default/web. Initiate node drain (SPAN ago)
           known     from the machine-controller at URL, which decided this SPAN ago
+          more      docs/src/stuck.md#draining
     "#]]);
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), "default");
     assert!(pods.get("web").await.is_ok(), "the pod was evicted");
@@ -241,12 +246,14 @@ async fn a_rollout_that_reached_its_surge() {
         machinedeployment/default/workers: rollout limited by maxSurge: 4 machines exist, at most 4 allowed; waiting for WORKER
           next      an old Machine is deleted after a new one becomes Running
           known     from the machine-controller-manager at URL, which decided this SPAN ago
+          more      docs/src/stuck.md#surge-bound
 
         machine/default/WORKER: waiting for Node WORKER to register (its bootstrap token was never used)
           since     TIME, SPAN ago
           next      the instance boots and its kubelet registers
           deadline  TIME, in SPAN: the Machine is marked Failed
           known     from the API server; the controller at URL reports less
+          more      docs/src/stuck.md#joining
     "#]]);
 }
 
@@ -264,6 +271,7 @@ async fn the_answer_without_a_controller() {
           next      a running machine controller retries the call after a backoff
           status    Create failed: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota exceeded: quota of 3 instances is used up] (SPAN ago)
           known     from the API server; no controller answers at URL, so calls in flight and the cloud's last answers are unknown
+          more      docs/src/stuck.md#call-failed
     "#]].assert_eq(&masked(&ended.stdout));
 
     // The provider is known without its controller.
@@ -322,14 +330,15 @@ async fn a_namespace_that_no_controller_serves() {
         "spec": {"replicas": 1, "template": {}}
     });
     world.post("/apis/machine.sapcloud.io/v1alpha1/namespaces/team/machinedeployments", deployment).await;
-    let told = world.up.process.line_with("NamespaceNotServed");
-    assert!(told.contains("MachineDeployment w in namespace team: no controller acts on it"), "{told}");
+    let line = world.up.process.line_with("NamespaceNotServed");
+    assert!(line.contains("MachineDeployment w in namespace team: no controller acts on it"), "{line}");
 
     let ended = Ended::of(machinist("why md/w --namespace team").env("KUBECONFIG", &world.up.kubeconfig));
     expect![[r#"
         machinedeployment/team/w: no running controller serves namespace team (the machine-controller serves default, the machine-controller-manager serves default)
           next      run controllers with --namespace team, or create the object in a served namespace
           known     from the API server
+          more      docs/src/stuck.md#namespace-not-served
     "#]].assert_eq(&masked(&ended.stdout));
     let silent = "why md/w -n team --controller http://127.0.0.1:1";
     let ended = Ended::of(machinist(silent).env("KUBECONFIG", &world.up.kubeconfig));

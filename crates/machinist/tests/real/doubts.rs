@@ -124,7 +124,9 @@ pub(crate) async fn a_token_of_another_project_deletes_no_node(world: &mut World
     let before = of_other(world);
     world.until("the new process asks, too", async |w| Ok(of_other(w) >= before + 4)).await?;
     world.ensure_node("worker-1").await?;
-    world.until("an Event tells", async |w| Ok(!w.events("CloudAccountUnproven").await?.is_empty())).await?;
+    world
+        .until("an Event reports it", async |w| Ok(!w.events("CloudAccountUnproven").await?.is_empty()))
+        .await?;
     world.set_token("renewed")?;
     world.set_ready("worker-1", true).await?;
     world.after_lists(2).await

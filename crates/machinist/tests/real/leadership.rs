@@ -36,7 +36,7 @@ pub(crate) async fn a_killed_leader_is_replaced(world: &mut World) -> Result<()>
     let now = holder(world).await?;
     ensure!(now.is_some() && now != first, "the Lease was held by {first:?} and is held by {now:?}");
     world
-        .until("one Event tells of it", async |w| {
+        .until("one Event reports it", async |w| {
             Ok(w.events("DeletingNode").await?.len() == deleted_before + 1)
         })
         .await?;

@@ -272,8 +272,8 @@ async fn a_lost_cluster_is_named_and_another_one_is_untouched() {
     lost.close().expect("removed");
 
     let ready = engine.until(kept.path(), "ready");
-    let (told, start) = (format!("3 containers of the cluster {lost_cluster}"), "delete them: ");
-    let remark = ready.notes().find(|note| note.contains(&told)).expect("the lost cluster is named");
+    let (expected, start) = (format!("3 containers of the cluster {lost_cluster}"), "delete them: ");
+    let remark = ready.notes().find(|note| note.contains(&expected)).expect("the lost cluster is named");
     let (_, cleanup) = remark.split_once(start).expect("with a command");
     engine.until(kept.path(), "gone");
     engine.assert_without_a_trace(&cluster_of(kept.path()));
@@ -323,8 +323,8 @@ async fn a_broken_cluster_is_deleted_completely() {
         let (began, gone) = (Instant::now(), engine.until_success(folder.path(), "gone"));
         engine.assert_without_a_trace(&cluster);
         println!("{verb:?} of the control plane: gone after {:.0} s", began.elapsed().as_secs_f64());
-        let told = gone.notes().any(|note| note.contains("cannot be deleted in order"));
-        assert!(told || !is_lost, "{verb:?}: {:?}", gone.lines);
+        let is_reported = gone.notes().any(|note| note.contains("cannot be deleted in order"));
+        assert!(is_reported || !is_lost, "{verb:?}: {:?}", gone.lines);
     }
 }
 
@@ -379,14 +379,14 @@ async fn a_silent_engine_is_named_and_a_killed_run_leaves_nothing() {
         (String::from_utf8_lossy(&output.stdout).into_owned(), began.elapsed())
     };
     let silent = "does not answer";
-    let told = ask().0;
-    assert!(!told.contains(silent), "{told}");
+    let answer = ask().0;
+    assert!(!answer.contains(silent), "{answer}");
     let stopped = Suspended::stop(&pid_file);
-    let (told, took) = ask();
+    let (answer, took) = ask();
     drop(stopped);
     println!("`why` named the silent engine after {:.1} s", took.as_secs_f64());
-    let first = told.lines().find(|line| line.contains("the engine at "));
-    assert!(first.is_some_and(|line| line.contains(silent)), "{told}");
+    let first = answer.lines().find(|line| line.contains("the engine at "));
+    assert!(first.is_some_and(|line| line.contains(silent)), "{answer}");
     assert!(took < SILENCE_TOLD_WITHIN, "{took:?}");
     let began = Instant::now();
     while ask().0.contains(silent) {
@@ -514,8 +514,8 @@ async fn until_ready(target: &Client, moment: Timestamp, began: Instant, lines: 
         if ready == CONTAINERS {
             return;
         }
-        let told = lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
-        assert!(began.elapsed() < SERVES_AGAIN_WITHIN, "{ready} of {CONTAINERS} Nodes are Ready: {told}");
+        let printed = lines.lock().unwrap_or_else(PoisonError::into_inner).join("\n");
+        assert!(began.elapsed() < SERVES_AGAIN_WITHIN, "{ready} of {CONTAINERS} Nodes are Ready: {printed}");
         sleep(LOOK_EVERY).await;
     }
 }

@@ -317,7 +317,7 @@ async fn a_failed_bootstrap_is_reported_and_not_repeated() {
         .expect("conditions")
         .iter()
         .find(|condition| condition["type"] == "BootstrapExecSucceeded");
-    assert_eq!(exec.expect("M31")["reason"], "BootstrapFailed");
+    assert_eq!(exec.expect("the condition of the old contract")["reason"], "BootstrapFailed");
     assert_eq!(docker.engine.state().containers["c-w"].bootstraps, 1);
     let events = docker.world.events("BootstrapFailed").await;
     let of_worker: Vec<_> = events.iter().filter(|event| event.starts_with("DockerMachine c-w: ")).collect();

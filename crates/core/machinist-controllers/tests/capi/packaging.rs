@@ -110,7 +110,10 @@ fn the_components_follow_the_rules_of_clusterctl() {
             .collect();
         let expected: BTreeSet<&str> =
             crds.iter().filter_map(|definition| definition.metadata.name.as_deref()).collect();
-        assert_eq!(installed, expected, "M05: {provider}");
+        assert_eq!(
+            installed, expected,
+            "{provider}: the manifests have exactly the definitions of the crate"
+        );
         let deployments = of_kind("Deployment");
         assert_eq!(deployments.len(), 1);
         let pod = &deployments[0].body["spec"]["template"]["spec"];

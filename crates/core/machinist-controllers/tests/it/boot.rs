@@ -134,7 +134,7 @@ async fn a_container_that_is_gone_is_replaced_soon() {
     world.until("another container exists", async |_| engine.state().created.len() == 2).await;
     let events = world.events("FailedCreate").await;
     let message = events.first().and_then(|event| event.message.clone()).unwrap_or_default();
-    assert!(message.contains("does not exist any more"), "{message}");
+    assert!(message.contains("no longer exists"), "{message}");
 }
 
 /// Asks the controller over HTTP, as `machinist why` does.
@@ -164,12 +164,15 @@ async fn a_silent_engine_is_the_first_thing_that_why_says() {
     let inspector = controller.inspector();
     let serving = tokio::spawn(async move { serve(listener, inspector).await });
     let path = format!("/why/machine/{name}");
-    assert_eq!(ask(address, &path).await["waitsFor"], "up to date");
+    let answer = ask(address, &path).await;
+    assert_eq!(answer["waitsFor"], "up to date");
+    assert_eq!(answer["page"], "docs/src/stuck.md#settled");
     engine.state().hangs = true;
     let began = tokio::time::Instant::now();
     let answer = ask(address, &path).await;
     assert_eq!(answer["waitsFor"], "the engine at a does not answer: no answer within 700 ms", "{answer}");
     assert_eq!(answer["reason"], "CloudSilent");
+    assert_eq!(answer["page"], "docs/src/stuck.md#cloud-silent");
     assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
     serving.abort();
 }

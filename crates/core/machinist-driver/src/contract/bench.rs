@@ -137,8 +137,8 @@ impl<'a> Bench<'a> {
         match result {
             Ok(value) => fail(format!("{call}: expected {expected}, got {value:?}")),
             Err(error) => {
-                let tells = error.message.contains(CANARY);
-                check(!tells, || format!("{call}: the error message contains user data"))?;
+                let has_user_data = error.message.contains(CANARY);
+                check(!has_user_data, || format!("{call}: the error message contains user data"))?;
                 Ok(error)
             }
         }

@@ -21,8 +21,8 @@ async fn reads_return_the_cluster_of_an_instance(bench: &Bench<'_>) -> Played {
     let found = present(bench.find(&by_id(&made)).await?, "find by id")?;
     let listed = listed(bench, &Scope::Visible).await?;
     let listed = listed.into_iter().find(|instance| instance.id == made.id);
-    let tell = [("ensure", Some(made)), ("find", Some(found)), ("list", listed)];
-    for (call, instance) in tell {
+    let shown = [("ensure", Some(made)), ("find", Some(found)), ("list", listed)];
+    for (call, instance) in shown {
         let cluster = instance.and_then(|instance| instance.cluster);
         check(cluster.as_ref() == Some(&spec.cluster), || {
             format!("{call}: expected cluster {:?}, got {cluster:?}", spec.cluster)

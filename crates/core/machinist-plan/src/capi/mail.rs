@@ -356,7 +356,7 @@ fn may_hide_an_attempt(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> bo
     is_same_service && !had_no_effect(s) && !may_repeat(letter)
 }
 
-/// It is unknown whether the attempt had an effect. Only the mail service of the attempt can tell.
+/// It is unknown whether the attempt had an effect. Only the mail service of the attempt knows.
 fn unknown(s: &Snapshot, letter: &Letter<'_>, intent: &Intent) -> Decision {
     let is_known = !s.service.is_empty();
     let is_elsewhere = intent.service.as_ref().is_some_and(|service| is_known && *service != s.service);

@@ -264,7 +264,7 @@ impl fmt::Display for CapiReason {
                 f,
                 "another provider created container {container}, and nothing records whether it is of this machine"
             ),
-            Self::ContainerMissing { container } => write!(f, "container {container} does not exist any more"),
+            Self::ContainerMissing { container } => write!(f, "container {container} no longer exists"),
             Self::ContainerStopped { container } => write!(f, "container {container} does not run"),
             Self::ContainerMoved { container, from, to } => {
                 write!(f, "container {container} has the address {to}, but its control plane is configured for {from}")

@@ -50,7 +50,7 @@ pub struct AccountFacts {
     pub works_since: Option<Timestamp>,
     /// Number of calls that one list takes: its pages.
     pub list_cost: u32,
-    /// The remaining calls of the account, if the cloud tells.
+    /// The remaining calls of the account, if the cloud reports them.
     pub budget: Option<CallBudget>,
 }
 

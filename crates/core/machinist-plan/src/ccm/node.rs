@@ -134,7 +134,7 @@ fn other_id(s: &Snapshot) -> Plan<Action> {
     }
 }
 
-fn tell(s: &Snapshot, event: EventText) -> Option<Action> {
+fn emit(s: &Snapshot, event: EventText) -> Option<Action> {
     s.emitted.if_due(event, s.now).map(Action::Tell)
 }
 
@@ -151,7 +151,7 @@ fn ip_mismatch(error: &NodeIpError) -> (EventText, Why) {
 fn trusted_event(s: &Snapshot, trusted: &[NodeIpError]) -> Option<Action> {
     let first = trusted.first()?;
     let message = format!("{first}. It is accepted because --trusted-node-cidrs contains it.");
-    tell(s, EventText::warning(names::NODE_IP_MISMATCH, message))
+    emit(s, EventText::warning(names::NODE_IP_MISMATCH, message))
 }
 
 fn label_events(s: &Snapshot, refused: &[String]) -> Option<Action> {
@@ -159,7 +159,7 @@ fn label_events(s: &Snapshot, refused: &[String]) -> Option<Action> {
         return None;
     }
     let message = format!("Labels of the instance were not added to the Node: {}", refused.join("; "));
-    tell(s, EventText::warning(names::INVALID_NODE_LABEL, message))
+    emit(s, EventText::warning(names::INVALID_NODE_LABEL, message))
 }
 
 #[cfg(test)]

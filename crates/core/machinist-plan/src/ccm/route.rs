@@ -322,7 +322,7 @@ fn with_reports(
     mut plan: Plan<Action>,
 ) -> Plan<Action> {
     let mut actions: Vec<Action> = conditions(s, differences).into_iter().map(Action::SetNetwork).collect();
-    let tell = |node: Option<&Arc<CloudNodeFacts>>, event: EventText| {
+    let emit = |node: Option<&Arc<CloudNodeFacts>>, event: EventText| {
         let event = s.emitted.if_due(event, s.now)?;
         Some(Action::Tell { node: node.cloned(), event })
     };
@@ -333,7 +333,7 @@ fn with_reports(
                 missing.spec.destination, missing.node.name, failure.error.message
             );
             let event = EventText::warning(names::FAILED_TO_CREATE_ROUTE, message);
-            actions.extend(tell(Some(&missing.node), event));
+            actions.extend(emit(Some(&missing.node), event));
         }
     }
     for route in differences.delete.iter().chain(&differences.abandoned) {
@@ -342,7 +342,7 @@ fn with_reports(
                 "Could not delete route to {} over {}: {}",
                 route.destination, route.gateway, failure.error.message
             );
-            actions.extend(tell(None, EventText::warning(names::FAILED_TO_DELETE_ROUTE, message)));
+            actions.extend(emit(None, EventText::warning(names::FAILED_TO_DELETE_ROUTE, message)));
         }
     }
     let deleted = abandoned::deleted_event(&s.memory).and_then(|event| s.emitted.if_new(event));
@@ -350,7 +350,7 @@ fn with_reports(
     for impossible in &differences.impossible {
         let why = impossible.why();
         let event = EventText::warning(names::FAILED_TO_CREATE_ROUTE, why.reason.to_string());
-        actions.extend(tell(Some(&impossible.node), event));
+        actions.extend(emit(Some(&impossible.node), event));
         if matches!(plan.why.reason, Reason::Settled) {
             plan.why = why;
         }
@@ -364,7 +364,7 @@ fn with_reports(
             "The cloud accepts at most {limit} routes, and at least {WARN_FROM_PERCENT} % of them exist. Use \
              fewer Nodes, or a network plugin that needs no routes."
         );
-        actions.extend(tell(None, EventText::warning(names::ROUTE_LIMIT_NEAR, message)));
+        actions.extend(emit(None, EventText::warning(names::ROUTE_LIMIT_NEAR, message)));
     }
     actions.append(&mut plan.actions);
     plan.actions = actions;

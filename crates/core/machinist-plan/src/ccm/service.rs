@@ -320,7 +320,7 @@ fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
     let failed = match (s.account.proof, &s.account.balancers) {
         (Proof::Missing, _) | (Proof::Given, BalancerProof::Missing(_)) => {
             let message = format!("{}. Nothing is created or deleted.", plan.why.reason);
-            plan.actions.extend(tell(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
+            plan.actions.extend(emit(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
             return Some(plan);
         }
         // Until the first list ends, there is no proof, and nothing to report.
@@ -329,7 +329,7 @@ fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
         (Proof::Given, BalancerProof::Given) => None,
     };
     let event = if may_be_deleted(&s.service, &s.options) { deletion_failed_event } else { failed_event };
-    plan.actions.extend(failed.and_then(|failure| tell_failed_list(s, failure, event)));
+    plan.actions.extend(failed.and_then(|failure| emit_failed_list(s, failure, event)));
     Some(plan)
 }
 
@@ -342,13 +342,13 @@ fn untried(s: &Snapshot) -> Option<Plan<Action>> {
     }
     let mut plan = Plan::idle(s.account.unlisted());
     let failed = s.account.list_failed.as_ref();
-    plan.actions.extend(failed.and_then(|failure| tell_failed_list(s, failure, failed_event)));
+    plan.actions.extend(failed.and_then(|failure| emit_failed_list(s, failure, failed_event)));
     Some(plan)
 }
 
 /// Reports a list that fails until a user acts.
-fn tell_failed_list(s: &Snapshot, failure: &Failure, event: fn(&str) -> EventText) -> Option<Action> {
-    needs_a_user(failure.error.kind).then(|| tell(s, event(&failure.error.message))).flatten()
+fn emit_failed_list(s: &Snapshot, failure: &Failure, event: fn(&str) -> EventText) -> Option<Action> {
+    needs_a_user(failure.error.kind).then(|| emit(s, event(&failure.error.message))).flatten()
 }
 
 /// Whether a list fails until a user corrects the credential or the settings.
@@ -402,7 +402,7 @@ fn ensure(s: &Snapshot) -> Plan<Action> {
             let mut plan = wanted::following(s)
                 .map_or_else(|| Plan::idle(Why::settled()), |wanted| ensure_wanted(s, &wanted));
             plan.why = Why::new(reason, Step::Fix("correct the annotation of the Service".to_owned()));
-            plan.actions.splice(0..0, tell(s, event));
+            plan.actions.splice(0..0, emit(s, event));
             plan
         }
     }
@@ -415,7 +415,7 @@ fn ensure_wanted(s: &Snapshot, wanted: &Wanted) -> Plan<Action> {
         let message = "There are no available Nodes for the load balancer";
         EventText::warning(names::UNAVAILABLE_BALANCER, message)
     });
-    let events: Vec<Action> = skipped.into_iter().chain(none).filter_map(|event| tell(s, event)).collect();
+    let events: Vec<Action> = skipped.into_iter().chain(none).filter_map(|event| emit(s, event)).collect();
     plan.actions.splice(0..0, events);
     plan
 }
@@ -440,7 +440,7 @@ fn without_the_name(s: &Snapshot) -> Option<Plan<Action>> {
     let event = failed_event(&reason.to_string());
     let next = "choose another name for the load balancer in the annotation of the Service";
     let mut plan = Plan::idle(Why::new(reason, Step::Fix(next.to_owned())));
-    plan.actions.extend(tell(s, event));
+    plan.actions.extend(emit(s, event));
     // The holder may lose its claim when its call fails, and its answer wakes only the holder.
     Some(plan.no_later_than(plus(s.now, LOOK_AGAIN_AT_CLAIM)))
 }
@@ -529,7 +529,7 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
         actions.extend(match reason {
             // An adoption happens once, and is not a problem.
             BalancerNote::ADOPTED => s.emitted.if_new(EventText::normal(reason, message)).map(Action::Tell),
-            _ => tell(s, EventText::warning(reason, message)),
+            _ => emit(s, EventText::warning(reason, message)),
         });
     }
     if s.emitted.is_open(names::ENSURING_BALANCER, &ENDS_OF_ENSURE) {
@@ -728,7 +728,7 @@ fn record_wait(
         "The load balancer does not exist. A call of an earlier process may still create it, so the finalizer \
          stays until {until:.0}."
     );
-    plan.actions.extend(tell(s, EventText::normal(names::AWAITING_EARLIER_CALLS, message)));
+    plan.actions.extend(emit(s, EventText::normal(names::AWAITING_EARLIER_CALLS, message)));
     plan
 }
 
@@ -746,7 +746,7 @@ fn others_until(s: &Snapshot) -> Timestamp {
 /// A program of another class deletes its load balancer and removes its finalizer within this time.
 const OTHERS_RELEASE_WITHIN: Duration = Duration::from_secs(300);
 
-const EARLIER_CALLS: &str = "waiting until no earlier call can create the load balancer any more";
+const EARLIER_CALLS: &str = "waiting until no earlier call can still create the load balancer";
 
 /// Returns the moment from which no call of this process can still create the load balancer, and
 /// lists show it if it exists. A request without an answer may still take effect. Without this wait
@@ -821,7 +821,7 @@ fn end_event(s: &Snapshot, ended: BalancerDeletion) -> Option<Action> {
         BalancerDeletion::Retained => {
             let message = "The load balancer is protected against deletion in the cloud, so it was kept. Its \
                            label was removed; delete it there if it is not needed.";
-            tell(s, EventText::warning(names::BALANCER_RETAINED, message))
+            emit(s, EventText::warning(names::BALANCER_RETAINED, message))
         }
     }
 }
@@ -841,7 +841,7 @@ fn working(s: &Snapshot, change: &str, ended: Timestamp) -> Option<Plan<Action>>
     let mut plan = Plan::until(look_at, why);
     if is_slow {
         let message = format!("The cloud has been changing the load balancer for minutes: {change}");
-        plan.actions.extend(tell(s, failed_event(&message)));
+        plan.actions.extend(emit(s, failed_event(&message)));
     }
     Some(plan)
 }
@@ -870,7 +870,7 @@ fn failed(
         Why::call_failed(call, error, s.answers.failures, retry_at)
     };
     let mut plan = Plan::until(retry_at, why);
-    plan.actions.extend(tell(s, event));
+    plan.actions.extend(emit(s, event));
     Some(plan)
 }
 
@@ -892,11 +892,11 @@ fn cannot_spend(s: &Snapshot, event: fn(&str) -> EventText) -> Option<Plan<Actio
         // The numbers change with each call, so the Event does not contain them.
         is_saved.then_some("few calls of the account are left, and other calls are more urgent")
     };
-    plan.actions.extend(limited.and_then(|limited| tell(s, event(limited))));
+    plan.actions.extend(limited.and_then(|limited| emit(s, event(limited))));
     Some(plan)
 }
 
-fn tell(s: &Snapshot, event: EventText) -> Option<Action> {
+fn emit(s: &Snapshot, event: EventText) -> Option<Action> {
     s.emitted.if_due(event, s.now).map(Action::Tell)
 }
 

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use machinist_instance::{Error, ErrorKind, Listener};
 
 use super::template;
-use crate::IpFamily;
+use crate::spec::IpFamily;
 
 /// Begins a comment with a target: name, address and weight.
 const TARGET: &str = "# machinist target ";
@@ -20,7 +20,7 @@ const MOST_CONNECTIONS: u32 = 100_000;
 
 /// The values of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Config {
+pub(super) struct ProxyConfig {
     pub(super) listeners: Vec<Listener>,
     /// The servers, sorted by name.
     pub(super) servers: Vec<Server>,
@@ -35,7 +35,7 @@ pub(super) struct Server {
     pub(super) weight: u8,
 }
 
-impl Config {
+impl ProxyConfig {
     /// Renders the configuration: the built-in one, or one from the user's template.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl Config {
         text
     }
 
-    /// The port of the first listener, and that of its targets.
+    /// The port of the first listener, and the port of its targets.
     pub(super) fn control_plane_ports(&self) -> (u16, u16) {
         self.listeners.first().map_or((0, 0), |listener| (listener.port, listener.target_port))
     }
@@ -103,13 +103,13 @@ pub(super) mod tests {
 
     use super::*;
 
-    pub(in crate::balancer) fn config(ip_family: IpFamily, servers: &[(&str, &str, u8)]) -> Config {
+    pub(in crate::balancer) fn config(ip_family: IpFamily, servers: &[(&str, &str, u8)]) -> ProxyConfig {
         let server = |(name, address, weight): &(&str, &str, u8)| Server {
             name: (*name).to_owned(),
             address: address.parse().expect("an address"),
             weight: *weight,
         };
-        Config {
+        ProxyConfig {
             listeners: vec![Listener { protocol: TransportProtocol::Tcp, port: 443, target_port: 6443 }],
             servers: servers.iter().map(server).collect(),
             ip_family,

@@ -11,8 +11,8 @@ use machinist_instance::{
 };
 use serde_json::{Value, json};
 
-use super::config::{self, Config, Server};
-use super::settings::{self, Settings};
+use super::config::{self, ProxyConfig, Server};
+use super::settings::{self, BalancerSettings};
 use crate::addresses::{self, Fixed, Reservation};
 use crate::archive::{self, Entry};
 use crate::driver::{Account, bounded, without_container};
@@ -22,7 +22,8 @@ use crate::engine::{Command, Stdin};
 use crate::label::{self, Labels, OWNER};
 use crate::model::{Container, Created, Summary};
 use crate::reply::{self, Recorded, Seen};
-use crate::{IpFamily, id, network, request};
+use crate::spec::IpFamily;
+use crate::{id, network, request};
 
 const FOLDER: &str = "/usr/local/etc/haproxy";
 const CONFIG: &str = "haproxy.cfg";
@@ -67,7 +68,7 @@ fn named(which: &BalancerRef) -> String {
 
 impl Account {
     async fn ensure_balancer(&self, spec: &BalancerSpec) -> Result<Progress<Ensured>, Error> {
-        let mut settings = Settings::parse(spec, &self.options)?;
+        let mut settings = BalancerSettings::parse(spec, &self.options)?;
         let name = NodeName::new(spec.name.clone())
             .ok_or_else(|| Error::new(ErrorKind::InvalidSpec, "name: expected text that is not empty"))?;
         id::check_name(&name)?;
@@ -162,7 +163,7 @@ impl Account {
     /// Requires that no other container has the name of a balancer that is about to be replaced.
     async fn name_is_free(&self, spec: &BalancerSpec, outdated: &Container) -> Result<(), Error> {
         let named: Option<Container> = self.engine.find(request::inspect(&spec.name)).await?;
-        match named.filter(|it| it.id != outdated.id) {
+        match named.filter(|seen| seen.id != outdated.id) {
             Some(other) => Err(other_key(&Seen::from(other))),
             None => Ok(()),
         }
@@ -175,8 +176,8 @@ impl Account {
         }
         let named: Option<Container> = self.engine.find(request::inspect(&spec.name)).await?;
         let name = NodeName::new(spec.name.clone());
-        let Some(named) =
-            named.filter(|it| name.as_ref().is_some_and(|name| request::is_named(&it.name, name)))
+        let Some(named) = named
+            .filter(|container| name.as_ref().is_some_and(|name| request::is_named(&container.name, name)))
         else {
             return Ok(None);
         };
@@ -194,7 +195,9 @@ impl Account {
     async fn found_by(&self, which: &BalancerRef) -> Result<Option<Container>, Error> {
         if let Some(id) = &which.native_id {
             let found: Option<Container> = self.engine.find(request::inspect(id.as_str())).await?;
-            let is_it = |it: &Container| it.id == id.as_str() && label::is_balancer(&it.config.labels);
+            let is_it = |container: &Container| {
+                container.id == id.as_str() && label::is_balancer(&container.config.labels)
+            };
             if let Some(found) = found.filter(is_it) {
                 return Ok(Some(found));
             }
@@ -207,10 +210,13 @@ impl Account {
         // Without a recorded id, the caller learns whose container it is. With one, a container
         // with the key of another object is not the recorded one; without a key, the id may be
         // wrong.
-        let may_be_it =
-            |it: &Container| which.native_id.is_none() || label::get(&it.config.labels, OWNER).is_none();
-        Ok(named.filter(|it| {
-            it.name.trim_start_matches('/') == name && label::is_balancer(&it.config.labels) && may_be_it(it)
+        let may_be_it = |container: &Container| {
+            which.native_id.is_none() || label::get(&container.config.labels, OWNER).is_none()
+        };
+        Ok(named.filter(|container| {
+            container.name.trim_start_matches('/') == name
+                && label::is_balancer(&container.config.labels)
+                && may_be_it(container)
         }))
     }
 
@@ -221,7 +227,7 @@ impl Account {
             [] => Ok(None),
             [only] => Ok(self.engine.find(request::inspect(&only.id)).await?),
             several => {
-                let ids: Vec<&str> = several.iter().map(|it| it.id.as_str()).collect();
+                let ids: Vec<&str> = several.iter().map(|container| container.id.as_str()).collect();
                 let text = format!(
                     "expected one container with the key of this object, but {} have it",
                     ids.join(" and ")
@@ -235,7 +241,7 @@ impl Account {
     async fn create_balancer(
         &self,
         spec: &BalancerSpec,
-        settings: &mut Settings,
+        settings: &mut BalancerSettings,
         notes: &mut Vec<BalancerNote>,
     ) -> Result<Container, Error> {
         let subnet = self.options.subnet_of(&settings.network);
@@ -268,10 +274,10 @@ impl Account {
         &self,
         container: &str,
         spec: &BalancerSpec,
-        settings: &Settings,
+        settings: &BalancerSettings,
     ) -> Result<(), Error> {
         let (listeners, ip_family) = (spec.listeners.clone(), settings.ip_family);
-        let text = Config { listeners, servers: Vec::new(), ip_family }.render(None)?;
+        let text = ProxyConfig { listeners, servers: Vec::new(), ip_family }.render(None)?;
         let files = [
             Entry::folder(FOLDER, 0o755),
             Entry::file(format!("{FOLDER}/{CONFIG}"), 0o644, text.as_str()),
@@ -281,7 +287,11 @@ impl Account {
     }
 
     /// Chooses an address for a balancer that had none. Its clients know only this one.
-    async fn fix_address(&self, spec: &BalancerSpec, settings: &mut Settings) -> Result<Reservation, Error> {
+    async fn fix_address(
+        &self,
+        spec: &BalancerSpec,
+        settings: &mut BalancerSettings,
+    ) -> Result<Reservation, Error> {
         if settings.ip.is_some() || settings.labels.contains_key(label::ADDRESS) {
             return Ok(Reservation::default());
         }
@@ -291,7 +301,7 @@ impl Account {
         Ok(reservation)
     }
 
-    async fn create_at(&self, spec: &BalancerSpec, settings: &Settings) -> Result<Created, Failure> {
+    async fn create_at(&self, spec: &BalancerSpec, settings: &BalancerSettings) -> Result<Created, Failure> {
         self.engine.json(request::create(&spec.name, body(spec, settings))).await
     }
 
@@ -300,7 +310,7 @@ impl Account {
         &self,
         container: Container,
         spec: &BalancerSpec,
-        settings: &mut Settings,
+        settings: &mut BalancerSettings,
         notes: &mut Vec<BalancerNote>,
     ) -> Result<Container, Error> {
         // A stopped container has a configuration that worked.
@@ -354,7 +364,7 @@ impl Account {
         &self,
         container: Container,
         spec: &BalancerSpec,
-        settings: &mut Settings,
+        settings: &mut BalancerSettings,
         notes: &mut Vec<BalancerNote>,
     ) -> Result<Container, Error> {
         let ips = Seen::from(container.clone()).ips();
@@ -396,9 +406,9 @@ impl Account {
     async fn wanted(
         &self,
         spec: &BalancerSpec,
-        settings: &Settings,
+        settings: &BalancerSettings,
         notes: &mut Vec<BalancerNote>,
-    ) -> Result<Config, Error> {
+    ) -> Result<ProxyConfig, Error> {
         let mut servers = Vec::new();
         for target in &spec.targets {
             let mut skip = |why: String| {
@@ -428,7 +438,7 @@ impl Account {
         }
         servers.sort();
         servers.dedup_by(|a, b| a.name == b.name);
-        Ok(Config { listeners: spec.listeners.clone(), servers, ip_family: settings.ip_family })
+        Ok(ProxyConfig { listeners: spec.listeners.clone(), servers, ip_family: settings.ip_family })
     }
 
     /// Loads a configuration, unless HAProxy has loaded it.
@@ -509,7 +519,7 @@ fn is_outdated(found: &Container, spec: &BalancerSpec) -> bool {
 
 /// Whether a container that never started was created for another address than the recorded one.
 /// It can never start if that address was wrong.
-fn asks_for_another_address(found: &Container, settings: &Settings) -> bool {
+fn asks_for_another_address(found: &Container, settings: &BalancerSettings) -> bool {
     let is_other = |requested: IpAddr| settings.ip.is_some_and(|wanted| wanted != requested);
     found.state.status == "created" && requested_address(found).is_some_and(is_other)
 }
@@ -518,7 +528,9 @@ fn asks_for_another_address(found: &Container, settings: &Settings) -> bool {
 fn requested_address(found: &Container) -> Option<IpAddr> {
     let networks = found.network_settings.networks.values();
     let requested = networks.filter_map(|network| network.requested.as_ref());
-    requested.flat_map(|it| [&it.ipv4, &it.ipv6]).find_map(|address| address.parse().ok())
+    requested
+        .flat_map(|requested| [&requested.ipv4, &requested.ipv6])
+        .find_map(|address| address.parse().ok())
 }
 
 /// Whether another Docker provider of Cluster API created the container for the control plane of
@@ -530,14 +542,15 @@ fn is_of_the_cluster(container: &Seen, balancer: &Labels) -> bool {
         && label::get(&container.labels, label::KIND_ROLE) == Some(label::CONTROL_PLANE_ROLE)
 }
 
-/// A new default image is no reason to interrupt all connections of a cluster.
-fn note_about_the_image(found: &Container, settings: &Settings) -> Option<BalancerNote> {
+/// Notes that the balancer has another image than the settings. A new default image does not
+/// justify an interruption of all connections of a cluster.
+fn note_about_the_image(found: &Container, settings: &BalancerSettings) -> Option<BalancerNote> {
     let (used, wanted) = (&found.config.image, &settings.image);
     let text = format!("the load balancer keeps image {used}; delete its container to use {wanted}");
     (used != wanted).then(|| note("ImageKept", text))
 }
 
-impl Settings {
+impl BalancerSettings {
     /// Gives up the static address if the network has none. Then the balancer gets a new address.
     fn gives_up_address(&mut self, failure: &Failure, notes: &mut Vec<BalancerNote>) -> bool {
         let is_dynamic = has_no_static_addresses(failure);
@@ -579,7 +592,7 @@ fn is_outside(failure: &Failure) -> bool {
 }
 
 /// The body of the request that creates a balancer.
-fn body(spec: &BalancerSpec, settings: &Settings) -> Value {
+fn body(spec: &BalancerSpec, settings: &BalancerSettings) -> Value {
     let mut bindings = BTreeMap::new();
     for listener in &spec.listeners {
         let host_port = settings.host_ports.get(&listener.port).map(u16::to_string).unwrap_or_default();
@@ -671,9 +684,9 @@ fn note(reason: &'static str, message: String) -> BalancerNote {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::tests::spec;
     use super::*;
-    use crate::DockerOptions;
+    use crate::balancer::settings::tests::spec;
+    use crate::options::DockerOptions;
 
     /// Returns a container that another Docker provider of Cluster API created.
     fn theirs(labels: Value) -> Container {
@@ -727,27 +740,27 @@ mod tests {
             });
             serde_json::from_value(container).expect("a container")
         };
-        let wanted = Settings::parse(&spec(&[("ip", "172.18.0.9")]), &DockerOptions::default());
+        let wanted = BalancerSettings::parse(&spec(&[("ip", "172.18.0.9")]), &DockerOptions::default());
         let wanted = wanted.expect("valid");
         assert!(asks_for_another_address(&container("created", "1.2.3.4"), &wanted));
         for (status, address) in [("created", "172.18.0.9"), ("created", ""), ("running", "1.2.3.4")] {
             assert!(!asks_for_another_address(&container(status, address), &wanted), "{status} {address}");
         }
 
-        let any = || Settings::parse(&spec(&[]), &DockerOptions::default()).expect("valid");
+        let any = || BalancerSettings::parse(&spec(&[]), &DockerOptions::default()).expect("valid");
         let waiting = container("created", "172.18.0.9");
         assert!(!asks_for_another_address(&waiting, &any()), "it waits until its address is free");
         for status in ["created", "exited"] {
             let mut next = any();
             next.keep(&container(status, "172.18.0.9"));
-            assert_eq!(next.ip.map(|it| it.to_string()).as_deref(), Some("172.18.0.9"), "{status}");
+            assert_eq!(next.ip.map(|ip| ip.to_string()).as_deref(), Some("172.18.0.9"), "{status}");
         }
     }
 
     #[test]
     fn a_balancer_has_few_privileges_and_recorded_ports() {
         let spec = spec(&[("host-port.6443", "32000"), ("cluster", "c1"), ("ip", "172.18.0.9")]);
-        let settings = Settings::parse(&spec, &DockerOptions::default()).expect("valid");
+        let settings = BalancerSettings::parse(&spec, &DockerOptions::default()).expect("valid");
         let body = body(&spec, &settings);
         let host = &body["HostConfig"];
         assert_eq!(host["PortBindings"]["6443/tcp"], json!([{"HostIp": "0.0.0.0", "HostPort": "32000"}]));

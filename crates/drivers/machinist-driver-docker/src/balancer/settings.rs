@@ -6,7 +6,8 @@ use std::net::IpAddr;
 use machinist_instance::{BalancerSpec, Error, ErrorKind, TransportProtocol};
 
 use crate::label::{self, Labels};
-use crate::{DockerOptions, IpFamily};
+use crate::options::DockerOptions;
+use crate::spec::IpFamily;
 
 /// The name of the Kubernetes cluster.
 pub(super) const CLUSTER: &str = "cluster";
@@ -19,7 +20,7 @@ const LONGEST_TEMPLATE: usize = 1024 * 1024;
 
 /// The parsed options. The documentation of the crate lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Settings {
+pub(super) struct BalancerSettings {
     pub(super) image: String,
     pub(super) network: String,
     pub(super) ip_family: IpFamily,
@@ -32,7 +33,7 @@ pub(super) struct Settings {
     pub(super) unknown: Vec<String>,
 }
 
-impl Settings {
+impl BalancerSettings {
     /// # Errors
     /// `InvalidSpec` names the option and the expected value.
     pub(super) fn parse(spec: &BalancerSpec, options: &DockerOptions) -> Result<Self, Error> {
@@ -148,8 +149,8 @@ pub(super) mod tests {
         }
     }
 
-    fn parse(options: &[(&str, &str)]) -> Result<Settings, Error> {
-        Settings::parse(&spec(options), &DockerOptions::default())
+    fn parse(options: &[(&str, &str)]) -> Result<BalancerSettings, Error> {
+        BalancerSettings::parse(&spec(options), &DockerOptions::default())
     }
 
     #[test]
@@ -196,7 +197,7 @@ pub(super) mod tests {
         }
         let mut udp = spec(&[]);
         udp.listeners[0].protocol = TransportProtocol::Udp;
-        let error = Settings::parse(&udp, &DockerOptions::default()).expect_err("UDP");
+        let error = BalancerSettings::parse(&udp, &DockerOptions::default()).expect_err("UDP");
         assert_eq!(error.message, "port 6443: expected TCP, got UDP");
     }
 }

@@ -8,7 +8,7 @@
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use super::config::{Config, Server};
+use super::config::{ProxyConfig, Server};
 
 /// More blocks inside of each other are a mistake.
 const DEEPEST: usize = 32;
@@ -17,7 +17,7 @@ const DEEPEST: usize = 32;
 ///
 /// # Errors
 /// A text with the line and the part that is not supported.
-pub(super) fn render(template: &str, config: &Config) -> Result<String, String> {
+pub(super) fn render(template: &str, config: &ProxyConfig) -> Result<String, String> {
     let mut pieces = split(template)?.into_iter().peekable();
     let nodes = parse(&mut pieces, 0)?;
     if let Some(piece) = pieces.next() {
@@ -200,7 +200,7 @@ type Variables = Vec<(String, Value)>;
 
 fn write(
     nodes: &[Node],
-    config: &Config,
+    config: &ProxyConfig,
     variables: &mut Variables,
     text: &mut String,
 ) -> Result<(), String> {
@@ -247,7 +247,7 @@ impl Value {
 }
 
 impl Expression {
-    fn value(&self, config: &Config, variables: &Variables) -> Result<Value, String> {
+    fn value(&self, config: &ProxyConfig, variables: &Variables) -> Result<Value, String> {
         let mut words: &[String] = &self.words;
         let value = self.call(&mut words, config, variables)?;
         match words.first() {
@@ -257,7 +257,12 @@ impl Expression {
     }
 
     /// Evaluates a function with its arguments, or one operand.
-    fn call(&self, words: &mut &[String], config: &Config, variables: &Variables) -> Result<Value, String> {
+    fn call(
+        &self,
+        words: &mut &[String],
+        config: &ProxyConfig,
+        variables: &Variables,
+    ) -> Result<Value, String> {
         let Some(first) = words.first() else {
             return Err(format!("line {}: expected a value", self.line));
         };
@@ -279,7 +284,7 @@ impl Expression {
     fn operand(
         &self,
         words: &mut &[String],
-        config: &Config,
+        config: &ProxyConfig,
         variables: &Variables,
     ) -> Result<Value, String> {
         let line = self.line;
@@ -309,7 +314,7 @@ impl Expression {
         })
     }
 
-    fn lookup(&self, word: &str, config: &Config, variables: &Variables) -> Option<Value> {
+    fn lookup(&self, word: &str, config: &ProxyConfig, variables: &Variables) -> Option<Value> {
         let (variable, fields) = match word.split_once('.') {
             Some((variable, fields)) => (variable, fields),
             None => (word, ""),
@@ -337,9 +342,9 @@ impl Expression {
 
 #[cfg(test)]
 mod tests {
-    use super::super::config::tests::config;
     use super::*;
-    use crate::IpFamily;
+    use crate::balancer::config::tests::config;
+    use crate::spec::IpFamily;
 
     fn rendered(template: &str) -> Result<String, String> {
         render(template, &config(IpFamily::Ipv4, &[("a", "10.0.0.1", 100), ("b", "fc00::2", 0)]))

@@ -59,10 +59,10 @@ pub(super) fn outside(container: &Container) -> Outside {
     }
 }
 
-/// The container does not exist any more.
+/// The container no longer exists.
 pub(super) fn gone(which: &str) -> Boot {
     Boot::Trouble(BootTrouble {
-        cause: format!("container {which} does not exist any more"),
+        cause: format!("container {which} no longer exists"),
         output: Vec::new(),
         see: "docker ps --all".to_owned(),
         is_final: true,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_step_is_told_with_its_last_lines() {
+    fn a_failed_step_is_reported_with_its_last_lines() {
         let failure = BootstrapFailure {
             cause: BootstrapCause::Exited { step: 1, steps: 1, code: 3 },
             kubeadm_started: false,

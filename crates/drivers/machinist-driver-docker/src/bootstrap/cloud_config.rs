@@ -30,7 +30,7 @@ const MODULES: &[&str] = &["write_files", "bootcmd", "runcmd", "users", "ntp"];
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Config {
+struct CloudConfig {
     write_files: Option<Vec<WriteFile>>,
     bootcmd: Option<Vec<Value>>,
     runcmd: Option<Vec<Value>>,
@@ -64,7 +64,7 @@ struct Ntp {
 pub(super) fn translate(text: &str, machine: &Machine) -> Result<Script, Error> {
     let (text, unknown_expressions) = jinja::render(text, machine);
     let names: Option<BTreeMap<String, IgnoredAny>> = parse(&text)?;
-    let config: Option<Config> = parse(&text)?;
+    let config: Option<CloudConfig> = parse(&text)?;
     let config = config.unwrap_or_default();
     let mut script = Script::default();
     for name in names.unwrap_or_default().into_keys().filter(|name| !MODULES.contains(&name.as_str())) {
@@ -74,18 +74,19 @@ pub(super) fn translate(text: &str, machine: &Machine) -> Result<Script, Error> 
         script.ignore(format!("{unknown_expressions} expressions of the template"));
     }
     let files = config.write_files.unwrap_or_default();
-    let settings = kubeadm::Settings::new(machine.image_mode);
-    let files: Vec<File> = files
+    let settings = kubeadm::KubeadmSettings::new(machine.image_mode);
+    let files: Vec<ParsedFile> = files
         .into_iter()
         .enumerate()
-        .map(|(index, file)| File::parse(index, file, settings))
+        .map(|(index, file)| ParsedFile::parse(index, file, settings))
         .collect::<Result<_, _>>()?;
     let ignores_all = files.iter().any(|file| kubeadm::ignores_all_errors(&file.entry));
     let command = |command: &str| kubeadm::adapt_command(command, ignores_all);
     for (index, item) in config.bootcmd.unwrap_or_default().iter().enumerate() {
         run(&mut script, "bootcmd", index, item, &command)?;
     }
-    let (deferred, files): (Vec<File>, Vec<File>) = files.into_iter().partition(|file| file.is_deferred);
+    let (deferred, files): (Vec<ParsedFile>, Vec<ParsedFile>) =
+        files.into_iter().partition(|file| file.is_deferred);
     for file in files {
         file.add_to(&mut script);
     }
@@ -123,7 +124,7 @@ fn parse<T: for<'de> Deserialize<'de>>(text: &str) -> Result<T, Error> {
 }
 
 /// A parsed file.
-struct File {
+struct ParsedFile {
     entry: Entry,
     /// The owner, if the container must look up its names.
     owner: Option<String>,
@@ -133,8 +134,8 @@ struct File {
     sets: Sets,
 }
 
-impl File {
-    fn parse(index: usize, file: WriteFile, settings: kubeadm::Settings) -> Result<Self, Error> {
+impl ParsedFile {
+    fn parse(index: usize, file: WriteFile, settings: kubeadm::KubeadmSettings) -> Result<Self, Error> {
         let place = |field: &str| format!("write_files[{index}].{field}");
         let path = file.path.trim();
         if !path.starts_with('/') || path.ends_with('/') {
@@ -265,10 +266,10 @@ mod tests {
     use flate2::write::GzEncoder;
     use machinist_instance::ErrorKind;
 
-    use super::super::script::Step;
-    use super::super::tests::machine;
     use super::*;
     use crate::archive::Content;
+    use crate::bootstrap::script::Step;
+    use crate::bootstrap::tests::machine;
 
     fn script(text: &str) -> Script {
         translate(text, &machine()).expect("valid")

@@ -10,7 +10,6 @@ use machinist_instance::{
 use super::boot::{self, Outside};
 use super::bundle::{Bundle, Start};
 use super::{Machine, report, translate};
-use crate::ImageMode;
 use crate::driver::{Account, bounded};
 use crate::engine::call::Nature;
 use crate::engine::failure::Failure;
@@ -19,6 +18,7 @@ use crate::label;
 use crate::model::Container;
 use crate::reply::Seen;
 use crate::request;
+use crate::spec::ImageMode;
 
 /// Prints what is missing until the container can be bootstrapped; nothing if it is ready.
 ///

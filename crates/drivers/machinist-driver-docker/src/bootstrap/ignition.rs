@@ -170,7 +170,7 @@ pub(super) fn translate(text: &str, machine: &Machine) -> Result<Script, Error> 
         let entry = Entry::folder(folder.path.trim_start_matches('/'), folder.mode.unwrap_or(0o755));
         add(&mut script, entry, &folder.user, &folder.group, Script::write);
     }
-    let settings = kubeadm::Settings::new(machine.image_mode);
+    let settings = kubeadm::KubeadmSettings::new(machine.image_mode);
     let mut files = Vec::new();
     for (index, file) in config.storage.files.into_iter().enumerate() {
         files.extend(file.parse(index, settings)?);
@@ -182,9 +182,8 @@ pub(super) fn translate(text: &str, machine: &Machine) -> Result<Script, Error> 
         }
         let owner_is_known = file.user.id.is_some() && file.group.id.is_some();
         let sets = Sets { permissions: file.sets_mode, owner: owner_is_known };
-        add(&mut script, file.entry, &file.user, &file.group, |script, entry| match file.is_appended {
-            true => script.append(entry, sets),
-            false => script.write(entry),
+        add(&mut script, file.entry, &file.user, &file.group, |script, entry| {
+            if file.is_appended { script.append(entry, sets) } else { script.write(entry) }
         });
     }
     for link in config.storage.links {
@@ -236,7 +235,7 @@ struct Part {
 
 impl File {
     /// The content of the file, and the parts that are appended to it.
-    fn parse(self, index: usize, settings: kubeadm::Settings) -> Result<Vec<Part>, Error> {
+    fn parse(self, index: usize, settings: kubeadm::KubeadmSettings) -> Result<Vec<Part>, Error> {
         let place = format!("storage.files[{index}]");
         let path = self.path.trim_start_matches('/').to_owned();
         if !self.path.starts_with('/') || path.is_empty() {
@@ -322,7 +321,7 @@ fn adapt_script(entry: &mut Entry, ignores_all: bool) {
 }
 
 /// Writes the units, and enables or masks them. An enabled unit of one run is started and waited
-/// for, so its exit code is that of the step.
+/// for, so its exit code is the exit code of the step.
 fn units(script: &mut Script, units: &[Unit]) {
     for unit in units {
         // An empty file would mask a unit of the image.
@@ -374,10 +373,10 @@ mod tests {
     use machinist_instance::ErrorKind;
     use serde_json::json;
 
-    use super::super::script::Step;
-    use super::super::tests::machine;
     use super::*;
     use crate::archive::Content;
+    use crate::bootstrap::script::Step;
+    use crate::bootstrap::tests::machine;
 
     fn shown(document: &Value) -> Vec<String> {
         let script = translate(&document.to_string(), &machine()).expect("valid");

@@ -94,8 +94,8 @@ fn value<'m>(expression: &str, machine: &'m Machine) -> Option<&'m str> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::machine;
     use super::*;
+    use crate::bootstrap::tests::machine;
 
     fn rendered(body: &str) -> (String, usize) {
         let text = format!("## template: jinja\n{body}");

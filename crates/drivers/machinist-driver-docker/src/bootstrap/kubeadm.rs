@@ -7,8 +7,8 @@
 use machinist_instance::Error;
 use serde_json::{Map, Value, json};
 
-use crate::ImageMode;
 use crate::archive::{Content, Entry};
+use crate::spec::ImageMode;
 
 /// The preflight checks that fail in every container.
 const IGNORED_CHECKS: &str =
@@ -26,11 +26,11 @@ const CONFIG_FILES: &[&str] =
 
 /// What the changes depend on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Settings {
+pub(super) struct KubeadmSettings {
     image_mode: ImageMode,
 }
 
-impl Settings {
+impl KubeadmSettings {
     pub(super) fn new(image_mode: ImageMode) -> Self {
         Self { image_mode }
     }
@@ -54,9 +54,9 @@ impl Settings {
     }
 }
 
-/// Changes the file if it is a configuration of kubeadm. A file that is no YAML stays: kubeadm
+/// Changes the file if it is a configuration of kubeadm. A file that is not YAML stays: kubeadm
 /// itself then reports the error.
-pub(super) fn adapt_file(entry: &mut Entry, settings: Settings) {
+pub(super) fn adapt_file(entry: &mut Entry, settings: KubeadmSettings) {
     if !CONFIG_FILES.contains(&entry.path.as_str()) {
         return;
     }
@@ -76,12 +76,12 @@ pub(super) fn ignores_all_errors(entry: &Entry) -> bool {
     documents(text).iter().filter_map(|document| parse(document).ok()).any(|document| {
         let ignored = document.pointer("/nodeRegistration/ignorePreflightErrors").and_then(Value::as_array);
         ignored.is_some_and(|all| {
-            all.iter().any(|it| it.as_str().is_some_and(|it| it.eq_ignore_ascii_case("all")))
+            all.iter().any(|check| check.as_str().is_some_and(|name| name.eq_ignore_ascii_case("all")))
         })
     })
 }
 
-fn adapt_documents(text: &str, settings: Settings) -> String {
+fn adapt_documents(text: &str, settings: KubeadmSettings) -> String {
     let mut adapted: Vec<String> = Vec::new();
     let (mut has_cluster, mut has_proxy) = (false, false);
     for document in documents(text) {
@@ -147,7 +147,7 @@ fn parse(document: &str) -> Result<Value, Error> {
 }
 
 /// Sets the defaults of `nodeRegistration`.
-fn register(document: &mut Value, settings: Settings) {
+fn register(document: &mut Value, settings: KubeadmSettings) {
     let is_list_of_flags =
         document.get("apiVersion").and_then(Value::as_str).is_none_or(|version| !uses_maps(version));
     if document.pointer("/nodeRegistration/criSocket").and_then(Value::as_str) == Some("") {
@@ -232,10 +232,10 @@ fn after_kubeadm(command: &str) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const KIND: Settings = Settings { image_mode: ImageMode::Kind };
-    const PLAIN: Settings = Settings { image_mode: ImageMode::Plain };
+    const KIND: KubeadmSettings = KubeadmSettings { image_mode: ImageMode::Kind };
+    const PLAIN: KubeadmSettings = KubeadmSettings { image_mode: ImageMode::Plain };
 
-    fn adapted(text: &str, settings: Settings) -> Vec<Value> {
+    fn adapted(text: &str, settings: KubeadmSettings) -> Vec<Value> {
         let mut entry = Entry::file("run/kubeadm/kubeadm.yaml", 0o640, text);
         adapt_file(&mut entry, settings);
         let Content::File(content) = entry.content else { panic!("a file") };
@@ -286,7 +286,10 @@ mod tests {
         let cluster =
             "---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nclusterName: c1\n";
         let kinds = |text: &str| -> Vec<String> {
-            adapted(text, KIND).iter().map(|it| it["kind"].as_str().unwrap_or_default().to_owned()).collect()
+            adapted(text, KIND)
+                .iter()
+                .map(|document| document["kind"].as_str().unwrap_or_default().to_owned())
+                .collect()
         };
         assert_eq!(kinds(cluster), ["ClusterConfiguration", "KubeProxyConfiguration"]);
         let own =

@@ -26,7 +26,7 @@ pub(crate) use script::Script;
 
 use machinist_instance::{BootstrapFormat, Error, ErrorKind, UserData};
 
-use crate::ImageMode;
+use crate::spec::ImageMode;
 
 /// The facts about a machine that bootstrap data may refer to.
 #[derive(Debug, Clone)]

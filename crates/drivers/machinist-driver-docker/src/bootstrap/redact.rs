@@ -40,7 +40,7 @@ pub(crate) enum Cut {
     AtTheStart,
 }
 
-/// Replaces PEM blocks, also those of which one end is missing.
+/// Replaces PEM blocks, also blocks without a begin or an end.
 fn without_pem(text: &str) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let mut is_inside = false;

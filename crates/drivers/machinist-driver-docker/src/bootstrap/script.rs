@@ -41,7 +41,7 @@ impl Script {
     pub(crate) fn append(&mut self, entry: Entry, sets: Sets) {
         let Content::File(more) = &entry.content else { return self.write(entry) };
         if let Some(Step::Write(entries)) = self.steps.last_mut()
-            && let Some(earlier) = entries.iter_mut().find(|it| it.path == entry.path)
+            && let Some(earlier) = entries.iter_mut().find(|earlier| earlier.path == entry.path)
             && let Content::File(content) = &mut earlier.content
         {
             content.extend_from_slice(more);

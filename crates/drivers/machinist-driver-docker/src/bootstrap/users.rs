@@ -74,7 +74,9 @@ pub(super) fn add(script: &mut Script, user: &User) {
 fn texts(value: Option<&Value>, separator: char) -> Vec<String> {
     let parts: Vec<String> = match value {
         Some(Value::String(text)) => text.split(separator).map(str::to_owned).collect(),
-        Some(Value::Array(items)) => items.iter().filter_map(|it| it.as_str().map(str::to_owned)).collect(),
+        Some(Value::Array(items)) => {
+            items.iter().filter_map(|item| item.as_str().map(str::to_owned)).collect()
+        }
         Some(_) | None => Vec::new(),
     };
     parts.into_iter().map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
@@ -84,8 +86,8 @@ fn texts(value: Option<&Value>, separator: char) -> Vec<String> {
 mod tests {
     use serde_json::json;
 
-    use super::super::script::Step;
     use super::*;
+    use crate::bootstrap::script::Step;
 
     fn added(user: Value) -> String {
         let mut script = Script::default();

@@ -34,7 +34,7 @@ impl Default for EngineAddress {
     }
 }
 
-/// A text that is no address of an engine.
+/// A text that is not the address of an engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?}: expected unix:///PATH or tcp://HOST[:PORT]; TLS is not supported")]
 pub struct EngineAddressError(String);

@@ -22,7 +22,7 @@ pub(crate) struct Creations {
 struct Open {
     /// The number of the next creation.
     next: u64,
-    /// The moment after which a creation has no effect any more, by its number.
+    /// The moment after which a creation no longer has an effect, by its number.
     limits: BTreeMap<u64, Instant>,
 }
 

@@ -55,13 +55,13 @@ impl Output {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Created {
+struct ExecCreated {
     id: String,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct State {
+struct ExecState {
     #[serde(default)]
     running: bool,
     #[serde(default)]
@@ -114,7 +114,7 @@ impl Engine {
             "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": false, "Cmd": command.argv,
         });
         let create = Call::act("/containers/-/exec", command.container).json(body).nature(nature);
-        let Created { id } = self.json(create).await?;
+        let ExecCreated { id } = self.json(create).await?;
         let start =
             Call::act(START, &id).json(json!({"Detach": false, "Tty": false})).nature(nature).upgraded();
         let answer = self.open(start).await?;
@@ -137,7 +137,7 @@ impl Engine {
             "Cmd": command.argv,
         });
         let create = Call::act("/containers/-/exec", command.container).json(body).nature(command.nature);
-        let Created { id } = self.json(create).await?;
+        let ExecCreated { id } = self.json(create).await?;
         let start = Call::act(START, &id).json(json!({"Detach": true, "Tty": false}));
         self.call(start.nature(command.nature)).await.map(drop)
     }
@@ -145,7 +145,7 @@ impl Engine {
     /// The exit code of a command whose streams have ended.
     pub(crate) async fn exit_code(&self, id: &str, nature: Nature) -> Result<i64, Failure> {
         for _ in 0..EXIT_CODE_ATTEMPTS {
-            let state: State = self.json(Call::get("/exec/-/json", id)).await?;
+            let state: ExecState = self.json(Call::get("/exec/-/json", id)).await?;
             if let (false, Some(code)) = (state.running, state.exit_code) {
                 return Ok(code);
             }

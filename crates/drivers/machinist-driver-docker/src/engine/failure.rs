@@ -94,7 +94,7 @@ pub(crate) fn refused(nature: Nature, call: &str, status: StatusCode, body: &[u8
     let envelope = serde_json::from_slice::<Envelope>(body).ok();
     // A proxy before the engine answers in another form, and knows nothing about containers.
     let engine_status = envelope.is_some().then_some(status);
-    let text = envelope.map(|it| it.message).unwrap_or_default();
+    let text = envelope.map(|envelope| envelope.message).unwrap_or_default();
     let kind = kind(nature, status, &text);
     let text: String = text.trim().chars().take(LONGEST_TEXT).collect();
     let text = if text.is_empty() { "no message".to_owned() } else { text };

@@ -7,7 +7,7 @@
 //! The API version is negotiated: the newest that both sides know, but at least 1.41 (Engine
 //! 20.10).
 
-mod address;
+pub(crate) mod address;
 pub(crate) mod call;
 mod creations;
 mod exec;

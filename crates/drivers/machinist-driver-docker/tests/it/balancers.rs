@@ -129,7 +129,8 @@ async fn a_moved_balancer_gets_its_recorded_address_back() {
     recorded.options.insert("host-port.6443".to_owned(), port.clone());
     let moved = ensured(&engine, &recorded).await;
     assert_ne!(ip(&moved.balancer).to_string(), address);
-    let notes: Vec<String> = moved.notes.iter().map(|it| format!("{}: {}", it.reason, it.message)).collect();
+    let notes: Vec<String> =
+        moved.notes.iter().map(|note| format!("{}: {}", note.reason, note.message)).collect();
     assert!(
         notes.len() == 1 && notes[0].starts_with("AddressMoved: ") && notes[0].contains(&first),
         "{notes:?}"

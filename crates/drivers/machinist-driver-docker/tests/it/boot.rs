@@ -36,14 +36,14 @@ async fn an_image_that_ends_at_once_is_final() {
     let spec =
         InstanceSpec { provider_spec: json!({"image": image, "privileges": "none"}), ..engine.spec("a") };
     let made = engine.ensure(&spec).await;
-    let told = trouble(&engine, &made).await;
-    assert!(told.is_final && told.cause.contains("exits with code 7"), "{told}");
-    assert_eq!(told.output.last().map(String::as_str), Some("no init here"), "{told}");
-    assert_eq!(told.see, format!("docker logs {}", made.name));
+    let found = trouble(&engine, &made).await;
+    assert!(found.is_final && found.cause.contains("exits with code 7"), "{found}");
+    assert_eq!(found.output.last().map(String::as_str), Some("no init here"), "{found}");
+    assert_eq!(found.see, format!("docker logs {}", made.name));
 
     engine.docker(&["rm", "-fv", made.name.as_str()]).await;
-    let told = trouble(&engine, &made).await;
-    assert!(told.is_final && told.cause.contains("does not exist any more"), "{told}");
+    let found = trouble(&engine, &made).await;
+    assert!(found.is_final && found.cause.contains("no longer exists"), "{found}");
     engine.sweep().await;
     engine.docker(&["rmi", image]).await;
 }
@@ -59,18 +59,18 @@ async fn user_data_without_systemd_is_final() {
         ..engine.spec("a")
     };
     let made = engine.ensure(&spec).await;
-    let told = trouble(&engine, &made).await;
-    assert!(told.is_final && told.cause.contains("has no systemd"), "{told}");
+    let found = trouble(&engine, &made).await;
+    assert!(found.is_final && found.cause.contains("has no systemd"), "{found}");
     engine.docker(&["stop", "-t", "0", made.name.as_str()]).await;
-    let stopped = async || Some(trouble(&engine, &made).await).filter(|told| !told.is_final);
-    let told = engine.until("the container is stopped", stopped).await;
-    assert!(told.cause.contains("does not run: it exited with code"), "{told}");
+    let stopped = async || Some(trouble(&engine, &made).await).filter(|found| !found.is_final);
+    let found = engine.until("the container is stopped", stopped).await;
+    assert!(found.cause.contains("does not run: it exited with code"), "{found}");
     engine.sweep().await;
     engine.docker(&["rmi", image]).await;
 }
 
 #[tokio::test]
-async fn a_failed_command_is_told_without_its_token() {
+async fn a_failed_command_is_reported_without_its_token() {
     let Some(engine) = Engine::open("boot-fails").await else { return };
     let Ok(image) = std::env::var(VARIABLE) else {
         println!("SKIPPED boot-fails: {VARIABLE} does not name an image");
@@ -84,9 +84,9 @@ async fn a_failed_command_is_told_without_its_token() {
         ..engine.spec("a")
     };
     let made = engine.ensure(&spec).await;
-    let told = trouble(&engine, &made).await;
-    assert!(!told.is_final, "a Node may register nevertheless: {told}");
-    assert_eq!(told.cause, "step 2 of 3 of the user data exited with code 3");
-    assert_eq!(told.output, ["join [redacted]"]);
+    let found = trouble(&engine, &made).await;
+    assert!(!found.is_final, "a Node may register nevertheless: {found}");
+    assert_eq!(found.cause, "step 2 of 3 of the user data exited with code 3");
+    assert_eq!(found.output, ["join [redacted]"]);
     engine.sweep().await;
 }

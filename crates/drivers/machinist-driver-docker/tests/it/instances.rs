@@ -64,7 +64,8 @@ async fn user_data_runs_once_and_is_not_shown_by_the_engine() {
     assert!(!engine.inspect(name).await.to_string().contains("canary"));
     assert_eq!(engine.sh(name, "ls /var/lib/machinist/bootstrap/steps 2>&1 | grep -c canary").await, "0");
     engine.docker(&["restart", "-t", "5", name]).await;
-    let booted = async || Some(engine.sh(name, "cat /run/booted && echo yes").await).filter(|it| it == "yes");
+    let booted =
+        async || Some(engine.sh(name, "cat /run/booted && echo yes").await).filter(|text| text == "yes");
     engine.until("the container booted again", booted).await;
     assert_eq!(engine.sh(name, "cat /var/lib/runs").await, "ran");
     engine.sweep().await;
@@ -80,7 +81,11 @@ async fn an_instance_has_the_labels_and_limits_of_its_spec() {
     });
     let made = engine.ensure(&InstanceSpec { provider_spec, ..engine.spec("a") }).await;
     assert_eq!((made.power, made.zone.as_deref()), (Power::Running, Some("fd1")));
-    assert!(made.addresses.iter().any(|it| it.address.starts_with("10.213.")), "{:?}", made.addresses);
+    assert!(
+        made.addresses.iter().any(|address| address.address.starts_with("10.213.")),
+        "{:?}",
+        made.addresses
+    );
     let shown = engine.inspect(made.name.as_str()).await;
     assert_eq!(shown["Config"]["Labels"]["io.x-k8s.kind.cluster"], "c1");
     assert_eq!(shown["Config"]["Labels"]["io.x-k8s.kind.role"], "control-plane");

@@ -68,7 +68,7 @@ pub(crate) struct State {
     pub(crate) created: Vec<String>,
     /// The fault, and the number of requests before it.
     fault: Option<(usize, Fault)>,
-    /// Whether the present process has died. Its requests have no effect any more.
+    /// Whether the present process has died. Its requests no longer have an effect.
     is_dead: bool,
     execs: Vec<(String, String)>,
 }
@@ -263,12 +263,12 @@ impl State {
             })
         };
         let listed = self.containers.values().filter(is_listed);
-        ok(listed.map(|it| json!({"Id": it.id(), "Names": [format!("/{}", it.name)], "State": it.status(), "Labels": it.labels})).collect())
+        ok(listed.map(|container| json!({"Id": container.id(), "Names": [format!("/{}", container.name)], "State": container.status(), "Labels": container.labels})).collect())
     }
 
     fn create(&mut self, request: &Request) -> Reply {
         let name = request.parameter("name").unwrap_or_default().to_owned();
-        if self.containers.values().any(|it| it.name == name) {
+        if self.containers.values().any(|container| container.name == name) {
             return refused(409, "Conflict. The container name is already in use");
         }
         let body: Value = serde_json::from_slice(&request.body).unwrap_or_default();
@@ -338,10 +338,11 @@ impl State {
         let network = self.networks.get(&container.network).cloned().unwrap_or_default();
         let config = &network["IPAM"]["Config"][0];
         let range = config["IPRange"].as_str().or(config["Subnet"].as_str()).unwrap_or(SUBNET);
-        let first: Ipv4Addr = range.split('/').next().and_then(|it| it.parse().ok()).expect("a subnet");
+        let first: Ipv4Addr =
+            range.split('/').next().and_then(|address| address.parse().ok()).expect("a subnet");
         let used = |address: &Ipv4Addr| {
-            let others = self.containers.values().filter(|it| it.network == container.network);
-            others.filter_map(|it| it.address).any(|it| it == *address)
+            let others = self.containers.values().filter(|other| other.network == container.network);
+            others.filter_map(|other| other.address).any(|used| used == *address)
         };
         let address = match container.requested {
             Some(_) if network["HasOwnSubnet"] != true => {
@@ -352,22 +353,25 @@ impl State {
             Some(requested) if used(&requested) => return Err("Address already in use"),
             Some(requested) => requested,
             // The first one is the gateway.
-            None => (2..).map(|it| Ipv4Addr::from(u32::from(first) + it)).find(|it| !used(it)).expect("free"),
+            None => (2..)
+                .map(|step| Ipv4Addr::from(u32::from(first) + step))
+                .find(|address| !used(address))
+                .expect("free"),
         };
         let container = self.containers.get_mut(id).expect("found");
         (container.is_running, container.has_run, container.address) = (true, true, Some(address));
-        self.tell("start", id);
+        self.emit("start", id);
         Ok(())
     }
 
     /// Ends a container while the engine answers.
     pub(crate) fn ends(&mut self, name: &str) {
-        let id = self.containers.values().find(|it| it.name == name).expect("a container").id();
+        let id = self.containers.values().find(|container| container.name == name).expect("a container").id();
         self.containers.get_mut(&id).expect("found").stop();
-        self.tell("die", &id);
+        self.emit("die", &id);
     }
 
-    fn tell(&mut self, action: &str, id: &str) {
+    fn emit(&mut self, action: &str, id: &str) {
         let event = json!({"Type": "container", "Action": action, "Actor": {"ID": id}}).to_string() + "\n";
         self.followers.retain(|follower| follower.send(event.clone().into_bytes()).is_ok());
     }
@@ -383,7 +387,8 @@ impl State {
     pub(crate) fn comes_back(&mut self, order: &[&str]) {
         self.is_away = false;
         for name in order {
-            let id = self.containers.values().find(|it| it.name == *name).expect("a container").id();
+            let id =
+                self.containers.values().find(|container| container.name == *name).expect("a container").id();
             // A container whose address is taken stays Exited.
             let _ = self.start_container(&id);
         }
@@ -397,14 +402,20 @@ impl State {
 
     /// The addresses of the running containers, by name.
     pub(crate) fn addresses(&self) -> BTreeMap<String, Ipv4Addr> {
-        self.containers.values().filter_map(|it| Some((it.name.clone(), it.address?))).collect()
+        self.containers
+            .values()
+            .filter_map(|container| Some((container.name.clone(), container.address?)))
+            .collect()
     }
 
     /// The running containers of a network.
     fn members(&self, network: &str) -> Value {
-        let members = self.containers.values().filter(|it| it.network == network);
-        let members = members.filter_map(|it| {
-            Some((it.id(), json!({"Name": it.name, "IPv4Address": format!("{}/16", it.address?)})))
+        let members = self.containers.values().filter(|member| member.network == network);
+        let members = members.filter_map(|member| {
+            Some((
+                member.id(),
+                json!({"Name": member.name, "IPv4Address": format!("{}/16", member.address?)}),
+            ))
         });
         Value::Object(members.collect())
     }
@@ -460,8 +471,8 @@ impl Container {
             "HostConfig": {"NetworkMode": self.network},
             "NetworkSettings": {
                 "Networks": {self.network.as_str(): {
-                    "IPAddress": self.address.map(|it| it.to_string()).unwrap_or_default(),
-                    "IPAMConfig": self.requested.map(|it| json!({"IPv4Address": it})),
+                    "IPAddress": self.address.map(|address| address.to_string()).unwrap_or_default(),
+                    "IPAMConfig": self.requested.map(|address| json!({"IPv4Address": address})),
                 }},
                 "Ports": {},
             },

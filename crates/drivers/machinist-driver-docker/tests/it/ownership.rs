@@ -60,10 +60,8 @@ async fn bootstrap_data_runs_only_in_containers_with_our_key() {
             assert_eq!(loaded.map_err(|error| error.kind), Err(ErrorKind::Denied), "{labels}");
         }
         let looked = bootstrap.readiness(&which("database", Some(&id), "c")).await;
-        match is_readable {
-            true => assert_eq!(looked, Ok(Readiness::Ready), "{labels}"),
-            false => assert_eq!(looked.map_err(|error| error.kind), Err(ErrorKind::Denied), "{labels}"),
-        }
+        let expected = if is_readable { Ok(Readiness::Ready) } else { Err(ErrorKind::Denied) };
+        assert_eq!(looked.map_err(|error| error.kind), expected, "{labels}");
         assert_eq!(engine.state().containers[&id].bootstraps, 0, "{labels}");
     }
 }
@@ -108,12 +106,11 @@ async fn a_recorded_id_deletes_no_balancer_of_another_cluster() {
         };
         let driver = driver(&engine);
         let deleted = driver.balancers().expect("this driver has balancers").delete(&which).await;
-        match is_deleted {
-            true => assert!(matches!(deleted.map(|it| it.done()), Ok(Some(BalancerDeletion::Gone)))),
-            false => {
-                let error = deleted.expect_err("it is of another cluster");
-                assert!(!error.message.contains("uid-1"), "{error}");
-            }
+        if is_deleted {
+            assert!(matches!(deleted.map(|progress| progress.done()), Ok(Some(BalancerDeletion::Gone))));
+        } else {
+            let error = deleted.expect_err("it is of another cluster");
+            assert!(!error.message.contains("uid-1"), "{error}");
         }
         assert_eq!(engine.state().containers.is_empty(), is_deleted);
     }

@@ -61,17 +61,15 @@ async fn cluster(driver: &dyn Driver) {
 
 /// Awaits futures at the same time.
 async fn all_of<T>(futures: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut pending: Vec<_> = futures.map(|it| (Box::pin(it), None)).collect();
+    let mut pending: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
     std::future::poll_fn(|context| {
         for (future, output) in pending.iter_mut().filter(|(_, output)| output.is_none()) {
             if let std::task::Poll::Ready(ready) = future.as_mut().poll(context) {
                 *output = Some(ready);
             }
         }
-        match pending.iter().all(|(_, output)| output.is_some()) {
-            true => std::task::Poll::Ready(()),
-            false => std::task::Poll::Pending,
-        }
+        let is_complete = pending.iter().all(|(_, output)| output.is_some());
+        if is_complete { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
     })
     .await;
     pending.into_iter().filter_map(|(_, output)| output).collect()
@@ -121,8 +119,8 @@ fn follow_after(
     let provider = engine.process();
     let (sender, news) = unbounded_channel();
     let process = tokio::spawn(async move {
-        let told = move |news| drop(sender.send(news));
-        provider.follow(&Scope::Visible, ran, told).await
+        let report = move |news| drop(sender.send(news));
+        provider.follow(&Scope::Visible, ran, report).await
     });
     (process.abort_handle(), news)
 }
@@ -130,8 +128,8 @@ fn follow_after(
 /// Returns the last news about the containers that run, without waiting.
 fn running(news: &mut UnboundedReceiver<EngineNews>) -> Option<BTreeMap<String, String>> {
     let mut last = None;
-    while let Ok(told) = news.try_recv() {
-        if let EngineNews::Running(containers) = told {
+    while let Ok(item) = news.try_recv() {
+        if let EngineNews::Running(containers) = item {
             last = Some(containers);
         }
     }
@@ -141,9 +139,9 @@ fn running(news: &mut UnboundedReceiver<EngineNews>) -> Option<BTreeMap<String, 
 /// Returns the next news, except those about the containers that run.
 async fn next(news: &mut UnboundedReceiver<EngineNews>) -> EngineNews {
     loop {
-        let told = tokio::time::timeout(SOON, news.recv()).await.expect("in time").expect("the process runs");
-        if !matches!(told, EngineNews::Running(_)) {
-            return told;
+        let item = tokio::time::timeout(SOON, news.recv()).await.expect("in time").expect("the process runs");
+        if !matches!(item, EngineNews::Running(_)) {
+            return item;
         }
     }
 }
@@ -209,7 +207,7 @@ async fn a_later_process_starts_what_ended_meanwhile() {
     };
     engine.state().goes_away();
     while !matches!(next(&mut news).await, EngineNews::Silent(_)) {}
-    assert_eq!(running(&mut news), None, "an engine that ends is no news about its containers");
+    assert_eq!(running(&mut news), None, "the end of an engine says nothing about its containers");
     process.abort();
     engine.state().comes_back(&["c-2"]);
     let mut resumed = engine.process().resume(&Scope::Visible, &ran).await.expect("the engine answers");

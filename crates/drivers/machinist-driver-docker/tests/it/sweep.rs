@@ -125,11 +125,12 @@ async fn sweep(fault: Fault) {
         live(&engine, &what, create).await;
         {
             let state = engine.state();
-            let mut names: Vec<&str> = state.containers.values().map(|it| it.name.as_str()).collect();
+            let mut names: Vec<&str> =
+                state.containers.values().map(|container| container.name.as_str()).collect();
             names.sort_unstable();
             assert_eq!(names, ["c-cp", "c-lb"], "{what}");
-            assert!(state.containers.values().all(|it| it.is_running), "{what}");
-            let node = state.containers.values().find(|it| it.name == "c-cp").expect("listed");
+            assert!(state.containers.values().all(|container| container.is_running), "{what}");
+            let node = state.containers.values().find(|container| container.name == "c-cp").expect("listed");
             assert_eq!(node.bootstraps, 1, "{what}");
             let networks: Vec<&String> = state.networks.keys().collect();
             assert_eq!(networks, ["kind"], "{what}");

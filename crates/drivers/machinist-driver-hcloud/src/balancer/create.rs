@@ -88,7 +88,7 @@ mod tests {
     use super::*;
     use crate::balancer::reach::Skip;
     use crate::balancer::settings::Settings;
-    use crate::{Algorithm, BalancerDefaults};
+    use crate::options::{Algorithm, BalancerDefaults};
 
     fn wanted(options: &[(&str, &str)], defaults: &BalancerDefaults, network: Option<i64>) -> Wanted {
         let options = options.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

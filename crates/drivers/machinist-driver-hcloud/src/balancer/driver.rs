@@ -15,7 +15,7 @@ use super::SERVICE_UID;
 use super::converge::Created;
 use super::existing::{BALANCERS, Existing, is_about_settings};
 use super::settings::{Certificates, PREFIX, Protocol, Settings};
-use super::show::{self, View};
+use super::show::{self, BalancerView};
 use super::step::{Step, note};
 use super::targets::Scope;
 use super::wanted::Wanted;
@@ -33,7 +33,7 @@ const CERTIFICATES: &str = "/certificates";
 const CREATION: &str = "create_load_balancer";
 
 /// What the caller sees while an adoption waits for the end of an earlier creation.
-const ADOPTION: &str = "adopt_load_balancer (waiting until no earlier creation can take effect any more)";
+const ADOPTION: &str = "adopt_load_balancer (waiting until no earlier creation can still take effect)";
 
 /// The command of a deletion, for callers.
 const DELETION: &str = "delete_load_balancer";
@@ -177,8 +177,8 @@ impl Account {
         Ok(wanted)
     }
 
-    fn balancer_view(&self) -> View<'static> {
-        View::of_defaults(&self.options.balancer_defaults)
+    fn balancer_view(&self) -> BalancerView<'static> {
+        BalancerView::of_defaults(&self.options.balancer_defaults)
     }
 
     /// Finds a balancer by id, and then by key, because a balancer may have been recreated.
@@ -197,7 +197,7 @@ impl Account {
     /// Finds a balancer whose label a user has removed. One that has only the name of its creation
     /// is reported, because that name is made of the key. A name that a user chose proves nothing:
     /// any program may have created a balancer of that name, and the object may never have had one.
-    /// So such a balancer is no reason to wait.
+    /// So the deletion does not wait for such a balancer.
     async fn traced(&self, which: &BalancerRef) -> Result<Option<LoadBalancer>, Error> {
         let Some(trace) = &which.trace else { return Ok(None) };
         let mut named = None;
@@ -393,7 +393,7 @@ impl Account {
     }
 }
 
-/// The names that the balancer may have: that of its creation, and the wanted one.
+/// The names that the balancer may have: the name at its creation, and the wanted name.
 fn names(trace: &BalancerTrace) -> impl Iterator<Item = &str> {
     let wanted = trace.options.get("name").filter(|name| !name.is_empty() && **name != trace.name);
     std::iter::once(trace.name.as_str()).chain(wanted.map(String::as_str))
@@ -427,7 +427,7 @@ fn by_invitation(claim: &NameClaim) -> String {
             NameClaim::INVITATION
         ),
         None => {
-            "; if no cluster has that object any more, remove the label to adopt the load balancer".to_owned()
+            "; if no cluster still has that object, remove the label to adopt the load balancer".to_owned()
         }
     }
 }
@@ -448,6 +448,6 @@ fn wrong_key(shown: &LoadBalancer, expected: &BalancerKey, key: Option<&str>) ->
          object",
         shown.name, shown.id
     );
-    // The credential works, so this is no `Denied`: a user has to change the object.
+    // The credential works, so the kind is not `Denied`: a user has to change the object.
     Error::by_driver(text)
 }

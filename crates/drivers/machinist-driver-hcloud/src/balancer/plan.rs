@@ -1,6 +1,6 @@
 //! The planner: compares a balancer with the wanted state and lists the differences. Pure.
 //!
-//! The order is that of hcloud-cloud-controller-manager, with one exception: services are deleted
+//! The order is as in hcloud-cloud-controller-manager, with one exception: services are deleted
 //! before others are added, because a type of balancer limits their number.
 
 use std::net::IpAddr;
@@ -67,7 +67,7 @@ fn name_and_label(shown: &LoadBalancer, wanted: &Wanted, is_turning: bool) -> Op
     if shown.name == *name && has_label && (is_turning || !shown.labels.contains_key(TURNED)) {
         return None;
     }
-    // A request replaces all labels, so it contains those of other programs, too.
+    // A request replaces all labels, so it contains the labels of other programs, too.
     let mut labels = shown.labels.clone();
     labels.insert(SERVICE_UID.to_owned(), wanted.key.as_str().to_owned());
     // An invitation ends with the adoption.
@@ -134,7 +134,7 @@ fn services(shown: &LoadBalancer, wanted: &Wanted) -> Vec<Step> {
     let mut steps: Vec<Step> = unwanted.map(Step::DeleteService).collect();
     for service in &wanted.services {
         let listen_port = service.listen_port;
-        match shown.services.iter().find(|it| it.listen_port == listen_port) {
+        match shown.services.iter().find(|service| service.listen_port == listen_port) {
             None => steps.push(Step::AddService { listen_port, body: service.body() }),
             Some(shown) if service.matches(shown) => {}
             Some(shown) => {

@@ -8,11 +8,11 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use super::*;
-use crate::BalancerDefaults;
 use crate::balancer::reach::{Skip, Skips};
 use crate::balancer::settings::Settings;
 use crate::balancer::step::{OldTarget, note};
 use crate::balancer::targets::Turned;
+use crate::options::BalancerDefaults;
 
 /// A balancer that equals the wanted state of [`wanted`] without options.
 fn balancer(changes: Value) -> LoadBalancer {
@@ -342,7 +342,8 @@ fn targets_beyond_the_limit_are_skipped() {
     let wish = Wish { targets: vec!["hcloud://7", "hcloud://8", "hcloud://9"], ..Wish::default() };
     let plan = planned(shown, wish, &Skips::new());
     assert_eq!(plan.steps.iter().map(Step::command).collect::<Vec<_>>(), ["add_target"]);
-    let skipped: Vec<_> = plan.targets.skipped.iter().map(|it| (it.node.as_str(), &it.cause)).collect();
+    let skipped: Vec<_> =
+        plan.targets.skipped.iter().map(|target| (target.node.as_str(), &target.cause)).collect();
     assert_eq!(skipped, [("node-9", &SkipCause::Full)]);
     let note = note(&plan.targets.skipped[0]);
     assert_eq!((note.reason, note.message.contains("node-9")), ("MaxTargetsReached", true));

@@ -8,9 +8,10 @@ use std::collections::BTreeMap;
 use machinist_instance::{Address, SkipCause, SkippedTarget};
 
 use super::wanted::{Wanted, WantedTarget};
+use crate::id;
 use crate::model::Server;
+use crate::options::AddressFamily;
 use crate::reply::{self, View};
-use crate::{AddressFamily, id};
 
 /// What the cloud has shown about its servers.
 #[derive(Debug, Clone)]

@@ -131,8 +131,8 @@ impl WantedHttp {
             sorted(wanted) == sorted(&shown.certificates)
         };
         is_unset_or(cookie_name.as_ref(), shown.cookie_name.as_ref())
-            && is_unset_or(cookie_lifetime.map(|it| it.as_secs()), shown.cookie_lifetime)
-            && is_unset_or(timeout_idle.map(|it| it.as_secs()), shown.timeout_idle)
+            && is_unset_or(cookie_lifetime.map(|lifetime| lifetime.as_secs()), shown.cookie_lifetime)
+            && is_unset_or(timeout_idle.map(|timeout| timeout.as_secs()), shown.timeout_idle)
             && sticky_sessions.is_none_or(|wanted| wanted == shown.sticky_sessions.unwrap_or(false))
             && redirect_http.is_none_or(|wanted| wanted == shown.redirect_http.unwrap_or(false))
             && self.certificates.as_ref().is_none_or(has_all)
@@ -143,8 +143,8 @@ impl WantedHttp {
             &self.options;
         without_nulls(json!({
             "cookie_name": cookie_name,
-            "cookie_lifetime": cookie_lifetime.map(|it| it.as_secs()),
-            "timeout_idle": timeout_idle.map(|it| it.as_secs()),
+            "cookie_lifetime": cookie_lifetime.map(|lifetime| lifetime.as_secs()),
+            "timeout_idle": timeout_idle.map(|timeout| timeout.as_secs()),
             "sticky_sessions": sticky_sessions,
             "redirect_http": redirect_http,
             "certificates": self.certificates,
@@ -168,8 +168,8 @@ impl WantedHealthCheck {
         Some(Self {
             protocol,
             port: wanted.port.unwrap_or(listener.target_port),
-            interval: wanted.interval.map(|it| it.as_secs()),
-            timeout: wanted.timeout.map(|it| it.as_secs()),
+            interval: wanted.interval.map(|interval| interval.as_secs()),
+            timeout: wanted.timeout.map(|timeout| timeout.as_secs()),
             retries: wanted.retries,
             http: (protocol != Protocol::Tcp).then_some(http),
         })
@@ -227,7 +227,7 @@ mod tests {
     use machinist_instance::{BalancerKey, TransportProtocol};
 
     use super::*;
-    use crate::BalancerDefaults;
+    use crate::options::BalancerDefaults;
 
     fn service(options: &[(&str, &str)], certificates: Option<&[i64]>) -> WantedService {
         let options: BTreeMap<String, String> =

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use machinist_instance::{BalancerKey, Error};
 
-use crate::{Algorithm, BalancerDefaults, cidr, go_syntax};
+use crate::options::{Algorithm, BalancerDefaults};
+use crate::{cidr, go_syntax};
 
 /// The prefix of the annotations, for messages.
 pub(crate) const PREFIX: &str = "load-balancer.hetzner.cloud/";
@@ -137,7 +138,7 @@ impl Settings {
         defaults: &BalancerDefaults,
         key: &BalancerKey,
     ) -> Result<Self, Error> {
-        let mut reader = Reader { options, known: WITHOUT_EFFECT.to_vec(), problems: Vec::new() };
+        let mut reader = OptionReader { options, known: WITHOUT_EFFECT.to_vec(), problems: Vec::new() };
         let mut settings = reader.settings(defaults, key);
         if !reader.problems.is_empty() {
             return Err(Error::by_driver(reader.problems.join("; ")));
@@ -149,13 +150,13 @@ impl Settings {
 }
 
 /// Reads options and collects the problems.
-struct Reader<'a> {
+struct OptionReader<'a> {
     options: &'a BTreeMap<String, String>,
     known: Vec<&'static str>,
     problems: Vec<String>,
 }
 
-impl Reader<'_> {
+impl OptionReader<'_> {
     fn settings(&mut self, defaults: &BalancerDefaults, key: &BalancerKey) -> Settings {
         let protocol = self.parsed("protocol", "tcp, http or https", Protocol::parse);
         let algorithm = self.parsed("algorithm-type", Algorithm::EXPECTED, Algorithm::parse);

@@ -7,12 +7,13 @@ use machinist_instance::{Balancer, BalancerKey, BalancerNote, Ingress};
 
 use super::SERVICE_UID;
 use super::settings::Settings;
+use crate::id;
 use crate::model::{LoadBalancer, TargetKind};
-use crate::{BalancerDefaults, id};
+use crate::options::BalancerDefaults;
 
 /// The options that affect how a balancer is reported.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct View<'a> {
+pub(crate) struct BalancerView<'a> {
     hostname: Option<&'a str>,
     hides_ipv6: bool,
     hides_private: bool,
@@ -20,7 +21,7 @@ pub(crate) struct View<'a> {
     is_proxy: Option<bool>,
 }
 
-impl<'a> View<'a> {
+impl<'a> BalancerView<'a> {
     pub(crate) fn of_settings(settings: &'a Settings) -> Self {
         Self {
             hostname: settings.hostname.as_deref(),
@@ -40,7 +41,7 @@ impl<'a> View<'a> {
     }
 }
 
-pub(crate) fn balancer(view: View<'_>, shown: LoadBalancer) -> Balancer {
+pub(crate) fn balancer(view: BalancerView<'_>, shown: LoadBalancer) -> Balancer {
     let servers = shown.targets.iter().filter(|target| target.kind == TargetKind::Server);
     Balancer {
         id: shown.id.to_string(),
@@ -80,7 +81,7 @@ pub(crate) fn deprecation(shown: &LoadBalancer) -> Option<BalancerNote> {
 
 /// The entries of a Service's status, in the order of Hetzner's cloud-controller-manager: IPv4,
 /// IPv6, private addresses. A host name replaces them all.
-fn ingress(view: View<'_>, shown: &LoadBalancer) -> Vec<Ingress> {
+fn ingress(view: BalancerView<'_>, shown: &LoadBalancer) -> Vec<Ingress> {
     if let Some(hostname) = view.hostname {
         return vec![Ingress::Hostname(hostname.to_owned())];
     }
@@ -126,7 +127,7 @@ mod tests {
             Ingress::Ip { address, is_proxy: false } => address.to_string(),
             Ingress::Hostname(name) => name.clone(),
         };
-        ingress(View::of_settings(&settings), &shown(changes)).iter().map(entry).collect()
+        ingress(BalancerView::of_settings(&settings), &shown(changes)).iter().map(entry).collect()
     }
 
     #[test]
@@ -146,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_balancer_is_converted() {
-        let converted = balancer(View::of_defaults(&BalancerDefaults::default()), shown(json!({})));
+        let converted = balancer(BalancerView::of_defaults(&BalancerDefaults::default()), shown(json!({})));
         assert_eq!((converted.id.as_str(), converted.name.as_str()), ("5", "a1"));
         assert_eq!(converted.key, Some(BalancerKey::new("uid-1")));
         assert_eq!((converted.ports, converted.targets), (vec![80], vec![id::of(7)]));

@@ -7,10 +7,10 @@ use machinist_instance::{BalancerNote, SkipCause, SkippedTarget};
 use serde_json::{Value, json};
 
 use super::wanted::WantedTarget;
-use crate::Algorithm;
 use crate::client::call::Call;
 use crate::client::failure::{Code, Failure};
 use crate::label::Labels;
+use crate::options::Algorithm;
 
 /// One change of a balancer, which is one request.
 #[derive(Debug, Clone, PartialEq)]
@@ -197,7 +197,7 @@ pub(crate) fn note(skipped: &SkippedTarget) -> BalancerNote {
             SkipCause::Full => "MaxTargetsReached",
             SkipCause::Shown(_) | SkipCause::Refused => "TargetSkipped",
         },
-        message: format!("Node {} is no target: {}", skipped.node, skipped.message),
+        message: format!("Node {} is not a target: {}", skipped.node, skipped.message),
     }
 }
 

@@ -4,7 +4,7 @@
 //! that carries traffic is turned at a time, and the next one only when the balancer shows the last
 //! one as healthy as it was. Targets that carry no traffic are turned at once. A label of the
 //! balancer has the target that was turned last, so that a process that takes over continues: the
-//! health alone does not tell a target that is not healthy yet from one without pods.
+//! health alone does not distinguish a target that is not healthy yet from a target without pods.
 //!
 //! A target that was removed for this, and that the cloud rejects with its new address, gets its
 //! old one back.
@@ -213,7 +213,7 @@ fn sort<'a>(target: &BalancerTargetModel, wanted: &'a Wanted, scope: Scope) -> S
     match (target.kind, &target.server) {
         (TargetKind::Server, Some(server)) => {
             let has_wanted_address = target.use_private_ip == wanted.settings.use_private_ip;
-            match wanted.targets.iter().find(|it| it.server == server.id) {
+            match wanted.targets.iter().find(|target| target.server == server.id) {
                 None => Sort::Old(OldTarget::Server(server.id)),
                 Some(_) if has_wanted_address || scope == Scope::Targets => Sort::Kept,
                 Some(wanted) => Sort::Turning(wanted),
@@ -244,8 +244,10 @@ fn may_turn(shown: &LoadBalancer, wanted: &Wanted, turned: Option<&Turned>) -> b
             && target.server.is_some_and(|server| is_wanted(server.id))
     };
     let is_turned = |turned: &Turned| {
-        let mut same =
-            shown.targets.iter().filter(|it| it.server.is_some_and(|server| server.id == turned.server));
+        let mut same = shown
+            .targets
+            .iter()
+            .filter(|target| target.server.is_some_and(|server| server.id == turned.server));
         same.all(|target| of_wanted_sort(&target))
     };
     // A target that still has its old address was not removed.

@@ -9,7 +9,8 @@ use machinist_instance::{
 use super::service::WantedService;
 use super::settings::{PREFIX, Settings};
 use crate::model::{LoadBalancer, TargetKind};
-use crate::{BalancerDefaults, go_syntax, id};
+use crate::options::BalancerDefaults;
+use crate::{go_syntax, id};
 
 /// The type of a new balancer if no option names one.
 pub(crate) const DEFAULT_TYPE: &str = "lb11";
@@ -125,7 +126,7 @@ impl Wanted {
     }
 }
 
-/// The id that the caller knows. A text that is no id counts for nothing.
+/// The id that the caller knows. A text that is not an id is ignored.
 fn known_id(spec: &BalancerSpec) -> Option<i64> {
     spec.id.as_ref()?.parse().ok()
 }
@@ -249,8 +250,8 @@ pub(crate) mod tests {
     fn unusable_ports_and_targets_become_notes() {
         let ids = ["hcloud://7", "hcloud://3", "aws:///z/i-1", "hcloud://x", "hcloud://7"];
         let wanted = wanted(&spec(&ids, &[("type", "lb11")]), None).expect("valid");
-        assert_eq!(wanted.services.iter().map(|it| it.listen_port).collect::<Vec<_>>(), [80]);
-        assert_eq!(wanted.targets.iter().map(|it| it.server).collect::<Vec<_>>(), [3, 7]);
+        assert_eq!(wanted.services.iter().map(|service| service.listen_port).collect::<Vec<_>>(), [80]);
+        assert_eq!(wanted.targets.iter().map(|target| target.server).collect::<Vec<_>>(), [3, 7]);
         let expected = [
             "UnsupportedProtocolConfigured",
             "UnsupportedProtocolConfigured",
@@ -298,7 +299,11 @@ pub(crate) mod tests {
     fn unknown_annotations_are_noted_and_defaults_are_not() {
         let wanted = wanted(&spec(&[], &[("nmae", "x")]), None).expect("valid");
         let reasons = reasons(&wanted);
-        assert_eq!(reasons.iter().filter(|it| it.contains("LoadBalancerType")).count(), 0, "{reasons:?}");
+        assert_eq!(
+            reasons.iter().filter(|reason| reason.contains("LoadBalancerType")).count(),
+            0,
+            "{reasons:?}"
+        );
         assert_eq!(reasons[0], "UnknownAnnotation");
     }
 }

@@ -31,10 +31,10 @@ pub use rate::RateState;
 pub use traffic::{CallLabels, Traffic};
 pub use transport::{Http, Transport};
 
-use crate::Endpoint;
+use crate::options::Endpoint;
 use call::{Call, Nature};
 use failure::{Failure, Refusal, no_answer, refused, unreadable};
-use page::{Meta, PER_PAGE, Pages, SORT, Turn};
+use page::{AfterPage, Meta, PER_PAGE, Pages, SORT};
 
 /// Time limit of one attempt.
 pub(crate) const ATTEMPT_WITHIN: Duration = Duration::from_secs(15);
@@ -151,9 +151,9 @@ impl Client {
             let Meta { pagination } = document.take("meta")?;
             let ids = document.ids(member);
             match pages.add(document.take(member)?, &ids, pagination) {
-                Turn::Next(next) => number = next,
-                Turn::Complete => return Ok(Some(pages.into_entries())),
-                Turn::Inconsistent => return Ok(None),
+                AfterPage::Next(next) => number = next,
+                AfterPage::Complete => return Ok(Some(pages.into_entries())),
+                AfterPage::Inconsistent => return Ok(None),
             }
         }
     }

@@ -48,7 +48,7 @@ pub(crate) struct Pages<T> {
 
 /// What follows after a page.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum AfterPage {
     /// Read the page of this number.
     Next(u32),
     /// All pages were read and agree.
@@ -65,25 +65,25 @@ impl<T> Default for Pages<T> {
 
 impl<T> Pages<T> {
     /// Adds the next page and the ids of its entries.
-    pub(crate) fn add(&mut self, entries: Vec<T>, ids: &[i64], pagination: Pagination) -> Turn {
+    pub(crate) fn add(&mut self, entries: Vec<T>, ids: &[i64], pagination: Pagination) -> AfterPage {
         let is_first = self.last_page == 0;
         self.last_page += 1;
         self.entries.extend(entries);
         let known = self.ids.len();
         self.ids.extend(ids);
         if self.ids.len() != known + ids.len() {
-            return Turn::Inconsistent;
+            return AfterPage::Inconsistent;
         }
         if !is_first && self.total != pagination.total_entries {
-            return Turn::Inconsistent;
+            return AfterPage::Inconsistent;
         }
         self.total = pagination.total_entries;
         let collected = self.entries.len() as u64;
         match pagination.next_page {
-            Some(next) if next != self.last_page + 1 || MOST_PAGES < next => Turn::Inconsistent,
-            Some(next) => Turn::Next(next),
-            None if self.total.is_some_and(|total| total != collected) => Turn::Inconsistent,
-            None => Turn::Complete,
+            Some(next) if next != self.last_page + 1 || MOST_PAGES < next => AfterPage::Inconsistent,
+            Some(next) => AfterPage::Next(next),
+            None if self.total.is_some_and(|total| total != collected) => AfterPage::Inconsistent,
+            None => AfterPage::Complete,
         }
     }
 
@@ -102,43 +102,43 @@ mod tests {
         Pagination { next_page, total_entries }
     }
 
-    fn add(pages: &mut Pages<i64>, ids: &[i64], pagination: Pagination) -> Turn {
+    fn add(pages: &mut Pages<i64>, ids: &[i64], pagination: Pagination) -> AfterPage {
         pages.add(ids.to_vec(), ids, pagination)
     }
 
     #[test]
     fn pages_that_agree_are_complete() {
         let mut pages = Pages::default();
-        assert_eq!(add(&mut pages, &[3, 2], page(Some(2), Some(3))), Turn::Next(2));
-        assert_eq!(add(&mut pages, &[1], page(None, Some(3))), Turn::Complete);
+        assert_eq!(add(&mut pages, &[3, 2], page(Some(2), Some(3))), AfterPage::Next(2));
+        assert_eq!(add(&mut pages, &[1], page(None, Some(3))), AfterPage::Complete);
         assert_eq!(pages.into_entries(), [1, 2, 3], "the oldest first");
-        assert_eq!(add(&mut Pages::default(), &[1], page(None, None)), Turn::Complete);
+        assert_eq!(add(&mut Pages::default(), &[1], page(None, None)), AfterPage::Complete);
     }
 
     #[test]
     fn a_total_that_changes_between_pages_is_inconsistent() {
         let mut pages = Pages::default();
-        assert_eq!(add(&mut pages, &[3, 2], page(Some(2), Some(3))), Turn::Next(2));
-        assert_eq!(add(&mut pages, &[1], page(None, Some(4))), Turn::Inconsistent);
+        assert_eq!(add(&mut pages, &[3, 2], page(Some(2), Some(3))), AfterPage::Next(2));
+        assert_eq!(add(&mut pages, &[1], page(None, Some(4))), AfterPage::Inconsistent);
     }
 
     #[test]
     fn a_list_with_another_length_than_its_total_is_refused() {
-        assert_eq!(add(&mut Pages::default(), &[1], page(None, Some(2))), Turn::Inconsistent);
-        assert_eq!(add(&mut Pages::default(), &[2, 1], page(None, Some(1))), Turn::Inconsistent);
+        assert_eq!(add(&mut Pages::default(), &[1], page(None, Some(2))), AfterPage::Inconsistent);
+        assert_eq!(add(&mut Pages::default(), &[2, 1], page(None, Some(1))), AfterPage::Inconsistent);
     }
 
     #[test]
     fn page_numbers_only_grow_by_one() {
-        assert_eq!(add(&mut Pages::default(), &[1], page(Some(1), None)), Turn::Inconsistent);
-        assert_eq!(add(&mut Pages::default(), &[1], page(Some(3), None)), Turn::Inconsistent);
+        assert_eq!(add(&mut Pages::default(), &[1], page(Some(1), None)), AfterPage::Inconsistent);
+        assert_eq!(add(&mut Pages::default(), &[1], page(Some(3), None)), AfterPage::Inconsistent);
     }
 
     #[test]
     fn an_object_on_two_pages_is_inconsistent() {
         let mut pages = Pages::default();
-        assert_eq!(add(&mut pages, &[4, 3], page(Some(2), Some(4))), Turn::Next(2));
-        assert_eq!(add(&mut pages, &[3, 2], page(None, Some(4))), Turn::Inconsistent);
+        assert_eq!(add(&mut pages, &[4, 3], page(Some(2), Some(4))), AfterPage::Next(2));
+        assert_eq!(add(&mut pages, &[3, 2], page(None, Some(4))), AfterPage::Inconsistent);
     }
 
     /// Reads six objects in pages of two. Before each page, one object is deleted and some are
@@ -158,9 +158,9 @@ mod tests {
             let shown = chunks.next().unwrap_or_default();
             let next_page = chunks.next().map(|_| number + 1);
             match add(&mut pages, shown, page(next_page, Some(alive.len() as u64))) {
-                Turn::Next(_) => {}
-                Turn::Inconsistent => return None,
-                Turn::Complete => return Some((pages.into_entries(), stays)),
+                AfterPage::Next(_) => {}
+                AfterPage::Inconsistent => return None,
+                AfterPage::Complete => return Some((pages.into_entries(), stays)),
             }
         }
         None

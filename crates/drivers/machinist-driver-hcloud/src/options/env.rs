@@ -29,7 +29,7 @@ impl HcloudOptions {
     /// # Errors
     /// All invalid variables together, so that one attempt shows all mistakes.
     pub fn from_env(variable: impl Fn(&str) -> Option<String>) -> Result<Self, OptionsError> {
-        let mut reader = Reader::new(&variable);
+        let mut reader = VariableReader::new(&variable);
         let options = reader.options();
         reader.finish(options)
     }
@@ -42,7 +42,7 @@ impl HcloudOptions {
     pub fn from_env_with_token(
         variable: impl Fn(&str) -> Option<String>,
     ) -> Result<(Self, TokenSource), OptionsError> {
-        let mut reader = Reader::new(&variable);
+        let mut reader = VariableReader::new(&variable);
         let token = reader.token();
         let options = reader.options();
         let options = reader.finish(options)?;
@@ -51,12 +51,12 @@ impl HcloudOptions {
 }
 
 /// Reads variables and collects the problems.
-struct Reader<'a> {
+struct VariableReader<'a> {
     variable: &'a dyn Fn(&str) -> Option<String>,
     problems: Vec<String>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> VariableReader<'a> {
     fn new(variable: &'a dyn Fn(&str) -> Option<String>) -> Self {
         Self { variable, problems: Vec::new() }
     }
@@ -161,8 +161,9 @@ impl<'a> Reader<'a> {
                 "expected false, because servers of Hetzner Robot are not supported",
             );
         }
-        let is_set =
-            |name: &str| [name.to_owned(), format!("{name}_FILE")].iter().any(|it| self.text(it).is_some());
+        let is_set = |name: &str| {
+            [name.to_owned(), format!("{name}_FILE")].iter().any(|variable| self.text(variable).is_some())
+        };
         if is_set("ROBOT_USER") != is_set("ROBOT_PASSWORD") {
             self.problem("ROBOT_USER", "expected both or none of ROBOT_USER and ROBOT_PASSWORD");
         }
@@ -291,8 +292,11 @@ mod tests {
         all.push(("HCLOUD_LOAD_BALANCERS_LOCATION", "fsn1"));
         let error = read(&all).expect_err("many are wrong");
         for name in wrong.iter().map(|(name, _)| *name).chain(["HCLOUD_TOKEN"]) {
-            let count =
-                error.problems.iter().filter(|it| it.starts_with(&format!("{name}: expected"))).count();
+            let count = error
+                .problems
+                .iter()
+                .filter(|problem| problem.starts_with(&format!("{name}: expected")))
+                .count();
             assert_eq!(count, 1, "{name} in {error}");
         }
         assert_eq!(error.problems.len(), wrong.len() + 1, "{error}");

@@ -37,7 +37,7 @@ pub struct HcloudOptions {
     pub endpoint: Endpoint,
     /// Name or id of the network. With a network, instances have internal addresses, and the
     /// account has routes. If an account has no network of that name, all its calls for instances
-    /// fail: the token may be that of another project, where no absence proves anything.
+    /// fail: the token may belong to another project, where no absence proves anything.
     pub network: Option<String>,
     /// The external addresses that an instance reports.
     pub address_family: AddressFamily,

@@ -88,7 +88,7 @@ async fn one_post_creates_the_whole_balancer() {
     assert_eq!(shown.private_net.first().map(|net| net.network), Some(NETWORK));
     assert_eq!(made.notes, []);
     let addresses =
-        made.balancer.ingress.iter().filter(|it| matches!(it, Ingress::Ip { is_proxy: false, .. }));
+        made.balancer.ingress.iter().filter(|ingress| matches!(ingress, Ingress::Ip { is_proxy: false, .. }));
     assert_eq!(addresses.count(), 3, "{:?}", made.balancer.ingress);
 }
 
@@ -338,7 +338,7 @@ async fn a_target_outside_the_network_is_skipped() {
     assert_eq!(notes, [("TargetSkipped", true)], "{:?}", made.notes);
     // The addresses are those that the caller sees, so it notices when the server is attached.
     let seen = driver_list(&cloud).await;
-    let seen = seen.into_iter().find(|it| it.id == spec.targets[1].instance).expect("it exists");
+    let seen = seen.into_iter().find(|balancer| balancer.id == spec.targets[1].instance).expect("it exists");
     let [skipped] = &made.skipped[..] else { panic!("{:?}", made.skipped) };
     assert_eq!(skipped.cause, SkipCause::Shown(Some(seen.addresses)));
 }
@@ -418,7 +418,7 @@ async fn a_refused_limit_stops_further_targets() {
     cloud.standin.add_fault(FaultRule::always("POST", path, limit));
     let made = ensured(&*driver, &spec(&servers, &[])).await;
     assert_eq!(changes_to(&cloud, "add_target"), 1);
-    assert!(made.skipped.iter().all(|it| it.cause == SkipCause::Refused), "{:?}", made.skipped);
+    assert!(made.skipped.iter().all(|target| target.cause == SkipCause::Refused), "{:?}", made.skipped);
     assert_eq!(made.skipped.len(), 6);
     cloud.standin.clear_faults();
     assert_eq!(ensured(&*driver, &spec(&servers, &[])).await.skipped, []);
@@ -431,12 +431,13 @@ fn targets(cloud: &Cloud) -> Vec<(i64, bool)> {
         TargetKind::LabelSelector(_) | TargetKind::Ip(_) => 0,
     };
     let shown = shown(cloud);
-    let mut all: Vec<_> = shown.targets.iter().map(|it| (server(&it.kind), it.use_private_ip)).collect();
+    let mut all: Vec<_> =
+        shown.targets.iter().map(|target| (server(&target.kind), target.use_private_ip)).collect();
     all.sort_unstable();
     all
 }
 
-/// An invalid annotation stops changes of settings, and not those of targets.
+/// An invalid annotation stops changes of settings, and not changes of targets.
 #[tokio::test(start_paused = true)]
 async fn a_wrong_option_does_not_stop_the_targets() {
     let wrong = [
@@ -519,8 +520,8 @@ async fn private_addresses_are_used_one_target_at_a_time() {
     assert_eq!(targets(&cloud), ids.iter().map(|id| (*id, true)).collect::<Vec<_>>());
 }
 
-/// With externalTrafficPolicy Local, only Nodes with pods are healthy. Each call is that of a new
-/// process, so the balancer itself must tell what the last one did.
+/// With externalTrafficPolicy Local, only Nodes with pods are healthy. Each call is by a new
+/// process, so the balancer itself must show what the last one did.
 #[tokio::test(start_paused = true)]
 async fn a_restart_continues_with_the_next_target() {
     let cloud = Cloud::new();
@@ -654,7 +655,7 @@ async fn a_target_that_cannot_change_its_address_is_kept() {
 }
 
 /// A target that carries traffic was removed; then the process ended, and its server left the
-/// network. Each call is that of a new process.
+/// network. Each call is by a new process.
 #[tokio::test(start_paused = true)]
 async fn a_restart_attaches_a_removed_target_again() {
     let cloud = Cloud::new();
@@ -803,7 +804,7 @@ async fn a_balancer_of_an_unfinished_call_is_found_by_id() {
     assert_eq!(shown(&cloud).name, "edge");
 }
 
-/// An adopted balancer would be the second one beside that of the lost creation.
+/// An adopted balancer would be the second one beside the one of the lost creation.
 #[tokio::test(start_paused = true)]
 async fn an_adoption_waits_for_a_lost_creation() {
     let cloud = Cloud::instant();
@@ -816,7 +817,7 @@ async fn an_adoption_waits_for_a_lost_creation() {
     let answer = ensure(&*cloud.driver(), &waiting).await;
     assert!(matches!(&answer, Ok(Progress::Working(why)) if why.starts_with("adopt_load")), "{answer:?}");
     assert_eq!(cloud.changes(), changes);
-    // The load balancer with the first name is that of the lost creation.
+    // The load balancer with the first name comes from the lost creation.
     change(&cloud, |balancer| balancer.name = "a1".to_owned());
     assert_eq!(ensured(&*cloud.driver(), &waiting).await.balancer.name, "shared");
 }
@@ -841,7 +842,7 @@ fn addresses(ensured: &Ensured) -> Vec<std::net::IpAddr> {
     ensured.balancer.ingress.iter().filter_map(address).collect()
 }
 
-/// Without its label, it would stay for ever when its Service is deleted.
+/// Without its label, it would never be deleted with its Service.
 #[tokio::test(start_paused = true)]
 async fn a_balancer_that_lost_its_label_is_deleted() {
     for name in [None, Some("edge")] {
@@ -883,10 +884,10 @@ async fn a_balancer_with_only_its_first_name_is_reported() {
     assert_eq!(shown(&cloud).id.to_string(), made.balancer.id);
 }
 
-/// A Service that never had a balancer may name that of a user or of another Service. It goes, and
-/// no user is advised to give the balancer away.
+/// A Service that never had a balancer may name a balancer of a user or of another Service. Its
+/// deletion does not wait for that balancer, and no message advises to release the balancer.
 #[tokio::test(start_paused = true)]
-async fn a_foreign_balancer_of_the_chosen_name_holds_nobody() {
+async fn a_foreign_balancer_of_the_chosen_name_is_left_alone() {
     let cloud = Cloud::instant();
     let driver = cloud.driver();
     let made = ensured(&*driver, &spec(&[], &[("name", "edge")])).await;

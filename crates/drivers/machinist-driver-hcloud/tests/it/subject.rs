@@ -93,7 +93,8 @@ impl Subject for Cloud {
                 return Hook::Arranged;
             }
             Trouble::QuotaUsedUp => {
-                let alive = self.standin.servers_ever().iter().filter(|it| it.deleted.is_none()).count();
+                let alive =
+                    self.standin.servers_ever().iter().filter(|server| server.deleted.is_none()).count();
                 self.standin.configure(|settings| settings.server_limit = Some(alive));
                 return Hook::Arranged;
             }

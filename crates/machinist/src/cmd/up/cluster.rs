@@ -123,7 +123,7 @@ impl Cluster {
         // Before anything runs that would report the end of a process without this address.
         let cloud_urls = cloud.serve(&mut parts, args.cloud_listen).await?;
         embedded::run_built_in_controllers(&mut parts, &server)?;
-        remarks.extend(strangers.map(|strangers| strangers.told(args.cloud, &cloud_urls.control)));
+        remarks.extend(strangers.map(|strangers| strangers.remark(args.cloud, &cloud_urls.control)));
         let network = args.cloud_network.as_deref();
         remarks.extend(cloud.ensure_network(network).await?);
         let fleet = cloud.machines().map(|machines| {

@@ -466,7 +466,7 @@ impl Stored {
 
 impl Strangers {
     /// Returns a remark with the command that deletes such an instance.
-    pub(super) fn told(&self, cloud: UpCloud, control_url: &str) -> String {
+    pub(super) fn remark(&self, cloud: UpCloud, control_url: &str) -> String {
         let Self { count, first: Entry { id, name, .. } } = self;
         let count = match count {
             1 => "1 instance in the cloud belongs".to_owned(),

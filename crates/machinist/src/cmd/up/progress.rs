@@ -363,7 +363,7 @@ fn render_stopped(what: &Stopped<'_>) -> String {
         State::NeverKept => text.push_str("; their state is not kept (use --data-dir to keep it)"),
     }
     if let Some(file) = kubeconfig_kept {
-        text.push_str(&format!("; no server answers at the address in {} any more", file.display()));
+        text.push_str(&format!("; no server answers at the address in {} now", file.display()));
     }
     text
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use machinist_api::{GoDuration, Machine, OperationState};
 use machinist_controllers::render_why;
-use machinist_core::{ContractReason, Why};
+use machinist_core::{ContractReason, Why, shared_section};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -32,6 +32,9 @@ pub(super) struct Reported {
     /// Actions that were planned by this decision.
     #[serde(default)]
     pub actions: Vec<String>,
+    /// Section of the book about the reason; absent if the controller is older than this field.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub page: Option<String>,
     /// Component that decided; absent for the planner in this process.
     #[serde(default, skip_serializing)]
     pub from: Option<String>,
@@ -101,9 +104,11 @@ impl Reported {
 impl Reported {
     /// Creates the reason for a namespace that no known controller serves.
     pub(super) fn unserved(namespace: &str, served: &str, at: Timestamp) -> Self {
+        let reason = "NamespaceNotServed";
         Self {
             object: String::new(),
-            reason: "NamespaceNotServed".to_owned(),
+            reason: reason.to_owned(),
+            page: Some(shared_section(reason)),
             waits_for: format!("no running controller serves namespace {namespace} ({served})"),
             since: None,
             next: format!(
@@ -173,42 +178,50 @@ impl Answer {
     /// Renders the answer as text.
     pub(super) fn render(&self, now: Timestamp) -> String {
         let mut text = String::new();
-        self.render_into(&mut text, now, "").expect("writing to a String cannot fail");
+        self.render_into(&mut text, now, &mut Vec::new()).expect("writing to a String cannot fail");
         text
     }
 
-    fn render_into(&self, text: &mut String, now: Timestamp, indent: &str) -> std::fmt::Result {
+    /// Renders this object and the objects that it waits for. `named` has the sections of the book
+    /// that the text above names already.
+    fn render_into<'a>(
+        &'a self,
+        text: &mut String,
+        now: Timestamp,
+        named: &mut Vec<&'a str>,
+    ) -> std::fmt::Result {
         let Self { object, why, source, silent, last_operation, because, .. } = self;
         for silent in silent {
-            writeln!(text, "{indent}{silent}")?;
+            writeln!(text, "{silent}")?;
         }
-        writeln!(text, "{indent}{object}: {}", why.waits_for)?;
+        writeln!(text, "{object}: {}", why.waits_for)?;
         if let Some(since) = why.since {
-            writeln!(text, "{indent}  since     {}", moment(since, now))?;
+            writeln!(text, "  since     {}", moment(since, now))?;
         }
         if why.next != "nothing" {
-            writeln!(text, "{indent}  next      {}", why.next)?;
+            writeln!(text, "  next      {}", why.next)?;
         }
         if let Some(Deadline { at, then }) = &why.deadline {
-            writeln!(text, "{indent}  deadline  {}: {then}", moment(*at, now))?;
+            writeln!(text, "  deadline  {}: {then}", moment(*at, now))?;
         }
         if let Some(LastOperation { operation, description, at }) = last_operation {
             let at = at.map(|at| format!(" ({})", ago_or_ahead(at, now))).unwrap_or_default();
-            writeln!(text, "{indent}  status    {operation} failed: {description}{at}")?;
+            writeln!(text, "  status    {operation} failed: {description}{at}")?;
         }
         match source {
             Source::Controller { component, url } => {
                 let decided = ago_or_ahead(why.decided_at, now);
-                writeln!(
-                    text,
-                    "{indent}  known     from the {component} at {url}, which decided this {decided}"
-                )?;
+                writeln!(text, "  known     from the {component} at {url}, which decided this {decided}")?;
             }
-            Source::Api => writeln!(text, "{indent}  known     from the API server{}", self.who_else())?,
+            Source::Api => writeln!(text, "  known     from the API server{}", self.who_else())?,
+        }
+        if let Some(page) = why.page.as_deref().filter(|page| !named.contains(page)) {
+            writeln!(text, "  more      {page}")?;
+            named.push(page);
         }
         if let Some(because) = because {
             writeln!(text)?;
-            because.render_into(text, now, indent)?;
+            because.render_into(text, now, named)?;
         }
         Ok(())
     }
@@ -225,7 +238,7 @@ impl Answer {
         let mut text = String::new();
         for asked in &self.controllers {
             if let Some(reason) = asked.refusal() {
-                write!(text, "; the controller at {} tells nothing: {reason}", asked.url)
+                write!(text, "; the controller at {} gave no answer: {reason}", asked.url)
                     .expect("writing to a String cannot fail");
             }
         }
@@ -285,6 +298,20 @@ mod tests {
         assert_eq!(lines[0], "kubeconfig target: the API server did not answer: no answer within 5 s");
         assert_eq!(lines[1], "machine team/a: waiting for Node a to register");
         assert!(text.contains("from the machine-controller at http://127.0.0.1:10259"), "{text}");
+    }
+
+    #[test]
+    fn a_section_of_the_book_is_named_once() {
+        let machine = |name: &str, because| {
+            let reported = Reported::unserved("team", "", Timestamp::UNIX_EPOCH);
+            Answer::new(format!("machine team/{name}"), reported, None, Vec::new(), None, because)
+        };
+        let text = machine("a", Some(Box::new(machine("b", None)))).render(Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            text.matches("\n  more      docs/src/stuck.md#namespace-not-served\n").count(),
+            1,
+            "{text}"
+        );
     }
 
     #[test]

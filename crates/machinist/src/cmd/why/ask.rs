@@ -74,13 +74,13 @@ impl Asked {
         self.outcome == "silent"
     }
 
-    /// Returns the reason of a controller that answered without telling anything.
+    /// Returns the reason of a controller that answered without a decision.
     pub(super) fn refusal(&self) -> Option<&str> {
         self.problem.as_deref().filter(|_| !self.is_silent())
     }
 }
 
-/// The answer of a controller that is there, and tells nothing.
+/// The answer of a controller that runs, and gives no decision.
 #[derive(Debug)]
 struct Refused(String);
 
@@ -125,7 +125,7 @@ impl Trust {
     /// Checks that the token can be sent to all of these controllers.
     ///
     /// # Errors
-    /// If nothing proves who gets the token: without a CA, for a URL with another host.
+    /// If nothing proves which process gets the token: without a CA, for a URL with another host.
     pub(super) fn check(&self, urls: &[String]) -> Result<(), WrongFlags> {
         let is_unproven = |url: &&String| url.starts_with("https:") && !self.may_send_token(url);
         match urls.iter().find(is_unproven) {
@@ -218,7 +218,7 @@ where
         }
         (StatusCode::OK, Ok(body)) => {
             let answer = serde_json::from_slice(&body.to_bytes());
-            Ok(Some(answer.context("the answer is not that of a controller")?))
+            Ok(Some(answer.context("the answer does not have the form of a controller's answer")?))
         }
         (status, _) => refused(&format!("it answered {status}")),
     }
@@ -262,9 +262,9 @@ mod tests {
             assert!(check(url).is_ok(), "{url}");
         }
         for url in ["https://a:10258", "https://localhost.example:1", "https://localhost@a:1"] {
-            let told = check(url).expect_err(url).to_string();
-            assert!(told.contains(url) && told.contains("--controller-ca"), "{told}");
-            assert!(!told.contains("secret"), "{told}");
+            let message = check(url).expect_err(url).to_string();
+            assert!(message.contains(url) && message.contains("--controller-ca"), "{message}");
+            assert!(!message.contains("secret"), "{message}");
         }
         let trusted = Trust { authorities: Some(Vec::new()), ..trust.clone() };
         assert!(trusted.check(&["https://a:10258".to_owned()]).is_ok());

@@ -237,8 +237,8 @@ mod tests {
         std::fs::write(path("crt"), "nothing").expect("written");
         let files = Some((path("crt"), path("key")));
         let error = Certificate::load(&SecureOptions { files, ..SecureOptions::default() });
-        let told = format!("{:#}", error.err().expect("refused"));
-        assert!(told.contains("expected a certificate in") && !told.contains("secret"), "{told}");
+        let message = format!("{:#}", error.err().expect("refused"));
+        assert!(message.contains("expected a certificate in") && !message.contains("secret"), "{message}");
         let files = Some((path("absent"), path("key")));
         let error = Certificate::load(&SecureOptions { files, ..SecureOptions::default() });
         assert!(format!("{:#}", error.err().expect("refused")).contains("cannot read"));

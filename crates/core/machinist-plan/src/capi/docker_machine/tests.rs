@@ -250,9 +250,17 @@ fn the_intent_comes_before_the_container() {
     case.machine["metadata"]["annotations"] = json!({});
     let (_, actions) = case.outcome();
     let engine = engine();
-    assert_eq!(actions, [format!("claim on engine {}", engine.as_str())], "M14");
+    assert_eq!(
+        actions,
+        [format!("claim on engine {}", engine.as_str())],
+        "the finalizer, the key and the engine come before any call"
+    );
     let (code, actions) = Case::new().outcome();
-    assert_eq!((code.as_str(), actions), ("Calling", vec!["ensure c-w".to_owned()]), "M22");
+    assert_eq!(
+        (code.as_str(), actions),
+        ("Calling", vec!["ensure c-w".to_owned()]),
+        "then the container is created"
+    );
 }
 
 #[test]
@@ -296,11 +304,19 @@ fn a_worker_waits_for_the_control_plane() {
     case.owner.as_mut().expect("an owner")["spec"]["bootstrap"] = json!({});
     case.cluster.as_mut().expect("a Cluster")["status"] =
         json!({"initialization": {"infrastructureProvisioned": true}});
-    assert_eq!(case.outcome().0, "ControlPlaneNotInitialized", "M19");
-    assert_eq!(case.reports("ContainerProvisioned"), "WaitingForControlPlaneInitialized", "M50");
+    assert_eq!(
+        case.outcome().0,
+        "ControlPlaneNotInitialized",
+        "a worker waits until the control plane is initialized"
+    );
+    assert_eq!(
+        case.reports("ContainerProvisioned"),
+        "WaitingForControlPlaneInitialized",
+        "a condition names the wait"
+    );
     case.owner.as_mut().expect("an owner")["metadata"]["labels"] =
         json!({"cluster.x-k8s.io/control-plane": ""});
-    assert_eq!(case.outcome().0, "BootstrapDataMissing", "M21");
+    assert_eq!(case.outcome().0, "BootstrapDataMissing", "the label makes it a machine of the control plane");
 }
 
 #[test]
@@ -526,13 +542,21 @@ fn state(state: BootstrapState) -> Option<Answered<BootstrapStatus>> {
 #[test]
 fn the_bootstrap_starts_once_and_is_observed() {
     let mut case = recorded();
-    assert_eq!(case.outcome().1, ["observe the bootstrap of docker:////c-w"], "M28");
+    assert_eq!(
+        case.outcome().1,
+        ["observe the bootstrap of docker:////c-w"],
+        "the success file is looked for before anything runs"
+    );
     case.snapshot = |s| {
         shown(s);
         s.steps.progress = state(BootstrapState::NotStarted);
     };
-    assert_eq!(case.outcome().1, ["bootstrap docker:////c-w from Secret s"], "M26");
-    assert_eq!(case.reports("BootstrapCompleted"), "NotCompleted", "M49");
+    assert_eq!(case.outcome().1, ["bootstrap docker:////c-w from Secret s"], "no bootstrap is recorded");
+    assert_eq!(
+        case.reports("BootstrapCompleted"),
+        "NotCompleted",
+        "the condition is written before the bootstrap starts"
+    );
     case.snapshot = |s| {
         shown(s);
         s.steps.progress = state(BootstrapState::NotStarted);
@@ -549,16 +573,24 @@ fn the_bootstrap_starts_once_and_is_observed() {
             stderr: String::new(),
         }));
     };
-    assert_eq!(case.outcome(), ("BootstrapFailed".to_owned(), Vec::new()), "M31");
-    assert_eq!(case.reports("BootstrapCompleted"), "SentinelMissing", "M32");
+    assert_eq!(case.outcome(), ("BootstrapFailed".to_owned(), Vec::new()), "a failure is reported");
+    assert_eq!(
+        case.reports("BootstrapCompleted"),
+        "SentinelMissing",
+        "the success file decides, not the exit code"
+    );
     case.snapshot = |s| {
         shown(s);
         s.steps.progress = state(BootstrapState::Succeeded);
     };
-    assert_eq!(case.outcome().1, ["record: bootstrapped"], "M33");
+    assert_eq!(case.outcome().1, ["record: bootstrapped"], "the end of the bootstrap is recorded");
     case.machine["spec"]["bootstrapped"] = json!(true);
     assert_eq!(case.reports("Ready"), "Ready");
-    assert_eq!(case.outcome().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M37");
+    assert_eq!(
+        case.outcome().1,
+        ["complete Node c-w of Cluster c: docker:////c-w"],
+        "then the Node gets its provider id"
+    );
 }
 
 #[test]
@@ -567,7 +599,11 @@ fn a_machine_with_a_node_is_not_bootstrapped() {
     case.owner.as_mut().expect("an owner")["status"] = json!({"nodeRef": {"name": "c-w"}});
     assert_eq!(case.outcome().1, ["record: bootstrapped"]);
     case.machine["spec"]["bootstrapped"] = json!(true);
-    assert_eq!(case.outcome().1, ["complete Node c-w of Cluster c: docker:////c-w"], "M18");
+    assert_eq!(
+        case.outcome().1,
+        ["complete Node c-w of Cluster c: docker:////c-w"],
+        "a machine with a Node was bootstrapped"
+    );
 }
 
 #[test]
@@ -579,7 +615,11 @@ fn a_control_plane_starts_behind_its_load_balancer() {
         shown(s);
         s.steps.progress = state(BootstrapState::NotStarted);
     };
-    assert_eq!(case.outcome(), ("LoadBalancerPending".to_owned(), Vec::new()), "M24");
+    assert_eq!(
+        case.outcome(),
+        ("LoadBalancerPending".to_owned(), Vec::new()),
+        "the load balancer forwards to the machine first"
+    );
     case.infrastructure.as_mut().expect("a DockerCluster")["status"] =
         json!({"loadBalancer": {"backends": ["c-w"]}});
     assert_eq!(case.outcome().1, ["bootstrap docker:////c-w from Secret s"]);
@@ -601,7 +641,7 @@ fn the_finalizer_is_removed_after_the_container() {
         let error = Error::new(ErrorKind::Unavailable, "busy");
         s.answers.delete = deleted(answered(99, Err(error)));
     };
-    assert_eq!(case.outcome().0, "CallFailed", "M41");
+    assert_eq!(case.outcome().0, "CallFailed", "a failed deletion keeps the finalizer");
     case.snapshot = |s| s.answers.delete = deleted(answered(98, Ok(())));
     assert_eq!(case.outcome().1, ["find docker:////c-w"]);
     case.snapshot = |s| {
@@ -609,7 +649,7 @@ fn the_finalizer_is_removed_after_the_container() {
         let by = InstanceRef { id: Some(instance().id), native_id: s.native_id(), ..InstanceRef::default() };
         s.answers.take_found(Found { by, answered: answered(99, Ok(Sighting::Absent)) });
     };
-    assert_eq!(case.outcome().1, ["remove the finalizer"], "M43");
+    assert_eq!(case.outcome().1, ["remove the finalizer"], "the finalizer is removed last");
 }
 
 #[test]
@@ -757,9 +797,15 @@ fn a_deletion_needs_no_other_object() {
     let mut case = deleting();
     (case.owner, case.cluster, case.infrastructure) = (None, None, None);
     case.snapshot = |_| {};
-    assert!(case.outcome().1[0].starts_with("delete docker:////c-w"), "K13");
+    assert!(
+        case.outcome().1[0].starts_with("delete docker:////c-w"),
+        "Machine, Cluster and DockerCluster do not exist"
+    );
     case.machine["metadata"]["ownerReferences"] = json!([]);
-    assert!(case.outcome().1[0].starts_with("delete docker:////c-w"), "F34");
+    assert!(
+        case.outcome().1[0].starts_with("delete docker:////c-w"),
+        "without an owner reference the container is deleted, too"
+    );
 }
 
 #[test]

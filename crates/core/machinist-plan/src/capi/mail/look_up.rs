@@ -2,7 +2,7 @@
 //!
 //! An absence counts only while the mail service certainly still shows the mail: after the time
 //! that the service promises (`shown_within`), and before [`REMEMBERED_FOR`]. Later, a user
-//! decides. `shown_within` begins when no call can run any more: some time after the intent, by the
+//! decides. `shown_within` begins when no call can still run: some time after the intent, by the
 //! clock that wrote the intent, and some time after this process began to act, by its own clock.
 //! The second rule holds also if a clock steps, and if the clock of a successor is far ahead.
 //!
@@ -15,10 +15,10 @@ use machinist_api::capi::OnUncertain;
 use machinist_core::{Step, plus, retry_after};
 use machinist_instance::ErrorKind;
 
-use super::super::{Reason, Why};
 use super::letter::message_id;
 use super::report::{asking, hold, repeating, sending, without_effect};
 use super::{Action, Decision, LOOK_UP, Letter, OwnCalls, SEND_BOUND, Snapshot, intend, may_repeat};
+use crate::capi::{Reason, Why};
 
 /// How far clocks of two processes may differ.
 const SKEW: Duration = Duration::from_secs(60);
@@ -182,7 +182,7 @@ fn last_call(s: &Snapshot, intended: Timestamp) -> Timestamp {
     // That clock may have been wrong. No call from before this process began to act, or from before
     // a step of its clock, lasts longer than the bound.
     let earlier = by_the_intent.max(plus(s.process.acting_since(), SEND_BOUND));
-    // A restore may have brought back an older intent than that of the last call.
+    // A restore may have brought back an older intent than the intent of the last call.
     own_call(s).map_or(earlier, |own| own.max(earlier))
 }
 

@@ -6,9 +6,9 @@ use machinist_api::capi::constants::conditions::REQUEST_SENT;
 use machinist_core::{Call, Step};
 use machinist_instance::{Error, ErrorKind};
 
-use super::super::conditions::ConditionReport;
-use super::super::{CapiReason, Reason, Why};
 use super::{Decision, LOOK_UP, Letter, Snapshot};
+use crate::capi::conditions::ConditionReport;
+use crate::capi::{CapiReason, Reason, Why};
 
 /// State of a mail that the service did not accept because of its rate limit.
 const THROTTLED: &str = "Throttled";

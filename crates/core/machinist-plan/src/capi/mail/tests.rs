@@ -234,7 +234,7 @@ fn a_doubt_names_its_reason_and_the_way_out() {
     }]}))
     .expect("a status");
     s.in_flight = Some((LOOK_UP, at(20)));
-    assert_eq!(outcome(&s, &shown), (String::new(), "Uncertain"), "a look-up is no news");
+    assert_eq!(outcome(&s, &shown), (String::new(), "Uncertain"), "a look-up changes no status");
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn another_mail_service_proves_no_absence() {
 #[test]
 fn a_sent_mail_is_never_sent_again() {
     let sent = request(json!({constants::SENT_AT_ANNOTATION: "n/a/2026-01-01T00:00:00Z"}), Some("id@x"));
-    assert_eq!(outcome(&snapshot(0), &sent), (String::new(), "Sent"), "G12");
+    assert_eq!(outcome(&snapshot(0), &sent), (String::new(), "Sent"), "no second mail");
 }
 
 #[test]
@@ -519,7 +519,11 @@ fn a_forgotten_call_may_be_that_of_an_older_object() {
 #[test]
 fn a_restored_message_id_is_looked_up() {
     let restored = request(json!({}), Some(OWN_ID));
-    assert_eq!(outcome(&snapshot(0), &restored).0, format!("look {OWN_ID} up"), "G16");
+    assert_eq!(
+        outcome(&snapshot(0), &restored).0,
+        format!("look {OWN_ID} up"),
+        "no second mail after a restore without status"
+    );
     let mut s = snapshot(430);
     s.looked = answered(421, Ok(true));
     assert_eq!(outcome(&s, &restored).0, "record: sent");

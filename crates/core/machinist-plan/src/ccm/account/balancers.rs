@@ -57,7 +57,7 @@ impl RecordedBalancer {
     pub fn unseen(&self) -> Why {
         let Self { service, balancer } = self.clone();
         let next = format!(
-            "use a credential of the project with the load balancer; if it does not exist any more, remove the \
+            "use a credential of the project with the load balancer; if it no longer exists, remove the \
              annotation {} from the Service",
             names::BALANCER_RECORD
         );
@@ -95,7 +95,7 @@ impl BalancerProof {
 }
 
 impl AccountFacts {
-    /// Whether the account is known to be that of the Nodes and of the load balancers.
+    /// Whether the Nodes and the load balancers are known to be in this account.
     pub fn is_proven(&self) -> bool {
         self.proof == Proof::Given && self.balancers == BalancerProof::Given
     }

@@ -11,7 +11,7 @@ use super::action::Action;
 use super::action::NodePatch;
 use super::newest_sighting::NewestSighting;
 use super::snapshot::Snapshot;
-use super::{ip_mismatch, label_events, other_id, tell};
+use super::{emit, ip_mismatch, label_events, other_id};
 use crate::ccm::account::{Proof, calling};
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::ccm::{addresses, names, node_labels, taints};
@@ -63,7 +63,7 @@ fn doubtful(s: &Snapshot) -> Option<Plan<Action>> {
     // Until the first list ends, there is no proof, and nothing to report.
     if s.account.proof == Proof::Missing {
         let message = format!("{}. The Node is not initialized.", plan.why.reason);
-        plan.actions.extend(tell(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
+        plan.actions.extend(emit(s, EventText::warning(names::ACCOUNT_UNPROVEN, message)));
     }
     Some(plan)
 }
@@ -74,7 +74,7 @@ fn ask(s: &Snapshot) -> Plan<Action> {
         if s.account.paused_until.is_some_and(|until| s.now < until) {
             let message =
                 "Could not look up the instance of the Node: the cloud limits the rate of calls".to_owned();
-            plan.actions.extend(tell(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
+            plan.actions.extend(emit(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
         }
         return plan;
     }
@@ -114,7 +114,7 @@ fn after_failure(s: &Snapshot, call: Call, error: &Error, ended: Timestamp) -> P
     }
     let mut plan = Plan::until(retry_at, Why::call_failed(call, error, s.answers.failures, retry_at));
     let message = format!("Could not look up the instance of the Node: {}", error.message);
-    plan.actions.extend(tell(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
+    plan.actions.extend(emit(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
     plan
 }
 
@@ -154,7 +154,7 @@ fn not_found(s: &Snapshot, ended: Timestamp) -> Plan<Action> {
     let why = Why::new(reason, Step::Expect("the cloud shows the instance")).since(begun);
     let mut plan = Plan::until(look_at, why);
     if is_past(s.now, plus(begun, REPORTED_AFTER)) {
-        plan.actions.extend(tell(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
+        plan.actions.extend(emit(s, EventText::warning(names::CLOUD_INSTANCE_LOOKUP_FAILED, message)));
     }
     plan
 }
@@ -165,7 +165,7 @@ fn with_instance(s: &Snapshot, instance: &Instance) -> Plan<Action> {
         let event = EventText::warning(names::INSTANCE_CLAIMED, reason.to_string());
         let next = format!("delete Node {other} or Node {}, so that each instance has one Node", s.node.name);
         let mut plan = Plan::until(plus(s.now, CORRECTED_WITHIN), Why::new(reason, Step::Fix(next)));
-        plan.actions.extend(tell(s, event));
+        plan.actions.extend(emit(s, event));
         return plan;
     }
     let node = &s.node;
@@ -176,7 +176,7 @@ fn with_instance(s: &Snapshot, instance: &Instance) -> Plan<Action> {
         Err(error) => {
             let (event, why) = ip_mismatch(&error);
             let mut plan = Plan::until(plus(s.now, CORRECTED_WITHIN), why);
-            plan.actions.extend(tell(s, event));
+            plan.actions.extend(emit(s, event));
             return plan;
         }
     };

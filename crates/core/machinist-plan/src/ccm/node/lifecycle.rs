@@ -11,7 +11,7 @@ use machinist_instance::{Error, Power, ProviderId, RecordedId};
 use super::action::Action;
 use super::newest_sighting::NewestSighting;
 use super::snapshot::Snapshot;
-use super::{other_id, tell};
+use super::{emit, other_id};
 use crate::ccm::account::{Failure, calling, failure_wait};
 use crate::ccm::node_removal::{Case, Verdict};
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
@@ -170,7 +170,7 @@ fn absent(s: &Snapshot, id: &ProviderId, ended: Timestamp) -> Plan<Action> {
             let is_unproven = matches!(why.reason, Reason::Contract(CcmReason::NodeAccountUnproven { .. }));
             let event = EventText::warning(names::ACCOUNT_UNPROVEN, why.reason.to_string());
             let mut again = look_again(s, id, ended, why);
-            again.actions.splice(0..0, tell(s, event).filter(|_| is_unproven));
+            again.actions.splice(0..0, emit(s, event).filter(|_| is_unproven));
             match until {
                 Some(until) => again.no_later_than(until),
                 None => again,

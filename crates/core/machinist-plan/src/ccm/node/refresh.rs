@@ -11,7 +11,7 @@ use machinist_instance::{AccountId, Instance};
 use super::action::Action;
 use super::newest_sighting::NewestSighting;
 use super::snapshot::Snapshot;
-use super::{ip_mismatch, label_events, tell, trusted_event};
+use super::{emit, ip_mismatch, label_events, trusted_event};
 use crate::ccm::{addresses, node_labels};
 
 /// The changes that an initialised Node needs.
@@ -73,6 +73,6 @@ fn refresh_addresses(s: &Snapshot, instance: &Instance, refresh: &mut Refresh) {
             let differs = !desired.addresses.is_empty() && desired.addresses != node.addresses();
             refresh.addresses = differs.then_some(desired.addresses);
         }
-        Err(error) => refresh.events.extend(tell(s, ip_mismatch(&error).0)),
+        Err(error) => refresh.events.extend(emit(s, ip_mismatch(&error).0)),
     }
 }

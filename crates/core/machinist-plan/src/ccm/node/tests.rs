@@ -486,9 +486,12 @@ fn an_initialized_node_follows_its_instance() {
     }));
     assert!(
         listed(|instance| instance.addresses.swap(0, 1)).contains("addresses ExternalIP"),
-        "TN-20: the order counts"
+        "the order of the addresses counts"
     );
-    assert!(listed(|instance| instance.addresses.clear()).starts_with("why   up to date"), "NC-30");
+    assert!(
+        listed(|instance| instance.addresses.clear()).starts_with("why   up to date"),
+        "an instance without addresses changes nothing"
+    );
     assert!(
         listed(|instance| {
             instance.addresses.pop();
@@ -504,7 +507,7 @@ fn an_initialized_node_follows_its_instance() {
         {"type": "ExternalIP", "address": "132.143.154.163"},
     ]);
     let gone = initialized().set("/status/addresses", first).listed(-10, Some(instance())).plan();
-    assert!(gone.contains(shown), "TN-18: the Node keeps its hostname, at the end: {gone}");
+    assert!(gone.contains(shown), "the Node keeps its hostname, at the end: {gone}");
     let swapped = listed(|instance| {
         instance.addresses[0].kind = AddressKind::ExternalIP;
         instance.addresses[1].kind = AddressKind::InternalIP;

@@ -258,7 +258,7 @@ fn no_node_is_deleted_without_the_evidence() {
         ("without an id", changed(without_id)),
         ("unproven account", changed(unproven)),
         (
-            "FL-01: today's account is another",
+            "today's account is another",
             Snapshot {
                 account: AccountFacts { id: Some(account("other")), ..cluster().account },
                 ..cluster()

@@ -12,7 +12,7 @@
 use machinist_core::Step;
 use machinist_instance::{AccountId, Balancer};
 
-use super::{Action, LIST_BALANCERS, Plan, Reason, Snapshot, Why, tell};
+use super::{Action, LIST_BALANCERS, Plan, Reason, Snapshot, Why, emit};
 use crate::ccm::account::{RecordedBalancer, UNKNOWN_ID, calling, known_id};
 use crate::ccm::facts::BalancerRecord;
 use crate::ccm::names;
@@ -43,7 +43,7 @@ pub(super) fn needed(s: &Snapshot, balancer: &Balancer) -> Option<Action> {
             (true, true) => return None,
             (false, false) => {
                 let now = format!(", and now the Service has load balancer {}", balancer.id);
-                return tell(s, left_over(&recorded, &now));
+                return emit(s, left_over(&recorded, &now));
             }
             // A renewed credential of the same account, or a load balancer that was created again.
             (true, false) | (false, true) => {}
@@ -69,7 +69,7 @@ fn of_another_account(s: &Snapshot) -> Option<BalancerRecord<'_>> {
 
 /// Returns a plan that comes before the deletion: if today's account shows the load balancer that
 /// was recorded with another one, the credential was renewed, and the record is, too. Otherwise
-/// no user could tell after the deletion which load balancer was deleted.
+/// no user could find out after the deletion which load balancer was deleted.
 pub(super) fn renewed(s: &Snapshot) -> Option<Plan<Action>> {
     let recorded = of_another_account(s)?;
     let Some(listed) = &s.listed else { return Some(Plan::idle(calling(LIST_BALANCERS))) };
@@ -88,14 +88,14 @@ pub(super) fn elsewhere(s: &Snapshot) -> Option<Plan<Action>> {
     let balancer = RecordedBalancer::of(&s.service, &recorded);
     let mut plan = Plan::idle(balancer.unseen());
     let now = ", and the project of today's credential does not show it";
-    plan.actions.extend(tell(s, left_over(&recorded, now)));
+    plan.actions.extend(emit(s, left_over(&recorded, now)));
     Some(plan)
 }
 
 /// Reports a load balancer of another account when this program is done with the Service.
 pub(super) fn left_behind(s: &Snapshot) -> Option<Action> {
     let recorded = of_another_account(s)?;
-    tell(s, left_over(&recorded, ", and this program is done with the Service now"))
+    emit(s, left_over(&recorded, ", and this program is done with the Service now"))
 }
 
 fn left_over(recorded: &BalancerRecord<'_>, now: &str) -> EventText {

@@ -523,7 +523,7 @@ fn a_wait_for_earlier_calls_goes_on_after_a_restart() {
     deleting().check(expect![[r#"
         do    service: record the wait for earlier calls
         do    event AwaitingEarlierCalls: The load balancer does not exist. A call of an earlier process may still create it, so the finalizer stays until 2027-01-15T08:01:05Z.
-        why   waiting until no earlier call can create the load balancer any more; next: the controller looks for the load balancer again
+        why   waiting until no earlier call can still create the load balancer; next: the controller looks for the load balancer again
         wait  until 2027-01-15T08:01:05Z
     "#]]);
     // 60 s for the call, 10 s until lists show its effect, and the age of a reading.
@@ -837,7 +837,7 @@ fn other_nodes_update_the_balancer() {
     assert!(failed.plan().contains("nodes [a b c]"), "the next call names all Nodes: {}", failed.plan());
     let failed = grown().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
     let message = "warning UpdateLoadBalancerFailed: Error changing the Nodes behind the load balancer: no";
-    assert!(failed.plan().contains(message), "SC-25: {}", failed.plan());
+    assert!(failed.plan().contains(message), "{}", failed.plan());
     let checked = settled().ensured(-1, Err(Error::new(ErrorKind::Unavailable, "no")));
     let planned = checked.plan();
     assert!(planned.contains("warning SyncLoadBalancerFailed"), "the Nodes did not change: {planned}");
@@ -846,7 +846,7 @@ fn other_nodes_update_the_balancer() {
     let newer = newer.with(|s| s.backends = four.clone());
     assert!(newer.plan().starts_with("why   waiting for the cloud to ensure the load balancer"));
     let answered = grown().ensured(1, done()).with(|s| s.backends = four);
-    assert!(answered.plan().contains("nodes [a b c d]"), "TS-18: the newest set wins");
+    assert!(answered.plan().contains("nodes [a b c d]"), "the newest set of Nodes wins");
     let updated = grown().emitted().ensured(1, done()).later(2);
     assert!(updated.plan().contains("event UpdatedLoadBalancer"), "{}", updated.plan());
 }

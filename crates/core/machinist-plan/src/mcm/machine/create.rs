@@ -234,7 +234,7 @@ fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     };
     if class.deleting_since.is_some() {
         let fix =
-            "use another MachineClass, or create this one again when no machine uses it any more".to_owned();
+            "use another MachineClass, or create this one again when no machine still uses it".to_owned();
         return missing(McmReason::ClassDeleting { class: class_name }, fix);
     }
     for need in &s.secrets {

@@ -1162,7 +1162,10 @@ fn unseen_time_uses_up_no_patience() {
     let seen = removed(-30, held(), gaps.clone());
     assert!(is_deleted(&seen), "{seen}");
     let old = removed(-300, held(), gaps.clone());
-    assert!(!is_deleted(&old) && old.contains("pod ns/p: evict"), "an old rejection is no evidence: {old}");
+    assert!(
+        !is_deleted(&old) && old.contains("pod ns/p: evict"),
+        "an old rejection does not count as evidence: {old}"
+    );
     let lost = removed(-30, EvictionAnswer::Unanswered("reset".into()), gaps.clone());
     assert!(!is_deleted(&lost), "the last attempt has no answer: {lost}");
     gaps.add(at(-550), at(-40));

@@ -13,7 +13,7 @@ use crate::balancer::create::{self, Targets};
 use crate::balancer::existing::{BALANCERS, Existing, is_about_settings};
 use crate::balancer::plan::{Plan, plan, unfinished};
 use crate::balancer::reach::{Reach, Skip, Skips};
-use crate::balancer::show::{self, View};
+use crate::balancer::show::{self, BalancerView};
 use crate::balancer::step::{self, OldTarget, Refused, Step, is_explained_by_servers};
 use crate::balancer::targets::{Known, RefusedTurn, Scope, TURNED, Turn, Turned, full};
 use crate::balancer::wanted::Wanted;
@@ -153,7 +153,7 @@ impl Account {
             notes.extend(self.unreported().remove(&wanted.key).and_then(|(_, note)| note));
         }
         notes.extend(show::deprecation(&shown));
-        let balancer = show::balancer(View::of_settings(&wanted.settings), shown);
+        let balancer = show::balancer(BalancerView::of_settings(&wanted.settings), shown);
         Ensured { balancer, notes, skipped }
     }
 
@@ -185,10 +185,8 @@ impl Account {
         {
             let known = self.learn().await.map(|reach| reach.skips(wanted)).unwrap_or_default();
             // If the data of the cloud do not name the target, the targets are tried one by one.
-            let targets = match known.keys().all(|server| skips.contains_key(server)) {
-                true => Targets::Later,
-                false => Targets::Without(&known),
-            };
+            let names_no_other = known.keys().all(|server| skips.contains_key(server));
+            let targets = if names_no_other { Targets::Later } else { Targets::Without(&known) };
             created = self.client.call(create::create(wanted, targets)?).await;
         }
         let mut answer = match created {
@@ -282,7 +280,7 @@ impl Account {
 
     async fn perform(&self, id: i64, step: &Step, patience: &mut Patience) -> Result<Performed, Error> {
         let performed = match self.client.call(step.call(id)).await {
-            // An update is no action: the answer is the balancer.
+            // An update starts no action: the answer is the balancer.
             Ok(_) if matches!(step, Step::Update { .. }) => Ok(End::Success),
             Ok(mut answer) => self.client.follow(answer.take("action")?, patience).await,
             Err(failure) => Err(failure),
@@ -439,10 +437,12 @@ impl Account {
         own.chain(turned.map(|turned| turned.server)).collect()
     }
 
-    /// Forgets the removed targets that a balancer has again, or does not need any more.
+    /// Forgets the removed targets that a balancer has again, or no longer needs.
     fn forget_detached(&self, shown: &LoadBalancer, wanted: &Wanted) {
-        let has = |server: i64| shown.targets.iter().filter_map(|it| it.server).any(|it| it.id == server);
-        let lacks = |server: i64| wanted.targets.iter().any(|it| it.server == server) && !has(server);
+        let has = |server: i64| {
+            shown.targets.iter().filter_map(|target| target.server).any(|found| found.id == server)
+        };
+        let lacks = |server: i64| wanted.targets.iter().any(|target| target.server == server) && !has(server);
         let mut all = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(balancer, server)| *balancer != shown.id || lacks(*server));
     }
@@ -505,7 +505,8 @@ impl Account {
     }
 
     async fn reach_for(&self, wanted: &Wanted, shown: &LoadBalancer) -> Reach {
-        let has = |server| shown.targets.iter().filter_map(|target| target.server).any(|it| it.id == server);
+        let has =
+            |server| shown.targets.iter().filter_map(|target| target.server).any(|found| found.id == server);
         self.reach(wanted, has).await
     }
 

@@ -78,7 +78,7 @@ pub(in crate::cmd::up) struct Docker {
     killed_run_calls_until: OnceLock<Option<Instant>>,
     /// Whether this run deletes the cluster.
     is_removed: AtomicBool,
-    /// Whether a note has told why the Nodes cannot be seen.
+    /// Whether a note says why the Nodes cannot be seen.
     is_explained: AtomicBool,
     /// Wakes the look for the published port.
     may_have_moved: Notify,
@@ -236,7 +236,7 @@ impl Docker {
     }
 
     async fn remove_containers(&self, deadline: Instant, progress: &Progress) -> anyhow::Result<()> {
-        let mut told = String::new();
+        let mut reported = String::new();
         let mut waits = false;
         // A container may stay after its deletion, and the engine may still create one for a call
         // that ended without its answer. So the list is read again.
@@ -264,11 +264,11 @@ impl Docker {
                 }
                 Ok(names) => format!("the containers {}", names.join(", ")),
                 Err(error) if is_passing(&error) => {
-                    if told != error.message {
-                        told.clone_from(&error.message);
-                        note(progress, &format!("{told}. Tries again"));
+                    if reported != error.message {
+                        reported.clone_from(&error.message);
+                        note(progress, &format!("{reported}. Tries again"));
                     }
-                    format!("the containers ({told})")
+                    format!("the containers ({reported})")
                 }
                 Err(error) => bail!(error.message),
             };

@@ -174,7 +174,11 @@ fn the_intent_comes_before_the_load_balancer() {
     case.docker["metadata"]["annotations"] = json!({});
     let claim = case.plan().actions.into_iter().next();
     assert!(matches!(&claim, Some(Action::Claim(claim)) if claim.key == "default/c/u1"), "{claim:?}");
-    assert_eq!(Case::new().outcome().1, ["ensure load balancer one-lb:"], "C05");
+    assert_eq!(
+        Case::new().outcome().1,
+        ["ensure load balancer one-lb:"],
+        "then the load balancer is created"
+    );
 }
 
 /// A registry, a tag or a whole name replaces that part of the default image.
@@ -201,11 +205,15 @@ fn the_image_of_the_load_balancer_can_be_chosen() {
 fn the_endpoint_comes_before_provisioned() {
     let mut case = Case::new();
     case.snapshot = balanced;
-    assert_eq!(case.outcome().1, ["endpoint: 172.18.0.2:6443"], "C06");
-    assert_eq!(case.status().and_then(|status| status.initialization), None, "K03");
+    assert_eq!(case.outcome().1, ["endpoint: 172.18.0.2:6443"], "address and port of the load balancer");
+    assert_eq!(
+        case.status().and_then(|status| status.initialization),
+        None,
+        "not provisioned without the endpoint"
+    );
     case.docker["spec"]["controlPlaneEndpoint"] = json!({"host": "172.18.0.2", "port": 6443});
     let status = case.status().expect("a status");
-    assert_eq!(status.ready, Some(true), "C07");
+    assert_eq!(status.ready, Some(true), "ready with the endpoint");
     assert_eq!(status.initialization.and_then(|initialization| initialization.provisioned), Some(true));
 }
 

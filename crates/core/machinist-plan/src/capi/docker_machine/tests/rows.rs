@@ -73,7 +73,7 @@ fn the_missing_label_is_named() {
 fn a_paused_deletion_waits_too() {
     let mut case = deleting();
     case.snapshot = |_| {};
-    assert!(case.outcome().1[0].starts_with("delete "), "M16");
+    assert!(case.outcome().1[0].starts_with("delete "), "without a pause the container is deleted");
     for pause in [
         (|case: &mut Case| case.cluster.as_mut().expect("a Cluster")["spec"]["paused"] = json!(true))
             as fn(&mut Case),

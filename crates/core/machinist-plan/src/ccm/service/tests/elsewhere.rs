@@ -89,7 +89,7 @@ fn nothing_is_done_while_recorded_balancers_are_unseen() {
         let message = "warning CloudAccountUnproven: load balancer 9 of Service default/api was created with \
                     another credential, and the project of today's credential does not show it. Nothing is";
         assert!(planned.contains(message), "{planned}");
-        let message = "if it does not exist any more, remove the annotation machinist.dev/load-balancer from";
+        let message = "if it no longer exists, remove the annotation machinist.dev/load-balancer from";
         assert!(planned.contains(message), "{planned}");
     }
 }
@@ -100,7 +100,7 @@ fn a_service_with_a_balancer_elsewhere_waits() {
     let absent = |world: World| deleting(world).deleted(-1, absent());
     absent(recorded_elsewhere("6")).check(expect![[r#"
         do    warning LoadBalancerLeftOver: Load balancer 6 was created for this Service with another credential, and the project of today's credential does not show it. If the first one exists in another project, delete it there. Then remove the annotation machinist.dev/load-balancer.
-        why   load balancer 6 of Service default/web was created with another credential, and the project of today's credential does not show it; next: use a credential of the project with the load balancer; if it does not exist any more, remove the annotation machinist.dev/load-balancer from the Service
+        why   load balancer 6 of Service default/web was created with another credential, and the project of today's credential does not show it; next: use a credential of the project with the load balancer; if it no longer exists, remove the annotation machinist.dev/load-balancer from the Service
         wait  for a change
     "#]]);
     let other = deleting(recorded_elsewhere("6").with(listed(None))).plan();
@@ -135,7 +135,7 @@ fn a_balancer_left_elsewhere_is_named_at_the_end() {
     assert!(left.plan().contains("LeftOver"), "the other program knows nothing of it: {}", left.plan());
 }
 
-/// A credential of the same project: after the deletion, no user could tell what was deleted.
+/// A credential of the same project: after the deletion, no user could find out what was deleted.
 #[test]
 fn a_renewed_credential_is_recorded_before_the_deletion() {
     let world = || deleting(recorded_elsewhere("7"));

@@ -51,7 +51,7 @@ fn a_young_balancer_keeps_its_first_name() {
     assert!(renamed.plan().contains("why   up to date"), "{}", renamed.plan());
 }
 
-/// Another load balancer has the name, or the driver does not tell the age: no call is repeated.
+/// Another load balancer has the name, or the driver does not report the age: no call is repeated.
 #[test]
 fn a_name_that_cannot_change_costs_no_call() {
     let taken = BalancerNote { reason: BalancerNote::NAME_TAKEN, message: "another has it".to_owned() };

@@ -196,7 +196,7 @@ impl Docker {
         let name = self.identity.control_plane_name();
         let bootstrap = self.driver.bootstrap().context("the driver has no bootstrap")?;
         let deadline = Instant::now() + INITIALISED_WITHIN;
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             let waits_for = match bootstrap.progress(&self.reference()).await {
                 Ok(status) => match status.state {
@@ -216,9 +216,9 @@ impl Docker {
                     INITIALISED_WITHIN.as_secs()
                 );
             }
-            if told != waits_for {
+            if reported != waits_for {
                 progress.note(&format!("Container {name}: waits for {waits_for}"))?;
-                told = waits_for;
+                reported = waits_for;
             }
             sleep(LOOK_EVERY).await;
         }
@@ -327,9 +327,9 @@ mod tests {
         assert!(!is_elsewhere(&["c-control-plane", "172.18.0.2", "fd00::2"], "172.18.0.2"));
         assert!(!is_elsewhere(&["c-control-plane"], "172.18.0.2"), "the container does not run");
         assert!(!is_elsewhere(&["172.18.0.3"], "not an address"));
-        let told = lost_address("c-control-plane", "c", "172.18.0.2", "172.18.0.3");
+        let message = lost_address("c-control-plane", "c", "172.18.0.2", "172.18.0.3");
         for part in ["172.18.0.2", "172.18.0.3", "docker start c-control-plane", "--until gone"] {
-            assert!(told.contains(part), "expected {part:?} in {told}");
+            assert!(message.contains(part), "expected {part:?} in {message}");
         }
     }
 
@@ -345,9 +345,9 @@ mod tests {
     #[test]
     fn a_missing_image_is_named_with_two_ways_to_get_one() {
         let error = Error::new(ErrorKind::InvalidSpec, "image a:1 does not exist");
-        let told = no_image("a:1", &error).to_string();
+        let message = no_image("a:1", &error).to_string();
         for part in ["--node-image a:1: ", "docker pull", "cargo xtask node-image --import"] {
-            assert!(told.contains(part), "expected {part:?} in {told}");
+            assert!(message.contains(part), "expected {part:?} in {message}");
         }
     }
 }

@@ -28,7 +28,7 @@ use crate::wiring::{seed, set_aside};
 
 /// Port of the API server in the control plane container.
 pub(super) const API_SERVER_PORT: u16 = 6443;
-/// Directory of the files, in that of `up`.
+/// Directory of the files, in the data directory of `up`.
 pub(in crate::cmd::up) const DOCKER: &str = "docker";
 /// Files that a kept cluster needs.
 pub(in crate::cmd::up) const FILES: [&str; 3] = ["docker/ca.key", "docker/ca.crt", "docker/cluster.json"];
@@ -351,8 +351,8 @@ mod tests {
         let mode = fs::metadata(folder.path().join(FILES[0])).expect("a file").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert!(again.check_engine("engine-a").is_ok());
-        let told = again.check_engine("engine-b").expect_err("another engine").to_string();
-        assert!(told.contains("engine-a") && told.contains("DOCKER_HOST"), "{told}");
+        let message = again.check_engine("engine-b").expect_err("another engine").to_string();
+        assert!(message.contains("engine-a") && message.contains("DOCKER_HOST"), "{message}");
     }
 
     #[test]
@@ -389,9 +389,9 @@ mod tests {
                 Some(content) => fs::write(&path, content).expect("written"),
                 None => fs::remove_file(&path).expect("removed"),
             }
-            let told = Identity::of(Some(folder.path())).expect_err("refused").to_string();
-            assert!(told.contains(file) && told.contains("Nothing was changed"), "{told}");
-            assert!(!told.contains("canary"), "{told}");
+            let message = Identity::of(Some(folder.path())).expect_err("refused").to_string();
+            assert!(message.contains(file) && message.contains("Nothing was changed"), "{message}");
+            assert!(!message.contains("canary"), "{message}");
             fs::write(&path, before).expect("written");
         }
     }

@@ -1,5 +1,5 @@
-//! What `up` does and tells while the cluster runs: about the engine, about the control plane, and
-//! about its published port.
+//! What `up` does and reports while the cluster runs: about the engine, about the control plane,
+//! and about its published port.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -115,7 +115,7 @@ impl Docker {
         }
     }
 
-    /// Reports that the API server of the Nodes does not answer, unless a note has told the cause.
+    /// Reports that the API server of the Nodes does not answer, unless a note has named the cause.
     pub(super) fn hear(&self, target: &Target, news: ServerNews, progress: &Progress) {
         if self.is_removed.load(Ordering::Relaxed) {
             return;

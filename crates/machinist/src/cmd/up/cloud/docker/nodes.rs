@@ -18,8 +18,8 @@ use crate::wiring::seed;
 /// Nodes by name.
 type Nodes = BTreeMap<String, Value>;
 
-/// The watch of the Nodes fails for this long before it is told: a restart of the engine or of the
-/// API server takes a moment.
+/// The watch of the Nodes fails for this long before `up` reports it: a restart of the engine or of
+/// the API server takes a moment.
 const FAILS_FOR: Duration = Duration::from_secs(15);
 
 /// A change of the API server of the Nodes, for users.
@@ -34,7 +34,7 @@ pub(super) enum ServerNews {
 #[derive(Debug, Default)]
 struct Failing {
     since: Option<Instant>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Failing {
@@ -42,12 +42,12 @@ impl Failing {
         match note {
             WatchNote::Retrying { server_works: false, error, .. } => {
                 let since = *self.since.get_or_insert_with(Instant::now);
-                let is_news = !self.is_told && FAILS_FOR <= since.elapsed();
-                self.is_told |= is_news;
+                let is_news = !self.is_reported && FAILS_FOR <= since.elapsed();
+                self.is_reported |= is_news;
                 is_news.then_some(ServerNews::Silent(error))
             }
             WatchNote::Opened | WatchNote::Listed { .. } | WatchNote::Retrying { server_works: true, .. } => {
-                std::mem::take(self).is_told.then_some(ServerNews::Back)
+                std::mem::take(self).is_reported.then_some(ServerNews::Back)
             }
             WatchNote::Undecodable { .. } => None,
         }
@@ -59,7 +59,7 @@ impl Failing {
 pub(super) fn follow(
     parts: &mut JoinSet<anyhow::Error>,
     client: Client,
-    told: impl Fn(ServerNews) + Send + Sync + 'static,
+    report: impl Fn(ServerNews) + Send + Sync + 'static,
 ) -> watch::Receiver<Nodes> {
     #[expect(clippy::disallowed_methods, reason = "only the view of `up` reads it; it decides nothing")]
     let (sender, receiver) = watch::channel(Nodes::new());
@@ -67,7 +67,7 @@ pub(super) fn follow(
         let failing = Mutex::new(Failing::default());
         let observer = move |note| {
             let news = failing.lock().unwrap_or_else(PoisonError::into_inner).take(note);
-            news.into_iter().for_each(&told);
+            news.into_iter().for_each(&report);
         };
         let observer = Some(Arc::new(observer) as Arc<dyn Fn(WatchNote) + Send + Sync>);
         let options = WatchOptions { seed: seed(), observer, ..WatchOptions::default() };
@@ -118,7 +118,7 @@ mod tests {
         assert!(failing.take(failed()).is_none(), "the failures begin again");
         tokio::time::advance(FAILS_FOR).await;
         assert!(matches!(failing.take(failed()), Some(ServerNews::Silent(_))));
-        assert!(failing.take(failed()).is_none(), "it is told once");
+        assert!(failing.take(failed()).is_none(), "the failure is reported once");
         assert!(matches!(failing.take(WatchNote::Opened), Some(ServerNews::Back)));
     }
 }

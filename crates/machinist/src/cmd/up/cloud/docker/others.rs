@@ -14,7 +14,7 @@ use super::{Docker, OWNER_FOLDER};
 use crate::embedded::is_abandoned;
 
 /// Maximum number of clusters in one remark.
-const MOST_TOLD: usize = 5;
+const MOST_NAMED: usize = 5;
 
 /// A cluster that no directory belongs to.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Docker {
             let folder = Path::new(folder);
             is_owner(folder, name) && !is_abandoned(folder)
         });
-        Ok(lost.iter().take(MOST_TOLD).map(Orphan::told).collect())
+        Ok(lost.iter().take(MOST_NAMED).map(Orphan::remark).collect())
     }
 }
 
@@ -59,7 +59,7 @@ fn orphans(visible: &[Instance], own: &str, has_owner: impl Fn(&str, &str) -> bo
 }
 
 impl Orphan {
-    fn told(&self) -> String {
+    fn remark(&self) -> String {
         let containers = match self.containers {
             1 => "1 container".to_owned(),
             count => format!("{count} containers"),
@@ -124,13 +124,13 @@ mod tests {
             folder: folder.map(str::to_owned),
         };
         assert_eq!(found, [orphan(lost, 2, Some("/lost")), orphan(broken, 1, None)]);
-        let told = found[0].told();
+        let remark = found[0].remark();
         for part in [
             "2 containers of the cluster machinist-00000003",
             "/lost",
             "--filter label=machinist.dev/cluster=machinist-00000003); docker network rm machinist-00000003",
         ] {
-            assert!(told.contains(part), "expected {part:?} in {told}");
+            assert!(remark.contains(part), "expected {part:?} in {remark}");
         }
     }
 }

@@ -273,11 +273,11 @@ async fn a_failed_removal_says_how_to_delete_the_rest() {
     let docker = engine.docker().await;
     engine.has_cluster(&docker, ["control-plane", "worker"]);
     engine.state().deletions_to_fail = usize::MAX;
-    let told = docker.remove(&progress()).await.expect_err("the engine is busy").to_string();
+    let message = docker.remove(&progress()).await.expect_err("the engine is busy").to_string();
     for part in ["cannot delete container control-plane", "device or resource busy", "within 60 s"] {
-        assert!(told.contains(part), "expected {part:?} in {told}");
+        assert!(message.contains(part), "expected {part:?} in {message}");
     }
-    assert!(told.ends_with(&identity::cleanup(docker.name())), "{told}");
+    assert!(message.ends_with(&identity::cleanup(docker.name())), "{message}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -314,8 +314,8 @@ async fn a_control_plane_created_after_a_lost_answer_is_deleted() {
         state.creation_takes = Duration::from_secs(15);
         state.loses_answers = true;
     }
-    let told = docker.start(&progress()).await.expect_err("no answer").to_string();
-    assert!(told.contains("could not be created"), "{told}");
+    let message = docker.start(&progress()).await.expect_err("no answer").to_string();
+    assert!(message.contains("could not be created"), "{message}");
     docker.remove(&progress()).await.expect("removed");
     sleep(Duration::from_secs(60)).await;
     engine.assert_without_a_trace();
@@ -368,8 +368,8 @@ async fn a_worker_created_after_a_kill_of_the_run_is_deleted() {
     docker.remove(&Progress::new(output, Form::Lines)).await.expect("removed");
     docker.end().await;
     let printed = printed.text();
-    let told = "An earlier run was killed, and its calls may take effect for another 80 s";
-    assert!(printed.contains(told), "expected {told:?} in {printed}");
+    let message = "An earlier run was killed, and its calls may take effect for another 80 s";
+    assert!(printed.contains(message), "expected {message:?} in {printed}");
     sleep(Duration::from_secs(60)).await;
     engine.assert_without_a_trace();
 }
@@ -428,14 +428,14 @@ async fn a_refused_run_keeps_the_note_of_another() {
 
 #[test]
 fn an_engine_that_does_not_answer_is_named_with_advice() {
-    let told =
+    let message =
         |kind| no_engine(&Error::new(kind, "GET /version: no engine answers at unix:///a")).to_string();
-    let absent = told(ErrorKind::Unavailable);
+    let absent = message(ErrorKind::Unavailable);
     for part in ["--cloud docker: ", "unix:///a", "DOCKER_HOST", "Start Docker"] {
         assert!(absent.contains(part), "expected {part:?} in {absent}");
     }
-    assert!(told(ErrorKind::Denied).contains("group `docker`"));
-    assert!(told(ErrorKind::Unsupported).contains("20.10"));
+    assert!(message(ErrorKind::Denied).contains("group `docker`"));
+    assert!(message(ErrorKind::Unsupported).contains("20.10"));
 }
 
 /// `--until gone` of a cluster whose control plane does not answer, or whose machines never end.
@@ -467,7 +467,7 @@ async fn a_broken_cluster_is_deleted_in_any_state() {
 /// The cluster also has machines of an earlier manifest, or that is not known.
 #[tokio::test(start_paused = true)]
 async fn a_broken_cluster_with_machines_of_other_manifests_is_kept() {
-    for (others, told) in [
+    for (others, expected) in [
         (Some(vec!["MachineSet a".to_owned()]), "contains MachineSet a. "),
         (Some(vec!["MachineSet a".to_owned(), "Machine c".to_owned()]), "contains MachineSet a and 1 more. "),
         (None, "were not read. "),
@@ -482,7 +482,7 @@ async fn a_broken_cluster_with_machines_of_other_manifests_is_kept() {
             assert!(!matches!(ended, Ok(End::Gone)), "{ended:?}");
             assert_eq!(engine.state().containers.len(), 2);
             let printed = printed.text();
-            for part in [told, &identity::cleanup(docker.name())] {
+            for part in [expected, &identity::cleanup(docker.name())] {
                 assert!(printed.contains(part), "expected {part:?} in {printed}");
             }
         }
@@ -522,25 +522,25 @@ async fn another_published_port_is_noticed() {
     assert_eq!(began.elapsed(), Duration::from_secs(60));
 }
 
-/// One piece of advice, and none if another note has told the cause.
+/// One piece of advice, and none if another note has message the cause.
 #[tokio::test]
-async fn a_silent_api_server_is_told_once_with_advice() {
+async fn a_silent_api_server_is_reported_once_with_advice() {
     let engine = Engine::default();
     let docker = engine.docker().await;
-    let told = |news: ServerNews| {
+    let printed_for = |news: ServerNews| {
         let (output, printed) = Output::memory();
         docker.hear(&target(20_001), news, &Progress::new(output, Form::Lines));
         printed.text()
     };
-    let text = told(ServerNews::Silent("connection refused".to_owned()));
+    let text = printed_for(ServerNews::Silent("connection refused".to_owned()));
     for part in
         ["https://127.0.0.1:20001 does not answer: connection refused", "docker restart ", "--until gone"]
     {
         assert!(text.contains(part), "expected {part:?} in {text}");
     }
-    assert!(told(ServerNews::Back).contains("answers again"));
+    assert!(printed_for(ServerNews::Back).contains("answers again"));
     docker.is_explained.store(true, Ordering::Relaxed);
-    assert_eq!(told(ServerNews::Silent("connection refused".to_owned())), "", "the engine is silent");
-    assert!(told(ServerNews::Back).contains("answers again"));
-    assert!(told(ServerNews::Silent("timed out".to_owned())).contains("timed out"));
+    assert_eq!(printed_for(ServerNews::Silent("connection refused".to_owned())), "", "the engine is silent");
+    assert!(printed_for(ServerNews::Back).contains("answers again"));
+    assert!(printed_for(ServerNews::Silent("timed out".to_owned())).contains("timed out"));
 }
