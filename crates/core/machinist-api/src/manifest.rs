@@ -239,8 +239,8 @@ static METADATA: LazyLock<JSONSchemaProps> = LazyLock::new(|| {
             "labels": texts, "annotations": texts,
             "finalizers": {"type": "array", "items": text},
             "ownerReferences": {"type": "array", "items": owner},
-            // A manifest may be the output of `kubectl get -o yaml`, so fields that the server writes
-            // are ignored, not rejected.
+            // A manifest may be the output of `kubectl get -o yaml`, so fields that the server
+            // writes are ignored, not rejected.
             "creationTimestamp": time, "deletionTimestamp": time, "deletionGracePeriodSeconds": number,
             "generation": number, "managedFields": {"type": "array", "items": managed},
             "resourceVersion": text, "selfLink": text, "uid": text,
