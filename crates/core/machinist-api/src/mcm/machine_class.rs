@@ -37,6 +37,8 @@ pub struct MachineClass {
     #[schemars(schema_with = "schema::open_object")]
     pub provider_spec: Value,
     /// Name of the cloud.
+    ///
+    /// A driver may check it.
     pub provider: Option<String>,
 }
 
@@ -58,6 +60,8 @@ namespaced_kind!(MachineClass, list: "MachineClassList", plural: "machineclasses
 ))]
 pub struct ClassNodeTemplate {
     /// Resources; `cpu`, `gpu` and `memory` are required.
+    ///
+    /// The CRD does not check that: the class is invalid once it is used.
     #[serde(default, deserialize_with = "null_as_default")]
     #[schemars(schema_with = "schema::resource_list")]
     pub capacity: BTreeMap<String, Quantity>,

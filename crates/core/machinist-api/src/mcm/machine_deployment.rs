@@ -160,6 +160,8 @@ text_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RollbackConfig {
     /// Revision to roll back to; `0` means the previous one.
+    ///
+    /// Absent means the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
 }

@@ -96,7 +96,7 @@ pub struct MachineSetStatus {
     pub conditions: Vec<MachineSetCondition>,
     /// Last operation.
     ///
-    /// One on a Machine of the MachineSet.
+    /// The latest of the operations on its Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// Machines whose last operation failed.
