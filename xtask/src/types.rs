@@ -8,8 +8,10 @@
 //! | `types.go` | order and embedding of the fields, and how Go's encoder treats one without content |
 //! | manifest | types of each table, and the facts that only code of Kubernetes has |
 //!
-//! All of them come from Go modules of the version in `REFERENCE`.
+//! All of them come from Go modules of the version in `REFERENCE`. `--check` also compares our CRDs
+//! with those of Go MCM.
 
+mod crds;
 mod field;
 mod go;
 mod manifest;
@@ -38,13 +40,17 @@ const TABLE: &str = ".txt";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Compare the checked-in tables with the descriptions instead of writing the tables. Uses only
-    /// modules that are in Go's cache, and is skipped if one is missing
+    /// Compare the checked-in tables with the descriptions instead of writing the tables, and our
+    /// CRDs with those of Go MCM. Uses only modules of Kubernetes that are in Go's cache, and is
+    /// skipped if one is missing
     #[arg(long)]
     check: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    if args.check {
+        crds::compare()?;
+    }
     let version = text_of(&workspace::root().join(REFERENCE))?.trim().to_owned();
     let folder = workspace::root().join(FOLDER);
     let manifest = Manifest::parse(&text_of(&folder.join(MANIFEST))?).context(MANIFEST)?;

@@ -1,5 +1,6 @@
 //! Paths of this workspace, and calls of Cargo about it.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,6 +66,19 @@ pub(crate) fn test_target(package: &Package, target: &str) -> Result<Command> {
     let mut command = Command::new(executable);
     command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
     Ok(command)
+}
+
+/// Runs one integration test of a package, with a variable of the environment.
+pub(crate) fn run_test(package: &str, test: &str, (variable, value): (&str, &OsStr)) -> Result<()> {
+    let packages = packages()?;
+    let found = packages.iter().find(|found| found.name == package);
+    let found = found.with_context(|| format!("the workspace has no package {package}"))?;
+    let mut command = test_target(found, "it")?;
+    // Without its own capture, a failure of the test is part of the error.
+    let output = output_of(command.args(["--exact", test, "--nocapture"]).env(variable, value))?;
+    // A filter that selects no test succeeds, too.
+    ensure!(output.contains("1 passed"), "{package} has no test {test}");
+    Ok(())
 }
 
 /// Compiles the program as the test command of the README does, for the same reason as

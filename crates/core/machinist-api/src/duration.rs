@@ -10,6 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 const NANOS_PER_MICRO: u64 = 1_000;
@@ -196,7 +197,8 @@ impl<'de> Deserialize<'de> for GoDuration {
 }
 
 /// A duration field: a valid value, or a text that cannot be parsed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String")]
 pub enum DurationText {
     /// A valid duration.
     Valid(GoDuration),

@@ -4,7 +4,7 @@
 //! `machine.sapcloud.io/v1alpha1` ([`mcm`]) and of the kinds of our Cluster API providers
 //! ([`capi`]), the spellings of labels, annotations, finalizers, taints, conditions and texts
 //! ([`constants`]), the CRDs ([`crd`]), the validation rules ([`validation`]) and the parser for
-//! manifests ([`manifest`]). It depends on serde and k8s-openapi.
+//! manifests ([`manifest`]). It depends on serde, schemars and k8s-openapi.
 //!
 //! Deliberately absent: any client, any clock, any decision.
 
@@ -21,6 +21,7 @@ pub mod validation;
 
 mod absent;
 mod resource;
+mod schema;
 mod text_enum;
 mod wire_time;
 

@@ -8,12 +8,13 @@
 //! manifest may contain Secrets.
 
 use std::fmt;
+use std::sync::LazyLock;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::crd;
 use crate::mcm::{API_VERSION, GROUP};
@@ -210,6 +211,44 @@ fn required_text(body: &Value, pointer: &str, field: &str) -> Result<String, Pro
     }
 }
 
+/// The definitions of our group. A manifest may have thousands of objects.
+static CRDS: LazyLock<Vec<CustomResourceDefinition>> = LazyLock::new(crd::all_crds);
+
+/// The schema of the `metadata` fields that a manifest may contain. The API server knows these
+/// fields, and a CRD must not repeat them.
+static METADATA: LazyLock<JSONSchemaProps> = LazyLock::new(|| {
+    let [text, number, time] = [
+        json!({"type": "string"}),
+        json!({"type": "integer"}),
+        json!({"type": "string", "format": "date-time"}),
+    ];
+    let texts = json!({"type": "object", "additionalProperties": text});
+    let owner = json!({
+        "type": "object",
+        "properties": {
+            "apiVersion": text, "kind": text, "name": text, "uid": text,
+            "controller": {"type": "boolean"}, "blockOwnerDeletion": {"type": "boolean"},
+        },
+        "required": ["apiVersion", "kind", "name", "uid"],
+    });
+    let managed = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let schema = json!({
+        "type": "object",
+        "properties": {
+            "name": text, "generateName": text, "namespace": text,
+            "labels": texts, "annotations": texts,
+            "finalizers": {"type": "array", "items": text},
+            "ownerReferences": {"type": "array", "items": owner},
+            // A manifest may be the output of `kubectl get -o yaml`, so fields that the server
+            // writes are ignored, not rejected.
+            "creationTimestamp": time, "deletionTimestamp": time, "deletionGracePeriodSeconds": number,
+            "generation": number, "managedFields": {"type": "array", "items": managed},
+            "resourceVersion": text, "selfLink": text, "uid": text,
+        },
+    });
+    serde_json::from_value(schema).expect("this is a schema")
+});
+
 /// Compares an object of our group with the schema of its kind.
 fn check_against_crd(api_version: &str, kind: &str, body: &Value) -> Result<(), Problem> {
     let is_ours = api_version.split('/').next() == Some(GROUP);
@@ -219,13 +258,12 @@ fn check_against_crd(api_version: &str, kind: &str, body: &Value) -> Result<(), 
     if api_version != API_VERSION {
         return Err(Problem::at("apiVersion", format!("expected {API_VERSION}, got {api_version}")));
     }
-    let crds = crd::all_crds();
-    let Some(found) = crds.iter().find(|crd| crd.spec.names.kind == kind) else {
-        let known: Vec<&str> = crds.iter().map(|crd| crd.spec.names.kind.as_str()).collect();
+    let Some(found) = CRDS.iter().find(|crd| crd.spec.names.kind == kind) else {
+        let known: Vec<&str> = CRDS.iter().map(|crd| crd.spec.names.kind.as_str()).collect();
         return Err(Problem::at("kind", format!("expected one of {}", known.join(", "))));
     };
     if let Some(metadata) = body.get("metadata") {
-        check(&crd::schema::manifest_metadata(), "metadata", metadata)?;
+        check(&METADATA, "metadata", metadata)?;
     }
     let schema =
         found.spec.versions.iter().find_map(|version| version.schema.as_ref()?.open_api_v3_schema.as_ref());

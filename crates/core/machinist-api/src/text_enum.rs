@@ -12,7 +12,8 @@ macro_rules! text_enum {
         }
     ) => {
         $(#[$meta])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, schemars::JsonSchema)]
+        #[schemars(with = "String")]
         pub enum $name {
             $( $(#[$variant_meta])* $variant, )+
             /// An unknown spelling, kept unchanged.
@@ -20,6 +21,9 @@ macro_rules! text_enum {
         }
 
         impl $name {
+            /// All known spellings.
+            pub const KNOWN: &[&str] = &[$( $text ),+];
+
             /// Returns the spelling on the wire.
             pub fn as_str(&self) -> &str {
                 match self {

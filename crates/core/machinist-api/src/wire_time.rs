@@ -3,12 +3,14 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A time with its spelling on the wire. One moment has many spellings (`Z` or `+00:00`, with or
 /// without a fraction).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, JsonSchema)]
+#[schemars(with = "String", extend("format" = "date-time"))]
 pub struct WireTime {
     text: String,
     at: Timestamp,

@@ -1,18 +1,22 @@
 //! Conditions, in the formats of both versions of Cluster API's contract.
 
+use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
+use super::limits::{LONGEST_MESSAGE, LONGEST_NAME, MOST_CONDITIONS};
 use crate::mcm::ConditionStatus;
 use crate::wire_time::WireTime;
 
 /// A condition in the format of the contract v1beta2, which is the format of Kubernetes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// Type of the condition.
     #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = LONGEST_NAME))]
     pub type_: String,
     /// Status of the condition.
+    #[schemars(extend("enum" = ConditionStatus::KNOWN))]
     pub status: ConditionStatus,
     /// The generation of the object that the condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -25,11 +29,19 @@ pub struct Condition {
     pub reason: String,
     /// Text for users.
     #[serde(default)]
+    #[schemars(length(max = LONGEST_MESSAGE))]
     pub message: String,
 }
 
+/// A list has one condition of each type.
+pub(super) fn one_of_each_type(list: &mut Schema) {
+    list.insert("maxItems".to_owned(), MOST_CONDITIONS.into());
+    list.insert("x-kubernetes-list-type".to_owned(), "map".into());
+    list.insert("x-kubernetes-list-map-keys".to_owned(), ["type"].as_slice().into());
+}
+
 /// A condition in the format of the contract v1beta1.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConditionV1 {
     /// Type of the condition.
@@ -52,7 +64,7 @@ pub struct ConditionV1 {
 }
 
 /// Fields of older contracts in the status of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deprecated {
     /// Fields of the contract v1beta1.
@@ -61,10 +73,10 @@ pub struct Deprecated {
 }
 
 /// Fields of the contract v1beta1 in the status of an object.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DeprecatedV1Beta1 {
-    /// Conditions in the old format.
+    /// Conditions of v1beta1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<ConditionV1>,
 }

@@ -1,18 +1,23 @@
 //! DockerCluster: the load balancer and the failure domains of one cluster.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::condition::one_of_each_type;
 use super::group;
+use super::shared::failure_domains;
 use super::{Condition, Deprecated, Endpoint, Initialization, TemplateMetadata};
 use crate::absent::null_as_default;
 use crate::resource::namespaced_kind;
 
 /// The shared infrastructure of a cluster whose machines are containers.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct DockerCluster {
     /// Standard object metadata.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
     /// Desired state.
     pub spec: DockerClusterSpec,
@@ -26,14 +31,15 @@ namespaced_kind!(DockerCluster, list: "DockerClusterList", plural: "dockercluste
 });
 
 /// Desired state of a DockerCluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DockerClusterSpec {
-    /// Address of the API servers. The controller writes it unless a user sets it.
+    /// Address of the API servers; written by the controller if it is not set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_plane_endpoint: Option<Endpoint>,
-    /// Failure domains, as a list (v1beta2) or a map (v1beta1).
+    /// Failure domains: a list with `name`, `controlPlane` and `attributes`, or a map by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "failure_domains")]
     pub failure_domains: Option<Value>,
     /// The load balancer of the API servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +50,7 @@ pub struct DockerClusterSpec {
 }
 
 /// The load balancer of the API servers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancer {
     /// Repository of the image, without the last part `haproxy`.
@@ -58,16 +64,16 @@ pub struct LoadBalancer {
     pub custom_haproxy_config_template_ref: Option<LocalReference>,
 }
 
-/// A reference to an object in the same namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// A reference to a ConfigMap in the same namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct LocalReference {
-    /// Name of the object.
+    /// Name of the ConfigMap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
 
 /// Observed state of a DockerCluster.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DockerClusterStatus {
     /// Whether the infrastructure is complete (contract v1beta1).
@@ -78,9 +84,11 @@ pub struct DockerClusterStatus {
     pub initialization: Option<Initialization>,
     /// Failure domains, in the form that the core controllers read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "failure_domains")]
     pub failure_domains: Option<Value>,
     /// Conditions.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = one_of_each_type)]
     pub conditions: Vec<Condition>,
     /// Fields of older contracts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,7 +99,7 @@ pub struct DockerClusterStatus {
 }
 
 /// The load balancer as the engine shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoadBalancerStatus {
     /// Name of the container.
@@ -99,21 +107,25 @@ pub struct LoadBalancerStatus {
     pub container_name: Option<String>,
     /// Addresses of the container.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub ips: Vec<String>,
     /// Port on the host of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_port: Option<u16>,
-    /// Names of the machines behind the load balancer.
+    /// Machines behind the load balancer.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub backends: Vec<String>,
 }
 
 /// A template of DockerClusters, for ClusterClasses.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct DockerClusterTemplate {
     /// Standard object metadata.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// The template.
+    /// Spec of the template.
     pub spec: DockerClusterTemplateSpec,
 }
 
@@ -122,19 +134,26 @@ namespaced_kind!(DockerClusterTemplate, list: "DockerClusterTemplateList", plura
 });
 
 /// Spec of a DockerClusterTemplate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend(
+    "required" = ["template"],
+    "x-kubernetes-validations" = [{
+        "rule": "self == oldSelf",
+        "message": "spec.template is immutable: create a new DockerClusterTemplate instead",
+    }],
+))]
 pub struct DockerClusterTemplateSpec {
-    /// The template.
+    /// The DockerCluster to create.
     #[serde(default)]
     pub template: DockerClusterTemplateBody,
 }
 
 /// The DockerCluster that a template creates.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DockerClusterTemplateBody {
-    /// Labels and annotations.
+    /// Labels and annotations of the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<TemplateMetadata>,
     /// Spec of the DockerCluster.

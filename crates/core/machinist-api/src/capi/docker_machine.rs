@@ -4,20 +4,37 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::condition::one_of_each_type;
 use super::group;
+use super::limits::{LONGEST_ID, LONGEST_NAME, MOST_ADDRESSES};
 use super::{Condition, Deprecated, Initialization, MachineAddress, TemplateMetadata};
 use crate::absent::{is_default, null_as_default};
 use crate::duration::DurationText;
 use crate::resource::namespaced_kind;
+use crate::schema;
 
-/// One machine, which is a container.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// A duration in Go's format that is not negative.
+const DURATION: &str = r"^(0|([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+)$";
+
+/// One machine of a cluster, which is a container.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct DockerMachine {
     /// Standard object metadata.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
     /// Desired state.
+    #[schemars(extend("x-kubernetes-validations" = [
+        schema::write_once("providerID"),
+        {
+            "rule": "has(self.customImage) == has(oldSelf.customImage) \
+                     && (!has(self.customImage) || self.customImage == oldSelf.customImage)",
+            "message": "spec.customImage cannot be changed: create a new DockerMachine instead",
+        },
+    ]))]
     pub spec: DockerMachineSpec,
     /// Observed state.
     pub status: Option<DockerMachineStatus>,
@@ -29,23 +46,27 @@ namespaced_kind!(DockerMachine, list: "DockerMachineList", plural: "dockermachin
 });
 
 /// Desired state of a DockerMachine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DockerMachineSpec {
     /// Identity of the container; the controller writes it once.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_ID))]
     pub provider_id: Option<String>,
-    /// Image of the container, instead of the image of the Machine's version.
+    /// Image of the container; default: that of the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub custom_image: Option<String>,
-    /// Images that are loaded from the engine into the container.
+    /// Images to load into the container.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub pre_load_images: Vec<String>,
     /// Folders of the host in the container.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub extra_mounts: Vec<Mount>,
-    /// The longest duration of the bootstrap.
+    /// The longest duration of the bootstrap, such as 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = DURATION))]
     pub bootstrap_timeout: Option<DurationText>,
     /// Whether the bootstrap has ended (contract v1beta1).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,11 +74,13 @@ pub struct DockerMachineSpec {
 }
 
 /// A folder of the host in the container.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["containerPath"]))]
 pub struct Mount {
     /// Path in the container.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    #[schemars(length(min = 1))]
     pub container_path: String,
     /// Path on the host of the engine.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
@@ -68,7 +91,7 @@ pub struct Mount {
 }
 
 /// Observed state of a DockerMachine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DockerMachineStatus {
     /// Whether the container is complete (contract v1beta1).
@@ -79,15 +102,20 @@ pub struct DockerMachineStatus {
     pub initialization: Option<Initialization>,
     /// Addresses of the container.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MOST_ADDRESSES), extend("x-kubernetes-list-type" = "atomic"))]
     pub addresses: Vec<MachineAddress>,
     /// The failure domain of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = LONGEST_NAME))]
     pub failure_domain: Option<String>,
-    /// Whether the load balancer has this machine of the control plane (contract v1beta1).
+    /// Whether the load balancer has this machine.
+    ///
+    /// Only a machine of the control plane has the field, for the contract v1beta1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load_balancer_configured: Option<bool>,
     /// Conditions.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = one_of_each_type)]
     pub conditions: Vec<Condition>,
     /// Fields of older contracts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,12 +123,16 @@ pub struct DockerMachineStatus {
 }
 
 /// A template of DockerMachines.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct DockerMachineTemplate {
     /// Standard object metadata.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// The template.
+    /// Spec of the template.
     pub spec: DockerMachineTemplateSpec,
+    /// Observed state.
+    ///
     /// The resources of one machine, for scaling up from zero.
     pub status: Option<DockerMachineTemplateStatus>,
 }
@@ -111,19 +143,20 @@ namespaced_kind!(DockerMachineTemplate, list: "DockerMachineTemplateList", plura
 });
 
 /// Spec of a DockerMachineTemplate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["template"]))]
 pub struct DockerMachineTemplateSpec {
-    /// The template.
+    /// The DockerMachine to create.
     #[serde(default)]
     pub template: DockerMachineTemplateBody,
 }
 
 /// The DockerMachine that a template creates.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DockerMachineTemplateBody {
-    /// Labels and annotations.
+    /// Labels and annotations of the objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<TemplateMetadata>,
     /// Spec of the DockerMachine.
@@ -132,25 +165,27 @@ pub struct DockerMachineTemplateBody {
 }
 
 /// Observed state of a DockerMachineTemplate.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DockerMachineTemplateStatus {
     /// Resources of one machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::resource_list")]
     pub capacity: Option<BTreeMap<String, Quantity>>,
-    /// Processor architecture and operating system of the machines.
+    /// Processor architecture and operating system.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_info: Option<NodeInfo>,
 }
 
 /// Processor architecture and operating system.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeInfo {
-    /// For example `amd64`.
+    /// Processor architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["amd64", "arm64", "s390x", "ppc64le"]))]
     pub architecture: Option<String>,
-    /// For example `linux`.
+    /// Operating system, for example `linux`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operating_system: Option<String>,
 }

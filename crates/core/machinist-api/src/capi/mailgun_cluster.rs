@@ -1,17 +1,23 @@
 //! MailgunCluster: a cluster that a person provides on request.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group;
+use super::limits::{LONGEST_ID, LONGEST_MAIL_ADDRESS};
+use super::shared::PRIORITIES;
 use super::{Endpoint, MailStatus, OnUncertain};
 use crate::absent::null_as_default;
 use crate::resource::namespaced_kind;
+use crate::schema;
 
 /// A cluster that a person provides after a request by mail.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct MailgunCluster {
     /// Standard object metadata.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
     /// The request, and its fulfilment.
     pub spec: MailgunClusterSpec,
@@ -25,30 +31,42 @@ namespaced_kind!(MailgunCluster, list: "MailgunClusterList", plural: "mailgunclu
 });
 
 /// The request for a cluster, and its fulfilment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend(
+    "required" = ["priority", "request", "requester"],
+    "x-kubernetes-validations" = [schema::write_once("messageID")],
+))]
 pub struct MailgunClusterSpec {
     /// `Urgent`, `ExtremelyUrgent` or `BusinessCritical`.
     #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(extend("enum" = PRIORITIES))]
     pub priority: String,
     /// Text of the request.
     #[serde(default, deserialize_with = "null_as_default")]
     pub request: String,
     /// Mail address of the person who asks.
     #[serde(default, deserialize_with = "null_as_default")]
+    #[schemars(length(min = 3, max = LONGEST_MAIL_ADDRESS))]
     pub requester: String,
     /// Mail addresses of the recipients; without any, the recipient of the process.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(inner(length(min = 3, max = LONGEST_MAIL_ADDRESS)), extend("x-kubernetes-list-type" = "atomic"))]
     pub recipients: Vec<String>,
-    /// Message-Id of the mail. The controller writes it once, before it sends the mail.
+    /// Message-Id of the mail; the controller writes it once.
+    ///
+    /// The controller writes it before it sends the mail.
     #[serde(default, rename = "messageID", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_ID))]
     pub message_id: Option<String>,
     /// Handling of a mail whose outcome is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = OnUncertain::KNOWN))]
     pub on_uncertain: Option<OnUncertain>,
     /// `Manual`: a person fills in the endpoint. `Assume`: the cluster counts as provided once the
     /// mail is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["Manual", "Assume"]))]
     pub fulfilment: Option<String>,
     /// Address of the API servers; the person who fulfils the request fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]

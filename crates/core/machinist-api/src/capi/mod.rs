@@ -24,6 +24,7 @@ mod core;
 mod docker_cluster;
 mod docker_machine;
 mod group;
+mod limits;
 mod mailgun_cluster;
 mod mailgun_machine;
 mod shared;

@@ -2,18 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use super::condition::one_of_each_type;
+use super::limits::{LONGEST_ID, LONGEST_NAME, MOST_FAILURE_DOMAINS};
 use crate::absent::null_as_default;
 use crate::text_enum::text_enum;
 
 /// The address of the API servers of a cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
     /// IP address or host name.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = LONGEST_ID))]
     pub host: String,
     /// Port. The contract v1beta1 spells an unset port as 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,8 +98,8 @@ impl FailureDomain {
     }
 }
 
-/// Whether an object has been provisioned once. The value never becomes false again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A step that was completed once. The value never becomes false again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Initialization {
     /// Whether the infrastructure is complete.
@@ -104,17 +108,24 @@ pub struct Initialization {
 }
 
 /// An address of a machine.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct MachineAddress {
     /// `Hostname`, `InternalIP`, `ExternalIP`, `InternalDNS` or `ExternalDNS`.
     #[serde(rename = "type")]
+    #[schemars(extend("enum" = ["Hostname", "ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS"]))]
     pub type_: String,
     /// The address.
+    #[schemars(length(min = 1, max = LONGEST_NAME))]
     pub address: String,
 }
 
+/// The schema of failure domains, which accepts both forms: no schema can say "a list or a map".
+pub(super) fn failure_domains(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"maxItems": MOST_FAILURE_DOMAINS, "x-kubernetes-preserve-unknown-fields": true})
+}
+
 /// Labels and annotations of the objects that a template creates.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateMetadata {
     /// Labels.
@@ -124,6 +135,9 @@ pub struct TemplateMetadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub annotations: Option<BTreeMap<String, String>>,
 }
+
+/// Priorities of a request by mail.
+pub(super) const PRIORITIES: [&str; 3] = ["Urgent", "ExtremelyUrgent", "BusinessCritical"];
 
 text_enum! {
     /// Handling of a mail whose outcome is unknown.
@@ -138,7 +152,7 @@ text_enum! {
 }
 
 /// Status of an object that requests something by mail.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MailStatus {
     /// Whether the request is fulfilled (contract v1beta1).
@@ -164,6 +178,7 @@ pub struct MailStatus {
     pub delivery: Option<Delivery>,
     /// Conditions.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(transform = one_of_each_type)]
     pub conditions: Vec<super::Condition>,
     /// Fields of older contracts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,7 +186,7 @@ pub struct MailStatus {
 }
 
 /// An event of the mail service about a mail.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Delivery {
     /// Name of the event, for example `delivered`.

@@ -9,11 +9,9 @@
 //! defaults, no CEL, and a pattern only on resource quantities. A stricter schema would reject
 //! objects that are already stored. [`crate::validation`] checks more.
 //!
-//! The descriptions, which `kubectl explain` shows, are ours.
+//! The schemas, with the descriptions that `kubectl explain` shows, are derived from the types.
 
 mod cluster_api;
-mod kinds;
-pub(crate) mod schema;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionNames,
@@ -21,7 +19,9 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceSubresourceStatus, CustomResourceSubresources, CustomResourceValidation, JSONSchemaProps,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::{ListableResource, NamespaceResourceScope};
+use k8s_openapi::{ListableResource, NamespaceResourceScope, Resource};
+use schemars::JsonSchema;
+use serde_json::json;
 
 pub use cluster_api::{docker_crds, mailgun_crds};
 
@@ -52,7 +52,7 @@ enum Subresources {
 }
 
 fn machine_classes() -> CustomResourceDefinition {
-    define::<MachineClass>("mcc", kinds::machine_class(), vec![], Subresources::None)
+    define::<MachineClass>("mcc", vec![], Subresources::None)
 }
 
 fn machine_deployments() -> CustomResourceDefinition {
@@ -63,7 +63,7 @@ fn machine_deployments() -> CustomResourceDefinition {
         column("Available", "integer", ".status.availableReplicas", "Machines that are Running or Available"),
         age_column(),
     ];
-    define::<MachineDeployment>("mcd", kinds::machine_deployment(), columns, Subresources::StatusAndScale)
+    define::<MachineDeployment>("mcd", columns, Subresources::StatusAndScale)
 }
 
 fn machines() -> CustomResourceDefinition {
@@ -78,7 +78,7 @@ fn machines() -> CustomResourceDefinition {
         column("Node", "string", ".metadata.labels.node", "Node of the instance"),
         provider_id,
     ];
-    define::<Machine>("mc", kinds::machine(), columns, Subresources::Status)
+    define::<Machine>("mc", columns, Subresources::Status)
 }
 
 fn machine_sets() -> CustomResourceDefinition {
@@ -88,12 +88,11 @@ fn machine_sets() -> CustomResourceDefinition {
         column("Ready", "integer", ".status.readyReplicas", "Machines that are Running"),
         age_column(),
     ];
-    define::<MachineSet>("mcs", kinds::machine_set(), columns, Subresources::StatusAndScale)
+    define::<MachineSet>("mcs", columns, Subresources::StatusAndScale)
 }
 
-fn define<K: ListableResource<Scope = NamespaceResourceScope>>(
+fn define<K: JsonSchema + ListableResource<Scope = NamespaceResourceScope>>(
     short_name: &str,
-    schema: JSONSchemaProps,
     columns: Vec<CustomResourceColumnDefinition>,
     subresources: Subresources,
 ) -> CustomResourceDefinition {
@@ -101,7 +100,7 @@ fn define<K: ListableResource<Scope = NamespaceResourceScope>>(
         name: VERSION.to_owned(),
         served: true,
         storage: true,
-        schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema) }),
+        schema: Some(CustomResourceValidation { open_api_v3_schema: Some(schema_of::<K>()) }),
         additional_printer_columns: (!columns.is_empty()).then_some(columns),
         subresources: subresources_of(subresources),
         ..Default::default()
@@ -126,8 +125,18 @@ fn define<K: ListableResource<Scope = NamespaceResourceScope>>(
     }
 }
 
+/// Returns the schema of a kind.
+fn schema_of<K: JsonSchema + Resource>() -> JSONSchemaProps {
+    let mut schema = crate::schema::of::<K>();
+    let properties = &mut schema["properties"];
+    properties["apiVersion"] = json!({"type": "string", "description": format!("{}.", K::API_VERSION)});
+    properties["kind"] = json!({"type": "string", "description": "Kind of this object."});
+    properties["metadata"] = json!({"type": "object"});
+    serde_json::from_value(schema).expect("a derived schema has the fields of a schema")
+}
+
 fn subresources_of(subresources: Subresources) -> Option<CustomResourceSubresources> {
-    let status = Some(CustomResourceSubresourceStatus(serde_json::json!({})));
+    let status = Some(CustomResourceSubresourceStatus(json!({})));
     match subresources {
         Subresources::None => None,
         Subresources::Status => Some(CustomResourceSubresources { scale: None, status }),

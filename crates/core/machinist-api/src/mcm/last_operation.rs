@@ -2,17 +2,21 @@
 //! (`errorCode`), and the next controller that takes over a deletion (the marker in `description`).
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::code::Code;
 use crate::constants::markers::DeletionMarker;
 use crate::text_enum::text_enum;
+use crate::wire_time::WireTime;
 
 /// The last operation on a Machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LastOperation {
-    /// Text for people; during a deletion it contains one of the stage markers.
+    /// Text that describes the operation or its failure.
+    ///
+    /// During a deletion it contains one of the stage markers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Name of the status code of a failed operation.
@@ -20,11 +24,12 @@ pub struct LastOperation {
     pub error_code: Option<String>,
     /// Time of the last update of this record.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<WireTime>")]
     pub last_update_time: Option<Time>,
-    /// State of the operation.
+    /// `Processing`, `Failed` or `Successful`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<OperationState>,
-    /// Type of the operation.
+    /// `Create`, `InPlaceUpdate`, `DrainNode`, `HealthCheck` or `Delete`.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<OperationType>,
 }
@@ -77,7 +82,7 @@ text_enum! {
 }
 
 /// One failed Machine, as its MachineSet and MachineDeployment report it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSummary {
     /// Name of the Machine.
@@ -89,7 +94,7 @@ pub struct MachineSummary {
     /// Last operation of the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
-    /// Name of the MachineSet that controls it.
+    /// Name of the MachineSet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner_ref: Option<String>,
 }

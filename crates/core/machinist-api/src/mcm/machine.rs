@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{NodeAddress, NodeCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group;
@@ -10,15 +11,18 @@ use super::template::MachineSpec;
 use crate::absent::{is_default, null_as_default};
 use crate::constants::labels;
 use crate::resource::namespaced_kind;
+use crate::schema;
 use crate::text_enum::text_enum;
 use crate::wire_time::WireTime;
 
-/// One desired instance and its Node.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// Desired state of one instance and its Node.
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct Machine {
     /// Name, owner and labels; the label [`labels::NODE`] names the Node.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
-    /// Desired state.
+    /// Desired state of the Machine.
     pub spec: MachineSpec,
     /// Observed state.
     pub status: Option<MachineStatus>,
@@ -58,16 +62,20 @@ impl Machine {
 }
 
 /// Observed state of a Machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineStatus {
-    /// Addresses of the instance; written only if there is no target cluster and hence no Node.
+    /// Addresses of the instance.
+    ///
+    /// Written only if there is no target cluster and hence no Node.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::node_addresses")]
     pub addresses: Vec<NodeAddress>,
     /// Copy of the Node's conditions.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::node_conditions")]
     pub conditions: Vec<NodeCondition>,
-    /// Last operation on the Machine.
+    /// Last operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// Phase and times.
@@ -79,11 +87,12 @@ pub struct MachineStatus {
 }
 
 /// Phase of a Machine, and the time of its last change.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct CurrentStatus {
-    /// The phase. Absent and empty mean the same, but a patch that tests the phase must distinguish
-    /// them.
+    /// `Pending`, `Running`, `Unknown`, `Failed`, `Terminating` and others.
+    ///
+    /// Absent and empty mean the same, but a patch that tests the phase must distinguish them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// Whether a timeout is running.
@@ -94,6 +103,7 @@ pub struct CurrentStatus {
     pub last_update_time: Option<WireTime>,
     /// End of the preservation of the Machine.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<WireTime>")]
     pub preserve_expiry_time: Option<Time>,
 }
 

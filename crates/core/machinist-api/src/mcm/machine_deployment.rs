@@ -3,6 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::condition_status::ConditionStatus;
@@ -11,12 +12,16 @@ use super::last_operation::MachineSummary;
 use super::template::MachineTemplateSpec;
 use crate::absent::{is_default, null_as_default};
 use crate::resource::namespaced_kind;
+use crate::schema;
 use crate::text_enum::text_enum;
+use crate::wire_time::WireTime;
 
 /// A number of Machines of one template, with rollouts from one template to the next.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct MachineDeployment {
     /// Name and labels.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
     /// Desired state.
     pub spec: MachineDeploymentSpec,
@@ -30,14 +35,16 @@ namespaced_kind!(MachineDeployment, list: "MachineDeploymentList", plural: "mach
 });
 
 /// Desired state of a MachineDeployment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("required" = ["template"]))]
 pub struct MachineDeploymentSpec {
     /// Desired number of Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Selector of the MachineSets.
+    /// Selector of the MachineSets; must match the template's labels.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default, schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
     /// Template of the Machines.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -60,8 +67,9 @@ pub struct MachineDeploymentSpec {
     /// Time without progress after which a rollout counts as failed; absent means no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress_deadline_seconds: Option<i32>,
-    /// Maximum number of failed Machines that are preserved automatically; copied to the new
-    /// MachineSet.
+    /// Maximum number of failed Machines that are preserved automatically.
+    ///
+    /// Copied to the new MachineSet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_preserve_failed_machine_max: Option<i32>,
 }
@@ -79,16 +87,18 @@ impl MachineDeploymentSpec {
 }
 
 /// Strategy of rollouts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
-    /// Type of the strategy. There is no default: an absent type is invalid.
+    /// `RollingUpdate`, `Recreate` or `InPlaceUpdate`; required.
+    ///
+    /// There is no default, so that an invalid object stays readable.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub type_: Option<StrategyType>,
-    /// Limits for [`StrategyType::RollingUpdate`].
+    /// Limits of a rolling update.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdateStrategy>,
-    /// Limits for [`StrategyType::InPlaceUpdate`].
+    /// Limits of an update in place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_place_update: Option<InPlaceUpdateStrategy>,
 }
@@ -106,28 +116,32 @@ text_enum! {
 }
 
 /// Limits of a rolling update.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RollingUpdateStrategy {
     /// Maximum number of missing Machines; a percentage rounds down.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default, schema_with = "schema::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
     /// Maximum number of additional Machines; a percentage rounds up.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default, schema_with = "schema::int_or_string")]
     pub max_surge: Option<IntOrString>,
 }
 
 /// Limits of an update in place.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceUpdateStrategy {
     /// Maximum number of missing Machines; a percentage rounds down.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default, schema_with = "schema::int_or_string")]
     pub max_unavailable: Option<IntOrString>,
     /// Maximum number of additional Machines; a percentage rounds up.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default, schema_with = "schema::int_or_string")]
     pub max_surge: Option<IntOrString>,
-    /// Whether the controller or a user selects the Machines.
+    /// `Auto` lets the controller select the Machines, `Manual` a user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orchestration_type: Option<OrchestrationType>,
 }
@@ -143,39 +157,41 @@ text_enum! {
 }
 
 /// Requested rollback to an older template.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RollbackConfig {
-    /// Revision to roll back to; `0` or absent means the previous one.
+    /// Revision to roll back to; `0` means the previous one.
+    ///
+    /// Absent means the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<i64>,
 }
 
 /// Observed state of a MachineDeployment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineDeploymentStatus {
     /// Generation of the spec that this status belongs to.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub observed_generation: i64,
-    /// Number of Machines of all MachineSets.
+    /// All Machines of all MachineSets.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub replicas: i32,
-    /// Number of Machines of the new MachineSet.
+    /// Machines of the current template.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub updated_replicas: i32,
-    /// Number of Machines that are Running.
+    /// Machines that are Running.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub ready_replicas: i32,
-    /// Number of Machines that are Running or Available.
+    /// Machines that are Running or Available.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub available_replicas: i32,
-    /// Number of failed Machines that are preserved.
+    /// Failed Machines that are preserved.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub preserved_failed_replicas: i32,
-    /// Number of missing Machines.
+    /// Machines that are missing.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub unavailable_replicas: i32,
-    /// Conditions of the MachineDeployment.
+    /// Conditions of this object.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<MachineDeploymentCondition>,
     /// Number of name collisions of MachineSets.
@@ -187,21 +203,27 @@ pub struct MachineDeploymentStatus {
 }
 
 /// One condition of a MachineDeployment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineDeploymentCondition {
-    /// Condition type, one of [`crate::constants::conditions`].
+    /// Type of the condition.
+    ///
+    /// One of [`crate::constants::conditions`].
     #[serde(rename = "type")]
     pub type_: String,
     /// Status of the condition.
     pub status: ConditionStatus,
     /// Time of the last evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<WireTime>")]
     pub last_update_time: Option<Time>,
     /// Time of the last status change.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<WireTime>")]
     pub last_transition_time: Option<Time>,
-    /// Reason, one of [`crate::constants::reasons`].
+    /// CamelCase reason.
+    ///
+    /// One of [`crate::constants::reasons`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Text for people.

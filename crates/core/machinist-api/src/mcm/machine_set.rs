@@ -1,6 +1,7 @@
 //! MachineSet: a number of Machines of one template.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::condition_status::ConditionStatus;
@@ -9,11 +10,15 @@ use super::last_operation::{LastOperation, MachineSummary};
 use super::template::{ClassSpec, MachineTemplateSpec};
 use crate::absent::{is_default, null_as_default};
 use crate::resource::namespaced_kind;
+use crate::schema;
+use crate::wire_time::WireTime;
 
 /// A number of Machines of one template.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, JsonSchema)]
+#[schemars(default)]
 pub struct MachineSet {
     /// Name, owner and labels.
+    #[schemars(skip)]
     pub metadata: ObjectMeta,
     /// Desired state.
     pub spec: MachineSetSpec,
@@ -27,7 +32,7 @@ namespaced_kind!(MachineSet, list: "MachineSetList", plural: "machinesets", {
 });
 
 /// Desired state of a MachineSet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetSpec {
     /// Desired number of Machines.
@@ -35,6 +40,7 @@ pub struct MachineSetSpec {
     pub replicas: Option<i32>,
     /// Selector of the Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(default, schema_with = "schema::label_selector")]
     pub selector: Option<LabelSelector>,
     /// Ignored; the class of the template is used.
     #[serde(default, deserialize_with = "null_as_default")]
@@ -58,58 +64,67 @@ impl MachineSetSpec {
 }
 
 /// Observed state of a MachineSet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MachineSetStatus {
-    /// Number of claimed Machines, including those that are being deleted.
+    /// All Machines, including those that are being deleted.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub replicas: i32,
-    /// Number of Machines with all labels of the template.
+    /// Machines with all labels of the template.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub fully_labeled_replicas: i32,
-    /// Number of Machines that are Running.
+    /// Machines that are Running.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub ready_replicas: i32,
-    /// Number of Machines that are Running or Available.
+    /// Machines that are Running or Available.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub available_replicas: i32,
-    /// Number of failed Machines that are preserved.
+    /// Failed Machines that are preserved.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub preserved_failed_replicas: i32,
     /// Generation of the spec that this status belongs to.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub observed_generation: i64,
-    /// Conditions of the MachineSet; the unusual name is the one on the wire.
+    /// Conditions of this object.
+    ///
+    /// The unusual name is the one on the wire.
     #[serde(
         rename = "machineSetCondition",
         deserialize_with = "null_as_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub conditions: Vec<MachineSetCondition>,
-    /// Last operation on a Machine of the MachineSet.
+    /// Last operation.
+    ///
+    /// The latest of the operations on its Machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_operation: Option<LastOperation>,
     /// Machines whose last operation failed.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
     pub failed_machines: Vec<MachineSummary>,
-    /// Number of failed Machines that are preserved automatically.
+    /// Failed Machines that are preserved automatically.
     #[serde(deserialize_with = "null_as_default", skip_serializing_if = "is_default")]
     pub auto_preserve_failed_machine_count: i32,
 }
 
 /// One condition of a MachineSet.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSetCondition {
-    /// Condition type, one of [`crate::constants::conditions`].
+    /// Type of the condition.
+    ///
+    /// One of [`crate::constants::conditions`].
     #[serde(rename = "type")]
     pub type_: String,
     /// Status of the condition.
     pub status: ConditionStatus,
     /// Time of the last status change.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<WireTime>")]
     pub last_transition_time: Option<Time>,
-    /// Reason, one of [`crate::constants::reasons`].
+    /// CamelCase reason.
+    ///
+    /// One of [`crate::constants::reasons`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Text for people.

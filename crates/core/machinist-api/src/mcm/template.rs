@@ -3,34 +3,38 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Taint;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::absent::null_as_default;
 use crate::duration::{DurationText, GoDuration};
+use crate::schema;
 
 /// Template of the Machines of a MachineSet.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MachineTemplateSpec {
-    /// Metadata of the Machines.
+    /// Labels and annotations of the Machines.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: TemplateMetadata,
-    /// Spec of the Machines.
+    /// Desired state of the Machine.
     #[serde(default, deserialize_with = "null_as_default")]
     pub spec: MachineSpec,
 }
 
 /// Desired state of a Machine.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineSpec {
     /// Reference to the MachineClass.
     #[serde(default, deserialize_with = "null_as_default")]
     pub class: ClassSpec,
-    /// Identity of the instance; set once it is known, always empty in a template.
+    /// Identity of the instance; set by the controller.
+    ///
+    /// Always empty in a template.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<String>,
-    /// Template of the fields to sync to the Node.
+    /// Fields that are synced to the Node.
     #[serde(default, deserialize_with = "null_as_default")]
     pub node_template: NodeTemplateSpec,
     /// Timeouts and limits; on the wire these fields are at the same level as the ones above.
@@ -38,6 +42,7 @@ pub struct MachineSpec {
     pub configuration: MachineConfiguration,
     /// Fields of a newer version of the CRD, unchanged, so that a template passes them on.
     #[serde(flatten)]
+    #[schemars(skip)]
     pub other: Map<String, Value>,
 }
 
@@ -49,17 +54,18 @@ impl MachineSpec {
 }
 
 /// Reference to a MachineClass of the same namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClassSpec {
     /// API group; not evaluated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
-    /// `MachineClass`; older spellings are valid, but Machines with them do not count as users of
-    /// the class.
+    /// `MachineClass`.
+    ///
+    /// Older spellings are valid, but Machines with them do not count as users of the class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// Name of the class.
+    /// Name of the class, in the same namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -78,18 +84,19 @@ impl ClassSpec {
 
 /// Fields that are synced to the Node: labels and annotations of `metadata`, taints of `spec`. The
 /// same JSON is the value of the annotation that records what was synced last.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NodeTemplateSpec {
     /// Labels and annotations for the Node.
     #[serde(default, deserialize_with = "null_as_default")]
     pub metadata: TemplateMetadata,
-    /// Spec of the Node; only `taints` is applied.
+    /// Spec of the Node; only `taints` are applied.
     #[serde(default, deserialize_with = "null_as_default")]
     pub spec: NodeTemplateNode,
 }
 
 /// Spec of a Node in a template.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(schema_with = "schema::node_spec")]
 pub struct NodeTemplateNode {
     /// Taints for the Node.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -110,8 +117,9 @@ impl NodeTemplateSpec {
 ///
 /// Older Go versions write `creationTimestamp: null`; newer ones omit it. Both read as the same
 /// value.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(from = "TemplateMetadataWire")]
+#[schemars(schema_with = "schema::open_object")]
 pub struct TemplateMetadata {
     /// Labels of the object.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -151,16 +159,18 @@ impl From<TemplateMetadataWire> for TemplateMetadata {
 
 /// Timeouts and limits of a Machine. They are compared and synced as one block. For an absent field
 /// the value of the controller's flag applies.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MachineConfiguration {
-    /// Maximum duration of a normal drain, counted from the deletion.
+    /// Maximum duration of a normal drain, such as 20m.
+    ///
+    /// Counted from the deletion.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<DurationText>,
-    /// Time that a Machine may be Unknown before it is Failed.
+    /// Time that the Node may be unhealthy before the Machine is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub health_timeout: Option<DurationText>,
-    /// Maximum duration of creation and joining before the Machine is Failed.
+    /// Maximum duration of creation and joining.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub creation_timeout: Option<DurationText>,
     /// Maximum duration of an update in place.
@@ -169,13 +179,13 @@ pub struct MachineConfiguration {
     /// Time that a preserved Machine is kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_preserve_timeout: Option<DurationText>,
-    /// If true, the health timeout never makes the Machine Failed.
+    /// Never replace the Machine because of its health.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disable_health_timeout: Option<bool>,
     /// Eviction attempts for each pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_evict_retries: Option<i32>,
-    /// Comma-separated condition types that mean "unhealthy" unless their status is False.
+    /// Comma-separated condition types that mean unhealthy unless their status is False.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_conditions: Option<String>,
 }

@@ -43,18 +43,18 @@ const EXTENSIONS: [&str; 2] = ["nullable", "x-kubernetes-preserve-unknown-fields
 
 /// Kind, version and path. The root of an object has the path `.`, the entries of a list `[]`, and
 /// those of a map `*`.
-type Name = (String, String, String);
+pub(crate) type Name = (String, String, String);
 
 /// The values that a field may have.
 #[derive(Debug, Clone, PartialEq)]
-struct Field {
+pub(crate) struct Field {
     type_: String,
     /// Whether an object without the field is rejected.
     is_required: bool,
     keywords: Map<String, Value>,
 }
 
-type Fields = BTreeMap<Name, Field>;
+pub(crate) type Fields = BTreeMap<Name, Field>;
 
 impl Field {
     fn of(schema: &Value, is_required: bool) -> Self {
@@ -129,14 +129,22 @@ fn permits_as_much(keyword: &str, before: &Value, now: &Value) -> bool {
 }
 
 /// The fields of every served version of all our kinds.
-fn present() -> Fields {
+pub(crate) fn present() -> Fields {
     let mut fields = Fields::new();
     for definition in [crd::all_crds(), crd::docker_crds(), crd::mailgun_crds()].concat() {
-        let kind = definition.spec.names.kind;
-        for version in definition.spec.versions.into_iter().filter(|version| version.served) {
-            let schema = serde_json::to_value(version.schema).expect("a schema is JSON");
-            add(&mut fields, (&kind, &version.name), "", &schema["openAPIV3Schema"], false);
-        }
+        fields.extend(fields_of(&serde_json::to_value(definition).expect("a CRD is JSON")));
+    }
+    fields
+}
+
+/// The fields of every served version of a definition.
+pub(crate) fn fields_of(definition: &Value) -> Fields {
+    let mut fields = Fields::new();
+    let kind = definition["spec"]["names"]["kind"].as_str().expect("a definition has a kind");
+    let versions = definition["spec"]["versions"].as_array().into_iter().flatten();
+    for version in versions.filter(|version| version["served"] == true) {
+        let name = version["name"].as_str().expect("a version has a name");
+        add(&mut fields, (kind, name), "", &version["schema"]["openAPIV3Schema"], false);
     }
     fields
 }
@@ -183,7 +191,7 @@ fn narrowed(recorded: &Fields, present: &Fields) -> Vec<String> {
 }
 
 /// Writes the name of a field as in the file.
-struct Words<'a>(&'a Name);
+pub(crate) struct Words<'a>(pub(crate) &'a Name);
 
 impl Display for Words<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

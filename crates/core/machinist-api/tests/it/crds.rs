@@ -71,3 +71,25 @@ fn problems_of(schema: &Value, path: &str) -> Vec<String> {
     }
     problems
 }
+
+/// `kubectl explain` shows the descriptions. They come from comments in the code.
+#[test]
+fn descriptions_are_short_and_name_no_code() {
+    const LONGEST: usize = 120;
+    for definition in every_crd() {
+        let value = serde_json::to_value(&definition).expect("a CRD is JSON");
+        for text in descriptions_of(&value) {
+            let names_code = ["`", "::", "[", "Self"].iter().any(|part| text.contains(part));
+            assert!(!names_code && text.len() <= LONGEST, "{}: {text}", definition.spec.names.kind);
+        }
+    }
+}
+
+fn descriptions_of(value: &Value) -> Vec<&str> {
+    let below: Vec<&Value> = match value {
+        Value::Object(fields) => fields.values().collect(),
+        Value::Array(items) => items.iter().collect(),
+        _ => Vec::new(),
+    };
+    value["description"].as_str().into_iter().chain(below.into_iter().flat_map(descriptions_of)).collect()
+}

@@ -3,6 +3,7 @@
 mod crd_fields;
 mod crds;
 mod fixtures;
+mod go_crds;
 mod kube_traits;
 mod types_and_schemas;
 mod wire;

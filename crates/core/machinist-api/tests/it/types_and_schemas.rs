@@ -1,5 +1,5 @@
-//! Compares the Rust types and the CRD schemas, which are written separately, with each other and
-//! with objects that Go MCM stored.
+//! Compares the CRD schemas with the serde code of the types, of which a part is written by hand,
+//! and with objects that Go MCM stored.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::{Metadata, Resource};
