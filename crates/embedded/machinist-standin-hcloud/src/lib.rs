@@ -47,7 +47,6 @@ mod limit;
 mod log;
 mod machines;
 mod model;
-mod selector;
 mod settings;
 mod standin;
 mod store;

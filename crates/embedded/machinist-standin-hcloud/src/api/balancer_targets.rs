@@ -1,5 +1,6 @@
 //! The targets of load balancers.
 
+use machinist_labels::Selector;
 use serde_json::{Value, json};
 
 use super::Call;
@@ -8,7 +9,6 @@ use super::servers::by_id;
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;
 use crate::model::{LoadBalancer, Server, ServerStatus, Target, TargetKind};
-use crate::selector::Selector;
 
 /// Reads a target; problems are in the body.
 pub(super) fn read_target(body: &mut RequestBody) -> Option<Target> {
@@ -34,7 +34,7 @@ pub(super) fn read_kind(body: &mut RequestBody) -> Option<TargetKind> {
         "server" => Some(TargetKind::Server(identity.required_integer("id"))),
         "label_selector" => {
             let selector = identity.required_text("selector");
-            if Selector::parse(&selector).is_none() {
+            if selector.parse::<Selector>().is_err() {
                 identity.problem("selector", "expected a label selector");
             }
             Some(TargetKind::LabelSelector(selector))

@@ -1,10 +1,10 @@
 //! Load balancers.
 
 use jiff::Timestamp;
+use machinist_labels::Selector;
 use serde::{Deserialize, Serialize};
 
 use super::{Labels, PublicIp, Server, listed};
-use crate::selector::Selector;
 
 /// A load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -178,7 +178,7 @@ impl TargetKind {
         match self {
             Self::Server(id) => *id == server.id,
             Self::LabelSelector(text) => {
-                Selector::parse(text).is_some_and(|selector| selector.matches(&server.labels))
+                text.parse::<Selector>().is_ok_and(|selector| selector.selects(&server.labels))
             }
             Self::Ip(_) => false,
         }
