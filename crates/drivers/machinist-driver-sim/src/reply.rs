@@ -79,7 +79,6 @@ fn unexpected(expected: &str, reply: &Reply) -> Error {
         Reply::Instance(_) => "an instance",
         Reply::Found(_) => "a search result",
         Reply::Instances(_) => "a list",
-        Reply::Lines(_) => "lines",
         Reply::Done => "nothing",
     };
     Error::new(ErrorKind::Bug, format!("the cloud answered with {got}: expected {expected}"))

@@ -104,12 +104,6 @@ impl Books {
             Request::List { .. } => Ok(untouched(Outcome::Listed)),
             Request::Delete(delete) => effect::delete(facts, delete),
             Request::Rekey { id, from, to } => effect::rekey(facts, id, from, to),
-            Request::Tag { id, tags } => effect::change(facts, id, |_| {
-                Ok(Some(LedgerCommit::Tagged { id: id.clone(), tags: tags.clone(), at: now }))
-            }),
-            Request::Start { id } => effect::start(facts, id),
-            Request::Stop { id } => effect::stop(facts, id),
-            Request::Console { id, .. } => effect::change(facts, id, |_| Ok(None)),
         }
     }
 
@@ -168,7 +162,6 @@ impl Books {
             }
             LedgerCommit::Adopted { .. }
             | LedgerCommit::Rekeyed { .. }
-            | LedgerCommit::Tagged { .. }
             | LedgerCommit::Stopped { .. }
             | LedgerCommit::Started { .. }
             | LedgerCommit::DeletionBegun { .. } => {}
@@ -211,14 +204,7 @@ impl Books {
                     .filter_map(|entry| Some(entry.describe(entry.power_at(now)?)))
                     .collect(),
             ),
-            Request::Console { id, lines } => {
-                Reply::Lines(self.consoles.get(id).map(|console| console.tail(*lines)).unwrap_or_default())
-            }
-            Request::Delete(_)
-            | Request::Rekey { .. }
-            | Request::Tag { .. }
-            | Request::Start { .. }
-            | Request::Stop { .. } => Reply::Done,
+            Request::Delete(_) | Request::Rekey { .. } => Reply::Done,
         }
     }
 

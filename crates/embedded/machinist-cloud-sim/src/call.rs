@@ -27,14 +27,6 @@ pub enum Operation {
     Delete,
     /// Give an instance another key.
     Rekey,
-    /// Add or replace tags.
-    Tag,
-    /// Power on.
-    Start,
-    /// Power off.
-    Stop,
-    /// Read the console.
-    Console,
 }
 
 impl fmt::Display for Operation {
@@ -45,10 +37,6 @@ impl fmt::Display for Operation {
             Self::List => "list",
             Self::Delete => "delete",
             Self::Rekey => "rekey",
-            Self::Tag => "tag",
-            Self::Start => "start",
-            Self::Stop => "stop",
-            Self::Console => "console",
         })
     }
 }

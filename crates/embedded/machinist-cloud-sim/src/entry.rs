@@ -152,15 +152,6 @@ pub enum LedgerCommit {
         /// Time of the commit.
         at: Timestamp,
     },
-    /// The instance's tags changed.
-    Tagged {
-        /// Id of the instance.
-        id: ProviderId,
-        /// Tags that were added or replaced.
-        tags: BTreeMap<String, String>,
-        /// Time of the commit.
-        at: Timestamp,
-    },
     /// The instance was powered off.
     Stopped {
         /// Id of the instance.
@@ -201,7 +192,6 @@ impl LedgerCommit {
             Self::Made { entry } => &entry.id,
             Self::Adopted { id, .. }
             | Self::Rekeyed { id, .. }
-            | Self::Tagged { id, .. }
             | Self::Stopped { id, .. }
             | Self::Started { id, .. }
             | Self::DeletionBegun { id, .. }

@@ -133,11 +133,6 @@ impl State {
                     self.by_key.entry(key.clone()).or_default().insert(serial);
                 }
             }
-            LedgerCommit::Tagged { id, tags, .. } => {
-                if let Some(entry) = self.entry_mut(id) {
-                    entry.tags.extend(tags.clone());
-                }
-            }
             LedgerCommit::Stopped { id, .. } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.stopped = true;

@@ -137,8 +137,7 @@ impl Machines {
                 | LedgerCommit::Gone { id, .. } => {
                     self.up.remove(id);
                 }
-                LedgerCommit::Adopted { .. } | LedgerCommit::Rekeyed { .. } | LedgerCommit::Tagged { .. } => {
-                }
+                LedgerCommit::Adopted { .. } | LedgerCommit::Rekeyed { .. } => {}
             }
         }
     }

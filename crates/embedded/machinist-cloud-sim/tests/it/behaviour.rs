@@ -202,11 +202,12 @@ async fn a_project_sees_its_own_instances_only() {
     assert_eq!(ask("b", list()).await, Ok(Reply::Instances(Vec::new())));
     assert_eq!(ask("b", Request::Find(by_id(&made))).await, Ok(Reply::Found(None)));
     let owner = made.key.clone().expect("keyed");
+    let rekey = Request::Rekey { id: made.id.clone(), from: owner.clone(), to: InstanceKey::new("uid-of-b") };
     let deletion = Request::Delete(machinist_cloud_sim::DeleteRequest { which: by_id(&made), owner });
     assert_eq!(ask("b", deletion).await, Ok(Reply::Done), "deleting an absent instance succeeds");
     assert_eq!(cloud.alive(), 1);
-    let stopped = ask("b", Request::Stop { id: made.id.clone() }).await;
-    assert_eq!(stopped.expect_err("the instance is in another project").code, Code::NotFound);
+    let rekeyed = ask("b", rekey).await;
+    assert_eq!(rekeyed.expect_err("the instance is in another project").code, Code::NotFound);
     let theirs =
         ask("b", Request::Ensure(create("a"))).await.expect("the name and the key are free in this project");
     let Reply::Instance(theirs) = theirs else { panic!("ensure answers with an instance, not {theirs:?}") };
