@@ -14,7 +14,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinist-api", &["machinist-labels"]),
     ("machinist-instance", &[]),
     // Kinds arrive at the server as CRDs, so it knows none of ours.
-    ("machinist-apiserver", &["machinist-labels"]),
+    ("machinist-apiserver", &["machinist-labels", "machinist-serve"]),
     ("machinist-conformance", &["machinist-apiserver"]),
     ("machinist-kube", &[]),
     // The HTTP port of any process: it knows no kind of object and no contract.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use machinist_cloud_sim::Cloud;
-use machinist_cloud_sim::http::HttpServer;
+use machinist_cloud_sim::http::LoopbackServer;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineOptions, Metadata};
 
 use crate::args::SimCloudArgs;
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<
     let metadata = Metadata { server: args.target_server.clone(), ca_pem: target_ca(args)? };
     let folder = args.data_dir.display();
     let cloud = wiring::open_ledger(&args.data_dir)?;
-    let server = HttpServer::bind(cloud.clone(), args.listen).await.context("--listen")?;
+    let server = LoopbackServer::bind(cloud.clone(), args.listen).await.context("--listen")?;
     let url = server.url();
     let instances = cloud.alive();
     let machines = machine_options(args);
