@@ -128,7 +128,7 @@ pub enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 #[error("{code}: {message}")]
-pub struct Refusal {
+pub struct CloudRefusal {
     /// Kind of the refusal.
     pub code: Code,
     /// Text for people.
@@ -138,7 +138,7 @@ pub struct Refusal {
     pub retry_after_seconds: Option<u64>,
 }
 
-impl Refusal {
+impl CloudRefusal {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after_seconds: None }
     }

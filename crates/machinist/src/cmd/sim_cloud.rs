@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use machinist_cloud_sim::Cloud;
 use machinist_cloud_sim::http::LoopbackServer;
-use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineOptions, Metadata};
+use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineTiming, Metadata};
 
 use crate::args::SimCloudArgs;
 use crate::output::Output;
@@ -58,8 +58,8 @@ async fn log_trouble(cloud: &Cloud) -> Infallible {
 }
 
 /// Returns the options of the simulated machines.
-pub(crate) fn machine_options(args: &SimCloudArgs) -> MachineOptions {
-    MachineOptions { lease_renewal: args.node_lease_renewal, ..MachineOptions::default() }
+pub(crate) fn machine_options(args: &SimCloudArgs) -> MachineTiming {
+    MachineTiming { lease_renewal: args.node_lease_renewal, ..MachineTiming::default() }
 }
 
 fn target_ca(args: &SimCloudArgs) -> anyhow::Result<String> {

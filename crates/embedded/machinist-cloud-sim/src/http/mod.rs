@@ -2,7 +2,7 @@
 //!
 //! | Route | |
 //! |---|---|
-//! | `POST /v1/OPERATION` | `ensure`, `find`, `list`, `delete`, `rekey`: the body is the params of a [`Request`](crate::Request). The answer is a [`Reply`](crate::Reply) or, with a status other than 200, a [`Refusal`](crate::Refusal) |
+//! | `POST /v1/OPERATION` | `ensure`, `find`, `list`, `delete`, `rekey`: the body is the params of a [`Request`](crate::Request). The answer is a [`Reply`](crate::Reply) or, with a status other than 200, a [`CloudRefusal`](crate::CloudRefusal) |
 //! | `GET /admin/ledger` | every instance ever made |
 //! | `GET /admin/commits` | every instance ever made as a commit, then every later commit as it happens, one per line |
 //! | `GET /admin/calls` | counts by operation, and the remembered calls |

@@ -5,7 +5,7 @@ use machinist_labels::{is_key, is_value};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::model::Labels;
+use crate::model::LabelMap;
 
 /// A JSON object, and the problems with its fields so far. Unknown fields are ignored.
 #[derive(Debug)]
@@ -147,12 +147,12 @@ impl RequestBody {
         Some(texts)
     }
 
-    pub(crate) fn labels(&mut self, name: &str) -> Option<Labels> {
+    pub(crate) fn labels(&mut self, name: &str) -> Option<LabelMap> {
         let Value::Object(fields) = self.value(name)? else {
             self.problem(name, "expected an object with texts");
             return None;
         };
-        let mut labels = Labels::new();
+        let mut labels = LabelMap::new();
         for (key, value) in fields {
             match value {
                 Value::String(value) if is_key(&key) && is_value(&value) => {

@@ -13,15 +13,15 @@ use hyper::body::Incoming;
 pub use machinist_serve::{ListenError, LoopbackServer, serve_connection};
 
 use crate::Standin;
-pub use response::{Body, Broken};
+pub use response::{Broken, ReplyBody};
 
 impl machinist_serve::LoopbackApi for Standin {
     const PATH: &'static str = "/v1";
 
-    type Body = Body;
+    type Body = ReplyBody;
     type Broken = Broken;
 
-    async fn respond(self, request: Request<Incoming>) -> Result<Response<Body>, Broken> {
+    async fn respond(self, request: Request<Incoming>) -> Result<Response<ReplyBody>, Broken> {
         request::answer(&self, request).await
     }
 }
@@ -30,7 +30,7 @@ impl machinist_serve::LoopbackApi for Standin {
 ///
 /// # Errors
 /// [`Broken`] when a fault breaks the connection instead of an answer.
-pub async fn answer<B>(standin: &Standin, request: Request<B>) -> Result<Response<Body>, Broken>
+pub async fn answer<B>(standin: &Standin, request: Request<B>) -> Result<Response<ReplyBody>, Broken>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
