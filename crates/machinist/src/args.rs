@@ -602,7 +602,7 @@ mod tests {
             let Command::SimCloud(args) = parsed(&line) else { panic!("{line}") };
             cmd::sim_cloud::machine_options(&args).lease_renewal
         };
-        assert_eq!(renewal(""), machinist_node_sim::MachineOptions::default().lease_renewal);
+        assert_eq!(renewal(""), machinist_node_sim::MachineTiming::default().lease_renewal);
         assert_eq!(renewal(" --node-lease-renewal 500ms"), Duration::from_millis(500));
     }
 

@@ -194,7 +194,7 @@ pub(crate) fn run_built_in_controllers(
     server: &Server,
 ) -> anyhow::Result<()> {
     let ca = server.ca()?;
-    let mut config = machinist_kcm::Config::default();
+    let mut config = machinist_kcm::KcmConfig::default();
     config.ca = Some(CaPair::from_pem(ca.certificate_pem(), ca.key_pem())?);
     config.seed = wiring::seed();
     config.collect_defined_kinds = true;

@@ -10,10 +10,11 @@ use crate::workspace::{cargo, output_of};
 /// on more: the tests of a contract use its implementation.
 const ALLOWED: &[(&str, &[&str])] = &[
     // The lowest crates: types that the others share.
-    ("machinist-api", &[]),
+    ("machinist-labels", &[]),
+    ("machinist-api", &["machinist-labels"]),
     ("machinist-instance", &[]),
     // Kinds arrive at the server as CRDs, so it knows none of ours.
-    ("machinist-apiserver", &[]),
+    ("machinist-apiserver", &["machinist-labels", "machinist-serve"]),
     ("machinist-conformance", &["machinist-apiserver"]),
     ("machinist-kube", &[]),
     // The HTTP port of any process: it knows no kind of object and no contract.
@@ -22,7 +23,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("machinist-mailer", &["machinist-instance"]),
     // The parts of a decision that all contracts share. It has no API types.
     ("machinist-core", &["machinist-instance"]),
-    ("machinist-plan", &["machinist-api", "machinist-instance", "machinist-core", "machinist-mailer"]),
+    (
+        "machinist-plan",
+        &["machinist-api", "machinist-labels", "machinist-instance", "machinist-core", "machinist-mailer"],
+    ),
     // The loop names no kind of object: neither it nor a crate below it knows the machine API.
     (
         "machinist-runtime",
@@ -33,7 +37,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // Servers of other programs share the accept loop of ours.
     ("machinist-cloud-sim", &["machinist-instance", "machinist-serve"]),
     // Servers that boot are instances of the simulated cloud.
-    ("machinist-standin-hcloud", &["machinist-instance", "machinist-cloud-sim", "machinist-serve"]),
+    (
+        "machinist-standin-hcloud",
+        &["machinist-instance", "machinist-labels", "machinist-cloud-sim", "machinist-serve"],
+    ),
     // A simulated machine reads the ledger of its cloud, and is an ordinary client of the cluster.
     ("machinist-node-sim", &["machinist-instance", "machinist-cloud-sim", "machinist-kube"]),
     ("machinist-driver-sim", &["machinist-instance", "machinist-driver", "machinist-cloud-sim"]),
@@ -45,7 +52,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // A mail service is another program, too. Its client knows the fence of a call.
     ("machinist-mailgun", &["machinist-instance", "machinist-mailer", "machinist-driver"]),
     ("machinist-standin-mailgun", &["machinist-serve"]),
-    ("machinist-kcm", &["machinist-kube"]),
+    ("machinist-kcm", &["machinist-labels", "machinist-kube"]),
     (
         "machinist-controllers",
         &[

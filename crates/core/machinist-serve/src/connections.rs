@@ -80,7 +80,9 @@ where
     D: Door<S::Stream>,
     A: Answer,
 {
-    accept_from(source, MAX_CONNECTIONS, |stream| connection(stream, door.clone(), answer.clone())).await
+    let never = std::future::pending();
+    accept_from(source, MAX_CONNECTIONS, never, |stream| connection(stream, door.clone(), answer.clone()))
+        .await
 }
 
 async fn connection<Io, D, A>(stream: Io, door: D, answer: A)

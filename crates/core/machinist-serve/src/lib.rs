@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! accept       accepts connections up to a limit
+//! loopback     HTTP for an API that only clients on the same host call
 //! door         prepares a connection, for example with TLS, and decides who gets an answer
 //! connections  HTTP on a connection: timeouts, a maximum age, an answer by path
 //! endpoints    health, readiness, metrics and reasons of a process that implements Inspect
@@ -16,13 +17,15 @@ mod connections;
 mod door;
 mod endpoints;
 mod inspect;
+mod loopback;
 mod metrics;
 
-pub use accept::{UNLIMITED, accept};
+pub use accept::accept;
 pub use connections::{answer_all, answer_behind};
 pub use door::{Door, OpenDoor, Rejection};
 pub use endpoints::{answer_with_metrics, listen, serve, serve_behind, serve_metrics};
 pub use inspect::{Inspect, ProcessReadiness};
+pub use loopback::{ListenError, LoopbackApi, LoopbackServer, serve_connection};
 pub use metrics::{
     CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS,
     samples_of,

@@ -11,7 +11,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::{Connect, HttpConnector};
 use hyper_util::rt::TokioExecutor;
 use jiff::SignedDuration;
-use machinist_cloud_sim::{Clock, NoAnswer, Refusal, Reply, Request};
+use machinist_cloud_sim::{Clock, CloudRefusal, NoAnswer, Reply, Request};
 use machinist_driver::CloudClock;
 use serde_json::Value;
 
@@ -107,7 +107,11 @@ impl<C: Connect + Clone + Send + Sync + 'static> Transport for Endpoint<C> {
         self.authority.as_str()
     }
 
-    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+    async fn call(
+        &self,
+        token: Option<&str>,
+        request: Request,
+    ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
         let request = self.request(token, &request)?;
         let sent = self.clock.now();
         let response = self.client.request(request).await.map_err(|error| {

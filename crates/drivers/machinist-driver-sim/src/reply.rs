@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machinist_cloud_sim::{Code, NoAnswer, Refusal, Reply};
+use machinist_cloud_sim::{CloudRefusal, Code, NoAnswer, Reply};
 use machinist_instance::{Error, ErrorKind, Foreign, Instance, InstanceRef, Sighting};
 
 /// Whether a call changes the cloud. This decides how a missing answer is classified.
@@ -20,7 +20,7 @@ pub(crate) fn no_answer(nature: Nature, lost: NoAnswer) -> Error {
     Error::new(kind, lost.to_string())
 }
 
-pub(crate) fn refused(nature: Nature, refusal: Refusal) -> Error {
+pub(crate) fn refused(nature: Nature, refusal: CloudRefusal) -> Error {
     let kind = match refusal.code {
         Code::InvalidParameter => ErrorKind::InvalidSpec,
         Code::Unauthorized | Code::Foreign | Code::KeySpent => ErrorKind::Denied,
@@ -79,7 +79,6 @@ fn unexpected(expected: &str, reply: &Reply) -> Error {
         Reply::Instance(_) => "an instance",
         Reply::Found(_) => "a search result",
         Reply::Instances(_) => "a list",
-        Reply::Lines(_) => "lines",
         Reply::Done => "nothing",
     };
     Error::new(ErrorKind::Bug, format!("the cloud answered with {got}: expected {expected}"))
@@ -99,14 +98,14 @@ mod tests {
         let not_sent = NoAnswer::NotSent("refused".to_owned());
         assert_eq!(no_answer(Nature::Changes, not_sent).kind, ErrorKind::Unavailable);
         let internal =
-            Refusal { code: Code::InternalError, message: String::new(), retry_after_seconds: None };
+            CloudRefusal { code: Code::InternalError, message: String::new(), retry_after_seconds: None };
         assert_eq!(refused(Nature::Changes, internal).kind, ErrorKind::Ambiguous);
     }
 
     #[test]
     fn throttling_keeps_the_retry_time_of_the_cloud() {
         let refusal =
-            Refusal { code: Code::RateLimited, message: String::new(), retry_after_seconds: Some(7) };
+            CloudRefusal { code: Code::RateLimited, message: String::new(), retry_after_seconds: Some(7) };
         let expected = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(7)) };
         assert_eq!(refused(Nature::Reads, refusal).kind, expected);
     }

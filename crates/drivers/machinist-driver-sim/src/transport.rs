@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use jiff::SignedDuration;
-use machinist_cloud_sim::{Cloud, NoAnswer, Refusal, Reply, Request};
+use machinist_cloud_sim::{Cloud, CloudRefusal, NoAnswer, Reply, Request};
 
 /// Sends a request to the cloud and returns its answer.
 #[async_trait]
@@ -14,7 +14,11 @@ pub trait Transport: Send + Sync {
     ///
     /// # Errors
     /// [`NoAnswer::NotSent`] only when the request cannot have reached the cloud.
-    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer>;
+    async fn call(
+        &self,
+        token: Option<&str>,
+        request: Request,
+    ) -> Result<Result<Reply, CloudRefusal>, NoAnswer>;
 
     /// The cloud's time minus the local time; `None` if it is not measured.
     fn clock_skew(&self) -> Option<SignedDuration> {
@@ -29,7 +33,11 @@ impl Transport for Cloud {
         "in process"
     }
 
-    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+    async fn call(
+        &self,
+        token: Option<&str>,
+        request: Request,
+    ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
         Self::call(self, token, request).await
     }
 }

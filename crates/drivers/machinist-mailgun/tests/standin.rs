@@ -6,7 +6,7 @@ use machinist_driver::Fence;
 use machinist_instance::ErrorKind;
 use machinist_mailer::{Envelope, Mailer};
 use machinist_mailgun::Mailgun;
-use machinist_standin_mailgun::{Fault, HttpServer, Standin};
+use machinist_standin_mailgun::{Fault, LoopbackServer, Standin};
 
 fn mail(id: &str) -> Envelope {
     Envelope {
@@ -24,8 +24,8 @@ fn mail(id: &str) -> Envelope {
 async fn mails_are_sent_looked_up_and_counted() {
     let standin = Standin::new("key", Duration::ZERO);
     let address = "127.0.0.1:0".parse().expect("an address");
-    let server = HttpServer::bind(standin.clone(), address).await.expect("a free port");
-    let client = |key: &str| Mailgun::new(&server.endpoint(), "mail.example.com", key).expect("a client");
+    let server = LoopbackServer::bind(standin.clone(), address).await.expect("a free port");
+    let client = |key: &str| Mailgun::new(&server.url(), "mail.example.com", key).expect("a client");
     let (mailgun, stranger) = (client("key"), client("other"));
     let test = async {
         assert_eq!(mailgun.look_up("a@mail.example.com").await, Ok(false));

@@ -91,7 +91,7 @@ pub use server::listen::{ServeError, Serving};
 pub use server::load::LoadError;
 pub use server::replica::ReplicaView;
 pub use server::response::Body;
-pub use server::service::{ApiService, PANICKED, Unanswered};
+pub use server::service::{ApiService, NoResponse, PANICKED};
 
 pub use storage::{Folder, StorageError};
 pub use store::commits::{Commit, Subscription};

@@ -16,7 +16,7 @@ use crate::effect::{self, Effect, Facts};
 use crate::journal::{Journal, Line};
 use crate::limit::Buckets;
 use crate::state::State;
-use crate::{Code, Disk, Fault, LedgerCommit, Outcome, Refusal, Reply, Request, Schedule, Settings};
+use crate::{CallOutcome, CloudRefusal, Code, Disk, Fault, LedgerCommit, Reply, Request, Schedule, Settings};
 
 /// Everything that the cloud knows. No caller holds the lock across an await.
 pub(crate) struct Books {
@@ -77,13 +77,13 @@ impl Books {
     }
 
     /// Counts a call against the limit of its project.
-    pub(crate) fn admit(&mut self, token: Option<&str>, now: Timestamp) -> Result<(), Refusal> {
+    pub(crate) fn admit(&mut self, token: Option<&str>, now: Timestamp) -> Result<(), CloudRefusal> {
         self.buckets.take(self.settings.project_of(token), self.settings.calls_per_hour, now)
     }
 
-    pub(crate) fn authorise(&self, token: Option<&str>) -> Result<(), Refusal> {
+    pub(crate) fn authorise(&self, token: Option<&str>) -> Result<(), CloudRefusal> {
         if token.is_some_and(|token| self.settings.revoked_tokens.contains(token)) {
-            return Err(Refusal::new(Code::Unauthorized, "the token is not valid for any account"));
+            return Err(CloudRefusal::new(Code::Unauthorized, "the token is not valid for any account"));
         }
         Ok(())
     }
@@ -94,30 +94,24 @@ impl Books {
         request: &Request,
         now: Timestamp,
         fault: Option<&Fault>,
-    ) -> Result<Effect, Refusal> {
+    ) -> Result<Effect, CloudRefusal> {
         let project = Some(self.settings.project_of(token));
         let facts = Facts { project, fault, ..self.facts(now) };
         let untouched = |outcome| Effect { outcome, commit: None, about: None };
         match request {
             Request::Ensure(create) => effect::ensure(facts, create),
             Request::Find(which) => Ok(effect::find(facts, which)),
-            Request::List { .. } => Ok(untouched(Outcome::Listed)),
+            Request::List { .. } => Ok(untouched(CallOutcome::Listed)),
             Request::Delete(delete) => effect::delete(facts, delete),
             Request::Rekey { id, from, to } => effect::rekey(facts, id, from, to),
-            Request::Tag { id, tags } => effect::change(facts, id, |_| {
-                Ok(Some(LedgerCommit::Tagged { id: id.clone(), tags: tags.clone(), at: now }))
-            }),
-            Request::Start { id } => effect::start(facts, id),
-            Request::Stop { id } => effect::stop(facts, id),
-            Request::Console { id, .. } => effect::change(facts, id, |_| Ok(None)),
         }
     }
 
     /// Commits to the ledger, applies the commit, then notifies observers and followers.
-    pub(crate) fn carry_out(&mut self, effect: &Effect, user_data: UserData) -> Result<(), Refusal> {
+    pub(crate) fn carry_out(&mut self, effect: &Effect, user_data: UserData) -> Result<(), CloudRefusal> {
         let Some(commit) = &effect.commit else { return Ok(()) };
         self.commit(commit.clone(), user_data)
-            .map_err(|error| Refusal::new(Code::ServiceUnavailable, error.to_string()))
+            .map_err(|error| CloudRefusal::new(Code::ServiceUnavailable, error.to_string()))
     }
 
     fn commit(&mut self, commit: LedgerCommit, user_data: UserData) -> Result<(), NotCommitted> {
@@ -168,7 +162,6 @@ impl Books {
             }
             LedgerCommit::Adopted { .. }
             | LedgerCommit::Rekeyed { .. }
-            | LedgerCommit::Tagged { .. }
             | LedgerCommit::Stopped { .. }
             | LedgerCommit::Started { .. }
             | LedgerCommit::DeletionBegun { .. } => {}
@@ -211,14 +204,7 @@ impl Books {
                     .filter_map(|entry| Some(entry.describe(entry.power_at(now)?)))
                     .collect(),
             ),
-            Request::Console { id, lines } => {
-                Reply::Lines(self.consoles.get(id).map(|console| console.tail(*lines)).unwrap_or_default())
-            }
-            Request::Delete(_)
-            | Request::Rekey { .. }
-            | Request::Tag { .. }
-            | Request::Start { .. }
-            | Request::Stop { .. } => Reply::Done,
+            Request::Delete(_) | Request::Rekey { .. } => Reply::Done,
         }
     }
 
@@ -256,7 +242,7 @@ mod tests {
     use super::*;
     use crate::{Clock, Cloud, Foreigner};
 
-    fn make(books: &mut Books) -> Result<(), Refusal> {
+    fn make(books: &mut Books) -> Result<(), CloudRefusal> {
         let foreigner = Foreigner {
             id: None,
             name: NodeName::new("n").expect("not empty"),

@@ -27,14 +27,6 @@ pub enum Operation {
     Delete,
     /// Give an instance another key.
     Rekey,
-    /// Add or replace tags.
-    Tag,
-    /// Power on.
-    Start,
-    /// Power off.
-    Stop,
-    /// Read the console.
-    Console,
 }
 
 impl fmt::Display for Operation {
@@ -45,17 +37,13 @@ impl fmt::Display for Operation {
             Self::List => "list",
             Self::Delete => "delete",
             Self::Rekey => "rekey",
-            Self::Tag => "tag",
-            Self::Start => "start",
-            Self::Stop => "stop",
-            Self::Console => "console",
         })
     }
 }
 
 /// One call on arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct IncomingCall {
     /// Number of the call, from 0, since the cloud was opened.
     pub number: u64,
     /// The requested operation.
@@ -81,7 +69,7 @@ pub struct CallRecord {
     /// When the call took effect or was refused.
     pub decided: Timestamp,
     /// Outcome of the call.
-    pub outcome: Outcome,
+    pub outcome: CallOutcome,
     /// The fault that the call met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
@@ -90,7 +78,7 @@ pub struct CallRecord {
 /// Outcome of a call in the cloud, even if the answer was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Outcome {
+pub enum CallOutcome {
     /// Created an instance.
     Made,
     /// Adopted an instance that had no key.

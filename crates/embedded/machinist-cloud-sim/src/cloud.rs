@@ -13,8 +13,8 @@ use crate::books::{Books, user_data};
 use crate::clock::later;
 use crate::journal::{Journal, Line, OpenError};
 use crate::{
-    Call, CallRecord, Clock, Code, Fault, Faults, Kept, LedgerCommit, Outcome, Refusal, Reply, Request,
-    Settings,
+    CallOutcome, CallRecord, Clock, CloudRefusal, Code, Fault, Faults, IncomingCall, Kept, LedgerCommit,
+    Reply, Request, Settings,
 };
 
 /// A handle of a cloud. Clones share the same cloud.
@@ -92,7 +92,7 @@ impl Cloud {
         &self,
         token: Option<&str>,
         request: Request,
-    ) -> Result<Result<Reply, Refusal>, NoAnswer> {
+    ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
         let (answer, answered) = oneshot::channel();
         // On its own task: the call continues when its caller dies or stops waiting.
         tokio::spawn(self.clone().serve(token.map(str::to_owned), request, answer));
@@ -103,7 +103,7 @@ impl Cloud {
         self,
         token: Option<String>,
         request: Request,
-        answer: oneshot::Sender<Result<Reply, Refusal>>,
+        answer: oneshot::Sender<Result<Reply, CloudRefusal>>,
     ) {
         let (call, settings, admitted) = self.arrive(token.as_deref(), &request);
         let fault = if admitted.is_ok() { self.fault_of(&call) } else { None };
@@ -115,7 +115,7 @@ impl Cloud {
             tokio::time::sleep(delay).await;
         }
         if let Err(refusal) = admitted {
-            self.record(call, Outcome::Refused(refusal.code), None);
+            self.record(call, CallOutcome::Refused(refusal.code), None);
             let _ = answer.send(Err(refusal));
             return;
         }
@@ -123,7 +123,7 @@ impl Cloud {
         match &fault {
             Some(Fault::Reset) => {
                 drop(answer);
-                self.record(call, Outcome::Lost, fault);
+                self.record(call, CallOutcome::Lost, fault);
             }
             Some(Fault::LateEffect { by }) => {
                 drop(answer);
@@ -131,18 +131,18 @@ impl Cloud {
                 let _ = self.perform(token.as_deref(), call, request, fault);
             }
             Some(Fault::Refuse { code, retry_after_seconds }) => {
-                let refusal = Refusal {
+                let refusal = CloudRefusal {
                     code: *code,
                     message: "injected before any effect".to_owned(),
                     retry_after_seconds: *retry_after_seconds,
                 };
-                self.record(call, Outcome::Refused(*code), fault.clone());
+                self.record(call, CallOutcome::Refused(*code), fault.clone());
                 let _ = answer.send(Err(refusal));
             }
             Some(Fault::EffectThenError) => {
                 let _ = self.perform(token.as_deref(), call, request, fault);
                 let message = "injected after the effect";
-                let _ = answer.send(Err(Refusal::new(Code::InternalError, message)));
+                let _ = answer.send(Err(CloudRefusal::new(Code::InternalError, message)));
             }
             Some(Fault::EffectThenSilence) => {
                 let _ = self.perform(token.as_deref(), call, request, fault);
@@ -166,7 +166,11 @@ impl Cloud {
         }
     }
 
-    fn arrive(&self, token: Option<&str>, request: &Request) -> (Call, Settings, Result<(), Refusal>) {
+    fn arrive(
+        &self,
+        token: Option<&str>,
+        request: &Request,
+    ) -> (IncomingCall, Settings, Result<(), CloudRefusal>) {
         let operation = request.operation();
         let mut books = self.lock();
         let now = self.0.clock.now();
@@ -178,12 +182,12 @@ impl Cloud {
             which.name.get_or_insert_with(|| entry.name.clone());
             which.key = which.key.or_else(|| entry.key.clone());
         }
-        let call = Call { number: books.calls.begin(operation), operation, which, arrived: now };
+        let call = IncomingCall { number: books.calls.begin(operation), operation, which, arrived: now };
         let admitted = books.admit(token, now);
         (call, books.settings.clone(), admitted)
     }
 
-    fn fault_of(&self, call: &Call) -> Option<Fault> {
+    fn fault_of(&self, call: &IncomingCall) -> Option<Fault> {
         let schedule = self.lock().schedule.clone();
         let drawn = || schedule.as_ref()?.decide(call).filter(|fault| fault.fits(call.operation));
         self.0.faults.take(call).or_else(drawn)
@@ -192,10 +196,10 @@ impl Cloud {
     fn perform(
         &self,
         token: Option<&str>,
-        call: Call,
+        call: IncomingCall,
         request: Request,
         fault: Option<Fault>,
-    ) -> Result<Reply, Refusal> {
+    ) -> Result<Reply, CloudRefusal> {
         let mut books = self.lock();
         let now = self.0.clock.now();
         books.settle(now);
@@ -208,7 +212,7 @@ impl Cloud {
         });
         drop(books);
         let (outcome, reply) = match done {
-            Err(refusal) => (Outcome::Refused(refusal.code), Err(refusal)),
+            Err(refusal) => (CallOutcome::Refused(refusal.code), Err(refusal)),
             Ok((effect, reply)) => {
                 self.schedule_consequences(effect.commit, fault.as_ref());
                 (effect.outcome, Ok(reply))
@@ -229,7 +233,7 @@ impl Cloud {
         }
     }
 
-    fn record(&self, call: Call, outcome: Outcome, fault: Option<Fault>) {
+    fn record(&self, call: IncomingCall, outcome: CallOutcome, fault: Option<Fault>) {
         let record = CallRecord {
             number: call.number,
             operation: call.operation,

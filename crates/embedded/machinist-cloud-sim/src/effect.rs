@@ -9,25 +9,25 @@ use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
 use crate::clock::later;
 use crate::state::{Project, Sight, State, is_in};
 use crate::{
-    Code, CreateRequest, DeleteRequest, Deletion, Entry, Fault, Foreigner, IdStyle, LedgerCommit, Outcome,
-    Refusal, Settings,
+    CallOutcome, CloudRefusal, Code, CreateRequest, DeleteRequest, Deletion, Fault, Foreigner, IdStyle,
+    LedgerCommit, LedgerEntry, Settings,
 };
 
 /// The result of a request: at most one commit, and the subject of the answer.
 #[derive(Debug)]
 pub(crate) struct Effect {
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: CallOutcome,
     pub(crate) commit: Option<LedgerCommit>,
     /// The instance that the answer is about.
     pub(crate) about: Option<ProviderId>,
 }
 
 impl Effect {
-    fn none(outcome: Outcome, about: Option<ProviderId>) -> Self {
+    fn none(outcome: CallOutcome, about: Option<ProviderId>) -> Self {
         Self { outcome, commit: None, about }
     }
 
-    fn commit(outcome: Outcome, commit: LedgerCommit) -> Self {
+    fn commit(outcome: CallOutcome, commit: LedgerCommit) -> Self {
         Self { outcome, about: Some(commit.id().clone()), commit: Some(commit) }
     }
 }
@@ -43,18 +43,21 @@ pub(crate) struct Facts<'a> {
 }
 
 /// Creates an instance unless one was ever made for that key.
-pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> {
+pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, CloudRefusal> {
     let Facts { state, project, now, .. } = facts;
     if let Some(made) = state.by_key(&request.key, project) {
         return if made.key.as_ref() != Some(&request.key) {
             let message = format!("{} was made for this key and was given another one", made.id);
-            Err(Refusal::new(Code::Foreign, message))
+            Err(CloudRefusal::new(Code::Foreign, message))
         } else if made.is_alive_at(now) {
-            Ok(Effect::none(Outcome::Found, Some(made.id.clone())))
+            Ok(Effect::none(CallOutcome::Found, Some(made.id.clone())))
         } else {
             // A late repetition of a call must not recreate an instance that was deleted in
             // between.
-            Err(Refusal::new(Code::KeySpent, format!("{} was made for this key and is deleted", made.id)))
+            Err(CloudRefusal::new(
+                Code::KeySpent,
+                format!("{} was made for this key and is deleted", made.id),
+            ))
         };
     }
     match state.by_name(&request.name, project, now) {
@@ -63,11 +66,11 @@ pub(crate) fn ensure(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect
     }
 }
 
-fn adopt(facts: Facts<'_>, request: &CreateRequest, found: &Entry) -> Result<Effect, Refusal> {
-    let Entry { id, name, created, .. } = found;
+fn adopt(facts: Facts<'_>, request: &CreateRequest, found: &LedgerEntry) -> Result<Effect, CloudRefusal> {
+    let LedgerEntry { id, name, created, .. } = found;
     match (&found.key, request.adopt_made_since) {
         (None, Some(since)) if since <= *created => Ok(Effect::commit(
-            Outcome::Adopted,
+            CallOutcome::Adopted,
             LedgerCommit::Adopted {
                 id: id.clone(),
                 key: request.key.clone(),
@@ -76,26 +79,26 @@ fn adopt(facts: Facts<'_>, request: &CreateRequest, found: &Entry) -> Result<Eff
             },
         )),
         (None, _) => {
-            Err(Refusal::new(Code::Foreign, format!("{id} has the name {name} and was made by others")))
+            Err(CloudRefusal::new(Code::Foreign, format!("{id} has the name {name} and was made by others")))
         }
         (Some(other), _) => {
-            Err(Refusal::new(Code::Foreign, format!("{id} has the name {name} and key {other}")))
+            Err(CloudRefusal::new(Code::Foreign, format!("{id} has the name {name} and key {other}")))
         }
     }
 }
 
-fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> {
+fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, CloudRefusal> {
     let Facts { state, settings, project, now, fault } = facts;
     let zone = request.zone.clone().unwrap_or_else(|| settings.zone.clone());
     if let Some(quota) = settings.quota
         && quota <= state.existing().filter(|entry| entry.is_alive_at(now)).count()
     {
         let message = format!("quota of {quota} instances is used up");
-        return Err(Refusal::new(Code::QuotaExceeded, message));
+        return Err(CloudRefusal::new(Code::QuotaExceeded, message));
     }
     if settings.stockouts.iter().any(|stockout| stockout.hits(&request.instance_type, &zone)) {
         let message = format!("no {} left in {zone}", request.instance_type);
-        return Err(Refusal::new(Code::OutOfStock, message));
+        return Err(CloudRefusal::new(Code::OutOfStock, message));
     }
     let boot = request.boot_seconds.map_or(settings.boot, Duration::from_secs);
     let running_at = later(now, boot);
@@ -109,7 +112,7 @@ fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> 
         _ => Some(running_at),
     };
     let serial = state.next_serial();
-    let entry = Entry {
+    let entry = LedgerEntry {
         serial,
         id: new_id(settings, serial, &request.name, state),
         key: Some(request.key.clone()),
@@ -130,20 +133,20 @@ fn create(facts: Facts<'_>, request: &CreateRequest) -> Result<Effect, Refusal> 
         deleted: None,
         calls: Default::default(),
     };
-    Ok(Effect::commit(Outcome::Made, LedgerCommit::Made { entry: Box::new(entry) }))
+    Ok(Effect::commit(CallOutcome::Made, LedgerCommit::Made { entry: Box::new(entry) }))
 }
 
 /// Loads an instance that the cluster under test did not make.
-pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Refusal> {
+pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, CloudRefusal> {
     let Facts { state, settings, .. } = facts;
     let serial = state.next_serial();
     let id = foreigner.id.clone().unwrap_or_else(|| new_id(settings, serial, &foreigner.name, state));
     let taken = state.by_id(&id).is_some()
         || foreigner.key.as_ref().is_some_and(|key| state.by_key(key, Some(&foreigner.project)).is_some());
     if taken {
-        return Err(Refusal::new(Code::WrongState, format!("{id} or its key is already used")));
+        return Err(CloudRefusal::new(Code::WrongState, format!("{id} or its key is already used")));
     }
-    let entry = Entry {
+    let entry = LedgerEntry {
         serial,
         id,
         key: foreigner.key.clone(),
@@ -164,7 +167,7 @@ pub(crate) fn load(facts: Facts<'_>, foreigner: &Foreigner) -> Result<Effect, Re
         deleted: None,
         calls: Default::default(),
     };
-    Ok(Effect::commit(Outcome::Made, LedgerCommit::Made { entry: Box::new(entry) }))
+    Ok(Effect::commit(CallOutcome::Made, LedgerCommit::Made { entry: Box::new(entry) }))
 }
 
 fn new_id(settings: &Settings, serial: u64, name: &NodeName, state: &State) -> ProviderId {
@@ -190,35 +193,38 @@ pub(crate) fn find(facts: Facts<'_>, which: &InstanceRef) -> Effect {
         _ => facts.state.locate(which, facts.project, facts.now, Sight::Lagging),
     };
     match found {
-        Some(entry) => Effect::none(Outcome::Found, Some(entry.id.clone())),
-        None => Effect::none(Outcome::Absent, None),
+        Some(entry) => Effect::none(CallOutcome::Found, Some(entry.id.clone())),
+        None => Effect::none(CallOutcome::Absent, None),
     }
 }
 
 /// Begins a deletion. A lookup by id finds the instance at once. A lookup by key or name has the
 /// cloud's lag, so the deletion may miss an instance that reads do not show yet.
-pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect, Refusal> {
+pub(crate) fn delete(facts: Facts<'_>, request: &DeleteRequest) -> Result<Effect, CloudRefusal> {
     let Facts { state, settings, project, now, fault } = facts;
     let sight = if request.which.id.is_some() { Sight::Exact } else { Sight::Lagging };
     let Some(entry) = state.locate(&request.which, project, now, sight) else {
-        return Ok(Effect::none(Outcome::Absent, None));
+        return Ok(Effect::none(CallOutcome::Absent, None));
     };
     if let Some(other) = foreign_key(entry, &request.owner) {
-        return Err(Refusal::new(Code::Foreign, format!("{} was made for key {other}", entry.id)));
+        return Err(CloudRefusal::new(Code::Foreign, format!("{} was made for key {other}", entry.id)));
     }
     if entry.deletion.is_some() {
-        return Ok(Effect::none(Outcome::AlreadyDeleting, Some(entry.id.clone())));
+        return Ok(Effect::none(CallOutcome::AlreadyDeleting, Some(entry.id.clone())));
     }
     let takes = match fault {
-        Some(Fault::ClaimGone) => return Ok(Effect::none(Outcome::Absent, None)),
+        Some(Fault::ClaimGone) => return Ok(Effect::none(CallOutcome::Absent, None)),
         Some(Fault::Linger { span }) => *span,
         _ => settings.delete,
     };
     let deletion = Deletion { asked: now, gone_at: later(now, takes) };
-    Ok(Effect::commit(Outcome::DeletionBegun, LedgerCommit::DeletionBegun { id: entry.id.clone(), deletion }))
+    Ok(Effect::commit(
+        CallOutcome::DeletionBegun,
+        LedgerCommit::DeletionBegun { id: entry.id.clone(), deletion },
+    ))
 }
 
-fn foreign_key<'a>(entry: &'a Entry, owner: &InstanceKey) -> Option<&'a InstanceKey> {
+fn foreign_key<'a>(entry: &'a LedgerEntry, owner: &InstanceKey) -> Option<&'a InstanceKey> {
     entry.key.as_ref().filter(|key| *key != owner)
 }
 
@@ -226,11 +232,11 @@ fn foreign_key<'a>(entry: &'a Entry, owner: &InstanceKey) -> Option<&'a Instance
 pub(crate) fn change(
     facts: Facts<'_>,
     id: &ProviderId,
-    commit: impl FnOnce(&Entry) -> Result<Option<LedgerCommit>, Refusal>,
-) -> Result<Effect, Refusal> {
+    commit: impl FnOnce(&LedgerEntry) -> Result<Option<LedgerCommit>, CloudRefusal>,
+) -> Result<Effect, CloudRefusal> {
     let entry = existing(facts, id)?;
     let commit = commit(entry)?;
-    Ok(Effect { outcome: Outcome::Done, commit, about: Some(id.clone()) })
+    Ok(Effect { outcome: CallOutcome::Done, commit, about: Some(id.clone()) })
 }
 
 /// Gives an instance another key if it carries the expected key.
@@ -239,43 +245,43 @@ pub(crate) fn rekey(
     id: &ProviderId,
     from: &InstanceKey,
     to: &InstanceKey,
-) -> Result<Effect, Refusal> {
+) -> Result<Effect, CloudRefusal> {
     change(facts, id, |entry| match &entry.key {
         Some(key) if key == to => Ok(None),
         Some(key) if key == from => {
             Ok(Some(LedgerCommit::Rekeyed { id: id.clone(), key: to.clone(), at: facts.now }))
         }
-        Some(other) => Err(Refusal::new(Code::Foreign, format!("{id} carries key {other}"))),
-        None => Err(Refusal::new(Code::Foreign, format!("{id} carries no key"))),
+        Some(other) => Err(CloudRefusal::new(Code::Foreign, format!("{id} carries key {other}"))),
+        None => Err(CloudRefusal::new(Code::Foreign, format!("{id} carries no key"))),
     })
 }
 
 /// Checks that a commit of another API fits the ledger.
-pub(crate) fn outside(facts: Facts<'_>, commit: LedgerCommit) -> Result<Effect, Refusal> {
+pub(crate) fn outside(facts: Facts<'_>, commit: LedgerCommit) -> Result<Effect, CloudRefusal> {
     if let LedgerCommit::Made { entry } = &commit {
         let is_taken = facts.state.by_id(&entry.id).is_some()
             || facts.state.ever().any(|other| other.serial == entry.serial);
         if is_taken {
             let message = format!("{} or its serial number is already used", entry.id);
-            return Err(Refusal::new(Code::WrongState, message));
+            return Err(CloudRefusal::new(Code::WrongState, message));
         }
     } else {
         existing(facts, commit.id())?;
     }
-    Ok(Effect::commit(Outcome::Done, commit))
+    Ok(Effect::commit(CallOutcome::Done, commit))
 }
 
 /// The instance of that id, if it exists.
-pub(crate) fn existing<'a>(facts: Facts<'a>, id: &ProviderId) -> Result<&'a Entry, Refusal> {
+pub(crate) fn existing<'a>(facts: Facts<'a>, id: &ProviderId) -> Result<&'a LedgerEntry, CloudRefusal> {
     facts
         .state
         .by_id(id)
         .filter(|entry| is_in(entry, facts.project) && entry.is_alive_at(facts.now))
-        .ok_or_else(|| Refusal::new(Code::NotFound, format!("instance {id} not found")))
+        .ok_or_else(|| CloudRefusal::new(Code::NotFound, format!("instance {id} not found")))
 }
 
 /// Powers an instance off.
-pub(crate) fn stop(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal> {
+pub(crate) fn stop(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, CloudRefusal> {
     let at = facts.now;
     change(facts, id, |entry| {
         refuse_if_deleting(entry)?;
@@ -284,7 +290,7 @@ pub(crate) fn stop(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal>
 }
 
 /// Powers an instance on again.
-pub(crate) fn start(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal> {
+pub(crate) fn start(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, CloudRefusal> {
     let (at, running_at) = (facts.now, later(facts.now, facts.settings.boot));
     change(facts, id, |entry| {
         refuse_if_deleting(entry)?;
@@ -292,9 +298,9 @@ pub(crate) fn start(facts: Facts<'_>, id: &ProviderId) -> Result<Effect, Refusal
     })
 }
 
-fn refuse_if_deleting(entry: &Entry) -> Result<(), Refusal> {
+fn refuse_if_deleting(entry: &LedgerEntry) -> Result<(), CloudRefusal> {
     match entry.deletion {
-        Some(_) => Err(Refusal::new(Code::WrongState, format!("{} is being deleted", entry.id))),
+        Some(_) => Err(CloudRefusal::new(Code::WrongState, format!("{} is being deleted", entry.id))),
         None => Ok(()),
     }
 }

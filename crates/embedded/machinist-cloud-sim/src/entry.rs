@@ -14,7 +14,7 @@ use crate::Operation;
 /// and served.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Sequence number of the instance in this cloud, from 1; never reused.
     pub serial: u64,
     /// Provider id of the instance.
@@ -67,7 +67,7 @@ pub struct Deletion {
     pub gone_at: Timestamp,
 }
 
-impl Entry {
+impl LedgerEntry {
     /// The power state at `now`; absent once the instance is deleted.
     pub fn power_at(&self, now: Timestamp) -> Option<Power> {
         match (self.deleted, &self.deletion) {
@@ -129,7 +129,7 @@ pub enum LedgerCommit {
     /// An instance was created, or loaded if others made it.
     Made {
         /// The instance.
-        entry: Box<Entry>,
+        entry: Box<LedgerEntry>,
     },
     /// An instance without a key was given one.
     #[serde(rename_all = "camelCase")]
@@ -149,15 +149,6 @@ pub enum LedgerCommit {
         id: ProviderId,
         /// The key from now on.
         key: InstanceKey,
-        /// Time of the commit.
-        at: Timestamp,
-    },
-    /// The instance's tags changed.
-    Tagged {
-        /// Id of the instance.
-        id: ProviderId,
-        /// Tags that were added or replaced.
-        tags: BTreeMap<String, String>,
         /// Time of the commit.
         at: Timestamp,
     },
@@ -201,7 +192,6 @@ impl LedgerCommit {
             Self::Made { entry } => &entry.id,
             Self::Adopted { id, .. }
             | Self::Rekeyed { id, .. }
-            | Self::Tagged { id, .. }
             | Self::Stopped { id, .. }
             | Self::Started { id, .. }
             | Self::DeletionBegun { id, .. }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use machinist_instance::{InstanceKey, NodeName};
 use serde::{Deserialize, Serialize};
 
-use crate::{Call, CallRecord, Code, Operation, seconds};
+use crate::{CallRecord, Code, IncomingCall, Operation, seconds};
 
 /// One fault of one call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ impl FaultRule {
         Self { name: Some(name), ..self }
     }
 
-    fn hits(&self, call: &Call) -> bool {
+    fn hits(&self, call: &IncomingCall) -> bool {
         self.fault.fits(call.operation)
             && self.times != Some(0)
             && self.operation.is_none_or(|operation| operation == call.operation)
@@ -181,7 +181,7 @@ impl Faults {
     }
 
     /// The fault that a rule has for this call. The call counts as a use of the rule.
-    pub(crate) fn take(&self, call: &Call) -> Option<Fault> {
+    pub(crate) fn take(&self, call: &IncomingCall) -> Option<Fault> {
         let mut rules = self.lock();
         let (id, rule) = rules.rules.iter_mut().find(|(_, rule)| rule.hits(call))?;
         let (id, fault) = (*id, rule.fault.clone());
@@ -203,7 +203,7 @@ impl Faults {
 pub trait Schedule: Send + Sync {
     /// The fault of this call, or none. The cloud asks once, when the call arrives and no rule
     /// matched. A fault that does not fit the operation is ignored.
-    fn decide(&self, call: &Call) -> Option<Fault>;
+    fn decide(&self, call: &IncomingCall) -> Option<Fault>;
 
     /// Called after the call was decided and any effect was committed, before its answer is sent.
     fn decided(&self, _record: &CallRecord) {}
@@ -216,9 +216,9 @@ mod tests {
 
     use super::*;
 
-    fn call(operation: Operation, name: &str) -> Call {
+    fn call(operation: Operation, name: &str) -> IncomingCall {
         let which = InstanceRef { name: NodeName::new(name), ..InstanceRef::default() };
-        Call { number: 0, operation, which, arrived: Timestamp::UNIX_EPOCH }
+        IncomingCall { number: 0, operation, which, arrived: Timestamp::UNIX_EPOCH }
     }
 
     #[test]

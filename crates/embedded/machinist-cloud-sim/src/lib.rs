@@ -33,15 +33,15 @@ mod state;
 
 pub mod http;
 
-pub use call::{Call, CallRecord, Operation, Outcome};
+pub use call::{CallOutcome, CallRecord, IncomingCall, Operation};
 pub use clock::Clock;
 pub use cloud::{Cloud, NoAnswer};
 pub use disk::Disk;
-pub use entry::{Deletion, Entry, Foreigner, LedgerCommit};
+pub use entry::{Deletion, Foreigner, LedgerCommit, LedgerEntry};
 pub use fault::{Fault, FaultRule, Faults, RuleId, Schedule};
 pub use journal::OpenError;
 pub use kept::Kept;
 pub use ledger::Ledger;
 pub use operator::Following;
-pub use request::{Code, CreateRequest, DeleteRequest, Refusal, Reply, Request};
+pub use request::{CloudRefusal, Code, CreateRequest, DeleteRequest, Reply, Request};
 pub use settings::{IdStyle, Settings, Stockout};

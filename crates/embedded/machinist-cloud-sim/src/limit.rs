@@ -8,7 +8,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::clock::later;
-use crate::{Code, Refusal};
+use crate::{CloudRefusal, Code};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
@@ -28,7 +28,7 @@ impl Buckets {
         project: &str,
         per_hour: Option<NonZeroU32>,
         now: Timestamp,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), CloudRefusal> {
         let Some(per_hour) = per_hour else { return Ok(()) };
         let full_at = self.0.get(project).map_or(now, |full_at| (*full_at).max(now));
         let then_full_at = later(full_at, HOUR / per_hour.get());
@@ -36,9 +36,9 @@ impl Buckets {
         if missing.is_positive() {
             let message = format!("the project may make {per_hour} calls an hour");
             let seconds = (missing + SignedDuration::from_nanos(999_999_999)).as_secs();
-            return Err(Refusal {
+            return Err(CloudRefusal {
                 retry_after_seconds: u64::try_from(seconds).ok(),
-                ..Refusal::new(Code::RateLimited, message)
+                ..CloudRefusal::new(Code::RateLimited, message)
             });
         }
         self.0.insert(project.to_owned(), then_full_at);

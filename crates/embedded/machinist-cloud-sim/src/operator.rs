@@ -9,15 +9,15 @@ use tokio::sync::{mpsc, watch};
 
 use crate::effect::{self, Effect, Facts};
 use crate::{
-    CallRecord, Clock, Cloud, Disk, Entry, Faults, Foreigner, Ledger, LedgerCommit, Operation, Refusal,
-    Schedule, Settings,
+    CallRecord, Clock, Cloud, CloudRefusal, Disk, Faults, Foreigner, Ledger, LedgerCommit, LedgerEntry,
+    Operation, Schedule, Settings,
 };
 
 /// The state of all instances at one moment, and every commit after it.
 #[derive(Debug)]
 pub struct Following {
     /// Every instance ever made until then.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<LedgerEntry>,
     /// Every later commit, in order.
     pub commits: mpsc::UnboundedReceiver<Arc<LedgerCommit>>,
 }
@@ -69,7 +69,7 @@ impl Cloud {
     }
 
     /// The ledger's entry for one instance.
-    pub fn entry(&self, id: &ProviderId) -> Option<Entry> {
+    pub fn entry(&self, id: &ProviderId) -> Option<LedgerEntry> {
         self.lock().state.by_id(id).cloned()
     }
 
@@ -108,7 +108,7 @@ impl Cloud {
     ///
     /// # Errors
     /// When its id or key is already used, or the ledger cannot be written.
-    pub fn load(&self, foreigner: &Foreigner) -> Result<Entry, Refusal> {
+    pub fn load(&self, foreigner: &Foreigner) -> Result<LedgerEntry, CloudRefusal> {
         let effect = self.operate(|facts| effect::load(facts, foreigner), foreigner.user_data.clone())?;
         let id = effect.about.expect("loading makes an instance");
         Ok(self.entry(&id).expect("it was just made"))
@@ -118,7 +118,7 @@ impl Cloud {
     ///
     /// # Errors
     /// When no instance has that id, or the ledger cannot be written.
-    pub fn kill(&self, id: &ProviderId) -> Result<(), Refusal> {
+    pub fn kill(&self, id: &ProviderId) -> Result<(), CloudRefusal> {
         let gone = |facts: Facts<'_>| {
             let at = facts.now;
             effect::change(facts, id, |_| Ok(Some(LedgerCommit::Gone { id: id.clone(), at })))
@@ -130,7 +130,7 @@ impl Cloud {
     ///
     /// # Errors
     /// When no instance has that id, or the ledger cannot be written.
-    pub fn power_off(&self, id: &ProviderId) -> Result<(), Refusal> {
+    pub fn power_off(&self, id: &ProviderId) -> Result<(), CloudRefusal> {
         let off = |facts: Facts<'_>| effect::stop(facts, id);
         self.operate(off, UserData::default()).map(drop)
     }
@@ -139,7 +139,7 @@ impl Cloud {
     ///
     /// # Errors
     /// When no instance has that id, or the ledger cannot be written.
-    pub fn power_on(&self, id: &ProviderId) -> Result<(), Refusal> {
+    pub fn power_on(&self, id: &ProviderId) -> Result<(), CloudRefusal> {
         let on = |facts: Facts<'_>| effect::start(facts, id);
         self.operate(on, UserData::default()).map(drop)
     }
@@ -150,7 +150,7 @@ impl Cloud {
     ///
     /// # Errors
     /// When the commit does not fit, or the ledger cannot be written.
-    pub fn commit(&self, commit: LedgerCommit, user_data: UserData) -> Result<(), Refusal> {
+    pub fn commit(&self, commit: LedgerCommit, user_data: UserData) -> Result<(), CloudRefusal> {
         let fits = |facts: Facts<'_>| effect::outside(facts, commit);
         self.operate(fits, user_data).map(drop)
     }
@@ -180,9 +180,9 @@ impl Cloud {
 
     fn operate(
         &self,
-        decide: impl FnOnce(Facts<'_>) -> Result<Effect, Refusal>,
+        decide: impl FnOnce(Facts<'_>) -> Result<Effect, CloudRefusal>,
         user_data: UserData,
-    ) -> Result<Effect, Refusal> {
+    ) -> Result<Effect, CloudRefusal> {
         let mut books = self.lock();
         let now = self.0.clock.now();
         books.settle(now);

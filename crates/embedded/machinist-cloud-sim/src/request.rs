@@ -36,30 +36,6 @@ pub enum Request {
         /// The key from then on.
         to: InstanceKey,
     },
-    /// Add or replace tags.
-    Tag {
-        /// Id of the instance.
-        id: ProviderId,
-        /// The tags to add or replace.
-        tags: BTreeMap<String, String>,
-    },
-    /// Start a stopped instance.
-    Start {
-        /// Id of the instance.
-        id: ProviderId,
-    },
-    /// Stop a running instance without deleting it.
-    Stop {
-        /// Id of the instance.
-        id: ProviderId,
-    },
-    /// Return the last lines of the instance's console.
-    Console {
-        /// Id of the instance.
-        id: ProviderId,
-        /// Maximum number of lines.
-        lines: usize,
-    },
 }
 
 impl Request {
@@ -71,10 +47,6 @@ impl Request {
             Self::List { .. } => Operation::List,
             Self::Delete(_) => Operation::Delete,
             Self::Rekey { .. } => Operation::Rekey,
-            Self::Tag { .. } => Operation::Tag,
-            Self::Start { .. } => Operation::Start,
-            Self::Stop { .. } => Operation::Stop,
-            Self::Console { .. } => Operation::Console,
         }
     }
 
@@ -88,11 +60,7 @@ impl Request {
             Self::Find(which) => which.clone(),
             Self::List { .. } => InstanceRef::default(),
             Self::Delete(delete) => delete.which.clone(),
-            Self::Rekey { id, .. }
-            | Self::Tag { id, .. }
-            | Self::Start { id }
-            | Self::Stop { id }
-            | Self::Console { id, .. } => InstanceRef { id: Some(id.clone()), ..InstanceRef::default() },
+            Self::Rekey { id, .. } => InstanceRef { id: Some(id.clone()), ..InstanceRef::default() },
         }
     }
 }
@@ -152,8 +120,6 @@ pub enum Reply {
     Found(Option<Instance>),
     /// Answer to `list`: all instances.
     Instances(Vec<Instance>),
-    /// Answer to `console`.
-    Lines(Vec<String>),
     /// Answer to every other operation.
     Done,
 }
@@ -162,7 +128,7 @@ pub enum Reply {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 #[error("{code}: {message}")]
-pub struct Refusal {
+pub struct CloudRefusal {
     /// Kind of the refusal.
     pub code: Code,
     /// Text for people.
@@ -172,7 +138,7 @@ pub struct Refusal {
     pub retry_after_seconds: Option<u64>,
 }
 
-impl Refusal {
+impl CloudRefusal {
     pub(crate) fn new(code: Code, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), retry_after_seconds: None }
     }

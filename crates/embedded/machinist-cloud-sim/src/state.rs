@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use machinist_instance::{InstanceKey, InstanceRef, NodeName, ProviderId};
 
-use crate::{Entry, LedgerCommit, Operation};
+use crate::{LedgerCommit, LedgerEntry, Operation};
 
 /// The instances that a lookup sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,13 +20,13 @@ pub(crate) enum Sight {
 pub(crate) type Project<'a> = Option<&'a str>;
 
 /// Whether the instance is in that project.
-pub(crate) fn is_in(entry: &Entry, project: Project<'_>) -> bool {
+pub(crate) fn is_in(entry: &LedgerEntry, project: Project<'_>) -> bool {
     project.is_none_or(|project| entry.project == project)
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, LedgerEntry>,
     by_id: BTreeMap<ProviderId, u64>,
     by_key: BTreeMap<InstanceKey, BTreeSet<u64>>,
     by_name: BTreeMap<NodeName, BTreeSet<u64>>,
@@ -39,12 +39,12 @@ impl State {
         self.entries.last_key_value().map_or(1, |(last, _)| last + 1)
     }
 
-    pub(crate) fn ever(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn ever(&self) -> impl Iterator<Item = &LedgerEntry> {
         self.entries.values()
     }
 
     /// Instances not recorded as deleted; a deletion may have ended since.
-    pub(crate) fn existing(&self) -> impl Iterator<Item = &Entry> {
+    pub(crate) fn existing(&self) -> impl Iterator<Item = &LedgerEntry> {
         self.existing.iter().filter_map(|serial| self.entries.get(serial))
     }
 
@@ -60,19 +60,24 @@ impl State {
             .collect()
     }
 
-    pub(crate) fn by_id(&self, id: &ProviderId) -> Option<&Entry> {
+    pub(crate) fn by_id(&self, id: &ProviderId) -> Option<&LedgerEntry> {
         self.entries.get(self.by_id.get(id)?)
     }
 
     /// The instance ever made for a key in a project, deleted or not. It may carry another key by
     /// now.
-    pub(crate) fn by_key(&self, key: &InstanceKey, project: Project<'_>) -> Option<&Entry> {
+    pub(crate) fn by_key(&self, key: &InstanceKey, project: Project<'_>) -> Option<&LedgerEntry> {
         let serials = self.by_key.get(key)?;
         serials.iter().filter_map(|serial| self.entries.get(serial)).find(|entry| is_in(entry, project))
     }
 
     /// The existing instance of a name in a project; the oldest if others made several.
-    pub(crate) fn by_name(&self, name: &NodeName, project: Project<'_>, now: Timestamp) -> Option<&Entry> {
+    pub(crate) fn by_name(
+        &self,
+        name: &NodeName,
+        project: Project<'_>,
+        now: Timestamp,
+    ) -> Option<&LedgerEntry> {
         self.by_name
             .get(name)?
             .iter()
@@ -88,13 +93,14 @@ impl State {
         project: Project<'_>,
         now: Timestamp,
         sight: Sight,
-    ) -> Option<&Entry> {
-        let shown =
-            |entry: &&Entry| entry.is_alive_at(now) && (sight == Sight::Exact || entry.visible_at <= now);
+    ) -> Option<&LedgerEntry> {
+        let shown = |entry: &&LedgerEntry| {
+            entry.is_alive_at(now) && (sight == Sight::Exact || entry.visible_at <= now)
+        };
         if let Some(id) = &which.id {
             return self.by_id(id).filter(|entry| is_in(entry, project)).filter(shown);
         }
-        let carries_it = |entry: &&Entry| entry.key == which.key;
+        let carries_it = |entry: &&LedgerEntry| entry.key == which.key;
         let of_key = which.key.as_ref().and_then(|key| self.by_key(key, project));
         let of_key = of_key.filter(carries_it).filter(shown);
         let of_name = || which.name.as_ref().and_then(|name| self.by_name(name, project, now)).filter(shown);
@@ -133,11 +139,6 @@ impl State {
                     self.by_key.entry(key.clone()).or_default().insert(serial);
                 }
             }
-            LedgerCommit::Tagged { id, tags, .. } => {
-                if let Some(entry) = self.entry_mut(id) {
-                    entry.tags.extend(tags.clone());
-                }
-            }
             LedgerCommit::Stopped { id, .. } => {
                 if let Some(entry) = self.entry_mut(id) {
                     entry.stopped = true;
@@ -168,7 +169,7 @@ impl State {
         }
     }
 
-    fn insert(&mut self, entry: Entry) {
+    fn insert(&mut self, entry: LedgerEntry) {
         let serial = entry.serial;
         self.by_id.insert(entry.id.clone(), serial);
         if let Some(key) = &entry.key {
@@ -179,7 +180,7 @@ impl State {
         self.entries.insert(serial, entry);
     }
 
-    fn entry_mut(&mut self, id: &ProviderId) -> Option<&mut Entry> {
+    fn entry_mut(&mut self, id: &ProviderId) -> Option<&mut LedgerEntry> {
         self.entries.get_mut(self.by_id.get(id)?)
     }
 }

@@ -23,7 +23,7 @@ use crate::kinds::Resource;
 /// Configuration and timeouts of the controllers. The defaults are the same as in
 /// kube-controller-manager.
 #[non_exhaustive]
-pub struct Config {
+pub struct KcmConfig {
     /// The time of day, for timestamps in API objects and for deadlines that start at one.
     pub clock: SharedClock,
     /// Difference between the server's clock and ours. If the difference is large, the controllers
@@ -58,7 +58,7 @@ pub struct Config {
     pub seed: u64,
 }
 
-impl Config {
+impl KcmConfig {
     /// Returns the defaults with this clock and without a certificate authority.
     pub fn new(clock: SharedClock) -> Self {
         Self {
@@ -78,9 +78,9 @@ impl Config {
     }
 }
 
-impl fmt::Debug for Config {
+impl fmt::Debug for KcmConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Config")
+        f.debug_struct("KcmConfig")
             .field("ca", &self.ca)
             .field("node_monitor_grace", &self.node_monitor_grace)
             .field("pod_eviction_after", &self.pod_eviction_after)
@@ -89,7 +89,7 @@ impl fmt::Debug for Config {
     }
 }
 
-impl Default for Config {
+impl Default for KcmConfig {
     fn default() -> Self {
         Self::new(SystemClock::shared())
     }

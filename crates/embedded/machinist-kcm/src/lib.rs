@@ -45,12 +45,12 @@ use kube::Client;
 use machinist_kube::WatchFatal;
 
 pub use certificates::signing::{CaError, CaPair};
-pub use config::{Config, GcResource};
+pub use config::{GcResource, KcmConfig};
 
 /// Runs all controllers until the future is dropped or aborted. No task outlives it.
 ///
 /// # Errors
 /// If a watch can never succeed. The controllers are useless without it, so the process should end.
-pub async fn run(client: Client, config: Config) -> Result<Infallible, WatchFatal> {
+pub async fn run(client: Client, config: KcmConfig) -> Result<Infallible, WatchFatal> {
     Err(wiring::Controllers::new(&client, config).run(&client).await)
 }

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use crate::bootstrap_tokens::{self, BootstrapTokens, TokenFacts};
 use crate::certificates::request::RequestFacts;
 use crate::certificates::{self, Certificates};
-use crate::config::{Config, GcResource};
+use crate::config::{GcResource, KcmConfig};
 use crate::disruption::budget::BudgetFacts;
 use crate::disruption::{self, Disruption};
 use crate::facts::node::NodeFacts;
@@ -73,7 +73,7 @@ type Task<'a> = BoxFuture<'a, WatchFatal>;
 
 impl Controllers {
     /// Connects queues and views. The views are shared from then on.
-    pub(crate) fn new(client: &Client, config: Config) -> Self {
+    pub(crate) fn new(client: &Client, config: KcmConfig) -> Self {
         let seed = config.seed;
         let client = || client.clone();
         let clock = || config.clock.clone();

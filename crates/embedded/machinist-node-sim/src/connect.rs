@@ -51,22 +51,22 @@ impl fmt::Debug for Auth {
 /// A client could not be created; nothing was sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot connect to the API server: {0}")]
-pub struct ConnectError(pub String);
+pub struct ClientError(pub String);
 
 /// Creates the clients of machines: over HTTPS, or direct calls to a server in this process.
-pub trait Connector: Send + Sync {
+pub trait ClientConnector: Send + Sync {
     /// Creates a client that presents only that credential. Sends nothing yet.
     ///
     /// # Errors
     /// When the metadata or the credential is invalid.
-    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ConnectError>;
+    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ClientError>;
 }
 
-impl<F> Connector for F
+impl<F> ClientConnector for F
 where
-    F: Fn(&Metadata, &Auth) -> Result<kube::Client, ConnectError> + Send + Sync,
+    F: Fn(&Metadata, &Auth) -> Result<kube::Client, ClientError> + Send + Sync,
 {
-    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ConnectError> {
+    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ClientError> {
         self(metadata, auth)
     }
 }
@@ -75,21 +75,21 @@ where
 #[derive(Debug, Clone, Copy, Default)]
 pub struct HttpsConnector;
 
-impl Connector for HttpsConnector {
-    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ConnectError> {
+impl ClientConnector for HttpsConnector {
+    fn connect(&self, metadata: &Metadata, auth: &Auth) -> Result<kube::Client, ClientError> {
         let server: http::Uri = metadata
             .server
             .parse()
-            .map_err(|_| ConnectError(format!("server {:?}: expected a URL", metadata.server)))?;
+            .map_err(|_| ClientError(format!("server {:?}: expected a URL", metadata.server)))?;
         if server.scheme_str() != Some("https") {
-            return Err(ConnectError(format!("server {:?}: expected https://", metadata.server)));
+            return Err(ClientError(format!("server {:?}: expected https://", metadata.server)));
         }
         let certificates: Vec<Vec<u8>> = CertificateDer::pem_slice_iter(metadata.ca_pem.as_bytes())
             .map(|certificate| certificate.map(|certificate| certificate.to_vec()))
             .collect::<Result<_, _>>()
-            .map_err(|_| ConnectError("CA: expected certificates in PEM".to_owned()))?;
+            .map_err(|_| ClientError("CA: expected certificates in PEM".to_owned()))?;
         if certificates.is_empty() {
-            return Err(ConnectError("CA: expected at least one certificate in PEM".to_owned()));
+            return Err(ClientError("CA: expected at least one certificate in PEM".to_owned()));
         }
         let mut config = kube::Config::new(server);
         config.root_cert = Some(certificates);
@@ -103,7 +103,7 @@ impl Connector for HttpsConnector {
                 config.auth_info.client_key_data = Some(STANDARD.encode(key_pem).into());
             }
         }
-        let client = kube::Client::try_from(config).map_err(|error| ConnectError(error.to_string()))?;
+        let client = kube::Client::try_from(config).map_err(|error| ClientError(error.to_string()))?;
         let options =
             ClientOptions { request_timeout: REQUEST_TIMEOUT, ..ClientOptions::new(NODE_USER_AGENT) };
         let send = tower::service_fn(move |request| {

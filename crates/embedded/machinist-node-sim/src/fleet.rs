@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::PostParams;
-use machinist_cloud_sim::{Cloud, Entry, Following, LedgerCommit};
+use machinist_cloud_sim::{Cloud, Following, LedgerCommit, LedgerEntry};
 use machinist_instance::ProviderId;
 use tokio::task::AbortHandle;
 
@@ -15,18 +15,18 @@ use crate::connect::{code, describe};
 use crate::machine::{Machine, Surroundings};
 use crate::node::{self, Readiness};
 use crate::pods::SharedFeed;
-use crate::{Connector, Keys, Kubelet, MachineOptions, Metadata, RandomKeys};
+use crate::{ClientConnector, Keys, Kubelet, MachineTiming, Metadata, RandomKeys};
 
 /// Options for the machines of a cloud.
 pub struct FleetOptions {
     /// Data that the cloud gives to every machine.
     pub metadata: Metadata,
     /// Creates the machines' clients for the API server.
-    pub connector: Arc<dyn Connector>,
+    pub connector: Arc<dyn ClientConnector>,
     /// Source of the machines' keys.
     pub keys: Arc<dyn Keys>,
     /// Timing of pods and Leases.
-    pub machines: MachineOptions,
+    pub machines: MachineTiming,
     /// How machines register their Nodes.
     pub join: Join,
     /// How machines watch their pods.
@@ -35,12 +35,12 @@ pub struct FleetOptions {
 
 impl FleetOptions {
     /// Options for machines that behave as real ones do.
-    pub fn new(metadata: Metadata, connector: Arc<dyn Connector>) -> Self {
+    pub fn new(metadata: Metadata, connector: Arc<dyn ClientConnector>) -> Self {
         Self {
             metadata,
             connector,
             keys: Arc::new(RandomKeys),
-            machines: MachineOptions::default(),
+            machines: MachineTiming::default(),
             join: Join::Bootstrap,
             pods: PodWatch::Own,
         }
@@ -137,13 +137,12 @@ impl Machines {
                 | LedgerCommit::Gone { id, .. } => {
                     self.up.remove(id);
                 }
-                LedgerCommit::Adopted { .. } | LedgerCommit::Rekeyed { .. } | LedgerCommit::Tagged { .. } => {
-                }
+                LedgerCommit::Adopted { .. } | LedgerCommit::Rekeyed { .. } => {}
             }
         }
     }
 
-    fn power_on(&mut self, entry: Entry) {
+    fn power_on(&mut self, entry: LedgerEntry) {
         let Some(boots_at) = entry.boots() else { return };
         let (id, surroundings, join) = (entry.id.clone(), self.surroundings.clone(), self.join.clone());
         let life = async move {
@@ -157,7 +156,7 @@ impl Machines {
     }
 }
 
-async fn join_thinly(cloud: &Cloud, client: kube::Client, entry: &Entry) {
+async fn join_thinly(cloud: &Cloud, client: kube::Client, entry: &LedgerEntry) {
     let api: Api<Node> = Api::all(client);
     let (mut backoff, kubelet) = (Backoff::new(), Kubelet::default());
     loop {

@@ -37,9 +37,9 @@ mod pods;
 mod register;
 mod user_data;
 
-pub use connect::{Auth, ConnectError, Connector, HttpsConnector, Metadata, NODE_USER_AGENT};
+pub use connect::{Auth, ClientConnector, ClientError, HttpsConnector, Metadata, NODE_USER_AGENT};
 pub use fleet::{Fleet, FleetOptions, Join, PodWatch};
 pub use identity::{Keys, NodeIdentity, RandomKeys, SeededKeys};
 pub use kubelet::{CloudProvider, Kubelet};
-pub use machine::MachineOptions;
+pub use machine::MachineTiming;
 pub use user_data::{BootData, BootstrapToken, UserDataError};

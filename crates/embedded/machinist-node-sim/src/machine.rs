@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_cloud_sim::{Cloud, Disk, Entry};
+use machinist_cloud_sim::{Cloud, Disk, LedgerEntry};
 use machinist_instance::NodeName;
 use tokio::sync::mpsc;
 
@@ -14,11 +14,11 @@ use crate::identity::SigningRequest;
 use crate::pods::{OwnFeed, PodWorker, SharedFeed};
 use crate::register::Registered;
 use crate::user_data::BootData;
-use crate::{Connector, Keys, Kubelet, Metadata, NodeIdentity, lease, register};
+use crate::{ClientConnector, Keys, Kubelet, Metadata, NodeIdentity, lease, register};
 
 /// Timing of the machines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MachineOptions {
+pub struct MachineTiming {
     /// How long a pod takes from bound to ready.
     pub pod_start: Duration,
     /// How long a pod takes to end, unless its grace period is shorter.
@@ -28,7 +28,7 @@ pub struct MachineOptions {
     pub lease_renewal: Duration,
 }
 
-impl Default for MachineOptions {
+impl Default for MachineTiming {
     /// The kubelet's Lease interval, and pods that start at once and end within a second.
     fn default() -> Self {
         Self {
@@ -43,9 +43,9 @@ impl Default for MachineOptions {
 pub(crate) struct Surroundings {
     pub(crate) cloud: Cloud,
     pub(crate) metadata: Metadata,
-    pub(crate) connector: Arc<dyn Connector>,
+    pub(crate) connector: Arc<dyn ClientConnector>,
     pub(crate) keys: Arc<dyn Keys>,
-    pub(crate) options: MachineOptions,
+    pub(crate) options: MachineTiming,
     /// The shared pod watch, if there is one.
     pub(crate) pods: Option<SharedFeed>,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Surroundings {
 /// One machine: an instance that has power.
 pub(crate) struct Machine {
     surroundings: Arc<Surroundings>,
-    entry: Entry,
+    entry: LedgerEntry,
     disk: Disk,
 }
 
@@ -64,7 +64,7 @@ struct Joined {
 }
 
 impl Machine {
-    pub(crate) fn new(surroundings: Arc<Surroundings>, entry: Entry) -> Self {
+    pub(crate) fn new(surroundings: Arc<Surroundings>, entry: LedgerEntry) -> Self {
         let disk = surroundings.cloud.disk(&entry.id);
         Self { surroundings, entry, disk }
     }

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::ObjectMeta;
-use machinist_cloud_sim::Entry;
+use machinist_cloud_sim::LedgerEntry;
 use machinist_instance::{AddressKind, NodeName};
 use serde_json::{Value, json};
 
@@ -43,7 +43,7 @@ pub(crate) enum Readiness {
 
 /// The Node at its first registration.
 pub(crate) fn registration(
-    entry: &Entry,
+    entry: &LedgerEntry,
     name: &NodeName,
     kubelet: &Kubelet,
     now: Timestamp,
@@ -103,7 +103,7 @@ pub(crate) fn registration(
 
 /// The addresses that a machine announces. With a cloud controller manager, a kubelet announces its
 /// hostname, and the addresses of `--node-ip` before it.
-fn addresses(entry: &Entry, name: &NodeName, kubelet: &Kubelet) -> Vec<NodeAddress> {
+fn addresses(entry: &LedgerEntry, name: &NodeName, kubelet: &Kubelet) -> Vec<NodeAddress> {
     let address = |kind: AddressKind, address: &str| NodeAddress {
         type_: format!("{kind:?}"),
         address: address.to_owned(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
-use machinist_cloud_sim::{Clock, Entry};
+use machinist_cloud_sim::{Clock, LedgerEntry};
 use machinist_instance::NodeName;
 
 use crate::Kubelet;
@@ -19,7 +19,7 @@ const HEARTBEAT: Duration = Duration::from_secs(5 * 60);
 /// Creates the Node, or gets the existing one, and sets Ready.
 pub(crate) async fn register(
     client: kube::Client,
-    entry: &Entry,
+    entry: &LedgerEntry,
     name: &NodeName,
     kubelet: &Kubelet,
     now: jiff::Timestamp,

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use machinist_cloud_sim::Clock;
-use machinist_standin_hcloud::http::HttpServer;
+use machinist_standin_hcloud::http::LoopbackServer;
 use machinist_standin_hcloud::{Access, Settings, Standin};
 
 #[tokio::main(flavor = "current_thread")]
@@ -27,10 +27,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     settings.tokens.set("read-only", "default", Access::ReadOnly);
     settings.tokens.set("other", "other", Access::ReadWrite);
     let standin = Standin::in_memory(settings, Clock::wall());
-    let server = HttpServer::bind(standin, address).await?;
+    let server = LoopbackServer::bind(standin, address).await?;
     #[expect(clippy::print_stdout, reason = "the address is the output of this program")]
     {
-        println!("{}", server.endpoint());
+        println!("{}", server.url());
     }
     server.serve(std::future::pending()).await;
     Ok(())

@@ -10,7 +10,7 @@ use crate::error::ApiError;
 use crate::fault::Faults;
 use crate::limit::Buckets;
 use crate::log::Log;
-use crate::model::{Action, ActionError, ActionStatus, Effect, ResourceRef};
+use crate::model::{ActionError, ActionStatus, Effect, HcloudAction, ResourceRef};
 use crate::settings::Busy;
 use crate::store::Store;
 use crate::{Settings, later};
@@ -64,7 +64,7 @@ impl Books {
             .and_then(|index| self.failures.remove(index));
         let polls_left = self.settings.action_polls.filter(|_| !self.frozen);
         let ends_at = (!self.frozen && polls_left.is_none()).then(|| later(now, action.takes));
-        self.store.put_action(Action {
+        self.store.put_action(HcloudAction {
             id,
             project: project.to_owned(),
             command: action.command.to_owned(),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::api::{Call, Failure, Query, handle};
-use crate::model::{ActionError, Labels, Server, ServerStatus};
+use crate::model::{ActionError, HcloudServer, LabelMap, ServerStatus};
 use crate::store::State;
 use crate::{FaultRule, RequestRecord, Settings, Standin, effect};
 
@@ -35,7 +35,7 @@ pub struct NewServer {
     pub location: String,
     /// User-defined labels.
     #[serde(default)]
-    pub labels: Labels,
+    pub labels: LabelMap,
     /// Ids of networks to attach.
     #[serde(default)]
     pub networks: Vec<i64>,
@@ -57,7 +57,7 @@ impl NewServer {
             name: name.to_owned(),
             server_type: default_type(),
             location: default_location(),
-            labels: Labels::new(),
+            labels: LabelMap::new(),
             networks: Vec::new(),
         }
     }
@@ -170,20 +170,20 @@ impl Standin {
     }
 
     /// Every server that ever existed, oldest first. No lag and no fault affects this list.
-    pub fn servers_ever(&self) -> Vec<Server> {
+    pub fn servers_ever(&self) -> Vec<HcloudServer> {
         self.turn(|books, _| books.store.state().servers.values().cloned().collect())
     }
 
     /// The servers that exist now, in any status, of all projects, with a label of that key. No lag
     /// and no fault affects this list.
-    pub fn truly_alive(&self, label_key: &str) -> Vec<Server> {
+    pub fn truly_alive(&self, label_key: &str) -> Vec<HcloudServer> {
         let mut servers = self.servers_ever();
         servers.retain(|server| server.is_alive() && server.labels.contains_key(label_key));
         servers
     }
 
     /// A server by its id, deleted or not.
-    pub fn server(&self, id: i64) -> Option<Server> {
+    pub fn server(&self, id: i64) -> Option<HcloudServer> {
         self.turn(|books, _| books.store.state().servers.get(&id).cloned())
     }
 
@@ -200,7 +200,7 @@ impl Standin {
     ///
     /// # Errors
     /// When the API would refuse the request.
-    pub fn create_server(&self, server: &NewServer) -> Result<Server, ControlError> {
+    pub fn create_server(&self, server: &NewServer) -> Result<HcloudServer, ControlError> {
         let NewServer { project, name, server_type, location, labels, networks } = server;
         let body = json!({
             "name": name, "server_type": server_type, "image": "ubuntu-24.04", "location": location,
@@ -235,7 +235,7 @@ impl Standin {
     pub fn delete_server(&self, id: i64) -> Result<(), ControlError> {
         self.turn(|books, now| {
             let servers = &books.store.state().servers;
-            let is_alive = servers.get(&id).is_some_and(Server::is_alive);
+            let is_alive = servers.get(&id).is_some_and(HcloudServer::is_alive);
             if !is_alive {
                 return Err(not_found(id));
             }
@@ -249,7 +249,7 @@ impl Standin {
     ///
     /// # Errors
     /// When no server has that id.
-    pub fn change_server(&self, id: i64, change: impl FnOnce(&mut Server)) -> Result<(), ControlError> {
+    pub fn change_server(&self, id: i64, change: impl FnOnce(&mut HcloudServer)) -> Result<(), ControlError> {
         self.turn(|books, _| {
             let server = books.store.edit_server(id).filter(|server| server.is_alive());
             server.map(change).ok_or_else(|| not_found(id))

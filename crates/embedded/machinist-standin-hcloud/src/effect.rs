@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use crate::model::{Effect, LbChange, LoadBalancer, TargetKind};
+use crate::model::{Effect, HcloudLoadBalancer, LbChange, TargetKind};
 use crate::store::Store;
 
 /// Applies the effect of a successful action. An object that was deleted meanwhile is left alone.
@@ -124,8 +124,8 @@ pub(crate) fn detach_server(store: &mut Store, id: i64, network: i64) {
     });
 }
 
-fn remove_targets(store: &mut Store, remove: impl Fn(&mut LoadBalancer, &dyn Fn(i64) -> bool)) {
-    let changed: Vec<LoadBalancer> = store
+fn remove_targets(store: &mut Store, remove: impl Fn(&mut HcloudLoadBalancer, &dyn Fn(i64) -> bool)) {
+    let changed: Vec<HcloudLoadBalancer> = store
         .state()
         .load_balancers
         .values()
@@ -140,7 +140,7 @@ fn remove_targets(store: &mut Store, remove: impl Fn(&mut LoadBalancer, &dyn Fn(
     }
 }
 
-fn change_load_balancer(load_balancer: &mut LoadBalancer, change: LbChange) {
+fn change_load_balancer(load_balancer: &mut HcloudLoadBalancer, change: LbChange) {
     match change {
         LbChange::None => {}
         LbChange::PutService(service) => {

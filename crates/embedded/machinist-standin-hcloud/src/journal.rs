@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Action, Certificate, LoadBalancer, Network, Server, SshKey};
+use crate::model::{Certificate, HcloudAction, HcloudLoadBalancer, HcloudServer, Network, SshKey};
 use crate::store::{Sort, State};
 
 const FILE_NAME: &str = "hcloud.jsonl";
@@ -27,12 +27,12 @@ pub(crate) struct Line {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Change {
-    Server(Box<Server>),
+    Server(Box<HcloudServer>),
     Network(Network),
-    LoadBalancer(Box<LoadBalancer>),
+    LoadBalancer(Box<HcloudLoadBalancer>),
     Certificate(Certificate),
     SshKey(SshKey),
-    Action(Box<Action>),
+    Action(Box<HcloudAction>),
     Removed { sort: Sort, id: i64 },
 }
 

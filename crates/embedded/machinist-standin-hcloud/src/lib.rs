@@ -47,7 +47,6 @@ mod limit;
 mod log;
 mod machines;
 mod model;
-mod selector;
 mod settings;
 mod standin;
 mod store;
@@ -64,11 +63,12 @@ pub use journal::OpenError;
 pub use limit::Rate;
 pub use log::RequestRecord;
 pub use model::{
-    Action, ActionError, ActionStatus, Algorithm, Certificate, CertificateType, HealthCheck, HealthCheckHttp,
-    Labels, LbPrivateNet, LoadBalancer, Network, PrivateNet, Protocol, PublicIp, ResourceRef, Route, Server,
-    ServerStatus, Service, ServiceHttp, SshKey, Subnet, Target, TargetKind,
+    ActionError, ActionStatus, Certificate, CertificateType, HcloudAction, HcloudLoadBalancer, HcloudServer,
+    HealthCheck, HealthCheckHttp, LabelMap, LbAlgorithm, LbPrivateNet, LbTarget, Network, NetworkRoute,
+    PrivateNet, Protocol, PublicIp, ResourceRef, ServerStatus, Service, ServiceHttp, SshKey, Subnet,
+    TargetKind,
 };
-pub use settings::{Access, BalancerDeletion, Busy, Grant, LargePages, ReadOnlyCode, Settings, Tokens};
+pub use settings::{Access, Busy, DeletionReply, Grant, LargePages, ReadOnlyCode, Settings, Tokens};
 pub use standin::Standin;
 pub use store::State;
 

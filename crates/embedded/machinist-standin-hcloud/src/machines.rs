@@ -3,16 +3,16 @@
 //! Every function compares both sides first, so that it can run at any time, and again.
 
 use jiff::Timestamp;
-use machinist_cloud_sim::{Cloud, Entry, LedgerCommit, Refusal};
+use machinist_cloud_sim::{Cloud, CloudRefusal, LedgerCommit, LedgerEntry};
 use machinist_instance::{NodeName, ProviderId, UserData};
 
 use crate::catalogue::Image;
-use crate::model::{Server, ServerStatus};
+use crate::model::{HcloudServer, ServerStatus};
 use crate::store::Store;
 
 /// Records a new server without power, and its user data.
-pub(crate) fn record(cloud: &Cloud, server: &Server, user_data: UserData) -> Result<(), Refusal> {
-    let entry = Entry {
+pub(crate) fn record(cloud: &Cloud, server: &HcloudServer, user_data: UserData) -> Result<(), CloudRefusal> {
+    let entry = LedgerEntry {
         serial: server.serial,
         id: id_of(server),
         key: None,
@@ -37,7 +37,7 @@ pub(crate) fn record(cloud: &Cloud, server: &Server, user_data: UserData) -> Res
 }
 
 /// Gives the machine of a server the power that the server has now.
-pub(crate) fn bring(cloud: &Cloud, server: &Server, now: Timestamp) {
+pub(crate) fn bring(cloud: &Cloud, server: &HcloudServer, now: Timestamp) {
     let id = id_of(server);
     let Some(entry) = cloud.entry(&id) else { return };
     let is_powered = server.status == ServerStatus::Running;
@@ -80,11 +80,11 @@ pub(crate) fn bring_all(cloud: &Cloud, store: &mut Store, now: Timestamp) {
 }
 
 /// The provider id of a server's machine.
-pub(crate) fn id_of(server: &Server) -> ProviderId {
+pub(crate) fn id_of(server: &HcloudServer) -> ProviderId {
     ProviderId::parse(&server.provider_id()).expect("a scheme and a number are not empty")
 }
 
 /// The id of the server of a machine; 0 if the text is of another form.
-fn number_of(entry: &Entry) -> i64 {
+fn number_of(entry: &LedgerEntry) -> i64 {
     entry.id.identity().parse().unwrap_or(0)
 }

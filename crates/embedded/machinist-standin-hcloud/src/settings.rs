@@ -43,7 +43,7 @@ pub struct Settings {
     pub large_pages: LargePages,
     /// Whether the deletion of a load balancer is an action, as since October 2026, or done at once
     /// and answered without content, as before.
-    pub balancer_deletion: BalancerDeletion,
+    pub balancer_deletion: DeletionReply,
     /// The error code for a write with a read-only token.
     pub read_only_code: ReadOnlyCode,
     /// Requests that each project may save up, and makes per hour.
@@ -73,7 +73,7 @@ impl Default for Settings {
             visible_in_lists: Duration::ZERO,
             datacenter: false,
             large_pages: LargePages::Clamp,
-            balancer_deletion: BalancerDeletion::Action,
+            balancer_deletion: DeletionReply::Action,
             read_only_code: ReadOnlyCode::TokenReadonly,
             requests_per_hour: NonZeroU32::new(3600).expect("not zero"),
             server_limit: None,
@@ -119,7 +119,7 @@ pub enum LargePages {
 /// The reply to the deletion of a load balancer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum BalancerDeletion {
+pub enum DeletionReply {
     /// 201 with an action.
     Action,
     /// 204 without content.

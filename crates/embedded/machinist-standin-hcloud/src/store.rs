@@ -7,7 +7,7 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Change, Journal, Line};
-use crate::model::{Action, Certificate, LoadBalancer, Network, Server, SshKey};
+use crate::model::{Certificate, HcloudAction, HcloudLoadBalancer, HcloudServer, Network, SshKey};
 
 /// Identifiers begin above 32 bits, so that a client that stores them in fewer bits fails.
 pub(crate) const FIRST_ID: i64 = (1 << 33) + 65_537;
@@ -23,17 +23,17 @@ pub struct State {
     /// The last identifier that was given to an object; 0 if there was none.
     pub last_id: i64,
     /// Every server that ever existed.
-    pub servers: BTreeMap<i64, Server>,
+    pub servers: BTreeMap<i64, HcloudServer>,
     /// The networks.
     pub networks: BTreeMap<i64, Network>,
     /// The load balancers.
-    pub load_balancers: BTreeMap<i64, LoadBalancer>,
+    pub load_balancers: BTreeMap<i64, HcloudLoadBalancer>,
     /// The certificates.
     pub certificates: BTreeMap<i64, Certificate>,
     /// The SSH keys.
     pub ssh_keys: BTreeMap<i64, SshKey>,
     /// Actions that run, and the last ones that ended.
-    pub actions: BTreeMap<i64, Action>,
+    pub actions: BTreeMap<i64, HcloudAction>,
 }
 
 /// The sort of an object.
@@ -88,14 +88,14 @@ impl Store {
         &self.state
     }
 
-    objects!(put_server, edit_server, remove_server, servers, Server, Sort::Server);
+    objects!(put_server, edit_server, remove_server, servers, HcloudServer, Sort::Server);
     objects!(put_network, edit_network, remove_network, networks, Network, Sort::Network);
     objects!(
         put_load_balancer,
         edit_load_balancer,
         remove_load_balancer,
         load_balancers,
-        LoadBalancer,
+        HcloudLoadBalancer,
         Sort::LoadBalancer
     );
     objects!(
@@ -107,7 +107,7 @@ impl Store {
         Sort::Certificate
     );
     objects!(put_ssh_key, edit_ssh_key, remove_ssh_key, ssh_keys, SshKey, Sort::SshKey);
-    objects!(put_action, edit_action, remove_action, actions, Action, Sort::Action);
+    objects!(put_action, edit_action, remove_action, actions, HcloudAction, Sort::Action);
 
     /// Whether an object changed since the last commit.
     pub(crate) fn has_changed(&self) -> bool {

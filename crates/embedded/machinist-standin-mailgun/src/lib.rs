@@ -15,8 +15,6 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,13 +24,9 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use machinist_serve::{UNLIMITED, accept};
+pub use machinist_serve::LoopbackServer;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
 use tokio::time::Instant;
 
 /// The largest mail.
@@ -244,57 +238,15 @@ fn json_answer(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {
     answer
 }
 
-/// A bound listener in front of a stand-in.
-#[derive(Debug)]
-pub struct HttpServer {
-    standin: Standin,
-    listener: TcpListener,
-    address: SocketAddr,
-}
+impl machinist_serve::LoopbackApi for Standin {
+    type Body = Full<Bytes>;
+    type Broken = Infallible;
 
-impl HttpServer {
-    /// Binds to a loopback address. Port 0 takes any free port.
-    ///
-    /// # Errors
-    /// If the address is not loopback or is in use.
-    pub async fn bind(standin: Standin, address: SocketAddr) -> io::Result<Self> {
-        if !address.ip().is_loopback() {
-            let text = "expected a loopback address, because the stand-in has no TLS";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        Ok(Self { standin, listener, address })
-    }
-
-    /// The value of `MAILGUN_API_BASE` for clients.
-    pub fn endpoint(&self) -> String {
-        format!("http://{}", self.address)
-    }
-
-    /// Serves until `stop` ends.
-    pub async fn serve(self, stop: impl Future<Output = ()>) {
-        let serve = |stream| {
-            let standin = self.standin.clone();
-            async move {
-                let service = service_fn(move |request| receive(standin.clone(), request));
-                let server = auto::Builder::new(TokioExecutor::new());
-                // The client sees a broken connection itself.
-                let _ = server.serve_connection(TokioIo::new(stream), service).await;
-            }
+    async fn respond(self, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
+        let (parts, body) = request.into_parts();
+        let Ok(body) = Limited::new(body, MAX_BODY_BYTES).collect().await else {
+            return Ok(message(StatusCode::PAYLOAD_TOO_LARGE, "the mail is too large"));
         };
-        tokio::select! {
-            biased;
-            () = stop => {}
-            never = accept(&self.listener, UNLIMITED, serve) => match never {},
-        }
+        Ok(self.answer(&Request::from_parts(parts, body.to_bytes())))
     }
-}
-
-async fn receive(standin: Standin, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let (parts, body) = request.into_parts();
-    let Ok(body) = Limited::new(body, MAX_BODY_BYTES).collect().await else {
-        return Ok(message(StatusCode::PAYLOAD_TOO_LARGE, "the mail is too large"));
-    };
-    Ok(standin.answer(&Request::from_parts(parts, body.to_bytes())))
 }

@@ -375,7 +375,7 @@ items:
 
     /// Runs the garbage collector of a cluster.
     async fn collector(client: kube::Client, clock: machinist_kube::SharedClock) {
-        let mut config = machinist_kcm::Config::new(clock);
+        let mut config = machinist_kcm::KcmConfig::new(clock);
         config.collect_defined_kinds = true;
         tokio::spawn(machinist_kcm::run(client, config));
         sleep(Duration::from_secs(10)).await;

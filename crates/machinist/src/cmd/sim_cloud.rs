@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use machinist_cloud_sim::Cloud;
-use machinist_cloud_sim::http::HttpServer;
-use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineOptions, Metadata};
+use machinist_cloud_sim::http::LoopbackServer;
+use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, MachineTiming, Metadata};
 
 use crate::args::SimCloudArgs;
 use crate::output::Output;
@@ -23,7 +23,7 @@ pub(crate) async fn run(args: &SimCloudArgs, output: &Output) -> anyhow::Result<
     let metadata = Metadata { server: args.target_server.clone(), ca_pem: target_ca(args)? };
     let folder = args.data_dir.display();
     let cloud = wiring::open_ledger(&args.data_dir)?;
-    let server = HttpServer::bind(cloud.clone(), args.listen).await.context("--listen")?;
+    let server = LoopbackServer::bind(cloud.clone(), args.listen).await.context("--listen")?;
     let url = server.url();
     let instances = cloud.alive();
     let machines = machine_options(args);
@@ -58,8 +58,8 @@ async fn log_trouble(cloud: &Cloud) -> Infallible {
 }
 
 /// Returns the options of the simulated machines.
-pub(crate) fn machine_options(args: &SimCloudArgs) -> MachineOptions {
-    MachineOptions { lease_renewal: args.node_lease_renewal, ..MachineOptions::default() }
+pub(crate) fn machine_options(args: &SimCloudArgs) -> MachineTiming {
+    MachineTiming { lease_renewal: args.node_lease_renewal, ..MachineTiming::default() }
 }
 
 fn target_ca(args: &SimCloudArgs) -> anyhow::Result<String> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use machinist_cloud_sim::Clock;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
-use machinist_standin_hcloud::http::HttpServer;
+use machinist_standin_hcloud::http::LoopbackServer;
 use machinist_standin_hcloud::{Access, Settings, Standin, Tokens};
 
 use crate::args::{StandInArgs, StandInName};
@@ -43,10 +43,10 @@ async fn mailgun(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode
     let from_environment = || std::env::var("MAILGUN_API_KEY").ok().filter(|key| !key.is_empty());
     let key = args.token.clone().or_else(from_environment).unwrap_or_else(new_token);
     let standin = machinist_standin_mailgun::Standin::new(&key, MAILS_VISIBLE_AFTER);
-    let server = machinist_standin_mailgun::HttpServer::bind(standin.clone(), args.listen).await;
+    let server = machinist_standin_mailgun::LoopbackServer::bind(standin.clone(), args.listen).await;
     let server = server.context("--listen")?;
-    output.line(&format!("Stand-in for Mailgun at {}", server.endpoint()))?;
-    output.line(&format!("export MAILGUN_API_BASE={} MAILGUN_API_KEY={key}", server.endpoint()))?;
+    output.line(&format!("Stand-in for Mailgun at {}", server.url()))?;
+    output.line(&format!("export MAILGUN_API_BASE={} MAILGUN_API_KEY={key}", server.url()))?;
     server.serve(stop).await;
     output.line(&format!("Accepted {} mails, {} of them twice", standin.accepted(), standin.duplicates()))?;
     Ok(ExitCode::SUCCESS)
@@ -65,9 +65,9 @@ async fn hcloud(args: &StandInArgs, output: &Output) -> anyhow::Result<ExitCode>
             .with_context(|| format!("--data-dir {}", folder.display()))?,
     };
     let _fleet = fleet(args, &standin)?;
-    let server = HttpServer::bind(standin, args.listen).await.context("--listen")?;
-    output.line(&format!("Stand-in for Hetzner Cloud at {}", server.endpoint()))?;
-    output.line(&format!("export HCLOUD_ENDPOINT={} HCLOUD_TOKEN={token}", server.endpoint()))?;
+    let server = LoopbackServer::bind(standin, args.listen).await.context("--listen")?;
+    output.line(&format!("Stand-in for Hetzner Cloud at {}", server.url()))?;
+    output.line(&format!("export HCLOUD_ENDPOINT={} HCLOUD_TOKEN={token}", server.url()))?;
     server.serve(stop).await;
     Ok(ExitCode::SUCCESS)
 }

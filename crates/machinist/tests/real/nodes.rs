@@ -74,14 +74,14 @@ pub(crate) async fn a_renamed_server_keeps_its_node(world: &mut World) -> Result
     world.after_lists(2).await?;
     let node = world.node("worker-1").await?;
     ensure!(provider_id(&node) == format!("hcloud://{id}"));
-    let back = |server: &mut machinist_standin_hcloud::Server| server.name = "worker-1".to_owned();
+    let back = |server: &mut machinist_standin_hcloud::HcloudServer| server.name = "worker-1".to_owned();
     world.standin.change_server(id, back).map_err(anyhow::Error::msg)
 }
 
 /// The label of the type follows the server.
 pub(crate) async fn a_resized_server_changes_one_label(world: &mut World) -> Result<()> {
     let id = id_of(&world.node("worker-2").await?)?;
-    let resize = |server: &mut machinist_standin_hcloud::Server| server.server_type = "cx32".to_owned();
+    let resize = |server: &mut machinist_standin_hcloud::HcloudServer| server.server_type = "cx32".to_owned();
     world.standin.change_server(id, resize).map_err(anyhow::Error::msg)?;
     world
         .until("the label has the new type", async |w| {

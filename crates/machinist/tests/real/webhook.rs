@@ -21,7 +21,7 @@ pub(crate) async fn unanswered_writes_are_read_and_repeated(world: &mut World) -
     webhooks.create(&PostParams::default(), &webhook()?).await?;
 
     let id = id_of(&world.node("worker-1").await?)?;
-    let resize = |server: &mut machinist_standin_hcloud::Server| server.server_type = "cx42".to_owned();
+    let resize = |server: &mut machinist_standin_hcloud::HcloudServer| server.server_type = "cx42".to_owned();
     world.standin.change_server(id, resize).map_err(anyhow::Error::msg)?;
     world.services().create(&PostParams::default(), &service("unsure", &[82])?).await?;
     world

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Service};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use machinist_api::crd;
 use machinist_cloud_sim::Clock;
-use machinist_standin_hcloud::http::HttpServer;
+use machinist_standin_hcloud::http::LoopbackServer;
 use machinist_standin_hcloud::{Access, Fault, FaultRule, Network, NewServer, Settings, Standin, Subnet};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -283,8 +283,8 @@ fn standin() -> Result<Standin> {
 
 /// Serves the stand-in on a free port, and returns the URL.
 async fn serve(standin: &Standin) -> Result<String> {
-    let server = HttpServer::bind(standin.clone(), ([127, 0, 0, 1], 0).into()).await?;
-    let endpoint = server.endpoint();
+    let server = LoopbackServer::bind(standin.clone(), ([127, 0, 0, 1], 0).into()).await?;
+    let endpoint = server.url();
     tokio::spawn(server.serve(std::future::pending()));
     Ok(endpoint)
 }

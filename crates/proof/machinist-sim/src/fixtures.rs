@@ -17,7 +17,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
-use machinist_cloud_sim::{CallRecord, Foreigner, IdStyle, Operation, Outcome as CallOutcome, Settings};
+use machinist_cloud_sim::{CallOutcome, CallRecord, Foreigner, IdStyle, Operation, Settings};
 use machinist_instance::{NodeName, ProviderId, UserData};
 use serde_json::{Value, json};
 

@@ -360,9 +360,7 @@ impl State {
             cloud::LedgerCommit::Gone { .. } => {
                 self.instances.entry(id).and_modify(|instance| instance.gone = true);
             }
-            cloud::LedgerCommit::Tagged { .. }
-            | cloud::LedgerCommit::Stopped { .. }
-            | cloud::LedgerCommit::Started { .. } => {}
+            cloud::LedgerCommit::Stopped { .. } | cloud::LedgerCommit::Started { .. } => {}
         }
     }
 
@@ -756,7 +754,6 @@ fn describe(commit: &cloud::LedgerCommit) -> String {
         cloud::LedgerCommit::Made { entry } => format!("cloud + {id} {}", entry.name),
         cloud::LedgerCommit::Adopted { key, .. } => format!("cloud ~ {id} adopted for {key}"),
         cloud::LedgerCommit::Rekeyed { key, .. } => format!("cloud ~ {id} rekeyed for {key}"),
-        cloud::LedgerCommit::Tagged { .. } => format!("cloud ~ {id} tagged"),
         cloud::LedgerCommit::Stopped { .. } => format!("cloud ~ {id} stopped"),
         cloud::LedgerCommit::Started { .. } => format!("cloud ~ {id} started"),
         cloud::LedgerCommit::DeletionBegun { .. } => format!("cloud ~ {id} deletion begun"),

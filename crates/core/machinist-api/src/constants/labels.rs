@@ -1,4 +1,4 @@
-//! Names and values of labels, and their syntax.
+//! Names and values of labels.
 
 /// On a Machine: name of its Node.
 pub const NODE: &str = "node";
@@ -32,22 +32,6 @@ pub const TRUE: &str = "True";
 pub const UPDATE_SUCCESSFUL: &str = "successful";
 /// Value of [`UPDATE_RESULT`].
 pub const UPDATE_FAILED: &str = "failed";
-
-/// The maximum length of a label value.
-pub const LONGEST_VALUE: usize = 63;
-
-/// Returns whether the API server accepts the text as a label value: empty, or at most
-/// [`LONGEST_VALUE`] letters, digits, `-`, `_` and `.`, with a letter or digit as the first and the
-/// last character.
-pub fn is_value(text: &str) -> bool {
-    let may_be_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-    let ends_well = |end: Option<&u8>| end.is_none_or(u8::is_ascii_alphanumeric);
-    let bytes = text.as_bytes();
-    bytes.len() <= LONGEST_VALUE
-        && bytes.iter().copied().all(may_be_inside)
-        && ends_well(bytes.first())
-        && ends_well(bytes.last())
-}
 
 /// Parses a bool in any of the spellings that Go accepts; `None` for all others.
 pub fn parse_bool(text: &str) -> Option<bool> {

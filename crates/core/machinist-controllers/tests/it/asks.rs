@@ -174,7 +174,7 @@ async fn two_hundred_deletions_stay_under_a_limit_of_calls() {
         most = most.max(calls.iter().filter(|call| hour_ago <= call.arrived).count());
         refused += calls
             .iter()
-            .filter(|call| matches!(call.outcome, machinist_cloud_sim::Outcome::Refused(_)))
+            .filter(|call| matches!(call.outcome, machinist_cloud_sim::CallOutcome::Refused(_)))
             .count();
     }
     assert_eq!(refused, 0, "the cloud throttled no call");

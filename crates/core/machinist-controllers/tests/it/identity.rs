@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use machinist_apiserver::Verb;
-use machinist_cloud_sim::Entry;
+use machinist_cloud_sim::LedgerEntry;
 use machinist_instance::ProviderId;
 use machinist_plan::mcm::facts::TOKEN_NAMESPACE;
 
@@ -29,7 +29,7 @@ impl World {
 
     /// Creates an instance as another program does: without a key, created this many seconds from
     /// now.
-    pub(super) fn leave_instance(&self, name: &str, id: Option<&str>, seconds: i64) -> Entry {
+    pub(super) fn leave_instance(&self, name: &str, id: Option<&str>, seconds: i64) -> LedgerEntry {
         let foreigner = Foreigner {
             project: String::new(),
             id: id.map(|id| ProviderId::parse(id).expect("not empty")),

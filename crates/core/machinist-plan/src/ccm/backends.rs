@@ -17,9 +17,9 @@ use machinist_api::constants::labels::parse_bool;
 use machinist_core::reverted::{Fix, is_reverted};
 use machinist_core::{Step, plus};
 use machinist_instance::{BalancerTarget, ProviderId, RecordedId};
+use machinist_labels::Selector;
 
 use super::names::{AUTOSCALER_DELETION_TAINT, EXCLUDE_FROM_BALANCERS};
-use super::selector::Selector;
 use crate::ccm::facts::CloudNodeFacts;
 use crate::ccm::why::{Plan, Reason, Why};
 
@@ -170,7 +170,9 @@ impl Backends {
     /// Returns the targets of one load balancer. Nodes without an instance of this cloud are left
     /// out; they return when their provider id appears.
     pub fn targets(&self, selector: &Selector) -> Vec<BalancerTarget> {
-        self.select(|backend| !backend.is_foreign && selector.matches(backend.labels.as_ref()))
+        let selects =
+            |backend: &Backend| selector.matches(|key| backend.labels.as_ref()?.get(key).map(String::as_str));
+        self.select(|backend| !backend.is_foreign && selects(backend))
     }
 
     /// Returns the Nodes of other clouds. Another program may have made them targets of the same

@@ -9,7 +9,7 @@
 //! account         lists the instances of the account: all Nodes share the result
 //! budget          the remaining calls of the account, and which calls wait for more
 //! backends        the Nodes behind load balancers
-//! addresses, node_labels, taints, cidr, selector, names   rules without state
+//! addresses, node_labels, taints, cidr, names             rules without state
 //! facts, why      as in each contract
 //! ```
 //!
@@ -32,7 +32,6 @@ pub mod node;
 pub mod node_labels;
 pub mod node_removal;
 pub mod route;
-pub mod selector;
 pub mod service;
 pub mod taints;
 mod why;

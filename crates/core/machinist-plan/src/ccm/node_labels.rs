@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use machinist_api::constants::labels::is_value;
 use machinist_instance::Instance;
+use machinist_labels::{is_key, is_value};
 
 use super::names::{INSTANCE_TYPE_LABELS, LabelPair, REGION_LABELS, ZONE_LABELS, is_of_kubernetes};
 
@@ -73,23 +73,6 @@ pub fn from_beta(current: Option<&BTreeMap<String, String>>) -> BTreeMap<String,
     let changes = pairs.into_iter().filter(differs);
     changes.filter_map(|pair| Some((pair.stable.to_owned(), value(pair.beta)?.clone()))).collect()
 }
-
-/// Whether a text is a valid label key: an optional DNS prefix and a name of at most 63 letters.
-fn is_key(key: &str) -> bool {
-    let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    let is_part = |part: &str| {
-        let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let bytes = part.as_bytes();
-        bytes.first().copied().is_some_and(is_letter)
-            && bytes.last().copied().is_some_and(is_letter)
-            && bytes.iter().all(|byte| is_letter(*byte) || *byte == b'-')
-    };
-    let is_prefix = |prefix: &str| prefix.len() <= LONGEST_PREFIX && prefix.split('.').all(is_part);
-    !name.is_empty() && is_value(name) && prefix.is_none_or(is_prefix)
-}
-
-/// Length of the longest prefix of a label key.
-const LONGEST_PREFIX: usize = 253;
 
 #[cfg(test)]
 mod tests {

@@ -35,13 +35,13 @@ use machinist_instance::{
     Balancer, BalancerDeletion, BalancerNote, BalancerRef, BalancerSpec, Ensured, Error, ErrorKind, Ingress,
     Progress, ProviderId,
 };
+use machinist_labels::Selector;
 
 use self::wanted::Wanted;
 use super::account::{self, AccountFacts, BalancerProof, Failure, Proof};
 use super::backends::Backends;
 use super::listed_balancers::{LIST_AGAIN, LIST_BALANCERS, ListedBalancer};
 use super::names;
-use super::selector::Selector;
 use crate::ccm::facts::ServiceFacts;
 use crate::ccm::why::{CcmReason, Plan, Reason, Why};
 use crate::event::{EmittedEvents, EventText};

@@ -19,7 +19,6 @@ pub use machine::{
 pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::MachineSetFacts;
 pub use node::{NODE_MARK, NodeFacts, NodeMark};
-pub(crate) use pod::selects;
 pub use pod::{BudgetFacts, PodFacts};
 pub use token::{
     TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, description as token_description,

@@ -40,7 +40,7 @@ use super::live::number;
 use super::refusal::Refusal;
 use super::status::Stage;
 use super::{rollout, status};
-use crate::mcm::facts::{MachineFacts, MachineSetFacts, selects};
+use crate::mcm::facts::{MachineFacts, MachineSetFacts};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others, why_orphaning};
 use machinist_core::just_past;
 
@@ -215,9 +215,9 @@ fn rest(s: &Snapshot) -> Option<Why> {
 /// Returns the sets to adopt or release, by selector and owner. A set that is being deleted keeps
 /// its owner.
 fn claim(s: &Snapshot) -> Vec<Action> {
-    let Some(selector) = &s.deployment.spec.selector else { return Vec::new() };
+    let Some(selector) = &s.deployment.selector else { return Vec::new() };
     let matches =
-        |set: &Arc<MachineSetFacts>| set.labels.as_ref().is_some_and(|labels| selects(selector, labels));
+        |set: &Arc<MachineSetFacts>| set.labels.as_ref().is_some_and(|labels| selector.selects(labels));
     let staying = |set: &&Arc<MachineSetFacts>| set.deleting_since.is_none();
     let owned = s.sets.iter().map(|owned| &owned.set);
     let unconfirmed = owned.clone().filter(|set| late_adoption::is_unconfirmed(&s.late_adoptions, &set.uid));

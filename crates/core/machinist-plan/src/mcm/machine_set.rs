@@ -34,7 +34,7 @@ use super::live::{is_live, number};
 use super::machine_deployment::template::is_synced;
 use super::refusal::Refusal;
 use super::status;
-use crate::mcm::facts::{MachineFacts, MachineSetFacts, Preserved, selects};
+use crate::mcm::facts::{MachineFacts, MachineSetFacts, Preserved};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others, why_orphaning};
 use machinist_core::{SKEW_LIMIT, plus};
 
@@ -263,8 +263,8 @@ pub fn would_adopt(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
 
 /// Whether the set's selector matches a Machine.
 fn is_selected(set: &MachineSetFacts, machine: &MachineFacts) -> bool {
-    let selector = set.spec.selector.as_ref();
-    selector.zip(machine.labels.as_ref()).is_some_and(|(selector, labels)| selects(selector, labels))
+    let selector = set.selector.as_ref();
+    selector.zip(machine.labels.as_ref()).is_some_and(|(selector, labels)| selector.selects(labels))
 }
 
 /// Returns the Machines that differ from the template in parts that need no rollout.

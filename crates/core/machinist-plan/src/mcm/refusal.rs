@@ -1,9 +1,7 @@
 //! RejectedRequest of an invalid set or deployment, reported as a condition, an Event and a `why`.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use machinist_api::constants::reasons;
+use machinist_labels::Selector;
 
 /// A validation error of a spec. The object is not reconciled until a user fixes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,11 +21,8 @@ impl Refusal {
     }
 
     /// Rejects a selector without any requirement: it would select every machine of the namespace.
-    pub(crate) fn if_selecting_all(selector: Option<&LabelSelector>) -> Option<Self> {
-        let selects_all = selector.is_none_or(|selector| {
-            selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-                && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
-        });
+    pub(crate) fn if_selecting_all(selector: Option<&Selector>) -> Option<Self> {
+        let selects_all = selector.is_none_or(Selector::is_empty);
         let message = "spec.selector is empty and would select every machine: expected at least one label";
         selects_all
             .then(|| Self { reason: reasons::SELECTING_ALL, ..Self::invalid("spec.selector", message) })

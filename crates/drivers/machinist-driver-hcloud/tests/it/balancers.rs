@@ -9,9 +9,7 @@ use machinist_instance::{
     Ensured, ErrorKind, Ingress, Instance, Listener, NameClaim, Progress, ProviderId, Scope, SkipCause,
     TransportProtocol,
 };
-use machinist_standin_hcloud::{
-    BalancerDeletion as BalancerDeletionReply, Fault, FaultRule, LoadBalancer, PublicIp, TargetKind,
-};
+use machinist_standin_hcloud::{DeletionReply, Fault, FaultRule, HcloudLoadBalancer, PublicIp, TargetKind};
 use tokio::time::Instant;
 
 use crate::cloud::{Cloud, NETWORK};
@@ -60,13 +58,13 @@ async fn delete(driver: &dyn Driver) -> Progress<BalancerDeletion> {
 }
 
 /// The only balancer of the cloud.
-fn shown(cloud: &Cloud) -> LoadBalancer {
-    let mut all: Vec<LoadBalancer> = cloud.standin.dump().load_balancers.into_values().collect();
+fn shown(cloud: &Cloud) -> HcloudLoadBalancer {
+    let mut all: Vec<HcloudLoadBalancer> = cloud.standin.dump().load_balancers.into_values().collect();
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
-fn change(cloud: &Cloud, change: impl Fn(&mut LoadBalancer)) {
+fn change(cloud: &Cloud, change: impl Fn(&mut HcloudLoadBalancer)) {
     let mut state = cloud.standin.dump();
     state.load_balancers.values_mut().for_each(change);
     cloud.standin.load(state).expect("in memory");
@@ -184,7 +182,7 @@ async fn a_protected_balancer_is_kept_without_its_key() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deletion_is_an_action_or_ends_at_once() {
-    for deletion in [BalancerDeletionReply::Action, BalancerDeletionReply::NoContent] {
+    for deletion in [DeletionReply::Action, DeletionReply::NoContent] {
         let cloud = Cloud::instant();
         cloud.standin.configure(|settings| settings.balancer_deletion = deletion);
         let driver = cloud.driver();
@@ -990,7 +988,7 @@ async fn address_targets_outlast_the_start_of_a_process() {
     ensured(&*cloud.driver(), &spec).await;
     change(&cloud, |balancer| {
         let kind = TargetKind::Ip("198.51.100.1".to_owned());
-        balancer.targets.push(machinist_standin_hcloud::Target { kind, use_private_ip: false });
+        balancer.targets.push(machinist_standin_hcloud::LbTarget { kind, use_private_ip: false });
     });
     let driver = cloud.driver();
     ensured(&*driver, &spec).await;

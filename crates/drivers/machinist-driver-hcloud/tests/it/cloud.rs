@@ -8,7 +8,7 @@ use machinist_cloud_sim::Clock;
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_hcloud::{BalancerDefaults, Endpoint, HcloudOptions, HcloudProvider, Http};
 use machinist_instance::{AccountId, Credential, InstanceKey, InstanceSpec, NodeName, UserData};
-use machinist_standin_hcloud::{Access, Network, NewServer, Server, Settings, Standin, Subnet};
+use machinist_standin_hcloud::{Access, HcloudServer, Network, NewServer, Settings, Standin, Subnet};
 use serde_json::json;
 
 use crate::pipe::Pipes;
@@ -83,7 +83,7 @@ impl Cloud {
     }
 
     /// Creates a server that is attached to the network, as another program would.
-    pub(crate) fn server(&self, name: &str) -> Server {
+    pub(crate) fn server(&self, name: &str) -> HcloudServer {
         let new = NewServer { networks: vec![NETWORK], ..NewServer::new(PROJECT, name) };
         self.standin.create_server(&new).expect("a server")
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use machinist_driver_hcloud::HcloudOptions;
 use machinist_instance::{ErrorKind, Progress, ProviderId, Route, RouteSpec};
-use machinist_standin_hcloud::{Fault, FaultRule, Server};
+use machinist_standin_hcloud::{Fault, FaultRule, HcloudServer};
 
 use crate::cloud::{Cloud, NETWORK, options, settings};
 
-fn spec(server: &Server, destination: &str) -> RouteSpec {
+fn spec(server: &HcloudServer, destination: &str) -> RouteSpec {
     RouteSpec {
         destination: destination.to_owned(),
         instance: ProviderId::parse(&format!("hcloud://{}", server.id)).expect("not empty"),
@@ -17,11 +17,11 @@ fn spec(server: &Server, destination: &str) -> RouteSpec {
     }
 }
 
-fn address(server: &Server) -> IpAddr {
+fn address(server: &HcloudServer) -> IpAddr {
     server.private_net[0].ip.parse().expect("an address")
 }
 
-fn attached(cloud: &Cloud, name: &str) -> Server {
+fn attached(cloud: &Cloud, name: &str) -> HcloudServer {
     let created = cloud.server(name);
     cloud.standin.server(created.id).expect("it exists")
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
-use machinist_cloud_sim::{Cloud, Code, NoAnswer, Refusal, Reply, Request};
+use machinist_cloud_sim::{Cloud, CloudRefusal, Code, NoAnswer, Reply, Request};
 use machinist_driver::contract::run;
 use machinist_driver::{Driver, Provider};
 use machinist_driver_sim::{PROMISES, SimProvider, Transport};
@@ -39,7 +39,11 @@ impl Transport for Mutant {
         self.cloud.endpoint()
     }
 
-    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+    async fn call(
+        &self,
+        token: Option<&str>,
+        request: Request,
+    ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
         let (cloud, mut request) = (&self.cloud, request);
         match self.mutation {
             Mutation::FreshKeyOnEveryCall => {
@@ -103,8 +107,8 @@ impl Transport for Mutant {
     }
 }
 
-fn recode(refusal: Refusal, from: Code, to: Code) -> Refusal {
-    if refusal.code == from { Refusal { code: to, ..refusal } } else { refusal }
+fn recode(refusal: CloudRefusal, from: Code, to: Code) -> CloudRefusal {
+    if refusal.code == from { CloudRefusal { code: to, ..refusal } } else { refusal }
 }
 
 /// Wrong ways to read ids, which would lose an instance or accept another instance's Node.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use machinist_cloud_sim::http::{HttpServer, ListenError};
+use machinist_cloud_sim::http::{ListenError, LoopbackServer};
 use machinist_cloud_sim::{Clock, Cloud, Fault, FaultRule, Operation, Settings};
 use machinist_driver::{Driver, Provider as _};
 use machinist_driver_sim::{Endpoint, SimProvider};
@@ -36,7 +36,7 @@ fn open(url: &str) -> Arc<dyn Driver> {
 async fn calls_work_over_sockets_and_a_reset_is_ambiguous() {
     let epoch = "2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time");
     let cloud = Cloud::in_memory(Settings::default(), Clock::starting_at(epoch));
-    let server = HttpServer::bind(cloud.clone(), ([127, 0, 0, 1], 0).into()).await.expect("a free port");
+    let server = LoopbackServer::bind(cloud.clone(), ([127, 0, 0, 1], 0).into()).await.expect("a free port");
     let (url, address) = (server.url(), server.address());
     let serving = tokio::spawn(server.serve(std::future::pending()));
     let driver = open(&url);
@@ -49,7 +49,7 @@ async fn calls_work_over_sockets_and_a_reset_is_ambiguous() {
     let error = driver.instances().ensure(&spec("b")).await.expect_err("reset");
     assert_eq!(error.kind, ErrorKind::Ambiguous);
 
-    let taken = HttpServer::bind(cloud, address).await.expect_err("in use");
+    let taken = LoopbackServer::bind(cloud, address).await.expect_err("in use");
     assert!(matches!(taken, ListenError::Bind { .. }), "{taken}");
     serving.abort();
     let _ = serving.await;
@@ -64,6 +64,6 @@ async fn calls_work_over_sockets_and_a_reset_is_ambiguous() {
 async fn the_cloud_listens_on_loopback_only() {
     let epoch = "2026-01-01T00:00:00Z".parse::<Timestamp>().expect("a time");
     let cloud = Cloud::in_memory(Settings::default(), Clock::starting_at(epoch));
-    let error = HttpServer::bind(cloud, ([0, 0, 0, 0], 0).into()).await.expect_err("not loopback");
+    let error = LoopbackServer::bind(cloud, ([0, 0, 0, 0], 0).into()).await.expect_err("not loopback");
     assert!(error.to_string().contains("expected a loopback address"), "{error}");
 }

@@ -24,7 +24,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tower::Service as _;
 
@@ -145,7 +145,11 @@ impl Server {
 
         let (stop, stopped) = oneshot::channel();
         let core = self.core().clone();
-        let accepting = core.tasks.clone().spawn(accept(listener, acceptor, core, stopped));
+        let tasks = core.tasks.clone();
+        let accepting = tasks.spawn(async move {
+            let connection = |stream| connection(stream, acceptor.clone(), core.clone());
+            let _stopped = machinist_serve::accept(&listener, MAX_CONNECTIONS, stopped, connection).await;
+        });
         Ok(Serving {
             address,
             ca_pem: ca.certificate_pem().to_owned(),
@@ -154,38 +158,6 @@ impl Server {
             accepting,
         })
     }
-}
-
-async fn accept(
-    listener: TcpListener,
-    acceptor: TlsAcceptor,
-    core: Arc<Core>,
-    mut stopped: oneshot::Receiver<()>,
-) {
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            biased;
-            _ = &mut stopped => break,
-            Some(_ended) = connections.join_next() => {}
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, _peer)) => {
-                    // Small responses must not wait for more data.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        tracing::debug!(%error, "Could not set TCP_NODELAY");
-                    }
-                    connections.spawn(connection(stream, acceptor.clone(), core.clone()));
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "Could not accept a connection");
-                    // The likely cause is a lack of file descriptors, so wait for connections to
-                    // end.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
-                }
-            },
-        }
-    }
-    connections.shutdown().await;
 }
 
 /// Serves one connection until it ends or a time limit passes.

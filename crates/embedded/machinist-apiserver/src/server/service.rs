@@ -48,7 +48,7 @@ use crate::values::status::{ApiError, ApiResult};
 /// or not.
 #[derive(Debug, thiserror::Error)]
 #[error("the API server did not answer")]
-pub struct Unanswered(#[source] tokio::task::JoinError);
+pub struct NoResponse(#[source] tokio::task::JoinError);
 
 /// Largest request body, as in kube-apiserver.
 const MAX_BODY: usize = 3 * 1024 * 1024;
@@ -100,10 +100,10 @@ where
     B::Error: Into<BoxError>,
 {
     type Response = Response<Body>;
-    type Error = Unanswered;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Unanswered>> + Send>>;
+    type Error = NoResponse;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, NoResponse>> + Send>>;
 
-    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), Unanswered>> {
+    fn poll_ready(&mut self, _context: &mut Context<'_>) -> Poll<Result<(), NoResponse>> {
         Poll::Ready(Ok(()))
     }
 
@@ -112,7 +112,7 @@ where
         let tasks = self.core.tasks.clone();
         // Dropping a join handle does not stop the task.
         let running = tasks.spawn(async move { handle.answer(request).await });
-        Box::pin(async move { running.await.map_err(Unanswered) })
+        Box::pin(async move { running.await.map_err(NoResponse) })
     }
 }
 

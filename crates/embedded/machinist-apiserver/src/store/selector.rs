@@ -1,27 +1,20 @@
-//! Label and field selectors.
+//! Label and field selectors. The crate `machinist-labels` decides what a label selector means;
+//! this module applies it to stored objects and words its errors as kube-apiserver does.
 
 use std::collections::BTreeSet;
 
+use machinist_labels::SelectorProblem;
 use serde_json::Value;
 
+use crate::values::meta::{label_value_problem, qualified_name_problem};
 use crate::values::object::{self, Object};
 use crate::values::status::{ApiError, ApiResult};
 
 /// Label selector and field selector of a list or watch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Selector {
-    labels: Vec<LabelRequirement>,
+    labels: machinist_labels::Selector,
     fields: Vec<FieldRequirement>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum LabelRequirement {
-    Exists(String),
-    Absent(String),
-    In(String, BTreeSet<String>),
-    NotIn(String, BTreeSet<String>),
-    Above(String, i64),
-    Below(String, i64),
 }
 
 #[derive(Debug, Clone)]
@@ -43,23 +36,17 @@ impl Selector {
     /// nothing, an empty one everything.
     pub(crate) fn from_label_selector(selector: Option<&Value>) -> Option<Self> {
         let selector = selector?;
-        let mut labels = Vec::new();
+        let mut equal = Vec::new();
         for (key, value) in selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten() {
-            labels.push(LabelRequirement::In(key.clone(), BTreeSet::from([value.as_str()?.to_owned()])));
+            equal.push((key.clone(), value.as_str()?.to_owned()));
         }
+        let mut labels = machinist_labels::Selector::of_labels(equal);
         for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            let values = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+            let values: BTreeSet<String> =
+                values.filter_map(|value| value.as_str().map(str::to_owned)).collect();
             let key = expression.get("key")?.as_str()?.to_owned();
-            let values =
-                expression.get("values").and_then(Value::as_array).map_or_else(BTreeSet::new, |values| {
-                    values.iter().filter_map(|v| v.as_str().map(str::to_owned)).collect()
-                });
-            labels.push(match expression.get("operator")?.as_str()? {
-                "In" => LabelRequirement::In(key, values),
-                "NotIn" => LabelRequirement::NotIn(key, values),
-                "Exists" => LabelRequirement::Exists(key),
-                "DoesNotExist" => LabelRequirement::Absent(key),
-                _ => return None,
-            });
+            labels.add_expression(key, expression.get("operator")?.as_str()?, values);
         }
         Some(Selector { labels, fields: Vec::new() })
     }
@@ -69,7 +56,9 @@ impl Selector {
     }
 
     pub(crate) fn matches(&self, object: &Value) -> bool {
-        self.labels.iter().all(|r| r.matches(object)) && self.fields.iter().all(|r| r.matches(object))
+        let labels = object::labels(object);
+        self.labels.matches(|key| labels.and_then(|labels| labels.get(key)).and_then(Value::as_str))
+            && self.fields.iter().all(|r| r.matches(object))
     }
 
     /// Reports whether a stored object matches. An empty selector does not parse the object.
@@ -80,21 +69,6 @@ impl Selector {
     /// Returns the value to which the field selector restricts `field`, if any.
     pub(crate) fn fixed(&self, field: &str) -> Option<&str> {
         self.fields.iter().find(|r| r.equal && r.field == field).map(|r| r.value.as_str())
-    }
-}
-
-impl LabelRequirement {
-    fn matches(&self, object: &Value) -> bool {
-        let label = |key: &str| object::labels(object).and_then(|l| l.get(key)).and_then(Value::as_str);
-        let number = |key: &str| label(key).and_then(|v| v.parse::<i64>().ok());
-        match self {
-            Self::Exists(key) => label(key).is_some(),
-            Self::Absent(key) => label(key).is_none(),
-            Self::In(key, values) => label(key).is_some_and(|v| values.contains(v)),
-            Self::NotIn(key, values) => label(key).is_none_or(|v| !values.contains(v)),
-            Self::Above(key, bound) => number(key).is_some_and(|v| *bound < v),
-            Self::Below(key, bound) => number(key).is_some_and(|v| v < *bound),
-        }
     }
 }
 
@@ -205,97 +179,28 @@ fn unescape(value: &str) -> String {
     plain
 }
 
-fn parse_labels(text: &str) -> ApiResult<Vec<LabelRequirement>> {
-    let mut requirements = Vec::new();
-    for term in split_labels(text) {
-        let term = term.trim();
-        if term.is_empty() {
-            if text.trim().is_empty() {
-                continue;
+fn parse_labels(text: &str) -> ApiResult<machinist_labels::Selector> {
+    text.parse().map_err(|error: machinist_labels::SelectorError| {
+        let why = match error.problem {
+            SelectorProblem::Empty => "found ',', expected: identifier after ','".to_owned(),
+            SelectorProblem::Unclosed => "found '', expected: ',' or ')'".to_owned(),
+            SelectorProblem::Operator(head) => {
+                format!("found '{head}', expected: in, notin, =, ==, !=, gt, lt")
             }
-            return Err(unparsable("found ',', expected: identifier after ','"));
-        }
-        requirements.push(parse_label_term(term)?);
-    }
-    Ok(requirements)
-}
-
-fn unparsable(why: &str) -> ApiError {
-    ApiError::bad_request(format!("unable to parse requirement: {why}"))
-}
-
-/// Splits at commas outside parentheses.
-fn split_labels(text: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut terms) = (0_u32, 0, Vec::new());
-    for (at, c) in text.char_indices() {
-        match c {
-            '(' => depth += 1,
-            ')' => depth = depth.saturating_sub(1),
-            ',' if depth == 0 => {
-                terms.push(&text[start..at]);
-                start = at + 1;
+            SelectorProblem::Number(value) => {
+                format!("for 'Gt', 'Lt' operators, the value must be an integer: {value:?}")
             }
-            _ => {}
-        }
-    }
-    terms.push(&text[start..]);
-    terms
-}
-
-fn parse_label_term(term: &str) -> ApiResult<LabelRequirement> {
-    if let Some(key) = term.strip_prefix('!') {
-        return Ok(LabelRequirement::Absent(label_key(key.trim())?));
-    }
-    if let Some((head, values)) = term.split_once('(') {
-        let Some(values) = values.trim_end().strip_suffix(')') else {
-            return Err(unparsable("found '', expected: ',' or ')'"));
+            SelectorProblem::Key(key) => {
+                let why = qualified_name_problem(&key).unwrap_or_default();
+                format!("key: Invalid value: {key:?}: {why}")
+            }
+            SelectorProblem::Value(value) => {
+                let why = label_value_problem(&value).unwrap_or_default();
+                format!("values[0]: Invalid value: {value:?}: {why}")
+            }
         };
-        let values: BTreeSet<String> = values.split(',').map(|v| v.trim().to_owned()).collect();
-        for value in &values {
-            label_value(value)?;
-        }
-        let mut words = head.split_whitespace();
-        return match (words.next(), words.next(), words.next()) {
-            (Some(key), Some("in"), None) => Ok(LabelRequirement::In(label_key(key)?, values)),
-            (Some(key), Some("notin"), None) => Ok(LabelRequirement::NotIn(label_key(key)?, values)),
-            _ => Err(unparsable(&format!("found '{head}', expected: in, notin, =, ==, !=, gt, lt"))),
-        };
-    }
-    for (operator, make) in OPERATORS {
-        if let Some((key, value)) = term.split_once(operator) {
-            let value = value.trim();
-            label_value(value)?;
-            return make(label_key(key.trim())?, value).ok_or_else(|| {
-                unparsable(&format!("for 'Gt', 'Lt' operators, the value must be an integer: {value:?}"))
-            });
-        }
-    }
-    Ok(LabelRequirement::Exists(label_key(term)?))
-}
-
-type MakeRequirement = fn(String, &str) -> Option<LabelRequirement>;
-
-/// Longest first, so that `!=` and `==` are not read as `=`.
-const OPERATORS: [(&str, MakeRequirement); 5] = [
-    ("!=", |key, value| Some(LabelRequirement::NotIn(key, BTreeSet::from([value.to_owned()])))),
-    ("==", |key, value| Some(LabelRequirement::In(key, BTreeSet::from([value.to_owned()])))),
-    ("=", |key, value| Some(LabelRequirement::In(key, BTreeSet::from([value.to_owned()])))),
-    (">", |key, value| Some(LabelRequirement::Above(key, value.parse().ok()?))),
-    ("<", |key, value| Some(LabelRequirement::Below(key, value.parse().ok()?))),
-];
-
-fn label_key(key: &str) -> ApiResult<String> {
-    match crate::values::meta::qualified_name_problem(key) {
-        None => Ok(key.to_owned()),
-        Some(why) => Err(unparsable(&format!("key: Invalid value: {key:?}: {why}"))),
-    }
-}
-
-fn label_value(value: &str) -> ApiResult<()> {
-    match crate::values::meta::label_value_problem(value) {
-        None => Ok(()),
-        Some(why) => Err(unparsable(&format!("values[0]: Invalid value: {value:?}: {why}"))),
-    }
+        ApiError::bad_request(format!("unable to parse requirement: {why}"))
+    })
 }
 
 #[cfg(test)]

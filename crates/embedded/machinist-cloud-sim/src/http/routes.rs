@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::Body;
-use crate::{Cloud, Code, FaultRule, Following, LedgerCommit, NoAnswer, Refusal, Request, RuleId};
+use crate::{Cloud, CloudRefusal, Code, FaultRule, Following, LedgerCommit, NoAnswer, Request, RuleId};
 
 /// In every cloud, user data has at most a few tens of kilobytes.
 const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
@@ -25,7 +25,7 @@ const MAX_REQUEST_BYTES: usize = 4 * 1024 * 1024;
 pub(crate) async fn answer(cloud: Cloud, request: HttpRequest<Incoming>) -> Result<Response<Body>, NoAnswer> {
     if request.headers().contains_key(header::ORIGIN) {
         // Loopback keeps other machines out, but not web pages in a browser on this machine.
-        return Ok(refused(&Refusal::new(
+        return Ok(refused(&CloudRefusal::new(
             Code::Unauthorized,
             "the simulated cloud does not accept requests from browsers",
         )));
@@ -78,7 +78,7 @@ async fn call(
     })
 }
 
-fn admin(cloud: &Cloud, method: &Method, path: &str, body: &[u8]) -> Result<Response<Body>, Refusal> {
+fn admin(cloud: &Cloud, method: &Method, path: &str, body: &[u8]) -> Result<Response<Body>, CloudRefusal> {
     match (method, path) {
         (&Method::GET, "/healthz") => Ok(text(StatusCode::OK, "text/plain", "ok".into())),
         (&Method::GET, "/admin/ledger") => Ok(answered(&cloud.ledger())),
@@ -111,7 +111,7 @@ fn admin(cloud: &Cloud, method: &Method, path: &str, body: &[u8]) -> Result<Resp
             cloud.faults().remove(RuleId(id));
             Ok(answered(&json!({})))
         }
-        _ => Err(Refusal::new(Code::NotFound, format!("route {method} {path} not found"))),
+        _ => Err(CloudRefusal::new(Code::NotFound, format!("route {method} {path} not found"))),
     }
 }
 
@@ -121,12 +121,12 @@ struct Which {
     id: ProviderId,
 }
 
-fn done(result: Result<(), Refusal>) -> Result<Response<Body>, Refusal> {
+fn done(result: Result<(), CloudRefusal>) -> Result<Response<Body>, CloudRefusal> {
     result.map(|()| answered(&json!({})))
 }
 
 /// Changes the fields that the body names; other fields keep their values.
-fn change_settings(cloud: &Cloud, body: &[u8]) -> Result<Response<Body>, Refusal> {
+fn change_settings(cloud: &Cloud, body: &[u8]) -> Result<Response<Body>, CloudRefusal> {
     let changes: serde_json::Map<String, Value> = parse(body)?;
     let current = serde_json::to_value(cloud.settings()).map_err(|error| invalid(error.to_string()))?;
     let Value::Object(mut fields) = current else { return Err(invalid("settings: expected an object")) };
@@ -156,19 +156,19 @@ fn line(commit: &LedgerCommit) -> Bytes {
     bytes.into()
 }
 
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refusal> {
+fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, CloudRefusal> {
     serde_json::from_slice(body).map_err(|error| invalid(format!("body: {error}")))
 }
 
-fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal::new(Code::InvalidParameter, message)
+fn invalid(message: impl Into<String>) -> CloudRefusal {
+    CloudRefusal::new(Code::InvalidParameter, message)
 }
 
 fn answered<T: Serialize>(value: &T) -> Response<Body> {
     text(StatusCode::OK, "application/json", serde_json::to_vec(value).expect("answers are plain data"))
 }
 
-fn refused(refusal: &Refusal) -> Response<Body> {
+fn refused(refusal: &CloudRefusal) -> Response<Body> {
     let status = match refusal.code {
         Code::InvalidParameter => StatusCode::BAD_REQUEST,
         Code::Unauthorized => StatusCode::UNAUTHORIZED,

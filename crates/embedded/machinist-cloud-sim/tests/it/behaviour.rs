@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 
 use machinist_cloud_sim::{
-    Call, CallRecord, Code, Fault, FaultRule, Foreigner, IdStyle, LedgerCommit, Operation, Outcome, Reply,
-    Request, Schedule, Settings,
+    CallOutcome, CallRecord, Code, Fault, FaultRule, Foreigner, IdStyle, IncomingCall, LedgerCommit,
+    Operation, Reply, Request, Schedule, Settings,
 };
 use machinist_instance::{InstanceKey, NodeName, Power, ProviderId, UserData};
 
@@ -63,9 +63,9 @@ async fn a_call_outlives_its_caller() {
 #[tokio::test(start_paused = true)]
 async fn each_fault_applies_before_or_after_the_effect() {
     let cases = [
-        (Fault::Reset, 0, Outcome::Lost),
-        (Fault::LateEffect { by: seconds(3) }, 1, Outcome::Made),
-        (Fault::EffectThenSilence, 1, Outcome::Made),
+        (Fault::Reset, 0, CallOutcome::Lost),
+        (Fault::LateEffect { by: seconds(3) }, 1, CallOutcome::Made),
+        (Fault::EffectThenSilence, 1, CallOutcome::Made),
     ];
     for (fault, alive, outcome) in cases {
         let cloud = cloud(Settings::default());
@@ -149,9 +149,9 @@ async fn an_observer_sees_every_commit_before_its_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_schedule_decides_each_call_and_learns_its_outcome() {
-    struct EverySecond(Mutex<Vec<(u64, Outcome)>>);
+    struct EverySecond(Mutex<Vec<(u64, CallOutcome)>>);
     impl Schedule for EverySecond {
-        fn decide(&self, call: &Call) -> Option<Fault> {
+        fn decide(&self, call: &IncomingCall) -> Option<Fault> {
             (call.number % 2 == 1).then_some(Fault::EffectThenError)
         }
         fn decided(&self, record: &CallRecord) {
@@ -163,7 +163,7 @@ async fn a_schedule_decides_each_call_and_learns_its_outcome() {
     cloud.set_schedule(schedule.clone());
     ensure(&cloud, create("a")).await.expect("calm");
     assert_eq!(ensure(&cloud, create("b")).await.expect_err("decided").code, Code::InternalError);
-    assert_eq!(*schedule.0.lock().expect("no panic"), [(0, Outcome::Made), (1, Outcome::Made)]);
+    assert_eq!(*schedule.0.lock().expect("no panic"), [(0, CallOutcome::Made), (1, CallOutcome::Made)]);
     assert_eq!(cloud.call_counts(), BTreeMap::from([(Operation::Ensure, 2)]));
 }
 
@@ -185,7 +185,7 @@ async fn calls_beyond_the_hourly_limit_are_refused() {
     look().await.expect("the second call");
     let refused = look().await.expect_err("the limit is reached");
     assert_eq!((refused.code, refused.retry_after_seconds), (Code::RateLimited, Some(1800)));
-    assert_eq!(cloud.calls()[2].outcome, Outcome::Refused(Code::RateLimited));
+    assert_eq!(cloud.calls()[2].outcome, CallOutcome::Refused(Code::RateLimited));
     tokio::time::sleep(seconds(1800)).await;
     look().await.expect("the next call fits");
 }
@@ -202,11 +202,12 @@ async fn a_project_sees_its_own_instances_only() {
     assert_eq!(ask("b", list()).await, Ok(Reply::Instances(Vec::new())));
     assert_eq!(ask("b", Request::Find(by_id(&made))).await, Ok(Reply::Found(None)));
     let owner = made.key.clone().expect("keyed");
+    let rekey = Request::Rekey { id: made.id.clone(), from: owner.clone(), to: InstanceKey::new("uid-of-b") };
     let deletion = Request::Delete(machinist_cloud_sim::DeleteRequest { which: by_id(&made), owner });
     assert_eq!(ask("b", deletion).await, Ok(Reply::Done), "deleting an absent instance succeeds");
     assert_eq!(cloud.alive(), 1);
-    let stopped = ask("b", Request::Stop { id: made.id.clone() }).await;
-    assert_eq!(stopped.expect_err("the instance is in another project").code, Code::NotFound);
+    let rekeyed = ask("b", rekey).await;
+    assert_eq!(rekeyed.expect_err("the instance is in another project").code, Code::NotFound);
     let theirs =
         ask("b", Request::Ensure(create("a"))).await.expect("the name and the key are free in this project");
     let Reply::Instance(theirs) = theirs else { panic!("ensure answers with an instance, not {theirs:?}") };

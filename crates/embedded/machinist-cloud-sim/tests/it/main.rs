@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_cloud_sim::{
-    Clock, Cloud, CreateRequest, DeleteRequest, NoAnswer, Refusal, Reply, Request, Settings,
+    Clock, Cloud, CloudRefusal, CreateRequest, DeleteRequest, NoAnswer, Reply, Request, Settings,
 };
 use machinist_instance::{Instance, InstanceKey, InstanceRef, NodeName, UserData};
 
@@ -36,11 +36,11 @@ fn create(name: &str) -> CreateRequest {
     }
 }
 
-async fn call(cloud: &Cloud, request: Request) -> Result<Reply, Refusal> {
+async fn call(cloud: &Cloud, request: Request) -> Result<Reply, CloudRefusal> {
     cloud.call(None, request).await.expect("an answer")
 }
 
-async fn ensure(cloud: &Cloud, request: CreateRequest) -> Result<Instance, Refusal> {
+async fn ensure(cloud: &Cloud, request: CreateRequest) -> Result<Instance, CloudRefusal> {
     match call(cloud, Request::Ensure(request)).await? {
         Reply::Instance(instance) => Ok(instance),
         other => panic!("ensure answers with an instance, not {other:?}"),
@@ -54,7 +54,7 @@ async fn find(cloud: &Cloud, which: InstanceRef) -> Option<Instance> {
     }
 }
 
-async fn delete(cloud: &Cloud, instance: &Instance) -> Result<Reply, Refusal> {
+async fn delete(cloud: &Cloud, instance: &Instance) -> Result<Reply, CloudRefusal> {
     let owner = instance.key.clone().unwrap_or_else(|| InstanceKey::new("unknown"));
     call(cloud, Request::Delete(DeleteRequest { which: by_id(instance), owner })).await
 }

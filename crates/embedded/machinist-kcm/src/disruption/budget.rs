@@ -8,8 +8,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use machinist_labels::Selector;
 
-use super::selector::Selector;
+use super::selector;
 use crate::facts::pod::PodFacts;
 
 /// A granted eviction is expected to cause a deletion within this time. After that, the Pod counts
@@ -31,7 +32,8 @@ pub(crate) struct BudgetFacts {
 /// The Pods of a budget, and how many of them must be available.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Demand {
-    pub(crate) selector: Selector,
+    /// Absent if the budget selects no Pod.
+    pub(crate) selector: Option<Selector>,
     pub(crate) bound: Bound,
 }
 
@@ -61,7 +63,7 @@ impl BudgetFacts {
             (None, Some(amount)) => Amount::parse("spec.minAvailable", amount).map(Bound::MinAvailable),
             (None, None) => Ok(Bound::Unset),
         };
-        let selector = Selector::parse(spec.selector.as_ref());
+        let selector = selector::parse(spec.selector.as_ref());
         Self {
             uid: budget.metadata.uid.unwrap_or_default(),
             namespace: budget.metadata.namespace.unwrap_or_default(),
@@ -73,7 +75,8 @@ impl BudgetFacts {
 
     /// Returns whether the budget selects a Pod with these labels.
     pub(crate) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.demand.as_ref().is_ok_and(|demand| demand.selector.selects(labels))
+        let selector = self.demand.as_ref().ok().and_then(|demand| demand.selector.as_ref());
+        selector.is_some_and(|selector| selector.selects(labels))
     }
 }
 

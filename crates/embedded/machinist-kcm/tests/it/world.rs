@@ -13,7 +13,7 @@ pub(crate) use machinist_apiserver::Authorization;
 use machinist_apiserver::{
     AuditRecord, Commit, Identity, ReplicaView, SeededIds, Server, Subscription, TokioClock,
 };
-use machinist_kcm::{CaPair, Config, GcResource};
+use machinist_kcm::{CaPair, GcResource, KcmConfig};
 use machinist_kube::{ClientOptions, layer_client};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -46,7 +46,7 @@ impl World {
     }
 
     /// Starts a world with running controllers and adjusted settings.
-    pub(crate) async fn start_with(adjust: impl FnOnce(&mut Config)) -> Self {
+    pub(crate) async fn start_with(adjust: impl FnOnce(&mut KcmConfig)) -> Self {
         let mut world = Self::without_controllers();
         world.start_controllers(adjust);
         world
@@ -72,9 +72,9 @@ impl World {
         Self { server, client, replica, started: Instant::now(), audit, commits, controllers: None }
     }
 
-    pub(crate) fn start_controllers(&mut self, adjust: impl FnOnce(&mut Config)) {
+    pub(crate) fn start_controllers(&mut self, adjust: impl FnOnce(&mut KcmConfig)) {
         let ca = self.server.ca().expect("an authority");
-        let mut config = Config::new(Arc::new(machinist_kube::TokioClock::starting_at(self.now())));
+        let mut config = KcmConfig::new(Arc::new(machinist_kube::TokioClock::starting_at(self.now())));
         config.ca = Some(CaPair::from_pem(ca.certificate_pem(), ca.key_pem()).expect("an authority"));
         adjust(&mut config);
         let identity = Identity::new("system:kube-controller-manager", ["system:masters"]);

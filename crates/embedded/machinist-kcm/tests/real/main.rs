@@ -14,7 +14,7 @@ mod scenarios;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use machinist_kcm::{CaPair, Config};
+use machinist_kcm::{CaPair, KcmConfig};
 use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde::Deserialize;
 
@@ -84,9 +84,9 @@ async fn cluster(described: &Described) -> Cluster {
     Cluster { client, kubeconfig: described.kubeconfig.clone() }
 }
 
-fn config(described: &Described) -> Config {
+fn config(described: &Described) -> KcmConfig {
     let text = |file: &PathBuf| std::fs::read_to_string(file).expect("readable");
-    let mut config = Config::default();
+    let mut config = KcmConfig::default();
     config.ca = Some(
         CaPair::from_pem(&text(&described.ca_file), &text(&described.ca_key_file)).expect("an authority"),
     );

@@ -14,7 +14,7 @@ use machinist_instance::{Instance, InstanceKey, InstanceRef, NodeName, ProviderI
 use machinist_kcm::CaPair;
 use machinist_kube::{ClientOptions, SharedClock, layer_client};
 use machinist_node_sim::{
-    Auth, ConnectError, Connector, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys,
+    Auth, ClientConnector, ClientError, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys,
 };
 use serde_json::json;
 use tokio::task::AbortHandle;
@@ -61,7 +61,7 @@ impl World {
 
     /// Creates a cluster with one bootstrap token, and a cloud without a fleet.
     pub(crate) async fn over(server: Server, cloud: Cloud, clock: SharedClock, expiration: &str) -> Self {
-        let mut config = machinist_kcm::Config::new(clock);
+        let mut config = machinist_kcm::KcmConfig::new(clock);
         let ca = server.ca().expect("a CA");
         config.ca = Some(CaPair::from_pem(ca.certificate_pem(), ca.key_pem()).expect("a pair"));
         let audit = server.audit();
@@ -193,12 +193,12 @@ fn admin(server: &Server) -> Client {
 /// Connects directly to the server, with the credential that the machine presents.
 struct InProcess(Server);
 
-impl Connector for InProcess {
-    fn connect(&self, _metadata: &Metadata, auth: &Auth) -> Result<Client, ConnectError> {
+impl ClientConnector for InProcess {
+    fn connect(&self, _metadata: &Metadata, auth: &Auth) -> Result<Client, ClientError> {
         let service = match auth {
             Auth::Bearer(token) => self.0.service_with_bearer(token),
             Auth::ClientCert { cert_pem, .. } => {
-                self.0.service_with_client_cert(cert_pem).map_err(|error| ConnectError(error.to_string()))?
+                self.0.service_with_client_cert(cert_pem).map_err(|error| ClientError(error.to_string()))?
             }
         };
         Ok(layer_client(service, &ClientOptions::new(NODE_USER_AGENT)))

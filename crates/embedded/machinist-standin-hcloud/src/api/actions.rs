@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::list::list;
 use super::{Call, Handled, MaybeHandled, Reply, found, id_of};
 use crate::error::ApiError;
-use crate::model::Action;
+use crate::model::HcloudAction;
 
 /// `/actions` and `/actions/{id}`.
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
@@ -18,13 +18,13 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
 
 /// `/SORTS/actions`, `/SORTS/{id}/actions` and the single actions below them.
 pub(super) fn of_resource(call: &mut Call<'_>, sort: &str, segments: &[&str]) -> MaybeHandled {
-    let is_of_sort = |action: &Action| action.resources.iter().any(|resource| resource.kind == sort);
+    let is_of_sort = |action: &HcloudAction| action.resources.iter().any(|resource| resource.kind == sort);
     match segments {
         ["actions"] => found(list_some(call, is_of_sort)),
         ["actions", id] => found(get(call, id, is_of_sort)),
         [of, "actions", rest @ ..] => {
             let of = of.parse::<i64>().ok()?;
-            let is_of = |action: &Action| {
+            let is_of = |action: &HcloudAction| {
                 action.resources.iter().any(|resource| resource.kind == sort && resource.id == of)
             };
             match rest {
@@ -37,7 +37,7 @@ pub(super) fn of_resource(call: &mut Call<'_>, sort: &str, segments: &[&str]) ->
     }
 }
 
-fn list_some(call: &mut Call<'_>, is_wanted: impl Fn(&Action) -> bool) -> Handled {
+fn list_some(call: &mut Call<'_>, is_wanted: impl Fn(&HcloudAction) -> bool) -> Handled {
     let ids = call
         .query
         .all("id")
@@ -52,11 +52,11 @@ fn list_some(call: &mut Call<'_>, is_wanted: impl Fn(&Action) -> bool) -> Handle
         call.books.poll(id, call.now);
     }
     let ids = shown(call);
-    let actions: Vec<&Action> = ids.iter().filter_map(|id| call.state().actions.get(id)).collect();
+    let actions: Vec<&HcloudAction> = ids.iter().filter_map(|id| call.state().actions.get(id)).collect();
     list(call, "actions", actions, |action| json_of(action, call))
 }
 
-fn get(call: &mut Call<'_>, id: &str, is_wanted: impl Fn(&Action) -> bool) -> Handled {
+fn get(call: &mut Call<'_>, id: &str, is_wanted: impl Fn(&HcloudAction) -> bool) -> Handled {
     let id = id_of(id, "action")?;
     call.books.poll(id, call.now);
     let action = call.state().actions.get(&id);
@@ -66,7 +66,7 @@ fn get(call: &mut Call<'_>, id: &str, is_wanted: impl Fn(&Action) -> bool) -> Ha
 }
 
 /// The JSON of an action.
-pub(super) fn json_of(action: &Action, call: &Call<'_>) -> Value {
+pub(super) fn json_of(action: &HcloudAction, call: &Call<'_>) -> Value {
     json!({
         "id": action.id, "command": action.command, "status": action.status,
         "progress": action.progress_at(call.now), "started": action.started, "finished": action.finished,

@@ -8,10 +8,10 @@ use super::body::RequestBody;
 use super::{Call, MaybeHandled, found};
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;
-use crate::model::{Effect, LbChange, LoadBalancer, ResourceRef, Service, TargetKind};
+use crate::model::{Effect, HcloudLoadBalancer, LbChange, ResourceRef, Service, TargetKind};
 
 /// Validates a request, and returns the change that its action makes.
-type Plan = fn(&mut Call<'_>, &LoadBalancer, RequestBody) -> Result<LbChange, ApiError>;
+type Plan = fn(&mut Call<'_>, &HcloudLoadBalancer, RequestBody) -> Result<LbChange, ApiError>;
 
 pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandled {
     let plan: Plan = match command {
@@ -69,7 +69,7 @@ fn server_of(kind: &TargetKind) -> Option<ResourceRef> {
 
 fn add_service(
     call: &mut Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let service = read_service(&mut body, None);
@@ -92,7 +92,7 @@ fn add_service(
 
 fn update_service(
     call: &mut Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let before = service_of(&mut body, balancer)?;
@@ -105,7 +105,7 @@ fn update_service(
 
 fn delete_service(
     _: &mut Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let service = service_of(&mut body, balancer)?;
@@ -114,7 +114,7 @@ fn delete_service(
 }
 
 /// The service with the `listen_port` of the body.
-fn service_of(body: &mut RequestBody, balancer: &LoadBalancer) -> Result<Service, ApiError> {
+fn service_of(body: &mut RequestBody, balancer: &HcloudLoadBalancer) -> Result<Service, ApiError> {
     let port = body.required_integer("listen_port");
     let service = balancer.services.iter().find(|service| i64::from(service.listen_port) == port);
     service.cloned().ok_or_else(|| ApiError::not_found("load_balancer_service"))
@@ -133,7 +133,7 @@ fn ensure_certificates_exist(call: &Call<'_>, service: &Service) -> Result<(), A
 
 fn add_target(
     call: &mut Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let target = read_target(&mut body);
@@ -145,7 +145,7 @@ fn add_target(
 
 fn remove_target(
     _: &mut Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let kind = read_kind(&mut body);
@@ -154,7 +154,11 @@ fn remove_target(
     kind.map(LbChange::RemoveTarget).ok_or_else(|| ApiError::not_found("load_balancer_target"))
 }
 
-fn attach(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: RequestBody) -> Result<LbChange, ApiError> {
+fn attach(
+    call: &mut Call<'_>,
+    balancer: &HcloudLoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let network = body.required_integer("network");
     let ip = body.text("ip");
     let ip_range = body.text("ip_range");
@@ -162,7 +166,11 @@ fn attach(call: &mut Call<'_>, balancer: &LoadBalancer, mut body: RequestBody) -
     attachment(call, balancer, network, ip.as_deref(), ip_range.as_deref()).map(LbChange::Attach)
 }
 
-fn detach(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: RequestBody) -> Result<LbChange, ApiError> {
+fn detach(
+    _: &mut Call<'_>,
+    balancer: &HcloudLoadBalancer,
+    mut body: RequestBody,
+) -> Result<LbChange, ApiError> {
     let network = body.required_integer("network");
     body.finish()?;
     if balancer.private_net.iter().any(|net| net.network == network) {
@@ -176,7 +184,7 @@ fn detach(_: &mut Call<'_>, balancer: &LoadBalancer, mut body: RequestBody) -> R
 
 fn change_type(
     _: &mut Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let kind = type_of(&mut body);
@@ -193,7 +201,7 @@ fn change_type(
 
 fn change_dns_ptr(
     _: &mut Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     mut body: RequestBody,
 ) -> Result<LbChange, ApiError> {
     let ip = body.required_text("ip");

@@ -1,5 +1,6 @@
 //! The targets of load balancers.
 
+use machinist_labels::Selector;
 use serde_json::{Value, json};
 
 use super::Call;
@@ -7,17 +8,16 @@ use super::body::RequestBody;
 use super::servers::by_id;
 use crate::catalogue::LoadBalancerType;
 use crate::error::ApiError;
-use crate::model::{LoadBalancer, Server, ServerStatus, Target, TargetKind};
-use crate::selector::Selector;
+use crate::model::{HcloudLoadBalancer, HcloudServer, LbTarget, ServerStatus, TargetKind};
 
 /// Reads a target; problems are in the body.
-pub(super) fn read_target(body: &mut RequestBody) -> Option<Target> {
+pub(super) fn read_target(body: &mut RequestBody) -> Option<LbTarget> {
     let kind = read_kind(body);
     let use_private_ip = body.flag("use_private_ip").unwrap_or(false);
     if use_private_ip && matches!(kind, Some(TargetKind::Ip(_))) {
         body.problem("use_private_ip", "expected false for an IP target");
     }
-    Some(Target { kind: kind?, use_private_ip })
+    Some(LbTarget { kind: kind?, use_private_ip })
 }
 
 /// Reads the identity of a target; problems are in the body.
@@ -34,7 +34,7 @@ pub(super) fn read_kind(body: &mut RequestBody) -> Option<TargetKind> {
         "server" => Some(TargetKind::Server(identity.required_integer("id"))),
         "label_selector" => {
             let selector = identity.required_text("selector");
-            if Selector::parse(&selector).is_none() {
+            if selector.parse::<Selector>().is_err() {
                 identity.problem("selector", "expected a label selector");
             }
             Some(TargetKind::LabelSelector(selector))
@@ -58,8 +58,8 @@ pub(super) fn read_kind(body: &mut RequestBody) -> Option<TargetKind> {
 /// Fails if the load balancer cannot have one more target, or not this one.
 pub(super) fn check_target(
     call: &Call<'_>,
-    balancer: &LoadBalancer,
-    target: &Target,
+    balancer: &HcloudLoadBalancer,
+    target: &LbTarget,
 ) -> Result<(), ApiError> {
     if balancer.targets.iter().any(|other| other.kind == target.kind) {
         return Err(ApiError::new("target_already_defined", "target is already defined"));
@@ -85,7 +85,8 @@ pub(super) fn check_target(
             }
         }
         TargetKind::Ip(ip) => {
-            let is_of_cloud = |server: &Server| server.ipv4.as_ref().is_some_and(|address| address.ip == *ip);
+            let is_of_cloud =
+                |server: &HcloudServer| server.ipv4.as_ref().is_some_and(|address| address.ip == *ip);
             if call.state().servers.values().any(|server| server.is_alive() && is_of_cloud(server)) {
                 return Err(ApiError::new(
                     "cloud_resource_ip_not_allowed",
@@ -103,13 +104,13 @@ pub(super) fn check_target(
     Ok(())
 }
 
-fn private_ip<'a>(server: &'a Server, balancer: &LoadBalancer) -> Option<&'a str> {
+fn private_ip<'a>(server: &'a HcloudServer, balancer: &HcloudLoadBalancer) -> Option<&'a str> {
     let network = balancer.private_net.first()?.network;
     server.private_net.iter().find(|net| net.network == network).map(|net| net.ip.as_str())
 }
 
 /// The JSON of a target, with its health: a server is healthy while it runs.
-pub(super) fn json_of_target(target: &Target, balancer: &LoadBalancer, call: &Call<'_>) -> Value {
+pub(super) fn json_of_target(target: &LbTarget, balancer: &HcloudLoadBalancer, call: &Call<'_>) -> Value {
     let state = call.state();
     let mut json = match &target.kind {
         TargetKind::Server(id) => {
@@ -140,7 +141,7 @@ pub(super) fn json_of_target(target: &Target, balancer: &LoadBalancer, call: &Ca
     json
 }
 
-fn health(balancer: &LoadBalancer, is_healthy: bool) -> Value {
+fn health(balancer: &HcloudLoadBalancer, is_healthy: bool) -> Value {
     let status = if is_healthy { "healthy" } else { "unhealthy" };
     let ports = balancer.services.iter().map(|service| service.listen_port);
     ports.map(|port| json!({"listen_port": port, "status": status})).collect()

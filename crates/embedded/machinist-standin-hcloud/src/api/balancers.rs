@@ -13,8 +13,8 @@ use super::{Call, Handled, MaybeHandled, Reply, balancer_actions, found, id_of};
 use crate::addresses::{free_private, free_public_ipv4, public_ipv6};
 use crate::catalogue::{LOAD_BALANCER_TYPES, LOCATIONS, LoadBalancerType, Location};
 use crate::error::ApiError;
-use crate::model::{Algorithm, Effect, LbChange, LbPrivateNet, LoadBalancer, PublicIp, ResourceRef};
-use crate::{BalancerDeletion, later};
+use crate::model::{Effect, HcloudLoadBalancer, LbAlgorithm, LbChange, LbPrivateNet, PublicIp, ResourceRef};
+use crate::{DeletionReply, later};
 
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
     match (method, segments) {
@@ -36,7 +36,7 @@ pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> Ma
 }
 
 /// A load balancer of the project. Only reads are late; changes see every load balancer.
-pub(super) fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a LoadBalancer, ApiError> {
+pub(super) fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a HcloudLoadBalancer, ApiError> {
     let balancer = call.state().load_balancers.get(&id_of(id, "load_balancer")?);
     balancer
         .filter(|balancer| balancer.project == call.project)
@@ -65,7 +65,7 @@ fn create(call: &mut Call<'_>) -> Handled {
         return Err(ApiError::invalid("location", "expected a location or a network zone"));
     };
     let (id, ipv4, ipv6) = public_addresses(call)?;
-    let mut balancer = LoadBalancer {
+    let mut balancer = HcloudLoadBalancer {
         id,
         project: call.project.to_owned(),
         name,
@@ -166,18 +166,18 @@ fn location_of(body: &mut RequestBody) -> Option<&'static Location> {
     found
 }
 
-fn read_algorithm(body: &mut RequestBody) -> Algorithm {
-    let Some(mut wanted) = body.object("algorithm") else { return Algorithm::RoundRobin };
+fn read_algorithm(body: &mut RequestBody) -> LbAlgorithm {
+    let Some(mut wanted) = body.object("algorithm") else { return LbAlgorithm::RoundRobin };
     let algorithm = algorithm_of(&mut wanted);
     body.take_problems(wanted);
-    algorithm.unwrap_or(Algorithm::RoundRobin)
+    algorithm.unwrap_or(LbAlgorithm::RoundRobin)
 }
 
 /// Reads `{"type": "round_robin"}`.
-pub(super) fn algorithm_of(body: &mut RequestBody) -> Option<Algorithm> {
+pub(super) fn algorithm_of(body: &mut RequestBody) -> Option<LbAlgorithm> {
     match body.required_text("type").as_str() {
-        "round_robin" => Some(Algorithm::RoundRobin),
-        "least_connections" => Some(Algorithm::LeastConnections),
+        "round_robin" => Some(LbAlgorithm::RoundRobin),
+        "least_connections" => Some(LbAlgorithm::LeastConnections),
         "" => None,
         _ => {
             body.problem("type", "expected round_robin or least_connections");
@@ -189,7 +189,7 @@ pub(super) fn algorithm_of(body: &mut RequestBody) -> Option<Algorithm> {
 /// The attachment of a load balancer to a network, with a free address or the wanted one.
 pub(super) fn attachment(
     call: &Call<'_>,
-    balancer: &LoadBalancer,
+    balancer: &HcloudLoadBalancer,
     network: i64,
     wanted: Option<&str>,
     subnet: Option<&str>,
@@ -229,11 +229,11 @@ fn delete(call: &mut Call<'_>, id: &str) -> Handled {
     }
     let id = balancer.id;
     match call.books.settings.balancer_deletion {
-        BalancerDeletion::NoContent => {
+        DeletionReply::NoContent => {
             call.books.store.remove_load_balancer(id);
             Ok(Reply::empty())
         }
-        BalancerDeletion::Action => {
+        DeletionReply::Action => {
             call.books.ensure_idle("load_balancer", id)?;
             let effect = Effect::DeleteLoadBalancer { load_balancer: id };
             let resources = vec![ResourceRef::new("load_balancer", id)];
@@ -252,7 +252,7 @@ fn ensure_name_is_free(call: &Call<'_>, name: &str) -> Result<(), ApiError> {
     Ok(())
 }
 
-fn json_of(balancer: &LoadBalancer, call: &Call<'_>) -> Value {
+fn json_of(balancer: &HcloudLoadBalancer, call: &Call<'_>) -> Value {
     let location = Location::named(&balancer.location);
     let kind = LoadBalancerType::named(&balancer.load_balancer_type);
     let targets = balancer.targets.iter().map(|target| json_of_target(target, balancer, call));

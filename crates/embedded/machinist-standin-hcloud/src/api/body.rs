@@ -1,11 +1,11 @@
 //! The body of a request. Reading collects a problem per field, and [`RequestBody::finish`] reports
 //! all of them as one `invalid_input`.
 
+use machinist_labels::{is_key, is_value};
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
-use crate::model::Labels;
-use crate::selector::{is_label_key, is_label_value};
+use crate::model::LabelMap;
 
 /// A JSON object, and the problems with its fields so far. Unknown fields are ignored.
 #[derive(Debug)]
@@ -147,15 +147,15 @@ impl RequestBody {
         Some(texts)
     }
 
-    pub(crate) fn labels(&mut self, name: &str) -> Option<Labels> {
+    pub(crate) fn labels(&mut self, name: &str) -> Option<LabelMap> {
         let Value::Object(fields) = self.value(name)? else {
             self.problem(name, "expected an object with texts");
             return None;
         };
-        let mut labels = Labels::new();
+        let mut labels = LabelMap::new();
         for (key, value) in fields {
             match value {
-                Value::String(value) if is_label_key(&key) && is_label_value(&value) => {
+                Value::String(value) if is_key(&key) && is_value(&value) => {
                     labels.insert(key, value);
                 }
                 _ => self.problem(name, format!("label {key}: expected a valid key and value")),

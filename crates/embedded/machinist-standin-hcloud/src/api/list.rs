@@ -2,13 +2,13 @@
 
 use std::cmp::Ordering;
 
+use machinist_labels::Selector;
 use serde_json::{Value, json};
 
 use super::{Call, Handled, Reply};
 use crate::Fault;
 use crate::error::ApiError;
 use crate::model::Listed;
-use crate::selector::Selector;
 use crate::settings::LargePages;
 
 const DEFAULT_PER_PAGE: usize = 25;
@@ -25,9 +25,9 @@ pub(super) fn list<T: Listed>(
         items.retain(|item| item.name() == wanted);
     }
     if let Some(text) = call.query.get("label_selector") {
-        let selector = Selector::parse(text)
-            .ok_or_else(|| ApiError::invalid("label_selector", "expected a label selector"))?;
-        items.retain(|item| item.labels().is_some_and(|labels| selector.matches(labels)));
+        let selector: Selector =
+            text.parse().map_err(|_| ApiError::invalid("label_selector", "expected a label selector"))?;
+        items.retain(|item| item.labels().is_some_and(|labels| selector.selects(labels)));
     }
     let statuses: Vec<&str> = call.query.all("status").collect();
     if !statuses.is_empty() {

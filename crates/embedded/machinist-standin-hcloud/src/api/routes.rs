@@ -7,7 +7,7 @@ use super::networks::begin_action;
 use super::{Call, Handled};
 use crate::addresses::Range;
 use crate::error::ApiError;
-use crate::model::{Effect, Network, Route};
+use crate::model::{Effect, Network, NetworkRoute};
 
 /// The gateway of every public interface; no route may lead to it.
 const PUBLIC_GATEWAY: Ipv4Addr = Ipv4Addr::new(172, 31, 1, 1);
@@ -24,8 +24,10 @@ pub(super) fn add(call: &mut Call<'_>, network: &Network, mut body: RequestBody)
 }
 
 pub(super) fn delete(call: &mut Call<'_>, network: &Network, mut body: RequestBody) -> Handled {
-    let route =
-        Route { destination: body.required_text("destination"), gateway: body.required_text("gateway") };
+    let route = NetworkRoute {
+        destination: body.required_text("destination"),
+        gateway: body.required_text("gateway"),
+    };
     body.finish()?;
     if !network.routes.contains(&route) {
         return Err(ApiError::not_found("route"));
@@ -35,7 +37,7 @@ pub(super) fn delete(call: &mut Call<'_>, network: &Network, mut body: RequestBo
 }
 
 /// Reads a route that fits the network; problems are in the body.
-pub(super) fn read(body: &mut RequestBody, network: &Network) -> Option<Route> {
+pub(super) fn read(body: &mut RequestBody, network: &Network) -> Option<NetworkRoute> {
     let destination = body.required_text("destination");
     let gateway = body.required_text("gateway");
     let whole = Range::parse(&network.ip_range)?;
@@ -62,5 +64,5 @@ pub(super) fn read(body: &mut RequestBody, network: &Network) -> Option<Route> {
         Ok(_) => {}
         Err(_) => body.problem("gateway", "expected an IPv4 address"),
     }
-    Some(Route { destination, gateway })
+    Some(NetworkRoute { destination, gateway })
 }

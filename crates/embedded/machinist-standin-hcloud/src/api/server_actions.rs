@@ -7,9 +7,9 @@ use super::servers::existing;
 use super::{Call, Handled, MaybeHandled, found};
 use crate::catalogue::{Location, SERVER_TYPES, ServerType};
 use crate::error::ApiError;
-use crate::model::{Effect, ResourceRef, Server, ServerStatus};
+use crate::model::{Effect, HcloudServer, ResourceRef, ServerStatus};
 
-type ServerCommand = fn(&mut Call<'_>, &Server, RequestBody) -> Handled;
+type ServerCommand = fn(&mut Call<'_>, &HcloudServer, RequestBody) -> Handled;
 
 pub(super) fn handle(call: &mut Call<'_>, id: &str, command: &str) -> MaybeHandled {
     let begin: ServerCommand = match command {
@@ -50,7 +50,7 @@ fn begin_on(call: &mut Call<'_>, id: &str, begin: ServerCommand) -> Handled {
 /// has the second status keeps it.
 fn power(
     call: &mut Call<'_>,
-    server: &Server,
+    server: &HcloudServer,
     command: &str,
     now: ServerStatus,
     on_success: ServerStatus,
@@ -68,14 +68,14 @@ fn power(
     begun(call, action)
 }
 
-fn ensure_running(server: &Server) -> Result<(), ApiError> {
+fn ensure_running(server: &HcloudServer) -> Result<(), ApiError> {
     if server.status == ServerStatus::Running {
         return Ok(());
     }
     Err(ApiError::new("server_not_running", "server is not running"))
 }
 
-fn attach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
+fn attach(call: &mut Call<'_>, server: &HcloudServer, mut body: RequestBody) -> Handled {
     let network = body.required_integer("network");
     let ip = body.text("ip");
     body.finish()?;
@@ -92,7 +92,7 @@ fn attach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handle
     Ok(begun(call, action))
 }
 
-fn detach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
+fn detach(call: &mut Call<'_>, server: &HcloudServer, mut body: RequestBody) -> Handled {
     let network = body.required_integer("network");
     body.finish()?;
     if !server.private_net.iter().any(|net| net.network == network) {
@@ -107,7 +107,7 @@ fn detach(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handle
     Ok(begun(call, action))
 }
 
-fn change_type(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
+fn change_type(call: &mut Call<'_>, server: &HcloudServer, mut body: RequestBody) -> Handled {
     let wanted = body.id_or_name("server_type");
     let is_disk_upgraded = body.flag("upgrade_disk").unwrap_or(false);
     let server_type = match wanted {
@@ -141,7 +141,7 @@ fn change_type(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> H
     Ok(begun(call, action))
 }
 
-fn change_protection(call: &mut Call<'_>, server: &Server, mut body: RequestBody) -> Handled {
+fn change_protection(call: &mut Call<'_>, server: &HcloudServer, mut body: RequestBody) -> Handled {
     let protected = body.flag("delete");
     let rebuild = body.flag("rebuild");
     if let (Some(delete), Some(rebuild)) = (protected, rebuild)

@@ -10,7 +10,9 @@ use crate::addresses::{NoAddress, free_private, free_public_ipv4, public_ipv6};
 use crate::books::NewAction;
 use crate::catalogue::{IMAGES, Image, LOCATIONS, Location, SERVER_TYPES, ServerType};
 use crate::error::ApiError;
-use crate::model::{Effect, Labels, Network, PrivateNet, PublicIp, ResourceRef, Server, ServerStatus};
+use crate::model::{
+    Effect, HcloudServer, LabelMap, Network, PrivateNet, PublicIp, ResourceRef, ServerStatus,
+};
 use crate::{later, machines};
 use machinist_instance::UserData;
 
@@ -23,7 +25,7 @@ struct Wanted {
     server_type: &'static ServerType,
     image: &'static Image,
     location: &'static Location,
-    labels: Labels,
+    labels: LabelMap,
     user_data: String,
     networks: Vec<i64>,
     ssh_keys: Vec<Value>,
@@ -207,7 +209,7 @@ fn mac_of(ip: &str) -> String {
     parts.fold("86:00".to_owned(), |mac, part| format!("{mac}:{part:02x}"))
 }
 
-fn new_server(call: &mut Call<'_>, wanted: &Wanted) -> Result<Server, ApiError> {
+fn new_server(call: &mut Call<'_>, wanted: &Wanted) -> Result<HcloudServer, ApiError> {
     let ipv4 = free_public_ipv4(call.state());
     let seed = call.books.settings.seed;
     let id = call.books.store.next_id(seed);
@@ -218,7 +220,7 @@ fn new_server(call: &mut Call<'_>, wanted: &Wanted) -> Result<Server, ApiError> 
     };
     let ipv6 = wanted.ipv6.then(|| PublicIp { id: call.books.store.next_id(seed), ip: public_ipv6(id) });
     let settings = &call.books.settings;
-    Ok(Server {
+    Ok(HcloudServer {
         id,
         serial: call.books.store.next_serial(),
         project: call.project.to_owned(),

@@ -8,7 +8,7 @@ use super::list::list;
 use super::{Call, Handled, MaybeHandled, Reply, found, id_of, server_actions, server_create};
 use crate::catalogue::{Image, Location, ServerType};
 use crate::error::ApiError;
-use crate::model::{Effect, PublicIp, ResourceRef, Server, ServerStatus};
+use crate::model::{Effect, HcloudServer, PublicIp, ResourceRef, ServerStatus};
 use crate::{Fault, State};
 
 pub(super) fn handle(call: &mut Call<'_>, method: &str, segments: &[&str]) -> MaybeHandled {
@@ -45,13 +45,13 @@ fn get(call: &Call<'_>, id: &str) -> Handled {
 }
 
 /// A server of the project. Only reads are late; changes see every server.
-pub(super) fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a Server, ApiError> {
+pub(super) fn existing<'a>(call: &'a Call<'_>, id: &str) -> Result<&'a HcloudServer, ApiError> {
     let id = id_of(id, "server")?;
     by_id(call.state(), call.project, id).ok_or_else(|| ApiError::not_found("server"))
 }
 
 /// A server of a project that exists.
-pub(super) fn by_id<'a>(state: &'a State, project: &str, id: i64) -> Option<&'a Server> {
+pub(super) fn by_id<'a>(state: &'a State, project: &str, id: i64) -> Option<&'a HcloudServer> {
     state.servers.get(&id).filter(|server| server.is_alive() && server.project == project)
 }
 
@@ -115,7 +115,7 @@ pub(super) fn is_host_name(text: &str) -> bool {
 }
 
 /// The JSON of a server.
-pub(super) fn json_of(server: &Server, call: &Call<'_>) -> Value {
+pub(super) fn json_of(server: &HcloudServer, call: &Call<'_>) -> Value {
     let location = Location::named(&server.location);
     let server_type = ServerType::named(&server.server_type).map(ServerType::json);
     let image = server.image.and_then(Image::with_id).map(Image::json);
@@ -163,7 +163,7 @@ fn ipv6_json(ip: Option<&PublicIp>) -> Value {
 }
 
 /// Ids of load balancers that have the server as a target.
-fn balancers_of(server: &Server, call: &Call<'_>) -> Vec<i64> {
+fn balancers_of(server: &HcloudServer, call: &Call<'_>) -> Vec<i64> {
     let balancers =
         call.state().load_balancers.values().filter(|balancer| balancer.project == server.project);
     let targets_it =

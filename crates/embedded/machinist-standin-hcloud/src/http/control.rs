@@ -29,9 +29,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
-use super::response::{Body, json as json_response};
+use super::response::{ReplyBody, json as json_response};
 use crate::api::Query;
-use crate::{ControlError, FaultRule, NewServer, Server, Settings, Standin, State};
+use crate::{ControlError, FaultRule, HcloudServer, NewServer, Settings, Standin, State};
 
 /// Enough to see why a machine did not join.
 const CONSOLE_LINES: usize = 200;
@@ -42,7 +42,7 @@ pub(super) fn respond(
     path: &str,
     query: Option<&str>,
     body: &[u8],
-) -> Response<Body> {
+) -> Response<ReplyBody> {
     let query = Query::parse(query.unwrap_or_default());
     let segments: Vec<&str> = path.trim_start_matches("/_control").trim_matches('/').split('/').collect();
     match route(standin, method.as_str(), &segments, &query, body) {
@@ -199,7 +199,7 @@ fn change_server(standin: &Standin, id: i64, body: &[u8]) -> Routed {
         }
     }
     let before = standin.server(id).ok_or_else(|| invalid("server not found"))?;
-    let after: Server = merged(&before, changes)?;
+    let after: HcloudServer = merged(&before, changes)?;
     standin.change_server(id, |server| *server = after).map_err(refused)?;
     Ok(json!(standin.server(id)))
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
 use super::control;
-use super::response::{Between, Body, Broken, empty, halve, html, json};
+use super::response::{Between, Broken, ReplyBody, empty, halve, html, json};
 use crate::api::{Call, Failure, Query, Reply, handle};
 use crate::books::Books;
 use crate::error::{ApiError, status_of};
@@ -19,7 +19,7 @@ use crate::{Fault, Rate, RequestRecord, Standin};
 /// User data has at most 32 KiB; a load balancer with all its targets is far smaller.
 const MOST_REQUEST_BYTES: usize = 1024 * 1024;
 
-pub(super) async fn answer<B>(standin: &Standin, request: Request<B>) -> Result<Response<Body>, Broken>
+pub(super) async fn answer<B>(standin: &Standin, request: Request<B>) -> Result<Response<ReplyBody>, Broken>
 where
     B: http_body::Body,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -54,7 +54,7 @@ struct Arrived {
     rate: Rate,
 }
 
-async fn serve(standin: Standin, parts: Parts, body: Bytes) -> Result<Response<Body>, Broken> {
+async fn serve(standin: Standin, parts: Parts, body: Bytes) -> Result<Response<ReplyBody>, Broken> {
     let arrived = standin.turn(|books, now| arrive(books, &parts, now));
     if let Some(Fault::Delay { by }) = arrived.fault {
         tokio::time::sleep(by).await;
@@ -130,7 +130,7 @@ fn arrive(books: &mut Books, parts: &Parts, now: Timestamp) -> Arrived {
 
 /// A fault that takes the place of the effect.
 enum Prevented {
-    Reply(Response<Body>, Option<String>),
+    Reply(Response<ReplyBody>, Option<String>),
     Break(std::time::Duration),
 }
 
@@ -168,7 +168,7 @@ fn perform(
     parts: &Parts,
     body: &[u8],
     arrived: &Arrived,
-) -> (Response<Body>, Option<String>) {
+) -> (Response<ReplyBody>, Option<String>) {
     let path = parts.uri.path();
     let Some(rest) = path.strip_prefix("/v1/") else { return (html(StatusCode::NOT_FOUND), None) };
     let segments: Vec<&str> = rest.split('/').collect();
@@ -202,7 +202,7 @@ fn perform(
     }
 }
 
-fn error(error: &ApiError) -> (Response<Body>, Option<String>) {
+fn error(error: &ApiError) -> (Response<ReplyBody>, Option<String>) {
     (json(error.status, &error.body()), Some(error.code.clone()))
 }
 
@@ -231,7 +231,7 @@ fn record(
     correlation_id
 }
 
-fn add_headers(response: &mut Response<Body>, correlation_id: &str, rate: Rate, now: Timestamp) {
+fn add_headers(response: &mut Response<ReplyBody>, correlation_id: &str, rate: Rate, now: Timestamp) {
     let headers = response.headers_mut();
     headers.insert("ratelimit-limit", rate.limit.into());
     headers.insert("ratelimit-remaining", rate.remaining.into());

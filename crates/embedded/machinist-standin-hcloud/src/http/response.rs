@@ -14,39 +14,39 @@ use serde::Serialize;
 use tokio::time::Sleep;
 
 /// The body of a response.
-pub type Body = UnsyncBoxBody<Bytes, Broken>;
+pub type ReplyBody = UnsyncBoxBody<Bytes, Broken>;
 
 /// The connection broke because of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the stand-in broke the connection because of a fault")]
 pub struct Broken;
 
-pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<Body> {
+pub(super) fn json<T: Serialize>(status: StatusCode, value: &T) -> Response<ReplyBody> {
     let bytes = serde_json::to_vec(value).expect("answers are plain data");
     with_type(status, "application/json", bytes)
 }
 
 /// A page of something that is not the API, such as a proxy.
-pub(super) fn html(status: StatusCode) -> Response<Body> {
+pub(super) fn html(status: StatusCode) -> Response<ReplyBody> {
     let reason = status.canonical_reason().unwrap_or("Error");
     let page = format!("<html>\n<head><title>{0} {reason}</title></head>\n</html>\n", status.as_u16());
     with_type(status, "text/html", page.into_bytes())
 }
 
-pub(super) fn empty(status: StatusCode) -> Response<Body> {
+pub(super) fn empty(status: StatusCode) -> Response<ReplyBody> {
     let mut response = Response::new(whole(Bytes::new()));
     *response.status_mut() = status;
     response
 }
 
-fn with_type(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response<Body> {
+fn with_type(status: StatusCode, kind: &'static str, bytes: Vec<u8>) -> Response<ReplyBody> {
     let mut response = Response::new(whole(bytes.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     response
 }
 
-fn whole(bytes: Bytes) -> Body {
+fn whole(bytes: Bytes) -> ReplyBody {
     Full::new(bytes).map_err(|never: Infallible| match never {}).boxed_unsync()
 }
 
@@ -59,7 +59,7 @@ pub(super) enum Between {
 }
 
 /// Sends a response's body in two halves.
-pub(super) async fn halve(response: Response<Body>, between: Between) -> Response<Body> {
+pub(super) async fn halve(response: Response<ReplyBody>, between: Between) -> Response<ReplyBody> {
     let (parts, body) = response.into_parts();
     // The body was built from bytes, so reading it cannot fail.
     let bytes = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Algorithm, LbPrivateNet, Listed, PrivateNet, Route, Server, ServerStatus, Service, Subnet, Target,
-    TargetKind,
+    HcloudServer, LbAlgorithm, LbPrivateNet, LbTarget, Listed, NetworkRoute, PrivateNet, ServerStatus,
+    Service, Subnet, TargetKind,
 };
 
 /// An action. Its effect is applied when it succeeds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Action {
+pub struct HcloudAction {
     /// Id of the action.
     pub id: i64,
     /// Project of the action.
@@ -37,7 +37,7 @@ pub struct Action {
     pub(crate) effect: Effect,
 }
 
-impl Action {
+impl HcloudAction {
     /// Whether the action locks that resource.
     pub(crate) fn locks(&self, kind: &str, id: i64) -> bool {
         self.status == ActionStatus::Running
@@ -56,7 +56,7 @@ impl Action {
     }
 }
 
-impl Listed for Action {
+impl Listed for HcloudAction {
     fn id(&self) -> i64 {
         self.id
     }
@@ -153,11 +153,11 @@ pub(crate) enum Effect {
     },
     AddRoute {
         network: i64,
-        route: Route,
+        route: NetworkRoute,
     },
     DeleteRoute {
         network: i64,
-        route: Route,
+        route: NetworkRoute,
     },
     AddSubnet {
         network: i64,
@@ -195,11 +195,11 @@ pub(crate) enum LbChange {
     /// Adds the service, or replaces the one with the same port.
     PutService(Box<Service>),
     DeleteService(u16),
-    AddTarget(Target),
+    AddTarget(LbTarget),
     RemoveTarget(TargetKind),
     Attach(LbPrivateNet),
     Detach(i64),
-    Algorithm(Algorithm),
+    Algorithm(LbAlgorithm),
     Type(String),
     PublicInterface(bool),
     DnsPtr {
@@ -220,7 +220,7 @@ impl Effect {
     }
 
     /// Status of a server before its deletion was requested.
-    pub(crate) fn deletion_of(server: &Server) -> Self {
+    pub(crate) fn deletion_of(server: &HcloudServer) -> Self {
         Self::DeleteServer { server: server.id, before: server.status }
     }
 }

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Labels, listed};
+use super::{LabelMap, listed};
 
 /// A certificate for the HTTPS services of load balancers. The private key is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct Certificate {
     /// When the certificate was created.
     pub created: Timestamp,
     /// User-defined labels.
-    pub labels: Labels,
+    pub labels: LabelMap,
     /// Where the certificate comes from.
     #[serde(rename = "type")]
     pub kind: CertificateType,
@@ -51,7 +51,7 @@ pub struct SshKey {
     /// When the key was created.
     pub created: Timestamp,
     /// User-defined labels.
-    pub labels: Labels,
+    pub labels: LabelMap,
     /// The key in the format of OpenSSH.
     pub public_key: String,
 }

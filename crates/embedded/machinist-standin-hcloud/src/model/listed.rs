@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 /// User-defined labels.
-pub type Labels = BTreeMap<String, String>;
+pub type LabelMap = BTreeMap<String, String>;
 
 /// The fields by which lists filter and sort.
 pub(crate) trait Listed {
     fn id(&self) -> i64;
     fn name(&self) -> &str;
     fn created(&self) -> Timestamp;
-    fn labels(&self) -> Option<&Labels> {
+    fn labels(&self) -> Option<&LabelMap> {
         None
     }
     fn status(&self) -> Option<&'static str> {
@@ -32,7 +32,7 @@ macro_rules! listed {
             fn created(&self) -> jiff::Timestamp {
                 self.created
             }
-            fn labels(&self) -> Option<&$crate::model::listed::Labels> {
+            fn labels(&self) -> Option<&$crate::model::listed::LabelMap> {
                 Some(&self.labels)
             }
         }

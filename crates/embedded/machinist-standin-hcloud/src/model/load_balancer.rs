@@ -1,14 +1,14 @@
 //! Load balancers.
 
 use jiff::Timestamp;
+use machinist_labels::Selector;
 use serde::{Deserialize, Serialize};
 
-use super::{Labels, PublicIp, Server, listed};
-use crate::selector::Selector;
+use super::{HcloudServer, LabelMap, PublicIp, listed};
 
 /// A load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LoadBalancer {
+pub struct HcloudLoadBalancer {
     /// Id of the load balancer.
     pub id: i64,
     /// Project of the load balancer.
@@ -18,13 +18,13 @@ pub struct LoadBalancer {
     /// When the load balancer was created.
     pub created: Timestamp,
     /// User-defined labels.
-    pub labels: Labels,
+    pub labels: LabelMap,
     /// Name of the load balancer type.
     pub load_balancer_type: String,
     /// Name of the location.
     pub location: String,
     /// How connections are spread.
-    pub algorithm: Algorithm,
+    pub algorithm: LbAlgorithm,
     /// Public IPv4 address.
     pub ipv4: PublicIp,
     /// Host name that the IPv4 address resolves to.
@@ -40,7 +40,7 @@ pub struct LoadBalancer {
     /// Services, in the order of their creation.
     pub services: Vec<Service>,
     /// Targets, in the order of their creation.
-    pub targets: Vec<Target>,
+    pub targets: Vec<LbTarget>,
     /// Whether deletion is refused.
     pub protected: bool,
     /// When replies to a GET by id begin to show the load balancer.
@@ -49,12 +49,12 @@ pub struct LoadBalancer {
     pub visible_in_lists_at: Timestamp,
 }
 
-listed!(LoadBalancer);
+listed!(HcloudLoadBalancer);
 
 /// How a load balancer spreads connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Algorithm {
+pub enum LbAlgorithm {
     /// To each target in turn.
     RoundRobin,
     /// To the target with the fewest connections.
@@ -152,7 +152,7 @@ pub struct HealthCheckHttp {
 
 /// A target of a load balancer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Target {
+pub struct LbTarget {
     /// What the target is.
     #[serde(flatten)]
     pub kind: TargetKind,
@@ -174,11 +174,11 @@ pub enum TargetKind {
 
 impl TargetKind {
     /// Whether the server is a target.
-    pub(crate) fn selects(&self, server: &Server) -> bool {
+    pub(crate) fn selects(&self, server: &HcloudServer) -> bool {
         match self {
             Self::Server(id) => *id == server.id,
             Self::LabelSelector(text) => {
-                Selector::parse(text).is_some_and(|selector| selector.matches(&server.labels))
+                text.parse::<Selector>().is_ok_and(|selector| selector.selects(&server.labels))
             }
             Self::Ip(_) => false,
         }

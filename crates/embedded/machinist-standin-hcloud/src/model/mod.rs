@@ -7,14 +7,14 @@ mod load_balancer;
 mod network;
 mod server;
 
-pub use action::{Action, ActionError, ActionStatus, ResourceRef};
+pub use action::{ActionError, ActionStatus, HcloudAction, ResourceRef};
 pub(crate) use action::{Effect, LbChange};
 pub use certificate::{Certificate, CertificateType, SshKey};
-pub use listed::Labels;
+pub use listed::LabelMap;
 pub(crate) use listed::{Listed, listed};
 pub use load_balancer::{
-    Algorithm, HealthCheck, HealthCheckHttp, LbPrivateNet, LoadBalancer, Protocol, Service, ServiceHttp,
-    Target, TargetKind,
+    HcloudLoadBalancer, HealthCheck, HealthCheckHttp, LbAlgorithm, LbPrivateNet, LbTarget, Protocol, Service,
+    ServiceHttp, TargetKind,
 };
-pub use network::{Network, Route, Subnet};
-pub use server::{PrivateNet, PublicIp, Server, ServerStatus};
+pub use network::{Network, NetworkRoute, Subnet};
+pub use server::{HcloudServer, PrivateNet, PublicIp, ServerStatus};

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Labels, listed};
+use super::{LabelMap, listed};
 
 /// A private network. The servers and load balancers in it are derived from their attachments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,13 +17,13 @@ pub struct Network {
     /// When the network was created.
     pub created: Timestamp,
     /// User-defined labels.
-    pub labels: Labels,
+    pub labels: LabelMap,
     /// Range of all addresses in the network.
     pub ip_range: String,
     /// Subnets, from which servers and load balancers get addresses.
     pub subnets: Vec<Subnet>,
     /// Routes to ranges behind a server.
-    pub routes: Vec<Route>,
+    pub routes: Vec<NetworkRoute>,
     /// Whether deletion is refused.
     pub protected: bool,
     /// Whether the routes are also used by a coupled vSwitch.
@@ -51,7 +51,7 @@ pub struct Subnet {
 
 /// A route of a network.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Route {
+pub struct NetworkRoute {
     /// Range that the route leads to.
     pub destination: String,
     /// Address in the network that forwards the traffic.

@@ -3,12 +3,12 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{Labels, Listed};
+use super::{LabelMap, Listed};
 
 /// A server. It is kept after its deletion, so that tests know every server that ever existed. It
 /// holds no user data, because servers are printed and dumped.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Server {
+pub struct HcloudServer {
     /// Id of the server, unique in all projects.
     pub id: i64,
     /// Sequence number of the server, from 1.
@@ -28,7 +28,7 @@ pub struct Server {
     /// Name of the location.
     pub location: String,
     /// User-defined labels.
-    pub labels: Labels,
+    pub labels: LabelMap,
     /// Public IPv4 address, if the server has one.
     pub ipv4: Option<PublicIp>,
     /// Public IPv6 network, if the server has one.
@@ -47,7 +47,7 @@ pub struct Server {
     pub deleted: Option<Timestamp>,
 }
 
-impl Server {
+impl HcloudServer {
     /// Whether the server exists, in any status.
     pub fn is_alive(&self) -> bool {
         self.deleted.is_none()
@@ -59,7 +59,7 @@ impl Server {
     }
 }
 
-impl Listed for Server {
+impl Listed for HcloudServer {
     fn id(&self) -> i64 {
         self.id
     }
@@ -69,7 +69,7 @@ impl Listed for Server {
     fn created(&self) -> Timestamp {
         self.created
     }
-    fn labels(&self) -> Option<&Labels> {
+    fn labels(&self) -> Option<&LabelMap> {
         Some(&self.labels)
     }
     fn status(&self) -> Option<&'static str> {

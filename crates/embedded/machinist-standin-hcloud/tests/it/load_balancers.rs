@@ -1,7 +1,7 @@
 //! Load balancers and certificates.
 
 use http::StatusCode;
-use machinist_standin_hcloud::BalancerDeletion;
+use machinist_standin_hcloud::DeletionReply;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Reply, instant, names, standin};
@@ -58,7 +58,7 @@ async fn a_load_balancer_lives_from_create_to_delete() {
     );
     assert_eq!(client.get(&path).await.failure(), (404, "not_found"));
     let path = balancer(&client, json!({})).await;
-    standin.configure(|settings| settings.balancer_deletion = BalancerDeletion::NoContent);
+    standin.configure(|settings| settings.balancer_deletion = DeletionReply::NoContent);
     assert_eq!(client.delete(&path).await.status, StatusCode::NO_CONTENT);
     assert_eq!(client.get(&path).await.failure(), (404, "not_found"));
 }

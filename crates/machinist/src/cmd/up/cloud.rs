@@ -229,7 +229,7 @@ impl Backend {
         const FLAG: &str = "--cloud-listen";
         match self {
             Self::Sim(cloud) => {
-                let server = machinist_cloud_sim::http::HttpServer::bind(cloud.clone(), address);
+                let server = machinist_cloud_sim::http::LoopbackServer::bind(cloud.clone(), address);
                 let server = server.await.context(FLAG)?;
                 let url = server.url();
                 parts.spawn(async move {
@@ -239,9 +239,9 @@ impl Backend {
                 Ok(CloudUrls { control: format!("{url}/admin"), api: url })
             }
             Self::Hcloud(standin) => {
-                let server = machinist_standin_hcloud::http::HttpServer::bind(standin.clone(), address);
+                let server = machinist_standin_hcloud::http::LoopbackServer::bind(standin.clone(), address);
                 let server = server.await.context(FLAG)?;
-                let (api, control) = (server.endpoint(), format!("http://{}/_control", server.address()));
+                let (api, control) = (server.url(), format!("http://{}/_control", server.address()));
                 parts.spawn(async move {
                     server.serve(std::future::pending()).await;
                     anyhow::anyhow!("the stand-in for Hetzner Cloud stopped listening")

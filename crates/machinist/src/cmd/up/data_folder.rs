@@ -19,7 +19,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use machinist_apiserver::{Config, Folder, Kept, Key, Server, StorageError};
-use machinist_cloud_sim::{Clock, Cloud, Entry, Ledger};
+use machinist_cloud_sim::{Clock, Cloud, Ledger, LedgerEntry};
 use machinist_node_sim::NodeIdentity;
 
 use super::cloud::{Backend, Choice, DOCKER, DOCKER_FILES, HCLOUD};
@@ -78,7 +78,7 @@ pub(super) struct Opened {
 /// Instances without a Machine.
 pub(super) struct Strangers {
     count: usize,
-    first: Entry,
+    first: LedgerEntry,
 }
 
 /// Opens a directory. All files are read and compared before the first write.
@@ -411,7 +411,8 @@ impl Stored {
     /// the ledger records as deleted is fine: its Machine is replaced.
     fn unknown_to(&self, ledger: Option<&Ledger>) -> Vec<Unknown<'_>> {
         let ever = ledger.map(Ledger::ever).unwrap_or_default();
-        let ever: BTreeMap<&str, &Entry> = ever.iter().map(|entry| (entry.id.as_str(), entry)).collect();
+        let ever: BTreeMap<&str, &LedgerEntry> =
+            ever.iter().map(|entry| (entry.id.as_str(), entry)).collect();
         let unknown = self.recorded().filter_map(|(machine, recorded)| {
             let entry = ever.get(&*recorded.instance);
             let is_its = entry.is_some_and(|entry| machine.has(recorded, entry));
@@ -467,7 +468,7 @@ impl Stored {
 impl Strangers {
     /// Returns a remark with the command that deletes such an instance.
     pub(super) fn remark(&self, cloud: UpCloud, control_url: &str) -> String {
-        let Self { count, first: Entry { id, name, .. } } = self;
+        let Self { count, first: LedgerEntry { id, name, .. } } = self;
         let count = match count {
             1 => "1 instance in the cloud belongs".to_owned(),
             count => format!("{count} instances in the cloud belong"),
@@ -485,7 +486,7 @@ impl Strangers {
 
 impl Machine {
     /// Returns whether an instance with the recorded id is the recorded instance.
-    fn has(&self, recorded: &Recorded, entry: &Entry) -> bool {
+    fn has(&self, recorded: &Recorded, entry: &LedgerEntry) -> bool {
         match &entry.key {
             Some(key) => key.as_str() == self.uid,
             None => entry.name.as_str() == recorded.node,

@@ -67,7 +67,6 @@ impl fmt::Display for Event {
             }
             Self::Ledger(LedgerCommit::Adopted { id, .. }) => write!(f, "ledger: {id} adopted"),
             Self::Ledger(LedgerCommit::Rekeyed { id, .. }) => write!(f, "ledger: {id} rekeyed"),
-            Self::Ledger(LedgerCommit::Tagged { id, .. }) => write!(f, "ledger: {id} tagged"),
             Self::Ledger(LedgerCommit::Stopped { id, .. }) => write!(f, "ledger: {id} stopped"),
             Self::Ledger(LedgerCommit::Started { id, .. }) => write!(f, "ledger: {id} started"),
             Self::Ledger(LedgerCommit::DeletionBegun { id, .. }) => {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use anyhow::Result;
-use machinist_cloud_sim::Entry;
+use machinist_cloud_sim::LedgerEntry;
 
 use super::events::Event;
 use super::world::World;
@@ -54,7 +54,7 @@ pub(super) struct End {
 impl End {
     pub(super) async fn read(world: &mut World) -> Result<Self> {
         let ledger = world.ledger().await?;
-        let key = |entry: &Entry| Some(entry.key.as_ref()?.to_string());
+        let key = |entry: &LedgerEntry| Some(entry.key.as_ref()?.to_string());
         let ever: BTreeSet<String> = ledger.ever().iter().filter_map(key).collect();
         let alive: BTreeSet<String> = ledger.alive().filter_map(key).collect();
         Ok(Self {

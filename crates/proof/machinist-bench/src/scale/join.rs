@@ -8,7 +8,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::PostParams;
 use kube::{Api, Client};
-use machinist_cloud_sim::{Cloud, Entry, LedgerCommit};
+use machinist_cloud_sim::{Cloud, LedgerCommit, LedgerEntry};
 use serde_json::json;
 
 /// Nodes posted concurrently: more than the controllers' calls in flight, so that they never wait
@@ -37,7 +37,7 @@ pub(super) async fn join_all(cloud: Cloud, client: Client) {
         .await;
 }
 
-fn node(entry: &Entry) -> Node {
+fn node(entry: &LedgerEntry) -> Node {
     let node = json!({
         "metadata": { "name": entry.name.as_str() },
         "spec": { "providerID": entry.id.as_str() },

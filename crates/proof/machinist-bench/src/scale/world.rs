@@ -116,7 +116,7 @@ impl World {
 
         let cloud = instant_cloud();
         let server =
-            machinist_cloud_sim::http::HttpServer::bind(cloud.clone(), loopback::free_address()?).await?;
+            machinist_cloud_sim::http::LoopbackServer::bind(cloud.clone(), loopback::free_address()?).await?;
         let cloud_url = server.url();
         let mut parts = JoinSet::new();
         parts.spawn(server.serve(std::future::pending()));

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use machinist_standin_hcloud::{Fault, FaultRule, LoadBalancer};
+use machinist_standin_hcloud::{Fault, FaultRule, HcloudLoadBalancer};
 
 use super::cluster::Cluster;
 use super::machines::{Machines, create_workers};
@@ -245,7 +245,7 @@ async fn ccm_init(cluster: &Cluster) -> Outcome {
     // the Node.
     cluster.kubelets().install(late, "d");
     cluster.pass(Duration::from_secs(45)).await?;
-    let rename = |server: &mut machinist_standin_hcloud::Server| server.name = "d".to_owned();
+    let rename = |server: &mut machinist_standin_hcloud::HcloudServer| server.name = "d".to_owned();
     cluster.standin().change_server(late, rename).map_err(|error| Trouble(error.to_string()))?;
     cluster.until("the late Node", |view| view.is_of("d", late)).await?;
     cluster.standin().power_off(ids[1]).map_err(|error| Trouble(error.to_string()))?;
@@ -300,7 +300,7 @@ async fn unlisted_server(cluster: &Cluster) -> Outcome {
 async fn renamed_server(cluster: &Cluster) -> Outcome {
     let ids = cluster.start_with(&["a", "b", "c", "d"]).await?;
     cluster.begin("the user renames a server, and its kubelet is silent");
-    let rename = |server: &mut machinist_standin_hcloud::Server| server.name = "other".to_owned();
+    let rename = |server: &mut machinist_standin_hcloud::HcloudServer| server.name = "other".to_owned();
     cluster.standin().change_server(ids[0], rename).map_err(|error| Trouble(error.to_string()))?;
     silence(cluster, "a", ids[0]).await
 }
@@ -370,7 +370,8 @@ async fn gone(cluster: &Cluster, name: &str) -> Outcome {
 async fn without_balancer(cluster: &Cluster) -> Outcome {
     let is_so = |view: &View| {
         // Another Service may have one, or only a person deletes it.
-        let is_left = |balancer: &&LoadBalancer| view.owner(balancer).is_none() && !view.is_orphan(balancer);
+        let is_left =
+            |balancer: &&HcloudLoadBalancer| view.owner(balancer).is_none() && !view.is_orphan(balancer);
         match (view.service("web"), view.cloud.load_balancers.values().find(is_left)) {
             (None, None) => Ok(()),
             (service, left) => Err(format!(

@@ -1,7 +1,7 @@
 //! The end state that every run must reach: the objects of the cluster and of the cloud agree. And
 //! L9: an object counts as up to date if and only if nothing of it is missing.
 
-use machinist_standin_hcloud::LoadBalancer;
+use machinist_standin_hcloud::HcloudLoadBalancer;
 
 use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
 use super::project::FINALIZER;
@@ -95,7 +95,7 @@ fn missing_of_service(view: &View, service: Seen<'_>) -> Option<String> {
 
 /// C9: a load balancer that lost its Service to another actor is named in an Event. Others do not
 /// exist without their Service.
-fn orphan(view: &View, balancer: &LoadBalancer, found: &mut Violations) {
+fn orphan(view: &View, balancer: &HcloudLoadBalancer, found: &mut Violations) {
     let (id, name) = (balancer.id, &balancer.name);
     if !view.is_orphan(balancer) {
         found.add(Id::L2, format!("load balancer {id} exists, but its Service does not"));

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use machinist_standin_hcloud::{LoadBalancer, State};
+use machinist_standin_hcloud::{HcloudLoadBalancer, State};
 
 use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
 use super::project::SERVICE_UID;
@@ -51,14 +51,14 @@ impl View {
     }
 
     /// The Service of a load balancer, if it exists.
-    pub fn owner(&self, balancer: &LoadBalancer) -> Option<Seen<'_>> {
+    pub fn owner(&self, balancer: &HcloudLoadBalancer) -> Option<Seen<'_>> {
         let uid = balancer.labels.get(SERVICE_UID)?;
         self.services.iter().map(Item::seen).find(|service| service.uid() == uid)
     }
 
     /// The load balancer of a Service.
-    pub fn balancer(&self, service: Seen<'_>) -> Option<&LoadBalancer> {
-        let is_its = |balancer: &&LoadBalancer| {
+    pub fn balancer(&self, service: Seen<'_>) -> Option<&HcloudLoadBalancer> {
+        let is_its = |balancer: &&HcloudLoadBalancer| {
             balancer.labels.get(SERVICE_UID).is_some_and(|uid| uid == service.uid())
         };
         self.cloud.load_balancers.values().find(is_its)
@@ -66,7 +66,7 @@ impl View {
 
     /// Whether the Service of a load balancer was removed by another actor or a restore, so that
     /// only a person deletes the load balancer.
-    pub fn is_orphan(&self, balancer: &LoadBalancer) -> bool {
+    pub fn is_orphan(&self, balancer: &HcloudLoadBalancer) -> bool {
         let uid = balancer.labels.get(SERVICE_UID);
         self.owner(balancer).is_none() && uid.is_some_and(|uid| self.lost.contains(uid))
     }

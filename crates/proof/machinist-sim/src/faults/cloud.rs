@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use machinist_cloud_sim::{
-    Call, Cloud, Code, Fault as CloudFault, NoAnswer, Operation, Refusal, Reply, Request, Schedule,
+    Cloud, CloudRefusal, Code, Fault as CloudFault, IncomingCall, NoAnswer, Operation, Reply, Request,
+    Schedule,
 };
 use machinist_driver_sim::Transport;
 use tokio::time::Instant;
@@ -46,7 +47,11 @@ impl Transport for CloudWire {
         self.cloud.endpoint()
     }
 
-    async fn call(&self, token: Option<&str>, request: Request) -> Result<Result<Reply, Refusal>, NoAnswer> {
+    async fn call(
+        &self,
+        token: Option<&str>,
+        request: Request,
+    ) -> Result<Result<Reply, CloudRefusal>, NoAnswer> {
         let (process, operation, which) = (self.life.process, request.operation(), request.which());
         let name = which.name.as_ref().map_or_else(|| which.to_string(), |name| name.as_str().to_owned());
         if !self.lab.fuse.holds(format_args!("{process} cloud {operation} {name}")) {
@@ -102,7 +107,7 @@ impl CloudFaults {
 }
 
 impl Schedule for CloudFaults {
-    fn decide(&self, call: &Call) -> Option<CloudFault> {
+    fn decide(&self, call: &IncomingCall) -> Option<CloudFault> {
         let plan = &self.lab.plan;
         let place = call.operation.to_string();
         if plan.strikes(Fault::D1, &place) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use machinist_cloud_sim::{Entry, Foreigner};
+use machinist_cloud_sim::{Foreigner, LedgerEntry};
 use machinist_instance::{NodeName, ProviderId};
 
 use super::life::wait_for_long_faults;
@@ -115,7 +115,7 @@ pub async fn foreign_instance(world: &dyn World) -> Outcome {
     world.cloud().kill(&pet.id).map_err(|refusal| Trouble(refusal.to_string()))
 }
 
-fn load_pet(world: &dyn World) -> Result<Entry, Trouble> {
+fn load_pet(world: &dyn World) -> Result<LedgerEntry, Trouble> {
     let a_day_ago = world.now().checked_sub(Duration::from_secs(24 * 3600));
     let pet = Foreigner {
         id: None,

@@ -50,7 +50,7 @@ impl BuiltIn {
 async fn run(side: Side, server: Server, clock: RunClock, seed: Seed) {
     let service = server.service_as(Identity::admin()).with_user_agent("kube-controller-manager");
     let client = kube::Client::new(service, NAMESPACE);
-    let mut config = machinist_kcm::Config::new(Arc::new(clock));
+    let mut config = machinist_kcm::KcmConfig::new(Arc::new(clock));
     let ca = authority();
     config.ca = CaPair::from_pem(ca.certificate_pem(), ca.key_pem()).ok();
     config.seed = seed.stream("kcm").bits();

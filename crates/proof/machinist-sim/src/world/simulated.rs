@@ -17,7 +17,7 @@ use machinist_apiserver::{
 };
 use machinist_cloud_sim::{Clock as CloudClock, Cloud, IdStyle, Settings};
 use machinist_controllers::mcm::Planners;
-use machinist_node_sim::{Auth, ConnectError, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys};
+use machinist_node_sim::{Auth, ClientError, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
@@ -317,7 +317,7 @@ fn fleet_options(target: &Server, setup: &Setup) -> FleetOptions {
         let service = match auth {
             Auth::Bearer(token) => server.service_with_bearer(token),
             Auth::ClientCert { cert_pem, .. } => {
-                server.service_with_client_cert(cert_pem).map_err(|error| ConnectError(error.to_string()))?
+                server.service_with_client_cert(cert_pem).map_err(|error| ClientError(error.to_string()))?
             }
         };
         Ok(kube::Client::new(service.with_user_agent(NODE_USER_AGENT), NAMESPACE))

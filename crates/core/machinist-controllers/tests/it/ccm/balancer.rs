@@ -206,7 +206,7 @@ async fn new_nodes_become_targets_beside_a_wrong_annotation() {
     let targets = |w: &World| -> std::collections::BTreeSet<i64> {
         let state = w.standin.dump();
         let targets = state.load_balancers.values().flat_map(|balancer| balancer.targets.clone());
-        let server = |target: machinist_standin_hcloud::Target| match target.kind {
+        let server = |target: machinist_standin_hcloud::LbTarget| match target.kind {
             machinist_standin_hcloud::TargetKind::Server(id) => id,
             kind => panic!("a target of another kind: {kind:?}"),
         };
@@ -242,7 +242,7 @@ async fn a_skipped_node_joins_when_the_cloud_accepts_it() {
     tokio::time::sleep(Duration::from_secs(590)).await;
     let calls = world.requests(|label| label.contains("load_balancers")) - before;
     assert!(calls <= 2, "only the list of the load balancers: {calls}");
-    let attach = |server: &mut machinist_standin_hcloud::Server| server.private_net = attached;
+    let attach = |server: &mut machinist_standin_hcloud::HcloudServer| server.private_net = attached;
     world.standin.change_server(ids["b"], attach).expect("it exists");
     world.until("the Node is added", async |w| balancer(w) == Some((vec![80], 2))).await;
     world.until("the Service is settled", async |_| why(&inspector, &key) == "up to date").await;
@@ -463,7 +463,7 @@ async fn a_robot_node_that_registers_again_keeps_its_target() {
     tokio::time::sleep(Duration::from_secs(300)).await;
     let mut state = world.standin.dump();
     let kind = machinist_standin_hcloud::TargetKind::Ip("198.51.100.1".to_owned());
-    let target = machinist_standin_hcloud::Target { kind, use_private_ip: false };
+    let target = machinist_standin_hcloud::LbTarget { kind, use_private_ip: false };
     state.load_balancers.values_mut().for_each(|balancer| balancer.targets.push(target.clone()));
     world.standin.load(state).expect("in memory");
     leave().await;

@@ -35,7 +35,7 @@ use machinist_instance::Credential;
 use machinist_kube::lease::Leadership;
 use machinist_kube::{ClientOptions, SharedClock, TokioClock, layer_client};
 use machinist_plan::ccm::{route as routes, service};
-use machinist_standin_hcloud::{Access, LoadBalancer, Network, NewServer, Settings, Standin, Subnet};
+use machinist_standin_hcloud::{Access, HcloudLoadBalancer, Network, NewServer, Settings, Standin, Subnet};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -252,7 +252,7 @@ fn node_writes(log: &mut Subscription<Arc<AuditRecord>>, verb: Verb) -> usize {
 /// The annotation by which a Service names its load balancer.
 const NAME: &str = "load-balancer.hetzner.cloud/name";
 
-fn balancers(world: &World) -> Vec<LoadBalancer> {
+fn balancers(world: &World) -> Vec<HcloudLoadBalancer> {
     world.standin.dump().load_balancers.into_values().collect()
 }
 

@@ -135,7 +135,7 @@ async fn labels_follow_a_server_that_is_resized() {
     let ids = world.nodes_with_servers(&["a"]).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let mut log = world.server.audit();
-    let resize = |server: &mut machinist_standin_hcloud::Server| server.server_type = "cx32".to_owned();
+    let resize = |server: &mut machinist_standin_hcloud::HcloudServer| server.server_type = "cx32".to_owned();
     world.standin.change_server(ids["a"], resize).expect("the server exists");
     world
         .until("the label follows", async |w| {

@@ -53,7 +53,7 @@ async fn the_route_of_a_node_elsewhere_outlasts_it() {
     let network = state.networks.get_mut(&NETWORK).expect("the network");
     let mut route = |destination: &str, gateway: &str| {
         let (destination, gateway) = (destination.to_owned(), gateway.to_owned());
-        network.routes.push(machinist_standin_hcloud::Route { destination, gateway });
+        network.routes.push(machinist_standin_hcloud::NetworkRoute { destination, gateway });
     };
     route("10.244.7.0/24", "10.0.7.7");
     route("10.244.8.0/24", "10.0.99.8");
@@ -116,7 +116,8 @@ async fn the_gateway_of_a_route_follows_its_server() {
     give_pods(&world, "a", "10.244.1.0/24").await;
     world.until("the route exists", async |w| routes(w) == ["10.244.1.0/24"]).await;
     let address = "10.0.77.7";
-    let moves = |server: &mut machinist_standin_hcloud::Server| server.private_net[0].ip = address.to_owned();
+    let moves =
+        |server: &mut machinist_standin_hcloud::HcloudServer| server.private_net[0].ip = address.to_owned();
     world.standin.change_server(ids["a"], moves).expect("the server exists");
     world
         .until("the gateway follows", async |w| {

@@ -2,10 +2,10 @@
 
 use std::hash::Hash;
 
-use crate::ccm::selector::Selector;
 use jiff::Timestamp;
 use machinist_core::{Answered, Call};
 use machinist_instance::{BalancerDeletion, Ensured, ErrorKind, Progress, SkipCause, SkippedTarget};
+use machinist_labels::Selector;
 
 /// The driver's answers for one load balancer. They may be lost at any moment: then the calls are
 /// repeated, and only read what matches.

@@ -5,11 +5,11 @@ use std::hash::{Hash, Hasher};
 
 use fnv::FnvHasher;
 use machinist_instance::{BalancerSpec, BalancerTarget, BalancerTrace, Listener, ProviderId};
+use machinist_labels::Selector;
 
 use super::{Inputs, Snapshot, claims};
 use crate::ccm::backends::Backends;
 use crate::ccm::names::NODE_SELECTOR;
-use crate::ccm::selector::Selector;
 
 /// Length of the longest name of a load balancer.
 const LONGEST_NAME: usize = 32;

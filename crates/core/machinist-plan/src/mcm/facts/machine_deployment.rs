@@ -8,6 +8,7 @@ use machinist_api::constants::finalizers;
 use machinist_api::scaled_value::{Rounding, scaled_value};
 use machinist_api::validation::validate_machine_deployment;
 use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus, StrategyType};
+use machinist_labels::Selector;
 
 use super::freeze::FreezeFacts;
 use super::machine::has_finalizer;
@@ -40,6 +41,8 @@ pub struct MachineDeploymentFacts {
     pub annotations: Option<BTreeMap<String, String>>,
     /// The first validation error of the spec: the field, and a sentence.
     pub invalid: Option<(String, String)>,
+    /// Selector of the MachineSets; absent if the spec has none.
+    pub selector: Option<Selector>,
     /// The spec, as on the wire.
     pub spec: MachineDeploymentSpec,
     /// The status, as on the wire; absent if there is none.
@@ -66,6 +69,7 @@ impl MachineDeploymentFacts {
                 .into_iter()
                 .next()
                 .map(|e| (e.field.to_string(), e.to_string())),
+            selector: deployment.spec.selector.as_ref().map(Selector::from),
             spec: deployment.spec.clone(),
             status: deployment.status.clone(),
         }

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use machinist_api::constants::{finalizers, labels};
 use machinist_api::validation::validate_machine_set;
 use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
+use machinist_labels::Selector;
 use serde_json::Value;
 
 use super::freeze::FreezeFacts;
@@ -44,6 +45,8 @@ pub struct MachineSetFacts {
     pub annotations: Option<BTreeMap<String, String>>,
     /// The first validation error of the spec: the field, and a sentence.
     pub invalid: Option<(String, String)>,
+    /// Selector of the Machines; absent if the spec has none.
+    pub selector: Option<Selector>,
     /// The spec, as on the wire.
     pub spec: MachineSetSpec,
     /// The status, as on the wire; absent if there is none.
@@ -72,6 +75,7 @@ impl MachineSetFacts {
                 .into_iter()
                 .next()
                 .map(|e| (e.field.to_string(), e.to_string())),
+            selector: set.spec.selector.as_ref().map(Selector::from),
             spec: set.spec.clone(),
             status: set.status.clone(),
         }

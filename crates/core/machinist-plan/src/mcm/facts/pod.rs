@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use machinist_labels::Selector;
 
 use super::machine::OwnerFacts;
 use crate::facts::Version;
@@ -100,7 +100,7 @@ pub struct BudgetFacts {
     /// Name of the PodDisruptionBudget.
     pub name: String,
     /// Selector of the covered pods.
-    pub selector: Option<LabelSelector>,
+    pub selector: Option<Selector>,
     /// Number of pods that may be disrupted now.
     pub disruptions_allowed: i32,
     /// Whether the budget can never allow a disruption: every pod is healthy, no disruption is in
@@ -121,7 +121,7 @@ impl BudgetFacts {
             version: Version::of(metadata),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
-            selector: budget.spec.as_ref().and_then(|spec| spec.selector.clone()),
+            selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).map(Selector::from),
             disruptions_allowed: status.disruptions_allowed,
             never_allows: settled && all_healthy && none_in_flight && status.disruptions_allowed == 0,
         }
@@ -131,29 +131,11 @@ impl BudgetFacts {
     /// pod of the namespace.
     pub fn covers(&self, pod: &PodFacts) -> bool {
         self.namespace == pod.namespace
-            && self.selector.as_ref().is_some_and(|selector| selects(selector, &pod.labels))
+            && self.selector.as_ref().is_some_and(|selector| selector.selects(&pod.labels))
     }
 
     /// Returns `namespace/name`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
-}
-
-/// Whether a label selector matches. An unknown operator matches nothing.
-pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let by_label = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let by_expression = |requirement: &LabelSelectorRequirement| {
-        let value = labels.get(&requirement.key);
-        let listed =
-            |value: &String| requirement.values.as_ref().is_some_and(|values| values.contains(value));
-        match requirement.operator.as_str() {
-            "In" => value.is_some_and(listed),
-            "NotIn" => !value.is_some_and(listed),
-            "Exists" => value.is_some(),
-            "DoesNotExist" => value.is_none(),
-            _ => false,
-        }
-    };
-    by_label && selector.match_expressions.iter().flatten().all(by_expression)
 }

@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use machinist_api::constants::labels;
 use machinist_instance::{InstanceRef, NodeName, RecordedId};
+use machinist_labels::is_value;
 
 use super::snapshot::Snapshot;
 use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
@@ -139,7 +140,7 @@ impl Snapshot {
     pub(super) fn unrecorded_node(&self) -> Option<NodeName> {
         let OwnNode::Ours(node) = self.own_node() else { return None };
         let is_recorded = self.machine.node.as_ref().is_some_and(|name| name.as_str() == node.name);
-        let may_be_recorded = self.machine.provider_id.is_some() && labels::is_value(&node.name);
+        let may_be_recorded = self.machine.provider_id.is_some() && is_value(&node.name);
         if is_recorded || !may_be_recorded { None } else { NodeName::new(&node.name) }
     }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Taint;
 use machinist_api::NodeTemplateSpec;
 use machinist_api::constants::{annotations, finalizers, labels};
+use machinist_labels::is_value;
 
 use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
 
@@ -53,7 +54,7 @@ impl NodeSync {
         let mut labels = changes(node.labels.as_ref(), &last.metadata.labels, &desired.metadata.labels);
         // A Machine whose name is too long for a label was created by another program. All other
         // fields of its Node are still synced.
-        if node.machine_name() != Some(&machine.name) && labels::is_value(&machine.name) {
+        if node.machine_name() != Some(&machine.name) && is_value(&machine.name) {
             labels.insert(labels::MACHINE_NAME.to_owned(), Some(machine.name.clone()));
         }
         let mut annotations =

@@ -9,13 +9,14 @@ use crate::mcm::facts::{
 use crate::mcm::reads::{NodeSeen, Reads};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, TokenUse, Why};
 use jiff::Timestamp;
-use machinist_api::constants::{annotations, labels};
+use machinist_api::constants::annotations;
 use machinist_api::{MachinePriority, OperationState, OperationType};
 use machinist_core::InQueue;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Freshness, Known, Process, Unseen};
 use machinist_instance::{AccountId, Instance, InstanceKey};
+use machinist_labels::is_value;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -162,7 +163,7 @@ impl Snapshot {
 
     /// Returns the action that records an instance shown by an account.
     pub(super) fn record(&self, instance: &Instance, account: Option<AccountId>) -> Action {
-        let node = Some(instance.name.clone()).filter(|name| labels::is_value(name.as_str()));
+        let node = Some(instance.name.clone()).filter(|name| is_value(name.as_str()));
         let priority = self.missing_priority();
         Action::Record { node, provider_id: instance.id.clone(), account, priority }
     }

@@ -59,7 +59,7 @@ pub(super) fn unusable(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
     if let Some((field, message)) = &deployment.invalid {
         return Some(Refusal::invalid(field, message));
     }
-    if let Some(refusal) = Refusal::if_selecting_all(spec.selector.as_ref()) {
+    if let Some(refusal) = Refusal::if_selecting_all(deployment.selector.as_ref()) {
         return Some(refusal);
     }
     if let Some(refusal) = strategy_refusal(deployment).filter(|_| !deployment.is_in_place()) {

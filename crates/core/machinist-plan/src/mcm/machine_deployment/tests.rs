@@ -401,8 +401,8 @@ fn a_new_set_has_the_template_and_selects_its_machines() {
     let facts = MachineSetFacts::parse(&set);
     assert_eq!(facts.invalid, None);
     let child = crate::mcm::machine_set::child(&facts, "x");
-    let selector = facts.spec.selector.as_ref().expect("a selector");
-    assert!(selects(selector, child.metadata.labels.as_ref().expect("labels")));
+    let selector = facts.selector.as_ref().expect("a selector");
+    assert!(selector.selects(child.metadata.labels.as_ref().expect("labels")));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use machinist_api::constants::labels;
+use machinist_labels::LONGEST_VALUE;
 
 use crate::generated::{SUFFIX_LENGTH, SUFFIXES, hash_of_bytes, suffix};
 use crate::mcm::facts::MachineSetFacts;
@@ -22,7 +22,7 @@ use crate::mcm::facts::MachineSetFacts;
 pub const RESERVED_NUMBERS: &str = "machinist.dev/reserved-numbers";
 
 /// The longest name of a Machine, which becomes a host name and a label value.
-const LONGEST_NAME: usize = labels::LONGEST_VALUE;
+const LONGEST_NAME: usize = LONGEST_VALUE;
 
 /// Returns the name of the child with that number.
 ///

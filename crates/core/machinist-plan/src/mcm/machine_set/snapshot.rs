@@ -136,7 +136,7 @@ impl ChildFailure {
 /// Returns why a set is not reconciled until a user fixes its spec.
 pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
     let invalid = set.invalid.as_ref().map(|(field, message)| Refusal::invalid(field, message));
-    invalid.or_else(|| Refusal::if_selecting_all(set.spec.selector.as_ref()))
+    invalid.or_else(|| Refusal::if_selecting_all(set.selector.as_ref()))
 }
 
 /// Margins for the number of Machines at which a set is frozen and at which the freeze is lifted.
