@@ -26,7 +26,7 @@ use self::load::Load;
 use self::report::Measured;
 pub use self::report::Report;
 use self::subject::Subject;
-use crate::scale::Format;
+use crate::report::Format;
 
 /// Options of `machinist-bench apiserver`.
 #[derive(Debug, Clone, clap::Args)]

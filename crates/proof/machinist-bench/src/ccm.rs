@@ -28,8 +28,9 @@ use tokio::time::Instant;
 use self::report::Figures;
 pub use self::report::Report;
 use self::world::World;
+use crate::progress;
+use crate::report::Format;
 use crate::requests::{per, round};
-use crate::scale::Format;
 
 /// Options of `machinist-bench ccm`.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,7 +65,7 @@ pub fn run(args: &Args) -> Result<Report> {
 async fn measure(args: &Args) -> Result<Report> {
     let nodes = args.nodes;
     let mut world = World::new(nodes)?;
-    world.until_ready().await?;
+    progress::until_ready("cloud controller manager", || world.ccm.is_ready()).await?;
 
     let began = Instant::now();
     let within = PATIENCE + PATIENCE_PER_NODE * nodes;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use kube::Client;
+use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde::Deserialize;
 
 /// The variable in which xtask passes the description: the same variable and the same JSON as for
@@ -58,6 +60,15 @@ impl Clusters {
 }
 
 impl Cluster {
+    /// The client of the administrator, with this User-Agent.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self, user_agent: &str) -> Result<Client> {
+        let source = KubeconfigSource::File(self.kubeconfig.clone());
+        Ok(connect(&source, &ClientOptions::new(user_agent)).await?)
+    }
+
     /// The audit log: a file with one line of JSON per request.
     ///
     /// # Errors

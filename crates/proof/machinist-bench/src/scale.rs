@@ -25,6 +25,8 @@ use tokio::time::Instant;
 pub use self::report::{Figures, PhaseFigures, Report, Resident};
 use crate::cluster_state::{ClusterState, Counts};
 use crate::objects;
+use crate::progress;
+use crate::report::Format;
 use crate::requests::Tally;
 use world::World;
 
@@ -61,26 +63,10 @@ pub enum ApiServer {
     Real,
 }
 
-/// Output format of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Text for people.
-    Text,
-    /// JSON for programs.
-    Json,
-}
-
 /// Maximum duration of a phase, in addition to the time per machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Four times the time per machine of Go MCM.
 const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
-
-/// The controllers coalesce status writes to one a second, so a write may still follow two seconds
-/// without one.
-const QUIET: Duration = Duration::from_secs(3);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A controller that still writes after this time is taken to write forever.
-const QUIET_WITHIN: Duration = Duration::from_secs(60);
 
 /// Runs the benchmark.
 ///
@@ -169,19 +155,13 @@ async fn phase(
 /// Counts requests until no object except Events has been written for a while; returns false if
 /// that never happens.
 async fn count_until_quiet(world: &mut World, tally: &mut Tally) -> Result<bool> {
-    let began = Instant::now();
-    let mut last_write = Instant::now();
-    while last_write.elapsed() < QUIET {
-        if QUIET_WITHIN < began.elapsed() {
-            return Ok(false);
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+    progress::until_quiet(|| {
+        let mut has_written = false;
         for request in world.requests.take()? {
-            if request.is_controllers() && request.is_write() && !request.is_about_events() {
-                last_write = Instant::now();
-            }
+            has_written |= request.is_controllers() && request.is_write() && !request.is_about_events();
             tally.add(request);
         }
-    }
-    Ok(true)
+        Ok(has_written)
+    })
+    .await
 }

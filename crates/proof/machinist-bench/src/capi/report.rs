@@ -1,13 +1,12 @@
 //! The results: JSON for programs, a table for people.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::world::Requests;
+use crate::report::{Format, write_table};
 use crate::requests::{per, round};
-use crate::scale::Format;
 
 /// The least share of the engine's limit.
 const SHARE_OF_LIMIT: f64 = 0.8;
@@ -78,21 +77,15 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.format {
-            Format::Json => {
-                f.write_str(&serde_json::to_string(&self.figures).expect("plain fields serialise"))
-            }
-            Format::Text => self.table(f),
-        }
+        self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
 impl Report {
-    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (figures, requests) = (&self.figures, &self.requests);
         writeln!(f, "{} machines, on an engine in memory", figures.machines)?;
         writeln!(f)?;
-        writeln!(f, "{:<40} {:>10}   goal", "", "measured")?;
         let of_events = per(requests.writes.events(), figures.machines);
         let of_workload = per(requests.in_workload.all(), figures.machines);
         let least = format!("at least {} ({SHARE_OF_LIMIT} of the limit)", self.least());
@@ -110,24 +103,12 @@ impl Report {
             ("resident memory, MB", figures.resident_mb.to_string(), String::new()),
             ("its growth per 1,000 machines, MB", self.growth_mb.to_string(), String::new()),
         ];
-        for (name, measured, goal) in rows {
-            let row = format!("{name:<40} {measured:>10}   {goal}");
-            writeln!(f, "{}", row.trim_end())?;
-        }
+        write_table(f, rows)?;
         writeln!(f)?;
         writeln!(f, "Writes: {}", requests.writes)?;
         writeln!(f, "Reads: {}", requests.reads)?;
         write!(f, "In the workload cluster: {}", requests.in_workload)
     }
-}
-
-/// Returns the smallest time, in milliseconds, that is not exceeded by this share of the times.
-pub(super) fn percentile(times: &[Duration], percent: usize) -> u64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    let time = sorted.get(place).copied().unwrap_or_default();
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -172,13 +153,5 @@ mod tests {
         assert_eq!(report.missed(), ["7.9 machines per second, expected at least 8"]);
         report.figures.writes_per_machine = 6.01;
         assert_eq!(report.missed().len(), 2);
-    }
-
-    #[test]
-    fn percentiles_are_measured_times() {
-        let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
-        assert_eq!([50, 99, 100].map(|percent| percentile(&times, percent)), [100, 198, 200]);
-        assert_eq!(percentile(&times[..1], 99), 200);
-        assert_eq!(percentile(&[], 50), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::Format;
+use crate::report::{Format, Goal};
 use crate::requests::{PerMachine, Program, Request, Tally};
 
 /// Writes of the machine controller per created machine, as docs/src/develop/writes.md lists them.
@@ -80,12 +80,6 @@ pub struct Report {
     pub(super) is_quiet: bool,
 }
 
-/// One goal, and whether it is met.
-struct Goal {
-    what: String,
-    is_met: bool,
-}
-
 impl Report {
     /// Whether all goals are met that do not depend on the hardware: writes, conflicts, and the
     /// number of Machines and instances made.
@@ -143,18 +137,12 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.format {
-            Format::Json => {
-                let json = serde_json::to_string(&self.figures).map_err(|_| fmt::Error)?;
-                f.write_str(&json)
-            }
-            Format::Text => self.render_text(f),
-        }
+        self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
 impl Report {
-    fn render_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = &self.figures;
         writeln!(f, "0 -> {} -> 0 machines on {}", figures.machines, self.api)?;
         writeln!(
@@ -192,7 +180,7 @@ impl Report {
         }
         writeln!(f)?;
         for goal in self.counted_goals().into_iter().chain(self.speed_goal()) {
-            writeln!(f, "{} {}", if goal.is_met { "ok    " } else { "MISSED" }, goal.what)?;
+            writeln!(f, "{goal}")?;
         }
         Ok(())
     }
