@@ -1,18 +1,15 @@
 //! Tests of writes that a webhook delays for longer than their sender waits.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
-use machinist_apiserver::{Identity, Verb};
+use machinist_apiserver::{ApiService, Identity, Verb};
 use machinist_kube::lease::Leadership;
 use tokio::time::Instant;
-use tower::{BoxError, Service};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::*;
 
@@ -22,8 +19,8 @@ const HANGS: Duration = Duration::from_secs(50);
 /// Holds each matching write until a webhook responds, and then applies it, whether or not its
 /// sender still waits.
 #[derive(Clone)]
-struct Holds<S> {
-    inner: S,
+struct Holds {
+    inner: ApiService,
     /// Method of the held writes.
     method: Method,
     path: &'static str,
@@ -33,35 +30,19 @@ struct Holds<S> {
     until: Arc<OnceLock<Instant>>,
 }
 
-impl<S, B> Service<Request<Body>> for Holds<S>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: Send + 'static,
-{
-    type Response = Response<B>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+impl Holds {
+    async fn pass(self, request: Request<Body>) -> Result<Response<machinist_apiserver::Body>, BoxError> {
         let is_held = self.is_on.load(Ordering::Relaxed)
             && request.method() == self.method
             && request.uri().path().contains(self.path);
         let until = is_held.then(|| *self.until.get_or_init(|| Instant::now() + HANGS));
-        let mut inner = self.inner.clone();
         let task = tokio::spawn(async move {
             if let Some(until) = until {
                 tokio::time::sleep_until(until).await;
             }
-            std::future::poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-            inner.call(request).await.map_err(Into::into)
+            Ok(self.inner.oneshot(request).await?)
         });
-        Box::pin(async move { task.await.expect("the server does not panic") })
+        task.await.expect("the server does not panic")
     }
 }
 
@@ -120,8 +101,8 @@ impl World {
         let mut client = ClientOptions::new("manager");
         client.clock = self.clock.clone();
         let inner = self.server.service_as(Identity::admin());
-        let service = Holds { inner, method, path, is_on, until: held.clone() };
-        let client = layer_client(service, &client);
+        let holds = Holds { inner, method, path, is_on, until: held.clone() };
+        let client = layer_client(service_fn(move |request| holds.clone().pass(request)), &client);
         let clients = Clients { control: client.clone(), target: client };
         (held, Manager::start(clients, self.options("manager"), leadership))
     }
