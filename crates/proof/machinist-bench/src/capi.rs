@@ -27,8 +27,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+pub use self::report::CapiReport;
 use self::report::Figures;
-pub use self::report::Report;
 use self::world::World;
 use crate::program::resident_mb;
 use crate::progress;
@@ -56,7 +56,7 @@ const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
 ///
 /// # Errors
 /// When an object cannot be created, or the machines are not bootstrapped in time.
-pub async fn run(args: &Args) -> Result<Report> {
+pub async fn run(args: &Args) -> Result<CapiReport> {
     let machines = args.machines;
     let direct = limit::measure(machines).await.context("the limit of the engine")?;
 
@@ -77,7 +77,7 @@ pub async fn run(args: &Args) -> Result<Report> {
         let wait = crate::report::percentile(&provisioned.waits, percent);
         u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
     };
-    Ok(Report {
+    Ok(CapiReport {
         format: args.output,
         figures: Figures {
             machines,

@@ -22,12 +22,12 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::time::Instant;
 
-pub use self::report::{Figures, PhaseFigures, Report, Resident};
+pub use self::report::{Figures, PhaseFigures, Resident, ScaleReport};
 use crate::cluster_state::{ClusterState, Counts};
 use crate::objects;
 use crate::progress;
 use crate::report::Format;
-use crate::requests::Tally;
+use crate::requests::RequestTally;
 use world::World;
 
 /// Options of `machinist-bench scale`.
@@ -72,7 +72,7 @@ const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
 ///
 /// # Errors
 /// When a program cannot be started, or a phase does not reach its state.
-pub async fn run(args: &Args) -> Result<Report> {
+pub async fn run(args: &Args) -> Result<ScaleReport> {
     let mut world = match args.api {
         ApiServer::Embedded => World::embedded().await?,
         ApiServer::Real => {
@@ -82,7 +82,7 @@ pub async fn run(args: &Args) -> Result<Report> {
     };
     objects::apply(&world.client, 0).await?;
     let mut state = ClusterState::follow(world.client.clone(), world.client.clone());
-    count_until_quiet(&mut world, &mut Tally::default()).await?;
+    count_until_quiet(&mut world, &mut RequestTally::default()).await?;
 
     let machines = args.machines;
     let up = phase(&mut world, &mut state, machines, machines, "all Machines to run", |counts| {
@@ -94,7 +94,7 @@ pub async fn run(args: &Args) -> Result<Report> {
         counts.machines == 0 && counts.nodes == 0
     })
     .await?;
-    Ok(Report {
+    Ok(ScaleReport {
         api: world.description.clone(),
         format: args.output,
         figures: Figures {
@@ -115,7 +115,7 @@ pub async fn run(args: &Args) -> Result<Report> {
 /// Measurements of one direction.
 struct Phase {
     took: Duration,
-    tally: Tally,
+    tally: RequestTally,
     is_quiet: bool,
 }
 
@@ -138,7 +138,7 @@ async fn phase(
     what: &str,
     is_reached: impl Fn(&Counts) -> bool,
 ) -> Result<Phase> {
-    let mut tally = Tally::default();
+    let mut tally = RequestTally::default();
     let began = Instant::now();
     objects::scale(&world.client, replicas).await?;
     let within = PATIENCE + PATIENCE_PER_MACHINE * machines;
@@ -154,7 +154,7 @@ async fn phase(
 
 /// Counts requests until no object except Events has been written for a while; returns false if
 /// that never happens.
-async fn count_until_quiet(world: &mut World, tally: &mut Tally) -> Result<bool> {
+async fn count_until_quiet(world: &mut World, tally: &mut RequestTally) -> Result<bool> {
     progress::until_quiet(|| {
         let mut has_written = false;
         for request in world.requests.take()? {

@@ -9,10 +9,10 @@ use machinist_core::reverted::Fix;
 use crate::case::CaseOf;
 use crate::faults::{Fault, LongKind, Victims};
 use crate::invariants::Id;
-use crate::run::{Depth, Report};
+use crate::run::{Depth, RunReport};
 
 /// One contract: its scenarios, its faults, and the world that plays them.
-pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
+pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
     /// A scenario of the contract.
     type Scenario: Named + Send + Sync;
     /// A way in which the programs of the contract are broken on purpose.
@@ -59,7 +59,7 @@ pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
     }
 
     /// Plays a case in a runtime with paused time.
-    fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = Report>;
+    fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = RunReport>;
 
     /// The scenario of that name.
     fn by_name(name: &str) -> Option<Self::Scenario> {

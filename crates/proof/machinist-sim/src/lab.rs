@@ -6,8 +6,8 @@ use jiff::{SignedDuration, Timestamp};
 use machinist_kube::SharedClock;
 use tokio::time::Instant;
 
-use crate::actor::{Process, Side};
-use crate::ask::Ask;
+use crate::actor::{Side, TestedProcess};
+use crate::ask::WholeRequest;
 use crate::faults::{CrashPoints, FaultPlan, Fuse, LongFault};
 use crate::history::History;
 use crate::mutants::Tamper;
@@ -66,16 +66,16 @@ pub struct Lab {
     pub fuse: Arc<Fuse>,
     /// The change of requests and answers by a mutant.
     pub tamper: Option<Arc<dyn Tamper>>,
-    answers: Mutex<Vec<Answered>>,
+    answers: Mutex<Vec<AnswerRecord>>,
 }
 
 /// One answer that a process got, successful or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnswerRecord {
     /// When the answer arrived.
     pub at: Timestamp,
     /// The process that sent the request.
-    pub process: Process,
+    pub process: TestedProcess,
     /// The server.
     pub side: Side,
     /// The verb of the request.
@@ -120,14 +120,14 @@ impl Lab {
     }
 
     /// Records the answer that a process got.
-    pub fn answered(&self, process: Process, side: Side, ask: &Ask, code: u16) {
+    pub fn answered(&self, process: TestedProcess, side: Side, ask: &WholeRequest, code: u16) {
         let (verb, about) = (ask.verb(), ask.about.clone());
-        let answered = Answered { at: self.clock.time(), process, side, verb, about, code };
+        let answered = AnswerRecord { at: self.clock.time(), process, side, verb, about, code };
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(answered);
     }
 
     /// Every answer so far.
-    pub fn answers(&self) -> Vec<Answered> {
+    pub fn answers(&self) -> Vec<AnswerRecord> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

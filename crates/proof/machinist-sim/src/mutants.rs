@@ -53,7 +53,7 @@ use self::planners::{
     orphaned_machines, orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
-use crate::ask::Ask;
+use crate::ask::WholeRequest;
 use crate::faults::answer::Answer;
 use crate::invariants::Id;
 
@@ -61,15 +61,15 @@ use crate::invariants::Id;
 #[async_trait]
 pub trait Tamper: Send + Sync {
     /// Changes a request before it is sent.
-    fn request(&self, _ask: &mut Ask) {}
+    fn request(&self, _ask: &mut WholeRequest) {}
 
     /// A further request to send after that answer, if any.
-    fn again(&self, _ask: &Ask, _answer: &Answer) -> Option<Ask> {
+    fn again(&self, _ask: &WholeRequest, _answer: &Answer) -> Option<WholeRequest> {
         None
     }
 
     /// Changes an answer before the process receives it.
-    async fn answer(&self, _ask: &Ask, answer: Answer) -> Answer {
+    async fn answer(&self, _ask: &WholeRequest, answer: Answer) -> Answer {
         answer
     }
 }

@@ -9,13 +9,13 @@ use crate::faults::Points;
 use crate::invariants::{Id, Violation, Violations};
 use crate::lab::Lab;
 use crate::trace::Trace;
-use crate::world::{Outcome, Trouble};
+use crate::world::{Outcome, ScenarioError};
 
 /// How a run ended.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct RunReport {
     /// The error of the scenario.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<ScenarioError>,
     /// The violated invariants.
     pub violations: Vec<Violation>,
     /// The trace.
@@ -32,7 +32,7 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl RunReport {
     /// Whether the run has neither an error nor a violation.
     pub fn is_fine(&self) -> bool {
         self.trouble.is_none() && self.violations.is_empty()
@@ -53,7 +53,7 @@ impl Report {
         self.faults.values().sum()
     }
 
-    fn without_a_world(trouble: Trouble) -> Self {
+    fn without_a_world(trouble: ScenarioError) -> Self {
         Self {
             trouble: Some(trouble),
             violations: Vec::new(),
@@ -67,7 +67,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(trouble) = &self.trouble {
             writeln!(f, "{trouble}")?;
@@ -91,7 +91,7 @@ pub(crate) trait Court {
     fn lab(&self) -> &Arc<Lab>;
 
     /// An error after which waiting is useless.
-    fn trouble(&self) -> Option<Trouble>;
+    fn trouble(&self) -> Option<ScenarioError>;
 
     /// Returns when the objects may have changed.
     fn changed(&self) -> impl Future<Output = ()>;
@@ -126,13 +126,13 @@ const ECHOES: Duration = Duration::from_secs(90);
 
 /// Plays a scenario in a world, and checks its end state.
 pub(crate) async fn run<W: Court>(
-    world: Result<W, Trouble>,
+    world: Result<W, ScenarioError>,
     play: impl AsyncFnOnce(&W) -> Outcome,
     depth: Depth,
-) -> Report {
+) -> RunReport {
     let world = match world {
         Ok(world) => world,
-        Err(trouble) => return Report::without_a_world(trouble),
+        Err(trouble) => return RunReport::without_a_world(trouble),
     };
     let mut trouble = play(&world).await.err();
     world.lab().points.end();
@@ -172,7 +172,7 @@ async fn settle(world: &impl Court) -> Outcome {
         }
         if world.patience() <= began.elapsed() {
             note_all(world, found);
-            return Err(Trouble(format!("the end state was never reached\n{}", world.show())));
+            return Err(ScenarioError(format!("the end state was never reached\n{}", world.show())));
         }
         world.changed().await;
     }
@@ -184,9 +184,9 @@ fn note_all(world: &impl Court, found: Violations) {
     }
 }
 
-fn report(world: &impl Court, trouble: Option<Trouble>, violations: Vec<Violation>) -> Report {
+fn report(world: &impl Court, trouble: Option<ScenarioError>, violations: Vec<Violation>) -> RunReport {
     let lab = world.lab();
-    Report {
+    RunReport {
         trouble,
         violations,
         points: lab.points.passed(),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::invariants::{Id, Violations};
 use crate::lab::Lab;
-use crate::world::{NAMESPACE, Outcome, Trouble};
+use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
 /// Minimum interval between looks, so that a burst of commits counts as one change.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
@@ -23,13 +23,13 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 pub const QUIET_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// The place where scenarios wait.
-pub struct Stage {
+pub struct ScenarioStage {
     lab: Arc<Lab>,
     patience: Duration,
     changed: Arc<Notify>,
 }
 
-impl Stage {
+impl ScenarioStage {
     /// A stage on which a scenario waits so long for a state after the last fault.
     pub fn new(lab: Arc<Lab>, patience: Duration) -> Self {
         Self { lab, patience, changed: Arc::default() }
@@ -89,7 +89,7 @@ impl Stage {
         what: &str,
         look: impl Fn() -> V,
         is_so: impl Fn(&V) -> Result<(), String>,
-    ) -> Result<V, Trouble> {
+    ) -> Result<V, ScenarioError> {
         let (began, patience) = (Instant::now(), self.patience());
         loop {
             if let Some(trouble) = self.trouble() {
@@ -102,7 +102,7 @@ impl Stage {
             };
             if patience <= began.elapsed() {
                 self.lab.history.violate(Id::L1, format!("waited {patience:?} for {what}: {missing}"));
-                return Err(Trouble(format!("waited {patience:?} for {what}: {missing}\n{view}")));
+                return Err(ScenarioError(format!("waited {patience:?} for {what}: {missing}\n{view}")));
             }
             self.changed().await;
         }
@@ -123,14 +123,14 @@ impl Stage {
     }
 
     /// An error after which waiting is useless.
-    pub fn trouble(&self) -> Option<Trouble> {
+    pub fn trouble(&self) -> Option<ScenarioError> {
         if self.lab.history.violations().is_empty()
             && let Some(blown) = self.lab.fuse.blown()
         {
             self.lab.history.violate(Id::L4, blown);
         }
         let first = self.lab.history.violations().into_iter().next()?;
-        Some(Trouble(format!("{} is violated", first.id)))
+        Some(ScenarioError(format!("{} is violated", first.id)))
     }
 
     /// Observes the process in the quiet window: it must write nothing, and change nothing in the

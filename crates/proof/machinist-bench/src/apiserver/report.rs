@@ -58,7 +58,7 @@ pub(super) struct Measured {
 
 /// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct ApiServerReport {
     pub(super) format: Format,
     pub(super) objects: u32,
     pub(super) memory: Measured,
@@ -109,7 +109,7 @@ fn percentiles(delays: &[Duration]) -> (f64, f64) {
     (at(50), at(99))
 }
 
-impl Report {
+impl ApiServerReport {
     fn figures(&self) -> Figures<'_> {
         let real = self.real.as_ref();
         let ratio = |of: &dyn Fn(&Measured) -> f64| real.map(|real| round(of(real)));
@@ -132,14 +132,14 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ApiServerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = self.figures();
         self.format.write(f, &figures, |f| self.text(f, &figures))
     }
 }
 
-impl Report {
+impl ApiServerReport {
     fn text(&self, f: &mut fmt::Formatter<'_>, figures: &Figures<'_>) -> fmt::Result {
         writeln!(
             f,

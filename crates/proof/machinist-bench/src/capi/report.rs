@@ -37,7 +37,7 @@ pub(super) struct Figures {
 
 /// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct CapiReport {
     pub(super) format: Format,
     pub(super) figures: Figures,
     /// Growth of the memory, for 1,000 machines.
@@ -48,7 +48,7 @@ pub struct Report {
     pub(super) is_quiet: bool,
 }
 
-impl Report {
+impl CapiReport {
     /// The goals that the run missed, with the measured and the expected value.
     pub fn missed(&self) -> Vec<String> {
         let figures = &self.figures;
@@ -75,13 +75,13 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CapiReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
-impl Report {
+impl CapiReport {
     fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (figures, requests) = (&self.figures, &self.requests);
         writeln!(f, "{} machines, on an engine in memory", figures.machines)?;
@@ -115,7 +115,7 @@ impl Report {
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> CapiReport {
         let figures = Figures {
             machines: 100,
             per_second: 8.0,
@@ -126,7 +126,7 @@ mod tests {
             resident_mb: 56.66,
             reads_per_machine: 1.0,
         };
-        Report {
+        CapiReport {
             format: Format::Json,
             figures,
             growth_mb: 20.0,

@@ -38,7 +38,7 @@ pub(super) struct Figures {
 
 /// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct CcmReport {
     pub(super) format: Format,
     pub(super) figures: Figures,
     pub(super) of_init: Counts,
@@ -47,7 +47,7 @@ pub struct Report {
     pub(super) calls: BTreeMap<String, u64>,
 }
 
-impl Report {
+impl CcmReport {
     /// Whether all goals are reached.
     pub fn is_within_budget(&self) -> bool {
         let figures = &self.figures;
@@ -58,13 +58,13 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CcmReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
-impl Report {
+impl CcmReport {
     fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = &self.figures;
         writeln!(f, "{} Nodes, initialised in {} s of real time", figures.nodes, figures.init_seconds)?;
@@ -115,7 +115,7 @@ mod tests {
         };
         let calls = BTreeMap::from([("GET /v1/servers".to_owned(), 12)]);
         let (of_init, of_idle) = (Counts::default(), Counts::default());
-        let mut report = Report { format: Format::Json, figures, of_init, of_idle, calls };
+        let mut report = CcmReport { format: Format::Json, figures, of_init, of_idle, calls };
         assert_eq!(
             report.to_string(),
             r#"{"nodes":50,"initSeconds":0.5,"writesPerNode":2.0,"eventsPerNode":1.0,"cloudCallsPerIdleHour":12,"limitCallsPerIdleHour":24,"kubeWritesPerIdleHour":0}"#

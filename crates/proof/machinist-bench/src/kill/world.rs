@@ -12,7 +12,7 @@ use machinist_cloud_sim::Ledger;
 
 use super::events::{Event, Sources};
 use crate::cluster_state::ClusterState;
-use crate::clusters::Clusters;
+use crate::clusters::MeasuredClusters;
 use crate::loopback;
 use crate::objects::{self, NAMESPACE};
 use crate::program::{Process, Programs};
@@ -53,7 +53,7 @@ impl Controller {
 
 impl World {
     pub(super) async fn start(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
-        let clusters = Clusters::from_environment()?;
+        let clusters = MeasuredClusters::from_environment()?;
         let user_agent = "machinist-bench/kill";
         let control = clusters.control.client(user_agent).await?;
         let target = clusters.target.client(user_agent).await?;

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::report::{Format, Goal};
-use crate::requests::{PerMachine, Program, Request, Tally};
+use crate::requests::{PerMachine, Program, Request, RequestTally};
 
 /// Writes of the machine controller per created machine, as docs/src/develop/writes.md lists them.
 const WRITES_UP: f64 = 6.0;
@@ -70,17 +70,17 @@ pub struct Resident {
 
 /// The figures and the counts behind them. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct ScaleReport {
     pub(super) api: String,
     pub(super) format: Format,
     pub(super) figures: Figures,
     pub(super) instances_alive: usize,
-    pub(super) up: Tally,
-    pub(super) down: Tally,
+    pub(super) up: RequestTally,
+    pub(super) down: RequestTally,
     pub(super) is_quiet: bool,
 }
 
-impl Report {
+impl ScaleReport {
     /// Whether all goals are met that do not depend on the hardware: writes, conflicts, and the
     /// number of Machines and instances made.
     pub fn is_within_budget(&self) -> bool {
@@ -135,13 +135,13 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ScaleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
-impl Report {
+impl ScaleReport {
     fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = &self.figures;
         writeln!(f, "0 -> {} -> 0 machines on {}", figures.machines, self.api)?;
@@ -186,7 +186,7 @@ impl Report {
     }
 }
 
-fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &Tally, machines: u32) -> fmt::Result {
+fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &RequestTally, machines: u32) -> fmt::Result {
     writeln!(
         f,
         "{way:<6} {:<18}  {:<18} {:<24} {:>4}  {:>7}  {:>9}",

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::report::Resident;
 use super::{join, raw_writes};
-use crate::clusters::Clusters;
+use crate::clusters::MeasuredClusters;
 use crate::loopback;
 use crate::objects::{self, NAMESPACE};
 use crate::program::{Process, Programs, resident_mb};
@@ -95,7 +95,7 @@ impl World {
     /// kube-apiserver and etcd, and each controller as a separate process. The cloud is in this
     /// process, and the controllers reach it over HTTP.
     pub(super) async fn real(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
-        let clusters = Clusters::from_environment()?;
+        let clusters = MeasuredClusters::from_environment()?;
         if !clusters.are_one() {
             bail!("expected one cluster for both roles, because the figures are for one server");
         }

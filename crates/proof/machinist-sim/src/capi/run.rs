@@ -5,25 +5,25 @@ use std::time::Duration;
 
 use super::Case;
 use super::mutants::Mutant;
-use super::process::Kind;
-use super::realm::{Realm, Setup};
+use super::process::ProviderKind;
+use super::realm::{ProviderSetup, ProviderWorld};
 use super::scenarios::{self, Scenario};
 use super::settled::{self, Persons};
 use super::tables::MAILGUN_MACHINES;
 use crate::actor::Side;
-use crate::contract::{Contract, Named};
+use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
 use crate::invariants::{Id, Violations};
 use crate::lab::Lab;
-use crate::run::{Court, Depth, Report, run};
+use crate::run::{Court, Depth, RunReport, run};
 use crate::sight::DOCKER_MACHINES;
-use crate::world::Trouble;
+use crate::world::ScenarioError;
 
 /// Cluster API.
 #[derive(Debug, Clone, Copy)]
-pub struct Capi;
+pub struct SimulatedCapi;
 
-impl Contract for Capi {
+impl SimulatedContract for SimulatedCapi {
     type Scenario = Scenario;
     type Mutant = Mutant;
 
@@ -50,15 +50,15 @@ impl Contract for Capi {
         mutant.caught_by()
     }
 
-    async fn run(case: &Case, depth: Depth) -> Report {
-        let setup = Setup {
+    async fn run(case: &Case, depth: Depth) -> RunReport {
+        let setup = ProviderSetup {
             seed: case.seed,
             profile: case.profile(),
             crash: case.crash,
             mutant: case.mutant,
             kind: case.scenario.kind,
         };
-        run(Realm::new(&setup).await, async |realm| (case.scenario.play)(realm).await, depth).await
+        run(ProviderWorld::new(&setup).await, async |realm| (case.scenario.play)(realm).await, depth).await
     }
 }
 
@@ -70,7 +70,7 @@ impl Named for Scenario {
     fn endures(&self, fault: LongKind) -> bool {
         match fault {
             // Requests by mail have no finalizer.
-            LongKind::FinalizersOff => self.kind == Kind::Docker,
+            LongKind::FinalizersOff => self.kind == ProviderKind::Docker,
             // A user changes the engine or a request, and does not repeat that.
             LongKind::ControlRestored => {
                 !["docker-foreign", "docker-lost", "mail-rejected"].contains(&self.name)
@@ -98,12 +98,12 @@ impl Named for Scenario {
 /// Time after the end state in which requests of dead processes may still arrive.
 const LATE_REQUESTS: Duration = Duration::from_secs(90);
 
-impl Court for Realm {
+impl Court for ProviderWorld {
     fn lab(&self) -> &Arc<Lab> {
         self.stage().lab()
     }
 
-    fn trouble(&self) -> Option<Trouble> {
+    fn trouble(&self) -> Option<ScenarioError> {
         self.stage().trouble()
     }
 

@@ -8,15 +8,15 @@ use machinist_instance::InstanceKey;
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::{Accepted, Standin};
 
-use super::process::Provider;
+use super::process::ProviderProcess;
 use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::said::Said;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
-use crate::sight::{Item, NODES, Seen};
+use crate::sight::{Item, NODES, SeenObject};
 
 /// All existing objects at one moment.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct ProviderView {
     /// Clusters.
     pub clusters: Vec<Item>,
     /// Machines.
@@ -46,13 +46,13 @@ pub struct Container {
     pub is_bootstrapped: bool,
 }
 
-impl View {
+impl ProviderView {
     pub(super) fn of(
         management: &Server,
         workload: &Server,
         engine: &Engine,
         post: &Standin,
-        provider: &Provider,
+        provider: &ProviderProcess,
     ) -> Self {
         let all = |server: &Server, tables: &[&str]| -> Vec<Item> {
             tables.iter().flat_map(|table| server.snapshot(table)).map(Item::Stored).collect()
@@ -91,13 +91,13 @@ impl View {
     }
 
     /// What `why` says about an object.
-    pub fn said(&self, object: Seen<'_>) -> Option<&Said> {
+    pub fn said(&self, object: SeenObject<'_>) -> Option<&Said> {
         let kind = object.text("/kind").to_lowercase();
         self.whys.get(&format!("{kind}/{}/{}", object.namespace(), object.name()))
     }
 
     /// The DockerMachine or MailgunMachine of that name.
-    pub fn machine(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn machine(&self, name: &str) -> Option<SeenObject<'_>> {
         self.machine_infrastructure.iter().map(Item::seen).find(|machine| machine.name() == name)
     }
 
@@ -135,7 +135,7 @@ impl View {
     }
 }
 
-impl fmt::Display for View {
+impl fmt::Display for ProviderView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let core = self.clusters.iter().chain(&self.machines);
         let all = core.chain(&self.cluster_infrastructure).chain(&self.machine_infrastructure);

@@ -17,11 +17,11 @@ use tokio::task::JoinSet;
 use super::invariants::{self, EVENTS, NAME};
 use super::kubelets::Kubelets;
 use super::mutants::Mutant;
-use super::process::{CloudController, PROJECT, Surroundings, TOKEN};
+use super::process::{CloudController, PROJECT, ServiceSurroundings, TOKEN};
 use super::services::{Repeats, Services};
-use super::view::View;
+use super::view::ServiceView;
 use super::weather;
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongKind, Profile};
 use crate::history::{History, State};
 use crate::lab::{Lab, RunClock};
@@ -30,13 +30,13 @@ use crate::said::Said;
 use crate::seed::Seed;
 use crate::sight::SERVICES;
 use crate::sight::{Item, MACHINES, NODES};
-use crate::stage::{Stage, client};
+use crate::stage::{ScenarioStage, client};
 use crate::world::simulated::apply_crds;
-use crate::world::{NAMESPACE, Outcome, Trouble};
+use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
 /// The setup of a world.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct ServiceSetup {
     /// The seed of all random draws.
     pub seed: Seed,
     /// The faults.
@@ -56,9 +56,9 @@ const PATIENCE: Duration = Duration::from_secs(40 * 60);
 const PATIENCE_WITH_ORPHANS: Duration = Duration::from_secs(140 * 60);
 
 /// A simulated world. Dropping it ends all its parts.
-pub struct Cluster {
+pub struct ServiceWorld {
     seed: Seed,
-    stage: Stage,
+    stage: ScenarioStage,
     server: Server,
     standin: Standin,
     kubelets: Kubelets,
@@ -67,13 +67,13 @@ pub struct Cluster {
     _tasks: JoinSet<()>,
 }
 
-impl Cluster {
+impl ServiceWorld {
     /// Builds the world and starts the process. Must be called in a current-thread runtime with
     /// paused time.
     ///
     /// # Errors
     /// When the server refuses the CRDs of the machine API.
-    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+    pub async fn new(setup: &ServiceSetup) -> Result<Self, ScenarioError> {
         let clock = RunClock::start();
         let history = History::new(Arc::new(clock), invariants::all(&setup.profile));
         let server = Server::new(Config {
@@ -103,13 +103,14 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         let happens = |kind: LongKind| setup.profile.long.iter().any(|fault| fault.kind == kind);
         let loses_services = happens(LongKind::FinalizersOff) || happens(LongKind::TargetRestored);
-        let stage = Stage::new(lab.clone(), if loses_services { PATIENCE_WITH_ORPHANS } else { PATIENCE });
+        let stage =
+            ScenarioStage::new(lab.clone(), if loses_services { PATIENCE_WITH_ORPHANS } else { PATIENCE });
         stage.follow(&server, &mut tasks);
         let kubelets = Kubelets::new(lab.clone(), client(&server, "kubelet"), standin.clone());
         tasks.spawn(kubelets.clone().run());
         let host = Arc::new(HostClock::new(clock));
-        tasks.spawn(host.clone().step(Process::CloudController, lab.clone()));
-        let controller = CloudController::new(Surroundings {
+        tasks.spawn(host.clone().step(TestedProcess::CloudController, lab.clone()));
+        let controller = CloudController::new(ServiceSurroundings {
             lab: lab.clone(),
             servers: BTreeMap::from([(Side::Control, server.clone()), (Side::Target, server.clone())]),
             standin: standin.clone(),
@@ -147,7 +148,7 @@ impl Cluster {
     }
 
     /// The place where the scenario waits.
-    pub fn stage(&self) -> &Stage {
+    pub fn stage(&self) -> &ScenarioStage {
         &self.stage
     }
 
@@ -185,7 +186,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the stand-in refuses the server.
-    pub fn boot(&self, name: &str) -> Result<i64, Trouble> {
+    pub fn boot(&self, name: &str) -> Result<i64, ScenarioError> {
         let id = self.create_server(name)?;
         self.kubelets.install(id, name);
         Ok(id)
@@ -195,9 +196,9 @@ impl Cluster {
     ///
     /// # Errors
     /// When the stand-in refuses the server.
-    pub fn create_server(&self, name: &str) -> Result<i64, Trouble> {
+    pub fn create_server(&self, name: &str) -> Result<i64, ScenarioError> {
         let server = self.standin.create_server(&NewServer::new(PROJECT, name));
-        server.map(|server| server.id).map_err(|error| Trouble(error.to_string()))
+        server.map(|server| server.id).map_err(|error| ScenarioError(error.to_string()))
     }
 
     /// Deletes a server behind the back of all programs.
@@ -205,15 +206,15 @@ impl Cluster {
     /// # Errors
     /// When no server has that id.
     pub fn kill(&self, id: i64) -> Outcome {
-        self.standin.delete_server(id).map_err(|error| Trouble(error.to_string()))
+        self.standin.delete_server(id).map_err(|error| ScenarioError(error.to_string()))
     }
 
     /// Creates servers with kubelets, and waits until their Nodes are initialised.
     ///
     /// # Errors
     /// When a Node is never initialised.
-    pub async fn start_with(&self, names: &[&str]) -> Result<Vec<i64>, Trouble> {
-        let ids: Result<Vec<i64>, Trouble> = names.iter().map(|name| self.boot(name)).collect();
+    pub async fn start_with(&self, names: &[&str]) -> Result<Vec<i64>, ScenarioError> {
+        let ids: Result<Vec<i64>, ScenarioError> = names.iter().map(|name| self.boot(name)).collect();
         self.until("the Nodes to be initialised", |view| view.are_initialized(names)).await?;
         ids
     }
@@ -243,7 +244,7 @@ impl Cluster {
     }
 
     /// All existing objects.
-    pub fn look(&self) -> View {
+    pub fn look(&self) -> ServiceView {
         let all = |table: &str| -> Vec<Item> {
             self.server.snapshot(table).into_iter().map(Item::Stored).collect()
         };
@@ -258,7 +259,7 @@ impl Cluster {
             whys.map(|(key, record)| (key.to_string(), Said::of(&record.why))).collect()
         });
         let cloud = self.standin.dump();
-        View { nodes, services, machines, cloud, lost, reports, whys: whys.unwrap_or_default() }
+        ServiceView { nodes, services, machines, cloud, lost, reports, whys: whys.unwrap_or_default() }
     }
 
     /// Waits for a state and returns it. `is_so` returns what is still missing.
@@ -268,8 +269,8 @@ impl Cluster {
     pub async fn until(
         &self,
         what: &str,
-        is_so: impl Fn(&View) -> Result<(), String>,
-    ) -> Result<View, Trouble> {
+        is_so: impl Fn(&ServiceView) -> Result<(), String>,
+    ) -> Result<ServiceView, ScenarioError> {
         self.stage.until(what, || self.look(), is_so).await
     }
 
@@ -295,7 +296,7 @@ fn reports(state: &State) -> Vec<String> {
     reports.map(|(_, event)| event.text("/message").to_owned()).collect()
 }
 
-fn standin_settings(setup: &Setup) -> Settings {
+fn standin_settings(setup: &ServiceSetup) -> Settings {
     let mut settings = Settings::default();
     settings.tokens.set(TOKEN, PROJECT, Access::ReadWrite);
     if setup.profile.rates.contains_key(&Fault::D4) {

@@ -6,25 +6,25 @@ use std::time::Duration;
 
 use machinist_core::reverted::Fix;
 
-use super::cluster::{Cluster, Setup};
+use super::cluster::{ServiceSetup, ServiceWorld};
 use super::mutants::Mutant;
 use super::scenarios::{self, Scenario};
 use super::{Case, settled};
 use crate::actor::Side;
-use crate::contract::{Contract, Named};
+use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
 use crate::invariants::{Id, Violations};
 use crate::lab::Lab;
-use crate::run::{Court, Depth, Report, run};
+use crate::run::{Court, Depth, RunReport, run};
 use crate::sight::NODES;
 use crate::sight::SERVICES;
-use crate::world::Trouble;
+use crate::world::ScenarioError;
 
 /// The cloud-controller-manager.
 #[derive(Debug, Clone, Copy)]
-pub struct Ccm;
+pub struct SimulatedCcm;
 
-impl Contract for Ccm {
+impl SimulatedContract for SimulatedCcm {
     type Scenario = Scenario;
     type Mutant = Mutant;
 
@@ -59,15 +59,15 @@ impl Contract for Ccm {
         mutant.caught_by()
     }
 
-    async fn run(case: &Case, depth: Depth) -> Report {
-        let setup = Setup {
+    async fn run(case: &Case, depth: Depth) -> RunReport {
+        let setup = ServiceSetup {
             seed: case.seed,
             profile: case.profile(),
             crash: case.crash,
             mutant: case.mutant,
             has_machines: case.scenario.has_machines,
         };
-        run(Cluster::new(&setup).await, async |cluster| (case.scenario.play)(cluster).await, depth).await
+        run(ServiceWorld::new(&setup).await, async |cluster| (case.scenario.play)(cluster).await, depth).await
     }
 }
 
@@ -110,12 +110,12 @@ impl Named for Scenario {
 /// Time after the end state in which requests of dead processes may still arrive.
 const LATE_REQUESTS: Duration = Duration::from_secs(90);
 
-impl Court for Cluster {
+impl Court for ServiceWorld {
     fn lab(&self) -> &Arc<Lab> {
         Self::lab(self)
     }
 
-    fn trouble(&self) -> Option<Trouble> {
+    fn trouble(&self) -> Option<ScenarioError> {
         self.stage().trouble()
     }
 

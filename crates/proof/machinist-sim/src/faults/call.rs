@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::crash::{Kind, Life};
-use super::long::Absence;
+use super::crash::{CallKind, Life};
+use super::long::OutageMode;
 use super::plan::Fault;
-use crate::actor::Process;
+use crate::actor::TestedProcess;
 use crate::lab::Lab;
 
 /// The caller of one life.
@@ -45,7 +45,7 @@ impl Caller {
         self.life.number
     }
 
-    pub(crate) fn process(&self) -> Process {
+    pub(crate) fn process(&self) -> TestedProcess {
         self.life.process
     }
 
@@ -56,7 +56,7 @@ impl Caller {
         if !self.lab.fuse.holds(format_args!("{process} cloud {label}")) {
             std::future::pending::<()>().await;
         }
-        let point = self.lab.points.before(Kind::DriverCall);
+        let point = self.lab.points.before(CallKind::DriverCall);
         self.may_die().await;
         self.lab.history.requested(process, label);
         Begun(point)
@@ -75,9 +75,9 @@ impl Caller {
         const ROUND_TRIP: Duration = Duration::from_millis(1);
         let (absence, until) = self.lab.plan.cloud_away()?;
         let (until, unreachable) = match absence {
-            Absence::Refused => (Instant::now() + ROUND_TRIP, Unreachable::Refused),
-            Absence::Unavailable => (Instant::now() + ROUND_TRIP, Unreachable::Unavailable),
-            Absence::Hanging => (until, Unreachable::Lost),
+            OutageMode::Refused => (Instant::now() + ROUND_TRIP, Unreachable::Refused),
+            OutageMode::Unavailable => (Instant::now() + ROUND_TRIP, Unreachable::Unavailable),
+            OutageMode::Hanging => (until, Unreachable::Lost),
         };
         tokio::time::sleep_until(until).await;
         Some(unreachable)

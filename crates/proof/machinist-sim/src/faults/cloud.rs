@@ -10,8 +10,8 @@ use machinist_cloud_sim::{
 use machinist_driver_sim::Transport;
 use tokio::time::Instant;
 
-use super::crash::{Kind, Life};
-use super::long::Absence;
+use super::crash::{CallKind, Life};
+use super::long::OutageMode;
 use super::plan::Fault;
 use crate::lab::Lab;
 
@@ -52,7 +52,7 @@ impl Transport for CloudWire {
         if !self.lab.fuse.holds(format_args!("{process} cloud {operation} {name}")) {
             return std::future::pending().await;
         }
-        let point = self.lab.points.before(Kind::DriverCall);
+        let point = self.lab.points.before(CallKind::DriverCall);
         self.may_die().await;
         self.lab.history.called(process, operation, &name);
         if let Some((absence, until)) = self.lab.plan.cloud_away() {
@@ -67,19 +67,19 @@ impl Transport for CloudWire {
 
 /// The end of a call while the cloud is away. Except for a refused connection, the caller cannot
 /// know that the cloud did not see the call.
-async fn unreachable(absence: Absence, until: Instant) -> NoAnswer {
+async fn unreachable(absence: OutageMode, until: Instant) -> NoAnswer {
     // A refusal takes time, so that no loop runs forever in one instant.
     const ROUND_TRIP: Duration = Duration::from_millis(1);
     match absence {
-        Absence::Refused => {
+        OutageMode::Refused => {
             tokio::time::sleep(ROUND_TRIP).await;
             NoAnswer::NotSent("connection refused".to_owned())
         }
-        Absence::Unavailable => {
+        OutageMode::Unavailable => {
             tokio::time::sleep(ROUND_TRIP).await;
             NoAnswer::Lost("503 Service Unavailable".to_owned())
         }
-        Absence::Hanging => {
+        OutageMode::Hanging => {
             tokio::time::sleep_until(until).await;
             NoAnswer::Lost("connection reset by peer".to_owned())
         }

@@ -26,7 +26,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::seed::{Seed, Stream, fnv};
 
 /// A kind of long fault.
@@ -171,7 +171,7 @@ pub struct LongFault {
 
 /// How an API server or a cloud is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absence {
+pub enum OutageMode {
     /// Connections are refused.
     Refused,
     /// Requests get no answer, and watches stay open.
@@ -262,13 +262,13 @@ impl LongFault {
     }
 
     /// Whether the fault concerns connections of that process to that server.
-    pub fn is_between(self, process: Process, side: Side) -> bool {
+    pub fn is_between(self, process: TestedProcess, side: Side) -> bool {
         match process {
-            Process::Manager | Process::MachineController => self.side() == side,
+            TestedProcess::Manager | TestedProcess::MachineController => self.side() == side,
             // The cloud-controller-manager has one server.
-            Process::CloudController => true,
+            TestedProcess::CloudController => true,
             // The provider decides from the objects of the management cluster.
-            Process::Provider => self.side() != side,
+            TestedProcess::Provider => self.side() != side,
         }
     }
 
@@ -279,16 +279,16 @@ impl LongFault {
     }
 
     /// How the server is away.
-    pub fn absence(self) -> Absence {
+    pub fn absence(self) -> OutageMode {
         match self.pick / 3 % 3 {
-            0 => Absence::Refused,
-            1 => Absence::Hanging,
-            _ => Absence::Unavailable,
+            0 => OutageMode::Refused,
+            1 => OutageMode::Hanging,
+            _ => OutageMode::Unavailable,
         }
     }
 
     /// One of the processes.
-    pub fn process(self, among: &[Process]) -> Option<Process> {
+    pub fn process(self, among: &[TestedProcess]) -> Option<TestedProcess> {
         let index = self.pick / 3 % u64::try_from(among.len()).unwrap_or(1).max(1);
         among.get(usize::try_from(index).ok()?).copied()
     }

@@ -23,17 +23,18 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::built_in::BuiltIn;
-use super::processes::{Processes, Surroundings};
+use super::processes::{MachineSurroundings, Processes};
 use super::workload::{Election, TENANT};
 use super::{
-    Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, operator, progress, tenants, weather,
+    Ability, MachineView, MachineWorld, NAMESPACE, Outcome, Pace, ScenarioError, Workload, operator,
+    progress, tenants, weather,
 };
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::cloud::CloudFaults;
 use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongFault, Profile};
 use crate::history::History;
 use crate::invariants::{self, Id};
-use crate::lab::{Answered, Lab, RunClock};
+use crate::lab::{AnswerRecord, Lab, RunClock};
 use crate::mutants::Mutant;
 use crate::passes;
 use crate::seed::Seed;
@@ -41,7 +42,7 @@ use crate::sight::{Item, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, POD
 
 /// The setup of a simulated world.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct MachineSetup {
     /// The seed of all random draws.
     pub seed: Seed,
     /// The faults.
@@ -65,11 +66,11 @@ pub struct Setup {
 pub enum Start {
     /// Together with the world.
     AtOnce,
-    /// On [`World::start_processes`].
+    /// On [`MachineWorld::start_processes`].
     Later,
 }
 
-impl Setup {
+impl MachineSetup {
     /// The correct program in a world without faults.
     pub fn calm(seed: Seed) -> Self {
         Self {
@@ -141,7 +142,7 @@ impl Simulated {
     ///
     /// # Errors
     /// When the servers refuse the CRDs.
-    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+    pub async fn new(setup: &MachineSetup) -> Result<Self, ScenarioError> {
         let clock = setup.epoch.map_or_else(RunClock::start, RunClock::starting_at);
         let is_usual = setup.workload == Workload::USUAL;
         let rules = if is_usual { invariants::all() } else { invariants::every() };
@@ -180,7 +181,7 @@ impl Simulated {
         }
         let fleet = Fleet::start(&cloud, fleet_options(&target, setup));
         let planners = setup.mutant.map_or_else(Planners::default, Mutant::planners);
-        let processes = Processes::new(Surroundings {
+        let processes = Processes::new(MachineSurroundings {
             lab: lab.clone(),
             control: control.clone(),
             target: target.clone(),
@@ -249,7 +250,7 @@ impl Simulated {
     }
 
     /// All existing objects.
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> MachineView {
         let all = |server: &Server, table: &str| -> Vec<Item> {
             server.snapshot(table).into_iter().map(Item::Stored).collect()
         };
@@ -257,7 +258,7 @@ impl Simulated {
         tokens.retain(|secret| secret.seen().name().starts_with("bootstrap-token-"));
         let mut pods = all(&self.target, PODS);
         pods.retain(|pod| !pod.seen().name().starts_with(TENANT));
-        View {
+        MachineView {
             machines: all(&self.control, MACHINES),
             sets: all(&self.control, MACHINE_SETS),
             deployments: all(&self.control, MACHINE_DEPLOYMENTS),
@@ -286,7 +287,7 @@ fn server(clock: RunClock, ids: u64) -> Server {
 }
 
 /// Creates the CRDs of the machine API.
-pub(crate) async fn apply_crds(server: &Server) -> Result<(), Trouble> {
+pub(crate) async fn apply_crds(server: &Server) -> Result<(), ScenarioError> {
     let api: Api<CustomResourceDefinition> = Api::all(user(server));
     for crd in crd::all_crds() {
         api.create(&PostParams::default(), &crd).await?;
@@ -311,7 +312,7 @@ async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>)
     }
 }
 
-fn fleet_options(target: &Server, setup: &Setup) -> FleetOptions {
+fn fleet_options(target: &Server, setup: &MachineSetup) -> FleetOptions {
     let server = target.clone();
     let connect = move |_: &Metadata, auth: &Auth| {
         let service = match auth {
@@ -335,9 +336,10 @@ fn fleet_options(target: &Server, setup: &Setup) -> FleetOptions {
     options
 }
 
-fn replica_views() -> BTreeMap<(Process, Side), ReplicaView> {
-    let pairs =
-        Process::ALL.into_iter().flat_map(|process| [(process, Side::Control), (process, Side::Target)]);
+fn replica_views() -> BTreeMap<(TestedProcess, Side), ReplicaView> {
+    let pairs = TestedProcess::ALL
+        .into_iter()
+        .flat_map(|process| [(process, Side::Control), (process, Side::Target)]);
     pairs.map(|pair| (pair, ReplicaView::default())).collect()
 }
 
@@ -367,7 +369,7 @@ const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
 const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 
 #[async_trait]
-impl World for Simulated {
+impl MachineWorld for Simulated {
     fn name(&self) -> &'static str {
         "simulated"
     }
@@ -413,7 +415,7 @@ impl World for Simulated {
         self.lab.clock.time()
     }
 
-    async fn look(&self) -> Result<View, Trouble> {
+    async fn look(&self) -> Result<MachineView, ScenarioError> {
         Ok(self.view())
     }
 
@@ -430,12 +432,12 @@ impl World for Simulated {
     }
 
     async fn start_processes(&self) -> Outcome {
-        Process::ALL.into_iter().for_each(|process| self.processes.start(process));
+        TestedProcess::ALL.into_iter().for_each(|process| self.processes.start(process));
         Ok(())
     }
 
     async fn stop_processes(&self) -> Outcome {
-        Process::ALL.into_iter().for_each(|process| self.processes.stop(process));
+        TestedProcess::ALL.into_iter().for_each(|process| self.processes.stop(process));
         Ok(())
     }
 
@@ -443,21 +445,21 @@ impl World for Simulated {
         let loaded = self.server(side).load(object.clone());
         loaded
             .map(drop)
-            .map_err(|error| Trouble(format!("the {side} server cannot load the object: {error}")))
+            .map_err(|error| ScenarioError(format!("the {side} server cannot load the object: {error}")))
     }
 
-    fn answers(&self) -> Vec<Answered> {
+    fn answers(&self) -> Vec<AnswerRecord> {
         self.lab.answers()
     }
 
-    fn trouble(&self) -> Option<Trouble> {
+    fn trouble(&self) -> Option<ScenarioError> {
         if self.lab.history.violations().is_empty()
             && let Some(blown) = self.lab.fuse.blown()
         {
             self.lab.history.violate(Id::L4, blown);
         }
         let first = self.lab.history.violations().into_iter().next()?;
-        Some(Trouble(format!("{} is violated", first.id)))
+        Some(ScenarioError(format!("{} is violated", first.id)))
     }
 
     fn can(&self, ability: Ability) -> bool {

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use machinist_sim::capi::{Capi, Case, scenarios};
-use machinist_sim::contract::Contract as _;
-use machinist_sim::run::{Depth, Report};
+use machinist_sim::capi::{Case, SimulatedCapi, scenarios};
+use machinist_sim::contract::SimulatedContract as _;
+use machinist_sim::run::{Depth, RunReport};
 use machinist_sim::sweep::{Stride, sweep};
 
 use crate::crashes::stride;
@@ -18,7 +18,7 @@ const SEEDS: Range<u64> = 0..8;
 const CLOSELY_EVERY: u64 = 4;
 
 #[track_caller]
-fn check(case: &Case, depth: Depth) -> Report {
+fn check(case: &Case, depth: Depth) -> RunReport {
     let report = case.play(runtime, depth);
     assert!(report.is_fine(), "{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
     report
@@ -35,7 +35,7 @@ fn every_scenario_of_cluster_api_passes_without_faults() {
 #[test]
 fn every_crash_of_cluster_api_is_survived() {
     for name in scenarios::SWEPT {
-        let scenario = Capi::by_name(name).expect("a scenario of that name");
+        let scenario = SimulatedCapi::by_name(name).expect("a scenario of that name");
         let swept = sweep(&Case::calm(scenario, 1), stride(), runtime);
         println!("{swept}");
         let shown: Vec<String> = swept.failures.iter().take(3).map(ToString::to_string).collect();

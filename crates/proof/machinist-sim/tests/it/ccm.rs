@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use machinist_sim::case::Weather;
 use machinist_sim::ccm::mutants::Mutant;
-use machinist_sim::ccm::{Case, Ccm, scenarios};
-use machinist_sim::contract::Contract as _;
+use machinist_sim::ccm::{Case, SimulatedCcm, scenarios};
+use machinist_sim::contract::SimulatedContract as _;
 use machinist_sim::faults::Fault;
 use machinist_sim::faults::Fault::{D1, D2, D4, D10, P8};
-use machinist_sim::run::{Depth, Report};
+use machinist_sim::run::{Depth, RunReport};
 use machinist_sim::sweep::{Stride, sweep};
 
 use crate::crashes::stride;
@@ -22,14 +22,14 @@ const SEEDS: Range<u64> = 0..16;
 const CLOSELY_EVERY: u64 = 4;
 
 #[track_caller]
-fn check(case: &Case, depth: Depth) -> Report {
+fn check(case: &Case, depth: Depth) -> RunReport {
     let report = case.play(runtime, depth);
     assert!(report.is_fine(), "{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
     report
 }
 
 fn scenario(name: &str) -> scenarios::Scenario {
-    Ccm::by_name(name).expect("a scenario of that name")
+    SimulatedCcm::by_name(name).expect("a scenario of that name")
 }
 
 #[test]
