@@ -55,13 +55,12 @@ impl World {
     /// Starts a machine controller and holds its first status patch that contains this text.
     fn start_holding(&self, text: &'static str) -> (Running, oneshot::Receiver<Held>) {
         let (caught, held) = oneshot::channel();
-        let service = self.server.service_as(Identity::admin());
-        let holding = Holding { service, text, caught: Arc::new(Mutex::new(Some(caught))) };
-        let mut options = ClientOptions::new("machine-controller");
-        options.clock = self.clock.clone();
+        let holding = Holding { service: self.service(), text, caught: Arc::new(Mutex::new(Some(caught))) };
         let holding = service_fn(move |request| holding.clone().pass(request));
-        let clients =
-            Clients { control: layer_client(holding, &options), target: self.client("machine-controller") };
+        let clients = Clients {
+            control: layer_client(holding, &self.client_options("machine-controller")),
+            target: self.client("machine-controller"),
+        };
         (self.start_machine_controller(clients), held)
     }
 

@@ -80,12 +80,12 @@ async fn a_machine_that_was_just_released_is_not_deleted() {
     world.apply(2).await;
     world.until_running(2).await;
     drop(first);
-    let releasing =
-        Releasing { service: world.server.service_as(Identity::admin()), user: world.user.clone() };
+    let releasing = Releasing { service: world.service(), user: world.user.clone() };
     let service = service_fn(move |request| releasing.clone().pass(request));
-    let mut options = ClientOptions::new("manager");
-    options.clock = world.clock.clone();
-    let clients = Clients { control: layer_client(service, &options), target: world.client("manager") };
+    let clients = Clients {
+        control: layer_client(service, &world.client_options("manager")),
+        target: world.client("manager"),
+    };
     let _manager = Manager::start(clients, world.options("manager"), None);
     world.deployments().delete("w", &DeleteParams::background()).await.expect("deleted");
     let is_gone = async |w: &World| w.deployments().get_opt("w").await.expect("an answer").is_none();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
-use machinist_apiserver::{ApiService, Identity, Verb};
+use machinist_apiserver::{ApiService, Verb};
 use machinist_kube::lease::Leadership;
 use tokio::time::Instant;
 use tower::{BoxError, ServiceExt as _, service_fn};
@@ -71,8 +71,7 @@ impl Hanging {
         world.apply(3).await;
         world.until_running(3).await;
         is_on.store(true, Ordering::Relaxed);
-        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+        world.scale(replicas).await;
         world.until("the write hangs", async |_| held.get().is_some()).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Self { world, manager, _controller: controller }
@@ -98,11 +97,9 @@ impl World {
         leadership: Option<Leadership>,
     ) -> (Arc<OnceLock<Instant>>, Running) {
         let held = Arc::new(OnceLock::new());
-        let mut client = ClientOptions::new("manager");
-        client.clock = self.clock.clone();
-        let inner = self.server.service_as(Identity::admin());
-        let holds = Holds { inner, method, path, is_on, until: held.clone() };
-        let client = layer_client(service_fn(move |request| holds.clone().pass(request)), &client);
+        let holds = Holds { inner: self.service(), method, path, is_on, until: held.clone() };
+        let service = service_fn(move |request| holds.clone().pass(request));
+        let client = layer_client(service, &self.client_options("manager"));
         let clients = Clients { control: client.clone(), target: client };
         (held, Manager::start(clients, self.options("manager"), leadership))
     }
@@ -173,15 +170,11 @@ async fn a_lost_delete_is_not_repeated_after_a_minute() {
     world.apply(3).await;
     world.until_running(3).await;
     is_on.store(true, Ordering::Relaxed);
-    let scale = async |replicas: u32| {
-        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
-    };
-    scale(2).await;
+    world.scale(2).await;
     tokio::time::sleep(Duration::from_secs(80)).await;
     let whys = manager.inspector().whys();
     assert!(whys.iter().any(|(_, record)| record.why.reason.code() == "WriteUnsettled"), "{whys:?}");
-    scale(3).await;
+    world.scale(3).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     is_on.store(false, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(120)).await;
@@ -189,7 +182,7 @@ async fn a_lost_delete_is_not_repeated_after_a_minute() {
     let going =
         world.machines().await.into_iter().filter(|machine| machine.metadata.deletion_timestamp.is_some());
     assert_eq!(going.count(), 0);
-    scale(4).await;
+    world.scale(4).await;
     world.until_running(4).await;
 }
 
@@ -206,8 +199,7 @@ async fn a_process_that_lost_its_lease_does_not_finish_its_batch() {
     world.apply(60).await;
     world.until("all exist", async |w| w.machines().await.len() == 60).await;
     let mut requests = world.server.audit();
-    let scale = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    world.scale(0).await;
     world.until("a DELETE hangs", async |_| held.get().is_some()).await;
     stop.send(()).expect("the elector receives the signal");
     tokio::time::sleep(Duration::from_secs(300)).await;
