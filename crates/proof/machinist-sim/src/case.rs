@@ -16,7 +16,7 @@ use std::str::FromStr;
 use machinist_core::reverted;
 use tokio::runtime::Runtime;
 
-use crate::contract::{Named, SimulatedContract};
+use crate::contract::{Mutation as _, Named, SimulatedContract};
 use crate::faults::{Crash, Fault, LongFault, Profile, Victims};
 use crate::mcm::SimulatedMcm;
 use crate::run::{Depth, RunReport};
@@ -117,7 +117,7 @@ impl<C: SimulatedContract> CaseOf<C> {
 
     /// Plays the case in a new runtime.
     pub fn play(&self, runtime: impl Fn() -> Runtime, depth: Depth) -> RunReport {
-        reverted::revert(self.mutant.and_then(C::reverts));
+        reverted::revert(self.mutant.and_then(C::Mutant::reverts));
         let report = runtime().block_on(C::run(self, depth));
         reverted::revert(None);
         report
@@ -206,7 +206,7 @@ impl<C: SimulatedContract> FromStr for CaseOf<C> {
                     case.weather = Weather::Faults(rates?);
                 }
                 Some(("crash", crash)) => case.crash = Some(crash.parse()?),
-                Some(("mutant", mutant)) => case.mutant = Some(mutant.parse()?),
+                Some(("mutant", mutant)) => case.mutant = Some(C::mutant(mutant)?),
                 _ => return Err(format!("{part:?}: expected calm, faults=, long, long=, crash= or mutant=")),
             }
         }

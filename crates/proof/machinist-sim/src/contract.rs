@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use machinist_core::reverted::Fix;
+use strum::VariantArray;
 
 use crate::case::CaseOf;
 use crate::faults::{Fault, LongKind, Victims};
@@ -16,7 +17,7 @@ pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
     /// A scenario of the contract.
     type Scenario: Named + Send + Sync;
     /// A way in which the programs of the contract are broken on purpose.
-    type Mutant: Copy + fmt::Debug + fmt::Display + FromStr<Err = String> + PartialEq + Send + Sync;
+    type Mutant: Mutation;
 
     /// Name of the contract on the command line.
     const NAME: &'static str;
@@ -35,12 +36,13 @@ pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
     /// The processes that die in a sweep, in turn.
     const VICTIMS: &'static [Victims];
 
-    /// All mutants.
-    fn mutants() -> &'static [Self::Mutant];
-
-    /// For each mutant, a seed of `cargo xtask sim` that catches it; for a mutant that no plain
-    /// seed catches, none.
-    fn recorded(mutant: Self::Mutant) -> Option<u64>;
+    /// The mutant of that name.
+    ///
+    /// # Errors
+    /// When no mutant has that name.
+    fn mutant(name: &str) -> Result<Self::Mutant, String> {
+        name.parse().map_err(|_| format!("{name:?} is not a mutant"))
+    }
 
     /// All scenarios. The order decides what a seed draws.
     fn scenarios() -> &'static [Self::Scenario];
@@ -50,14 +52,6 @@ pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// The invariant that must catch the mutant.
-    fn caught_by(mutant: Self::Mutant) -> Id;
-
-    /// The fix outside of the planners that the mutant takes back.
-    fn reverts(_: Self::Mutant) -> Option<Fix> {
-        None
-    }
-
     /// Plays a case in a runtime with paused time.
     fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = RunReport>;
 
@@ -65,6 +59,22 @@ pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
     fn by_name(name: &str) -> Option<Self::Scenario> {
         let mut all = Self::scenarios().iter().chain(Self::further_scenarios());
         all.find(|scenario| scenario.name() == name).copied()
+    }
+}
+
+/// One way in which the programs of a contract are broken on purpose.
+pub trait Mutation:
+    Copy + fmt::Debug + fmt::Display + FromStr + PartialEq + Send + Sync + VariantArray
+{
+    /// The invariant that must catch the mutant.
+    fn caught_by(self) -> Id;
+
+    /// A seed of `cargo xtask sim` that catches the mutant; none if no plain seed catches it.
+    fn recorded(self) -> Option<u64>;
+
+    /// The fix outside of the planners that the mutant takes back.
+    fn reverts(self) -> Option<Fix> {
+        None
     }
 }
 

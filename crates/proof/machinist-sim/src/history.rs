@@ -246,6 +246,14 @@ impl State {
         tracks.into_iter().flatten().map(|(key, track)| (key.as_str(), track))
     }
 
+    /// How often each object of a table was created, as text.
+    pub(crate) fn births(&self, side: Side, table: &str) -> String {
+        let tracks = self.table(side, table);
+        let births: Vec<String> =
+            tracks.map(|(key, track)| format!("{key} {} times", track.births())).collect();
+        births.join(", ")
+    }
+
     /// The objects of a table that exist.
     pub fn objects(&self, side: Side, table: &str) -> impl Iterator<Item = SeenObject<'_>> {
         self.table(side, table).filter_map(|(_, track)| track.now())

@@ -1,26 +1,23 @@
 //! The machine API as a contract of the simulator: how one of its runs is played and judged.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
-
-use machinist_core::reverted::Fix;
 
 use crate::actor::{Side, TestedProcess};
 use crate::case::{Case, Long};
 use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::{Disturbed, EndState, Id, Quiet, Spent, Violations};
-use crate::lab::{AnswerRecord, Lab};
+use crate::invariants::{Disturbed, EndState, Quiet, Spent, Violations};
+use crate::lab::AnswerRecord;
 use crate::mutants::Mutant;
 use crate::passes;
 use crate::run::{Court, Depth, RunReport, run};
 use crate::scenarios::{self, Scenario};
 use crate::sight::{MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS};
+use crate::stage::ScenarioStage;
 use crate::world::processes::RESYNC;
 use crate::world::simulated::{MachineSetup, Simulated};
 use crate::world::workload::Election;
-use crate::world::{MachineWorld, ScenarioError, Workload};
+use crate::world::{MachineWorld, Workload};
 
 /// The machine API.
 #[derive(Debug, Clone, Copy)]
@@ -44,22 +41,6 @@ impl SimulatedContract for SimulatedMcm {
 
     fn further_scenarios() -> &'static [Scenario] {
         scenarios::FURTHER
-    }
-
-    fn mutants() -> &'static [Mutant] {
-        &Mutant::ALL
-    }
-
-    fn recorded(mutant: Mutant) -> Option<u64> {
-        mutant.recorded()
-    }
-
-    fn reverts(mutant: Mutant) -> Option<Fix> {
-        mutant.reverts()
-    }
-
-    fn caught_by(mutant: Mutant) -> Id {
-        mutant.caught_by()
     }
 
     async fn run(case: &Case, depth: Depth) -> RunReport {
@@ -116,20 +97,8 @@ impl Named for Scenario {
 }
 
 impl Court for Simulated {
-    fn lab(&self) -> &Arc<Lab> {
-        Self::lab(self)
-    }
-
-    fn trouble(&self) -> Option<ScenarioError> {
-        MachineWorld::trouble(self)
-    }
-
-    async fn changed(&self) {
-        MachineWorld::changed(self).await;
-    }
-
-    fn patience(&self) -> Duration {
-        self.pace().patience
+    fn stage(&self) -> &ScenarioStage {
+        Self::stage(self)
     }
 
     fn missing(&self) -> Violations {
@@ -146,12 +115,7 @@ impl Court for Simulated {
         tokio::time::sleep(window).await;
         let mut quiet = Quiet { window, ..Quiet::default() };
         for answer in &self.answers()[answers..] {
-            let is_read = matches!(answer.verb, "get" | "list" | "watch");
-            // A series of Events ends minutes after its last Event, with one write that marks the
-            // end.
-            let is_event = answer.about.table.starts_with("events");
-            let is_lease = answer.about.table.starts_with("leases");
-            if !is_read && !is_event && !is_lease {
+            if answer.ends_quiet() {
                 *quiet
                     .writes
                     .entry(format!("{} {} {}", answer.process, answer.verb, answer.about))
@@ -196,12 +160,11 @@ const PER_CRASH: usize = 8;
 /// budget. Classes and their Secrets are marked once, independent of the number of Machines. Events
 /// and evictions are counted separately.
 fn is_budgeted(answer: &AnswerRecord) -> bool {
-    let is_read = matches!(answer.verb, "get" | "list" | "watch");
     let is_machines = match answer.side {
         Side::Control => answer.about.table == MACHINES,
         Side::Target => answer.about.table == NODES || answer.about.table == SECRETS,
     };
-    answer.process == TestedProcess::MachineController && !is_read && is_machines
+    answer.process == TestedProcess::MachineController && !answer.is_read() && is_machines
 }
 
 fn calls(world: &Simulated) -> u64 {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::faults::Points;
 use crate::invariants::{Id, Violation, Violations};
 use crate::lab::Lab;
+use crate::stage::ScenarioStage;
 use crate::trace::Trace;
 use crate::world::{Outcome, ScenarioError};
 
@@ -87,17 +88,13 @@ pub enum Depth {
 
 /// A world in which a run is judged.
 pub(crate) trait Court {
+    /// The place where its scenarios wait.
+    fn stage(&self) -> &ScenarioStage;
+
     /// The shared parts of the run.
-    fn lab(&self) -> &Arc<Lab>;
-
-    /// An error after which waiting is useless.
-    fn trouble(&self) -> Option<ScenarioError>;
-
-    /// Returns when the objects may have changed.
-    fn changed(&self) -> impl Future<Output = ()>;
-
-    /// The time within which the end state must be reached after the last fault.
-    fn patience(&self) -> Duration;
+    fn lab(&self) -> &Arc<Lab> {
+        self.stage().lab()
+    }
 
     /// The parts of the end state that are missing.
     fn missing(&self) -> Violations;
@@ -163,18 +160,18 @@ async fn judge(world: &impl Court, depth: Depth) -> Outcome {
 async fn settle(world: &impl Court) -> Outcome {
     let began = tokio::time::Instant::now();
     loop {
-        if let Some(trouble) = world.trouble() {
+        if let Some(trouble) = world.stage().trouble() {
             return Err(trouble);
         }
         let found = world.missing();
         if found.is_empty() {
             return Ok(());
         }
-        if world.patience() <= began.elapsed() {
+        if world.stage().patience() <= began.elapsed() {
             note_all(world, found);
             return Err(ScenarioError(format!("the end state was never reached\n{}", world.show())));
         }
-        world.changed().await;
+        world.stage().changed().await;
     }
 }
 

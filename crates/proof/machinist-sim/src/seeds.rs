@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use crate::case::CaseOf;
-use crate::contract::{Named as _, SimulatedContract};
+use crate::contract::{Mutation as _, Named as _, SimulatedContract};
 use crate::invariants::Id;
 use crate::run::{Depth, RunReport};
 
@@ -117,7 +117,7 @@ pub fn play_all<C: SimulatedContract>(
                         // Only violations of the mutant's invariant count.
                         let violated = match order.mutant {
                             None => tally.failed.len(),
-                            Some(mutant) => tally.violated(C::caught_by(mutant)).len(),
+                            Some(mutant) => tally.violated(mutant.caught_by()).len(),
                         };
                         if order.until.is_some_and(|until| until <= violated) {
                             enough.store(true, Ordering::Relaxed);

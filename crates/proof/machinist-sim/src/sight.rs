@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_api::constants::{finalizers, labels};
-use machinist_apiserver::Object;
+use machinist_apiserver::{Object, Server};
 use serde_json::Value;
 
 /// The namespace of all objects that the user creates.
@@ -45,6 +45,11 @@ pub enum Item {
 }
 
 impl Item {
+    /// All objects of these tables of an embedded server.
+    pub fn all(server: &Server, tables: &[&str]) -> Vec<Self> {
+        tables.iter().flat_map(|table| server.snapshot(table)).map(Self::Stored).collect()
+    }
+
     /// A read-only view of the object.
     pub fn seen(&self) -> SeenObject<'_> {
         match self {

@@ -5,14 +5,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_apiserver::{Identity, Server};
+use machinist_apiserver::{CertificateAuthority, Config, History, Identity, SeededIds, Server};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::invariants::{Id, Violations};
-use crate::lab::Lab;
+use crate::lab::{Lab, RunClock};
+use crate::seed::Seed;
 use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
 /// Minimum interval between looks, so that a burst of commits counts as one change.
@@ -140,12 +141,7 @@ impl ScenarioStage {
         tokio::time::sleep(QUIET_FOR).await;
         let mut found = Violations::default();
         for answer in &self.lab.answers()[answers..] {
-            let is_read = matches!(answer.verb, "get" | "list" | "watch");
-            // A series of Events ends minutes after its last Event, with one write that marks the
-            // end.
-            let is_event = answer.about.table.starts_with("events");
-            let is_lease = answer.about.table.starts_with("leases");
-            if !is_read && !is_event && !is_lease {
+            if answer.ends_quiet() {
                 found.add(
                     Id::L4,
                     format!("{} {} {} in the quiet window", answer.process, answer.verb, answer.about),
@@ -162,4 +158,16 @@ impl ScenarioStage {
 /// A client of the environment, which meets no faults.
 pub fn client(server: &Server, agent: &str) -> kube::Client {
     kube::Client::new(server.service_as(Identity::admin()).with_user_agent(agent), NAMESPACE)
+}
+
+/// An API server of a world. Its name decides which ids it draws.
+pub fn server(clock: RunClock, seed: Seed, name: &str, ca: Option<CertificateAuthority>) -> Server {
+    Server::new(Config {
+        clock: Arc::new(clock),
+        ids: Arc::new(SeededIds::new(seed.stream(&format!("ids/{name}")).bits())),
+        // Faults decide when the server compacts its history.
+        history: History::Manual,
+        ca,
+        ..Config::default()
+    })
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use machinist_sim::capi::SimulatedCapi;
 use machinist_sim::ccm::SimulatedCcm;
-use machinist_sim::contract::SimulatedContract;
+use machinist_sim::contract::{Mutation as _, SimulatedContract};
 use machinist_sim::mcm::SimulatedMcm;
 use machinist_sim::seeds::{self, Order, SeedTally, play_all};
 
@@ -88,7 +88,7 @@ fn play<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, String>
     if arguments.mutants {
         return catch_all::<C>(arguments);
     }
-    let mutant = arguments.mutant.as_deref().map(str::parse::<C::Mutant>).transpose()?;
+    let mutant = arguments.mutant.as_deref().map(C::mutant).transpose()?;
     if arguments.trace || arguments.case.is_some() {
         return play_one::<C>(arguments, mutant);
     }
@@ -112,7 +112,7 @@ fn play<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, String>
         None if tally.violations == 0 => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
         Some(mutant) => {
-            let (invariant, seeds) = (C::caught_by(mutant), tally.violated(C::caught_by(mutant)));
+            let (invariant, seeds) = (mutant.caught_by(), tally.violated(mutant.caught_by()));
             println!("{mutant} violates {invariant} in {} seeds: {seeds:?}", seeds.len());
             if seeds.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
@@ -123,8 +123,8 @@ fn play<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, String>
 /// without it none.
 fn replay_recorded<C: SimulatedContract>() -> Result<ExitCode, String> {
     let mut code = ExitCode::SUCCESS;
-    for mutant in C::mutants() {
-        let (id, Some(seed)) = (C::caught_by(*mutant), C::recorded(*mutant)) else { continue };
+    for mutant in C::Mutant::VARIANTS {
+        let (id, Some(seed)) = (mutant.caught_by(), mutant.recorded()) else { continue };
         let broken = seeds::case::<C>(seed, Some(*mutant)).play(runtime, seeds::depth(seed));
         let whole = seeds::case::<C>(seed, None).play(runtime, seeds::depth(seed));
         let (is_caught, is_fine) = (broken.violates(id), whole.is_fine());
@@ -143,12 +143,12 @@ const CAUGHT_OFTEN_ENOUGH: usize = 2;
 /// Plays each mutant until enough seeds violate its invariant.
 fn catch_all<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, String> {
     let mut code = ExitCode::SUCCESS;
-    for mutant in C::mutants().iter().filter(|mutant| C::recorded(**mutant).is_some()) {
+    for mutant in C::Mutant::VARIANTS.iter().filter(|mutant| mutant.recorded().is_some()) {
         let end = arguments.from.saturating_add(arguments.seeds);
         let (seeds, until) = (arguments.from..end, Some(CAUGHT_OFTEN_ENOUGH));
         let order = Order::<C> { seeds, mutant: Some(*mutant), until, threads: None };
         let tally = play_all(&order, runtime, |_, _| {});
-        let (id, played) = (C::caught_by(*mutant), tally.seeds);
+        let (id, played) = (mutant.caught_by(), tally.seeds);
         let caught = tally.violated(id);
         println!("{mutant} violates {id} in seeds {caught:?} of {played}");
         if caught.len() < CAUGHT_OFTEN_ENOUGH {

@@ -9,12 +9,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::PostParams;
 use machinist_api::crd;
-use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
+use machinist_apiserver::Server;
 use machinist_controllers::capi::{CoreApi, Planners};
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::Standin;
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::core::{CORE, CoreActors, Objects};
@@ -27,12 +26,12 @@ pub use super::wishes::MachineRole;
 use super::wishes::{Operator, Wish, Wishes};
 use super::{invariants, weather};
 use crate::actor::{Side, TestedProcess};
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Gate, LongKind, Profile};
+use crate::faults::{Crash, Fault, Gate, LongKind, Profile};
 use crate::history::History;
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
 use crate::seed::{Seed, Stream};
-use crate::stage::{ScenarioStage, client};
+use crate::stage::{ScenarioStage, client, server};
 use crate::world::{Outcome, ScenarioError};
 
 /// The setup of a world.
@@ -79,24 +78,9 @@ impl ProviderWorld {
         let clock = RunClock::start();
         let host = Arc::new(HostClock::new(clock));
         let history = History::new(Arc::new(clock), invariants::all(host.clone()));
-        let server = |name: &str| {
-            Server::new(Config {
-                clock: Arc::new(clock),
-                ids: Arc::new(SeededIds::new(setup.seed.stream(&format!("ids/{name}")).bits())),
-                // Faults decide when the server compacts its history.
-                history: ServerHistory::Manual,
-                ..Config::default()
-            })
-        };
+        let server = |name| server(clock, setup.seed, name, None);
         let (management, workload) = (server("control"), server("target"));
-        let (deaths, dead) = mpsc::unbounded_channel();
-        let lab = Arc::new(Lab::new(
-            clock,
-            history.clone(),
-            FaultPlan::new(setup.seed, setup.profile.clone()),
-            CrashPoints::new(setup.crash, deaths),
-            None,
-        ));
+        let (lab, dead) = Lab::new(clock, history.clone(), setup.seed, &setup.profile, setup.crash, None);
         history.follow(Side::Control, management.commits());
         history.follow(Side::Target, workload.commits());
         install_kinds(&management, setup.kind).await?;

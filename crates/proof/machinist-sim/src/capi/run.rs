@@ -1,6 +1,5 @@
 //! Cluster API as a contract of the simulator: how one of its runs is played and judged.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Case;
@@ -13,11 +12,10 @@ use super::tables::MAILGUN_MACHINES;
 use crate::actor::Side;
 use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::{Id, Violations};
-use crate::lab::Lab;
+use crate::invariants::Violations;
 use crate::run::{Court, Depth, RunReport, run};
 use crate::sight::DOCKER_MACHINES;
-use crate::world::ScenarioError;
+use crate::stage::ScenarioStage;
 
 /// Cluster API.
 #[derive(Debug, Clone, Copy)]
@@ -36,18 +34,6 @@ impl SimulatedContract for SimulatedCapi {
 
     fn scenarios() -> &'static [Scenario] {
         scenarios::ALL
-    }
-
-    fn mutants() -> &'static [Mutant] {
-        &Mutant::ALL
-    }
-
-    fn recorded(mutant: Mutant) -> Option<u64> {
-        mutant.recorded()
-    }
-
-    fn caught_by(mutant: Mutant) -> Id {
-        mutant.caught_by()
     }
 
     async fn run(case: &Case, depth: Depth) -> RunReport {
@@ -99,20 +85,8 @@ impl Named for Scenario {
 const LATE_REQUESTS: Duration = Duration::from_secs(90);
 
 impl Court for ProviderWorld {
-    fn lab(&self) -> &Arc<Lab> {
-        self.stage().lab()
-    }
-
-    fn trouble(&self) -> Option<ScenarioError> {
-        self.stage().trouble()
-    }
-
-    async fn changed(&self) {
-        self.stage().changed().await;
-    }
-
-    fn patience(&self) -> Duration {
-        self.stage().patience()
+    fn stage(&self) -> &ScenarioStage {
+        Self::stage(self)
     }
 
     fn missing(&self) -> Violations {
@@ -144,16 +118,13 @@ impl Court for ProviderWorld {
 
     fn made(&self) -> String {
         self.lab().history.look(|state| {
-            let births = |table| -> Vec<String> {
-                let tracks = state.table(Side::Control, table);
-                tracks.map(|(key, track)| format!("{key} {} times", track.births())).collect()
-            };
+            let births = |table| state.births(Side::Control, table);
             format!(
                 "{} containers ever, {} mails, DockerMachines [{}], MailgunMachines [{}]",
                 state.outside().containers().count(),
                 state.outside().mails().len(),
-                births(DOCKER_MACHINES).join(", "),
-                births(MAILGUN_MACHINES).join(", ")
+                births(DOCKER_MACHINES),
+                births(MAILGUN_MACHINES)
             )
         })
     }

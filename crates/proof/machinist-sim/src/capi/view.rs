@@ -54,9 +54,6 @@ impl ProviderView {
         post: &Standin,
         provider: &ProviderProcess,
     ) -> Self {
-        let all = |server: &Server, tables: &[&str]| -> Vec<Item> {
-            tables.iter().flat_map(|table| server.snapshot(table)).map(Item::Stored).collect()
-        };
         let engine = engine.state();
         let container = |container: &machinist_standin_docker::Container| Container {
             key: container.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned(),
@@ -67,11 +64,11 @@ impl ProviderView {
             whys.map(|(key, record)| (key.to_string(), Said::of(&record.why))).collect()
         });
         Self {
-            clusters: all(management, &[CLUSTERS]),
-            machines: all(management, &[MACHINES]),
-            cluster_infrastructure: all(management, &[DOCKER_CLUSTERS, MAILGUN_CLUSTERS]),
-            machine_infrastructure: all(management, &[DOCKER_MACHINES, MAILGUN_MACHINES]),
-            nodes: all(workload, &[NODES]),
+            clusters: Item::all(management, &[CLUSTERS]),
+            machines: Item::all(management, &[MACHINES]),
+            cluster_infrastructure: Item::all(management, &[DOCKER_CLUSTERS, MAILGUN_CLUSTERS]),
+            machine_infrastructure: Item::all(management, &[DOCKER_MACHINES, MAILGUN_MACHINES]),
+            nodes: Item::all(workload, &[NODES]),
             containers: engine
                 .containers
                 .iter()

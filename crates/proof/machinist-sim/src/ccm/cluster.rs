@@ -5,13 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
+use machinist_apiserver::Server;
 use machinist_cloud_sim::Clock as CloudClock;
 use machinist_controllers::ccm::Planners;
 use machinist_plan::ccm::names::ORPHANED_BALANCER;
 use machinist_standin_hcloud::{Access, NewServer, Settings, Standin};
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::invariants::{self, EVENTS, NAME};
@@ -22,7 +21,7 @@ use super::services::{Repeats, Services};
 use super::view::ServiceView;
 use super::weather;
 use crate::actor::{Side, TestedProcess};
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongKind, Profile};
+use crate::faults::{Crash, Fault, LongKind, Profile};
 use crate::history::{History, State};
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
@@ -30,7 +29,7 @@ use crate::said::Said;
 use crate::seed::Seed;
 use crate::sight::SERVICES;
 use crate::sight::{Item, MACHINES, NODES};
-use crate::stage::{ScenarioStage, client};
+use crate::stage::{ScenarioStage, client, server};
 use crate::world::simulated::apply_crds;
 use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
@@ -76,23 +75,10 @@ impl ServiceWorld {
     pub async fn new(setup: &ServiceSetup) -> Result<Self, ScenarioError> {
         let clock = RunClock::start();
         let history = History::new(Arc::new(clock), invariants::all(&setup.profile));
-        let server = Server::new(Config {
-            clock: Arc::new(clock),
-            ids: Arc::new(SeededIds::new(setup.seed.stream("ids/target").bits())),
-            // Faults decide when the server compacts its history.
-            history: ServerHistory::Manual,
-            ..Config::default()
-        });
+        let server = server(clock, setup.seed, "target", None);
         let settings = standin_settings(setup);
         let standin = Standin::in_memory(settings, CloudClock::from_fn(move || clock.time()));
-        let (deaths, dead) = mpsc::unbounded_channel();
-        let lab = Arc::new(Lab::new(
-            clock,
-            history.clone(),
-            FaultPlan::new(setup.seed, setup.profile.clone()),
-            CrashPoints::new(setup.crash, deaths),
-            None,
-        ));
+        let (lab, dead) = Lab::new(clock, history.clone(), setup.seed, &setup.profile, setup.crash, None);
         history.follow(Side::Target, server.commits());
         let objects = history.clone();
         if setup.has_machines {
@@ -245,9 +231,7 @@ impl ServiceWorld {
 
     /// All existing objects.
     pub fn look(&self) -> ServiceView {
-        let all = |table: &str| -> Vec<Item> {
-            self.server.snapshot(table).into_iter().map(Item::Stored).collect()
-        };
+        let all = |table| Item::all(&self.server, &[table]);
         let (nodes, services, machines) = (all(NODES), all(SERVICES), all(MACHINES));
         let (lost, reports) = self.lab().history.look(|state| {
             let lost = lost_services(state);

@@ -1,10 +1,7 @@
 //! The cloud-controller-manager as a contract of the simulator: how one of its runs is played and
 //! judged.
 
-use std::sync::Arc;
 use std::time::Duration;
-
-use machinist_core::reverted::Fix;
 
 use super::cluster::{ServiceSetup, ServiceWorld};
 use super::mutants::Mutant;
@@ -13,12 +10,11 @@ use super::{Case, settled};
 use crate::actor::Side;
 use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::{Id, Violations};
-use crate::lab::Lab;
+use crate::invariants::Violations;
 use crate::run::{Court, Depth, RunReport, run};
 use crate::sight::NODES;
 use crate::sight::SERVICES;
-use crate::world::ScenarioError;
+use crate::stage::ScenarioStage;
 
 /// The cloud-controller-manager.
 #[derive(Debug, Clone, Copy)]
@@ -41,22 +37,6 @@ impl SimulatedContract for SimulatedCcm {
 
     fn further_scenarios() -> &'static [Scenario] {
         scenarios::FURTHER
-    }
-
-    fn reverts(mutant: Mutant) -> Option<Fix> {
-        mutant.reverts()
-    }
-
-    fn mutants() -> &'static [Mutant] {
-        &Mutant::ALL
-    }
-
-    fn recorded(mutant: Mutant) -> Option<u64> {
-        mutant.recorded()
-    }
-
-    fn caught_by(mutant: Mutant) -> Id {
-        mutant.caught_by()
     }
 
     async fn run(case: &Case, depth: Depth) -> RunReport {
@@ -111,20 +91,8 @@ impl Named for Scenario {
 const LATE_REQUESTS: Duration = Duration::from_secs(90);
 
 impl Court for ServiceWorld {
-    fn lab(&self) -> &Arc<Lab> {
-        Self::lab(self)
-    }
-
-    fn trouble(&self) -> Option<ScenarioError> {
-        self.stage().trouble()
-    }
-
-    async fn changed(&self) {
-        self.stage().changed().await;
-    }
-
-    fn patience(&self) -> Duration {
-        self.stage().patience()
+    fn stage(&self) -> &ScenarioStage {
+        Self::stage(self)
     }
 
     fn missing(&self) -> Violations {
@@ -154,15 +122,12 @@ impl Court for ServiceWorld {
 
     fn made(&self) -> String {
         self.lab().history.look(|state| {
-            let births = |table| -> Vec<String> {
-                let tracks = state.table(Side::Target, table);
-                tracks.map(|(key, track)| format!("{key} {} times", track.births())).collect()
-            };
+            let births = |table| state.births(Side::Target, table);
             format!(
                 "{} load balancers ever, Nodes [{}], Services [{}]",
                 state.project().balancers_ever(),
-                births(NODES).join(", "),
-                births(SERVICES).join(", ")
+                births(NODES),
+                births(SERVICES)
             )
         })
     }

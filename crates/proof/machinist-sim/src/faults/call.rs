@@ -8,7 +8,6 @@ use tokio::time::Instant;
 
 use super::crash::{CallKind, Life};
 use super::long::OutageMode;
-use super::plan::Fault;
 use crate::actor::TestedProcess;
 use crate::lab::Lab;
 
@@ -52,49 +51,39 @@ impl Caller {
     /// Begins a call. A dead process, and one whose run has failed, waits forever.
     pub(crate) async fn begin(&self, label: &str) -> Begun {
         let process = self.life.process;
-        self.while_alive().await;
+        self.life.while_alive().await;
         if !self.lab.fuse.holds(format_args!("{process} cloud {label}")) {
             std::future::pending::<()>().await;
         }
         let point = self.lab.points.before(CallKind::DriverCall);
-        self.may_die().await;
+        self.lab.may_die(&self.life).await;
         self.lab.history.requested(process, label);
         Begun(point)
     }
 
     /// Ends a call that took effect. A dead process never hears its answer.
     pub(crate) async fn end(&self, Begun(point): Begun) {
-        self.while_alive().await;
+        self.life.while_alive().await;
         self.lab.points.after(point);
-        self.may_die().await;
+        self.lab.may_die(&self.life).await;
     }
 
     /// Returns how the call ends if the cloud is away now.
     pub(crate) async fn unreachable(&self) -> Option<Unreachable> {
-        // A refusal takes time, so that no loop runs forever in one instant.
-        const ROUND_TRIP: Duration = Duration::from_millis(1);
-        let (absence, until) = self.lab.plan.cloud_away()?;
-        let (until, unreachable) = match absence {
-            OutageMode::Refused => (Instant::now() + ROUND_TRIP, Unreachable::Refused),
-            OutageMode::Unavailable => (Instant::now() + ROUND_TRIP, Unreachable::Unavailable),
-            OutageMode::Hanging => (until, Unreachable::Lost),
-        };
-        tokio::time::sleep_until(until).await;
-        Some(unreachable)
+        unreachable(&self.lab).await
     }
+}
 
-    async fn while_alive(&self) {
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    async fn may_die(&self) {
-        let process = self.life.process;
-        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
-            self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike_life(&self.life);
-        }
-        self.while_alive().await;
-    }
+/// Returns how a call ends if the cloud is away now.
+pub(super) async fn unreachable(lab: &Lab) -> Option<Unreachable> {
+    // A refusal takes time, so that no loop runs forever in one instant.
+    const ROUND_TRIP: Duration = Duration::from_millis(1);
+    let (absence, until) = lab.plan.cloud_away()?;
+    let (until, unreachable) = match absence {
+        OutageMode::Refused => (Instant::now() + ROUND_TRIP, Unreachable::Refused),
+        OutageMode::Unavailable => (Instant::now() + ROUND_TRIP, Unreachable::Unavailable),
+        OutageMode::Hanging => (until, Unreachable::Lost),
+    };
+    tokio::time::sleep_until(until).await;
+    Some(unreachable)
 }

@@ -8,10 +8,9 @@ use machinist_cloud_sim::{
     Call, Cloud, Code, Fault as CloudFault, NoAnswer, Operation, Refusal, Reply, Request, Schedule,
 };
 use machinist_driver_sim::Transport;
-use tokio::time::Instant;
 
+use super::call::{Unreachable, unreachable};
 use super::crash::{CallKind, Life};
-use super::long::OutageMode;
 use super::plan::Fault;
 use crate::lab::Lab;
 
@@ -26,17 +25,6 @@ impl CloudWire {
     /// Connects a life to the cloud.
     pub fn new(life: Arc<Life>, lab: Arc<Lab>, cloud: Cloud) -> Self {
         Self { life, lab, cloud }
-    }
-
-    async fn may_die(&self) {
-        let process = self.life.process;
-        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
-            self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike_life(&self.life);
-        }
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
     }
 }
 
@@ -53,36 +41,21 @@ impl Transport for CloudWire {
             return std::future::pending().await;
         }
         let point = self.lab.points.before(CallKind::DriverCall);
-        self.may_die().await;
+        self.lab.may_die(&self.life).await;
         self.lab.history.called(process, operation, &name);
-        if let Some((absence, until)) = self.lab.plan.cloud_away() {
-            return Err(unreachable(absence, until).await);
+        // Except for a refused connection, the caller cannot know that the cloud did not see the call.
+        match unreachable(&self.lab).await {
+            None => {}
+            Some(Unreachable::Refused) => return Err(NoAnswer::NotSent("connection refused".to_owned())),
+            Some(Unreachable::Unavailable) => {
+                return Err(NoAnswer::Lost("503 Service Unavailable".to_owned()));
+            }
+            Some(Unreachable::Lost) => return Err(NoAnswer::Lost("connection reset by peer".to_owned())),
         }
         let answer = self.cloud.call(token, request).await;
         self.lab.points.after(point);
-        self.may_die().await;
+        self.lab.may_die(&self.life).await;
         answer
-    }
-}
-
-/// The end of a call while the cloud is away. Except for a refused connection, the caller cannot
-/// know that the cloud did not see the call.
-async fn unreachable(absence: OutageMode, until: Instant) -> NoAnswer {
-    // A refusal takes time, so that no loop runs forever in one instant.
-    const ROUND_TRIP: Duration = Duration::from_millis(1);
-    match absence {
-        OutageMode::Refused => {
-            tokio::time::sleep(ROUND_TRIP).await;
-            NoAnswer::NotSent("connection refused".to_owned())
-        }
-        OutageMode::Unavailable => {
-            tokio::time::sleep(ROUND_TRIP).await;
-            NoAnswer::Lost("503 Service Unavailable".to_owned())
-        }
-        OutageMode::Hanging => {
-            tokio::time::sleep_until(until).await;
-            NoAnswer::Lost("connection reset by peer".to_owned())
-        }
     }
 }
 

@@ -194,6 +194,14 @@ impl Life {
         self.alive.load(Ordering::SeqCst)
     }
 
+    /// Returns if the process lives. For a dead process it never returns, so the process sees no
+    /// further answer.
+    pub(crate) async fn while_alive(&self) {
+        if !self.is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Ends the life: the process takes no further action.
     pub fn end(&self) {
         self.alive.store(false, Ordering::SeqCst);

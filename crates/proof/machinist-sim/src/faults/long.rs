@@ -30,7 +30,10 @@ use crate::actor::{Side, TestedProcess};
 use crate::seed::{Seed, Stream, fnv};
 
 /// A kind of long fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 #[expect(missing_docs, reason = "the table at the top of this module describes each of them")]
 pub enum LongKind {
     ServerAway,
@@ -103,57 +106,6 @@ impl LongKind {
     /// change what a seed draws otherwise.
     pub const FURTHER_OF_MCM: [Self; 5] =
         [Self::FinalizersOff, Self::ControlRestored, Self::TargetRestored, Self::SecondReplica, Self::Crowd];
-    /// All kinds.
-    pub const ALL: [Self; 18] = [
-        Self::ServerAway,
-        Self::SilentWatch,
-        Self::CloudAway,
-        Self::Suspended,
-        Self::Down,
-        Self::NoStock,
-        Self::ZoneOut,
-        Self::RateLimit,
-        Self::ForeignMarks,
-        Self::RefusedEvictions,
-        Self::LateWrites,
-        Self::RefusedTargets,
-        Self::FinalizersOff,
-        Self::ControlRestored,
-        Self::TargetRestored,
-        Self::SecondReplica,
-        Self::Crowd,
-        Self::Restarts,
-    ];
-
-    /// Name of the kind in cases and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ServerAway => "server-away",
-            Self::SilentWatch => "silent-watch",
-            Self::CloudAway => "cloud-away",
-            Self::Suspended => "suspended",
-            Self::Down => "down",
-            Self::NoStock => "no-stock",
-            Self::ZoneOut => "zone-out",
-            Self::RateLimit => "rate-limit",
-            Self::ForeignMarks => "foreign-marks",
-            Self::RefusedEvictions => "refused-evictions",
-            Self::LateWrites => "late-writes",
-            Self::RefusedTargets => "refused-targets",
-            Self::FinalizersOff => "finalizers-off",
-            Self::ControlRestored => "control-restored",
-            Self::TargetRestored => "target-restored",
-            Self::SecondReplica => "second-replica",
-            Self::Crowd => "crowd",
-            Self::Restarts => "restarts",
-        }
-    }
-}
-
-impl fmt::Display for LongKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// One long fault. Its text is `KIND:BEGINS:LASTS:PICK`, in seconds.
@@ -324,7 +276,7 @@ impl FromStr for LongFault {
             || format!("{text:?}: expected KIND:BEGINS:LASTS:PICK, for example server-away:60:1800:0");
         let parts: Vec<&str> = text.split(':').collect();
         let [kind, begins, lasts, pick] = parts.as_slice() else { return Err(expected()) };
-        let kind = LongKind::ALL.into_iter().find(|known| known.name() == *kind).ok_or_else(expected)?;
+        let kind = kind.parse().map_err(|_| expected())?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| expected());
         Ok(Self {
             kind,
@@ -339,6 +291,8 @@ impl FromStr for LongFault {
 mod tests {
     use std::collections::BTreeSet;
 
+    use strum::VariantArray as _;
+
     use super::*;
 
     #[test]
@@ -351,10 +305,10 @@ mod tests {
     #[test]
     fn a_few_seeds_draw_every_kind_alone_and_together() {
         let drawn: Vec<Vec<LongFault>> =
-            (0..400).map(|seed| LongFault::draw(Seed(seed), &LongKind::ALL)).collect();
+            (0..400).map(|seed| LongFault::draw(Seed(seed), LongKind::VARIANTS)).collect();
         let alone: BTreeSet<LongKind> =
             drawn.iter().filter(|faults| faults.len() == 1).map(|faults| faults[0].kind).collect();
-        assert_eq!(alone.len(), LongKind::ALL.len());
+        assert_eq!(alone.len(), LongKind::VARIANTS.len());
         assert!(drawn.iter().any(Vec::is_empty) && drawn.iter().any(|faults| 3 <= faults.len()));
     }
 

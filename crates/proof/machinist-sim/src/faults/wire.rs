@@ -25,7 +25,7 @@ use tower::{BoxError, Service};
 use super::answer::{Answer, AnswerBody, full};
 use super::crash::{CallKind, Life};
 use super::long::OutageMode;
-use super::plan::{Fate, Fault, Loss};
+use super::plan::{Fate, Loss};
 use super::stream;
 use crate::actor::Side;
 use crate::ask::{WholeRequest, WriteInFlight};
@@ -70,7 +70,7 @@ impl FaultyWire {
     async fn exchange(&self, ask: &WholeRequest) -> Answer {
         let Link { side, life, lab, .. } = &*self.link;
         let process = life.process;
-        self.link.while_alive().await;
+        life.while_alive().await;
         if !lab.fuse.holds(format_args!("{process} {} {}", ask.verb(), ask.about)) {
             return std::future::pending().await;
         }
@@ -78,7 +78,7 @@ impl FaultyWire {
         let found = lab.history.look(|state| leader::judge(state, process, &life.identity(), ask));
         found.into_inner().into_iter().for_each(|(id, what)| lab.history.violate(id, what));
         let point = lab.points.before(CallKind::Request);
-        self.link.may_die().await;
+        lab.may_die(life).await;
         self.link.wait_until_open(ask).await;
         if let Some((absence, until)) = lab.plan.away(process, *side) {
             lab.history.undelivered(process, *side, ask, absence);
@@ -103,9 +103,9 @@ impl FaultyWire {
             Fate::Pass | Fate::Unknown(_) => Duration::ZERO,
         };
         let answer = self.deliver(ask, latency + late).await;
-        self.link.while_alive().await;
+        life.while_alive().await;
         lab.points.after(point);
-        self.link.may_die().await;
+        lab.may_die(life).await;
         if let Fate::Unknown(loss) = fate {
             return self.link.hear(ask, loss.answer().await);
         }
@@ -161,24 +161,6 @@ impl FaultyWire {
 }
 
 impl Link {
-    /// Returns if the process lives. For a dead process it never returns, so the process sees no
-    /// further answer.
-    pub(super) async fn while_alive(&self) {
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Kills the process if fault P10 or a planned crash is due.
-    async fn may_die(&self) {
-        let process = self.life.process;
-        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
-            self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike_life(&self.life);
-        }
-        self.while_alive().await;
-    }
-
     /// Records that the process receives this answer.
     fn hear(&self, ask: &WholeRequest, answer: Answer) -> Answer {
         if let Ok(response) = &answer {

@@ -14,11 +14,3 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 pub(crate) fn play(case: &Case, depth: Depth) -> RunReport {
     case.play(runtime, depth)
 }
-
-/// Plays a case, and panics with the command that repeats it if the run fails.
-#[track_caller]
-pub(crate) fn check(case: &Case, depth: Depth) -> RunReport {
-    let report = play(case, depth);
-    assert!(report.is_fine(), "{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
-    report
-}
