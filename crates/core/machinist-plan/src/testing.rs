@@ -1,4 +1,4 @@
-//! What the tests of all planners are made of: times, processes, answers and instances.
+//! Times, processes, answers and instances for the tests of all planners.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What the reports share: the format, JSON, goals, the table and percentiles.
+//! The common parts of the reports: the format, JSON, goals, the table and percentiles.
 
 use std::fmt;
 use std::time::Duration;

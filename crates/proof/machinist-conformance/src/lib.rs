@@ -1,7 +1,8 @@
 //! Sends the same requests to a real kube-apiserver and to this server, and compares the answers.
 //!
-//! A case ([`RecordedCase`]) is a list of requests in YAML. [`run`] plays a case against an [`ExaminedServer`],
-//! in a namespace of its own, and returns a [`Transcript`]: every answer in canonical form.
+//! A case ([`RecordedCase`]) is a list of requests in YAML. [`run`] plays a case against an
+//! [`ExaminedServer`], in a namespace of its own, and returns a [`Transcript`]: every answer in
+//! canonical form.
 //! Canonical answers contain placeholders for uids, revisions, times and generated names. Recorded
 //! from a real server, the transcript is the golden answer and is kept as a file. Replayed against
 //! the embedded server, the case must produce the same transcript byte for byte.

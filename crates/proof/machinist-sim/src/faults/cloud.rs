@@ -43,7 +43,7 @@ impl Transport for CloudWire {
         let point = self.lab.points.before(CallKind::DriverCall);
         self.lab.may_die(&self.life).await;
         self.lab.history.called(process, operation, &name);
-        // Except for a refused connection, the caller cannot know that the cloud did not see the call.
+        // Except for a refused connection, the caller cannot know whether the cloud saw the call.
         match unreachable(&self.lab).await {
             None => {}
             Some(Unreachable::Refused) => return Err(NoAnswer::NotSent("connection refused".to_owned())),

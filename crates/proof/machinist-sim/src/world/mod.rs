@@ -1,10 +1,10 @@
 //! The world of a scenario: two clusters, a cloud with machines that boot, both processes, and a
 //! user.
 //!
-//! A scenario is one function over a [`MachineWorld`]. There are two worlds. [`simulated`] runs in this
-//! process under paused time, with faults and crashes on request. `real` runs the same processes,
-//! cloud and machines on real Kubernetes servers in real time. If a world cannot play a scenario,
-//! the report names it as skipped.
+//! A scenario is one function over a [`MachineWorld`]. There are two worlds. [`simulated`] runs in
+//! this process under paused time, with faults and crashes on request. `real` runs the same
+//! processes, cloud and machines on real Kubernetes servers in real time. If a world cannot play a
+//! scenario, the report names it as skipped.
 
 mod built_in;
 pub(crate) mod marks;

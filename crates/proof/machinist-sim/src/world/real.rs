@@ -108,8 +108,8 @@ const LEASE_RENEWAL: Duration = Duration::from_secs(2);
 type Answers = Arc<Mutex<Vec<AnswerRecord>>>;
 
 impl Real {
-    /// Connects to the clusters, and starts the cloud and its machines. [`MachineWorld::start_processes`]
-    /// starts the processes.
+    /// Connects to the clusters, and starts the cloud and its machines.
+    /// [`MachineWorld::start_processes`] starts the processes.
     ///
     /// # Errors
     /// When a cluster cannot be reached or refuses the CRDs.

@@ -1,5 +1,5 @@
-//! What each contract must pass: its scenarios without faults and under faults, crashes at every
-//! call, and mutants.
+//! Checks that each contract must pass: its scenarios without faults and under faults, crashes at
+//! every call, and mutants.
 
 use std::ops::Range;
 
