@@ -15,7 +15,7 @@ pub(crate) fn start(arguments: &str, folder: &Path, name: &str) -> Result<Proces
 
 /// A process whose output is read. It would end if it printed to a closed pipe.
 pub(crate) struct Piped {
-    pub process: Process,
+    _process: Process,
     _stdout: BufReader<ChildStdout>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn start_until(arguments: &str, folder: &Path, name: &str, part: &str
     let mut stdout = BufReader::new(stdout);
     let line = (&mut stdout).lines().find(|line| line.as_ref().map_or(true, |line| line.contains(part)));
     if let Some(line) = line.transpose()? {
-        return Ok((Piped { process, _stdout: stdout }, line));
+        return Ok((Piped { _process: process, _stdout: stdout }, line));
     }
     bail!("{name} ended without a line with {part:?}: {}", process.log())
 }

@@ -2,14 +2,10 @@
 //! for each of them.
 
 use std::fmt;
-use std::str::FromStr;
-
-use machinist_core::reverted::Fix;
-use strum::VariantArray;
 
 use crate::case::CaseOf;
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::Id;
+pub use crate::mutation::Mutation;
 use crate::run::{Depth, RunReport};
 
 /// One contract: its scenarios, its faults, and the world that plays them.
@@ -59,22 +55,6 @@ pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
     fn by_name(name: &str) -> Option<Self::Scenario> {
         let mut all = Self::scenarios().iter().chain(Self::further_scenarios());
         all.find(|scenario| scenario.name() == name).copied()
-    }
-}
-
-/// One way in which the programs of a contract are broken on purpose.
-pub trait Mutation:
-    Copy + fmt::Debug + fmt::Display + FromStr + PartialEq + Send + Sync + VariantArray
-{
-    /// The invariant that must catch the mutant.
-    fn caught_by(self) -> Id;
-
-    /// A seed of `cargo xtask sim` that catches the mutant; none if no plain seed catches it.
-    fn recorded(self) -> Option<u64>;
-
-    /// The fix outside of the planners that the mutant takes back.
-    fn reverts(self) -> Option<Fix> {
-        None
     }
 }
 

@@ -53,9 +53,9 @@ use self::planners::{
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
 use crate::ask::WholeRequest;
-use crate::contract::Mutation;
 use crate::faults::answer::Answer;
 use crate::invariants::Id;
+use crate::mutation::Mutation;
 
 /// Rewrites the requests of a process and their answers.
 #[async_trait]

@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::faults::Points;
 use crate::invariants::{Id, Violation, Violations};
 use crate::lab::Lab;
+use crate::outcome::{Outcome, ScenarioError};
 use crate::stage::ScenarioStage;
 use crate::trace::Trace;
-use crate::world::{Outcome, ScenarioError};
 
 /// How a run ended.
 #[derive(Debug, Clone)]

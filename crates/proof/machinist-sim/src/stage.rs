@@ -13,8 +13,9 @@ use tokio::time::Instant;
 
 use crate::invariants::{Id, Violations};
 use crate::lab::{Lab, RunClock};
+use crate::outcome::{Outcome, ScenarioError};
 use crate::seed::Seed;
-use crate::world::{NAMESPACE, Outcome, ScenarioError};
+use crate::sight::NAMESPACE;
 
 /// Minimum interval between looks, so that a burst of commits counts as one change.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);

@@ -26,8 +26,8 @@ use machinist_plan::capi::{
     CapiReason, Plan, Reason, Why, docker_cluster, docker_machine, mail, mailgun_cluster, mailgun_machine,
 };
 
-use crate::contract::Mutation;
 use crate::invariants::Id;
+use crate::mutation::Mutation;
 
 /// One way in which the program is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::VariantArray)]

@@ -25,8 +25,8 @@ use machinist_core::{Answers, Wait};
 use machinist_instance::{InstanceRef, NodeName, Progress, ProviderId, RecordedId};
 use machinist_plan::ccm::{CcmReason, Plan, Reason, balancer_drift, node, node_removal, service};
 
-use crate::contract::Mutation;
 use crate::invariants::Id;
+use crate::mutation::Mutation;
 
 /// One way in which the program is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::VariantArray)]

@@ -32,6 +32,7 @@ use serde_json::Value;
 use crate::actor::Side;
 use crate::faults::{LongFault, LongKind};
 use crate::lab::AnswerRecord;
+pub use crate::outcome::{Outcome, Played, ScenarioError, ensure};
 use crate::seed::Seed;
 pub use crate::sight::NAMESPACE;
 pub use crate::world::user::User;
@@ -153,35 +154,6 @@ pub struct Pace {
     /// are. Creation times have whole seconds only, and the clocks differ. For an older Machine, a
     /// process cannot know that it made all calls itself.
     pub until_younger: Duration,
-}
-
-/// Why a scenario could not continue, or what it found wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct ScenarioError(pub String);
-
-impl ScenarioError {
-    /// Creates an error from a sentence.
-    pub fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
-    }
-}
-
-impl From<kube::Error> for ScenarioError {
-    fn from(error: kube::Error) -> Self {
-        Self(format!("the user's request failed: {error}"))
-    }
-}
-
-/// The result of a scenario.
-pub type Outcome = Result<(), ScenarioError>;
-
-/// A scenario that is being played.
-pub type Played<'w> = std::pin::Pin<Box<dyn Future<Output = Outcome> + Send + 'w>>;
-
-/// Fails the scenario if the condition is false.
-pub fn ensure(is_so: bool, otherwise: impl FnOnce() -> String) -> Outcome {
-    if is_so { Ok(()) } else { Err(ScenarioError(otherwise())) }
 }
 
 impl dyn MachineWorld + '_ {
