@@ -1,7 +1,7 @@
-//! No public type of the product has the name of another one with a different meaning.
+//! No public type has the name of another one with a different meaning.
 //!
-//! Servers and clouds to run against and the crates that prove the product are not checked: some of
-//! their names are those of other systems, and no reader of the product meets them.
+//! Servers and clouds to run against are not checked: some of their names are those of other
+//! systems.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,14 @@ use anyhow::Result;
 
 use super::{Findings, Workspace};
 
-const FOLDERS: &[&str] = &["crates/core/", "crates/drivers/", "crates/machinist/"];
+const FOLDERS: &[&str] = &["crates/core/", "crates/drivers/", "crates/machinist/", "crates/proof/"];
 
 /// Names with one meaning and several types: the role of the type in its module.
 const ROLES: &[(&str, &str)] = &[
     ("Action", "one call that a planner decides"),
+    ("Args", "the flags of a benchmark"),
     ("Bootstrap", "what a machine starts with: of a Machine, and of a container"),
+    ("Case", "one run of a scenario of a contract"),
     ("Cluster", "the kind of Cluster API, and one of the two clusters of a process"),
     ("DockerOptions", "the settings of the Docker kinds, and of the Docker driver"),
     ("EndpointError", "why a URL of a cloud cannot be used"),
@@ -26,6 +28,7 @@ const ROLES: &[(&str, &str)] = &[
     ("MachineSpec", "the spec of such a kind"),
     ("MachineStatus", "the status of such a kind"),
     ("Mount", "a mount of a container"),
+    ("Mutant", "a way in which the programs of a contract are broken on purpose"),
     ("NoAnswer", "why a cloud gave no answer"),
     ("Options", "the settings of a planner or of a process"),
     ("OptionsError", "a wrong setting of a driver"),
@@ -34,6 +37,7 @@ const ROLES: &[(&str, &str)] = &[
     ("ProviderSpec", "the providerSpec of a cloud"),
     ("Reason", "why an object waits"),
     ("Running", "a process that runs until it is dropped"),
+    ("Scenario", "a story that the world of a contract plays"),
     ("Seen", "the stores and the memory of a contract"),
     ("Snapshot", "all facts of one decision"),
     ("TemplateMetadata", "the metadata in a template"),

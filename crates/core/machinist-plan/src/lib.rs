@@ -30,5 +30,7 @@ mod generated;
 pub mod mcm;
 #[cfg(test)]
 mod pages;
+#[cfg(test)]
+mod testing;
 
 pub use event::{EmittedEvents, EventText, Severity};

@@ -1,10 +1,13 @@
-//! What the targets with real clusters share: the description of the clusters, a client, and
-//! waiting for a state.
+//! What the targets with real clusters share: the description of the clusters, a client, processes,
+//! and waiting for a state.
 
+use std::fs::File;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -39,6 +42,58 @@ pub(crate) async fn client(kubeconfig: &Path) -> Result<kube::Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
+}
+
+/// A process, killed when it is dropped.
+pub(crate) struct Process {
+    pub child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a process. Its log goes to a file of this name, which a restarted process continues.
+    pub(crate) fn start(command: &mut Command, folder: &Path, name: &str) -> Result<Self> {
+        let log = folder.join(format!("{name}.log"));
+        let stderr = File::options().create(true).append(true).open(&log)?;
+        let child = command.env_remove("KUBECONFIG").stdin(Stdio::null()).stderr(stderr).spawn();
+        Ok(Self { child: child.with_context(|| format!("cannot start {name}"))?, log })
+    }
+
+    /// Kills the process without a chance to clean up.
+    pub(crate) fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// Returns an error if the process has ended.
+    pub(crate) fn ensure_alive(&mut self) -> Result<()> {
+        let status = self.child.try_wait()?;
+        ensure!(status.is_none(), "a process ended ({status:?}): {}", self.log());
+        Ok(())
+    }
+
+    /// The end of the log.
+    pub(crate) fn log(&self) -> String {
+        let log = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let mut last: Vec<&str> = log.lines().rev().take(60).collect();
+        last.reverse();
+        last.join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // The process may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Returns a port that was free a moment ago. Nothing else takes ports here until the process opens
+/// it, and a process that cannot open its port fails the run.
+pub(crate) fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
 /// Waits for a state, at most that long. Ends with the error of `ensure_alive`.

@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::clusters::{self, Cluster, LOOK_EVERY, client, described};
-use crate::processes::{self, Process, free_port};
+use crate::clusters::{self, Cluster, LOOK_EVERY, Process, client, described, free_port};
+use crate::processes::{self, Piped};
 use crate::proxy::Proxy;
 
 pub(crate) const NAMESPACE: &str = "default";
@@ -43,7 +43,7 @@ pub(crate) struct World {
     controllers: Option<Controllers>,
     /// Kubeconfigs of the controllers: control cluster, and target cluster behind the proxy.
     kubeconfigs: (PathBuf, PathBuf),
-    _cloud: Process,
+    _cloud: Piped,
     cloud: String,
     folder: tempfile::TempDir,
 }
@@ -72,7 +72,8 @@ impl World {
             target.server,
             target.ca_file.display()
         );
-        let (cloud, line) = Process::start_until(&arguments, folder.path(), "cloud", "Simulated cloud at ")?;
+        let (cloud, line) =
+            processes::start_until(&arguments, folder.path(), "cloud", "Simulated cloud at ")?;
         let url =
             line.split_whitespace().find(|word| word.starts_with("http://")).context("the cloud's URL")?;
         let world = Self {
@@ -146,8 +147,8 @@ impl World {
             CREATION_TIMEOUT.as_secs()
         );
         self.controllers = Some(Controllers {
-            manager: (Process::start(&manager_line, folder, "manager")?, manager),
-            machines: (Process::start(&machines_line, folder, "machine-controller")?, machines),
+            manager: (processes::start(&manager_line, folder, "manager")?, manager),
+            machines: (processes::start(&machines_line, folder, "machine-controller")?, machines),
         });
         Ok(())
     }

@@ -26,7 +26,7 @@ pub(crate) async fn a_killed_leader_is_replaced(world: &mut World) -> Result<()>
     let first = holder(world).await?;
     world.standin.delete_server(id).map_err(anyhow::Error::msg)?;
     world.set_ready("orphan", false).await?;
-    world.program.kill()?;
+    world.program.process.kill()?;
     world.program = second;
     world
         .until_within(SUCCEEDED_WITHIN, "the Node is deleted", async |w| {

@@ -1,12 +1,12 @@
 //! The process under test.
 
-use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
 use http_body_util::BodyExt as _;
+
+use crate::clusters::{Process, free_port};
 
 /// Periods that are short enough for a test. A Lease of a killed process is taken over after 6 s.
 const FLAGS: &str = "cloud-controller-manager --cloud-provider=hcloud --bind-address=127.0.0.1 \
@@ -23,60 +23,37 @@ pub(crate) struct Surroundings {
     pub network: i64,
 }
 
-/// A running process, killed when it is dropped.
+/// A running process.
 pub(crate) struct Program {
-    child: Child,
+    pub process: Process,
     port: u16,
-    log: PathBuf,
 }
 
 impl Program {
     /// Starts the process. Its log goes to a file of this name in the folder.
     pub(crate) fn start(surroundings: &Surroundings, folder: &Path, name: &str) -> Result<Self> {
-        // The listener is closed before the process opens the port. Nothing else takes ports here
-        // in between, and a process that cannot open its port fails the run.
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let log = folder.join(format!("{name}.log"));
-        let child = Command::new(env!("CARGO_BIN_EXE_machinist"))
+        let port = free_port()?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_machinist"));
+        command
             .args(FLAGS.split_whitespace())
             .arg(format!("--secure-port={port}"))
             .arg("--kubeconfig")
             .arg(&surroundings.kubeconfig)
-            .env_remove("KUBECONFIG")
             .env("HCLOUD_TOKEN_FILE", &surroundings.token_file)
             .env("HCLOUD_ENDPOINT", &surroundings.endpoint)
             .env("HCLOUD_NETWORK", surroundings.network.to_string())
             .env("HCLOUD_LOAD_BALANCERS_LOCATION", "fsn1")
             // A fixed port, which two processes on one computer cannot share.
             .env("HCLOUD_METRICS_ENABLED", "false")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(File::create(&log)?)
-            .spawn()
-            .context("cannot start the program")?;
-        Ok(Self { child, port, log })
-    }
-
-    /// Returns an error if the process has ended.
-    pub(crate) fn ensure_alive(&mut self) -> Result<()> {
-        match self.child.try_wait()? {
-            None => Ok(()),
-            Some(status) => anyhow::bail!("the process ended ({status})"),
-        }
-    }
-
-    /// Kills the process without a chance to clean up.
-    pub(crate) fn kill(&mut self) -> Result<()> {
-        self.child.kill()?;
-        self.child.wait()?;
-        Ok(())
+            .stdout(Stdio::null());
+        Ok(Self { process: Process::start(&mut command, folder, name)?, port })
     }
 
     /// Asks the process to stop, and waits for its end.
     pub(crate) fn stop(&mut self) -> Result<ExitStatus> {
-        let pid = self.child.id().to_string();
+        let pid = self.process.child.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().context("cannot send a signal")?;
-        Ok(self.child.wait()?)
+        Ok(self.process.child.wait()?)
     }
 
     /// GET of a path of the process's HTTPS server: status and body. Its certificate is
@@ -93,18 +70,5 @@ impl Program {
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await?.to_bytes();
         Ok((status, String::from_utf8_lossy(&body).into_owned()))
-    }
-
-    /// The whole log so far.
-    pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(&self.log).unwrap_or_default()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // The process may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

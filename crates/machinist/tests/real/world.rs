@@ -125,10 +125,7 @@ impl World {
 
     /// The end of the program's log and the requests to the cloud, for a failed run.
     pub(crate) fn report(&self) -> String {
-        let log = self.program.log();
-        let mut last: Vec<&str> = log.lines().rev().take(60).collect();
-        last.reverse();
-        format!("requests to the cloud: {:#?}\nlog:\n{}", self.standin.counters(), last.join("\n"))
+        format!("requests to the cloud: {:#?}\nlog:\n{}", self.standin.counters(), self.program.process.log())
     }
 
     /// Creates a running server in the network, and returns its id.
@@ -222,7 +219,7 @@ impl World {
         what: &str,
         is_so: impl AsyncFn(&Self) -> Result<bool>,
     ) -> Result<()> {
-        clusters::until_within(self, limit, what, is_so, |world| world.program.ensure_alive()).await
+        clusters::until_within(self, limit, what, is_so, |world| world.program.process.ensure_alive()).await
     }
 }
 

@@ -23,10 +23,10 @@ use anyhow::Result;
 use machinist_apiserver::{Config, Folder, Server};
 
 use self::load::Load;
+pub use self::report::ApiServerReport;
 use self::report::Measured;
-pub use self::report::Report;
 use self::subject::Subject;
-use crate::scale::Format;
+use crate::report::Format;
 
 /// Options of `machinist-bench apiserver`.
 #[derive(Debug, Clone, clap::Args)]
@@ -64,11 +64,11 @@ pub struct EmbeddedArgs {
 ///
 /// # Errors
 /// When a server cannot be started, or a request is refused.
-pub async fn run(args: &Args) -> Result<Report> {
+pub async fn run(args: &Args) -> Result<ApiServerReport> {
     let memory = measure(Subject::embedded(subject::Keeping::Memory).await?, args).await?;
     let data_dir = measure(Subject::embedded(subject::Keeping::Folder).await?, args).await?;
     let real = if args.embedded_only { None } else { Some(measure(Subject::real().await?, args).await?) };
-    Ok(Report { format: args.output, objects: args.objects, memory, data_dir, real })
+    Ok(ApiServerReport { format: args.output, objects: args.objects, memory, data_dir, real })
 }
 
 async fn measure(mut subject: Subject, args: &Args) -> Result<Measured> {

@@ -27,12 +27,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+pub use self::report::CapiReport;
 use self::report::Figures;
-pub use self::report::Report;
 use self::world::World;
 use crate::program::resident_mb;
+use crate::progress;
+use crate::report::Format;
 use crate::requests::{per, round};
-use crate::scale::Format;
 
 /// Options of `machinist-bench capi`.
 #[derive(Debug, Clone, clap::Args)]
@@ -55,12 +56,12 @@ const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
 ///
 /// # Errors
 /// When an object cannot be created, or the machines are not bootstrapped in time.
-pub async fn run(args: &Args) -> Result<Report> {
+pub async fn run(args: &Args) -> Result<CapiReport> {
     let machines = args.machines;
     let direct = limit::measure(machines).await.context("the limit of the engine")?;
 
     let mut world = World::new().await?;
-    world.until_ready().await?;
+    progress::until_ready("provider", || world.provider.is_ready()).await?;
     let cluster = core::set_up(&world.core, &world.kubelets, machines).await?;
     world.until_quiet().await?;
     world.take_requests();
@@ -72,14 +73,18 @@ pub async fn run(args: &Args) -> Result<Report> {
     let is_quiet = world.until_quiet().await?;
     let resident = resident_mb("self")?;
     let requests = world.take_requests();
-    Ok(Report {
+    let percentile = |percent| {
+        let wait = crate::report::percentile(&provisioned.waits, percent);
+        u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)
+    };
+    Ok(CapiReport {
         format: args.output,
         figures: Figures {
             machines,
             per_second: round(f64::from(machines) / provisioned.took.as_secs_f64()),
             engine_limit_per_second: round(f64::from(machines) / direct.took.as_secs_f64()),
-            provisioned_p50_ms: report::percentile(&provisioned.waits, 50),
-            provisioned_p99_ms: report::percentile(&provisioned.waits, 99),
+            provisioned_p50_ms: percentile(50),
+            provisioned_p99_ms: percentile(99),
             writes_per_machine: per(requests.writes.objects(), machines),
             resident_mb: round(resident),
             reads_per_machine: per(requests.reads.all(), machines),

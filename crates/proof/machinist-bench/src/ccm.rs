@@ -25,11 +25,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::time::Instant;
 
+pub use self::report::CcmReport;
 use self::report::Figures;
-pub use self::report::Report;
 use self::world::World;
+use crate::progress;
+use crate::report::Format;
 use crate::requests::{per, round};
-use crate::scale::Format;
 
 /// Options of `machinist-bench ccm`.
 #[derive(Debug, Clone, clap::Args)]
@@ -55,16 +56,16 @@ const IDLE: Duration = Duration::from_secs(60 * 60);
 ///
 /// # Errors
 /// When a Node cannot be registered, or the Nodes are not initialised in time.
-pub fn run(args: &Args) -> Result<Report> {
+pub fn run(args: &Args) -> Result<CcmReport> {
     // Time can be paused in a runtime of one thread only.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.context("cannot start the Tokio runtime")?.block_on(measure(args))
 }
 
-async fn measure(args: &Args) -> Result<Report> {
+async fn measure(args: &Args) -> Result<CcmReport> {
     let nodes = args.nodes;
     let mut world = World::new(nodes)?;
-    world.until_ready().await?;
+    progress::until_ready("cloud controller manager", || world.ccm.is_ready()).await?;
 
     let began = Instant::now();
     let within = PATIENCE + PATIENCE_PER_NODE * nodes;
@@ -80,7 +81,7 @@ async fn measure(args: &Args) -> Result<Report> {
     tokio::time::sleep(IDLE).await;
     let (of_idle, calls) = (world.take_writes(), world.take_calls());
     world.ensure_initialized()?;
-    Ok(Report {
+    Ok(CcmReport {
         format: args.output,
         figures: Figures {
             nodes,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use kube::Client;
+use machinist_kube::{ClientOptions, KubeconfigSource, connect};
 use serde::Deserialize;
 
 /// The variable in which xtask passes the description: the same variable and the same JSON as for
@@ -13,11 +15,11 @@ pub const CLUSTERS_VARIABLE: &str = "MACHINIST_REAL_CLUSTERS";
 /// The clusters of the two roles. One cluster may have both.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Clusters {
+pub struct MeasuredClusters {
     /// The cluster of the Machines.
-    pub control: Cluster,
+    pub control: MeasuredCluster,
     /// The cluster of the Nodes.
-    pub target: Cluster,
+    pub target: MeasuredCluster,
     /// Seconds from the start of the first program until the server was ready.
     pub seconds_to_ready: f64,
 }
@@ -25,7 +27,7 @@ pub struct Clusters {
 /// Address, credentials and audit log of one cluster.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Cluster {
+pub struct MeasuredCluster {
     /// `https://127.0.0.1:PORT`
     pub server: String,
     /// Version reported by the server, such as `v1.36.3`.
@@ -39,7 +41,7 @@ pub struct Cluster {
     audit_log: Option<PathBuf>,
 }
 
-impl Clusters {
+impl MeasuredClusters {
     /// Reads the description from the variable.
     ///
     /// # Errors
@@ -57,7 +59,16 @@ impl Clusters {
     }
 }
 
-impl Cluster {
+impl MeasuredCluster {
+    /// The client of the administrator, with this User-Agent.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be read.
+    pub async fn client(&self, user_agent: &str) -> Result<Client> {
+        let source = KubeconfigSource::File(self.kubeconfig.clone());
+        Ok(connect(&source, &ClientOptions::new(user_agent)).await?)
+    }
+
     /// The audit log: a file with one line of JSON per request.
     ///
     /// # Errors

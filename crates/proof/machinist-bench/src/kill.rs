@@ -25,7 +25,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tokio::time::Instant;
 
-pub use self::verdict::Verdict;
+pub use self::verdict::KillVerdict;
 use crate::cluster_state::Counts;
 use crate::objects;
 use events::Event;
@@ -77,7 +77,7 @@ const AFTERMATH: Duration = Duration::from_secs(5);
 /// # Errors
 /// When a program cannot be started or a state is not reached. Errors in a reached state are in the
 /// verdict.
-pub async fn run(args: &Args) -> Result<Verdict> {
+pub async fn run(args: &Args) -> Result<KillVerdict> {
     let mut world = World::start(args.machinist.clone(), args.logs.as_deref()).await?;
     objects::apply(&world.control, AT_FIRST).await?;
     let all_run = |count| move |counts: &Counts| counts.running() == count && counts.nodes_ready == count;
@@ -99,7 +99,7 @@ pub async fn run(args: &Args) -> Result<Verdict> {
         .await
         .context("while scaling down")?;
     let reached_down = End::read(&mut world).await?;
-    Ok(Verdict { machines: args.machines, points: args.points, up, reached_up, down, reached_down })
+    Ok(KillVerdict { machines: args.machines, points: args.points, up, reached_up, down, reached_down })
 }
 
 /// One direction: scales, kills at the points, and waits for the state.

@@ -20,6 +20,7 @@ pub mod capi;
 pub mod ccm;
 pub mod clusters;
 pub mod kill;
+pub mod report;
 pub mod requests;
 pub mod scale;
 
@@ -27,3 +28,4 @@ mod cluster_state;
 mod loopback;
 mod objects;
 mod program;
+mod progress;

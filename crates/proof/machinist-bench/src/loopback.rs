@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use http::{StatusCode, Uri};
 use http_body_util::{BodyExt, Empty};
+use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -51,21 +52,22 @@ pub(crate) async fn until_ok(url: &str) -> Result<()> {
         .with_context(|| format!("{url} did not return 200 within {ANSWERS_WITHIN:?}"))
 }
 
+async fn body_of(url: &str) -> Result<Incoming> {
+    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
+    let response = client().get(uri).await.with_context(|| format!("no answer from {url}"))?;
+    let status = response.status();
+    ensure!(status == StatusCode::OK, "{url} returned {status}");
+    Ok(response.into_body())
+}
+
 /// Gets JSON from a URL.
 ///
 /// # Errors
 /// When there is no answer, or the status is not 200.
 pub(crate) async fn get<T: DeserializeOwned>(url: &str) -> Result<T> {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
-    let response = client().get(uri).await.with_context(|| format!("no answer from {url}"))?;
-    let status = response.status();
-    ensure!(status == StatusCode::OK, "{url} returned {status}");
-    let body = response
-        .into_body()
-        .collect()
-        .await
-        .with_context(|| format!("the connection broke during the answer of {url}"))?
-        .to_bytes();
+    let body = body_of(url).await?;
+    let body = body.collect().await;
+    let body = body.with_context(|| format!("the connection broke during the answer of {url}"))?.to_bytes();
     serde_json::from_slice(&body).with_context(|| format!("cannot parse the answer of {url}"))
 }
 
@@ -77,12 +79,8 @@ pub(crate) async fn follow<T>(url: &str) -> Result<mpsc::UnboundedReceiver<Resul
 where
     T: DeserializeOwned + Send + 'static,
 {
-    let uri: Uri = url.parse().with_context(|| format!("{url:?} is not a URL"))?;
-    let response = client().get(uri).await.with_context(|| format!("no answer from {url}"))?;
-    let status = response.status();
-    ensure!(status == StatusCode::OK, "{url} returned {status}");
+    let mut body = body_of(url).await?;
     let (sender, receiver) = mpsc::unbounded_channel();
-    let mut body = response.into_body();
     tokio::spawn(async move {
         let mut unfinished = Vec::new();
         while let Some(Ok(frame)) = body.frame().await {

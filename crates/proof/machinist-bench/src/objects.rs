@@ -32,12 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// # Errors
 /// When the server refuses a kind, or does not serve it in time.
 pub(crate) async fn install_kinds(client: &Client) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(client.clone());
-    for crd in crd::all_crds() {
-        crds.create(&PostParams::default(), &crd)
-            .await
-            .context("cannot create a CustomResourceDefinition")?;
-    }
+    create_definitions(client, crd::all_crds()).await?;
     let deployments: Api<MachineDeployment> = Api::namespaced(client.clone(), NAMESPACE);
     let machines: Api<Machine> = Api::namespaced(client.clone(), NAMESPACE);
     let one = ListParams::default().limit(1);
@@ -47,6 +42,19 @@ pub(crate) async fn install_kinds(client: &Client) -> Result<()> {
         }
     };
     tokio::time::timeout(SERVED_WITHIN, served).await.context("the machine kinds are not served in time")
+}
+
+/// Creates definitions of kinds.
+pub(crate) async fn create_definitions(
+    client: &Client,
+    definitions: impl IntoIterator<Item = CustomResourceDefinition>,
+) -> Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for definition in definitions {
+        let created = api.create(&PostParams::default(), &definition).await;
+        created.context("cannot create a CustomResourceDefinition")?;
+    }
+    Ok(())
 }
 
 /// Creates Secret, class and deployment, with `replicas` machines.

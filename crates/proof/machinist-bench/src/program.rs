@@ -7,7 +7,10 @@ use std::process::Stdio;
 use anyhow::{Context, Result, bail};
 use jiff::Timestamp;
 use machinist_kube::{Clock, SystemClock};
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
+
+use crate::loopback;
 
 /// Number of log lines that an error shows.
 const LOG_TAIL_LINES: usize = 12;
@@ -15,14 +18,21 @@ const LOG_TAIL_LINES: usize = 12;
 /// USER_HZ of Linux, which is 100 on every architecture that we build for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
+/// Starts jobs of the program, each with a log in one folder.
+pub(crate) struct Programs {
+    pub(crate) folder: PathBuf,
+    machinist: PathBuf,
+    _temporary: Option<TempDir>,
+}
+
 /// A command line that can be started several times.
 #[derive(Debug, Clone)]
-pub(crate) struct CommandLine {
+struct CommandLine {
     /// Path of the program.
-    pub(crate) program: PathBuf,
-    pub(crate) arguments: Vec<String>,
+    program: PathBuf,
+    arguments: Vec<String>,
     /// File for standard output and error; every start appends to it.
-    pub(crate) log: PathBuf,
+    log: PathBuf,
 }
 
 /// A running process. Dropping it kills the process.
@@ -32,12 +42,29 @@ pub(crate) struct Process {
     started: Timestamp,
 }
 
+impl Programs {
+    /// Without a folder for the logs, they are in a temporary one.
+    pub(crate) fn new(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
+        let temporary = if logs.is_none() { Some(tempfile::tempdir()?) } else { None };
+        let folder = logs.or(temporary.as_ref().map(TempDir::path)).context("a folder")?.to_owned();
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        Ok(Self { folder, machinist, _temporary: temporary })
+    }
+
+    /// Starts a process. The first argument is its job, and the name of its log.
+    pub(crate) fn start(&self, arguments: Vec<String>) -> Result<Process> {
+        let log = self.folder.join(format!("{}.log", arguments.first().map_or("", String::as_str)));
+        File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+        CommandLine { program: self.machinist.clone(), arguments, log }.start()
+    }
+}
+
 impl CommandLine {
     /// Starts the process.
     ///
     /// # Errors
     /// When the program cannot be started or the log cannot be written.
-    pub(crate) fn start(&self) -> Result<Process> {
+    fn start(&self) -> Result<Process> {
         let log = OpenOptions::new()
             .create(true)
             .append(true)
@@ -82,6 +109,16 @@ impl Process {
     pub(crate) fn restart(&mut self) -> Result<()> {
         *self = self.command.start()?;
         Ok(())
+    }
+
+    /// Waits until a GET of the URL returns 200.
+    ///
+    /// # Errors
+    /// When the process has exited, or does not answer in time.
+    pub(crate) async fn until_ok(&mut self, url: &str) -> Result<()> {
+        let answered = loopback::until_ok(url).await;
+        self.ensure_alive()?;
+        answered
     }
 
     /// Fails if the process has exited.
@@ -168,16 +205,6 @@ fn tail(log: &Path) -> String {
     let text = text.unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
-}
-
-/// Creates a file for a program's output, so that the output can be read without a pipe.
-///
-/// # Errors
-/// When the folder is not writable.
-pub(crate) fn log_in(folder: &Path, name: &str) -> Result<PathBuf> {
-    let path = folder.join(format!("{name}.log"));
-    File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
-    Ok(path)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use machinist_apiserver::{AuditRecord, Subscription};
 
 pub use self::audit_log::AuditLog;
 pub(crate) use self::counts::Counts;
-pub use self::tally::{PerMachine, Row, Tally};
+pub use self::tally::{PerMachine, RequestTally, Row};
 pub(crate) use self::tally::{per, round};
 
 /// User-Agent of the machine controller, up to its version.

@@ -24,10 +24,12 @@ use clap::ValueEnum;
 use tokio::time::Instant;
 
 pub use self::idle::IdleFigures;
-pub use self::report::{Figures, PhaseFigures, Report, Resident};
+pub use self::report::{Figures, PhaseFigures, Resident, ScaleReport};
 use crate::cluster_state::{ClusterState, Counts};
 use crate::objects;
-use crate::requests::Tally;
+use crate::progress;
+use crate::report::Format;
+use crate::requests::RequestTally;
 use world::World;
 
 /// Options of `machinist-bench scale`.
@@ -68,32 +70,16 @@ pub enum ApiServer {
     Real,
 }
 
-/// Output format of the result.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Text for people.
-    Text,
-    /// JSON for programs.
-    Json,
-}
-
 /// Maximum duration of a phase, in addition to the time per machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Four times the time per machine of Go MCM.
 const PATIENCE_PER_MACHINE: Duration = Duration::from_millis(450);
 
-/// The controllers coalesce status writes to one a second, so a write may still follow two seconds
-/// without one.
-const QUIET: Duration = Duration::from_secs(3);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
-/// A controller that still writes after this time is taken to write forever.
-const QUIET_WITHIN: Duration = Duration::from_secs(60);
-
 /// Runs the benchmark.
 ///
 /// # Errors
 /// When a program cannot be started, or a phase does not reach its state.
-pub async fn run(args: &Args) -> Result<Report> {
+pub async fn run(args: &Args) -> Result<ScaleReport> {
     let mut world = match args.api {
         ApiServer::Embedded => World::embedded().await?,
         ApiServer::Real => {
@@ -103,7 +89,7 @@ pub async fn run(args: &Args) -> Result<Report> {
     };
     objects::apply(&world.client, 0).await?;
     let mut state = ClusterState::follow(world.client.clone(), world.client.clone());
-    count_until_quiet(&mut world, &mut Tally::default()).await?;
+    count_until_quiet(&mut world, &mut RequestTally::default()).await?;
 
     let machines = args.machines;
     let up = phase(&mut world, &mut state, machines, machines, "all Machines to run", |counts| {
@@ -119,7 +105,7 @@ pub async fn run(args: &Args) -> Result<Report> {
         counts.machines == 0 && counts.nodes == 0
     })
     .await?;
-    Ok(Report {
+    Ok(ScaleReport {
         api: world.description.clone(),
         format: args.output,
         figures: Figures {
@@ -141,7 +127,7 @@ pub async fn run(args: &Args) -> Result<Report> {
 /// Measurements of one direction.
 struct Phase {
     took: Duration,
-    tally: Tally,
+    tally: RequestTally,
     is_quiet: bool,
 }
 
@@ -164,7 +150,7 @@ async fn phase(
     what: &str,
     is_reached: impl Fn(&Counts) -> bool,
 ) -> Result<Phase> {
-    let mut tally = Tally::default();
+    let mut tally = RequestTally::default();
     let began = Instant::now();
     objects::scale(&world.client, replicas).await?;
     let within = PATIENCE + PATIENCE_PER_MACHINE * machines;
@@ -180,20 +166,14 @@ async fn phase(
 
 /// Counts requests until no object except Events has been written for a while; returns false if
 /// that never happens.
-async fn count_until_quiet(world: &mut World, tally: &mut Tally) -> Result<bool> {
-    let began = Instant::now();
-    let mut last_write = Instant::now();
-    while last_write.elapsed() < QUIET {
-        if QUIET_WITHIN < began.elapsed() {
-            return Ok(false);
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+async fn count_until_quiet(world: &mut World, tally: &mut RequestTally) -> Result<bool> {
+    progress::until_quiet(|| {
+        let mut has_written = false;
         for request in world.requests.take()? {
-            if request.is_controllers() && request.is_write() && !request.is_about_events() {
-                last_write = Instant::now();
-            }
+            has_written |= request.is_controllers() && request.is_write() && !request.is_about_events();
             tally.add(request);
         }
-    }
-    Ok(true)
+        Ok(has_written)
+    })
+    .await
 }

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use machinist_apiserver::{Clock as _, SystemClock};
 use machinist_conformance::{
-    Case, Corpus, Endpoint, Fault, Level, Remote, Report, Sequences, choose, compare, prepare, run,
-    unused_namespace,
+    ConformanceReport, Corpus, DeliberateFault, ExaminedServer, Level, RecordedCase, Remote, Sequences,
+    choose, compare, prepare, run, unused_namespace,
 };
 
 #[derive(Parser)]
@@ -80,7 +80,8 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
     runtime.block_on(async {
         let real = match &args.kubeconfig {
             Some(file) => {
-                let remote = Endpoint::Remote(Arc::new(Remote::from_kubeconfig(file, args.etcd.clone())?));
+                let remote =
+                    ExaminedServer::Remote(Arc::new(Remote::from_kubeconfig(file, args.etcd.clone())?));
                 prepare(&remote, &corpus.definitions()).await?;
                 Some(remote)
             }
@@ -91,7 +92,7 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             None => format!("the recorded answers of kube-apiserver {}", corpus.reference()),
         };
         let today = SystemClock.now().to_zoned(jiff::tz::TimeZone::UTC).date();
-        let mut report = Report::new(&corpus, against).on(today);
+        let mut report = ConformanceReport::new(&corpus, against).on(today);
         for case in cases {
             let theirs = match &real {
                 Some(remote) => run(remote, &case, &unused_namespace()).await?,
@@ -100,7 +101,7 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             if args.record {
                 std::fs::write(corpus.golden_file(&case.name), theirs.text())?;
             }
-            let ours = corpus.replay(&case, Endpoint::Embedded).await?;
+            let ours = corpus.replay(&case, ExaminedServer::Embedded).await?;
             report.add(&case.name, case.level, compare(&theirs, &ours, &corpus.ledger));
         }
         if args.cases.is_empty() {
@@ -111,9 +112,9 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
             if args.record {
                 std::fs::write(corpus.sequences_file(), sequences.text())?;
             }
-            let is_wanted = |case: &Case| args.level.is_none_or(|level| level == case.level);
+            let is_wanted = |case: &RecordedCase| args.level.is_none_or(|level| level == case.level);
             for (case, recorded) in sequences.cases().filter(|(case, _)| is_wanted(case)) {
-                let ours = corpus.replay(&case, Endpoint::Embedded).await?;
+                let ours = corpus.replay(&case, ExaminedServer::Embedded).await?;
                 report.add(&case.name, case.level, recorded.compare(&ours));
             }
         }
@@ -126,14 +127,14 @@ fn play(args: &Args) -> Result<bool, Box<dyn Error>> {
 }
 
 /// Returns whether at least one case detects each fault. Prints these cases.
-async fn notice(corpus: &Corpus, cases: &[Case]) -> Result<bool, Box<dyn Error>> {
+async fn notice(corpus: &Corpus, cases: &[RecordedCase]) -> Result<bool, Box<dyn Error>> {
     // With paused time, waiting for a missing event is instant.
     tokio::time::pause();
     let mut all = true;
-    for fault in Fault::ALL {
+    for fault in DeliberateFault::ALL {
         let mut noticed = Vec::new();
         for case in cases {
-            let differs = match corpus.replay(case, |server| Endpoint::Broken(server, fault)).await {
+            let differs = match corpus.replay(case, |server| ExaminedServer::Broken(server, fault)).await {
                 Ok(ours) => !compare(&corpus.golden(&case.name)?, &ours, &corpus.ledger).is_explained(),
                 Err(_not_played_to_its_end) => true,
             };

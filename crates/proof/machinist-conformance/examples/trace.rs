@@ -21,7 +21,9 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use machinist_apiserver::Body;
-use machinist_conformance::{Corpus, Endpoint, Remote, Trace, make_namespace, prepare, unused_namespace};
+use machinist_conformance::{
+    Corpus, ExaminedServer, Remote, RequestTrace, make_namespace, prepare, unused_namespace,
+};
 use serde_json::Value;
 use tokio::net::TcpListener;
 
@@ -39,8 +41,8 @@ struct Args {
 /// State that the proxy shares with the loop that runs the commands.
 #[derive(Clone)]
 struct Proxy {
-    server: Endpoint,
-    trace: Arc<Mutex<Option<Trace>>>,
+    server: ExaminedServer,
+    trace: Arc<Mutex<Option<RequestTrace>>>,
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -52,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 async fn record(args: &Args) -> Result<(), Box<dyn Error>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     let corpus = Corpus::load(&folder)?;
-    let server = Endpoint::Remote(Arc::new(Remote::from_kubeconfig(&args.kubeconfig, None)?));
+    let server = ExaminedServer::Remote(Arc::new(Remote::from_kubeconfig(&args.kubeconfig, None)?));
     prepare(&server, &corpus.definitions()).await?;
     let proxy = Proxy { server, trace: Arc::default() };
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -69,7 +71,7 @@ async fn record(args: &Args) -> Result<(), Box<dyn Error>> {
         let config = home.path().join(name);
         std::fs::write(&config, kubeconfig(&address.to_string(), &namespace))?;
         make_namespace(&proxy.server, &namespace).await?;
-        *proxy.trace.lock().unwrap_or_else(|e| e.into_inner()) = Some(Trace::new(&namespace));
+        *proxy.trace.lock().unwrap_or_else(|e| e.into_inner()) = Some(RequestTrace::new(&namespace));
         for line in commands.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'))
         {
             let line = line.replace("NAMESPACE", &namespace);
@@ -160,7 +162,7 @@ async fn pass(
 }
 
 /// Passes the events on and records each.
-fn noting(body: Body, id: String, trace: Arc<Mutex<Option<Trace>>>) -> Body {
+fn noting(body: Body, id: String, trace: Arc<Mutex<Option<RequestTrace>>>) -> Body {
     let frames = futures::stream::unfold(
         (body, Vec::new(), id, trace),
         |(mut body, mut line, id, trace)| async move {

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use serde_json::{Value, json};
 use tower::Service as _;
 
-use crate::endpoint::EndpointError;
+use crate::endpoint::ExchangeError;
 use machinist_apiserver::Body;
 use machinist_apiserver::Identity;
 use machinist_apiserver::Server;
@@ -22,7 +22,7 @@ const APPLY: &str = "application/apply-patch+yaml";
 
 /// A deliberate fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum DeliberateFault {
     /// A deletion does not wait for finalizers.
     Finalizers,
     /// If two events follow each other closely, the watch sends the second one first.
@@ -35,14 +35,14 @@ pub enum Fault {
     FieldOwnership,
 }
 
-impl Fault {
+impl DeliberateFault {
     /// All faults.
-    pub const ALL: [Fault; 5] = [
-        Fault::Finalizers,
-        Fault::WatchOrder,
-        Fault::Status,
-        Fault::SelectorTransition,
-        Fault::FieldOwnership,
+    pub const ALL: [DeliberateFault; 5] = [
+        DeliberateFault::Finalizers,
+        DeliberateFault::WatchOrder,
+        DeliberateFault::Status,
+        DeliberateFault::SelectorTransition,
+        DeliberateFault::FieldOwnership,
     ];
 }
 
@@ -52,22 +52,22 @@ const CLOSELY: Duration = Duration::from_millis(200);
 /// Sends a request to `server` as if it had the fault.
 pub(crate) async fn send(
     server: &Server,
-    fault: Fault,
+    fault: DeliberateFault,
     identity: Option<Identity>,
     request: Request<Full<Bytes>>,
-) -> Result<Response<Body>, EndpointError> {
+) -> Result<Response<Body>, ExchangeError> {
     let (mut parts, body) = request.into_parts();
-    let body = body.collect().await.map_err(EndpointError::connection)?.to_bytes();
+    let body = body.collect().await.map_err(ExchangeError::connection)?.to_bytes();
     let query = parts.uri.query().unwrap_or_default().to_owned();
     let path = parts.uri.path().to_owned();
     let is_apply = content_type(&parts.headers).starts_with(APPLY);
     match fault {
-        Fault::Finalizers if parts.method == Method::DELETE => {
+        DeliberateFault::Finalizers if parts.method == Method::DELETE => {
             patch(server, &path, &json!({"metadata": {"finalizers": null}})).await?;
         }
-        Fault::FieldOwnership if is_apply && !query.contains("force=") => {
+        DeliberateFault::FieldOwnership if is_apply && !query.contains("force=") => {
             let forced = format!("{path}?{query}&force=true");
-            parts.uri = forced.parse().map_err(EndpointError::connection)?;
+            parts.uri = forced.parse().map_err(ExchangeError::connection)?;
         }
         _ => {}
     }
@@ -75,7 +75,7 @@ pub(crate) async fn send(
     let response = call(server, identity, Request::from_parts(parts, Full::new(body.clone()))).await?;
     let is_watch = query.contains("watch=true");
     match fault {
-        Fault::Status if writes && response.status().is_success() => {
+        DeliberateFault::Status if writes && response.status().is_success() => {
             let status =
                 serde_json::from_slice(&body).ok().and_then(|body: Value| body.get("status").cloned());
             if let Some(status) = status {
@@ -83,8 +83,8 @@ pub(crate) async fn send(
             }
             Ok(response)
         }
-        Fault::WatchOrder if is_watch => Ok(response.map(out_of_order)),
-        Fault::SelectorTransition if is_watch && query.contains("Selector=") => {
+        DeliberateFault::WatchOrder if is_watch => Ok(response.map(out_of_order)),
+        DeliberateFault::SelectorTransition if is_watch && query.contains("Selector=") => {
             let server = server.clone();
             Ok(response.map(|body| without_leaving(body, server, path)))
         }
@@ -96,12 +96,12 @@ async fn call(
     server: &Server,
     identity: Option<Identity>,
     request: Request<Full<Bytes>>,
-) -> Result<Response<Body>, EndpointError> {
+) -> Result<Response<Body>, ExchangeError> {
     let mut service = match identity {
         Some(identity) => server.service_as(identity),
         None => server.service_anonymous(),
     };
-    service.call(request).await.map_err(EndpointError::connection)
+    service.call(request).await.map_err(ExchangeError::connection)
 }
 
 fn content_type(headers: &HeaderMap) -> &str {
@@ -109,11 +109,11 @@ fn content_type(headers: &HeaderMap) -> &str {
 }
 
 /// Sends the extra write of the fault. A rejected write is ignored.
-async fn patch(server: &Server, path: &str, change: &Value) -> Result<(), EndpointError> {
+async fn patch(server: &Server, path: &str, change: &Value) -> Result<(), ExchangeError> {
     let request = Request::patch(path)
         .header(http::header::CONTENT_TYPE, "application/merge-patch+json")
         .body(Full::new(Bytes::from(change.to_string())))
-        .map_err(EndpointError::connection)?;
+        .map_err(ExchangeError::connection)?;
     call(server, Some(Identity::admin()), request).await.map(|_answer| ())
 }
 

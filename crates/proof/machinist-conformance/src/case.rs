@@ -11,7 +11,7 @@ use serde_json::Value;
 /// A sequence of requests that demonstrates one behaviour of the server.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
+pub struct RecordedCase {
     /// File name without its extension.
     #[serde(skip)]
     pub name: String,
@@ -143,7 +143,7 @@ pub(crate) struct Step {
     pub(crate) setup: bool,
 }
 
-impl Case {
+impl RecordedCase {
     /// Whether a step makes the server forget its history, which ends the watches of other cases.
     pub fn compacts(&self) -> bool {
         self.steps.iter().any(|step| step.compact)
@@ -230,7 +230,7 @@ pub enum CaseError {
 ///
 /// # Errors
 /// When a name is unknown, because a mistyped case must not count as played.
-pub fn choose(cases: Vec<Case>, names: &[String]) -> Result<Vec<Case>, CaseError> {
+pub fn choose(cases: Vec<RecordedCase>, names: &[String]) -> Result<Vec<RecordedCase>, CaseError> {
     if let Some(unknown) = names.iter().find(|name| cases.iter().all(|case| case.name != **name)) {
         let known: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         return Err(CaseError::Unknown { name: unknown.clone(), known: known.join(", ") });
@@ -242,10 +242,10 @@ pub fn choose(cases: Vec<Case>, names: &[String]) -> Result<Vec<Case>, CaseError
 ///
 /// # Errors
 /// When a file cannot be read or is not a valid case.
-pub fn load(folder: &Path) -> Result<Vec<Case>, CaseError> {
+pub fn load(folder: &Path) -> Result<Vec<RecordedCase>, CaseError> {
     let mut cases = Vec::new();
     for file in files(folder)? {
-        let mut case: Case = parse(&file)?;
+        let mut case: RecordedCase = parse(&file)?;
         case.name = file.file_stem().and_then(|s| s.to_str()).unwrap_or_default().to_owned();
         cases.push(case);
     }
@@ -286,8 +286,8 @@ mod tests {
         let text = r##"{shows: a story, level: CL0, steps: [
             {id: a, verb: POST, path: "/x/${ns}", body: {"y": {no: [1, null, "# no: comment"]}, "k/l": "\u00e9\n"}, expect: 201},
             {id: b, close: a, until: DELETED b, setup: true}]}"##;
-        let case: Case = serde_saphyr::from_str(text).expect("a case");
-        let again: Case = serde_saphyr::from_str(&case.yaml()).expect("the written case parses");
+        let case: RecordedCase = serde_saphyr::from_str(text).expect("a case");
+        let again: RecordedCase = serde_saphyr::from_str(&case.yaml()).expect("the written case parses");
         assert_eq!(case.yaml(), again.yaml());
         assert_eq!(case.steps[0].body, again.steps[0].body);
         assert!(again.steps[1].setup && again.steps[1].until.as_deref() == Some("DELETED b"));

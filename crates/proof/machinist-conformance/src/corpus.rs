@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::case::{Case, CaseError, Level, load, parse};
-use crate::endpoint::Endpoint;
+use crate::case::{CaseError, Level, RecordedCase, load, parse};
+use crate::endpoint::ExaminedServer;
 use crate::ledger::Ledger;
 use crate::run::{RunError, Transcript, prepare, run};
 use machinist_apiserver::Server;
@@ -16,7 +16,7 @@ use machinist_apiserver::{Authorization, Config};
 #[derive(Debug, Clone)]
 pub struct Corpus {
     /// All cases, sorted by name.
-    pub cases: Vec<Case>,
+    pub cases: Vec<RecordedCase>,
     /// The known differences.
     pub ledger: Ledger,
     /// Features that clients expect of a server, with the cases that show them.
@@ -128,7 +128,10 @@ impl Corpus {
     ///
     /// # Errors
     /// When the server rejects a definition.
-    pub async fn embedded(&self, made: impl FnOnce(Server) -> Endpoint) -> Result<Endpoint, RunError> {
+    pub async fn embedded(
+        &self,
+        made: impl FnOnce(Server) -> ExaminedServer,
+    ) -> Result<ExaminedServer, RunError> {
         let config = Config { authorization: Authorization::Rbac, ..Config::default() };
         let endpoint = made(Server::new(config));
         prepare(&endpoint, &self.definitions()).await?;
@@ -141,8 +144,8 @@ impl Corpus {
     /// When the case cannot be played to its end.
     pub async fn replay(
         &self,
-        case: &Case,
-        made: impl FnOnce(Server) -> Endpoint,
+        case: &RecordedCase,
+        made: impl FnOnce(Server) -> ExaminedServer,
     ) -> Result<Transcript, RunError> {
         run(&self.embedded(made).await?, case, "case-embed").await
     }

@@ -17,18 +17,18 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tower::Service as _;
 
-use crate::broken::{self, Fault};
+use crate::broken::{self, DeliberateFault};
 use machinist_apiserver::Body;
 use machinist_apiserver::Identity;
 use machinist_apiserver::Server;
 
 /// A server under examination.
 #[derive(Debug, Clone)]
-pub enum Endpoint {
+pub enum ExaminedServer {
     /// The embedded server.
     Embedded(Server),
     /// The embedded server with a deliberate fault.
-    Broken(Server, Fault),
+    Broken(Server, DeliberateFault),
     /// A server over HTTPS.
     Remote(Arc<Remote>),
 }
@@ -50,7 +50,7 @@ impl std::fmt::Debug for Remote {
 
 /// A request could not be sent, or its answer could not be read.
 #[derive(Debug, thiserror::Error)]
-pub enum EndpointError {
+pub enum ExchangeError {
     /// A kubeconfig entry is missing or invalid.
     #[error("kubeconfig: {0}")]
     Kubeconfig(String),
@@ -62,9 +62,9 @@ pub enum EndpointError {
     NoEtcd,
 }
 
-impl EndpointError {
+impl ExchangeError {
     pub(crate) fn connection(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
-        EndpointError::Connection(error.into())
+        ExchangeError::Connection(error.into())
     }
 }
 
@@ -91,16 +91,16 @@ impl Actor {
     }
 }
 
-impl Endpoint {
+impl ExaminedServer {
     /// Reads the server's `gitVersion`.
     ///
     /// # Errors
     /// When the server cannot be reached.
-    pub async fn version(&self) -> Result<String, EndpointError> {
-        let request = Request::get("/version").body(Full::default()).map_err(EndpointError::connection)?;
+    pub async fn version(&self) -> Result<String, ExchangeError> {
+        let request = Request::get("/version").body(Full::default()).map_err(ExchangeError::connection)?;
         let body = self.send(&Actor::Admin, request).await?.into_body().collect().await;
-        let bytes = body.map_err(EndpointError::connection)?.to_bytes();
-        let version: Value = serde_json::from_slice(&bytes).map_err(EndpointError::connection)?;
+        let bytes = body.map_err(ExchangeError::connection)?.to_bytes();
+        let version: Value = serde_json::from_slice(&bytes).map_err(ExchangeError::connection)?;
         Ok(version["gitVersion"].as_str().unwrap_or_default().to_owned())
     }
 
@@ -108,7 +108,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// When the server cannot be reached.
-    pub async fn pass(&self, request: Request<Full<Bytes>>) -> Result<Response<Body>, EndpointError> {
+    pub async fn pass(&self, request: Request<Full<Bytes>>) -> Result<Response<Body>, ExchangeError> {
         self.send(&Actor::Admin, request).await
     }
 
@@ -117,7 +117,7 @@ impl Endpoint {
         &self,
         actor: &Actor,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Body>, EndpointError> {
+    ) -> Result<Response<Body>, ExchangeError> {
         let mut request = request;
         if let Actor::Bearer(token) = actor
             && let Ok(header) = format!("Bearer {token}").parse()
@@ -131,31 +131,33 @@ impl Endpoint {
                 .chain(groups.iter().map(|group| ("impersonate-group", group)));
             for (name, value) in named {
                 // User names may contain characters outside ASCII.
-                let value = HeaderValue::from_bytes(value.as_bytes()).map_err(EndpointError::connection)?;
+                let value = HeaderValue::from_bytes(value.as_bytes()).map_err(ExchangeError::connection)?;
                 headers.append(name, value);
             }
         }
         match self {
-            Endpoint::Embedded(server) => {
+            ExaminedServer::Embedded(server) => {
                 let mut service = match actor.identity() {
                     Some(identity) => server.service_as(identity),
                     None => server.service_anonymous(),
                 };
-                service.call(request).await.map_err(EndpointError::connection)
+                service.call(request).await.map_err(ExchangeError::connection)
             }
-            Endpoint::Broken(server, fault) => broken::send(server, *fault, actor.identity(), request).await,
-            Endpoint::Remote(remote) => remote.send(actor, request).await,
+            ExaminedServer::Broken(server, fault) => {
+                broken::send(server, *fault, actor.identity(), request).await
+            }
+            ExaminedServer::Remote(remote) => remote.send(actor, request).await,
         }
     }
 
     /// Compacts the store at its newest revision.
-    pub(crate) async fn compact(&self) -> Result<(), EndpointError> {
+    pub(crate) async fn compact(&self) -> Result<(), ExchangeError> {
         match self {
-            Endpoint::Embedded(server) | Endpoint::Broken(server, _) => {
+            ExaminedServer::Embedded(server) | ExaminedServer::Broken(server, _) => {
                 server.compact();
                 Ok(())
             }
-            Endpoint::Remote(remote) => remote.compact().await,
+            ExaminedServer::Remote(remote) => remote.compact().await,
         }
     }
 }
@@ -166,8 +168,8 @@ impl Remote {
     ///
     /// # Errors
     /// When the kubeconfig, or a file that it names, cannot be read.
-    pub fn from_kubeconfig(file: &Path, etcd: Option<String>) -> Result<Self, EndpointError> {
-        let wrong = |why: String| EndpointError::Kubeconfig(why);
+    pub fn from_kubeconfig(file: &Path, etcd: Option<String>) -> Result<Self, ExchangeError> {
+        let wrong = |why: String| ExchangeError::Kubeconfig(why);
         let text = std::fs::read_to_string(file).map_err(|e| wrong(format!("{}: {e}", file.display())))?;
         let config: Value = serde_saphyr::from_str(&text).map_err(|e| wrong(e.to_string()))?;
         let cluster = &config["clusters"][0]["cluster"];
@@ -212,28 +214,28 @@ impl Remote {
         &self,
         actor: &Actor,
         mut request: Request<Full<Bytes>>,
-    ) -> Result<Response<Body>, EndpointError> {
-        let stream = TcpStream::connect(&self.authority).await.map_err(EndpointError::connection)?;
-        let name = ServerName::try_from(self.host.clone()).map_err(EndpointError::connection)?;
+    ) -> Result<Response<Body>, ExchangeError> {
+        let stream = TcpStream::connect(&self.authority).await.map_err(ExchangeError::connection)?;
+        let name = ServerName::try_from(self.host.clone()).map_err(ExchangeError::connection)?;
         let connector = match actor {
             Actor::Admin | Actor::As { .. } => &self.admin,
             Actor::Nobody | Actor::Bearer(_) => &self.nobody,
         };
-        let stream = connector.connect(name, stream).await.map_err(EndpointError::connection)?;
+        let stream = connector.connect(name, stream).await.map_err(ExchangeError::connection)?;
         if let Ok(host) = self.authority.parse() {
             request.headers_mut().insert(http::header::HOST, host);
         }
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
             .await
-            .map_err(EndpointError::connection)?;
+            .map_err(ExchangeError::connection)?;
         tokio::spawn(connection);
-        let response = sender.send_request(request).await.map_err(EndpointError::connection)?;
+        let response = sender.send_request(request).await.map_err(ExchangeError::connection)?;
         Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()))
     }
 
     /// Compacts etcd at its newest revision, through its JSON gateway.
-    async fn compact(&self) -> Result<(), EndpointError> {
-        let etcd = self.etcd.as_deref().ok_or(EndpointError::NoEtcd)?;
+    async fn compact(&self) -> Result<(), ExchangeError> {
+        let etcd = self.etcd.as_deref().ok_or(ExchangeError::NoEtcd)?;
         let authority = etcd.trim_start_matches("http://").trim_end_matches('/');
         let newest = post(authority, "/v3/kv/range", r#"{"key":"AA==","limit":1}"#).await?;
         let revision = newest["header"]["revision"].as_str().unwrap_or_default().to_owned();
@@ -243,25 +245,25 @@ impl Remote {
     }
 }
 
-async fn post(authority: &str, path: &str, body: &str) -> Result<Value, EndpointError> {
-    let stream = TcpStream::connect(authority).await.map_err(EndpointError::connection)?;
+async fn post(authority: &str, path: &str, body: &str) -> Result<Value, ExchangeError> {
+    let stream = TcpStream::connect(authority).await.map_err(ExchangeError::connection)?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(EndpointError::connection)?;
+        .map_err(ExchangeError::connection)?;
     tokio::spawn(connection);
     let request = Request::post(path)
         .header(http::header::HOST, authority)
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(body.to_owned())))
-        .map_err(EndpointError::connection)?;
-    let response = sender.send_request(request).await.map_err(EndpointError::connection)?;
-    let bytes = response.into_body().collect().await.map_err(EndpointError::connection)?.to_bytes();
-    serde_json::from_slice(&bytes).map_err(EndpointError::connection)
+        .map_err(ExchangeError::connection)?;
+    let response = sender.send_request(request).await.map_err(ExchangeError::connection)?;
+    let bytes = response.into_body().collect().await.map_err(ExchangeError::connection)?.to_bytes();
+    serde_json::from_slice(&bytes).map_err(ExchangeError::connection)
 }
 
 /// Decodes `KEY-data`, or reads the file that `KEY` names.
-fn pem_of(entry: &Value, key: &str) -> Result<Vec<u8>, EndpointError> {
-    let wrong = |why: String| EndpointError::Kubeconfig(format!("{key}: {why}"));
+fn pem_of(entry: &Value, key: &str) -> Result<Vec<u8>, ExchangeError> {
+    let wrong = |why: String| ExchangeError::Kubeconfig(format!("{key}: {why}"));
     if let Some(data) = entry[format!("{key}-data")].as_str() {
         return STANDARD.decode(data).map_err(|e| wrong(e.to_string()));
     }

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::case::{Case, Level, Step};
+use crate::case::{Level, RecordedCase, Step};
 use dice::Dice;
 use kinds::{Field, KINDS, Kind, METADATA};
 
@@ -48,13 +48,13 @@ const FUTURE: &str = "999999999";
 const FALLBACKS: usize = 4;
 
 /// Generates the case for `seed`: about `steps` requests, and the final lists and watches.
-pub fn generated(seed: u64, steps: usize) -> Case {
+pub fn generated(seed: u64, steps: usize) -> RecordedCase {
     let mut story = Story::begin(seed);
     for _ in 0..steps {
         story.go_on();
     }
     story.end();
-    Case {
+    RecordedCase {
         name: format!("generated-{seed}"),
         shows: format!("what seed {seed} came to"),
         facts: Vec::new(),

@@ -29,13 +29,13 @@ pub struct Divergence {
     pub review: jiff::civil::Date,
     /// Places where the difference appears. Empty if requests to both servers cannot show it.
     #[serde(default)]
-    pub at: Vec<Place>,
+    pub at: Vec<DifferencePlace>,
 }
 
 /// A place where a known difference appears.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct DifferencePlace {
     pub(crate) case: String,
     pub(crate) step: String,
     /// A JSON pointer into the answer: `/code`, `/headers/warning`, `/body/message`.
@@ -69,7 +69,10 @@ impl Ledger {
     }
 
     /// Lists the places in a case, each with the id of its entry.
-    pub(crate) fn places_of<'a>(&'a self, case: &'a str) -> impl Iterator<Item = (&'a str, &'a Place)> {
+    pub(crate) fn places_of<'a>(
+        &'a self,
+        case: &'a str,
+    ) -> impl Iterator<Item = (&'a str, &'a DifferencePlace)> {
         let of_entry = |entry: &'a Divergence| entry.at.iter().map(|place| (entry.id.as_str(), place));
         self.entries.iter().flat_map(of_entry).filter(move |(_, place)| place.case == case)
     }

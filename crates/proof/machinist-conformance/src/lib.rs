@@ -1,7 +1,8 @@
 //! Sends the same requests to a real kube-apiserver and to this server, and compares the answers.
 //!
-//! A case ([`Case`]) is a list of requests in YAML. [`run`] plays a case against an [`Endpoint`],
-//! in a namespace of its own, and returns a [`Transcript`]: every answer in canonical form.
+//! A case ([`RecordedCase`]) is a list of requests in YAML. [`run`] plays a case against an
+//! [`ExaminedServer`], in a namespace of its own, and returns a [`Transcript`]: every answer in
+//! canonical form.
 //! Canonical answers contain placeholders for uids, revisions, times and generated names. Recorded
 //! from a real server, the transcript is the golden answer and is kept as a file. Replayed against
 //! the embedded server, the case must produce the same transcript byte for byte.
@@ -27,14 +28,14 @@ mod run;
 mod sequence;
 mod trace;
 
-pub use broken::Fault;
-pub use case::{Case, CaseError, Level, choose, load};
+pub use broken::DeliberateFault;
+pub use case::{CaseError, Level, RecordedCase, choose, load};
 pub use compare::{Comparison, Difference, compare};
 pub use corpus::{Corpus, Feature, Importance};
-pub use endpoint::{Endpoint, EndpointError, Remote};
+pub use endpoint::{ExaminedServer, ExchangeError, Remote};
 pub use generate::generated;
-pub use ledger::{Divergence, Ledger, Place};
-pub use report::{Report, Tally};
+pub use ledger::{DifferencePlace, Divergence, Ledger};
+pub use report::{CaseTally, ConformanceReport};
 pub use run::{RunError, Transcript, make_namespace, prepare, run, unused_namespace};
 pub use sequence::{Disagreement, Sequence, Sequences, disagreements, shorten};
-pub use trace::Trace;
+pub use trace::RequestTrace;

@@ -12,7 +12,7 @@ use crate::corpus::{Corpus, Feature, Importance, parts};
 
 /// Collects the comparisons of all cases and renders the report.
 #[derive(Debug, Clone)]
-pub struct Report<'a> {
+pub struct ConformanceReport<'a> {
     corpus: &'a Corpus,
     /// Version of the server that ours was compared with.
     against: String,
@@ -23,7 +23,7 @@ pub struct Report<'a> {
 
 /// Counts of equal and different cases.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Tally {
+pub struct CaseTally {
     /// Number of cases.
     pub cases: usize,
     /// Number of cases with only equal answers.
@@ -52,18 +52,18 @@ struct Rows {
 struct Summary<'a> {
     against: &'a str,
     #[serde(flatten)]
-    all: Tally,
-    levels: BTreeMap<String, Tally>,
+    all: CaseTally,
+    levels: BTreeMap<String, CaseTally>,
     features: BTreeMap<Importance, Rows>,
     /// Differences by case that the ledger does not explain.
     differences: BTreeMap<&'a str, &'a [Difference]>,
     faults: Vec<String>,
 }
 
-impl<'a> Report<'a> {
+impl<'a> ConformanceReport<'a> {
     /// Creates an empty report.
     pub fn new(corpus: &'a Corpus, against: String) -> Self {
-        Report { corpus, against, compared: BTreeMap::new(), today: None }
+        ConformanceReport { corpus, against, compared: BTreeMap::new(), today: None }
     }
 
     /// Also counts ledger entries with a review date before this day as faults.
@@ -105,8 +105,8 @@ impl<'a> Report<'a> {
         faults
     }
 
-    fn tally(&self, level: Option<Level>) -> Tally {
-        let mut tally = Tally::default();
+    fn tally(&self, level: Option<Level>) -> CaseTally {
+        let mut tally = CaseTally::default();
         for (of, comparison) in self.compared.values() {
             if level.is_some_and(|level| level != *of) {
                 continue;
@@ -152,7 +152,7 @@ impl<'a> Report<'a> {
         all
     }
 
-    fn levels(&self) -> impl Iterator<Item = (Level, Tally)> {
+    fn levels(&self) -> impl Iterator<Item = (Level, CaseTally)> {
         Level::ALL
             .into_iter()
             .map(|level| (level, self.tally(Some(level))))
@@ -192,7 +192,7 @@ impl<'a> Report<'a> {
             "about",
             ["cases", "equal", "diverging", "in ledger", "answers", "equal"].map(str::to_owned),
         ));
-        let figures = |tally: &Tally| {
+        let figures = |tally: &CaseTally| {
             [tally.cases, tally.equal, tally.diverging, tally.ledger, tally.answers, tally.answers_equal]
                 .map(|n| n.to_string())
         };

@@ -13,8 +13,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::canonical::{Answer, Canonical};
-use crate::case::{Case, CaseError, Step, files, parse, read};
-use crate::endpoint::{Actor, Endpoint, EndpointError};
+use crate::case::{CaseError, RecordedCase, Step, files, parse, read};
+use crate::endpoint::{Actor, ExaminedServer, ExchangeError};
 use crate::trace::replaced;
 use machinist_apiserver::Body;
 use machinist_apiserver::{Ids, RandomIds};
@@ -87,7 +87,7 @@ pub enum RunError {
         /// Id of the step.
         step: String,
         /// Cause of the failure.
-        source: EndpointError,
+        source: ExchangeError,
     },
     /// A step did not get the answer that its case expects.
     #[error("{case}, step {step}: {why}")]
@@ -108,7 +108,7 @@ pub enum RunError {
 ///
 /// # Errors
 /// When the server rejects a definition, or does not serve it in time.
-pub async fn prepare(endpoint: &Endpoint, definitions: &Path) -> Result<(), RunError> {
+pub async fn prepare(endpoint: &ExaminedServer, definitions: &Path) -> Result<(), RunError> {
     for file in files(definitions)? {
         let definition: Value = parse(&file)?;
         let text = |pointer: &str| {
@@ -136,7 +136,11 @@ pub async fn prepare(endpoint: &Endpoint, definitions: &Path) -> Result<(), RunE
 ///
 /// # Errors
 /// When the server cannot be reached, or a step gets another answer than its case expects.
-pub async fn run(endpoint: &Endpoint, case: &Case, namespace: &str) -> Result<Transcript, RunError> {
+pub async fn run(
+    endpoint: &ExaminedServer,
+    case: &RecordedCase,
+    namespace: &str,
+) -> Result<Transcript, RunError> {
     let mut scene = Scene::new(endpoint, &case.name, namespace);
     scene.set_up().await?;
     let server = endpoint.version().await.map_err(|source| scene.unreachable("version", source))?;
@@ -164,12 +168,12 @@ pub fn unused_namespace() -> String {
 ///
 /// # Errors
 /// When the server rejects the namespace.
-pub async fn make_namespace(endpoint: &Endpoint, namespace: &str) -> Result<(), RunError> {
+pub async fn make_namespace(endpoint: &ExaminedServer, namespace: &str) -> Result<(), RunError> {
     Scene::new(endpoint, "trace", namespace).set_up().await
 }
 
 struct Scene<'a> {
-    endpoint: &'a Endpoint,
+    endpoint: &'a ExaminedServer,
     case: &'a str,
     namespace: &'a str,
     /// Answers so far as received, for references.
@@ -180,7 +184,7 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    fn new(endpoint: &'a Endpoint, case: &'a str, namespace: &'a str) -> Self {
+    fn new(endpoint: &'a ExaminedServer, case: &'a str, namespace: &'a str) -> Self {
         Scene {
             endpoint,
             case,
@@ -444,7 +448,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    fn unreachable(&self, step: &str, source: EndpointError) -> RunError {
+    fn unreachable(&self, step: &str, source: ExchangeError) -> RunError {
         RunError::Endpoint { case: self.case.to_owned(), step: step.to_owned(), source }
     }
 

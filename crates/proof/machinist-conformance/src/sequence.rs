@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::case::{Case, CaseError, Step, read};
+use crate::case::{CaseError, RecordedCase, Step, read};
 use crate::compare::{Comparison, Difference, find, shown};
-use crate::endpoint::Endpoint;
+use crate::endpoint::ExaminedServer;
 use crate::generate::generated;
 use crate::run::{RunError, Transcript, run, unused_namespace};
 
@@ -50,7 +50,7 @@ impl Sequences {
     ///
     /// # Errors
     /// When a sequence cannot be played.
-    pub async fn ask(endpoint: &Endpoint) -> Result<Self, RunError> {
+    pub async fn ask(endpoint: &ExaminedServer) -> Result<Self, RunError> {
         let mut sequences = Vec::new();
         for seed in 1..=RECORDED {
             let case = generated(seed, STEPS);
@@ -84,7 +84,7 @@ impl Sequences {
     }
 
     /// Generates the recorded sequences again, each with its recorded answers.
-    pub fn cases(&self) -> impl Iterator<Item = (Case, &Sequence)> {
+    pub fn cases(&self) -> impl Iterator<Item = (RecordedCase, &Sequence)> {
         self.sequences.iter().map(|sequence| (generated(sequence.seed, self.steps), sequence))
     }
 }
@@ -146,9 +146,9 @@ impl fmt::Display for Disagreement {
 /// # Errors
 /// When a server cannot be reached. A case that stops early on one server counts as a difference.
 pub async fn disagreements(
-    case: &Case,
-    first: &Endpoint,
-    second: &Endpoint,
+    case: &RecordedCase,
+    first: &ExaminedServer,
+    second: &ExaminedServer,
 ) -> Result<Vec<Disagreement>, RunError> {
     let outcomes = (outcome(case, first).await?, outcome(case, second).await?);
     let (first, second) = match outcomes {
@@ -208,11 +208,11 @@ fn digest(text: &str) -> String {
 /// # Errors
 /// When a server cannot be reached.
 pub async fn shorten(
-    case: &Case,
+    case: &RecordedCase,
     difference: Disagreement,
-    first: &Endpoint,
-    second: &Endpoint,
-) -> Result<(Case, Disagreement), RunError> {
+    first: &ExaminedServer,
+    second: &ExaminedServer,
+) -> Result<(RecordedCase, Disagreement), RunError> {
     let mut difference = difference;
     let mut units = units(&case.steps);
     let mut attempts = 0;
@@ -250,12 +250,15 @@ fn units(steps: &[Step]) -> Vec<Vec<Step>> {
     steps.chunk_by(|a, b| begins(a) == begins(b)).map(<[Step]>::to_vec).collect()
 }
 
-fn of(case: &Case, units: &[Vec<Step>]) -> Case {
-    Case { steps: units.concat(), ..case.clone() }
+fn of(case: &RecordedCase, units: &[Vec<Step>]) -> RecordedCase {
+    RecordedCase { steps: units.concat(), ..case.clone() }
 }
 
 /// Plays the case. Returns the transcript, or the step at which the case stops and the reason.
-async fn outcome(case: &Case, endpoint: &Endpoint) -> Result<Result<Transcript, (String, String)>, RunError> {
+async fn outcome(
+    case: &RecordedCase,
+    endpoint: &ExaminedServer,
+) -> Result<Result<Transcript, (String, String)>, RunError> {
     let namespace = unused_namespace();
     match run(endpoint, case, &namespace).await {
         Ok(transcript) => Ok(Ok(transcript)),

@@ -15,12 +15,12 @@ use serde_json::Value;
 
 use percent_encoding::percent_decode_str;
 
-use crate::case::{Case, Level, Step};
+use crate::case::{Level, RecordedCase, Step};
 use crate::run::TRACED;
 
 /// Requests of a program in the order of arrival.
 #[derive(Debug)]
-pub struct Trace {
+pub struct RequestTrace {
     /// Namespace of the program.
     namespace: String,
     steps: Vec<Step>,
@@ -30,11 +30,11 @@ pub struct Trace {
     watches: BTreeMap<String, Option<String>>,
 }
 
-impl Trace {
+impl RequestTrace {
     /// Creates an empty trace of the requests in `namespace`. Its name has the length of every
     /// case's namespace.
     pub fn new(namespace: &str) -> Self {
-        Trace {
+        RequestTrace {
             namespace: namespace.to_owned(),
             steps: Vec::new(),
             known: BTreeMap::new(),
@@ -127,8 +127,8 @@ impl Trace {
     }
 
     /// Converts the trace into a case.
-    pub fn case(self, name: &str, shows: &str) -> Case {
-        Case {
+    pub fn case(self, name: &str, shows: &str) -> RecordedCase {
+        RecordedCase {
             name: name.to_owned(),
             shows: shows.to_owned(),
             facts: Vec::new(),
@@ -224,7 +224,7 @@ mod tests {
     use http::Request;
     use serde_json::json;
 
-    fn check(trace: &mut Trace, method: &str, uri: &str, body: &Value) -> Option<String> {
+    fn check(trace: &mut RequestTrace, method: &str, uri: &str, body: &Value) -> Option<String> {
         let (parts, ()) =
             Request::builder().method(method).uri(uri).body(()).expect("a request").into_parts();
         let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn values_from_answers_become_references() {
-        let mut trace = Trace::new("case-abcde");
+        let mut trace = RequestTrace::new("case-abcde");
         assert_eq!(check(&mut trace, "GET", "/apis/apps/v1", &Value::Null), None);
         let id = check(&mut trace, "GET", "/api/v1/namespaces/case-abcde/pods/p", &Value::Null)
             .expect("the text is a step");

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use machinist_conformance::{
-    Case, Corpus, Endpoint, Ledger, Remote, choose, compare, disagreements, generated, prepare, run, shorten,
-    unused_namespace,
+    Corpus, ExaminedServer, Ledger, RecordedCase, Remote, choose, compare, disagreements, generated, prepare,
+    run, shorten, unused_namespace,
 };
 use serde::Deserialize;
 
@@ -78,14 +78,14 @@ async fn ask_all() -> Result<usize, Box<dyn Error>> {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let endpoint =
-        Endpoint::Remote(Arc::new(Remote::from_kubeconfig(&control.kubeconfig, Some(control.etcd))?));
+        ExaminedServer::Remote(Arc::new(Remote::from_kubeconfig(&control.kubeconfig, Some(control.etcd))?));
     prepare(&endpoint, &corpus.definitions()).await?;
     if let Ok(seed) = std::env::var(SEED) {
         let seed = seed.parse().map_err(|_| format!("{SEED}: expected a number, got {seed:?}"))?;
         return Ok(usize::from(!agrees(&endpoint, &corpus, seed).await?));
     }
-    let (alone, together): (Vec<Case>, Vec<Case>) =
-        choose(corpus.cases.clone(), &wanted)?.into_iter().partition(Case::compacts);
+    let (alone, together): (Vec<RecordedCase>, Vec<RecordedCase>) =
+        choose(corpus.cases.clone(), &wanted)?.into_iter().partition(RecordedCase::compacts);
     let mut failed = 0;
     for (cases, at_once) in [(&together, AT_ONCE), (&alone, 1)] {
         let played = cases.iter().map(|case| is_as_recorded(&endpoint, &corpus, case));
@@ -108,7 +108,11 @@ async fn count_failed(
 }
 
 /// Returns whether the server answers a case as recorded. Prints the differences.
-async fn is_as_recorded(endpoint: &Endpoint, corpus: &Corpus, case: &Case) -> Result<bool, Box<dyn Error>> {
+async fn is_as_recorded(
+    endpoint: &ExaminedServer,
+    corpus: &Corpus,
+    case: &RecordedCase,
+) -> Result<bool, Box<dyn Error>> {
     let golden = corpus.golden(&case.name)?;
     let answers = run(endpoint, case, &unused_namespace()).await?;
     // The ledger concerns our server. Here a real server is compared with another one.
@@ -125,8 +129,8 @@ async fn is_as_recorded(endpoint: &Endpoint, corpus: &Corpus, case: &Case) -> Re
 }
 
 /// Returns whether both servers answer a generated sequence equally. Prints the differences.
-async fn agrees(real: &Endpoint, corpus: &Corpus, seed: u64) -> Result<bool, Box<dyn Error>> {
-    let embedded = corpus.embedded(Endpoint::Embedded).await?;
+async fn agrees(real: &ExaminedServer, corpus: &Corpus, seed: u64) -> Result<bool, Box<dyn Error>> {
+    let embedded = corpus.embedded(ExaminedServer::Embedded).await?;
     let case = generated(seed, STEPS);
     let mut found = disagreements(&case, real, &embedded).await?.into_iter();
     let Some(first) = found.next() else {

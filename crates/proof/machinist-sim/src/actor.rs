@@ -27,7 +27,7 @@ impl fmt::Display for Side {
 
 /// One of the processes under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Process {
+pub enum TestedProcess {
     /// The manager, which keeps the number of Machines that deployments request.
     Manager,
     /// The machine controller, which creates, watches and deletes instances.
@@ -39,7 +39,7 @@ pub enum Process {
     Provider,
 }
 
-impl Process {
+impl TestedProcess {
     /// Both processes of the machine API, in the order of their start.
     pub const ALL: [Self; 2] = [Self::Manager, Self::MachineController];
     /// The processes of all contracts.
@@ -62,7 +62,7 @@ impl Process {
     }
 }
 
-impl fmt::Display for Process {
+impl fmt::Display for TestedProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // `pad` respects a width in the format string.
         f.pad(match self {

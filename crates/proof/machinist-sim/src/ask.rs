@@ -9,11 +9,11 @@ use jiff::Timestamp;
 use kube::client::Body;
 use serde_json::Value;
 
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 
 /// A request with its body read.
 #[derive(Debug)]
-pub struct Ask {
+pub struct WholeRequest {
     /// Method, path, query, headers.
     pub parts: http::request::Parts,
     /// The body.
@@ -83,7 +83,7 @@ impl fmt::Display for About {
     }
 }
 
-impl Ask {
+impl WholeRequest {
     /// Reads the body of a request.
     pub async fn read(request: Request<Body>) -> Self {
         let (parts, body) = request.into_parts();
@@ -150,11 +150,11 @@ impl Ask {
 
 /// A write in flight, with the revisions that its sender had seen when it sent the write.
 #[derive(Debug, Clone)]
-pub struct Sent {
+pub struct WriteInFlight {
     /// Sequence number of the write in the run.
     pub number: u64,
     /// The process that sent the write.
-    pub process: Process,
+    pub process: TestedProcess,
     /// The server that receives the write.
     pub side: Side,
     /// The HTTP method.
@@ -164,18 +164,18 @@ pub struct Sent {
     /// When the write was sent.
     pub at: Timestamp,
     /// The newest revisions that the sender had seen.
-    pub observed: Observed,
+    pub observed: SeenRevisions,
 }
 
 /// The newest revisions that a process has seen: of whole tables by lists and watches, of single
 /// objects by gets and answers.
 #[derive(Debug, Clone, Default)]
-pub struct Observed {
+pub struct SeenRevisions {
     tables: BTreeMap<(Side, String), u64>,
     objects: BTreeMap<(Side, String, String), u64>,
 }
 
-impl Observed {
+impl SeenRevisions {
     /// Records that the process has seen a table up to that revision.
     pub fn table(&mut self, side: Side, table: &str, revision: u64) {
         let seen = self.tables.entry((side, table.to_owned())).or_default();
@@ -194,7 +194,7 @@ impl Observed {
     }
 }
 
-impl Sent {
+impl WriteInFlight {
     /// The newest revision of an object that the sender had seen, by a watch or a direct read; 0
     /// for none.
     pub fn had_seen(&self, side: Side, table: &str, key: &str) -> u64 {

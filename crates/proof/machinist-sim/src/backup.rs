@@ -20,7 +20,7 @@ use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::objects::erase;
 use crate::seed::Seed;
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 
 /// Time from the end of the processes to the restore, in which their last requests take effect.
 const LAST_EFFECTS: Duration = Duration::from_secs(75);
@@ -75,8 +75,10 @@ impl Backup {
                     metadata.remove("resourceVersion");
                 }
                 if let Err(error) = server.load(value) {
-                    lab.history
-                        .note(format!("cannot restore {table} {}: {error}", Seen(object.value()).name()));
+                    lab.history.note(format!(
+                        "cannot restore {table} {}: {error}",
+                        SeenObject(object.value()).name()
+                    ));
                 }
             }
         }

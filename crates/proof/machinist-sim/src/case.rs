@@ -16,22 +16,22 @@ use std::str::FromStr;
 use machinist_core::reverted;
 use tokio::runtime::Runtime;
 
-use crate::contract::{Contract, Named};
+use crate::contract::{Mutation as _, Named, SimulatedContract};
 use crate::faults::{Crash, Fault, LongFault, Profile, Victims};
-use crate::mcm::Mcm;
-use crate::run::{Depth, Report};
+use crate::mcm::SimulatedMcm;
+use crate::run::{Depth, RunReport};
 use crate::seed::Seed;
-use crate::sweep::{Played, Sweepable};
+use crate::sweep::{Sweepable, SweptRun};
 
 /// The variable that names a run to repeat.
 pub const REPLAY: &str = "MACHINIST_REPLAY";
 
 /// The full description of one run of the machine API.
-pub type Case = CaseOf<Mcm>;
+pub type Case = CaseOf<SimulatedMcm>;
 
 /// The full description of one run.
 #[derive(Debug, Clone)]
-pub struct CaseOf<C: Contract> {
+pub struct CaseOf<C: SimulatedContract> {
     /// The scenario.
     pub scenario: C::Scenario,
     /// The seed of all draws.
@@ -71,7 +71,7 @@ pub enum Long {
 /// The share of seeds that play a further scenario, per thousand.
 const FURTHER_SCENARIOS: u32 = 250;
 
-impl<C: Contract> CaseOf<C> {
+impl<C: SimulatedContract> CaseOf<C> {
     /// A scenario in a world without faults.
     pub fn calm(scenario: C::Scenario, seed: u64) -> Self {
         let (seed, weather, long) = (Seed(seed), Weather::Calm, Long::None);
@@ -116,8 +116,8 @@ impl<C: Contract> CaseOf<C> {
     }
 
     /// Plays the case in a new runtime.
-    pub fn play(&self, runtime: impl Fn() -> Runtime, depth: Depth) -> Report {
-        reverted::revert(self.mutant.and_then(C::reverts));
+    pub fn play(&self, runtime: impl Fn() -> Runtime, depth: Depth) -> RunReport {
+        reverted::revert(self.mutant.and_then(C::Mutant::reverts));
         let report = runtime().block_on(C::run(self, depth));
         reverted::revert(None);
         report
@@ -129,7 +129,7 @@ impl<C: Contract> CaseOf<C> {
     }
 }
 
-impl<C: Contract> Sweepable for CaseOf<C> {
+impl<C: SimulatedContract> Sweepable for CaseOf<C> {
     fn name(&self) -> &str {
         self.scenario.name()
     }
@@ -138,9 +138,9 @@ impl<C: Contract> Sweepable for CaseOf<C> {
         C::VICTIMS
     }
 
-    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> Played {
+    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> SweptRun {
         let report = Self { crash, ..self.clone() }.play(runtime, Depth::EndState);
-        Played {
+        SweptRun {
             complaint: (!report.is_fine()).then(|| report.to_string()),
             points: report.points,
             crashed: report.crashed,
@@ -153,7 +153,7 @@ impl<C: Contract> Sweepable for CaseOf<C> {
     }
 }
 
-impl<C: Contract> fmt::Display for CaseOf<C> {
+impl<C: SimulatedContract> fmt::Display for CaseOf<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}/{}", C::PREFIX, self.scenario.name(), self.seed)?;
         match &self.weather {
@@ -182,7 +182,7 @@ impl<C: Contract> fmt::Display for CaseOf<C> {
     }
 }
 
-impl<C: Contract> FromStr for CaseOf<C> {
+impl<C: SimulatedContract> FromStr for CaseOf<C> {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -206,7 +206,7 @@ impl<C: Contract> FromStr for CaseOf<C> {
                     case.weather = Weather::Faults(rates?);
                 }
                 Some(("crash", crash)) => case.crash = Some(crash.parse()?),
-                Some(("mutant", mutant)) => case.mutant = Some(mutant.parse()?),
+                Some(("mutant", mutant)) => case.mutant = Some(C::mutant(mutant)?),
                 _ => return Err(format!("{part:?}: expected calm, faults=, long, long=, crash= or mutant=")),
             }
         }
@@ -260,6 +260,6 @@ mod tests {
     fn every_scenario_is_drawn_by_one_of_a_few_seeds() {
         let drawn: std::collections::BTreeSet<_> =
             (0..400).map(|seed| Case::drawn(seed).scenario.name()).collect();
-        assert_eq!(drawn.len(), Mcm::scenarios().len() + Mcm::further_scenarios().len());
+        assert_eq!(drawn.len(), SimulatedMcm::scenarios().len() + SimulatedMcm::further_scenarios().len());
     }
 }

@@ -2,21 +2,18 @@
 //! for each of them.
 
 use std::fmt;
-use std::str::FromStr;
-
-use machinist_core::reverted::Fix;
 
 use crate::case::CaseOf;
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::Id;
-use crate::run::{Depth, Report};
+pub use crate::mutation::Mutation;
+use crate::run::{Depth, RunReport};
 
 /// One contract: its scenarios, its faults, and the world that plays them.
-pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
+pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
     /// A scenario of the contract.
     type Scenario: Named + Send + Sync;
     /// A way in which the programs of the contract are broken on purpose.
-    type Mutant: Copy + fmt::Debug + fmt::Display + FromStr<Err = String> + PartialEq + Send + Sync;
+    type Mutant: Mutation;
 
     /// Name of the contract on the command line.
     const NAME: &'static str;
@@ -35,12 +32,13 @@ pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
     /// The processes that die in a sweep, in turn.
     const VICTIMS: &'static [Victims];
 
-    /// All mutants.
-    fn mutants() -> &'static [Self::Mutant];
-
-    /// For each mutant, a seed of `cargo xtask sim` that catches it; for a mutant that no plain
-    /// seed catches, none.
-    fn recorded(mutant: Self::Mutant) -> Option<u64>;
+    /// The mutant of that name.
+    ///
+    /// # Errors
+    /// When no mutant has that name.
+    fn mutant(name: &str) -> Result<Self::Mutant, String> {
+        name.parse().map_err(|_| format!("{name:?} is not a mutant"))
+    }
 
     /// All scenarios. The order decides what a seed draws.
     fn scenarios() -> &'static [Self::Scenario];
@@ -50,16 +48,8 @@ pub trait Contract: Copy + fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
-    /// The invariant that must catch the mutant.
-    fn caught_by(mutant: Self::Mutant) -> Id;
-
-    /// The fix outside of the planners that the mutant takes back.
-    fn reverts(_: Self::Mutant) -> Option<Fix> {
-        None
-    }
-
     /// Plays a case in a runtime with paused time.
-    fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = Report>;
+    fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = RunReport>;
 
     /// The scenario of that name.
     fn by_name(name: &str) -> Option<Self::Scenario> {

@@ -21,10 +21,10 @@ use machinist_cloud_sim::{CallOutcome, CallRecord, Foreigner, IdStyle, Operation
 use machinist_instance::{NodeName, ProviderId, UserData};
 use serde_json::{Value, json};
 
-use crate::actor::{Process, Side};
-use crate::sight::{MACHINES, NODES, Seen};
+use crate::actor::{Side, TestedProcess};
+use crate::sight::{MACHINES, NODES, SeenObject};
 use crate::world::user::WORKERS;
-use crate::world::{Ability, Outcome, Trouble, User, View, World, ensure};
+use crate::world::{Ability, MachineView, MachineWorld, Outcome, ScenarioError, User, ensure};
 
 /// A fixture and its expected continuation.
 #[derive(Debug, Clone, Copy)]
@@ -34,7 +34,7 @@ pub struct Continuation {
     /// File name of the fixture, without `.json`.
     pub file: &'static str,
     /// The instances that exist in the cloud.
-    pub instances: Instances,
+    pub instances: FixtureInstances,
     /// Number of workers at the end.
     pub replicas: u32,
     /// The calls of the cloud that are allowed.
@@ -43,7 +43,7 @@ pub struct Continuation {
 
 /// The instances of a fixture that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Instances {
+pub enum FixtureInstances {
     /// The instances with an id that is recorded on a Machine.
     Recorded,
     /// One for every Machine: Go MCM created the instance, and died before it could record it.
@@ -73,63 +73,63 @@ pub const ALL: &[Continuation] = &[
     Continuation {
         name: "creating-without-instances",
         file: "creating",
-        instances: Instances::Recorded,
+        instances: FixtureInstances::Recorded,
         replicas: 3,
         calls: Calls::FindAndEnsureOnce,
     },
     Continuation {
         name: "creating-with-instances",
         file: "creating",
-        instances: Instances::All,
+        instances: FixtureInstances::All,
         replicas: 3,
         calls: Calls::FindAndEnsureOnce,
     },
     Continuation {
         name: "joining",
         file: "joining",
-        instances: Instances::Recorded,
+        instances: FixtureInstances::Recorded,
         replicas: 3,
         calls: Calls::None,
     },
     Continuation {
         name: "preserved",
         file: "preserved",
-        instances: Instances::Recorded,
+        instances: FixtureInstances::Recorded,
         replicas: 3,
         calls: Calls::None,
     },
     Continuation {
         name: "rolling",
         file: "rolling",
-        instances: Instances::Recorded,
+        instances: FixtureInstances::Recorded,
         replicas: 4,
         calls: Calls::NoneUntilDeleted,
     },
     Continuation {
         name: "draining",
         file: "draining",
-        instances: Instances::Recorded,
+        instances: FixtureInstances::Recorded,
         replicas: 3,
         calls: Calls::DeleteOnceAfterTheDrain,
     },
     Continuation {
         name: "deletion-node-drain",
         file: "deletion-node-drain",
-        instances: Instances::Recorded,
+        instances: FixtureInstances::Recorded,
         replicas: 3,
         calls: Calls::DeleteOnceAfterTheDrain,
     },
     Continuation {
         name: "deletion-vm-deletion",
         file: "deletion-vm-deletion",
-        instances: Instances::Recorded,
+        instances: FixtureInstances::Recorded,
         replicas: 3,
         calls: Calls::DeleteOnceAfterTheDrain,
     },
     Continuation {
         name: "deletion-machine-object-finalizer-removal",
         file: "deletion-machine-object-finalizer-removal",
-        instances: Instances::OfLivingMachines,
+        instances: FixtureInstances::OfLivingMachines,
         replicas: 3,
         calls: Calls::None,
     },
@@ -163,12 +163,15 @@ impl Fixture {
     ///
     /// # Errors
     /// When the text is not a List, or has an object of an unknown kind.
-    pub fn parse(text: &str) -> Result<Self, Trouble> {
+    pub fn parse(text: &str) -> Result<Self, ScenarioError> {
         let list: Value =
-            serde_json::from_str(text).map_err(|error| Trouble(format!("a fixture: {error}")))?;
+            serde_json::from_str(text).map_err(|error| ScenarioError(format!("a fixture: {error}")))?;
         let mut items = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
         if let Some(unknown) = items.iter().find(|item| !ORDER.contains(&kind(item))) {
-            return Err(Trouble(format!("a fixture contains an object of unknown kind {:?}", kind(unknown))));
+            return Err(ScenarioError(format!(
+                "a fixture contains an object of unknown kind {:?}",
+                kind(unknown)
+            )));
         }
         items.sort_by_key(place);
         Ok(Self { items })
@@ -182,9 +185,11 @@ impl Fixture {
     /// A moment after the last event in the fixture.
     pub fn moment(&self) -> Timestamp {
         const A_MOMENT: std::time::Duration = std::time::Duration::from_secs(5);
-        let created = self.items.iter().filter_map(|item| Seen(item).created());
-        let written =
-            self.items.iter().filter_map(|item| Seen(item).time("/status/lastOperation/lastUpdateTime"));
+        let created = self.items.iter().filter_map(|item| SeenObject(item).created());
+        let written = self
+            .items
+            .iter()
+            .filter_map(|item| SeenObject(item).time("/status/lastOperation/lastUpdateTime"));
         created.chain(written).max().unwrap_or(Timestamp::UNIX_EPOCH) + A_MOMENT
     }
 
@@ -194,14 +199,15 @@ impl Fixture {
         tokens.map(|secret| format!("system:bootstrap:{}", decoded(secret, "token-id"))).collect()
     }
 
-    fn of_kind<'f>(&'f self, wanted: &'f str) -> impl Iterator<Item = Seen<'f>> {
-        self.items.iter().filter(move |item| kind(item) == wanted).map(Seen)
+    fn of_kind<'f>(&'f self, wanted: &'f str) -> impl Iterator<Item = SeenObject<'f>> {
+        self.items.iter().filter(move |item| kind(item) == wanted).map(SeenObject)
     }
 
     /// The user data of the machine of that name. It contains the token in the machine's Secret, or
     /// else the return token.
     fn user_data(&self, machine: &str) -> UserData {
-        let is_for = |secret: &Seen<'_>| decoded(*secret, "description").contains(&format!("{machine:?}"));
+        let is_for =
+            |secret: &SeenObject<'_>| decoded(*secret, "description").contains(&format!("{machine:?}"));
         let token = match self.of_kind("Secret").find(is_for) {
             Some(secret) => format!("{}.{}", decoded(secret, "token-id"), decoded(secret, "token-secret")),
             None => format!("{}.{}", RETURN_TOKEN.0, RETURN_TOKEN.1),
@@ -219,13 +225,13 @@ pub fn cloud(settings: Settings) -> Settings {
 }
 
 /// The value of a Secret under that key.
-fn decoded(secret: Seen<'_>, key: &str) -> String {
+fn decoded(secret: SeenObject<'_>, key: &str) -> String {
     let bytes = STANDARD.decode(secret.text(&format!("/data/{key}"))).unwrap_or_default();
     String::from_utf8(bytes).unwrap_or_default()
 }
 
 fn kind(item: &Value) -> &str {
-    Seen(item).text("/kind")
+    SeenObject(item).text("/kind")
 }
 
 /// Position of an object in the order. Go creates a token after its Machine, and `user_data`
@@ -236,7 +242,7 @@ fn place(item: &Value) -> (Option<usize>, bool) {
 }
 
 fn is_token(item: &Value) -> bool {
-    kind(item) == "Secret" && Seen(item).namespace() == "kube-system"
+    kind(item) == "Secret" && SeenObject(item).namespace() == "kube-system"
 }
 
 /// The cluster of an object. Nodes, pods, budgets and bootstrap tokens are in the target cluster.
@@ -253,14 +259,14 @@ fn side(item: &Value) -> Side {
 ///
 /// # Errors
 /// When the expected end state is not reached, or a process made a call that is not allowed.
-pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixture) -> Outcome {
+pub async fn play(world: &dyn MachineWorld, continuation: Continuation, fixture: &Fixture) -> Outcome {
     load(world, fixture).await?;
     for machine in fixture.of_kind("Machine") {
         let recorded = machine.provider_id();
         let exists = match continuation.instances {
-            Instances::Recorded => !recorded.is_empty(),
-            Instances::All => true,
-            Instances::OfLivingMachines => !recorded.is_empty() && !machine.is_deleting(),
+            FixtureInstances::Recorded => !recorded.is_empty(),
+            FixtureInstances::All => true,
+            FixtureInstances::OfLivingMachines => !recorded.is_empty() && !machine.is_deleting(),
         };
         if !exists {
             continue;
@@ -275,7 +281,7 @@ pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixtu
     if continuation.file == "draining" {
         let_the_pod_go(world, fixture).await?;
     }
-    let settled = |view: &View| {
+    let settled = |view: &MachineView| {
         view.has_settled(WORKERS, continuation.replicas)?;
         match view.tokens.first() {
             None => Ok(()),
@@ -294,7 +300,7 @@ pub async fn play(world: &dyn World, continuation: Continuation, fixture: &Fixtu
 ///
 /// # Errors
 /// When the server refuses an object.
-pub async fn load(world: &dyn World, fixture: &Fixture) -> Outcome {
+pub async fn load(world: &dyn MachineWorld, fixture: &Fixture) -> Outcome {
     if world.can(Ability::StoreVerbatim) {
         for (side, item) in fixture.items() {
             world.store(side, item).await?;
@@ -309,14 +315,14 @@ pub async fn load(world: &dyn World, fixture: &Fixture) -> Outcome {
 }
 
 /// Creates an equal object by requests: with a new uid, then its status, then its deletion.
-async fn post(world: &dyn World, item: &Value, uids: &mut BTreeMap<String, String>) -> Outcome {
+async fn post(world: &dyn MachineWorld, item: &Value, uids: &mut BTreeMap<String, String>) -> Outcome {
     let client = if side(item) == Side::Control { world.control() } else { world.target() };
-    let (group, version) = match Seen(item).text("/apiVersion").split_once('/') {
+    let (group, version) = match SeenObject(item).text("/apiVersion").split_once('/') {
         Some((group, version)) => (group, version),
-        None => ("", Seen(item).text("/apiVersion")),
+        None => ("", SeenObject(item).text("/apiVersion")),
     };
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind(item)));
-    let namespace = Seen(item).namespace();
+    let namespace = SeenObject(item).namespace();
     let api: Api<DynamicObject> = match namespace {
         "" => Api::all_with(client, &resource),
         namespace => Api::namespaced_with(client, namespace, &resource),
@@ -334,7 +340,7 @@ async fn post(world: &dyn World, item: &Value, uids: &mut BTreeMap<String, Strin
             }
         }
     }
-    if kind(item) == "Secret" && !Seen(item).text("/data/expiration").is_empty() {
+    if kind(item) == "Secret" && !SeenObject(item).text("/data/expiration").is_empty() {
         // The token of the fixture expired long ago, but machines must still be able to join with
         // it.
         let expires = world.now() + std::time::Duration::from_secs(20 * 60);
@@ -342,27 +348,27 @@ async fn post(world: &dyn World, item: &Value, uids: &mut BTreeMap<String, Strin
             json!(STANDARD.encode(expires.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()));
     }
     let parsed: DynamicObject = serde_json::from_value(object)
-        .map_err(|error| Trouble(format!("a fixture's {}: {error}", kind(item))))?;
-    let name = Seen(item).name();
+        .map_err(|error| ScenarioError(format!("a fixture's {}: {error}", kind(item))))?;
+    let name = SeenObject(item).name();
     let made = match api.create(&PostParams::default(), &parsed).await {
         Err(kube::Error::Api(status)) if status.code == 409 => api.get(name).await?,
         other => other?,
     };
-    uids.insert(Seen(item).uid().to_owned(), made.metadata.uid.unwrap_or_default());
+    uids.insert(SeenObject(item).uid().to_owned(), made.metadata.uid.unwrap_or_default());
     if let Some(status) = item.get("status") {
         let patch = Patch::Merge(json!({"status": status}));
         api.patch_status(name, &PatchParams::default(), &patch).await?;
     }
-    if Seen(item).is_deleting() {
+    if SeenObject(item).is_deleting() {
         api.delete(name, &DeleteParams::default()).await?;
     }
     Ok(())
 }
 
-fn load_instance(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, id: &str) -> Outcome {
-    let name = NodeName::new(machine.name()).ok_or(Trouble::new("a fixture's Machine has no name"))?;
+fn load_instance(world: &dyn MachineWorld, fixture: &Fixture, machine: SeenObject<'_>, id: &str) -> Outcome {
+    let name = NodeName::new(machine.name()).ok_or(ScenarioError::new("a fixture's Machine has no name"))?;
     let foreigner = Foreigner {
-        id: Some(ProviderId::parse(id).map_err(|error| Trouble(error.to_string()))?),
+        id: Some(ProviderId::parse(id).map_err(|error| ScenarioError(error.to_string()))?),
         name,
         key: None,
         project: String::new(),
@@ -375,13 +381,13 @@ fn load_instance(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, id: &s
         instance_type: "m5.large".to_owned(),
         user_data: fixture.user_data(machine.name()),
     };
-    world.cloud().load(&foreigner).map(drop).map_err(|refusal| Trouble(refusal.to_string()))
+    world.cloud().load(&foreigner).map(drop).map_err(|refusal| ScenarioError(refusal.to_string()))
 }
 
 /// Lets the machines of existing Nodes join again, each with its own certificate, and then deletes
 /// the token.
-async fn nodes_are_back(world: &dyn World, fixture: &Fixture) -> Outcome {
-    let nodes: BTreeSet<&str> = fixture.of_kind("Node").map(Seen::name).collect();
+async fn nodes_are_back(world: &dyn MachineWorld, fixture: &Fixture) -> Outcome {
+    let nodes: BTreeSet<&str> = fixture.of_kind("Node").map(SeenObject::name).collect();
     if nodes.is_empty() {
         return Ok(());
     }
@@ -392,9 +398,9 @@ async fn nodes_are_back(world: &dyn World, fixture: &Fixture) -> Outcome {
         "stringData": {"token-id": id, "token-secret": secret, "usage-bootstrap-authentication": "true"},
     });
     let api: Api<Secret> = Api::namespaced(world.target(), "kube-system");
-    let token: Secret = serde_json::from_value(token).map_err(|error| Trouble(error.to_string()))?;
+    let token: Secret = serde_json::from_value(token).map_err(|error| ScenarioError(error.to_string()))?;
     api.create(&PostParams::default(), &token).await?;
-    let said = |view: &View| {
+    let said = |view: &MachineView| {
         let alive = view.ledger.alive().filter(|entry| nodes.contains(entry.name.as_str()));
         let mut silent = alive.filter(|entry| {
             !world.cloud().console(&entry.id, 20).iter().any(|line| line.contains("is Node"))
@@ -408,8 +414,8 @@ async fn nodes_are_back(world: &dyn World, fixture: &Fixture) -> Outcome {
 
 /// The budget of the drained pod requires one available pod. After a second pod exists, the first
 /// one can be evicted.
-async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
-    let refused = |_: &View| {
+async fn let_the_pod_go(world: &dyn MachineWorld, fixture: &Fixture) -> Outcome {
+    let refused = |_: &MachineView| {
         let evictions = world.answers().into_iter().filter(|answer| answer.about.subresource == "eviction");
         match evictions.filter(|answer| answer.code == 429).count() {
             0 => Err("no eviction was answered 429".to_owned()),
@@ -420,20 +426,20 @@ async fn let_the_pod_go(world: &dyn World, fixture: &Fixture) -> Outcome {
     let calls: Vec<CallRecord> = world.cloud().calls().into_iter().filter(is_about_one).collect();
     ensure(calls.is_empty(), || format!("the cloud was called before the drain ended: {calls:?}"))?;
     let going = fixture.of_kind("Machine").find(|machine| machine.is_deleting());
-    let other = fixture.of_kind("Node").find(|node| Some(node.name()) != going.map(Seen::node_label));
-    let other = other.ok_or(Trouble::new("the fixture has no other Node"))?;
+    let other = fixture.of_kind("Node").find(|node| Some(node.name()) != going.map(SeenObject::node_label));
+    let other = other.ok_or(ScenarioError::new("the fixture has no other Node"))?;
     User::of(world).create_pod("second", "x", other.name()).await.map(drop)
 }
 
 /// Machines that still exist have their old UID and preserve time, and all belong to one set.
-fn judge_machines(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome {
-    let owners: BTreeSet<_> = view.machines().map(Seen::owner_uid).collect();
+fn judge_machines(world: &dyn MachineWorld, fixture: &Fixture, view: &MachineView) -> Outcome {
+    let owners: BTreeSet<_> = view.machines().map(SeenObject::owner_uid).collect();
     ensure(owners.len() == 1, || format!("the Machines belong to several sets: {owners:?}"))?;
     for before in fixture.of_kind("Machine").filter(|_| world.can(Ability::StoreVerbatim)) {
         let Some(now) = view.machine(before.name()) else { continue };
         ensure(now.uid() == before.uid(), || format!("Machine {} was recreated", before.name()))?;
         let promised =
-            |machine: Seen<'_>| machine.text("/status/currentStatus/preserveExpiryTime").to_owned();
+            |machine: SeenObject<'_>| machine.text("/status/currentStatus/preserveExpiryTime").to_owned();
         ensure(promised(now) == promised(before), || {
             format!("Machine {} has lost its preserveExpiryTime", before.name())
         })?;
@@ -442,21 +448,24 @@ fn judge_machines(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome 
 }
 
 /// No instance was created twice, and no rollout began.
-fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome {
+fn judge_instances(world: &dyn MachineWorld, fixture: &Fixture, view: &MachineView) -> Outcome {
     let ever = view.ledger.ever();
     let names: BTreeSet<_> = ever.iter().map(|entry| &entry.name).collect();
     ensure(names.len() == ever.len(), || format!("a name has two instances: {ever:?}"))?;
-    let sets: BTreeSet<&str> = fixture.of_kind("MachineSet").map(Seen::name).collect();
-    let made = |answer: &crate::lab::Answered| {
+    let sets: BTreeSet<&str> = fixture.of_kind("MachineSet").map(SeenObject::name).collect();
+    let made = |answer: &crate::lab::AnswerRecord| {
         answer.verb == "post" && answer.about.table.starts_with("machinesets") && answer.code < 300
     };
     let rolled = world.answers().into_iter().find(made);
     ensure(rolled.is_none(), || format!("an unexpected rollout began: {rolled:?}; the sets were {sets:?}"))?;
     // Go MCM's tokens are used and deleted like our own; no second token is created for their
     // Machines.
-    let fresh = |answer: &crate::lab::Answered| {
+    let fresh = |answer: &crate::lab::AnswerRecord| {
         let machine = answer.about.name.strip_prefix("bootstrap-token-").is_some();
-        answer.process == Process::MachineController && answer.verb == "post" && machine && answer.code < 300
+        answer.process == TestedProcess::MachineController
+            && answer.verb == "post"
+            && machine
+            && answer.code < 300
     };
     let new_machines = world.answers().into_iter().filter(|answer| {
         answer.verb == "post" && answer.about.table.starts_with("machines.") && answer.code < 300
@@ -467,7 +476,7 @@ fn judge_instances(world: &dyn World, fixture: &Fixture, view: &View) -> Outcome
 
 /// Machines joined with Go MCM's tokens. A second token for the same machine would be a Secret that
 /// no process deletes.
-async fn judge_tokens(world: &dyn World, fixture: &Fixture) -> Outcome {
+async fn judge_tokens(world: &dyn MachineWorld, fixture: &Fixture) -> Outcome {
     let requests: Api<CertificateSigningRequest> = Api::all(world.target());
     let requests = requests.list(&ListParams::default()).await?;
     let asked: BTreeSet<String> =
@@ -476,12 +485,17 @@ async fn judge_tokens(world: &dyn World, fixture: &Fixture) -> Outcome {
     ensure(unused.is_empty(), || format!("no machine joined as {unused:?}; the machines joined as {asked:?}"))
 }
 
-fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture, view: &View) -> Outcome {
+fn judge_calls(
+    world: &dyn MachineWorld,
+    continuation: Continuation,
+    fixture: &Fixture,
+    view: &MachineView,
+) -> Outcome {
     let (all, lists): (Vec<_>, Vec<_>) = world.cloud().calls().into_iter().partition(is_about_one);
     // One list is allowed. It shows whether this account owns the instances that Go MCM recorded
     // without an account.
     ensure(lists.len() <= 1, || format!("the account was listed {} times", lists.len()))?;
-    let about = |call: &CallRecord, machine: Seen<'_>| {
+    let about = |call: &CallRecord, machine: SeenObject<'_>| {
         call.which.name.as_ref().is_some_and(|name| name.as_str() == machine.name())
     };
     let machines = || fixture.of_kind("Machine").chain(view.machines());
@@ -493,7 +507,7 @@ fn judge_calls(world: &dyn World, continuation: Continuation, fixture: &Fixture,
         match continuation.calls {
             Calls::FindAndEnsureOnce => {
                 judge_ensure(continuation, machine, &calls)?;
-                let uid = view.machine(machine.name()).map(Seen::uid);
+                let uid = view.machine(machine.name()).map(SeenObject::uid);
                 let entry = view.ledger.alive().find(|entry| entry.name.as_str() == machine.name());
                 let key = entry.and_then(|entry| entry.key.as_ref()).map(|key| key.as_str());
                 ensure(key.is_some() && key == uid, || {
@@ -522,10 +536,10 @@ fn is_about_one(call: &CallRecord) -> bool {
 }
 
 /// Expects one ensure, at most one find before it, and nothing else.
-fn judge_ensure(continuation: Continuation, machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
+fn judge_ensure(continuation: Continuation, machine: SeenObject<'_>, calls: &[&CallRecord]) -> Outcome {
     let wanted = match continuation.instances {
-        Instances::Recorded | Instances::OfLivingMachines => CallOutcome::Made,
-        Instances::All => CallOutcome::Adopted,
+        FixtureInstances::Recorded | FixtureInstances::OfLivingMachines => CallOutcome::Made,
+        FixtureInstances::All => CallOutcome::Adopted,
     };
     let is_fine = match calls {
         [ensure] => (ensure.operation, ensure.outcome) == (Operation::Ensure, wanted),
@@ -540,7 +554,7 @@ fn judge_ensure(continuation: Continuation, machine: Seen<'_>, calls: &[&CallRec
 
 /// Expects one delete, then finds, with nothing found by the last one. Go MCM recorded no account.
 /// So one find is allowed before the delete, to show that the instance is in the current account.
-fn judge_deletion(machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
+fn judge_deletion(machine: SeenObject<'_>, calls: &[&CallRecord]) -> Outcome {
     let deletion = match calls {
         [find, rest @ ..] if (find.operation, find.outcome) == (Operation::Find, CallOutcome::Found) => rest,
         all => all,
@@ -557,9 +571,9 @@ fn judge_deletion(machine: Seen<'_>, calls: &[&CallRecord]) -> Outcome {
 }
 
 /// Expects that the manager had deleted the Machine before the first call.
-fn deleted_before(world: &dyn World, machine: Seen<'_>, first: &CallRecord) -> Outcome {
+fn deleted_before(world: &dyn MachineWorld, machine: SeenObject<'_>, first: &CallRecord) -> Outcome {
     let deleted = world.answers().into_iter().find(|answer| {
-        answer.process == Process::Manager
+        answer.process == TestedProcess::Manager
             && answer.verb == "delete"
             && answer.about.table == MACHINES
             && answer.about.name == machine.name()
@@ -570,7 +584,12 @@ fn deleted_before(world: &dyn World, machine: Seen<'_>, first: &CallRecord) -> O
 }
 
 /// Expects that the Node was cordoned, and every pod on it evicted, before the first call.
-fn drained_before(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, first: &CallRecord) -> Outcome {
+fn drained_before(
+    world: &dyn MachineWorld,
+    fixture: &Fixture,
+    machine: SeenObject<'_>,
+    first: &CallRecord,
+) -> Outcome {
     let node = machine.node_label();
     let answers = world.answers();
     let before = answers.iter().filter(|answer| answer.code < 300 && answer.at <= first.arrived);
@@ -596,7 +615,7 @@ fn drained_before(world: &dyn World, fixture: &Fixture, machine: Seen<'_>, first
 /// The operation text of a Machine after its drain has ended.
 const VM_DELETION: &str = "Initiate VM deletion";
 
-fn complaint(machine: Seen<'_>, calls: &[&CallRecord]) -> String {
+fn complaint(machine: SeenObject<'_>, calls: &[&CallRecord]) -> String {
     let asked: Vec<String> =
         calls.iter().map(|call| format!("{} ({:?})", call.operation, call.outcome)).collect();
     format!("unexpected calls of the cloud for {}: {}", machine.name(), asked.join(", "))

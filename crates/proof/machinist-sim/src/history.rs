@@ -15,13 +15,13 @@ use machinist_apiserver::{Commit, Object, Subscription};
 use machinist_cloud_sim as cloud;
 use machinist_kube::SharedClock;
 
-use crate::actor::{Process, RESTORE, STRANGER, Side};
-use crate::ask::{Ask, Sent};
+use crate::actor::{RESTORE, STRANGER, Side, TestedProcess};
+use crate::ask::{WholeRequest, WriteInFlight};
 use crate::capi::outside::{self, By, Outside};
 use crate::ccm::project::{self, FINALIZER as BALANCER_FINALIZER, Lookup, Project};
-use crate::faults::Absence;
+use crate::faults::OutageMode;
 use crate::invariants::{Id, Invariant, Violation, Violations};
-use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES, LEASES, MACHINES, NODES, PODS, SERVICES, Seen};
+use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES, LEASES, MACHINES, NODES, PODS, SERVICES, SeenObject};
 use crate::trace::{Line, LineKind, Trace};
 
 /// The state after all events so far, as the invariants see it.
@@ -33,12 +33,12 @@ pub struct State {
     instances: BTreeMap<String, InstanceTrack>,
     project: Project,
     outside: Outside,
-    in_flight: BTreeMap<u64, Arc<Sent>>,
+    in_flight: BTreeMap<u64, Arc<WriteInFlight>>,
     arrived: BTreeSet<u64>,
     by_hand: ByHand,
-    undelivered: BTreeMap<Undelivered, (Timestamp, Absence)>,
+    undelivered: BTreeMap<Undelivered, (Timestamp, OutageMode)>,
     pods: BTreeMap<String, PodAnswers>,
-    taken_over: BTreeMap<Process, (String, Timestamp)>,
+    taken_over: BTreeMap<TestedProcess, (String, Timestamp)>,
 }
 
 /// The answers about one pod that a process received.
@@ -57,7 +57,7 @@ pub struct PodAnswers {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Undelivered {
     /// The process.
-    pub process: Process,
+    pub process: TestedProcess,
     /// The server.
     pub side: Side,
     /// The table of the object.
@@ -67,7 +67,7 @@ pub struct Undelivered {
 }
 
 impl Undelivered {
-    fn of(process: Process, side: Side, ask: &Ask) -> Self {
+    fn of(process: TestedProcess, side: Side, ask: &WholeRequest) -> Self {
         Self { process, side, table: ask.about.table.clone(), key: ask.about.key() }
     }
 }
@@ -92,22 +92,22 @@ pub struct Track(Vec<(u64, Option<Arc<Object>>)>);
 
 impl Track {
     /// The object, if it exists.
-    pub fn now(&self) -> Option<Seen<'_>> {
-        self.0.last().and_then(|(_, object)| object.as_deref()).map(|object| Seen(object.value()))
+    pub fn now(&self) -> Option<SeenObject<'_>> {
+        self.0.last().and_then(|(_, object)| object.as_deref()).map(|object| SeenObject(object.value()))
     }
 
     /// The object as it was at that revision.
-    pub fn at(&self, revision: u64) -> Option<Seen<'_>> {
+    pub fn at(&self, revision: u64) -> Option<SeenObject<'_>> {
         let after = self.0.partition_point(|(at, _)| *at <= revision);
         let (_, object) = self.0.get(after.checked_sub(1)?)?;
-        object.as_deref().map(|object| Seen(object.value()))
+        object.as_deref().map(|object| SeenObject(object.value()))
     }
 
     /// Every version that was current at that revision or later.
-    pub fn since(&self, revision: u64) -> impl Iterator<Item = Seen<'_>> {
+    pub fn since(&self, revision: u64) -> impl Iterator<Item = SeenObject<'_>> {
         let after = self.0.partition_point(|(at, _)| *at <= revision);
         let versions = self.0[after.saturating_sub(1)..].iter();
-        versions.filter_map(|(_, object)| object.as_deref()).map(|object| Seen(object.value()))
+        versions.filter_map(|(_, object)| object.as_deref()).map(|object| SeenObject(object.value()))
     }
 
     /// Number of objects that ever had this name.
@@ -116,8 +116,8 @@ impl Track {
     }
 
     /// Every version, oldest first, with its revision.
-    pub fn versions(&self) -> impl DoubleEndedIterator<Item = (u64, Seen<'_>)> {
-        self.0.iter().filter_map(|(at, object)| Some((*at, Seen(object.as_deref()?.value()))))
+    pub fn versions(&self) -> impl DoubleEndedIterator<Item = (u64, SeenObject<'_>)> {
+        self.0.iter().filter_map(|(at, object)| Some((*at, SeenObject(object.as_deref()?.value()))))
     }
 }
 
@@ -155,18 +155,18 @@ pub enum Event<'e> {
         /// The commit.
         commit: &'e Commit,
         /// The write of a process under test that caused the commit.
-        cause: Option<&'e Sent>,
+        cause: Option<&'e WriteInFlight>,
     },
     /// The cloud committed to its ledger.
     Ledger(&'e cloud::LedgerCommit),
     /// A write of a process under test reached its server; it is not committed yet.
-    Arrived(&'e Sent),
+    Arrived(&'e WriteInFlight),
     /// A driver call of a process under test reached the cloud.
     Called(cloud::Operation),
     /// The stand-in of Hetzner Cloud changed an object.
-    Hcloud(&'e project::Change),
+    Hcloud(&'e project::ProjectChange),
     /// The container engine or the mail service changed.
-    Outside(&'e outside::Change, By),
+    Outside(&'e outside::OutsideChange, By),
 }
 
 impl State {
@@ -192,7 +192,7 @@ impl State {
     }
 
     /// When a replica of that identity took over from a leader that had not released the Lease.
-    pub fn taken_over(&self, process: Process, identity: &str) -> Option<Timestamp> {
+    pub fn taken_over(&self, process: TestedProcess, identity: &str) -> Option<Timestamp> {
         let (by, at) = self.taken_over.get(&process)?;
         (by == identity).then_some(*at)
     }
@@ -224,7 +224,7 @@ impl State {
     }
 
     /// Whether a write of a process has no answer yet.
-    pub fn awaits_answer(&self, process: Process) -> bool {
+    pub fn awaits_answer(&self, process: TestedProcess) -> bool {
         self.in_flight.values().any(|sent| sent.process == process)
     }
 
@@ -236,7 +236,7 @@ impl State {
     /// The objects about which the last write of a process did not reach the server; when the
     /// process last tried, and how the server was away. An object that was changed since then is
     /// left out, because the change may have changed the decision.
-    pub fn undelivered(&self) -> impl Iterator<Item = (&Undelivered, Timestamp, Absence)> {
+    pub fn undelivered(&self) -> impl Iterator<Item = (&Undelivered, Timestamp, OutageMode)> {
         self.undelivered.iter().map(|(waiting, (at, absence))| (waiting, *at, *absence))
     }
 
@@ -246,8 +246,16 @@ impl State {
         tracks.into_iter().flatten().map(|(key, track)| (key.as_str(), track))
     }
 
+    /// How often each object of a table was created, as text.
+    pub(crate) fn births(&self, side: Side, table: &str) -> String {
+        let tracks = self.table(side, table);
+        let births: Vec<String> =
+            tracks.map(|(key, track)| format!("{key} {} times", track.births())).collect();
+        births.join(", ")
+    }
+
     /// The objects of a table that exist.
-    pub fn objects(&self, side: Side, table: &str) -> impl Iterator<Item = Seen<'_>> {
+    pub fn objects(&self, side: Side, table: &str) -> impl Iterator<Item = SeenObject<'_>> {
         self.table(side, table).filter_map(|(_, track)| track.now())
     }
 
@@ -257,7 +265,7 @@ impl State {
     }
 
     /// The existing object of that UID.
-    pub fn by_uid(&self, side: Side, table: &str, uid: &str) -> Option<Seen<'_>> {
+    pub fn by_uid(&self, side: Side, table: &str, uid: &str) -> Option<SeenObject<'_>> {
         self.objects(side, table).find(|object| object.uid() == uid)
     }
 
@@ -304,9 +312,9 @@ impl State {
 
     fn note_take_over(&mut self, commit: &Commit) {
         let (Some(old), Some(new)) = (commit.old.as_deref(), commit.new.as_deref()) else { return };
-        let (old, new) = (Seen(old.value()), Seen(new.value()));
+        let (old, new) = (SeenObject(old.value()), SeenObject(new.value()));
         let (before, holder) = (old.text("/spec/holderIdentity"), new.text("/spec/holderIdentity"));
-        if let Some(process) = Process::of_agent(new.name())
+        if let Some(process) = TestedProcess::of_agent(new.name())
             && !before.is_empty()
             && !holder.is_empty()
             && before != holder
@@ -316,8 +324,8 @@ impl State {
     }
 
     fn note_by_hand(&mut self, commit: &Commit, finalizer: &str) {
-        let new = commit.new.as_deref().map(|new| Seen(new.value()));
-        let Some(old) = commit.old.as_deref().map(|old| Seen(old.value())) else {
+        let new = commit.new.as_deref().map(|new| SeenObject(new.value()));
+        let Some(old) = commit.old.as_deref().map(|old| SeenObject(old.value())) else {
             if &*commit.user_agent == STRANGER
                 && let Some(new) = new
             {
@@ -326,7 +334,7 @@ impl State {
             return;
         };
         let keeps_it = new.is_some_and(|new| new.has_finalizer(finalizer));
-        let is_by_others = Process::of_agent(&commit.user_agent).is_none();
+        let is_by_others = TestedProcess::of_agent(&commit.user_agent).is_none();
         let ByHand { stripped, lost, .. } = &mut self.by_hand;
         if old.has_finalizer(finalizer) && !keeps_it && is_by_others {
             stripped.insert(old.uid().to_owned(), self.now);
@@ -366,9 +374,9 @@ impl State {
 
     /// The write that caused a commit: of the writes that have reached their server and are not
     /// answered, the oldest one of that process to that object with a fitting method.
-    fn cause(&self, side: Side, commit: &Commit) -> Option<Arc<Sent>> {
-        let process = Process::of_agent(&commit.user_agent)?;
-        let fits = |sent: &&Arc<Sent>| {
+    fn cause(&self, side: Side, commit: &Commit) -> Option<Arc<WriteInFlight>> {
+        let process = TestedProcess::of_agent(&commit.user_agent)?;
+        let fits = |sent: &&Arc<WriteInFlight>| {
             self.arrived.contains(&sent.number)
                 && sent.process == process
                 && sent.side == side
@@ -394,7 +402,7 @@ fn finalizer_of(table: &str) -> Option<&'static str> {
 /// Whether a request of that method can have caused that commit.
 fn does(method: &Method, commit: &Commit) -> bool {
     let is_deleting = |object: &Option<Arc<Object>>| {
-        object.as_deref().is_some_and(|object| Seen(object.value()).is_deleting())
+        object.as_deref().is_some_and(|object| SeenObject(object.value()).is_deleting())
     };
     match (&commit.old, &commit.new) {
         (None, _) => *method == Method::POST,
@@ -476,7 +484,7 @@ impl History {
     }
 
     /// Records the changes of the container engine or the mail service. `take` finds them.
-    pub fn outside(&self, by: By, take: impl FnOnce(&mut Outside, Timestamp) -> Vec<outside::Change>) {
+    pub fn outside(&self, by: By, take: impl FnOnce(&mut Outside, Timestamp) -> Vec<outside::OutsideChange>) {
         let mut inner = self.lock();
         inner.catch_up();
         let now = inner.clock.now();
@@ -495,7 +503,7 @@ impl History {
     }
 
     /// Records a request of a process to a stand-in.
-    pub fn requested(&self, process: Process, request: &str) {
+    pub fn requested(&self, process: TestedProcess, request: &str) {
         let mut inner = self.lock();
         inner.catch_up();
         let story = format!("{:<10} cloud  {request}", process.to_string());
@@ -503,7 +511,7 @@ impl History {
     }
 
     /// Records that a process sent a write. Returns the write for later calls.
-    pub fn sent(&self, make: impl FnOnce(u64, Timestamp) -> Sent) -> Arc<Sent> {
+    pub fn sent(&self, make: impl FnOnce(u64, Timestamp) -> WriteInFlight) -> Arc<WriteInFlight> {
         let mut inner = self.lock();
         inner.catch_up();
         let number = inner.next_write;
@@ -514,7 +522,7 @@ impl History {
     }
 
     /// Records that a write reached its server.
-    pub fn arrived(&self, sent: &Sent) {
+    pub fn arrived(&self, sent: &WriteInFlight) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.state.arrived.insert(sent.number);
@@ -522,7 +530,7 @@ impl History {
     }
 
     /// Records that the server answered a write, even if no process waits for the answer.
-    pub fn answered(&self, sent: &Sent) {
+    pub fn answered(&self, sent: &WriteInFlight) {
         let mut inner = self.lock();
         inner.catch_up();
         inner.state.in_flight.remove(&sent.number);
@@ -530,7 +538,7 @@ impl History {
     }
 
     /// Records a request of a process to a server.
-    pub fn asked(&self, process: Process, side: Side, ask: &Ask) {
+    pub fn asked(&self, process: TestedProcess, side: Side, ask: &WholeRequest) {
         let hash = if ask.body.is_empty() { 0 } else { crate::seed::fnv(&ask.body) };
         let text = format!("{process} {side} {} {} {hash:016x}", ask.verb(), ask.about);
         self.lock().line(LineKind::Request, text, String::new());
@@ -538,7 +546,7 @@ impl History {
 
     /// Records that a request found its server away. A write to an object that does not exist any
     /// more is left out: the process learns that before it tries again.
-    pub fn undelivered(&self, process: Process, side: Side, ask: &Ask, absence: Absence) {
+    pub fn undelivered(&self, process: TestedProcess, side: Side, ask: &WholeRequest, absence: OutageMode) {
         let is_of_an_object =
             !ask.about.table.starts_with("events") && !ask.about.table.starts_with("leases");
         if ask.is_write() && is_of_an_object {
@@ -554,7 +562,7 @@ impl History {
     }
 
     /// Records that a request reached its server.
-    pub fn delivered(&self, process: Process, side: Side, ask: &Ask) {
+    pub fn delivered(&self, process: TestedProcess, side: Side, ask: &WholeRequest) {
         let mut inner = self.lock();
         if inner.state.undelivered.is_empty() {
             return;
@@ -569,16 +577,16 @@ impl History {
     }
 
     /// Records that a process starts without a memory.
-    pub fn reborn(&self, process: Process) {
+    pub fn reborn(&self, process: TestedProcess) {
         let mut inner = self.lock();
         inner.state.undelivered.retain(|waiting, _| waiting.process != process);
-        for answers in inner.state.pods.values_mut().filter(|_| process == Process::MachineController) {
+        for answers in inner.state.pods.values_mut().filter(|_| process == TestedProcess::MachineController) {
             answers.rejected = None;
         }
     }
 
     /// Records the server's answer to a write, in the line that golden traces show.
-    pub fn wrote(&self, process: Process, ask: &Ask, code: u16) {
+    pub fn wrote(&self, process: TestedProcess, ask: &WholeRequest, code: u16) {
         if ask.about.table.starts_with("events") {
             return;
         }
@@ -592,7 +600,7 @@ impl History {
     }
 
     /// Records that a process received an answer to a request about a pod.
-    pub fn heard(&self, ask: &Ask, code: u16) {
+    pub fn heard(&self, ask: &WholeRequest, code: u16) {
         if ask.about.table != PODS || !ask.is_write() {
             return;
         }
@@ -610,7 +618,7 @@ impl History {
     }
 
     /// Records a call of the cloud by a process.
-    pub fn called(&self, process: Process, operation: cloud::Operation, which: &str) {
+    pub fn called(&self, process: TestedProcess, operation: cloud::Operation, which: &str) {
         let mut inner = self.lock();
         inner.catch_up();
         let text = format!("{process} cloud {operation} {which}");

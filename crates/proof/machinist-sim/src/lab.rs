@@ -4,13 +4,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 use machinist_kube::SharedClock;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::time::Instant;
 
-use crate::actor::{Process, Side};
-use crate::ask::Ask;
-use crate::faults::{CrashPoints, FaultPlan, Fuse, LongFault};
+use crate::actor::{Side, TestedProcess};
+use crate::ask::WholeRequest;
+use crate::faults::crash::Life;
+use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Fuse, LongFault, Profile, Victims};
 use crate::history::History;
 use crate::mutants::Tamper;
+use crate::seed::Seed;
 
 /// The time at which simulated time begins, in every run.
 pub const EPOCH: &str = "2030-01-01T00:00:00Z";
@@ -66,16 +69,16 @@ pub struct Lab {
     pub fuse: Arc<Fuse>,
     /// The change of requests and answers by a mutant.
     pub tamper: Option<Arc<dyn Tamper>>,
-    answers: Mutex<Vec<Answered>>,
+    answers: Mutex<Vec<AnswerRecord>>,
 }
 
 /// One answer that a process got, successful or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answered {
+pub struct AnswerRecord {
     /// When the answer arrived.
     pub at: Timestamp,
     /// The process that sent the request.
-    pub process: Process,
+    pub process: TestedProcess,
     /// The server.
     pub side: Side,
     /// The verb of the request.
@@ -86,16 +89,35 @@ pub struct Answered {
     pub code: u16,
 }
 
+impl AnswerRecord {
+    /// Whether the request was a read.
+    pub fn is_read(&self) -> bool {
+        matches!(self.verb, "get" | "list" | "watch")
+    }
+
+    /// Whether a process that has nothing to do does not send such a request.
+    pub fn ends_quiet(&self) -> bool {
+        // A series of Events ends minutes after its last Event, with one write that marks the end.
+        let is_event = self.about.table.starts_with("events");
+        let is_lease = self.about.table.starts_with("leases");
+        !self.is_read() && !is_event && !is_lease
+    }
+}
+
 impl Lab {
-    /// Creates the shared parts of a run that begins now.
+    /// Creates the shared parts of a run that begins now, and the deaths of its processes.
     pub fn new(
         clock: RunClock,
         history: History,
-        plan: FaultPlan,
-        points: CrashPoints,
+        seed: Seed,
+        profile: &Profile,
+        crash: Option<Crash>,
         tamper: Option<Arc<dyn Tamper>>,
-    ) -> Self {
-        Self { clock, history, plan, points, fuse: Arc::default(), tamper, answers: Mutex::default() }
+    ) -> (Arc<Self>, UnboundedReceiver<Victims>) {
+        let (deaths, dead) = mpsc::unbounded_channel();
+        let (plan, points) = (FaultPlan::new(seed, profile.clone()), CrashPoints::new(crash, deaths));
+        let (fuse, answers) = Default::default();
+        (Arc::new(Self { clock, history, plan, points, fuse, tamper, answers }), dead)
     }
 
     /// Waits for a long fault, and records its begin and its end. `during` lets it happen until the
@@ -114,20 +136,30 @@ impl Lab {
         self.history.note(format!("long fault {fault} ends"));
     }
 
+    /// Kills the process if fault P10 or a planned crash is due.
+    pub(crate) async fn may_die(&self, life: &Life) {
+        let process = life.process;
+        if life.is_alive() && self.plan.strikes(Fault::P10, &process.to_string()) {
+            self.history.note(format!("fault P10: the {process} dies"));
+            self.points.strike_life(life);
+        }
+        life.while_alive().await;
+    }
+
     /// The clock in the form that product code takes.
     pub fn shared_clock(&self) -> SharedClock {
         Arc::new(self.clock)
     }
 
     /// Records the answer that a process got.
-    pub fn answered(&self, process: Process, side: Side, ask: &Ask, code: u16) {
+    pub fn answered(&self, process: TestedProcess, side: Side, ask: &WholeRequest, code: u16) {
         let (verb, about) = (ask.verb(), ask.about.clone());
-        let answered = Answered { at: self.clock.time(), process, side, verb, about, code };
+        let answered = AnswerRecord { at: self.clock.time(), process, side, verb, about, code };
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).push(answered);
     }
 
     /// Every answer so far.
-    pub fn answers(&self) -> Vec<Answered> {
+    pub fn answers(&self) -> Vec<AnswerRecord> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

@@ -17,12 +17,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::actor::Process;
+use crate::actor::TestedProcess;
 use crate::faults::crash::{Life, Victims};
 use crate::faults::{Fault, Gate, LongFault};
 use crate::lab::{Lab, RunClock};
 use crate::seed::Seed;
-use crate::sight::{LEASES, NAMESPACE, Seen};
+use crate::sight::{LEASES, NAMESPACE, SeenObject};
 
 /// Time between death and restart. It is as short as a restart can be, because a longer gap would
 /// hide errors of a quick successor.
@@ -41,7 +41,7 @@ pub enum Replica {
 
 /// The lives of a process. `R` runs until it is dropped.
 pub struct Lives<R> {
-    process: Process,
+    process: TestedProcess,
     lab: Arc<Lab>,
     /// The server with the Lease, if the process takes part in an election.
     election: Option<Server>,
@@ -71,7 +71,7 @@ enum Standby {
 impl<R> Lives<R> {
     /// A process that was never started. It takes part in an election if `election` is the server
     /// with its Lease.
-    pub fn new(process: Process, lab: Arc<Lab>, election: Option<Server>) -> Self {
+    pub fn new(process: TestedProcess, lab: Arc<Lab>, election: Option<Server>) -> Self {
         let (running, begun, held, standby) = Default::default();
         Self { process, lab, election, running, begun, held, standby }
     }
@@ -227,7 +227,7 @@ impl<R> Lives<R> {
     /// The replica that holds the Lease, as the Lease on the server says.
     fn leader(&self) -> Option<Replica> {
         let leases = self.election.as_ref()?.snapshot(LEASES);
-        let lease = leases.iter().map(|lease| Seen(lease.value()));
+        let lease = leases.iter().map(|lease| SeenObject(lease.value()));
         let holder = lease
             .filter(|lease| lease.name() == self.process.user_agent())
             .map(|lease| lease.text("/spec/holderIdentity"))
@@ -337,7 +337,7 @@ impl HostClock {
     }
 
     /// P13: steps the clock from time to time during the chaos, and back.
-    pub async fn step(self: Arc<Self>, process: Process, lab: Arc<Lab>) {
+    pub async fn step(self: Arc<Self>, process: TestedProcess, lab: Arc<Lab>) {
         const LOOK_EVERY: Duration = Duration::from_secs(1);
         const LONGEST: Duration = Duration::from_secs(25);
         const LARGEST: Duration = Duration::from_secs(240);

@@ -1,32 +1,29 @@
 //! The machine API as a contract of the simulator: how one of its runs is played and judged.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use machinist_core::reverted::Fix;
-
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::case::{Case, Long};
-use crate::contract::{Contract, Named};
+use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::{Disturbed, Id, Quiet, Settled, Spent, Violations};
-use crate::lab::{Answered, Lab};
+use crate::invariants::{Disturbed, EndState, Quiet, Spent, Violations};
+use crate::lab::AnswerRecord;
 use crate::mutants::Mutant;
 use crate::passes;
-use crate::run::{Court, Depth, Report, run};
+use crate::run::{Court, Depth, RunReport, run};
 use crate::scenarios::{self, Scenario};
 use crate::sight::{MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS};
+use crate::stage::ScenarioStage;
 use crate::world::processes::RESYNC;
-use crate::world::simulated::{Setup, Simulated};
+use crate::world::simulated::{MachineSetup, Simulated};
 use crate::world::workload::Election;
-use crate::world::{Trouble, Workload, World};
+use crate::world::{MachineWorld, Workload};
 
 /// The machine API.
 #[derive(Debug, Clone, Copy)]
-pub struct Mcm;
+pub struct SimulatedMcm;
 
-impl Contract for Mcm {
+impl SimulatedContract for SimulatedMcm {
     type Scenario = Scenario;
     type Mutant = Mutant;
 
@@ -46,23 +43,7 @@ impl Contract for Mcm {
         scenarios::FURTHER
     }
 
-    fn mutants() -> &'static [Mutant] {
-        &Mutant::ALL
-    }
-
-    fn recorded(mutant: Mutant) -> Option<u64> {
-        mutant.recorded()
-    }
-
-    fn reverts(mutant: Mutant) -> Option<Fix> {
-        mutant.reverts()
-    }
-
-    fn caught_by(mutant: Mutant) -> Id {
-        mutant.caught_by()
-    }
-
-    async fn run(case: &Case, depth: Depth) -> Report {
+    async fn run(case: &Case, depth: Depth) -> RunReport {
         let world = Simulated::new(&setup_of(case)).await;
         run(world, async |world| (case.scenario.play)(world).await, depth).await
     }
@@ -116,24 +97,12 @@ impl Named for Scenario {
 }
 
 impl Court for Simulated {
-    fn lab(&self) -> &Arc<Lab> {
-        Self::lab(self)
-    }
-
-    fn trouble(&self) -> Option<Trouble> {
-        World::trouble(self)
-    }
-
-    async fn changed(&self) {
-        World::changed(self).await;
-    }
-
-    fn patience(&self) -> Duration {
-        self.pace().patience
+    fn stage(&self) -> &ScenarioStage {
+        Self::stage(self)
     }
 
     fn missing(&self) -> Violations {
-        self.lab().history.look(Settled::judge)
+        self.lab().history.look(EndState::judge)
     }
 
     fn show(&self) -> String {
@@ -146,12 +115,7 @@ impl Court for Simulated {
         tokio::time::sleep(window).await;
         let mut quiet = Quiet { window, ..Quiet::default() };
         for answer in &self.answers()[answers..] {
-            let is_read = matches!(answer.verb, "get" | "list" | "watch");
-            // A series of Events ends minutes after its last Event, with one write that marks the
-            // end.
-            let is_event = answer.about.table.starts_with("events");
-            let is_lease = answer.about.table.starts_with("leases");
-            if !is_read && !is_event && !is_lease {
+            if answer.ends_quiet() {
                 *quiet
                     .writes
                     .entry(format!("{} {} {}", answer.process, answer.verb, answer.about))
@@ -195,13 +159,12 @@ const PER_CRASH: usize = 8;
 /// Whether an answer counts against the budget of writes. Only Machines, Nodes and tokens have a
 /// budget. Classes and their Secrets are marked once, independent of the number of Machines. Events
 /// and evictions are counted separately.
-fn is_budgeted(answer: &Answered) -> bool {
-    let is_read = matches!(answer.verb, "get" | "list" | "watch");
+fn is_budgeted(answer: &AnswerRecord) -> bool {
     let is_machines = match answer.side {
         Side::Control => answer.about.table == MACHINES,
         Side::Target => answer.about.table == NODES || answer.about.table == SECRETS,
     };
-    answer.process == Process::MachineController && !is_read && is_machines
+    answer.process == TestedProcess::MachineController && !answer.is_read() && is_machines
 }
 
 fn calls(world: &Simulated) -> u64 {
@@ -229,8 +192,8 @@ fn objects(world: &Simulated) -> BTreeMap<&'static str, u64> {
 }
 
 /// The setup of the world of a case.
-fn setup_of(case: &Case) -> Setup {
-    let setup = Setup::swarm(case.seed, case.profile());
+fn setup_of(case: &Case) -> MachineSetup {
+    let setup = MachineSetup::swarm(case.seed, case.profile());
     let workload = match case.long {
         Long::None => Workload::USUAL,
         Long::Drawn | Long::These(_) => Workload::draw(case.seed),
@@ -239,5 +202,5 @@ fn setup_of(case: &Case) -> Setup {
     let is_replicated = setup.profile.long.iter().any(|fault| fault.kind == LongKind::SecondReplica);
     let election = if is_replicated { Election::Lease } else { workload.election };
     let workload = Workload { election, ..workload };
-    Setup { crash: case.crash, mutant: case.mutant, workload, ..setup }
+    MachineSetup { crash: case.crash, mutant: case.mutant, workload, ..setup }
 }

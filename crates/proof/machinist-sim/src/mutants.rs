@@ -41,7 +41,6 @@ mod evidence;
 mod planners;
 mod tampers;
 
-use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -53,29 +52,31 @@ use self::planners::{
     orphaned_machines, orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
-use crate::ask::Ask;
+use crate::ask::WholeRequest;
 use crate::faults::answer::Answer;
 use crate::invariants::Id;
+use crate::mutation::Mutation;
 
 /// Rewrites the requests of a process and their answers.
 #[async_trait]
 pub trait Tamper: Send + Sync {
     /// Changes a request before it is sent.
-    fn request(&self, _ask: &mut Ask) {}
+    fn request(&self, _ask: &mut WholeRequest) {}
 
     /// A further request to send after that answer, if any.
-    fn again(&self, _ask: &Ask, _answer: &Answer) -> Option<Ask> {
+    fn again(&self, _ask: &WholeRequest, _answer: &Answer) -> Option<WholeRequest> {
         None
     }
 
     /// Changes an answer before the process receives it.
-    async fn answer(&self, _ask: &Ask, answer: Answer) -> Answer {
+    async fn answer(&self, _ask: &WholeRequest, answer: Answer) -> Answer {
         answer
     }
 }
 
 /// One way in which the program is broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Mutant {
     /// Writes have no UID, so they apply to any object of that name.
     UidCheck,
@@ -139,79 +140,8 @@ pub enum Mutant {
     ShortToken,
 }
 
-impl Mutant {
-    /// All mutants.
-    pub const ALL: [Self; 30] = [
-        Self::UidCheck,
-        Self::OwnWritesBarrier,
-        Self::FreshName,
-        Self::EarlyFinalizer,
-        Self::AbsenceWithoutLag,
-        Self::NodeByName,
-        Self::UnboundedRequeue,
-        Self::ReplacementLimit,
-        Self::UnseenCordon,
-        Self::OwnershipProof,
-        Self::OrphanedChildren,
-        Self::TwoRaises,
-        Self::AttemptsAsAnswers,
-        Self::StaleDeadlines,
-        Self::QueueAsFailure,
-        Self::ReplacementWithoutStock,
-        Self::FirstPassByForce,
-        Self::UnaskedFailure,
-        Self::FailedCallEndsDrain,
-        Self::UnavailableFirst,
-        Self::LateSize,
-        Self::KeptNode,
-        Self::UnsentAsUnknown,
-        Self::MissedReturn,
-        Self::SilentWait,
-        Self::IgnoredLease,
-        Self::UnreportedRejection,
-        Self::ForceNeedsNodes,
-        Self::IdleLookups,
-        Self::ShortToken,
-    ];
-
-    /// Name of the mutant in cases and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::UidCheck => "uid-check",
-            Self::OwnWritesBarrier => "own-writes-barrier",
-            Self::FreshName => "fresh-name",
-            Self::EarlyFinalizer => "early-finalizer",
-            Self::AbsenceWithoutLag => "absence-without-lag",
-            Self::NodeByName => "node-by-name",
-            Self::UnboundedRequeue => "unbounded-requeue",
-            Self::ReplacementLimit => "replacement-limit",
-            Self::UnseenCordon => "unseen-cordon",
-            Self::OwnershipProof => "ownership-proof",
-            Self::OrphanedChildren => "orphaned-children",
-            Self::TwoRaises => "two-raises",
-            Self::AttemptsAsAnswers => "attempts-as-answers",
-            Self::StaleDeadlines => "stale-deadlines",
-            Self::QueueAsFailure => "queue-as-failure",
-            Self::ReplacementWithoutStock => "replacement-without-stock",
-            Self::FirstPassByForce => "first-pass-by-force",
-            Self::UnaskedFailure => "unasked-failure",
-            Self::FailedCallEndsDrain => "failed-call-ends-drain",
-            Self::UnavailableFirst => "unavailable-first",
-            Self::LateSize => "late-size",
-            Self::KeptNode => "kept-node",
-            Self::UnsentAsUnknown => "unsent-as-unknown",
-            Self::MissedReturn => "missed-return",
-            Self::SilentWait => "silent-wait",
-            Self::IgnoredLease => "ignored-lease",
-            Self::UnreportedRejection => "unreported-rejection",
-            Self::ForceNeedsNodes => "force-needs-nodes",
-            Self::IdleLookups => "idle-lookups",
-            Self::ShortToken => "short-token",
-        }
-    }
-
-    /// The invariant that must catch the mutant.
-    pub fn caught_by(self) -> Id {
+impl Mutation for Mutant {
+    fn caught_by(self) -> Id {
         match self {
             Self::UidCheck => Id::S21,
             Self::EarlyFinalizer | Self::AbsenceWithoutLag | Self::OwnershipProof => Id::S3,
@@ -238,8 +168,7 @@ impl Mutant {
         }
     }
 
-    /// A seed of `cargo xtask sim` that catches the mutant.
-    pub fn recorded(self) -> Option<u64> {
+    fn recorded(self) -> Option<u64> {
         Some(match self {
             Self::UnboundedRequeue => 0,
             Self::EarlyFinalizer | Self::IgnoredLease => 2,
@@ -268,6 +197,12 @@ impl Mutant {
         })
     }
 
+    fn reverts(self) -> Option<Fix> {
+        (self == Self::ShortToken).then_some(Fix::CirclesPause)
+    }
+}
+
+impl Mutant {
     /// The mutant's changes to requests and answers.
     pub fn tamper(self) -> Option<Arc<dyn Tamper>> {
         match self {
@@ -324,26 +259,5 @@ impl Mutant {
             // The replicas of its world ignore their Leases.
             | Self::IgnoredLease => sound,
         }
-    }
-}
-
-impl Mutant {
-    /// The fix outside of the planners that the mutant takes back.
-    pub fn reverts(self) -> Option<Fix> {
-        (self == Self::ShortToken).then_some(Fix::CirclesPause)
-    }
-}
-
-impl fmt::Display for Mutant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for Mutant {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|mutant| mutant.name() == text).ok_or(format!("{text:?} is not a mutant"))
     }
 }

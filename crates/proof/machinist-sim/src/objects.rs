@@ -5,7 +5,7 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use machinist_apiserver::{Identity, Server};
 use serde_json::{Value, json};
 
-use crate::sight::{NAMESPACE, Seen};
+use crate::sight::{NAMESPACE, SeenObject};
 
 /// A client that meets no faults.
 pub(crate) fn client(server: &Server, agent: &str) -> kube::Client {
@@ -26,7 +26,7 @@ pub(crate) fn resource(api_version: &str, kind: &str, plural: &str) -> ApiResour
 
 /// The API of an object of a table, for requests with that User-Agent.
 pub(crate) fn api_of(server: &Server, table: &str, object: &Value, agent: &str) -> Api<DynamicObject> {
-    let seen = Seen(object);
+    let seen = SeenObject(object);
     let plural = table.split('.').next().unwrap_or_default();
     let resource = resource(seen.text("/apiVersion"), seen.text("/kind"), plural);
     match seen.namespace() {
@@ -37,7 +37,7 @@ pub(crate) fn api_of(server: &Server, table: &str, object: &Value, agent: &str) 
 
 /// Deletes an object despite its finalizers.
 pub(crate) async fn erase(server: &Server, table: &str, object: &Value, agent: &str) {
-    let (api, name) = (api_of(server, table, object, agent), Seen(object).name());
+    let (api, name) = (api_of(server, table, object, agent), SeenObject(object).name());
     let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     // An object that is being deleted disappears with its last finalizer.
     let _ = api.patch(name, &PatchParams::default(), &unheld).await;

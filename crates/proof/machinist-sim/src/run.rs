@@ -8,14 +8,15 @@ use std::time::Duration;
 use crate::faults::Points;
 use crate::invariants::{Id, Violation, Violations};
 use crate::lab::Lab;
+use crate::outcome::{Outcome, ScenarioError};
+use crate::stage::ScenarioStage;
 use crate::trace::Trace;
-use crate::world::{Outcome, Trouble};
 
 /// How a run ended.
 #[derive(Debug, Clone)]
-pub struct Report {
+pub struct RunReport {
     /// The error of the scenario.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<ScenarioError>,
     /// The violated invariants.
     pub violations: Vec<Violation>,
     /// The trace.
@@ -32,7 +33,7 @@ pub struct Report {
     pub took: Duration,
 }
 
-impl Report {
+impl RunReport {
     /// Whether the run has neither an error nor a violation.
     pub fn is_fine(&self) -> bool {
         self.trouble.is_none() && self.violations.is_empty()
@@ -53,7 +54,7 @@ impl Report {
         self.faults.values().sum()
     }
 
-    fn without_a_world(trouble: Trouble) -> Self {
+    fn without_a_world(trouble: ScenarioError) -> Self {
         Self {
             trouble: Some(trouble),
             violations: Vec::new(),
@@ -67,7 +68,7 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for RunReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(trouble) = &self.trouble {
             writeln!(f, "{trouble}")?;
@@ -87,17 +88,13 @@ pub enum Depth {
 
 /// A world in which a run is judged.
 pub(crate) trait Court {
+    /// The place where its scenarios wait.
+    fn stage(&self) -> &ScenarioStage;
+
     /// The shared parts of the run.
-    fn lab(&self) -> &Arc<Lab>;
-
-    /// An error after which waiting is useless.
-    fn trouble(&self) -> Option<Trouble>;
-
-    /// Returns when the objects may have changed.
-    fn changed(&self) -> impl Future<Output = ()>;
-
-    /// The time within which the end state must be reached after the last fault.
-    fn patience(&self) -> Duration;
+    fn lab(&self) -> &Arc<Lab> {
+        self.stage().lab()
+    }
 
     /// The parts of the end state that are missing.
     fn missing(&self) -> Violations;
@@ -126,13 +123,13 @@ const ECHOES: Duration = Duration::from_secs(90);
 
 /// Plays a scenario in a world, and checks its end state.
 pub(crate) async fn run<W: Court>(
-    world: Result<W, Trouble>,
+    world: Result<W, ScenarioError>,
     play: impl AsyncFnOnce(&W) -> Outcome,
     depth: Depth,
-) -> Report {
+) -> RunReport {
     let world = match world {
         Ok(world) => world,
-        Err(trouble) => return Report::without_a_world(trouble),
+        Err(trouble) => return RunReport::without_a_world(trouble),
     };
     let mut trouble = play(&world).await.err();
     world.lab().points.end();
@@ -163,18 +160,18 @@ async fn judge(world: &impl Court, depth: Depth) -> Outcome {
 async fn settle(world: &impl Court) -> Outcome {
     let began = tokio::time::Instant::now();
     loop {
-        if let Some(trouble) = world.trouble() {
+        if let Some(trouble) = world.stage().trouble() {
             return Err(trouble);
         }
         let found = world.missing();
         if found.is_empty() {
             return Ok(());
         }
-        if world.patience() <= began.elapsed() {
+        if world.stage().patience() <= began.elapsed() {
             note_all(world, found);
-            return Err(Trouble(format!("the end state was never reached\n{}", world.show())));
+            return Err(ScenarioError(format!("the end state was never reached\n{}", world.show())));
         }
-        world.changed().await;
+        world.stage().changed().await;
     }
 }
 
@@ -184,9 +181,9 @@ fn note_all(world: &impl Court, found: Violations) {
     }
 }
 
-fn report(world: &impl Court, trouble: Option<Trouble>, violations: Vec<Violation>) -> Report {
+fn report(world: &impl Court, trouble: Option<ScenarioError>, violations: Vec<Violation>) -> RunReport {
     let lab = world.lab();
-    Report {
+    RunReport {
         trouble,
         violations,
         points: lab.points.passed(),

@@ -12,16 +12,16 @@ use serde::Serialize;
 use tokio::runtime::Runtime;
 
 use crate::case::CaseOf;
-use crate::contract::{Contract, Named as _};
+use crate::contract::{Mutation as _, Named as _, SimulatedContract};
 use crate::invariants::Id;
-use crate::run::{Depth, Report};
+use crate::run::{Depth, RunReport};
 
 /// One of this many seeds also runs through the quiet window, which takes as long as all the rest.
 const QUIET_EVERY: u64 = 4;
 
 /// The seeds to play, and with which program.
 #[derive(Debug, Clone)]
-pub struct Order<C: Contract> {
+pub struct Order<C: SimulatedContract> {
     /// The seeds.
     pub seeds: Range<u64>,
     /// The mutant of the program.
@@ -35,7 +35,7 @@ pub struct Order<C: Contract> {
 /// The sum of all runs.
 #[derive(Debug, Clone, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Tally {
+pub struct SeedTally {
     /// Name of the contract.
     pub contract: &'static str,
     /// Number of seeds that were played.
@@ -76,25 +76,25 @@ pub fn depth(seed: u64) -> Depth {
 }
 
 /// The case of a seed, with a mutant of the program or without one.
-pub fn case<C: Contract>(seed: u64, mutant: Option<C::Mutant>) -> CaseOf<C> {
+pub fn case<C: SimulatedContract>(seed: u64, mutant: Option<C::Mutant>) -> CaseOf<C> {
     CaseOf { mutant, ..CaseOf::drawn(seed) }
 }
 
 /// The command that repeats the run of a seed.
-pub fn command<C: Contract>(seed: u64, mutant: Option<C::Mutant>) -> String {
+pub fn command<C: SimulatedContract>(seed: u64, mutant: Option<C::Mutant>) -> String {
     let mutant = mutant.map(|mutant| format!(" --mutant {mutant}")).unwrap_or_default();
     format!("cargo xtask sim --contract {} --from {seed} --seeds 1{mutant}", C::NAME)
 }
 
 /// Plays the seeds on several threads. Calls `failed` for each run that failed, as soon as it ends.
-pub fn play_all<C: Contract>(
+pub fn play_all<C: SimulatedContract>(
     order: &Order<C>,
     runtime: fn() -> Runtime,
-    failed: impl Fn(&Failed, &Report) + Sync,
-) -> Tally {
+    failed: impl Fn(&Failed, &RunReport) + Sync,
+) -> SeedTally {
     let next = AtomicU64::new(order.seeds.start);
     let enough = AtomicBool::new(false);
-    let tally = Mutex::new(Tally { contract: C::NAME, ..Tally::default() });
+    let tally = Mutex::new(SeedTally { contract: C::NAME, ..SeedTally::default() });
     #[expect(clippy::disallowed_methods, reason = "the rate of seeds is in real time")]
     let began = std::time::Instant::now();
     let threads = order.threads.or(std::thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
@@ -117,7 +117,7 @@ pub fn play_all<C: Contract>(
                         // Only violations of the mutant's invariant count.
                         let violated = match order.mutant {
                             None => tally.failed.len(),
-                            Some(mutant) => tally.violated(C::caught_by(mutant)).len(),
+                            Some(mutant) => tally.violated(mutant.caught_by()).len(),
                         };
                         if order.until.is_some_and(|until| until <= violated) {
                             enough.store(true, Ordering::Relaxed);
@@ -137,8 +137,8 @@ pub fn play_all<C: Contract>(
     tally
 }
 
-impl Tally {
-    fn add<C: Contract>(&mut self, case: &CaseOf<C>, report: &Report) {
+impl SeedTally {
+    fn add<C: SimulatedContract>(&mut self, case: &CaseOf<C>, report: &RunReport) {
         const SECONDS_PER_HOUR: f64 = 3600.0;
         self.seeds += 1;
         self.simulated_hours += report.took.as_secs_f64() / SECONDS_PER_HOUR;
@@ -160,7 +160,7 @@ impl Tally {
 }
 
 impl Failed {
-    fn of<C: Contract>(case: &CaseOf<C>, report: &Report) -> Self {
+    fn of<C: SimulatedContract>(case: &CaseOf<C>, report: &RunReport) -> Self {
         let mut invariants: Vec<String> =
             report.violations.iter().map(|violation| violation.id.to_string()).collect();
         invariants.dedup();

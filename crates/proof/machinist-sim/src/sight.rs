@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_api::constants::{finalizers, labels};
-use machinist_apiserver::Object;
+use machinist_apiserver::{Object, Server};
 use serde_json::Value;
 
 /// The namespace of all objects that the user creates.
@@ -45,20 +45,25 @@ pub enum Item {
 }
 
 impl Item {
+    /// All objects of these tables of an embedded server.
+    pub fn all(server: &Server, tables: &[&str]) -> Vec<Self> {
+        tables.iter().flat_map(|table| server.snapshot(table)).map(Self::Stored).collect()
+    }
+
     /// A read-only view of the object.
-    pub fn seen(&self) -> Seen<'_> {
+    pub fn seen(&self) -> SeenObject<'_> {
         match self {
-            Self::Stored(object) => Seen(object.value()),
-            Self::Read(value) => Seen(value),
+            Self::Stored(object) => SeenObject(object.value()),
+            Self::Read(value) => SeenObject(value),
         }
     }
 }
 
 /// A read-only view of one object. Absent fields read as empty, 0 or `None`.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen<'a>(pub &'a Value);
+pub struct SeenObject<'a>(pub &'a Value);
 
-impl<'a> Seen<'a> {
+impl<'a> SeenObject<'a> {
     /// The value at a JSON pointer without escapes. For these, `Value::pointer` copies each part
     /// twice.
     fn at(self, pointer: &str) -> Option<&'a Value> {
@@ -257,15 +262,15 @@ mod tests {
     #[test]
     fn parts_of_the_replicas_are_rounded_as_upstream_does() {
         let value = deployment(5, json!("30%"), json!("30%"));
-        assert_eq!((Seen(&value).max_surge(), Seen(&value).max_unavailable()), (2, 1));
+        assert_eq!((SeenObject(&value).max_surge(), SeenObject(&value).max_unavailable()), (2, 1));
         let stuck = deployment(5, json!(0), json!(0));
-        assert_eq!(Seen(&stuck).max_unavailable(), 1);
+        assert_eq!(SeenObject(&stuck).max_unavailable(), 1);
     }
 
     #[test]
     fn absent_fields_read_as_empty() {
         let nothing = json!({});
-        let seen = Seen(&nothing);
+        let seen = SeenObject(&nothing);
         assert_eq!((seen.name(), seen.label("a/b"), seen.replicas()), ("", "", 1));
         assert!(!seen.is_deleting() && !seen.has_intent() && seen.owner_uid().is_none());
     }

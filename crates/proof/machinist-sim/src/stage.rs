@@ -5,15 +5,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_apiserver::{Identity, Server};
+use machinist_apiserver::{CertificateAuthority, Config, History, Identity, SeededIds, Server};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::invariants::{Id, Violations};
-use crate::lab::Lab;
-use crate::world::{NAMESPACE, Outcome, Trouble};
+use crate::lab::{Lab, RunClock};
+use crate::outcome::{Outcome, ScenarioError};
+use crate::seed::Seed;
+use crate::sight::NAMESPACE;
 
 /// Minimum interval between looks, so that a burst of commits counts as one change.
 const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
@@ -23,13 +25,13 @@ const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
 pub const QUIET_FOR: Duration = Duration::from_secs(10 * 60);
 
 /// The place where scenarios wait.
-pub struct Stage {
+pub struct ScenarioStage {
     lab: Arc<Lab>,
     patience: Duration,
     changed: Arc<Notify>,
 }
 
-impl Stage {
+impl ScenarioStage {
     /// A stage on which a scenario waits so long for a state after the last fault.
     pub fn new(lab: Arc<Lab>, patience: Duration) -> Self {
         Self { lab, patience, changed: Arc::default() }
@@ -89,7 +91,7 @@ impl Stage {
         what: &str,
         look: impl Fn() -> V,
         is_so: impl Fn(&V) -> Result<(), String>,
-    ) -> Result<V, Trouble> {
+    ) -> Result<V, ScenarioError> {
         let (began, patience) = (Instant::now(), self.patience());
         loop {
             if let Some(trouble) = self.trouble() {
@@ -102,7 +104,7 @@ impl Stage {
             };
             if patience <= began.elapsed() {
                 self.lab.history.violate(Id::L1, format!("waited {patience:?} for {what}: {missing}"));
-                return Err(Trouble(format!("waited {patience:?} for {what}: {missing}\n{view}")));
+                return Err(ScenarioError(format!("waited {patience:?} for {what}: {missing}\n{view}")));
             }
             self.changed().await;
         }
@@ -123,14 +125,14 @@ impl Stage {
     }
 
     /// An error after which waiting is useless.
-    pub fn trouble(&self) -> Option<Trouble> {
+    pub fn trouble(&self) -> Option<ScenarioError> {
         if self.lab.history.violations().is_empty()
             && let Some(blown) = self.lab.fuse.blown()
         {
             self.lab.history.violate(Id::L4, blown);
         }
         let first = self.lab.history.violations().into_iter().next()?;
-        Some(Trouble(format!("{} is violated", first.id)))
+        Some(ScenarioError(format!("{} is violated", first.id)))
     }
 
     /// Observes the process in the quiet window: it must write nothing, and change nothing in the
@@ -140,12 +142,7 @@ impl Stage {
         tokio::time::sleep(QUIET_FOR).await;
         let mut found = Violations::default();
         for answer in &self.lab.answers()[answers..] {
-            let is_read = matches!(answer.verb, "get" | "list" | "watch");
-            // A series of Events ends minutes after its last Event, with one write that marks the
-            // end.
-            let is_event = answer.about.table.starts_with("events");
-            let is_lease = answer.about.table.starts_with("leases");
-            if !is_read && !is_event && !is_lease {
+            if answer.ends_quiet() {
                 found.add(
                     Id::L4,
                     format!("{} {} {} in the quiet window", answer.process, answer.verb, answer.about),
@@ -162,4 +159,16 @@ impl Stage {
 /// A client of the environment, which meets no faults.
 pub fn client(server: &Server, agent: &str) -> kube::Client {
     kube::Client::new(server.service_as(Identity::admin()).with_user_agent(agent), NAMESPACE)
+}
+
+/// An API server of a world. Its name decides which ids it draws.
+pub fn server(clock: RunClock, seed: Seed, name: &str, ca: Option<CertificateAuthority>) -> Server {
+    Server::new(Config {
+        clock: Arc::new(clock),
+        ids: Arc::new(SeededIds::new(seed.stream(&format!("ids/{name}")).bits())),
+        // Faults decide when the server compacts its history.
+        history: History::Manual,
+        ca,
+        ..Config::default()
+    })
 }

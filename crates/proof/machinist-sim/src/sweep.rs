@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::runtime::Runtime;
 
-use crate::faults::{Crash, Moment, Points, Victims};
+use crate::faults::{Crash, CrashMoment, Points, Victims};
 
 /// A scenario that can be played with a crash.
 pub trait Sweepable: Sync {
@@ -26,7 +26,7 @@ pub trait Sweepable: Sync {
     fn victims(&self) -> &'static [Victims];
 
     /// Plays the scenario.
-    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> Played;
+    fn play(&self, crash: Option<Crash>, runtime: fn() -> Runtime) -> SweptRun;
 
     /// The command that repeats the run with that crash.
     fn command(&self, crash: Crash) -> String;
@@ -34,7 +34,7 @@ pub trait Sweepable: Sync {
 
 /// The result of one run, as far as a sweep needs it.
 #[derive(Debug)]
-pub struct Played {
+pub struct SweptRun {
     /// The error or the violations of the run.
     pub complaint: Option<String>,
     /// The number of crash points that were passed.
@@ -59,12 +59,12 @@ pub struct Swept {
     /// Number of crashes that were tried.
     pub run: usize,
     /// Runs that failed.
-    pub failures: Vec<Failure>,
+    pub failures: Vec<SweepFailure>,
 }
 
 /// A crash that the program did not survive.
 #[derive(Debug)]
-pub struct Failure {
+pub struct SweepFailure {
     /// The crash; absent for the run without a crash.
     pub crash: Option<Crash>,
     /// The command that repeats the run.
@@ -85,7 +85,7 @@ impl fmt::Display for Swept {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for SweepFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { crash, command, what } = self;
         match crash {
@@ -127,12 +127,12 @@ pub fn sweep(case: &impl Sweepable, stride: Stride, runtime: fn() -> Runtime) ->
     };
     if let Some(what) = reference.complaint {
         let command = String::new();
-        swept.failures.push(Failure { crash: None, command, what });
+        swept.failures.push(SweepFailure { crash: None, command, what });
         return swept;
     }
     let all: Vec<Crash> = (0..reference.points.total())
         .flat_map(|point| {
-            Moment::ALL.map(|moment| {
+            CrashMoment::ALL.map(|moment| {
                 case.victims().iter().map(move |victims| Crash { point, moment, victims: *victims })
             })
         })
@@ -148,7 +148,11 @@ pub fn sweep(case: &impl Sweepable, stride: Stride, runtime: fn() -> Runtime) ->
                     let played = case.play(Some(*crash), runtime);
                     if let Some(what) = complaint(played, &reference.made) {
                         let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        failures.push(Failure { crash: Some(*crash), command: case.command(*crash), what });
+                        failures.push(SweepFailure {
+                            crash: Some(*crash),
+                            command: case.command(*crash),
+                            what,
+                        });
                     }
                 }
             });
@@ -161,7 +165,7 @@ pub fn sweep(case: &impl Sweepable, stride: Stride, runtime: fn() -> Runtime) ->
 }
 
 /// The error of a run with a crash, compared with the run without one.
-fn complaint(played: Played, wanted: &str) -> Option<String> {
+fn complaint(played: SweptRun, wanted: &str) -> Option<String> {
     if played.complaint.is_some() {
         return played.complaint;
     }

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 
 use machinist_sim::fixtures::{self, Continuation, Fixture};
 use machinist_sim::scenarios::{self, Scenario};
-use machinist_sim::world::real::{Clusters, Real};
-use machinist_sim::world::{Ability, Outcome, Trouble, World};
+use machinist_sim::world::real::{Real, RealClusters};
+use machinist_sim::world::{Ability, MachineWorld, Outcome, ScenarioError};
 use tokio::time::Instant;
 
 /// Abilities of the simulated world that a real world never has.
@@ -26,7 +26,7 @@ enum Played {
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let clusters = match Clusters::from_env() {
+    let clusters = match RealClusters::from_env() {
         Ok(clusters) => clusters,
         Err(trouble) => {
             println!("FAILED  {trouble}");
@@ -62,7 +62,7 @@ async fn main() -> ExitCode {
 fn report(
     name: &'static str,
     started: Instant,
-    played: Result<Played, Trouble>,
+    played: Result<Played, ScenarioError>,
     failed: &mut Vec<&'static str>,
 ) {
     match played {
@@ -75,7 +75,7 @@ fn report(
     }
 }
 
-async fn play(clusters: &Clusters, scenario: Scenario) -> Result<Played, Trouble> {
+async fn play(clusters: &RealClusters, scenario: Scenario) -> Result<Played, ScenarioError> {
     let world = Real::new(clusters, |settings| settings).await?;
     if let Some(ability) = scenario.needs.iter().find(|ability| !world.can(**ability)) {
         return Ok(Played::Skipped(*ability));
@@ -87,9 +87,9 @@ async fn play(clusters: &Clusters, scenario: Scenario) -> Result<Played, Trouble
     played.and(world.judge()).and(cleaned).map(|()| Played::Passed)
 }
 
-async fn take_over(clusters: &Clusters, continuation: Continuation) -> Outcome {
+async fn take_over(clusters: &RealClusters, continuation: Continuation) -> Outcome {
     let path = format!("{}/../../../fixtures/go-mcm/{}.json", env!("CARGO_MANIFEST_DIR"), continuation.file);
-    let text = std::fs::read_to_string(&path).map_err(|error| Trouble(format!("{path}: {error}")))?;
+    let text = std::fs::read_to_string(&path).map_err(|error| ScenarioError(format!("{path}: {error}")))?;
     let fixture = Fixture::parse(&text)?;
     let world = Real::new(clusters, fixtures::cloud).await?;
     let played = fixtures::play(&world, continuation, &fixture).await;

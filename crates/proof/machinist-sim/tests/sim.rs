@@ -7,11 +7,11 @@
 
 use std::process::ExitCode;
 
-use machinist_sim::capi::Capi;
-use machinist_sim::ccm::Ccm;
-use machinist_sim::contract::Contract;
-use machinist_sim::mcm::Mcm;
-use machinist_sim::seeds::{self, Order, Tally, play_all};
+use machinist_sim::capi::SimulatedCapi;
+use machinist_sim::ccm::SimulatedCcm;
+use machinist_sim::contract::{Mutation as _, SimulatedContract};
+use machinist_sim::mcm::SimulatedMcm;
+use machinist_sim::seeds::{self, Order, SeedTally, play_all};
 
 /// A single-threaded runtime with paused time: its clock moves only when every task waits.
 fn runtime() -> tokio::runtime::Runtime {
@@ -25,9 +25,9 @@ fn runtime() -> tokio::runtime::Runtime {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let played = Arguments::parse(&arguments).and_then(|arguments| match arguments.contract.as_str() {
-        Mcm::NAME => play::<Mcm>(&arguments),
-        Ccm::NAME => play::<Ccm>(&arguments),
-        Capi::NAME => play::<Capi>(&arguments),
+        SimulatedMcm::NAME => play::<SimulatedMcm>(&arguments),
+        SimulatedCcm::NAME => play::<SimulatedCcm>(&arguments),
+        SimulatedCapi::NAME => play::<SimulatedCapi>(&arguments),
         other => Err(format!("unknown contract {other:?}: expected mcm, ccm or capi")),
     });
     match played {
@@ -55,7 +55,7 @@ struct Arguments {
 
 impl Arguments {
     fn parse(arguments: &[String]) -> Result<Self, String> {
-        let mut parsed = Self { contract: Mcm::NAME.to_owned(), seeds: 1, ..Self::default() };
+        let mut parsed = Self { contract: SimulatedMcm::NAME.to_owned(), seeds: 1, ..Self::default() };
         let mut arguments = arguments.iter();
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().cloned().ok_or(format!("{name} needs a value"));
@@ -81,14 +81,14 @@ fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("{text:?}: expected a number"))
 }
 
-fn play<C: Contract>(arguments: &Arguments) -> Result<ExitCode, String> {
+fn play<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, String> {
     if arguments.recorded {
         return replay_recorded::<C>();
     }
     if arguments.mutants {
         return catch_all::<C>(arguments);
     }
-    let mutant = arguments.mutant.as_deref().map(str::parse::<C::Mutant>).transpose()?;
+    let mutant = arguments.mutant.as_deref().map(C::mutant).transpose()?;
     if arguments.trace || arguments.case.is_some() {
         return play_one::<C>(arguments, mutant);
     }
@@ -112,7 +112,7 @@ fn play<C: Contract>(arguments: &Arguments) -> Result<ExitCode, String> {
         None if tally.violations == 0 => ExitCode::SUCCESS,
         None => ExitCode::FAILURE,
         Some(mutant) => {
-            let (invariant, seeds) = (C::caught_by(mutant), tally.violated(C::caught_by(mutant)));
+            let (invariant, seeds) = (mutant.caught_by(), tally.violated(mutant.caught_by()));
             println!("{mutant} violates {invariant} in {} seeds: {seeds:?}", seeds.len());
             if seeds.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
@@ -121,10 +121,10 @@ fn play<C: Contract>(arguments: &Arguments) -> Result<ExitCode, String> {
 
 /// Plays the recorded seed of each mutant: with the mutant it must violate the invariant, and
 /// without it none.
-fn replay_recorded<C: Contract>() -> Result<ExitCode, String> {
+fn replay_recorded<C: SimulatedContract>() -> Result<ExitCode, String> {
     let mut code = ExitCode::SUCCESS;
-    for mutant in C::mutants() {
-        let (id, Some(seed)) = (C::caught_by(*mutant), C::recorded(*mutant)) else { continue };
+    for mutant in C::Mutant::VARIANTS {
+        let (id, Some(seed)) = (mutant.caught_by(), mutant.recorded()) else { continue };
         let broken = seeds::case::<C>(seed, Some(*mutant)).play(runtime, seeds::depth(seed));
         let whole = seeds::case::<C>(seed, None).play(runtime, seeds::depth(seed));
         let (is_caught, is_fine) = (broken.violates(id), whole.is_fine());
@@ -141,14 +141,14 @@ fn replay_recorded<C: Contract>() -> Result<ExitCode, String> {
 const CAUGHT_OFTEN_ENOUGH: usize = 2;
 
 /// Plays each mutant until enough seeds violate its invariant.
-fn catch_all<C: Contract>(arguments: &Arguments) -> Result<ExitCode, String> {
+fn catch_all<C: SimulatedContract>(arguments: &Arguments) -> Result<ExitCode, String> {
     let mut code = ExitCode::SUCCESS;
-    for mutant in C::mutants().iter().filter(|mutant| C::recorded(**mutant).is_some()) {
+    for mutant in C::Mutant::VARIANTS.iter().filter(|mutant| mutant.recorded().is_some()) {
         let end = arguments.from.saturating_add(arguments.seeds);
         let (seeds, until) = (arguments.from..end, Some(CAUGHT_OFTEN_ENOUGH));
         let order = Order::<C> { seeds, mutant: Some(*mutant), until, threads: None };
         let tally = play_all(&order, runtime, |_, _| {});
-        let (id, played) = (C::caught_by(*mutant), tally.seeds);
+        let (id, played) = (mutant.caught_by(), tally.seeds);
         let caught = tally.violated(id);
         println!("{mutant} violates {id} in seeds {caught:?} of {played}");
         if caught.len() < CAUGHT_OFTEN_ENOUGH {
@@ -159,7 +159,10 @@ fn catch_all<C: Contract>(arguments: &Arguments) -> Result<ExitCode, String> {
 }
 
 /// Plays one case, and prints its trace.
-fn play_one<C: Contract>(arguments: &Arguments, mutant: Option<C::Mutant>) -> Result<ExitCode, String> {
+fn play_one<C: SimulatedContract>(
+    arguments: &Arguments,
+    mutant: Option<C::Mutant>,
+) -> Result<ExitCode, String> {
     let case = match &arguments.case {
         Some(text) => text.parse()?,
         None => seeds::case::<C>(arguments.from, mutant),
@@ -173,8 +176,8 @@ fn play_one<C: Contract>(arguments: &Arguments, mutant: Option<C::Mutant>) -> Re
     Ok(if report.is_fine() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn print(tally: &Tally) {
-    let Tally { contract, seeds, violations, seeds_per_second, simulated_hours, faults, .. } = tally;
+fn print(tally: &SeedTally) {
+    let SeedTally { contract, seeds, violations, seeds_per_second, simulated_hours, faults, .. } = tally;
     let faults: Vec<String> = faults.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
     println!("faults: {}", faults.join(", "));
     println!(

@@ -22,23 +22,21 @@ mod workload;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use http::{Request, Response};
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use machinist_api::crd;
-use machinist_apiserver::{Config, Identity, Server};
+use machinist_apiserver::{ApiService, Config, Identity, Server};
 use machinist_controllers::capi::{CapiOptions, CapiProvider, CoreApi, Running, Serves};
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_kube::{ClientOptions, Clock, SharedClock, TokioClock, layer_client};
 use machinist_standin_docker::Engine;
 use serde_json::{Value, json};
-use tower::{BoxError, Service};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
 const EPOCH: i64 = 1_800_000_000;
 const NAMESPACE: &str = "default";
@@ -79,47 +77,29 @@ fn burns(left: &AtomicUsize) -> bool {
 
 /// A service that simulates a crash at the last request, before or after its effect.
 #[derive(Clone)]
-struct Fuse<S> {
-    inner: S,
+struct Fuse {
+    inner: ApiService,
     left: Arc<AtomicUsize>,
     after: bool,
     loses_status: Arc<AtomicBool>,
     writes: Arc<Mutex<Vec<String>>>,
 }
 
-impl<S, B> Service<Request<Body>> for Fuse<S>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: Send + 'static,
-{
-    type Response = Response<B>;
-    type Error = BoxError;
-    type Future = BoxFuture<'static, Result<Response<B>, BoxError>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (mut inner, left, after) = (self.inner.clone(), self.left.clone(), self.after);
+impl Fuse {
+    async fn pass(self, request: Request<Body>) -> Result<Response<machinist_apiserver::Body>, BoxError> {
         if request.method() != http::Method::GET {
             self.writes.lock().expect("no panic").push(request.uri().path().to_owned());
         }
         let is_status = request.method() == http::Method::PATCH && request.uri().path().ends_with("/status");
         if is_status && self.loses_status.load(Ordering::Relaxed) {
-            return Box::pin(async { Err(BoxError::from("the connection was lost")) });
+            return Err(BoxError::from("the connection was lost"));
         }
-        Box::pin(async move {
-            let dies = burns(&left);
-            if dies && !after {
-                std::future::pending::<()>().await;
-            }
-            std::future::poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-            let answer = inner.call(request).await.map_err(Into::into);
-            if dies { std::future::pending().await } else { answer }
-        })
+        let dies = burns(&self.left);
+        if dies && !self.after {
+            std::future::pending::<()>().await;
+        }
+        let answer = self.inner.oneshot(request).await;
+        if dies { std::future::pending().await } else { Ok(answer?) }
     }
 }
 
@@ -166,7 +146,11 @@ impl World {
         let inner = self.server.service_as(Identity::admin());
         let (left, after, loses_status) = (self.left.clone(), self.after, self.loses_status.clone());
         let fuse = Fuse { inner, left, after, loses_status, writes: self.writes.clone() };
-        self.start_over(layer_client(fuse, &options), namespace, capi)
+        self.start_over(
+            layer_client(service_fn(move |request| fuse.clone().pass(request)), &options),
+            namespace,
+            capi,
+        )
     }
 
     /// Starts a provider with this client.

@@ -22,7 +22,7 @@ async fn running_in_a_project() -> (World, (Running, Running)) {
     world.apply(0).await;
     set_token(&world, OURS).await;
     let processes = world.start();
-    scale(&world, 1).await;
+    world.scale(1).await;
     world.until_running(1).await;
     (world, processes)
 }
@@ -31,11 +31,6 @@ async fn set_token(world: &World, token: &str) {
     let secrets: Api<Secret> = Api::namespaced(world.user.clone(), NAMESPACE);
     let patch = Patch::Merge(json!({"data": {"token": token}}));
     secrets.patch("s", &PatchParams::default(), &patch).await.expect("the Secret is accepted");
-}
-
-async fn scale(world: &World, replicas: u32) {
-    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    world.deployments().patch("w", &PatchParams::default(), &patch).await.expect("scaled");
 }
 
 fn reason(controller: &Running, machine: &str) -> String {
@@ -65,7 +60,7 @@ async fn the_account_is_recorded_with_the_provider_id() {
 async fn a_renewed_credential_causes_one_lookup_and_no_wait() {
     let (world, _processes) = running_in_a_project().await;
     set_token(&world, RENEWED).await;
-    scale(&world, 0).await;
+    world.scale(0).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (0, 0));
 }
@@ -75,7 +70,7 @@ async fn with_another_account_a_deletion_waits_and_reports_why() {
     let (world, (controller, _manager)) = running_in_a_project().await;
     let name = world.machines().await.remove(0).metadata.name.unwrap_or_default();
     set_token(&world, OTHER).await;
-    scale(&world, 0).await;
+    world.scale(0).await;
     tokio::time::sleep(Duration::from_secs(1200)).await;
     assert_eq!((world.machines().await.len(), world.cloud.alive()), (1, 1));
     let why = reason(&controller, &name);
@@ -96,7 +91,7 @@ async fn force_deletion_reports_the_instance_it_leaves_behind() {
     let machine = world.machines().await.remove(0);
     let id = machine.spec.provider_id().expect("the machine has an instance").to_owned();
     set_token(&world, OTHER).await;
-    scale(&world, 0).await;
+    world.scale(0).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let machines: Api<Machine> = Api::namespaced(world.user.clone(), NAMESPACE);
     let name = machine.metadata.name.unwrap_or_default();

@@ -24,8 +24,7 @@ async fn apply_with(world: &World, replicas: u32, user_data: &str) {
     let classes: Api<MachineClass> = Api::namespaced(world.user.clone(), NAMESPACE);
     let docker = Patch::Merge(json!({"provider": "docker"}));
     classes.patch("c", &PatchParams::default(), &docker).await.expect("changed");
-    let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    world.scale(replicas).await;
 }
 
 async fn set_user_data(world: &World, user_data: &str) {

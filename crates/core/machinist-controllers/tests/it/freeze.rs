@@ -78,11 +78,6 @@ async fn freeze(world: &World) {
     world.deployments().patch("w", &params, &label).await.expect("patched");
 }
 
-async fn scale(world: &World, replicas: u32) {
-    let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    world.deployments().patch("w", &PatchParams::default(), &patch).await.expect("scaled");
-}
-
 const ALL_MARKS: [&str; 4] = ["set label", "set condition", "deployment label", "deployment condition"];
 
 #[tokio::test(start_paused = true)]
@@ -92,7 +87,7 @@ async fn a_freeze_ends_when_enough_machines_are_deleted() {
     world.apply(6).await;
     world.until_running(6).await;
     drop(first);
-    scale(&world, 2).await;
+    world.scale(2).await;
     freeze(&world).await;
     assert_eq!(marks(&world).await, ALL_MARKS);
 
@@ -101,7 +96,7 @@ async fn a_freeze_ends_when_enough_machines_are_deleted() {
     world.until("2 are left", async |w| w.machines().await.len() == 2).await;
     let [event] = world.events("UnfrozeMachineSet").await.try_into().expect("one Event");
     assert_eq!(event.count.unwrap_or(1), 1, "the Event is emitted once");
-    scale(&world, 4).await;
+    world.scale(4).await;
     world.until_running(4).await;
     let conditions = world
         .deployments()
@@ -125,7 +120,7 @@ async fn the_annotation_unfreeze_ends_a_lasting_freeze() {
     world.until_running(6).await;
     // No machine controller drains the Machines, so they stay.
     drop((machine_controller, first));
-    scale(&world, 2).await;
+    world.scale(2).await;
     freeze(&world).await;
 
     let manager = manager(&world);
@@ -144,7 +139,7 @@ async fn the_annotation_unfreeze_ends_a_lasting_freeze() {
     world.deployments().patch("w", &PatchParams::default(), &unfreeze).await.expect("annotated");
     world.until("the freeze has ended", async |w| marks(w).await.is_empty()).await;
     assert_eq!(world.events("UnfrozeMachineSet").await.len(), 1);
-    scale(&world, 3).await;
+    world.scale(3).await;
     world.until("one Machine is created", async |w| w.machines().await.len() == 7).await;
 
     // The same for the set alone.

@@ -1,9 +1,7 @@
 //! A connection of a process to its API server that a test cuts, freezes or lets fail.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
 use futures::{StreamExt as _, TryStreamExt as _};
 use http::{Method, Request, Response};
@@ -13,7 +11,7 @@ use hyper::body::{Bytes, Frame};
 use kube::client::Body;
 use machinist_apiserver::ApiService;
 use tokio::sync::watch;
-use tower::{BoxError, Service};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::*;
 
@@ -68,7 +66,8 @@ impl Switch {
         let mut options = ClientOptions::new(name);
         options.clock = world.clock.clone();
         let (link, refused_writes) = (self.0.subscribe(), self.1.clone());
-        layer_client(Gate { service, link, refused_writes }, &options)
+        let gate = Gate { service, link, refused_writes };
+        layer_client(service_fn(move |request| gate.clone().pass(request)), &options)
     }
 
     /// The number of writes for which no connection could be made.
@@ -84,58 +83,51 @@ struct Gate {
     refused_writes: Arc<AtomicUsize>,
 }
 
-impl Service<Request<Body>> for Gate {
-    type Response = Response<UnsyncBoxBody<Bytes, BoxError>>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let Self { mut service, link, refused_writes } = self.clone();
+impl Gate {
+    async fn pass(
+        self,
+        request: Request<Body>,
+    ) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError> {
+        let Self { service, link, refused_writes } = self;
         let now = *link.borrow();
         let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-        Box::pin(async move {
-            match now {
-                Link::Refused => {
-                    if request.method() != Method::GET {
-                        refused_writes.fetch_add(1, Ordering::Relaxed);
-                    }
-                    // A refusal takes time, so that no loop runs forever in one instant.
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                    return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        match now {
+            Link::Refused => {
+                if request.method() != Method::GET {
+                    refused_writes.fetch_add(1, Ordering::Relaxed);
                 }
-                Link::Reset => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
-                Link::Hanging | Link::Frozen => return std::future::pending().await,
-                Link::Denied(code) => return rejection(code),
-                Link::SilentWatches if is_watch => return std::future::pending().await,
-                Link::Rejects { method, path, code }
-                    if request.method() == method && request.uri().path().contains(path) =>
-                {
-                    return rejection(code);
-                }
-                Link::Up | Link::SilentWatches | Link::Rejects { .. } => {}
+                // A refusal takes time, so that no loop runs forever in one instant.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                return Err(io::Error::from(io::ErrorKind::ConnectionRefused).into());
             }
-            let (parts, body) = service.call(request).await?.into_parts();
-            let (mut cut, silent) = (link.clone(), link);
-            let is_cut = async move {
-                let _ = cut.wait_for(|link| link.ends_watches()).await;
-            };
-            let delivered = move |frame| {
-                let mut silent = silent.clone();
-                async move {
-                    if is_watch {
-                        let _ = silent.wait_for(|link| !link.silences_watches()).await;
-                    }
-                    frame
+            Link::Reset => return Err(io::Error::from(io::ErrorKind::ConnectionReset).into()),
+            Link::Hanging | Link::Frozen => return std::future::pending().await,
+            Link::Denied(code) => return rejection(code),
+            Link::SilentWatches if is_watch => return std::future::pending().await,
+            Link::Rejects { method, path, code }
+                if request.method() == method && request.uri().path().contains(path) =>
+            {
+                return rejection(code);
+            }
+            Link::Up | Link::SilentWatches | Link::Rejects { .. } => {}
+        }
+        let (parts, body) = service.oneshot(request).await?.into_parts();
+        let (mut cut, silent) = (link.clone(), link);
+        let is_cut = async move {
+            let _ = cut.wait_for(|link| link.ends_watches()).await;
+        };
+        let delivered = move |frame| {
+            let mut silent = silent.clone();
+            async move {
+                if is_watch {
+                    let _ = silent.wait_for(|link| !link.silences_watches()).await;
                 }
-            };
-            let frames = body.into_data_stream().map_ok(Frame::data).map_err(BoxError::from);
-            let frames = frames.then(delivered).take_until(Box::pin(is_cut));
-            Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
-        })
+                frame
+            }
+        };
+        let frames = body.into_data_stream().map_ok(Frame::data).map_err(BoxError::from);
+        let frames = frames.then(delivered).take_until(Box::pin(is_cut));
+        Ok(Response::from_parts(parts, StreamBody::new(frames).boxed_unsync()))
     }
 }
 

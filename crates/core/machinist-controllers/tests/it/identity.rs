@@ -535,8 +535,7 @@ async fn a_node_whose_machine_is_gone_can_be_deleted() {
     world.until("the Node has the finalizer", has_finalizer).await;
     // The Machine goes while no controller runs.
     drop(machine_controller);
-    let scale = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    world.scale(0).await;
     let without = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     world.machines_api().patch(&name, &PatchParams::default(), &without).await.expect("patched");
     world.until("the Machine is gone", async |w| w.machines().await.is_empty()).await;

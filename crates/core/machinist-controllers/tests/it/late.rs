@@ -1,16 +1,14 @@
 //! Tests of status writes that take effect late, because the sending process is killed or a webhook
 //! delays the request.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use machinist_apiserver::ApiService;
 use tokio::sync::oneshot;
-use tower::{BoxError, Service};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::*;
 
@@ -31,39 +29,25 @@ struct Held {
 
 impl Held {
     /// Delivers the request.
-    async fn arrive(mut self) -> StatusCode {
-        self.service.call(self.request).await.expect("the server answers").status()
+    async fn arrive(self) -> StatusCode {
+        self.service.oneshot(self.request).await.expect("the server answers").status()
     }
 }
 
-impl Service<Request<Body>> for Holding {
-    type Response = <ApiService as Service<Request<Body>>>::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut connection = self.clone();
-        Box::pin(async move {
-            let (parts, body) = request.into_parts();
-            let bytes = body.collect().await?.to_bytes();
-            let is_status = parts.method == Method::PATCH && parts.uri.path().ends_with("/status");
-            let is_meant = is_status && String::from_utf8_lossy(&bytes).contains(connection.text);
-            let request = Request::from_parts(parts, Body::from(bytes.to_vec()));
-            let catches = if is_meant {
-                connection.caught.lock().unwrap_or_else(PoisonError::into_inner).take()
-            } else {
-                None
-            };
-            if let Some(catches) = catches {
-                let _ = catches.send(Held { service: connection.service, request });
-                return std::future::pending().await;
-            }
-            Ok(connection.service.call(request).await?)
-        })
+impl Holding {
+    async fn pass(self, request: Request<Body>) -> Result<Response<machinist_apiserver::Body>, BoxError> {
+        let (parts, body) = request.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        let is_status = parts.method == Method::PATCH && parts.uri.path().ends_with("/status");
+        let is_meant = is_status && String::from_utf8_lossy(&bytes).contains(self.text);
+        let request = Request::from_parts(parts, Body::from(bytes.to_vec()));
+        let catches =
+            if is_meant { self.caught.lock().unwrap_or_else(PoisonError::into_inner).take() } else { None };
+        if let Some(catches) = catches {
+            let _ = catches.send(Held { service: self.service, request });
+            return std::future::pending().await;
+        }
+        Ok(self.service.oneshot(request).await?)
     }
 }
 
@@ -71,12 +55,12 @@ impl World {
     /// Starts a machine controller and holds its first status patch that contains this text.
     fn start_holding(&self, text: &'static str) -> (Running, oneshot::Receiver<Held>) {
         let (caught, held) = oneshot::channel();
-        let service = self.server.service_as(Identity::admin());
-        let holding = Holding { service, text, caught: Arc::new(Mutex::new(Some(caught))) };
-        let mut options = ClientOptions::new("machine-controller");
-        options.clock = self.clock.clone();
-        let clients =
-            Clients { control: layer_client(holding, &options), target: self.client("machine-controller") };
+        let holding = Holding { service: self.service(), text, caught: Arc::new(Mutex::new(Some(caught))) };
+        let holding = service_fn(move |request| holding.clone().pass(request));
+        let clients = Clients {
+            control: layer_client(holding, &self.client_options("machine-controller")),
+            target: self.client("machine-controller"),
+        };
         (self.start_machine_controller(clients), held)
     }
 

@@ -136,8 +136,7 @@ async fn without_a_lease_the_objects_show_a_former_leader() {
 /// Scales three Machines to two, starts a manager that takes over, and checks that it waits a
 /// minute.
 async fn scale_down_as_successor(world: &World) {
-    let scale = Patch::Merge(json!({"spec": {"replicas": 2}}));
-    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    world.scale(2).await;
     let (elector, leadership) = elector(world);
     tokio::spawn(elector.run(std::future::pending()));
     leadership.acquired().await.expect("no other process holds the Lease");
@@ -181,8 +180,7 @@ async fn the_log_of_a_successor_names_what_waits_a_minute() {
         let _controller = start(&world, leadership);
         let led = Instant::now();
         let name = world.machines().await.remove(0).metadata.name.expect("a name");
-        let scale = Patch::Merge(json!({"spec": {"replicas": 1}}));
-        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+        world.scale(1).await;
         world.delete_machine(&name).await;
         let is_gone =
             |all: &[Machine]| all.iter().all(|machine| machine.metadata.name.as_deref() != Some(&name));

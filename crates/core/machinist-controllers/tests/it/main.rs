@@ -37,7 +37,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Secret};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet, OperationState, Phase, crd};
-use machinist_apiserver::{Config, Identity, Server};
+use machinist_apiserver::{ApiService, Config, Identity, Server};
 use machinist_cloud_sim::{Cloud, Foreigner, Settings};
 use machinist_controllers::mcm::{
     Key, MachineController, MachineOptions, Manager, Options, Planners, Running, explain,
@@ -83,9 +83,15 @@ impl World {
     }
 
     fn client(&self, name: &str) -> kube::Client {
-        let mut options = ClientOptions::new(name);
-        options.clock = self.clock.clone();
-        layer_client(self.server.service_as(Identity::admin()), &options)
+        layer_client(self.service(), &self.client_options(name))
+    }
+
+    fn service(&self) -> ApiService {
+        self.server.service_as(Identity::admin())
+    }
+
+    fn client_options(&self, name: &str) -> ClientOptions {
+        ClientOptions { clock: self.clock.clone(), ..ClientOptions::new(name) }
     }
 
     fn options(&self, component: &'static str) -> ProcessOptions {
@@ -155,6 +161,12 @@ impl World {
 
     fn deployments(&self) -> Api<MachineDeployment> {
         Api::namespaced(self.user.clone(), self.namespace)
+    }
+
+    /// Changes the number of Machines of the deployment.
+    async fn scale(&self, replicas: u32) {
+        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        self.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
     }
 
     /// Creates a Machine with this name and without an owner.
@@ -247,11 +259,9 @@ async fn a_deployment_is_created_scaled_and_deleted() {
     world.until_running(3).await;
     assert_eq!(world.cloud.ledger().ever().len(), 3);
 
-    let scale = |replicas: u32| Patch::Merge(json!({"spec": {"replicas": replicas}}));
-    let params = PatchParams::default();
-    world.deployments().patch("w", &params, &scale(5)).await.expect("scaled");
+    world.scale(5).await;
     world.until_running(5).await;
-    world.deployments().patch("w", &params, &scale(2)).await.expect("scaled");
+    world.scale(2).await;
     world.until("2 are left", async |w| w.machines().await.len() == 2 && w.cloud.alive() == 2).await;
     assert_eq!(world.cloud.ledger().ever().len(), 5);
 

@@ -41,11 +41,9 @@ async fn install_roles(world: &World) {
 
 /// Creates a client of a controller, with the rights of its ServiceAccount.
 fn client(world: &World, account: &str) -> kube::Client {
-    let mut options = ClientOptions::new(account);
-    options.clock = world.clock.clone();
     let groups = ["system:serviceaccounts", "system:serviceaccounts:controllers", "system:authenticated"];
     let identity = Identity::new(format!("system:serviceaccount:{CONTROLLERS}:{account}"), groups);
-    layer_client(world.server.service_as(identity), &options)
+    layer_client(world.server.service_as(identity), &world.client_options(account))
 }
 
 /// Starts a candidate for the Lease of a controller.

@@ -1,12 +1,9 @@
 //! Tests of owners that are deleted without their children (`--cascade=orphan`).
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use http::{Method, Request};
+use http::{Method, Request, Response};
 use kube::client::Body;
 use machinist_apiserver::ApiService;
-use tower::{BoxError, Service};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::*;
 
@@ -63,27 +60,16 @@ struct Releasing {
     user: kube::Client,
 }
 
-impl Service<Request<Body>> for Releasing {
-    type Response = <ApiService as Service<Request<Body>>>::Response;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let mut connection = self.clone();
-        Box::pin(async move {
-            let path = request.uri().path().to_owned();
-            if request.method() == Method::DELETE && path.contains("/machines/") {
-                let name = path.rsplit('/').next().unwrap_or_default();
-                let machines: Api<Machine> = Api::namespaced(connection.user.clone(), NAMESPACE);
-                let without_owners = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
-                machines.patch(name, &PatchParams::default(), &without_owners).await?;
-            }
-            Ok(connection.service.call(request).await?)
-        })
+impl Releasing {
+    async fn pass(self, request: Request<Body>) -> Result<Response<machinist_apiserver::Body>, BoxError> {
+        let path = request.uri().path().to_owned();
+        if request.method() == Method::DELETE && path.contains("/machines/") {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
+            let without_owners = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
+            machines.patch(name, &PatchParams::default(), &without_owners).await?;
+        }
+        Ok(self.service.oneshot(request).await?)
     }
 }
 
@@ -94,10 +80,12 @@ async fn a_machine_that_was_just_released_is_not_deleted() {
     world.apply(2).await;
     world.until_running(2).await;
     drop(first);
-    let service = Releasing { service: world.server.service_as(Identity::admin()), user: world.user.clone() };
-    let mut options = ClientOptions::new("manager");
-    options.clock = world.clock.clone();
-    let clients = Clients { control: layer_client(service, &options), target: world.client("manager") };
+    let releasing = Releasing { service: world.service(), user: world.user.clone() };
+    let service = service_fn(move |request| releasing.clone().pass(request));
+    let clients = Clients {
+        control: layer_client(service, &world.client_options("manager")),
+        target: world.client("manager"),
+    };
     let _manager = Manager::start(clients, world.options("manager"), None);
     world.deployments().delete("w", &DeleteParams::background()).await.expect("deleted");
     let is_gone = async |w: &World| w.deployments().get_opt("w").await.expect("an answer").is_none();

@@ -25,8 +25,7 @@ async fn work_goes_on_seconds_after_the_server_is_back() {
         world.until_running(1).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         link.set(Link::Reset);
-        let scale = Patch::Merge(json!({"spec": {"replicas": 4}}));
-        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+        world.scale(4).await;
         tokio::time::sleep(Duration::from_secs(outage)).await;
         let whys = manager.inspector().whys();
         let (_, waits) = whys

@@ -1,18 +1,15 @@
 //! Tests of writes that a webhook delays for longer than their sender waits.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use http::{Method, Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::client::Body;
-use machinist_apiserver::{Identity, Verb};
+use machinist_apiserver::{ApiService, Verb};
 use machinist_kube::lease::Leadership;
 use tokio::time::Instant;
-use tower::{BoxError, Service};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::*;
 
@@ -22,8 +19,8 @@ const HANGS: Duration = Duration::from_secs(50);
 /// Holds each matching write until a webhook responds, and then applies it, whether or not its
 /// sender still waits.
 #[derive(Clone)]
-struct Holds<S> {
-    inner: S,
+struct Holds {
+    inner: ApiService,
     /// Method of the held writes.
     method: Method,
     path: &'static str,
@@ -33,35 +30,19 @@ struct Holds<S> {
     until: Arc<OnceLock<Instant>>,
 }
 
-impl<S, B> Service<Request<Body>> for Holds<S>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: Send + 'static,
-{
-    type Response = Response<B>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+impl Holds {
+    async fn pass(self, request: Request<Body>) -> Result<Response<machinist_apiserver::Body>, BoxError> {
         let is_held = self.is_on.load(Ordering::Relaxed)
             && request.method() == self.method
             && request.uri().path().contains(self.path);
         let until = is_held.then(|| *self.until.get_or_init(|| Instant::now() + HANGS));
-        let mut inner = self.inner.clone();
         let task = tokio::spawn(async move {
             if let Some(until) = until {
                 tokio::time::sleep_until(until).await;
             }
-            std::future::poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
-            inner.call(request).await.map_err(Into::into)
+            Ok(self.inner.oneshot(request).await?)
         });
-        Box::pin(async move { task.await.expect("the server does not panic") })
+        task.await.expect("the server does not panic")
     }
 }
 
@@ -90,8 +71,7 @@ impl Hanging {
         world.apply(3).await;
         world.until_running(3).await;
         is_on.store(true, Ordering::Relaxed);
-        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+        world.scale(replicas).await;
         world.until("the write hangs", async |_| held.get().is_some()).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         Self { world, manager, _controller: controller }
@@ -117,11 +97,9 @@ impl World {
         leadership: Option<Leadership>,
     ) -> (Arc<OnceLock<Instant>>, Running) {
         let held = Arc::new(OnceLock::new());
-        let mut client = ClientOptions::new("manager");
-        client.clock = self.clock.clone();
-        let inner = self.server.service_as(Identity::admin());
-        let service = Holds { inner, method, path, is_on, until: held.clone() };
-        let client = layer_client(service, &client);
+        let holds = Holds { inner: self.service(), method, path, is_on, until: held.clone() };
+        let service = service_fn(move |request| holds.clone().pass(request));
+        let client = layer_client(service, &self.client_options("manager"));
         let clients = Clients { control: client.clone(), target: client };
         (held, Manager::start(clients, self.options("manager"), leadership))
     }
@@ -192,15 +170,11 @@ async fn a_lost_delete_is_not_repeated_after_a_minute() {
     world.apply(3).await;
     world.until_running(3).await;
     is_on.store(true, Ordering::Relaxed);
-    let scale = async |replicas: u32| {
-        let scale = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
-    };
-    scale(2).await;
+    world.scale(2).await;
     tokio::time::sleep(Duration::from_secs(80)).await;
     let whys = manager.inspector().whys();
     assert!(whys.iter().any(|(_, record)| record.why.reason.code() == "WriteUnsettled"), "{whys:?}");
-    scale(3).await;
+    world.scale(3).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
     is_on.store(false, Ordering::Relaxed);
     tokio::time::sleep(Duration::from_secs(120)).await;
@@ -208,7 +182,7 @@ async fn a_lost_delete_is_not_repeated_after_a_minute() {
     let going =
         world.machines().await.into_iter().filter(|machine| machine.metadata.deletion_timestamp.is_some());
     assert_eq!(going.count(), 0);
-    scale(4).await;
+    world.scale(4).await;
     world.until_running(4).await;
 }
 
@@ -225,8 +199,7 @@ async fn a_process_that_lost_its_lease_does_not_finish_its_batch() {
     world.apply(60).await;
     world.until("all exist", async |w| w.machines().await.len() == 60).await;
     let mut requests = world.server.audit();
-    let scale = Patch::Merge(json!({"spec": {"replicas": 0}}));
-    world.deployments().patch("w", &PatchParams::default(), &scale).await.expect("scaled");
+    world.scale(0).await;
     world.until("a DELETE hangs", async |_| held.get().is_some()).await;
     stop.send(()).expect("the elector receives the signal");
     tokio::time::sleep(Duration::from_secs(300)).await;

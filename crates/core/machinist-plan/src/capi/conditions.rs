@@ -258,10 +258,7 @@ pub fn paused(kind: &str, cluster_is_paused: bool, object_is_paused: bool) -> Co
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + second).expect("a valid time")
-    }
+    use crate::testing::at;
 
     #[test]
     fn the_summary_follows_the_worst_condition() {

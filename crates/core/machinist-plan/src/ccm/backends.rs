@@ -225,10 +225,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
-    }
+    use crate::testing::at;
 
     /// A Node of this cloud, of another cloud, or without a provider id.
     fn node(name: &str, id: &str) -> (Arc<CloudNodeFacts>, RecordedId) {

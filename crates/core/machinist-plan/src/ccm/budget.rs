@@ -69,10 +69,7 @@ mod tests {
     use machinist_instance::AccountId;
 
     use super::*;
-
-    fn at(second: i64) -> Timestamp {
-        Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
-    }
+    use crate::testing::at;
 
     /// An account of 3600 calls, which regains one per second.
     fn account(remaining: u32) -> AccountFacts {

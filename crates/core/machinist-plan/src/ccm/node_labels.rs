@@ -76,31 +76,15 @@ pub fn from_beta(current: Option<&BTreeMap<String, String>>) -> BTreeMap<String,
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-    use machinist_instance::{NodeName, Power, ProviderId};
-
     use super::*;
+    use crate::testing;
 
     fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
         entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
     }
 
     fn instance(additional: &[(&str, &str)]) -> Instance {
-        Instance {
-            id: ProviderId::parse("sim:///1").expect("not empty"),
-            native_id: None,
-            key: None,
-            cluster: None,
-            name: NodeName::new("n").expect("not empty"),
-            power: Power::Running,
-            addresses: Vec::new(),
-            instance_type: None,
-            zone: None,
-            region: None,
-            tags: BTreeMap::new(),
-            node_labels: map(additional),
-            created: Timestamp::UNIX_EPOCH,
-        }
+        Instance { node_labels: map(additional), ..testing::instance("sim:///1", "n", 0) }
     }
 
     #[test]

@@ -13,8 +13,7 @@ use k8s_openapi::api::core::v1::Node;
 use machinist_core::ownership::{List, Others, Ownership};
 use machinist_core::{Answered, Answers, Found, Process, Wait};
 use machinist_instance::{
-    AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, KeyTag, NodeName, Power, Promises,
-    ProviderId, RecordedId, Sighting,
+    AccountId, Error, ErrorKind, Instance, InstanceRef, Power, ProviderId, RecordedId, Sighting,
 };
 use serde_json::json;
 
@@ -24,6 +23,7 @@ use super::node_removal::{self, Suspect};
 use crate::ccm::facts::{CloudNodeFacts, NodeConditionFacts};
 use crate::ccm::why::Plan;
 use crate::event::EmittedEvents;
+use crate::testing::{self, at};
 
 const NODES: u32 = 10;
 const SECONDS: i64 = 400;
@@ -70,24 +70,12 @@ struct World {
     deletions: u32,
 }
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
-}
-
 fn account(is_right: bool) -> AccountId {
     AccountId::of([&b"toy"[..], if is_right { b"right" } else { b"wrong" }])
 }
 
 fn process() -> Process {
-    let promises = Promises {
-        visible_within: Duration::from_secs(10),
-        call_bound: Duration::from_secs(30),
-        calls_outlive_process: true,
-        create: CreateGuarantee::UniqueName,
-        rate: None,
-        keys: KeyTag::Fixed,
-    };
-    Process { started: at(0), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+    testing::process(0, Duration::from_secs(30), Duration::from_secs(10))
 }
 
 /// A Node after its initialisation.
@@ -266,21 +254,8 @@ impl World {
 
     fn instance(&self, index: usize) -> Instance {
         let member = &self.members[index];
-        Instance {
-            id: member.id.clone(),
-            native_id: None,
-            key: None,
-            cluster: None,
-            name: NodeName::new(format!("n{index}")).expect("not empty"),
-            power: member.power,
-            addresses: Vec::new(),
-            instance_type: None,
-            zone: None,
-            region: None,
-            tags: Default::default(),
-            node_labels: Default::default(),
-            created: at(-3600),
-        }
+        let name = format!("n{index}");
+        Instance { id: member.id.clone(), power: member.power, ..testing::instance("sim://1", &name, -3600) }
     }
 
     fn remove(&mut self) {

@@ -142,12 +142,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-
-    const NOW: i64 = 1_800_000_000;
-
-    fn at(seconds_from_now: i64) -> Timestamp {
-        Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-    }
+    use crate::testing::at;
 
     fn snapshot(mark: Option<&str>, age: i64) -> Snapshot {
         let annotations = mark.map(|mark| json!({"machinist.dev/machine": mark}));

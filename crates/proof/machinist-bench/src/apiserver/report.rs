@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::report::{Format, Goal, percentile};
 use crate::requests::round;
-use crate::scale::Format;
 
 /// Goals of the embedded server, in comparison with kube-apiserver and etcd.
 const START_MS: f64 = 50.0;
@@ -58,7 +58,7 @@ pub(super) struct Measured {
 
 /// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct ApiServerReport {
     pub(super) format: Format,
     pub(super) objects: u32,
     pub(super) memory: Measured,
@@ -88,32 +88,28 @@ struct Figures<'a> {
 }
 
 impl Rate {
-    pub(super) fn of(mut delays: Vec<Duration>, within: Duration) -> Self {
+    pub(super) fn of(delays: Vec<Duration>, within: Duration) -> Self {
         let per_second = delays.len() as f64 / within.as_secs_f64();
-        let (p50_ms, p99_ms) = percentiles(&mut delays);
+        let (p50_ms, p99_ms) = percentiles(&delays);
         Rate { per_second: round(per_second), p50_ms, p99_ms }
     }
 }
 
 impl Fanned {
-    pub(super) fn of(mut delays: Vec<Duration>, took: Duration) -> Self {
+    pub(super) fn of(delays: Vec<Duration>, took: Duration) -> Self {
         let events_per_second = delays.len() as f64 / took.as_secs_f64();
-        let (p50_ms, p99_ms) = percentiles(&mut delays);
+        let (p50_ms, p99_ms) = percentiles(&delays);
         Fanned { events_per_second: round(events_per_second), p50_ms, p99_ms }
     }
 }
 
 /// The 50th and the 99th percentile, in milliseconds.
-fn percentiles(delays: &mut [Duration]) -> (f64, f64) {
-    delays.sort_unstable();
-    let at = |share: usize| {
-        let delay = delays.get(delays.len() * share / 100).copied().unwrap_or_default();
-        round(delay.as_secs_f64() * 1000.0)
-    };
+fn percentiles(delays: &[Duration]) -> (f64, f64) {
+    let at = |percent| round(percentile(delays, percent).as_secs_f64() * 1000.0);
     (at(50), at(99))
 }
 
-impl Report {
+impl ApiServerReport {
     fn figures(&self) -> Figures<'_> {
         let real = self.real.as_ref();
         let ratio = |of: &dyn Fn(&Measured) -> f64| real.map(|real| round(of(real)));
@@ -136,12 +132,15 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ApiServerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = self.figures();
-        if self.format == Format::Json {
-            return f.write_str(&serde_json::to_string(&figures).map_err(|_| fmt::Error)?);
-        }
+        self.format.write(f, &figures, |f| self.text(f, &figures))
+    }
+}
+
+impl ApiServerReport {
+    fn text(&self, f: &mut fmt::Formatter<'_>, figures: &Figures<'_>) -> fmt::Result {
         writeln!(
             f,
             "{:<24}{:>9}{:>24}{:>24}{:>26}{:>10}{:>10}",
@@ -188,7 +187,7 @@ impl fmt::Display for Report {
         for (what, measured, goal, at_least) in goals {
             let Some(measured) = measured else { continue };
             let is_met = if at_least { goal <= measured } else { measured < goal };
-            writeln!(f, "{} {what} {goal}: {measured:.1}", if is_met { "ok    " } else { "MISSED" })?;
+            writeln!(f, "{}", Goal { what: format!("{what} {goal}: {measured:.1}"), is_met })?;
         }
         Ok(())
     }

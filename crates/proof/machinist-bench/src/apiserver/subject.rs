@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
-use crate::clusters::Clusters;
+use crate::clusters::MeasuredClusters;
 use crate::program::resident_mb;
 
 /// Timeout of a start, which normally takes milliseconds.
@@ -65,7 +65,7 @@ impl Subject {
     }
 
     pub(super) async fn real() -> Result<Self> {
-        let clusters = Clusters::from_environment()?;
+        let clusters = MeasuredClusters::from_environment()?;
         let cluster = clusters.control;
         Ok(Self {
             name: format!("kube-apiserver {}", cluster.version),

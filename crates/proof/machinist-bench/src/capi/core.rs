@@ -12,6 +12,8 @@ use machinist_api::capi::constants::{CLOUD_TAINT, CLUSTER_NAME_LABEL, SECRET_TYP
 use machinist_api::crd;
 use serde_json::{Value, json};
 
+use crate::objects;
+
 /// Name of the Cluster, its DockerCluster and the prefix of its machines.
 pub(super) const CLUSTER: &str = "bench";
 const NAMESPACE: &str = "default";
@@ -70,13 +72,8 @@ impl Cluster {
 
 /// Creates the kinds of Cluster API. The provider cannot watch them before.
 pub(super) async fn install_kinds(core: &Client) -> Result<()> {
-    let crds: Api<CustomResourceDefinition> = Api::all(core.clone());
     let core_kinds = [core_kind("Cluster", "clusters")?, core_kind("Machine", "machines")?];
-    for crd in core_kinds.into_iter().chain(crd::docker_crds()) {
-        let created = crds.create(&PostParams::default(), &crd).await;
-        created.context("cannot create a CustomResourceDefinition")?;
-    }
-    Ok(())
+    objects::create_definitions(core, core_kinds.into_iter().chain(crd::docker_crds())).await
 }
 
 /// A core kind that keeps every field.

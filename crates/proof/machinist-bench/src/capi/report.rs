@@ -1,13 +1,12 @@
 //! The results: JSON for programs, a table for people.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::Serialize;
 
 use super::world::Requests;
+use crate::report::{Format, write_table};
 use crate::requests::{per, round};
-use crate::scale::Format;
 
 /// The least share of the engine's limit.
 const SHARE_OF_LIMIT: f64 = 0.8;
@@ -38,7 +37,7 @@ pub(super) struct Figures {
 
 /// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct CapiReport {
     pub(super) format: Format,
     pub(super) figures: Figures,
     /// Growth of the memory, for 1,000 machines.
@@ -49,7 +48,7 @@ pub struct Report {
     pub(super) is_quiet: bool,
 }
 
-impl Report {
+impl CapiReport {
     /// The goals that the run missed, with the measured and the expected value.
     pub fn missed(&self) -> Vec<String> {
         let figures = &self.figures;
@@ -76,23 +75,17 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CapiReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.format {
-            Format::Json => {
-                f.write_str(&serde_json::to_string(&self.figures).expect("plain fields serialise"))
-            }
-            Format::Text => self.table(f),
-        }
+        self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
-impl Report {
-    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl CapiReport {
+    fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (figures, requests) = (&self.figures, &self.requests);
         writeln!(f, "{} machines, on an engine in memory", figures.machines)?;
         writeln!(f)?;
-        writeln!(f, "{:<40} {:>10}   goal", "", "measured")?;
         let of_events = per(requests.writes.events(), figures.machines);
         let of_workload = per(requests.in_workload.all(), figures.machines);
         let least = format!("at least {} ({SHARE_OF_LIMIT} of the limit)", self.least());
@@ -110,10 +103,7 @@ impl Report {
             ("resident memory, MB", figures.resident_mb.to_string(), String::new()),
             ("its growth per 1,000 machines, MB", self.growth_mb.to_string(), String::new()),
         ];
-        for (name, measured, goal) in rows {
-            let row = format!("{name:<40} {measured:>10}   {goal}");
-            writeln!(f, "{}", row.trim_end())?;
-        }
+        write_table(f, rows)?;
         writeln!(f)?;
         writeln!(f, "Writes: {}", requests.writes)?;
         writeln!(f, "Reads: {}", requests.reads)?;
@@ -121,20 +111,11 @@ impl Report {
     }
 }
 
-/// Returns the smallest time, in milliseconds, that is not exceeded by this share of the times.
-pub(super) fn percentile(times: &[Duration], percent: usize) -> u64 {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    let place = (sorted.len() * percent).div_ceil(100).saturating_sub(1);
-    let time = sorted.get(place).copied().unwrap_or_default();
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> CapiReport {
         let figures = Figures {
             machines: 100,
             per_second: 8.0,
@@ -145,7 +126,7 @@ mod tests {
             resident_mb: 56.66,
             reads_per_machine: 1.0,
         };
-        Report {
+        CapiReport {
             format: Format::Json,
             figures,
             growth_mb: 20.0,
@@ -172,13 +153,5 @@ mod tests {
         assert_eq!(report.missed(), ["7.9 machines per second, expected at least 8"]);
         report.figures.writes_per_machine = 6.01;
         assert_eq!(report.missed().len(), 2);
-    }
-
-    #[test]
-    fn percentiles_are_measured_times() {
-        let times: Vec<Duration> = (1..=200).rev().map(Duration::from_millis).collect();
-        assert_eq!([50, 99, 100].map(|percent| percentile(&times, percent)), [100, 198, 200]);
-        assert_eq!(percentile(&times[..1], 99), 200);
-        assert_eq!(percentile(&[], 50), 0);
     }
 }

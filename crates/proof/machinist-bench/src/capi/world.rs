@@ -1,11 +1,10 @@
 //! The measured system: a management cluster, a workload cluster, an engine and the provider.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use futures::future::BoxFuture;
 use kube::Client;
 use kube::config::Kubeconfig;
@@ -21,6 +20,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::core::{Cluster, install_kinds};
+use crate::progress;
 use crate::requests::Counts;
 
 /// User-Agent of the measured program.
@@ -30,16 +30,6 @@ const CORE: &str = "core-controllers";
 /// User-Agent of the kubelets.
 const KUBELET: &str = "kubelet";
 const DOCKER_MACHINES: &str = "dockermachines.infrastructure.cluster.x-k8s.io";
-const READY_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// The provider looks at unfinished work every two seconds, so a write may follow that late.
-const QUIET: Duration = Duration::from_secs(3);
-const COUNT_EVERY: Duration = Duration::from_millis(250);
-/// A provider that still writes after this time is taken to write forever.
-const QUIET_WITHIN: Duration = Duration::from_secs(60);
-/// Number of objects that a failed run explains.
-const EXPLAINED: usize = 5;
-
 /// All parts of the measured system. Dropping it ends them.
 pub(super) struct World {
     /// Client of the core controllers.
@@ -51,7 +41,7 @@ pub(super) struct World {
     of_management: Subscription<Arc<AuditRecord>>,
     of_workload: Subscription<Arc<AuditRecord>>,
     requests: Requests,
-    provider: Running,
+    pub(super) provider: Running,
 }
 
 /// Requests of the provider, as the API servers recorded them.
@@ -96,16 +86,6 @@ impl World {
         })
     }
 
-    /// Waits until the provider is ready.
-    pub(super) async fn until_ready(&self) -> Result<()> {
-        let ready = async {
-            while !self.provider.is_ready() {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        };
-        tokio::time::timeout(READY_WITHIN, ready).await.context("the provider did not become ready in time")
-    }
-
     /// Creates the DockerMachines, and waits until each is provisioned and bootstrapped.
     pub(super) async fn provision(&mut self, cluster: &Cluster) -> Result<Provisioned> {
         let began = Instant::now();
@@ -125,20 +105,12 @@ impl World {
     /// Waits until the provider has not written for a while, except Events. Returns false if that
     /// never happens.
     pub(super) async fn until_quiet(&mut self) -> Result<bool> {
-        let began = Instant::now();
-        let mut last_write = Instant::now();
         let mut written = self.count();
-        while last_write.elapsed() < QUIET {
-            if QUIET_WITHIN < began.elapsed() {
-                return Ok(false);
-            }
-            tokio::time::sleep(COUNT_EVERY).await;
+        progress::until_quiet(|| {
             let now = self.count();
-            if now != written {
-                (last_write, written) = (Instant::now(), now);
-            }
-        }
-        Ok(true)
+            Ok(std::mem::replace(&mut written, now) != now)
+        })
+        .await
     }
 
     /// Returns the requests since the last call.
@@ -156,11 +128,8 @@ impl World {
 
     /// Explains why machines wait.
     pub(super) fn explain(&self) -> String {
-        let mut text = "the machines were not bootstrapped in time".to_owned();
-        for (key, record) in self.provider.inspector().whys().into_iter().take(EXPLAINED) {
-            let _ = write!(text, "; {key}: {}", record.why);
-        }
-        text
+        let whys = self.provider.inspector().whys().into_iter().map(|(key, record)| (key, record.why));
+        progress::explain("the machines were not bootstrapped in time", whys)
     }
 
     /// Counts the new requests. Returns the number of all writes except Events.

@@ -5,8 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::report::{Format, write_table};
 use crate::requests::Counts;
-use crate::scale::Format;
 
 /// The cloud returns at most this number of servers per page.
 const PAGE: u32 = 50;
@@ -38,7 +38,7 @@ pub(super) struct Figures {
 
 /// All figures. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct CcmReport {
     pub(super) format: Format,
     pub(super) figures: Figures,
     pub(super) of_init: Counts,
@@ -47,7 +47,7 @@ pub struct Report {
     pub(super) calls: BTreeMap<String, u64>,
 }
 
-impl Report {
+impl CcmReport {
     /// Whether all goals are reached.
     pub fn is_within_budget(&self) -> bool {
         let figures = &self.figures;
@@ -58,38 +58,26 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for CcmReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.format {
-            Format::Json => {
-                f.write_str(&serde_json::to_string(&self.figures).expect("plain fields serialise"))
-            }
-            Format::Text => self.table(f),
-        }
+        self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
-impl Report {
-    fn table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl CcmReport {
+    fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = &self.figures;
         writeln!(f, "{} Nodes, initialised in {} s of real time", figures.nodes, figures.init_seconds)?;
         writeln!(f)?;
-        writeln!(f, "{:<34} {:>10}   goal", "", "measured")?;
-        let rows = [
-            ("writes per Node", figures.writes_per_node, format!("at most {WRITES}")),
-            ("Events per Node", figures.events_per_node, format!("at most {EVENTS}")),
-        ];
-        for (name, measured, goal) in rows {
-            writeln!(f, "{name:<34} {measured:>10}   {goal}")?;
-        }
+        let at_most = |goal: f64| format!("at most {goal}");
         let calls = format!("at most {} (BU-06, BU-09)", figures.limit_calls_per_idle_hour);
         let rows = [
-            ("calls to the cloud in an idle hour", figures.cloud_calls_per_idle_hour, calls),
-            ("writes in an idle hour", figures.kube_writes_per_idle_hour, "0 (BU-09)".to_owned()),
+            ("writes per Node", figures.writes_per_node.to_string(), at_most(WRITES)),
+            ("Events per Node", figures.events_per_node.to_string(), at_most(EVENTS)),
+            ("calls to the cloud in an idle hour", figures.cloud_calls_per_idle_hour.to_string(), calls),
+            ("writes in an idle hour", figures.kube_writes_per_idle_hour.to_string(), "0 (BU-09)".to_owned()),
         ];
-        for (name, measured, goal) in rows {
-            writeln!(f, "{name:<34} {measured:>10}   {goal}")?;
-        }
+        write_table(f, rows)?;
         writeln!(f)?;
         for (title, writes) in
             [("Writes of the initialisation", &self.of_init), ("Writes of the idle hour", &self.of_idle)]
@@ -127,7 +115,7 @@ mod tests {
         };
         let calls = BTreeMap::from([("GET /v1/servers".to_owned(), 12)]);
         let (of_init, of_idle) = (Counts::default(), Counts::default());
-        let mut report = Report { format: Format::Json, figures, of_init, of_idle, calls };
+        let mut report = CcmReport { format: Format::Json, figures, of_init, of_idle, calls };
         assert_eq!(
             report.to_string(),
             r#"{"nodes":50,"initSeconds":0.5,"writesPerNode":2.0,"eventsPerNode":1.0,"cloudCallsPerIdleHour":12,"limitCallsPerIdleHour":24,"kubeWritesPerIdleHour":0}"#

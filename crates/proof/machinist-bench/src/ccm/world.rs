@@ -2,7 +2,6 @@
 //! manager.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +24,7 @@ use tokio::task::JoinSet;
 
 use super::in_process::InProcess;
 use super::kubelet;
+use crate::progress;
 use crate::requests::Counts;
 
 /// Taint of a Node that is not initialised.
@@ -37,11 +37,6 @@ const KUBELET: &str = "kubelet";
 const ACCOUNT: (&str, &str) = ("stand-in", "default");
 /// All clocks begin at this time.
 const EPOCH: i64 = 1_800_000_000;
-const READY_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Number of Nodes that a failed run explains.
-const EXPLAINED: usize = 5;
-
 /// All parts of the measured system. Dropping it ends them.
 pub(super) struct World {
     server: Server,
@@ -50,7 +45,7 @@ pub(super) struct World {
     names: Vec<String>,
     requests: Subscription<Arc<AuditRecord>>,
     commits: Subscription<Arc<Commit>>,
-    ccm: Running,
+    pub(super) ccm: Running,
     parts: JoinSet<()>,
 }
 
@@ -76,17 +71,6 @@ impl World {
         };
         let ccm = CloudControllerManager::start(clients, process, options(&standin), None);
         Ok(Self { server, standin, clock, names, requests, commits, ccm, parts: JoinSet::new() })
-    }
-
-    /// Waits until the program is ready.
-    pub(super) async fn until_ready(&self) -> Result<()> {
-        let ready = async {
-            while !self.ccm.is_ready() {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        };
-        let ready = tokio::time::timeout(READY_WITHIN, ready).await;
-        ready.context("the cloud controller manager did not become ready in time")
     }
 
     /// Registers all Nodes, and waits until each is initialised. Their kubelets then stay.
@@ -145,11 +129,8 @@ impl World {
 
     /// Explains why Nodes wait.
     pub(super) fn explain(&self) -> String {
-        let mut text = "the Nodes were not initialised in time".to_owned();
-        for (key, record) in self.ccm.inspector().whys().into_iter().take(EXPLAINED) {
-            let _ = write!(text, "; {key}: {}", record.why);
-        }
-        text
+        let whys = self.ccm.inspector().whys().into_iter().map(|(key, record)| (key, record.why));
+        progress::explain("the Nodes were not initialised in time", whys)
     }
 }
 

@@ -70,7 +70,7 @@ impl End {
 
 /// The verdict. `Display` lists the conditions.
 #[derive(Debug)]
-pub struct Verdict {
+pub struct KillVerdict {
     pub(super) machines: u32,
     pub(super) points: u32,
     pub(super) up: Half,
@@ -79,7 +79,7 @@ pub struct Verdict {
     pub(super) reached_down: End,
 }
 
-impl Verdict {
+impl KillVerdict {
     /// Whether all conditions hold.
     pub fn holds(&self) -> bool {
         self.claims().iter().all(|(_, holds)| *holds)
@@ -139,7 +139,7 @@ impl Verdict {
     }
 }
 
-impl fmt::Display for Verdict {
+impl fmt::Display for KillVerdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = |half: &Half| half.took.as_secs_f64();
         writeln!(f, "up in {:.0} s, down in {:.0} s", seconds(&self.up), seconds(&self.down))?;

@@ -9,15 +9,13 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use machinist_api::Machine;
 use machinist_cloud_sim::Ledger;
-use machinist_kube::{ClientOptions, KubeconfigSource, connect};
-use tempfile::TempDir;
 
 use super::events::{Event, Sources};
 use crate::cluster_state::ClusterState;
-use crate::clusters::{Cluster, Clusters};
+use crate::clusters::MeasuredClusters;
 use crate::loopback;
 use crate::objects::{self, NAMESPACE};
-use crate::program::{CommandLine, Process, log_in};
+use crate::program::{Process, Programs};
 use crate::requests::{AuditLog, Program};
 
 /// Short Leases: after a kill, the restarted controller acts when the old Lease has expired. The
@@ -37,7 +35,7 @@ pub(super) struct World {
     cloud: Process,
     cloud_url: String,
     sources: Sources,
-    _folder: Option<TempDir>,
+    _programs: Programs,
 }
 
 /// A controller, and the time of its last event.
@@ -55,35 +53,25 @@ impl Controller {
 
 impl World {
     pub(super) async fn start(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
-        let clusters = Clusters::from_environment()?;
-        let (control, target) = (client(&clusters.control).await?, client(&clusters.target).await?);
+        let clusters = MeasuredClusters::from_environment()?;
+        let user_agent = "machinist-bench/kill";
+        let control = clusters.control.client(user_agent).await?;
+        let target = clusters.target.client(user_agent).await?;
         objects::install_kinds(&control).await?;
-        let (folder, temporary) = match logs {
-            Some(folder) => (folder.to_owned(), None),
-            None => {
-                let folder = tempfile::tempdir().context("cannot create a folder")?;
-                (folder.path().to_owned(), Some(folder))
-            }
-        };
-        let data = folder.join("cloud");
+        let programs = Programs::new(machinist, logs)?;
+        let data = programs.folder.join("cloud");
         std::fs::create_dir_all(&data).with_context(|| format!("cannot create {}", data.display()))?;
-        let start = |arguments: Vec<String>| -> Result<Process> {
-            let log = log_in(&folder, &arguments[0])?;
-            CommandLine { program: machinist.clone(), arguments, log }.start()
-        };
 
         let address = loopback::free_address()?;
         let cloud_url = format!("http://{address}");
-        let mut cloud = start(vec![
+        let mut cloud = programs.start(vec![
             "sim-cloud".to_owned(),
             format!("--data-dir={}", data.display()),
             format!("--listen={address}"),
             format!("--target-server={}", clusters.target.server),
             format!("--target-ca={}", clusters.target.ca_file.display()),
         ])?;
-        let answers = loopback::until_ok(&format!("{cloud_url}/healthz")).await;
-        cloud.ensure_alive()?;
-        answers?;
+        cloud.until_ok(&format!("{cloud_url}/healthz")).await?;
         let ledger = loopback::follow(&format!("{cloud_url}/admin/commits")).await?;
 
         let controller = |job: &str, more: Option<String>| -> Result<Controller> {
@@ -98,7 +86,7 @@ impl World {
             ];
             arguments.extend(LEASE.map(str::to_owned));
             arguments.extend(more);
-            Ok(Controller { process: start(arguments)?, acted: None })
+            Ok(Controller { process: programs.start(arguments)?, acted: None })
         };
         let machine_controller =
             controller("machine-controller", Some(format!("--sim-endpoint={cloud_url}")))?;
@@ -115,7 +103,7 @@ impl World {
             cloud,
             cloud_url,
             sources: Sources { logs: audit_logs, ledger },
-            _folder: temporary,
+            _programs: programs,
         })
     }
 
@@ -188,9 +176,4 @@ impl World {
             Program::Other => None,
         }
     }
-}
-
-async fn client(cluster: &Cluster) -> Result<Client> {
-    let source = KubeconfigSource::File(cluster.kubeconfig.clone());
-    Ok(connect(&source, &ClientOptions::new("machinist-bench/kill")).await?)
 }

@@ -8,7 +8,7 @@ use super::{Program, Request};
 
 /// Number of requests of each sort.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct RequestTally {
     counts: BTreeMap<Row, u64>,
     conflicts: Vec<Request>,
     machines_made: u64,
@@ -41,7 +41,7 @@ pub struct PerMachine {
     pub events: f64,
 }
 
-impl Tally {
+impl RequestTally {
     /// Counts one request. Requests of other senders than the two controllers are ignored, except
     /// created Machines.
     pub fn add(&mut self, request: Request) {
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn writes_reads_events_and_conflicts_are_separate_counts() {
-        let mut tally = Tally::default();
+        let mut tally = RequestTally::default();
         for request in [
             request(Program::MachineController, "patch", "machines/status", 200),
             request(Program::MachineController, "patch", "machines", 422),

@@ -8,11 +8,13 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use super::world::World;
-use super::{LOOK_EVERY, QUIET_WITHIN};
 use crate::requests::round;
 
 /// Events of the way up leave at 10 a second, so they may follow long after the last other write.
 const SILENT: Duration = Duration::from_secs(10);
+/// Long enough for the Events of 3,000 machines.
+const SILENT_WITHIN: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Requests and CPU time of both controllers while nothing changes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -62,9 +64,8 @@ async fn until_silent(world: &mut World) -> Result<()> {
     let began = Instant::now();
     let mut last_request = Instant::now();
     while last_request.elapsed() < SILENT {
-        // Long enough for the Events of 3,000 machines.
-        if QUIET_WITHIN * 10 < began.elapsed() {
-            bail!("the controllers still send requests after {:?}", QUIET_WITHIN * 10);
+        if SILENT_WITHIN < began.elapsed() {
+            bail!("the controllers still send requests after {SILENT_WITHIN:?}");
         }
         tokio::time::sleep(LOOK_EVERY).await;
         if world.requests.take()?.iter().any(|request| request.is_controllers() && !request.is_about_leases())

@@ -4,8 +4,9 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{Format, IdleFigures};
-use crate::requests::{PerMachine, Program, Request, Tally};
+use super::IdleFigures;
+use crate::report::{Format, Goal};
+use crate::requests::{PerMachine, Program, Request, RequestTally};
 
 /// Writes of the machine controller per created machine, as docs/src/develop/writes.md lists them.
 const WRITES_UP: f64 = 6.0;
@@ -72,23 +73,17 @@ pub struct Resident {
 
 /// The figures and the counts behind them. `Display` uses the chosen format.
 #[derive(Debug)]
-pub struct Report {
+pub struct ScaleReport {
     pub(super) api: String,
     pub(super) format: Format,
     pub(super) figures: Figures,
     pub(super) instances_alive: usize,
-    pub(super) up: Tally,
-    pub(super) down: Tally,
+    pub(super) up: RequestTally,
+    pub(super) down: RequestTally,
     pub(super) is_quiet: bool,
 }
 
-/// One goal, and whether it is met.
-struct Goal {
-    what: String,
-    is_met: bool,
-}
-
-impl Report {
+impl ScaleReport {
     /// Whether all goals are met that do not depend on the hardware: writes, conflicts, and the
     /// number of Machines and instances made.
     pub fn is_within_budget(&self) -> bool {
@@ -143,20 +138,14 @@ impl Report {
     }
 }
 
-impl fmt::Display for Report {
+impl fmt::Display for ScaleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.format {
-            Format::Json => {
-                let json = serde_json::to_string(&self.figures).map_err(|_| fmt::Error)?;
-                f.write_str(&json)
-            }
-            Format::Text => self.render_text(f),
-        }
+        self.format.write(f, &self.figures, |f| self.text(f))
     }
 }
 
-impl Report {
-    fn render_text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ScaleReport {
+    fn text(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let figures = &self.figures;
         writeln!(f, "0 -> {} -> 0 machines on {}", figures.machines, self.api)?;
         writeln!(
@@ -197,7 +186,7 @@ impl Report {
         }
         writeln!(f)?;
         for goal in self.counted_goals().into_iter().chain(self.speed_goal()) {
-            writeln!(f, "{} {}", if goal.is_met { "ok    " } else { "MISSED" }, goal.what)?;
+            writeln!(f, "{goal}")?;
         }
         Ok(())
     }
@@ -216,7 +205,7 @@ fn render_idle(f: &mut fmt::Formatter<'_>, idle: &IdleFigures) -> fmt::Result {
     )
 }
 
-fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &Tally, machines: u32) -> fmt::Result {
+fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &RequestTally, machines: u32) -> fmt::Result {
     writeln!(
         f,
         "{way:<6} {:<18}  {:<18} {:<24} {:>4}  {:>7}  {:>9}",

@@ -11,27 +11,25 @@ use machinist_cloud_sim::{Clock, Cloud, Settings};
 use machinist_controllers::mcm::{Inspector, MachineController, MachineOptions, Manager, Running};
 use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_sim::SimProvider;
-use machinist_kube::{ClientOptions, KubeconfigSource, connect, layer_client};
+use machinist_kube::{ClientOptions, layer_client};
 use machinist_plan::mcm::Why;
-use tempfile::TempDir;
 use tokio::task::JoinSet;
 
 use super::report::Resident;
 use super::{join, raw_writes};
-use crate::clusters::Clusters;
+use crate::clusters::MeasuredClusters;
 use crate::loopback;
 use crate::objects::{self, NAMESPACE};
-use crate::program::{CommandLine, Process, log_in, resident_mb};
+use crate::program::{Process, Programs, resident_mb};
+use crate::progress;
 use crate::requests::{AuditLog, MACHINE_CONTROLLER, MANAGER, Requests};
 
 /// User-Agent of the benchmark, so that its requests are not counted as the controllers'.
 const BENCH: &str = "machinist-bench";
 /// The name of this installation in the cloud.
 const CLUSTER: &str = "bench";
-const READY_WITHIN: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// Number of objects that a failed run explains.
-const EXPLAINED: usize = 5;
+/// Period of the checks that the processes still run.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// All parts of the measured system. Dropping it ends them.
 pub(super) struct World {
@@ -44,7 +42,7 @@ pub(super) struct World {
     controllers: Controllers,
     /// The tasks of the thin join and of the cloud's port.
     _parts: JoinSet<()>,
-    _logs: Option<TempDir>,
+    _programs: Option<Programs>,
 }
 
 /// Both controllers, as tasks or as processes.
@@ -79,14 +77,8 @@ impl World {
             ProcessOptions::new(NAMESPACE, "machine-controller-manager"),
             None,
         );
-        let ready = async {
-            while !(machine_controller.is_ready() && manager.is_ready()) {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        };
-        tokio::time::timeout(READY_WITHIN, ready)
-            .await
-            .context("the controllers did not become ready in time")?;
+        let are_ready = || machine_controller.is_ready() && manager.is_ready();
+        progress::until_ready("controllers", are_ready).await?;
         let inspectors = [machine_controller.inspector(), manager.inspector()];
         Ok(Self {
             description: "the embedded API server, in one process with both controllers".to_owned(),
@@ -96,20 +88,19 @@ impl World {
             raw_writes_per_second: None,
             controllers: Controllers::InProcess { machine_controller, manager, inspectors },
             _parts: parts,
-            _logs: None,
+            _programs: None,
         })
     }
 
     /// kube-apiserver and etcd, and each controller as a separate process. The cloud is in this
     /// process, and the controllers reach it over HTTP.
     pub(super) async fn real(machinist: PathBuf, logs: Option<&Path>) -> Result<Self> {
-        let clusters = Clusters::from_environment()?;
+        let clusters = MeasuredClusters::from_environment()?;
         if !clusters.are_one() {
             bail!("expected one cluster for both roles, because the figures are for one server");
         }
         let cluster = &clusters.control;
-        let options = ClientOptions::new(format!("{BENCH}/bench"));
-        let client = connect(&KubeconfigSource::File(cluster.kubeconfig.clone()), &options).await?;
+        let client = cluster.client(&format!("{BENCH}/bench")).await?;
         let requests = Requests::Real(AuditLog::open(cluster.audit_log()?)?);
         objects::install_kinds(&client).await?;
         let raw = raw_writes::measure(&client).await.context("the raw rate of writes")?;
@@ -122,17 +113,7 @@ impl World {
         parts.spawn(server.serve(std::future::pending()));
         parts.spawn(join::join_all(cloud.clone(), client.clone()));
 
-        let (folder, temporary) = match logs {
-            Some(folder) => {
-                std::fs::create_dir_all(folder)
-                    .with_context(|| format!("cannot create {}", folder.display()))?;
-                (folder.to_owned(), None)
-            }
-            None => {
-                let folder = tempfile::tempdir().context("cannot create a folder")?;
-                (folder.path().to_owned(), Some(folder))
-            }
-        };
+        let programs = Programs::new(machinist, logs)?;
         let start = async |job: &str, more: &[String]| -> Result<Box<Process>> {
             let address = loopback::free_address()?;
             let mut arguments = vec![
@@ -146,11 +127,8 @@ impl World {
                 "--leader-elect=false".to_owned(),
             ];
             arguments.extend_from_slice(more);
-            let log = log_in(&folder, job)?;
-            let mut process = CommandLine { program: machinist.clone(), arguments, log }.start()?;
-            let ready = loopback::until_ok(&format!("http://{address}/readyz")).await;
-            process.ensure_alive()?;
-            ready?;
+            let mut process = programs.start(arguments)?;
+            process.until_ok(&format!("http://{address}/readyz")).await?;
             Ok(Box::new(process))
         };
         let machine_controller = start(
@@ -170,7 +148,7 @@ impl World {
             raw_writes_per_second: Some(crate::requests::round(raw)),
             controllers: Controllers::Processes { machine_controller, manager },
             _parts: parts,
-            _logs: temporary,
+            _programs: Some(programs),
         })
     }
 
@@ -185,7 +163,7 @@ impl World {
                 if let Err(error) = machine_controller.ensure_alive().and_then(|()| manager.ensure_alive()) {
                     return error;
                 }
-                tokio::time::sleep(READY_WITHIN / 60).await;
+                tokio::time::sleep(LOOK_EVERY).await;
             },
         }
     }
@@ -222,9 +200,7 @@ impl World {
         let Controllers::InProcess { inspectors, .. } = &self.controllers else { return instances };
         let whys =
             inspectors.iter().flat_map(Inspector::whys).filter(|(_, record)| record.why != Why::settled());
-        let whys: Vec<String> =
-            whys.take(EXPLAINED).map(|(key, record)| format!("\n  {key}: {}", record.why)).collect();
-        format!("{instances}{}", whys.concat())
+        progress::explain(instances, whys.map(|(key, record)| (key, record.why)))
     }
 }
 

@@ -6,7 +6,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use machinist_conformance::{Corpus, Endpoint, Fault, Level, Report, Sequences, choose, compare};
+use machinist_conformance::{
+    ConformanceReport, Corpus, DeliberateFault, ExaminedServer, Level, Sequences, choose, compare,
+};
 
 fn corpus() -> Corpus {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("corpus");
@@ -18,7 +20,7 @@ async fn the_embedded_server_answers_like_the_real_one() {
     let wanted: Vec<String> = std::env::var("CONFORMANCE_CASE").into_iter().collect();
     let corpus = corpus();
     let cases = choose(corpus.cases.clone(), &wanted).unwrap_or_else(|e| panic!("CONFORMANCE_CASE: {e}"));
-    let mut report = Report::new(&corpus, corpus.reference());
+    let mut report = ConformanceReport::new(&corpus, corpus.reference());
     for case in cases {
         let golden = corpus.golden(&case.name).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(
@@ -27,7 +29,8 @@ async fn the_embedded_server_answers_like_the_real_one() {
             "{} was recorded from another server version",
             case.name
         );
-        let ours = corpus.replay(&case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
+        let ours =
+            corpus.replay(&case, ExaminedServer::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
         report.add(&case.name, case.level, compare(&golden, &ours, &corpus.ledger));
     }
     let faults = report.faults();
@@ -38,19 +41,19 @@ async fn the_embedded_server_answers_like_the_real_one() {
 #[tokio::test(start_paused = true)]
 async fn the_suite_detects_deliberate_faults() {
     let about = [
-        (Fault::Finalizers, "delete"),
-        (Fault::WatchOrder, "watch"),
-        (Fault::Status, "update"),
-        (Fault::SelectorTransition, "watch"),
-        (Fault::FieldOwnership, "apply"),
+        (DeliberateFault::Finalizers, "delete"),
+        (DeliberateFault::WatchOrder, "watch"),
+        (DeliberateFault::Status, "update"),
+        (DeliberateFault::SelectorTransition, "watch"),
+        (DeliberateFault::FieldOwnership, "apply"),
     ];
-    assert_eq!(about.map(|(fault, _)| fault), Fault::ALL);
+    assert_eq!(about.map(|(fault, _)| fault), DeliberateFault::ALL);
     let corpus = corpus();
     for (fault, name) in about {
         let case = corpus.cases.iter().find(|case| case.name == name).expect("the case");
         let golden = corpus.golden(name).expect("a golden");
         // An answer that the case does not expect ends the case. This also counts as detected.
-        if let Ok(ours) = corpus.replay(case, |server| Endpoint::Broken(server, fault)).await {
+        if let Ok(ours) = corpus.replay(case, |server| ExaminedServer::Broken(server, fault)).await {
             let differences = compare(&golden, &ours, &corpus.ledger).differences;
             assert!(!differences.is_empty(), "{name} does not detect {fault:?}");
         }
@@ -71,7 +74,8 @@ async fn generated_sequences_match_the_recorded_answers() {
     let recorded = Sequences::load(&corpus.sequences_file()).unwrap_or_else(|error| panic!("{error}"));
     let mut failures = Vec::new();
     for (case, recorded) in recorded.cases() {
-        let ours = corpus.replay(&case, Endpoint::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
+        let ours =
+            corpus.replay(&case, ExaminedServer::Embedded).await.unwrap_or_else(|error| panic!("{error}"));
         let found = recorded.compare(&ours).differences;
         failures.extend(found.first().map(|first| format!("{}: {first}", case.name)));
     }

@@ -23,9 +23,9 @@ use tokio::time::Instant;
 use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::seed::Seed;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
-use crate::sight::{NODES, SECRETS, Seen};
-use crate::stage::{Stage, client};
-use crate::world::{NAMESPACE, Outcome, Trouble};
+use crate::sight::{NODES, SECRETS, SeenObject};
+use crate::stage::{ScenarioStage, client};
+use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
 /// The group of the core kinds.
 pub(super) const CORE: &str = "cluster.x-k8s.io";
@@ -73,7 +73,7 @@ impl Objects {
         let mut object = content;
         object["metadata"] = metadata;
         let object: DynamicObject = serde_json::from_value(object)
-            .map_err(|error| Trouble(format!("cannot parse a built-in manifest: {error}")))?;
+            .map_err(|error| ScenarioError(format!("cannot parse a built-in manifest: {error}")))?;
         api.create(&PostParams::default(), &object).await?;
         Ok(())
     }
@@ -114,9 +114,9 @@ pub(super) fn typed(kind: &str) -> Value {
 }
 
 /// The others of a world.
-pub struct Others {
+pub struct CoreActors {
     /// Where the others wait for changes.
-    pub stage: Arc<Stage>,
+    pub stage: Arc<ScenarioStage>,
     /// The management cluster.
     pub management: Server,
     /// The workload cluster.
@@ -125,7 +125,7 @@ pub struct Others {
     pub seed: Seed,
 }
 
-impl Others {
+impl CoreActors {
     /// Runs forever.
     pub async fn run(self) {
         let (core, kubelets) =
@@ -148,7 +148,7 @@ impl Others {
 }
 
 struct Round<'o> {
-    others: &'o Others,
+    others: &'o CoreActors,
     core: &'o Objects,
     kubelets: &'o Objects,
 }
@@ -159,7 +159,7 @@ impl Round<'_> {
     }
 
     fn find(&self, table: &str, name: &str) -> Option<Arc<Object>> {
-        self.all(table).into_iter().find(|object| Seen(object.value()).name() == name)
+        self.all(table).into_iter().find(|object| SeenObject(object.value()).name() == name)
     }
 
     fn nodes_now(&self) -> Vec<Arc<Object>> {
@@ -168,7 +168,7 @@ impl Round<'_> {
 
     async fn clusters(&self) -> Outcome {
         for cluster in self.all(CLUSTERS) {
-            let cluster = Seen(cluster.value());
+            let cluster = SeenObject(cluster.value());
             if cluster.is_deleting() {
                 self.delete_cluster(cluster).await?;
             } else {
@@ -178,10 +178,10 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn adopt_cluster(&self, cluster: Seen<'_>) -> Outcome {
+    async fn adopt_cluster(&self, cluster: SeenObject<'_>) -> Outcome {
         let name = cluster.name();
         let Some((kind, object)) = self.infrastructure(cluster) else { return Ok(()) };
-        let infrastructure = Seen(object.value());
+        let infrastructure = SeenObject(object.value());
         self.adopt(kind, infrastructure, "Cluster", cluster, name).await?;
         let is_provisioned = is_provisioned(infrastructure);
         let was_provisioned = initialization(cluster, "infrastructureProvisioned");
@@ -198,9 +198,9 @@ impl Round<'_> {
             let nodes = self.nodes_now();
             let mut machines = self.all(MACHINES).into_iter();
             machines.any(|machine| {
-                let machine = Seen(machine.value());
+                let machine = SeenObject(machine.value());
                 let is_of_person = machine.text("/spec/infrastructureRef/kind") == "MailgunMachine";
-                let has_node = nodes.iter().any(|node| Seen(node.value()).name() == machine.name());
+                let has_node = nodes.iter().any(|node| SeenObject(node.value()).name() == machine.name());
                 let is_up = has_node || (is_of_person && !machine.provider_id().is_empty());
                 is_control_plane(machine) && machine.text("/spec/clusterName") == name && is_up
             })
@@ -219,7 +219,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn kubeconfig(&self, infrastructure: Seen<'_>, name: &str) -> Outcome {
+    async fn kubeconfig(&self, infrastructure: SeenObject<'_>, name: &str) -> Outcome {
         let host = infrastructure.text("/spec/controlPlaneEndpoint/host");
         let port = infrastructure.number("/spec/controlPlaneEndpoint/port").unwrap_or_default();
         let kubeconfig = format!(
@@ -238,11 +238,11 @@ impl Round<'_> {
     }
 
     /// Deletes the Machines first, then the infrastructure, then the Cluster.
-    async fn delete_cluster(&self, cluster: Seen<'_>) -> Outcome {
+    async fn delete_cluster(&self, cluster: SeenObject<'_>) -> Outcome {
         let machines = self.all(MACHINES);
-        let own: Vec<Seen<'_>> = machines
+        let own: Vec<SeenObject<'_>> = machines
             .iter()
-            .map(|machine| Seen(machine.value()))
+            .map(|machine| SeenObject(machine.value()))
             .filter(|machine| machine.text("/spec/clusterName") == cluster.name())
             .collect();
         for machine in own.iter().filter(|machine| !machine.is_deleting()) {
@@ -252,8 +252,8 @@ impl Round<'_> {
             return Ok(());
         }
         match self.infrastructure(cluster) {
-            Some((kind, object)) if !Seen(object.value()).is_deleting() => {
-                self.core.delete(kind, Seen(object.value()).name()).await
+            Some((kind, object)) if !SeenObject(object.value()).is_deleting() => {
+                self.core.delete(kind, SeenObject(object.value()).name()).await
             }
             Some(_) => Ok(()),
             None => {
@@ -269,7 +269,7 @@ impl Round<'_> {
 
     async fn machines(&self) -> Outcome {
         for machine in self.all(MACHINES) {
-            let machine = Seen(machine.value());
+            let machine = SeenObject(machine.value());
             if machine.is_deleting() {
                 self.delete_machine(machine).await?;
             } else {
@@ -279,11 +279,11 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn adopt_machine(&self, machine: Seen<'_>) -> Outcome {
+    async fn adopt_machine(&self, machine: SeenObject<'_>) -> Outcome {
         let name = machine.name();
         let cluster = machine.text("/spec/clusterName");
         let Some(owner) = self.find(CLUSTERS, cluster) else { return Ok(()) };
-        let owner = Seen(owner.value());
+        let owner = SeenObject(owner.value());
         let gate =
             if is_control_plane(machine) { "infrastructureProvisioned" } else { "controlPlaneInitialized" };
         if machine.text("/spec/bootstrap/dataSecretName").is_empty() && initialization(owner, gate) {
@@ -293,18 +293,18 @@ impl Round<'_> {
             self.core.merge("Machine", name, named).await?;
         }
         let Some((kind, object)) = self.infrastructure(machine) else { return Ok(()) };
-        let infrastructure = Seen(object.value());
+        let infrastructure = SeenObject(object.value());
         self.adopt(kind, infrastructure, "Machine", machine, cluster).await?;
         let id = infrastructure.provider_id();
         if is_provisioned(infrastructure) && machine.provider_id() != id {
             self.core.merge("Machine", name, json!({"spec": {"providerID": id}})).await?;
         }
         let nodes = self.nodes_now();
-        let is_its = |node: &&Arc<Object>| !id.is_empty() && Seen(node.value()).provider_id() == id;
+        let is_its = |node: &&Arc<Object>| !id.is_empty() && SeenObject(node.value()).provider_id() == id;
         if let Some(node) =
             nodes.iter().find(is_its).filter(|_| machine.text("/status/nodeRef/name").is_empty())
         {
-            let node = Seen(node.value()).name();
+            let node = SeenObject(node.value()).name();
             self.core.merge_status("Machine", name, json!({"nodeRef": {"name": node}})).await?;
         }
         Ok(())
@@ -312,7 +312,7 @@ impl Round<'_> {
 
     /// Drains the Node if there is one, then deletes the infrastructure, then the Node, then the
     /// Machine.
-    async fn delete_machine(&self, machine: Seen<'_>) -> Outcome {
+    async fn delete_machine(&self, machine: SeenObject<'_>) -> Outcome {
         let now = self.others.stage.lab().clock.time();
         let since = machine.deleting_since().unwrap_or(now);
         let has_node = !machine.text("/status/nodeRef/name").is_empty();
@@ -320,13 +320,13 @@ impl Round<'_> {
             return Ok(());
         }
         match self.infrastructure(machine) {
-            Some((kind, object)) if !Seen(object.value()).is_deleting() => {
-                self.core.delete(kind, Seen(object.value()).name()).await
+            Some((kind, object)) if !SeenObject(object.value()).is_deleting() => {
+                self.core.delete(kind, SeenObject(object.value()).name()).await
             }
             Some(_) => Ok(()),
             None => {
                 let name = machine.name();
-                if self.nodes_now().iter().any(|node| Seen(node.value()).name() == name) {
+                if self.nodes_now().iter().any(|node| SeenObject(node.value()).name() == name) {
                     self.kubelets.delete("Node", name).await?;
                 }
                 let secret = format!("{name}-bootstrap");
@@ -338,7 +338,7 @@ impl Round<'_> {
         }
     }
 
-    async fn release(&self, kind: &str, object: Seen<'_>) -> Outcome {
+    async fn release(&self, kind: &str, object: SeenObject<'_>) -> Outcome {
         if object.has_finalizer(FINALIZER) {
             self.core.merge(kind, object.name(), json!({"metadata": {"finalizers": null}})).await
         } else {
@@ -347,7 +347,7 @@ impl Round<'_> {
     }
 
     /// The existing infrastructure of a Cluster or a Machine, with its kind.
-    fn infrastructure(&self, owner: Seen<'_>) -> Option<(&'static str, Arc<Object>)> {
+    fn infrastructure(&self, owner: SeenObject<'_>) -> Option<(&'static str, Arc<Object>)> {
         let (kind, table) = match owner.text("/spec/infrastructureRef/kind") {
             "DockerCluster" => ("DockerCluster", DOCKER_CLUSTERS),
             "DockerMachine" => ("DockerMachine", DOCKER_MACHINES),
@@ -362,9 +362,9 @@ impl Round<'_> {
     async fn adopt(
         &self,
         kind: &str,
-        object: Seen<'_>,
+        object: SeenObject<'_>,
         owner_kind: &str,
-        owner: Seen<'_>,
+        owner: SeenObject<'_>,
         cluster: &str,
     ) -> Outcome {
         let is_owned = object.text("/metadata/ownerReferences/0/uid") == owner.uid()
@@ -396,7 +396,7 @@ impl Round<'_> {
         });
         let nodes = self.nodes_now();
         for name in ready {
-            if nodes.iter().any(|node| Seen(node.value()).name() == name) {
+            if nodes.iter().any(|node| SeenObject(node.value()).name() == name) {
                 continue;
             }
             let taint = json!({"key": CLOUD_TAINT, "value": "true", "effect": "NoSchedule"});
@@ -409,7 +409,7 @@ impl Round<'_> {
     /// Fulfils the requests whose mails were sent.
     async fn requests(&self) -> Outcome {
         for cluster in self.all(MAILGUN_CLUSTERS) {
-            let cluster = Seen(cluster.value());
+            let cluster = SeenObject(cluster.value());
             let is_open = cluster.text("/spec/controlPlaneEndpoint/host").is_empty();
             if is_open && is_asked(cluster) {
                 let endpoint = json!({"host": "192.0.2.1", "port": 6443});
@@ -418,7 +418,7 @@ impl Round<'_> {
             }
         }
         for machine in self.all(MAILGUN_MACHINES) {
-            let machine = Seen(machine.value());
+            let machine = SeenObject(machine.value());
             if machine.provider_id().is_empty() && is_asked(machine) {
                 let patch = json!({"spec": {"providerID": format!("person://{}", machine.name())}});
                 self.core.merge("MailgunMachine", machine.name(), patch).await?;
@@ -429,19 +429,19 @@ impl Round<'_> {
 }
 
 /// Whether a person has the mail and the object shows it.
-fn is_asked(object: Seen<'_>) -> bool {
+fn is_asked(object: SeenObject<'_>) -> bool {
     !object.annotation(SENT_AT_ANNOTATION).is_empty() && !object.is_deleting()
 }
 
-fn is_provisioned(infrastructure: Seen<'_>) -> bool {
+fn is_provisioned(infrastructure: SeenObject<'_>) -> bool {
     initialization(infrastructure, "provisioned")
 }
 
-fn initialization(object: Seen<'_>, field: &str) -> bool {
+fn initialization(object: SeenObject<'_>, field: &str) -> bool {
     object.0.pointer(&format!("/status/initialization/{field}")) == Some(&Value::Bool(true))
 }
 
 /// Whether a Machine or a DockerMachine belongs to the control plane.
-pub(super) fn is_control_plane(object: Seen<'_>) -> bool {
+pub(super) fn is_control_plane(object: SeenObject<'_>) -> bool {
     object.0.pointer("/metadata/labels").is_some_and(|labels| labels.get(CONTROL_PLANE_LABEL).is_some())
 }

@@ -53,7 +53,7 @@ enum Nature {
 
 /// The fault of one call.
 #[derive(Debug, Clone, Copy)]
-enum Trouble {
+enum ScenarioError {
     /// Without effect: no engine listens.
     Closed,
     /// Without effect: the engine is busy.
@@ -120,29 +120,29 @@ impl EngineWire {
         let configured =
             || (what == ENSURE_BALANCER).then(|| Configured { balancer: which.to_owned(), sent });
         let answer = match trouble {
-            Some(Trouble::Closed) => {
+            Some(ScenarioError::Closed) => {
                 tokio::time::sleep(latency).await;
                 Err(closed())
             }
-            Some(Trouble::Busy) => {
+            Some(ScenarioError::Busy) => {
                 tokio::time::sleep(latency).await;
                 Err(Error::new(ErrorKind::Unavailable, format!("{what}: the engine is busy (status 503)")))
             }
-            Some(Trouble::Silent) => {
+            Some(ScenarioError::Silent) => {
                 tokio::time::sleep(ANSWER_WITHIN).await;
                 Err(unanswered(nature))
             }
-            Some(Trouble::Late(by)) => self.deliver(nature, configured(), latency + by, work).await,
-            Some(Trouble::FailsAfterwards) => {
+            Some(ScenarioError::Late(by)) => self.deliver(nature, configured(), latency + by, work).await,
+            Some(ScenarioError::FailsAfterwards) => {
                 let _ = self.deliver(nature, configured(), latency, work).await;
                 Err(Error::new(unknown(nature), format!("{what}: boom (status 500)")))
             }
-            Some(Trouble::AnswerLost) => {
+            Some(ScenarioError::AnswerLost) => {
                 let _ = self.deliver(nature, configured(), latency, work).await;
                 tokio::time::sleep(ANSWER_WITHIN).await;
                 Err(unanswered(nature))
             }
-            Some(Trouble::LostAndLate(by)) => {
+            Some(ScenarioError::LostAndLate(by)) => {
                 drop(self.dispatch(configured(), latency + by, work));
                 tokio::time::sleep(latency).await;
                 Err(Error::new(unknown(nature), format!("{what}: connection reset by peer")))
@@ -195,28 +195,28 @@ impl EngineWire {
         }
     }
 
-    fn trouble(&self, nature: Nature, what: &str) -> Option<Trouble> {
+    fn trouble(&self, nature: Nature, what: &str) -> Option<ScenarioError> {
         let plan = &self.caller.lab().plan;
         let pick = |fault, end| plan.span(fault, what, Duration::ZERO..Duration::from_secs(end)).as_secs();
         if plan.strikes(Fault::D1, what) {
             return Some(match pick(Fault::D1, 3) {
-                0 => Trouble::Closed,
-                1 => Trouble::Busy,
-                _ => Trouble::Silent,
+                0 => ScenarioError::Closed,
+                1 => ScenarioError::Busy,
+                _ => ScenarioError::Silent,
             });
         }
         if nature == Nature::Reads {
             return None;
         }
         if plan.strikes(Fault::D2, what) {
-            return Some(Trouble::FailsAfterwards);
+            return Some(ScenarioError::FailsAfterwards);
         }
         if plan.strikes(Fault::D3, what) {
             let late = plan.span(Fault::D3, what, Duration::ZERO..LATEST);
             return Some(match pick(Fault::D3, 3) {
-                0 => Trouble::AnswerLost,
-                1 => Trouble::Late(late),
-                _ => Trouble::LostAndLate(late),
+                0 => ScenarioError::AnswerLost,
+                1 => ScenarioError::Late(late),
+                _ => ScenarioError::LostAndLate(late),
             });
         }
         None

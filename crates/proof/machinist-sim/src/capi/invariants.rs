@@ -9,13 +9,13 @@ use machinist_api::capi::constants::{
 };
 
 use super::core::is_control_plane;
-use super::outside::{BalancerTrack, By, Change, ContainerTrack};
+use super::outside::{By, ContainerTrack, EngineBalancerTrack, OutsideChange};
 use super::tables::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::history::{Event, State};
 use crate::invariants::{Id, Invariant, Violations, no_circles};
 use crate::lives::HostClock;
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 use crate::world::NAMESPACE;
 
@@ -45,7 +45,7 @@ impl Invariant for OneEach {
         let Event::Outside(change, _) = event else { return };
         let outside = state.outside();
         match change {
-            Change::Made(id) => {
+            OutsideChange::Made(id) => {
                 let Some(made) = outside.container(id).filter(|made| !made.key.is_empty()) else { return };
                 // A restored object may have lost the record of a container that does not exist any
                 // more.
@@ -63,7 +63,7 @@ impl Invariant for OneEach {
                     );
                 }
             }
-            Change::BalancerMade(name) => {
+            OutsideChange::BalancerMade(name) => {
                 let Some(made) = outside.balancer(name) else { return };
                 let twin = outside.balancers().find(|(other, track)| other != name && track.key == made.key);
                 if let Some((twin, _)) = twin {
@@ -91,15 +91,15 @@ impl Invariant for OnlyWithCause {
             state.by_uid(Side::Control, table, key).is_some_and(|object| !object.is_deleting())
         };
         match change {
-            Change::Gone(id) | Change::Changed(id) | Change::Bootstrapped(id) => {
+            OutsideChange::Gone(id) | OutsideChange::Changed(id) | OutsideChange::Bootstrapped(id) => {
                 let Some(track) = outside.container(id) else { return };
                 if track.key.is_empty() {
                     found.add(Id::K4, format!("container {id} of another owner was changed: {change}"));
-                } else if matches!(change, Change::Gone(_)) && is_wanted(DOCKER_MACHINES, &track.key) {
+                } else if matches!(change, OutsideChange::Gone(_)) && is_wanted(DOCKER_MACHINES, &track.key) {
                     found.add(Id::K2, format!("container {id} was deleted, but its DockerMachine is not"));
                 }
             }
-            Change::BalancerGone(name) => {
+            OutsideChange::BalancerGone(name) => {
                 let Some(track) = outside.balancer(name) else { return };
                 if is_wanted(DOCKER_CLUSTERS, &track.key) {
                     found.add(
@@ -108,7 +108,10 @@ impl Invariant for OnlyWithCause {
                     );
                 }
             }
-            Change::Made(_) | Change::BalancerMade(_) | Change::Backends { .. } | Change::Mail(_) => {}
+            OutsideChange::Made(_)
+            | OutsideChange::BalancerMade(_)
+            | OutsideChange::Backends { .. }
+            | OutsideChange::Mail(_) => {}
         }
     }
 }
@@ -120,11 +123,11 @@ impl Invariant for FinalizerTruth {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let outside = state.outside();
         match event {
-            Event::Outside(Change::Made(id), _) => {
+            Event::Outside(OutsideChange::Made(id), _) => {
                 let Some(made) = outside.container(id).filter(|made| !made.key.is_empty()) else { return };
                 appears(state, DOCKER_MACHINES, DOCKER_MACHINE_FINALIZER, &made.key, id, found);
             }
-            Event::Outside(Change::BalancerMade(name), _) => {
+            Event::Outside(OutsideChange::BalancerMade(name), _) => {
                 let Some(made) = outside.balancer(name) else { return };
                 appears(state, DOCKER_CLUSTERS, DOCKER_CLUSTER_FINALIZER, &made.key, name, found);
             }
@@ -134,11 +137,13 @@ impl Invariant for FinalizerTruth {
                     DOCKER_CLUSTERS => DOCKER_CLUSTER_FINALIZER,
                     _ => return,
                 };
-                let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
-                if commit.new.as_deref().is_some_and(|new| Seen(new.value()).has_finalizer(finalizer)) {
+                let Some(old) = commit.old.as_deref().map(|object| SeenObject(object.value())) else {
+                    return;
+                };
+                if commit.new.as_deref().is_some_and(|new| SeenObject(new.value()).has_finalizer(finalizer)) {
                     return;
                 }
-                let is_ours = Process::of_agent(&commit.user_agent).is_some();
+                let is_ours = TestedProcess::of_agent(&commit.user_agent).is_some();
                 let was_stripped = state.stripped_at(old.uid()).is_some();
                 if was_stripped && !(is_ours && old.has_finalizer(finalizer)) {
                     return;
@@ -174,7 +179,7 @@ struct RecordedFirst;
 
 impl Invariant for RecordedFirst {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Outside(Change::Bootstrapped(id), By::Provider) = event else { return };
+        let Event::Outside(OutsideChange::Bootstrapped(id), By::Provider) = event else { return };
         let Some(track) = state.outside().container(id) else { return };
         let mut tracks = state.table(Side::Control, DOCKER_MACHINES).map(|(_, track)| track);
         let Some(machine) = tracks.find_map(|machine| {
@@ -218,7 +223,7 @@ struct OneMail;
 
 impl Invariant for OneMail {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Outside(Change::Mail(mail), _) = event else { return };
+        let Event::Outside(OutsideChange::Mail(mail), _) = event else { return };
         let same = |other: &&machinist_standin_mailgun::Accepted| {
             other.uid == mail.uid && other.purpose == mail.purpose
         };
@@ -228,7 +233,7 @@ impl Invariant for OneMail {
             found.add(Id::K6, format!("the mail {purpose} of {uid} was accepted {times} times"));
         }
         let id = mail.message_id.trim_matches(['<', '>']);
-        let is_intent = |seen: Seen<'_>| {
+        let is_intent = |seen: SeenObject<'_>| {
             seen.uid() == mail.uid
                 && seen.text("/spec/messageID") == id
                 && !seen.annotation(SEND_INTENT_ANNOTATION).is_empty()
@@ -256,8 +261,8 @@ impl Invariant for NoLostTraffic {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Outside(change, By::Provider) = event else { return };
         match change {
-            Change::Backends { balancer, before } => {
-                let is_decided = |track: &&BalancerTrack| track.exists && !track.is_overtaken;
+            OutsideChange::Backends { balancer, before } => {
+                let is_decided = |track: &&EngineBalancerTrack| track.exists && !track.is_overtaken;
                 let Some(track) = state.outside().balancer(balancer).filter(is_decided) else { return };
                 for name in before.keys().filter(|name| !track.backends.contains_key(*name)) {
                     if serves(state, name)
@@ -267,7 +272,7 @@ impl Invariant for NoLostTraffic {
                     }
                 }
             }
-            Change::Gone(id) => {
+            OutsideChange::Gone(id) => {
                 let Some(container) = state.outside().container(id) else { return };
                 let Some(machine) = state.by_uid(Side::Control, DOCKER_MACHINES, &container.key) else {
                     return;
@@ -286,7 +291,7 @@ impl Invariant for NoLostTraffic {
                     found.add(Id::K8, format!("{name} is deleted while load balancer {balancer} has it"));
                 }
             }
-            Change::BalancerGone(balancer) => {
+            OutsideChange::BalancerGone(balancer) => {
                 let Some(track) = state.outside().balancer(balancer) else { return };
                 for name in track.backends.keys() {
                     if serves(state, name).is_some() {
@@ -300,7 +305,7 @@ impl Invariant for NoLostTraffic {
 }
 
 /// The DockerMachine of that name, if it is one of the control plane and its container exists.
-fn serves<'s>(state: &'s State, name: &str) -> Option<Seen<'s>> {
+fn serves<'s>(state: &'s State, name: &str) -> Option<SeenObject<'s>> {
     let key = format!("{NAMESPACE}/{name}");
     let machine = state.track(Side::Control, DOCKER_MACHINES, &key)?.now()?;
     let mut alive = state.outside().containers().filter(|(_, track)| track.gone.is_none());
@@ -310,7 +315,7 @@ fn serves<'s>(state: &'s State, name: &str) -> Option<Seen<'s>> {
 
 /// Whether a restore has lost the record of the container. Until the provider finds the container,
 /// the load balancer may miss it.
-fn forgot(state: &State, machine: Seen<'_>) -> bool {
+fn forgot(state: &State, machine: SeenObject<'_>) -> bool {
     state.restored_at().is_some() && machine.annotation(CONTAINER_ID_ANNOTATION).is_empty()
 }
 
@@ -320,12 +325,12 @@ struct WrittenOnce;
 impl Invariant for WrittenOnce {
     fn see(&mut self, _: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Control, commit, .. } = event else { return };
-        if Process::of_agent(&commit.user_agent) != Some(Process::Provider) {
+        if TestedProcess::of_agent(&commit.user_agent) != Some(TestedProcess::Provider) {
             return;
         }
         let (Some(old), Some(new)) = (commit.old.as_deref(), commit.new.as_deref()) else { return };
-        let (old, new) = (Seen(old.value()), Seen(new.value()));
-        let field: fn(Seen<'_>) -> String = match &*commit.resource {
+        let (old, new) = (SeenObject(old.value()), SeenObject(new.value()));
+        let field: fn(SeenObject<'_>) -> String = match &*commit.resource {
             DOCKER_CLUSTERS => |seen| seen.text("/spec/controlPlaneEndpoint/host").to_owned(),
             DOCKER_MACHINES => |seen| {
                 [seen.provider_id(), seen.annotation(CONTAINER_ID_ANNOTATION)].join(" ").trim().to_owned()

@@ -36,7 +36,7 @@ pub struct MailWire {
 
 /// The fault of one request.
 #[derive(Debug, Clone, Copy)]
-enum Trouble {
+enum ScenarioError {
     /// Without effect: no connection was made.
     NotSent,
     /// Without effect, with this answer.
@@ -74,26 +74,26 @@ impl MailWire {
         answered.await.map_err(|_| NoAnswer::Lost)
     }
 
-    fn trouble(&self, place: &str, is_write: bool) -> Option<Trouble> {
+    fn trouble(&self, place: &str, is_write: bool) -> Option<ScenarioError> {
         let plan = &self.caller.lab().plan;
         let pick = |fault, end| plan.span(fault, place, Duration::ZERO..Duration::from_secs(end)).as_secs();
         if plan.strikes(Fault::D1, place) {
             return Some(match pick(Fault::D1, 5) {
-                0 => Trouble::NotSent,
-                1 => Trouble::Answer(StatusCode::TOO_MANY_REQUESTS),
-                2 => Trouble::Answer(StatusCode::SERVICE_UNAVAILABLE),
-                3 => Trouble::Answer(StatusCode::INTERNAL_SERVER_ERROR),
-                _ => Trouble::Broken,
+                0 => ScenarioError::NotSent,
+                1 => ScenarioError::Answer(StatusCode::TOO_MANY_REQUESTS),
+                2 => ScenarioError::Answer(StatusCode::SERVICE_UNAVAILABLE),
+                3 => ScenarioError::Answer(StatusCode::INTERNAL_SERVER_ERROR),
+                _ => ScenarioError::Broken,
             });
         }
         if plan.strikes(Fault::D2, place) && is_write {
-            return Some(Trouble::FailsAfterwards);
+            return Some(ScenarioError::FailsAfterwards);
         }
         if plan.strikes(Fault::D3, place) {
             return Some(match pick(Fault::D3, 3) {
-                0 => Trouble::AnswerLost,
-                1 => Trouble::Silent,
-                _ => Trouble::Late(plan.span(Fault::D3, place, Duration::ZERO..LATEST)),
+                0 => ScenarioError::AnswerLost,
+                1 => ScenarioError::Silent,
+                _ => ScenarioError::Late(plan.span(Fault::D3, place, Duration::ZERO..LATEST)),
             });
         }
         None
@@ -123,32 +123,32 @@ impl Transport for MailWire {
         }
         let latency = lab.plan.latency(self.caller.process());
         let answer = match trouble {
-            Some(Trouble::NotSent) => {
+            Some(ScenarioError::NotSent) => {
                 tokio::time::sleep(latency).await;
                 Err(NoAnswer::NotSent)
             }
-            Some(Trouble::Answer(status)) => {
+            Some(ScenarioError::Answer(status)) => {
                 tokio::time::sleep(latency).await;
                 Ok(bare(status))
             }
-            Some(Trouble::Broken) => {
+            Some(ScenarioError::Broken) => {
                 tokio::time::sleep(latency).await;
                 Err(NoAnswer::Lost)
             }
-            Some(Trouble::FailsAfterwards) => {
+            Some(ScenarioError::FailsAfterwards) => {
                 let _ = self.deliver(request, latency).await;
                 Ok(bare(StatusCode::SERVICE_UNAVAILABLE))
             }
-            Some(Trouble::AnswerLost) => {
+            Some(ScenarioError::AnswerLost) => {
                 let _ = self.deliver(request, latency).await;
                 Err(NoAnswer::Lost)
             }
-            Some(Trouble::Silent) => {
+            Some(ScenarioError::Silent) => {
                 let _ = self.deliver(request, latency).await;
                 tokio::time::sleep(NEVER).await;
                 Err(NoAnswer::Lost)
             }
-            Some(Trouble::Late(by)) => self.deliver(request, latency + by).await,
+            Some(ScenarioError::Late(by)) => self.deliver(request, latency + by).await,
             None => self.deliver(request, latency).await,
         };
         self.caller.end(begun).await;

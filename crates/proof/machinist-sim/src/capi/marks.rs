@@ -12,19 +12,19 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::core::Objects;
-use super::process::Kind;
+use super::process::ProviderKind;
 use super::tables::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::seed::{Seed, Stream};
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
 
 /// A writer of marks.
 pub(super) struct Marks {
     pub(super) lab: Arc<Lab>,
     pub(super) management: Server,
-    pub(super) kind: Kind,
+    pub(super) kind: ProviderKind,
     pub(super) seed: Seed,
 }
 
@@ -44,20 +44,20 @@ impl Marks {
             let Some(object) = usize::try_from(index).ok().and_then(|index| objects.get(index)) else {
                 continue;
             };
-            let object = Seen(object.value());
+            let object = SeenObject(object.value());
             let patch = self.patch(object, &mut stream);
             self.write(&user, object, patch).await;
         }
         loop {
             let objects = self.objects();
-            let held = objects.iter().map(|object| Seen(object.value()));
+            let held = objects.iter().map(|object| SeenObject(object.value()));
             let Some(held) = held.into_iter().find(|object| object.has_finalizer(FINALIZER)) else { break };
             // A patch of an object that changes in this instant is refused.
             self.write(&user, held, finalizers(held, Set::Off)).await;
         }
     }
 
-    fn patch(&self, object: Seen<'_>, stream: &mut Stream) -> Option<Value> {
+    fn patch(&self, object: SeenObject<'_>, stream: &mut Stream) -> Option<Value> {
         let mark = |value: Value| json!({"metadata": {"labels": {"example.org/mark": value}, "annotations": {"example.org/mark": value}}});
         match stream.below(8) {
             0 | 1 => Some(mark(json!("a"))),
@@ -66,8 +66,8 @@ impl Marks {
             4 => finalizers(object, Set::Off),
             _ => {
                 let ours: &[&str] = match self.kind {
-                    Kind::Docker => &[KEY_ANNOTATION, ENGINE_ANNOTATION, CONTAINER_ID_ANNOTATION],
-                    Kind::Mail => &[SENT_AT_ANNOTATION],
+                    ProviderKind::Docker => &[KEY_ANNOTATION, ENGINE_ANNOTATION, CONTAINER_ID_ANNOTATION],
+                    ProviderKind::Mail => &[SENT_AT_ANNOTATION],
                 };
                 let annotation = stream.pick(ours).filter(|name| !object.annotation(name).is_empty())?;
                 Some(json!({"metadata": {"annotations": {annotation: null}}}))
@@ -77,13 +77,13 @@ impl Marks {
 
     fn objects(&self) -> Vec<Arc<Object>> {
         let tables = match self.kind {
-            Kind::Docker => [DOCKER_CLUSTERS, DOCKER_MACHINES],
-            Kind::Mail => [MAILGUN_CLUSTERS, MAILGUN_MACHINES],
+            ProviderKind::Docker => [DOCKER_CLUSTERS, DOCKER_MACHINES],
+            ProviderKind::Mail => [MAILGUN_CLUSTERS, MAILGUN_MACHINES],
         };
         tables.iter().flat_map(|table| self.management.snapshot(table)).collect()
     }
 
-    async fn write(&self, user: &Objects, object: Seen<'_>, patch: Option<Value>) {
+    async fn write(&self, user: &Objects, object: SeenObject<'_>, patch: Option<Value>) {
         let Some(patch) = patch else { return };
         let (kind, name) = (object.text("/kind"), object.name());
         self.lab.history.note(format!("the user patches {kind} {name}: {patch}"));
@@ -98,7 +98,7 @@ enum Set {
     Off,
 }
 
-fn finalizers(object: Seen<'_>, set: Set) -> Option<Value> {
+fn finalizers(object: SeenObject<'_>, set: Set) -> Option<Value> {
     // An object that is being deleted gets no new finalizers.
     if set == Set::On && object.is_deleting() {
         return None;

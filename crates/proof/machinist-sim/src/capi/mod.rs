@@ -42,10 +42,10 @@ pub mod view;
 mod weather;
 pub mod wishes;
 
-pub use self::run::Capi;
+pub use self::run::SimulatedCapi;
 
 /// The beginning of the text of each case.
 pub const PREFIX: &str = "capi/";
 
 /// The full description of one run.
-pub type Case = crate::case::CaseOf<Capi>;
+pub type Case = crate::case::CaseOf<SimulatedCapi>;

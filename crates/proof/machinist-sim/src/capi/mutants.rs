@@ -14,7 +14,6 @@
 //! | without key | a container of the right name counts as the own one without the key | K4 |
 //! | forgotten node | a bootstrapped machine counts as up to date without its Node | K10 |
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,9 +27,11 @@ use machinist_plan::capi::{
 };
 
 use crate::invariants::Id;
+use crate::mutation::Mutation;
 
 /// One way in which the program is broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 #[expect(missing_docs, reason = "the table at the top of this module describes each of them")]
 pub enum Mutant {
     SecondContainer,
@@ -45,39 +46,8 @@ pub enum Mutant {
     WithoutKey,
 }
 
-impl Mutant {
-    /// All mutants.
-    pub const ALL: [Self; 10] = [
-        Self::SecondContainer,
-        Self::EarlyRelease,
-        Self::AbsenceWithoutLag,
-        Self::UnbalancedBootstrap,
-        Self::HastyMail,
-        Self::TakenOverIntent,
-        Self::HastyDeletion,
-        Self::DroppedWhileDraining,
-        Self::ForgottenNode,
-        Self::WithoutKey,
-    ];
-
-    /// Name of the mutant in cases and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::SecondContainer => "second-container",
-            Self::EarlyRelease => "early-release",
-            Self::AbsenceWithoutLag => "absence-without-lag",
-            Self::UnbalancedBootstrap => "unbalanced-bootstrap",
-            Self::HastyMail => "hasty-mail",
-            Self::TakenOverIntent => "taken-over-intent",
-            Self::HastyDeletion => "hasty-deletion",
-            Self::DroppedWhileDraining => "dropped-while-draining",
-            Self::ForgottenNode => "forgotten-node",
-            Self::WithoutKey => "without-key",
-        }
-    }
-
-    /// The invariant that must catch the mutant.
-    pub fn caught_by(self) -> Id {
+impl Mutation for Mutant {
+    fn caught_by(self) -> Id {
         match self {
             Self::SecondContainer => Id::K1,
             Self::EarlyRelease | Self::AbsenceWithoutLag => Id::K3,
@@ -89,8 +59,7 @@ impl Mutant {
         }
     }
 
-    /// A seed of `cargo xtask sim` that catches the mutant.
-    pub fn recorded(self) -> Option<u64> {
+    fn recorded(self) -> Option<u64> {
         match self {
             Self::ForgottenNode => Some(1),
             Self::EarlyRelease | Self::HastyDeletion | Self::DroppedWhileDraining => Some(2),
@@ -102,7 +71,9 @@ impl Mutant {
             Self::WithoutKey => Some(4),
         }
     }
+}
 
+impl Mutant {
     /// The mutant's planners.
     pub fn planners(self) -> Planners {
         let sound = Planners::default();
@@ -121,20 +92,6 @@ impl Mutant {
             // The engine of its world ignores keys.
             Self::WithoutKey => sound,
         }
-    }
-}
-
-impl fmt::Display for Mutant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for Mutant {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|mutant| mutant.name() == text).ok_or(format!("{text:?} is not a mutant"))
     }
 }
 

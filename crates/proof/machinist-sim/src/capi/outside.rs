@@ -21,7 +21,7 @@ pub enum By {
 #[derive(Debug, Default)]
 pub struct Outside {
     containers: BTreeMap<String, ContainerTrack>,
-    balancers: BTreeMap<String, BalancerTrack>,
+    balancers: BTreeMap<String, EngineBalancerTrack>,
     mails: Vec<Accepted>,
     changes: u64,
 }
@@ -45,7 +45,7 @@ pub struct ContainerTrack {
 
 /// One load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BalancerTrack {
+pub struct EngineBalancerTrack {
     /// The key: UID of the DockerCluster.
     pub key: String,
     /// Names of the backends, with their weights.
@@ -68,7 +68,7 @@ pub(crate) struct Configured {
     pub(crate) sent: Timestamp,
 }
 
-impl BalancerTrack {
+impl EngineBalancerTrack {
     /// The same load balancer, of which the engine has carried out a configuration.
     fn configured(self, sent: Timestamp, before: Option<&Self>) -> Self {
         let newest = before.map_or(sent, |before| before.newest.max(sent));
@@ -78,7 +78,7 @@ impl BalancerTrack {
 
 /// A change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum OutsideChange {
     /// A container was created.
     Made(String),
     /// The bootstrap of a container was started.
@@ -114,12 +114,12 @@ impl Outside {
     }
 
     /// The load balancer of that name.
-    pub fn balancer(&self, name: &str) -> Option<&BalancerTrack> {
+    pub fn balancer(&self, name: &str) -> Option<&EngineBalancerTrack> {
         self.balancers.get(name)
     }
 
     /// The load balancers that exist, by name.
-    pub fn balancers(&self) -> impl Iterator<Item = (&str, &BalancerTrack)> {
+    pub fn balancers(&self) -> impl Iterator<Item = (&str, &EngineBalancerTrack)> {
         self.balancers.iter().filter(|(_, track)| track.exists).map(|(name, track)| (name.as_str(), track))
     }
 
@@ -139,7 +139,7 @@ impl Outside {
         engine: &EngineState,
         configured: Option<&Configured>,
         now: Timestamp,
-    ) -> Vec<Change> {
+    ) -> Vec<OutsideChange> {
         let mut changes = Vec::new();
         let id_of = |instance: &machinist_instance::Instance| {
             instance.native_id.as_ref().map_or("", NativeId::as_str).to_owned()
@@ -149,14 +149,14 @@ impl Outside {
                 engine.containers.get(&track.name).is_some_and(|container| id_of(&container.instance) == *id);
             if !is_there {
                 track.gone = Some(now);
-                changes.push(Change::Gone(id.clone()));
+                changes.push(OutsideChange::Gone(id.clone()));
             }
         }
         for (name, container) in &engine.containers {
             let id = id_of(&container.instance);
             let content = format!("{} {:?}", container.image, container.instance.power);
             let track = self.containers.entry(id.clone()).or_insert_with(|| {
-                changes.push(Change::Made(id.clone()));
+                changes.push(OutsideChange::Made(id.clone()));
                 let key = container.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned();
                 ContainerTrack {
                     name: name.clone(),
@@ -169,17 +169,17 @@ impl Outside {
             });
             if 0 < container.bootstraps && track.bootstrapped.is_none() {
                 track.bootstrapped = Some(now);
-                changes.push(Change::Bootstrapped(id.clone()));
+                changes.push(OutsideChange::Bootstrapped(id.clone()));
             }
             if track.content != content {
                 track.content = content;
-                changes.push(Change::Changed(id));
+                changes.push(OutsideChange::Changed(id));
             }
         }
         for (name, track) in self.balancers.iter_mut().filter(|(_, track)| track.exists) {
             if !engine.balancers.contains_key(name) {
                 track.exists = false;
-                changes.push(Change::BalancerGone(name.clone()));
+                changes.push(OutsideChange::BalancerGone(name.clone()));
             }
         }
         for (name, (spec, targets)) in &engine.balancers {
@@ -188,17 +188,17 @@ impl Outside {
             let before = self.balancers.get(name).filter(|before| before.exists).cloned();
             let (newest, is_overtaken) =
                 before.as_ref().map_or((now, false), |before| (before.newest, before.is_overtaken));
-            let mut new = BalancerTrack { key, backends, exists: true, newest, is_overtaken };
+            let mut new = EngineBalancerTrack { key, backends, exists: true, newest, is_overtaken };
             if let Some(configured) = configured.filter(|configured| configured.balancer == *name) {
                 new = new.configured(configured.sent, before.as_ref());
             }
             self.balancers.insert(name.clone(), new.clone());
             if before.as_ref().is_none_or(|before| before.key != new.key) {
-                changes.push(Change::BalancerMade(name.clone()));
+                changes.push(OutsideChange::BalancerMade(name.clone()));
             }
             let before = before.map(|before| before.backends).unwrap_or_default();
             if before != new.backends {
-                changes.push(Change::Backends { balancer: name.clone(), before });
+                changes.push(OutsideChange::Backends { balancer: name.clone(), before });
             }
         }
         self.changes += u64::try_from(changes.len()).unwrap_or(0);
@@ -206,11 +206,11 @@ impl Outside {
     }
 
     /// Takes over the accepted mails, and returns the new ones.
-    pub(crate) fn take_mails(&mut self, mails: Vec<Accepted>) -> Vec<Change> {
+    pub(crate) fn take_mails(&mut self, mails: Vec<Accepted>) -> Vec<OutsideChange> {
         let new: Vec<Accepted> = mails.into_iter().skip(self.mails.len()).collect();
         self.mails.extend(new.iter().cloned());
         self.changes += u64::try_from(new.len()).unwrap_or(0);
-        new.into_iter().map(Change::Mail).collect()
+        new.into_iter().map(OutsideChange::Mail).collect()
     }
 }
 
@@ -251,7 +251,7 @@ impl fmt::Display for By {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for OutsideChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Made(id) => write!(f, "engine + container {id}"),
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_late_configuration_is_overtaken_by_a_newer_one() {
-        let track = BalancerTrack {
+        let track = EngineBalancerTrack {
             key: "u".to_owned(),
             backends: BTreeMap::new(),
             exists: true,

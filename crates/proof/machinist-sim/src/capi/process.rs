@@ -21,9 +21,9 @@ use tokio::time::Instant;
 
 use super::engine::EngineWire;
 use super::mail::MailWire;
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::crash::{Life, Victims};
-use crate::faults::wire::Wire;
+use crate::faults::wire::FaultyWire;
 use crate::faults::{Gate, LongFault};
 use crate::lab::Lab;
 use crate::lives::{Begun, HostClock, Lives, RESYNC, Replica, Terms, elect};
@@ -36,7 +36,7 @@ pub(super) const KEY: &str = "key-of-the-domain";
 
 /// What the provider of a world serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProviderKind {
     /// Containers.
     Docker,
     /// Requests by mail.
@@ -44,7 +44,7 @@ pub enum Kind {
 }
 
 /// The dependencies of the provider.
-pub struct Surroundings {
+pub struct ProviderSurroundings {
     /// The shared parts of the run.
     pub lab: Arc<Lab>,
     /// The management cluster.
@@ -60,7 +60,7 @@ pub struct Surroundings {
     /// The planners.
     pub planners: Planners,
     /// What the provider serves.
-    pub kind: Kind,
+    pub kind: ProviderKind,
     /// The version of the core kinds.
     pub core: CoreApi,
     /// The seed for the random draws of the provider.
@@ -70,16 +70,16 @@ pub struct Surroundings {
 }
 
 /// The provider.
-pub struct Provider {
-    surroundings: Surroundings,
+pub struct ProviderProcess {
+    surroundings: ProviderSurroundings,
     lives: Lives<Running>,
 }
 
-impl Provider {
+impl ProviderProcess {
     /// Creates the provider without starting it.
-    pub fn new(surroundings: Surroundings) -> Arc<Self> {
+    pub fn new(surroundings: ProviderSurroundings) -> Arc<Self> {
         let election = surroundings.has_election.then(|| surroundings.management.clone());
-        let lives = Lives::new(Process::Provider, surroundings.lab.clone(), election);
+        let lives = Lives::new(TestedProcess::Provider, surroundings.lab.clone(), election);
         Arc::new(Self { surroundings, lives })
     }
 
@@ -105,7 +105,7 @@ impl Provider {
     }
 
     fn begin(&self, life: &Arc<Life>, gate: &Gate) -> Begun<Running> {
-        let Surroundings { lab, planners, core, seed, has_election, .. } = &self.surroundings;
+        let ProviderSurroundings { lab, planners, core, seed, has_election, .. } = &self.surroundings;
         let skew = Skew::default();
         let control = self.client(life, Side::Control, &skew);
         let (agent, number) = (life.process.user_agent(), life.number);
@@ -131,14 +131,14 @@ impl Provider {
     }
 
     fn client(&self, life: &Arc<Life>, side: Side, skew: &Skew) -> kube::Client {
-        let Surroundings { lab, management, workload, seed, .. } = &self.surroundings;
+        let ProviderSurroundings { lab, management, workload, seed, .. } = &self.surroundings;
         let server = match side {
             Side::Control => management,
             Side::Target => workload,
         };
         let agent = life.process.user_agent();
         let service = server.service_as(Identity::admin()).with_user_agent(agent);
-        let wire = Wire::new(side, life.clone(), lab.clone(), server.clone(), service);
+        let wire = FaultyWire::new(side, life.clone(), lab.clone(), server.clone(), service);
         let options = ClientOptions {
             clock: self.clock(),
             skew: skew.clone(),
@@ -149,9 +149,9 @@ impl Provider {
     }
 
     fn serves(&self, life: &Arc<Life>) -> Serves {
-        let Surroundings { lab, engine, post, kind, .. } = &self.surroundings;
+        let ProviderSurroundings { lab, engine, post, kind, .. } = &self.surroundings;
         match kind {
-            Kind::Docker => {
+            ProviderKind::Docker => {
                 let wire = EngineWire::new(life.clone(), lab.clone(), engine.clone());
                 let workloads = InProcess(self.client(life, Side::Target, &Skew::default()));
                 Serves::Docker(DockerOptions {
@@ -159,7 +159,7 @@ impl Provider {
                     ..DockerOptions::new(Arc::new(wire))
                 })
             }
-            Kind::Mail => {
+            ProviderKind::Mail => {
                 let wire = MailWire::new(life.clone(), lab.clone(), post.clone());
                 let base = "https://api.mailgun.net";
                 Serves::Mailgun(MailOptions {

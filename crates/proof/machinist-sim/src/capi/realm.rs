@@ -9,35 +9,34 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::PostParams;
 use machinist_api::crd;
-use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
+use machinist_apiserver::Server;
 use machinist_controllers::capi::{CoreApi, Planners};
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::Standin;
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::core::{CORE, Objects, Others};
+use super::core::{CORE, CoreActors, Objects};
 use super::engine::record;
 use super::mutants::Mutant;
 use super::outside::{By, foreign};
-use super::process::{KEY, Kind, Provider, Surroundings};
-use super::view::View;
-pub use super::wishes::Role;
+use super::process::{KEY, ProviderKind, ProviderProcess, ProviderSurroundings};
+use super::view::ProviderView;
+pub use super::wishes::MachineRole;
 use super::wishes::{Operator, Wish, Wishes};
 use super::{invariants, weather};
-use crate::actor::{Process, Side};
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Gate, LongKind, Profile};
+use crate::actor::{Side, TestedProcess};
+use crate::faults::{Crash, Fault, Gate, LongKind, Profile};
 use crate::history::History;
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
 use crate::seed::{Seed, Stream};
-use crate::stage::{Stage, client};
-use crate::world::{Outcome, Trouble};
+use crate::stage::{ScenarioStage, client, server};
+use crate::world::{Outcome, ScenarioError};
 
 /// The setup of a world.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct ProviderSetup {
     /// The seed of all random draws.
     pub seed: Seed,
     /// The faults.
@@ -47,7 +46,7 @@ pub struct Setup {
     /// The mutant of the program.
     pub mutant: Option<Mutant>,
     /// What the provider serves.
-    pub kind: Kind,
+    pub kind: ProviderKind,
 }
 
 /// Timeout for an awaited state. A mail of unknown outcome is looked up for 35 minutes.
@@ -56,47 +55,32 @@ const PATIENCE: Duration = Duration::from_secs(60 * 60);
 const SHOWN_WITHIN: Duration = Duration::from_secs(30 * 60);
 
 /// A simulated world. Dropping it ends all its parts.
-pub struct Realm {
+pub struct ProviderWorld {
     seed: Seed,
-    stage: Arc<Stage>,
+    stage: Arc<ScenarioStage>,
     management: Server,
     workload: Server,
     engine: Engine,
     post: Standin,
-    provider: Arc<Provider>,
+    provider: Arc<ProviderProcess>,
     user: Objects,
     wishes: Wishes,
     _tasks: JoinSet<()>,
 }
 
-impl Realm {
+impl ProviderWorld {
     /// Builds the world and starts the provider. Must be called in a current-thread runtime with
     /// paused time.
     ///
     /// # Errors
     /// When the server refuses the CRDs.
-    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+    pub async fn new(setup: &ProviderSetup) -> Result<Self, ScenarioError> {
         let clock = RunClock::start();
         let host = Arc::new(HostClock::new(clock));
         let history = History::new(Arc::new(clock), invariants::all(host.clone()));
-        let server = |name: &str| {
-            Server::new(Config {
-                clock: Arc::new(clock),
-                ids: Arc::new(SeededIds::new(setup.seed.stream(&format!("ids/{name}")).bits())),
-                // Faults decide when the server compacts its history.
-                history: ServerHistory::Manual,
-                ..Config::default()
-            })
-        };
+        let server = |name| server(clock, setup.seed, name, None);
         let (management, workload) = (server("control"), server("target"));
-        let (deaths, dead) = mpsc::unbounded_channel();
-        let lab = Arc::new(Lab::new(
-            clock,
-            history.clone(),
-            FaultPlan::new(setup.seed, setup.profile.clone()),
-            CrashPoints::new(setup.crash, deaths),
-            None,
-        ));
+        let (lab, dead) = Lab::new(clock, history.clone(), setup.seed, &setup.profile, setup.crash, None);
         history.follow(Side::Control, management.commits());
         history.follow(Side::Target, workload.commits());
         install_kinds(&management, setup.kind).await?;
@@ -108,10 +92,10 @@ impl Realm {
         let happens = |kind: LongKind| setup.profile.long.iter().any(|fault| fault.kind == kind);
         let is_restored = happens(LongKind::ControlRestored);
         let patience = if is_restored { PATIENCE * 2 } else { PATIENCE };
-        let stage = Arc::new(Stage::new(lab.clone(), patience));
+        let stage = Arc::new(ScenarioStage::new(lab.clone(), patience));
         stage.follow(&management, &mut tasks);
         stage.follow(&workload, &mut tasks);
-        let others = Others {
+        let others = CoreActors {
             stage: stage.clone(),
             management: management.clone(),
             workload: workload.clone(),
@@ -119,9 +103,9 @@ impl Realm {
         };
         let others_gate = Gate::default();
         tasks.spawn(others_gate.around(others.run()));
-        tasks.spawn(host.clone().step(Process::Provider, lab.clone()));
+        tasks.spawn(host.clone().step(TestedProcess::Provider, lab.clone()));
         let is_old = setup.seed.stream("core API").happens(300);
-        let provider = Provider::new(Surroundings {
+        let provider = ProviderProcess::new(ProviderSurroundings {
             lab: lab.clone(),
             management: management.clone(),
             workload: workload.clone(),
@@ -173,7 +157,7 @@ impl Realm {
     }
 
     /// The place where the scenario waits.
-    pub fn stage(&self) -> &Stage {
+    pub fn stage(&self) -> &ScenarioStage {
         &self.stage
     }
 
@@ -193,8 +177,8 @@ impl Realm {
     }
 
     /// All existing objects.
-    pub fn look(&self) -> View {
-        View::of(&self.management, &self.workload, &self.engine, &self.post, &self.provider)
+    pub fn look(&self) -> ProviderView {
+        ProviderView::of(&self.management, &self.workload, &self.engine, &self.post, &self.provider)
     }
 
     /// Waits for a state and returns it. `is_so` returns what is still missing.
@@ -204,8 +188,8 @@ impl Realm {
     pub async fn until(
         &self,
         what: &str,
-        is_so: impl Fn(&View) -> Result<(), String>,
-    ) -> Result<View, Trouble> {
+        is_so: impl Fn(&ProviderView) -> Result<(), String>,
+    ) -> Result<ProviderView, ScenarioError> {
         self.stage.until(what, || self.look(), is_so).await
     }
 
@@ -221,7 +205,7 @@ impl Realm {
     ///
     /// # Errors
     /// When the server refuses an object.
-    pub async fn create_machine(&self, cluster: &str, name: &str, role: Role) -> Outcome {
+    pub async fn create_machine(&self, cluster: &str, name: &str, role: MachineRole) -> Outcome {
         self.wishes.create(name, Wish::Machine { cluster: cluster.to_owned(), role }).await
     }
 
@@ -250,18 +234,18 @@ impl Realm {
 }
 
 /// D4: the time after which the mail service shows a mail, within its promise.
-fn shown_after(setup: &Setup) -> Duration {
+fn shown_after(setup: &ProviderSetup) -> Duration {
     if !setup.profile.rates.contains_key(&Fault::D4) {
         return Duration::ZERO;
     }
     setup.seed.stream("lag").within(Duration::ZERO..SHOWN_WITHIN)
 }
 
-async fn install_kinds(server: &Server, kind: Kind) -> Outcome {
+async fn install_kinds(server: &Server, kind: ProviderKind) -> Outcome {
     let crds: Api<CustomResourceDefinition> = Api::all(client(server, "user"));
     let of_provider = match kind {
-        Kind::Docker => crd::docker_crds(),
-        Kind::Mail => crd::mailgun_crds(),
+        ProviderKind::Docker => crd::docker_crds(),
+        ProviderKind::Mail => crd::mailgun_crds(),
     };
     for kind in ["Cluster", "Machine"] {
         crds.create(&PostParams::default(), &core_kind(kind)?).await?;
@@ -273,7 +257,7 @@ async fn install_kinds(server: &Server, kind: Kind) -> Outcome {
 }
 
 /// A core kind that keeps every field, in both versions.
-fn core_kind(kind: &str) -> Result<CustomResourceDefinition, Trouble> {
+fn core_kind(kind: &str) -> Result<CustomResourceDefinition, ScenarioError> {
     let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     let version = |name: &str, storage: bool| {
         json!({
@@ -290,5 +274,6 @@ fn core_kind(kind: &str) -> Result<CustomResourceDefinition, Trouble> {
             "versions": [version("v1beta2", true), version("v1beta1", false)],
         },
     });
-    serde_json::from_value(crd).map_err(|error| Trouble(format!("cannot parse a built-in CRD: {error}")))
+    serde_json::from_value(crd)
+        .map_err(|error| ScenarioError(format!("cannot parse a built-in CRD: {error}")))
 }

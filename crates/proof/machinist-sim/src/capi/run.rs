@@ -1,29 +1,27 @@
 //! Cluster API as a contract of the simulator: how one of its runs is played and judged.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Case;
 use super::mutants::Mutant;
-use super::process::Kind;
-use super::realm::{Realm, Setup};
+use super::process::ProviderKind;
+use super::realm::{ProviderSetup, ProviderWorld};
 use super::scenarios::{self, Scenario};
 use super::settled::{self, Persons};
 use super::tables::MAILGUN_MACHINES;
 use crate::actor::Side;
-use crate::contract::{Contract, Named};
+use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::{Id, Violations};
-use crate::lab::Lab;
-use crate::run::{Court, Depth, Report, run};
+use crate::invariants::Violations;
+use crate::run::{Court, Depth, RunReport, run};
 use crate::sight::DOCKER_MACHINES;
-use crate::world::Trouble;
+use crate::stage::ScenarioStage;
 
 /// Cluster API.
 #[derive(Debug, Clone, Copy)]
-pub struct Capi;
+pub struct SimulatedCapi;
 
-impl Contract for Capi {
+impl SimulatedContract for SimulatedCapi {
     type Scenario = Scenario;
     type Mutant = Mutant;
 
@@ -38,27 +36,15 @@ impl Contract for Capi {
         scenarios::ALL
     }
 
-    fn mutants() -> &'static [Mutant] {
-        &Mutant::ALL
-    }
-
-    fn recorded(mutant: Mutant) -> Option<u64> {
-        mutant.recorded()
-    }
-
-    fn caught_by(mutant: Mutant) -> Id {
-        mutant.caught_by()
-    }
-
-    async fn run(case: &Case, depth: Depth) -> Report {
-        let setup = Setup {
+    async fn run(case: &Case, depth: Depth) -> RunReport {
+        let setup = ProviderSetup {
             seed: case.seed,
             profile: case.profile(),
             crash: case.crash,
             mutant: case.mutant,
             kind: case.scenario.kind,
         };
-        run(Realm::new(&setup).await, async |realm| (case.scenario.play)(realm).await, depth).await
+        run(ProviderWorld::new(&setup).await, async |realm| (case.scenario.play)(realm).await, depth).await
     }
 }
 
@@ -70,7 +56,7 @@ impl Named for Scenario {
     fn endures(&self, fault: LongKind) -> bool {
         match fault {
             // Requests by mail have no finalizer.
-            LongKind::FinalizersOff => self.kind == Kind::Docker,
+            LongKind::FinalizersOff => self.kind == ProviderKind::Docker,
             // A user changes the engine or a request, and does not repeat that.
             LongKind::ControlRestored => {
                 !["docker-foreign", "docker-lost", "mail-rejected"].contains(&self.name)
@@ -98,21 +84,9 @@ impl Named for Scenario {
 /// Time after the end state in which requests of dead processes may still arrive.
 const LATE_REQUESTS: Duration = Duration::from_secs(90);
 
-impl Court for Realm {
-    fn lab(&self) -> &Arc<Lab> {
-        self.stage().lab()
-    }
-
-    fn trouble(&self) -> Option<Trouble> {
-        self.stage().trouble()
-    }
-
-    async fn changed(&self) {
-        self.stage().changed().await;
-    }
-
-    fn patience(&self) -> Duration {
-        self.stage().patience()
+impl Court for ProviderWorld {
+    fn stage(&self) -> &ScenarioStage {
+        Self::stage(self)
     }
 
     fn missing(&self) -> Violations {
@@ -144,16 +118,13 @@ impl Court for Realm {
 
     fn made(&self) -> String {
         self.lab().history.look(|state| {
-            let births = |table| -> Vec<String> {
-                let tracks = state.table(Side::Control, table);
-                tracks.map(|(key, track)| format!("{key} {} times", track.births())).collect()
-            };
+            let births = |table| state.births(Side::Control, table);
             format!(
                 "{} containers ever, {} mails, DockerMachines [{}], MailgunMachines [{}]",
                 state.outside().containers().count(),
                 state.outside().mails().len(),
-                births(DOCKER_MACHINES).join(", "),
-                births(MAILGUN_MACHINES).join(", ")
+                births(DOCKER_MACHINES),
+                births(MAILGUN_MACHINES)
             )
         })
     }

@@ -1,16 +1,14 @@
 //! The scenarios: requests of users, and events in the engine.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::process::Kind;
-use super::realm::{Realm, Role};
-use super::view::View;
-use crate::world::{Outcome, Trouble, ensure};
+use super::process::ProviderKind;
+use super::realm::{MachineRole, ProviderWorld};
+use super::view::ProviderView;
+use crate::world::{Outcome, Played, ScenarioError, ensure};
 
 /// A scenario with its name.
 #[derive(Clone, Copy)]
@@ -18,13 +16,10 @@ pub struct Scenario {
     /// Name of the scenario.
     pub name: &'static str,
     /// The function that plays the scenario.
-    pub play: for<'c> fn(&'c Realm) -> Played<'c>,
+    pub play: for<'c> fn(&'c ProviderWorld) -> Played<'c>,
     /// What the provider of the world serves.
-    pub kind: Kind,
+    pub kind: ProviderKind,
 }
-
-/// A scenario that is being played.
-pub type Played<'c> = Pin<Box<dyn Future<Output = Outcome> + Send + 'c>>;
 
 impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,12 +27,12 @@ impl fmt::Debug for Scenario {
     }
 }
 
-const fn docker(name: &'static str, play: for<'c> fn(&'c Realm) -> Played<'c>) -> Scenario {
-    Scenario { name, play, kind: Kind::Docker }
+const fn docker(name: &'static str, play: for<'c> fn(&'c ProviderWorld) -> Played<'c>) -> Scenario {
+    Scenario { name, play, kind: ProviderKind::Docker }
 }
 
-const fn mail(name: &'static str, play: for<'c> fn(&'c Realm) -> Played<'c>) -> Scenario {
-    Scenario { name, play, kind: Kind::Mail }
+const fn mail(name: &'static str, play: for<'c> fn(&'c ProviderWorld) -> Played<'c>) -> Scenario {
+    Scenario { name, play, kind: ProviderKind::Mail }
 }
 
 /// All scenarios.
@@ -78,7 +73,7 @@ impl Machines {
     }
 
     /// Draws the sizes from the seed.
-    fn drawn(realm: &Realm) -> Self {
+    fn drawn(realm: &ProviderWorld) -> Self {
         let mut workload = realm.workload();
         Self::new(workload.pick(&[1, 1, 3]).unwrap_or(1), 1 + workload.below(3))
     }
@@ -89,33 +84,33 @@ impl Machines {
 }
 
 /// Creates a Cluster with Machines, without waiting.
-async fn order(realm: &Realm, machines: &Machines) -> Outcome {
+async fn order(realm: &ProviderWorld, machines: &Machines) -> Outcome {
     realm.create_cluster(CLUSTER).await?;
     for name in &machines.control_plane {
-        realm.create_machine(CLUSTER, name, Role::ControlPlane).await?;
+        realm.create_machine(CLUSTER, name, MachineRole::ControlPlane).await?;
     }
     for name in &machines.workers {
-        realm.create_machine(CLUSTER, name, Role::Worker).await?;
+        realm.create_machine(CLUSTER, name, MachineRole::Worker).await?;
     }
     Ok(())
 }
 
 /// Creates a Cluster with Machines, and waits for them.
-async fn start(realm: &Realm, machines: &Machines) -> Result<View, Trouble> {
+async fn start(realm: &ProviderWorld, machines: &Machines) -> Result<ProviderView, ScenarioError> {
     order(realm, machines).await?;
     ready(realm, &machines.all()).await
 }
 
-async fn ready(realm: &Realm, names: &[String]) -> Result<View, Trouble> {
+async fn ready(realm: &ProviderWorld, names: &[String]) -> Result<ProviderView, ScenarioError> {
     realm.until("the machines to be ready", |view| view.are_ready(names)).await
 }
 
-async fn gone(realm: &Realm, names: &[String]) -> Result<View, Trouble> {
+async fn gone(realm: &ProviderWorld, names: &[String]) -> Result<ProviderView, ScenarioError> {
     realm.until("the machines to be deleted", |view| view.are_gone(names)).await
 }
 
 /// A user creates a Cluster with a control plane and workers.
-async fn docker_create(realm: &Realm) -> Outcome {
+async fn docker_create(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::drawn(realm);
     realm.stage().begin("the user creates a Cluster");
     start(realm, &machines).await?;
@@ -123,7 +118,7 @@ async fn docker_create(realm: &Realm) -> Outcome {
 }
 
 /// A user adds workers and removes others.
-async fn docker_scale(realm: &Realm) -> Outcome {
+async fn docker_scale(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::new(1, 2);
     let mut workload = realm.workload();
     start(realm, &machines).await?;
@@ -131,7 +126,7 @@ async fn docker_scale(realm: &Realm) -> Outcome {
     let added: Vec<String> =
         (0..1 + workload.below(3)).map(|number| format!("{CLUSTER}-new-{number}")).collect();
     for name in &added {
-        realm.create_machine(CLUSTER, name, Role::Worker).await?;
+        realm.create_machine(CLUSTER, name, MachineRole::Worker).await?;
         realm.stage().pass(workload.within(Duration::ZERO..Duration::from_secs(20))).await?;
     }
     realm.delete("Machine", &machines.workers[0]).await?;
@@ -141,7 +136,7 @@ async fn docker_scale(realm: &Realm) -> Outcome {
 }
 
 /// A user deletes a machine of the control plane and a worker. The others stay.
-async fn docker_delete_machines(realm: &Realm) -> Outcome {
+async fn docker_delete_machines(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::new(3, 2);
     let before = start(realm, &machines).await?;
     realm.stage().begin("the user deletes two machines");
@@ -159,24 +154,24 @@ async fn docker_delete_machines(realm: &Realm) -> Outcome {
 }
 
 /// A user deletes a Cluster.
-async fn docker_delete_cluster(realm: &Realm) -> Outcome {
+async fn docker_delete_cluster(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::drawn(realm);
     start(realm, &machines).await?;
     // Long enough that the creation cannot have further effects.
     realm.stage().pass(LONG).await?;
     realm.stage().begin("the user deletes the Cluster");
     realm.delete("Cluster", CLUSTER).await?;
-    realm.until("the Cluster to be deleted", View::is_empty).await?;
+    realm.until("the Cluster to be deleted", ProviderView::is_empty).await?;
     Ok(())
 }
 
 /// A new template: each Machine is replaced, the control plane first.
-async fn docker_roll(realm: &Realm) -> Outcome {
+async fn docker_roll(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::drawn(realm);
     start(realm, &machines).await?;
     realm.stage().begin("the user changes the template");
-    let control_plane = machines.control_plane.iter().map(|name| (name, Role::ControlPlane));
-    let workers = machines.workers.iter().map(|name| (name, Role::Worker));
+    let control_plane = machines.control_plane.iter().map(|name| (name, MachineRole::ControlPlane));
+    let workers = machines.workers.iter().map(|name| (name, MachineRole::Worker));
     for (old, role) in control_plane.chain(workers) {
         let new = vec![format!("{old}-new")];
         realm.create_machine(CLUSTER, &new[0], role).await?;
@@ -188,14 +183,14 @@ async fn docker_roll(realm: &Realm) -> Outcome {
 }
 
 /// A user creates a worker, and deletes it while it is being created; three times, with one name.
-async fn docker_flap(realm: &Realm) -> Outcome {
+async fn docker_flap(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::new(1, 0);
     let mut workload = realm.workload();
     start(realm, &machines).await?;
     realm.stage().begin("the user creates a worker, and deletes it at once");
     let names = vec![format!("{CLUSTER}-w-0")];
     for _ in 0..3 {
-        realm.create_machine(CLUSTER, &names[0], Role::Worker).await?;
+        realm.create_machine(CLUSTER, &names[0], MachineRole::Worker).await?;
         // Often before the first call has ended.
         let soon = workload.pick(&[Duration::from_secs(2), Duration::from_secs(12)]).unwrap_or(LONG);
         realm.stage().pass(workload.within(Duration::ZERO..soon)).await?;
@@ -206,7 +201,7 @@ async fn docker_flap(realm: &Realm) -> Outcome {
 }
 
 /// Containers of other owners have the names of machines. A person removes one of them.
-async fn docker_foreign(realm: &Realm) -> Outcome {
+async fn docker_foreign(realm: &ProviderWorld) -> Outcome {
     const POSTGRES: &str = "postgres";
     let machines = Machines::new(1, 2);
     realm.run_foreign_container(POSTGRES);
@@ -221,13 +216,13 @@ async fn docker_foreign(realm: &Realm) -> Outcome {
 }
 
 /// A container is removed behind the back of all programs. A person deletes its Machine.
-async fn docker_lost(realm: &Realm) -> Outcome {
+async fn docker_lost(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::new(1, 2);
     start(realm, &machines).await?;
     realm.stage().begin("a container is removed");
     let lost = &machines.workers[..1];
     realm.remove_container(&lost[0]);
-    let reported = |view: &View| {
+    let reported = |view: &ProviderView| {
         let machine = view.machine(&lost[0]).and_then(|machine| view.said(machine));
         match machine {
             Some(said) if said.needs_person => Ok(()),
@@ -236,7 +231,7 @@ async fn docker_lost(realm: &Realm) -> Outcome {
     };
     realm.until("why to name the lost container", reported).await?;
     let new = vec![format!("{CLUSTER}-new-0")];
-    realm.create_machine(CLUSTER, &new[0], Role::Worker).await?;
+    realm.create_machine(CLUSTER, &new[0], MachineRole::Worker).await?;
     realm.delete("Machine", &lost[0]).await?;
     gone(realm, lost).await?;
     ready(realm, &new).await?;
@@ -244,7 +239,7 @@ async fn docker_lost(realm: &Realm) -> Outcome {
 }
 
 /// A user asks for a cluster and machines.
-async fn mail_create(realm: &Realm) -> Outcome {
+async fn mail_create(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::drawn(realm);
     realm.stage().begin("the user asks for a cluster and machines");
     start(realm, &machines).await?;
@@ -252,7 +247,7 @@ async fn mail_create(realm: &Realm) -> Outcome {
 }
 
 /// A user asks for machines, one after the other.
-async fn mail_later(realm: &Realm) -> Outcome {
+async fn mail_later(realm: &ProviderWorld) -> Outcome {
     let mut workload = realm.workload();
     let machines = Machines::new(1, 0);
     start(realm, &machines).await?;
@@ -260,7 +255,7 @@ async fn mail_later(realm: &Realm) -> Outcome {
     let names: Vec<String> =
         (0..2 + workload.below(4)).map(|number| format!("{CLUSTER}-w-{number}")).collect();
     for name in &names {
-        realm.create_machine(CLUSTER, name, Role::Worker).await?;
+        realm.create_machine(CLUSTER, name, MachineRole::Worker).await?;
         realm.stage().pass(workload.within(Duration::ZERO..Duration::from_secs(120))).await?;
     }
     ready(realm, &names).await?;
@@ -268,30 +263,30 @@ async fn mail_later(realm: &Realm) -> Outcome {
 }
 
 /// A user asks for a machine, and deletes the request while its mail is being sent; with one name.
-async fn mail_flap(realm: &Realm) -> Outcome {
+async fn mail_flap(realm: &ProviderWorld) -> Outcome {
     let mut workload = realm.workload();
     let machines = Machines::new(1, 0);
     start(realm, &machines).await?;
     realm.stage().begin("the user asks for a machine, and deletes the request at once");
     let names = vec![format!("{CLUSTER}-w-0")];
     for _ in 0..3 {
-        realm.create_machine(CLUSTER, &names[0], Role::Worker).await?;
+        realm.create_machine(CLUSTER, &names[0], MachineRole::Worker).await?;
         realm.stage().pass(workload.within(Duration::ZERO..Duration::from_secs(8))).await?;
         realm.delete("Machine", &names[0]).await?;
         gone(realm, &names).await?;
     }
-    realm.create_machine(CLUSTER, &names[0], Role::Worker).await?;
+    realm.create_machine(CLUSTER, &names[0], MachineRole::Worker).await?;
     ready(realm, &names).await?;
     Ok(())
 }
 
 /// A request names a recipient without a domain. The user corrects it.
-async fn mail_rejected(realm: &Realm) -> Outcome {
+async fn mail_rejected(realm: &ProviderWorld) -> Outcome {
     let machines = Machines::new(1, 1);
     start(realm, &machines).await?;
     realm.stage().begin("the user asks for a machine, with a wrong recipient");
     let names = vec![format!("{CLUSTER}-w-1")];
-    realm.create_machine(CLUSTER, &names[0], Role::Worker).await?;
+    realm.create_machine(CLUSTER, &names[0], MachineRole::Worker).await?;
     let recipients = |text: &str| json!({"spec": {"recipients": [text]}});
     realm.user().merge("MailgunMachine", &names[0], recipients("no-address")).await?;
     realm.stage().pass(LONG).await?;

@@ -5,9 +5,9 @@
 use machinist_api::capi::constants::{CLOUD_TAINT, CLUSTER_NAME_LABEL};
 
 use super::core::is_control_plane;
-use super::view::View;
+use super::view::ProviderView;
 use crate::invariants::{Id, Violations};
-use crate::sight::{Item, Seen};
+use crate::sight::{Item, SeenObject};
 
 /// Whether an object may stay as it is if a person must act.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Persons {
 }
 
 /// Returns what is missing in the end state.
-pub fn judge(view: &View, persons: Persons) -> Violations {
+pub fn judge(view: &ProviderView, persons: Persons) -> Violations {
     let mut found = Violations::default();
     for object in view.clusters.iter().chain(&view.machines).map(Item::seen) {
         if object.is_deleting() {
@@ -48,7 +48,7 @@ pub fn judge(view: &View, persons: Persons) -> Violations {
     found
 }
 
-fn missing(view: &View, object: Seen<'_>) -> Option<String> {
+fn missing(view: &ProviderView, object: SeenObject<'_>) -> Option<String> {
     if object.is_deleting() {
         return Some("it is still being deleted".to_owned());
     }
@@ -62,7 +62,7 @@ fn missing(view: &View, object: Seen<'_>) -> Option<String> {
 }
 
 /// The load balancer has every container of the control plane.
-fn balancer(view: &View, cluster: Seen<'_>) -> Option<String> {
+fn balancer(view: &ProviderView, cluster: SeenObject<'_>) -> Option<String> {
     let Some((_, backends)) = view.balancers.values().find(|(key, _)| key == cluster.uid()) else {
         return Some("its load balancer does not exist".to_owned());
     };
@@ -72,7 +72,7 @@ fn balancer(view: &View, cluster: Seen<'_>) -> Option<String> {
             && !machine.is_deleting()
             && view.containers.values().any(|container| container.key == machine.uid())
     });
-    let mut expected: Vec<&str> = machines.map(Seen::name).collect();
+    let mut expected: Vec<&str> = machines.map(SeenObject::name).collect();
     let mut backends: Vec<&str> = backends.iter().map(String::as_str).collect();
     expected.sort_unstable();
     backends.sort_unstable();
@@ -80,7 +80,7 @@ fn balancer(view: &View, cluster: Seen<'_>) -> Option<String> {
 }
 
 /// The container exists and is bootstrapped, and its Node is complete.
-fn container(view: &View, machine: Seen<'_>) -> Option<String> {
+fn container(view: &ProviderView, machine: SeenObject<'_>) -> Option<String> {
     let container = view.containers.iter().find(|(_, container)| container.key == machine.uid());
     let Some((name, container)) = container else { return Some("its container does not exist".to_owned()) };
     if !container.is_bootstrapped {
@@ -95,12 +95,12 @@ fn container(view: &View, machine: Seen<'_>) -> Option<String> {
 }
 
 /// The mail was sent.
-fn mail(view: &View, request: Seen<'_>) -> Option<String> {
+fn mail(view: &ProviderView, request: SeenObject<'_>) -> Option<String> {
     let is_sent = view.mails.iter().any(|mail| mail.uid == request.uid());
     (!is_sent).then(|| "its mail was not sent".to_owned())
 }
 
-fn left_over(view: &View, found: &mut Violations) {
+fn left_over(view: &ProviderView, found: &mut Violations) {
     let exists = |items: &[Item], uid: &str| items.iter().any(|item| item.seen().uid() == uid);
     for (name, container) in &view.containers {
         if !container.key.is_empty() && !exists(&view.machine_infrastructure, &container.key) {

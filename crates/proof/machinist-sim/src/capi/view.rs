@@ -8,15 +8,15 @@ use machinist_instance::InstanceKey;
 use machinist_standin_docker::Engine;
 use machinist_standin_mailgun::{Accepted, Standin};
 
-use super::process::Provider;
+use super::process::ProviderProcess;
 use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::said::Said;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
-use crate::sight::{Item, NODES, Seen};
+use crate::sight::{Item, NODES, SeenObject};
 
 /// All existing objects at one moment.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct ProviderView {
     /// Clusters.
     pub clusters: Vec<Item>,
     /// Machines.
@@ -46,17 +46,14 @@ pub struct Container {
     pub is_bootstrapped: bool,
 }
 
-impl View {
+impl ProviderView {
     pub(super) fn of(
         management: &Server,
         workload: &Server,
         engine: &Engine,
         post: &Standin,
-        provider: &Provider,
+        provider: &ProviderProcess,
     ) -> Self {
-        let all = |server: &Server, tables: &[&str]| -> Vec<Item> {
-            tables.iter().flat_map(|table| server.snapshot(table)).map(Item::Stored).collect()
-        };
         let engine = engine.state();
         let container = |container: &machinist_standin_docker::Container| Container {
             key: container.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned(),
@@ -67,11 +64,11 @@ impl View {
             whys.map(|(key, record)| (key.to_string(), Said::of(&record.why))).collect()
         });
         Self {
-            clusters: all(management, &[CLUSTERS]),
-            machines: all(management, &[MACHINES]),
-            cluster_infrastructure: all(management, &[DOCKER_CLUSTERS, MAILGUN_CLUSTERS]),
-            machine_infrastructure: all(management, &[DOCKER_MACHINES, MAILGUN_MACHINES]),
-            nodes: all(workload, &[NODES]),
+            clusters: Item::all(management, &[CLUSTERS]),
+            machines: Item::all(management, &[MACHINES]),
+            cluster_infrastructure: Item::all(management, &[DOCKER_CLUSTERS, MAILGUN_CLUSTERS]),
+            machine_infrastructure: Item::all(management, &[DOCKER_MACHINES, MAILGUN_MACHINES]),
+            nodes: Item::all(workload, &[NODES]),
             containers: engine
                 .containers
                 .iter()
@@ -91,13 +88,13 @@ impl View {
     }
 
     /// What `why` says about an object.
-    pub fn said(&self, object: Seen<'_>) -> Option<&Said> {
+    pub fn said(&self, object: SeenObject<'_>) -> Option<&Said> {
         let kind = object.text("/kind").to_lowercase();
         self.whys.get(&format!("{kind}/{}/{}", object.namespace(), object.name()))
     }
 
     /// The DockerMachine or MailgunMachine of that name.
-    pub fn machine(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn machine(&self, name: &str) -> Option<SeenObject<'_>> {
         self.machine_infrastructure.iter().map(Item::seen).find(|machine| machine.name() == name)
     }
 
@@ -135,7 +132,7 @@ impl View {
     }
 }
 
-impl fmt::Display for View {
+impl fmt::Display for ProviderView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let core = self.clusters.iter().chain(&self.machines);
         let all = core.chain(&self.cluster_infrastructure).chain(&self.machine_infrastructure);

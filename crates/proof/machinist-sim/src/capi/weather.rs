@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::marks::Marks;
-use super::process::{Kind, Provider};
+use super::process::{ProviderKind, ProviderProcess};
 use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use super::wishes::Wishes;
 use crate::actor::STRANGER;
@@ -22,17 +22,17 @@ use crate::lab::Lab;
 use crate::objects::api_of;
 use crate::seed::Seed;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
-use crate::sight::{LEASES, SECRETS, Seen};
+use crate::sight::{LEASES, SECRETS, SeenObject};
 
 /// The parts of a world that long faults change.
 pub(super) struct Elements {
     pub(super) lab: Arc<Lab>,
     pub(super) management: Server,
-    pub(super) provider: Arc<Provider>,
+    pub(super) provider: Arc<ProviderProcess>,
     /// The gate of the core controllers.
     pub(super) others: Gate,
     pub(super) wishes: Wishes,
-    pub(super) kind: Kind,
+    pub(super) kind: ProviderKind,
     pub(super) seed: Seed,
 }
 
@@ -115,7 +115,7 @@ impl Elements {
             let end = if of_deleted { until.min(Instant::now() + PATIENCE) } else { Instant::now() };
             let chosen = loop {
                 let mut objects = self.management.snapshot(table);
-                objects.retain(|object| Seen(object.value()).is_deleting() || !of_deleted);
+                objects.retain(|object| SeenObject(object.value()).is_deleting() || !of_deleted);
                 let count = u64::try_from(objects.len()).unwrap_or(u64::MAX);
                 let index = which.checked_rem(count).and_then(|index| usize::try_from(index).ok());
                 match index {
@@ -125,7 +125,7 @@ impl Elements {
                 }
             };
             let Some(object) = chosen else { continue };
-            let seen = Seen(object.value());
+            let seen = SeenObject(object.value());
             let all = seen.list("/metadata/finalizers");
             let others: Vec<&Value> = all.iter().filter(|other| *other != finalizer).collect();
             let revision = seen.text("/metadata/resourceVersion");

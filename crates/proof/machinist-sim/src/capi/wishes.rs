@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use super::core::{FINALIZER, INFRASTRUCTURE, Objects, typed};
 use super::engine::record;
 use super::outside::By;
-use super::process::Kind;
+use super::process::ProviderKind;
 use super::tables::{CLUSTERS, MACHINES, MAILGUN_CLUSTERS, MAILGUN_MACHINES};
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 use crate::sight::{DOCKER_CLUSTERS, DOCKER_MACHINES};
-use crate::stage::Stage;
+use crate::stage::ScenarioStage;
 use crate::world::Outcome;
 
 /// What a user wants under one name.
@@ -32,13 +32,13 @@ pub enum Wish {
         /// Name of its Cluster.
         cluster: String,
         /// Its role.
-        role: Role,
+        role: MachineRole,
     },
 }
 
 /// The role of a Machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Role {
+pub enum MachineRole {
     /// A machine of the control plane.
     ControlPlane,
     /// A worker.
@@ -48,7 +48,7 @@ pub enum Role {
 /// The objects that users want. Clones share the same wishes.
 #[derive(Clone)]
 pub struct Wishes {
-    kind: Kind,
+    kind: ProviderKind,
     management: Server,
     user: Objects,
     wanted: Arc<Mutex<BTreeMap<String, Wish>>>,
@@ -58,7 +58,7 @@ pub struct Wishes {
 
 impl Wishes {
     /// No wishes.
-    pub fn new(kind: Kind, management: Server, are_repeated: bool) -> Self {
+    pub fn new(kind: ProviderKind, management: Server, are_repeated: bool) -> Self {
         let user = Objects::new(&management, "user");
         Self { kind, management, user, wanted: Arc::default(), are_repeated }
     }
@@ -106,7 +106,7 @@ impl Wishes {
             let (table, infrastructure) = self.tables(wish);
             let has = |table: &str| {
                 let objects = self.management.snapshot(table);
-                objects.iter().any(|object| Seen(object.value()).name() == name)
+                objects.iter().any(|object| SeenObject(object.value()).name() == name)
             };
             // The user of the scenario may create them in this instant.
             if !has(infrastructure) && !has(table) {
@@ -123,7 +123,7 @@ impl Wishes {
         let wanted = self.lock().clone();
         for (kind, table) in [("Machine", MACHINES), ("Cluster", CLUSTERS)] {
             let owners = self.management.snapshot(table);
-            let owners: Vec<Seen<'_>> = owners.iter().map(|owner| Seen(owner.value())).collect();
+            let owners: Vec<SeenObject<'_>> = owners.iter().map(|owner| SeenObject(owner.value())).collect();
             for owner in owners.iter().filter(|owner| !owner.is_deleting()) {
                 if !wanted.contains_key(owner.name()) {
                     let _ = self.user.delete(kind, owner.name()).await;
@@ -131,7 +131,7 @@ impl Wishes {
             }
             let (infrastructure, table) = self.infrastructure(kind == "Cluster");
             for object in self.management.snapshot(table) {
-                let object = Seen(object.value());
+                let object = SeenObject(object.value());
                 let is_owned = owners.iter().any(|owner| owner.name() == object.name());
                 if !is_owned && !wanted.contains_key(object.name()) && !object.is_deleting() {
                     let _ = self.user.delete(infrastructure, object.name()).await;
@@ -148,12 +148,12 @@ impl Wishes {
     async fn post_infrastructure(&self, name: &str, wish: &Wish) -> Outcome {
         let (kind, _) = self.infrastructure(matches!(wish, Wish::Cluster));
         let spec = match (self.kind, wish) {
-            (Kind::Docker, Wish::Cluster) => {
+            (ProviderKind::Docker, Wish::Cluster) => {
                 json!({"failureDomains": [{"name": "fd1", "controlPlane": true}]})
             }
-            (Kind::Docker, Wish::Machine { .. }) => json!({}),
-            (Kind::Mail, Wish::Cluster) => request(&[]),
-            (Kind::Mail, Wish::Machine { .. }) => request(&["ops@example.com"]),
+            (ProviderKind::Docker, Wish::Machine { .. }) => json!({}),
+            (ProviderKind::Mail, Wish::Cluster) => request(&[]),
+            (ProviderKind::Mail, Wish::Machine { .. }) => request(&["ops@example.com"]),
         };
         self.post(kind, metadata(name, wish), spec).await
     }
@@ -195,10 +195,10 @@ impl Wishes {
 
     fn infrastructure(&self, is_of_cluster: bool) -> (&'static str, &'static str) {
         match (self.kind, is_of_cluster) {
-            (Kind::Docker, true) => ("DockerCluster", DOCKER_CLUSTERS),
-            (Kind::Docker, false) => ("DockerMachine", DOCKER_MACHINES),
-            (Kind::Mail, true) => ("MailgunCluster", MAILGUN_CLUSTERS),
-            (Kind::Mail, false) => ("MailgunMachine", MAILGUN_MACHINES),
+            (ProviderKind::Docker, true) => ("DockerCluster", DOCKER_CLUSTERS),
+            (ProviderKind::Docker, false) => ("DockerMachine", DOCKER_MACHINES),
+            (ProviderKind::Mail, true) => ("MailgunCluster", MAILGUN_CLUSTERS),
+            (ProviderKind::Mail, false) => ("MailgunMachine", MAILGUN_MACHINES),
         }
     }
 
@@ -212,7 +212,7 @@ fn metadata(name: &str, wish: &Wish) -> Value {
         Wish::Cluster => json!({"name": name}),
         Wish::Machine { cluster, role } => {
             let mut labels = json!({CLUSTER_NAME_LABEL: cluster});
-            if *role == Role::ControlPlane {
+            if *role == MachineRole::ControlPlane {
                 labels[CONTROL_PLANE_LABEL] = json!("");
             }
             json!({"name": name, "labels": labels})
@@ -233,7 +233,7 @@ fn request(recipients: &[&str]) -> Value {
 
 /// A person who removes what lost its object to another actor or to a restore.
 pub(super) struct Operator {
-    pub(super) stage: Arc<Stage>,
+    pub(super) stage: Arc<ScenarioStage>,
     pub(super) management: Server,
     pub(super) workload: Server,
     pub(super) engine: Engine,

@@ -5,24 +5,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_apiserver::{Config, History as ServerHistory, SeededIds, Server};
+use machinist_apiserver::Server;
 use machinist_cloud_sim::Clock as CloudClock;
 use machinist_controllers::ccm::Planners;
 use machinist_plan::ccm::names::ORPHANED_BALANCER;
 use machinist_standin_hcloud::{Access, NewServer, Settings, Standin};
 use serde_json::json;
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::invariants::{self, EVENTS, NAME};
 use super::kubelets::Kubelets;
 use super::mutants::Mutant;
-use super::process::{CloudController, PROJECT, Surroundings, TOKEN};
+use super::process::{CloudController, PROJECT, ServiceSurroundings, TOKEN};
 use super::services::{Repeats, Services};
-use super::view::View;
+use super::view::ServiceView;
 use super::weather;
-use crate::actor::{Process, Side};
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongKind, Profile};
+use crate::actor::{Side, TestedProcess};
+use crate::faults::{Crash, Fault, LongKind, Profile};
 use crate::history::{History, State};
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
@@ -30,13 +29,13 @@ use crate::said::Said;
 use crate::seed::Seed;
 use crate::sight::SERVICES;
 use crate::sight::{Item, MACHINES, NODES};
-use crate::stage::{Stage, client};
+use crate::stage::{ScenarioStage, client, server};
 use crate::world::simulated::apply_crds;
-use crate::world::{NAMESPACE, Outcome, Trouble};
+use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
 /// The setup of a world.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct ServiceSetup {
     /// The seed of all random draws.
     pub seed: Seed,
     /// The faults.
@@ -56,9 +55,9 @@ const PATIENCE: Duration = Duration::from_secs(40 * 60);
 const PATIENCE_WITH_ORPHANS: Duration = Duration::from_secs(140 * 60);
 
 /// A simulated world. Dropping it ends all its parts.
-pub struct Cluster {
+pub struct ServiceWorld {
     seed: Seed,
-    stage: Stage,
+    stage: ScenarioStage,
     server: Server,
     standin: Standin,
     kubelets: Kubelets,
@@ -67,32 +66,19 @@ pub struct Cluster {
     _tasks: JoinSet<()>,
 }
 
-impl Cluster {
+impl ServiceWorld {
     /// Builds the world and starts the process. Must be called in a current-thread runtime with
     /// paused time.
     ///
     /// # Errors
     /// When the server refuses the CRDs of the machine API.
-    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+    pub async fn new(setup: &ServiceSetup) -> Result<Self, ScenarioError> {
         let clock = RunClock::start();
         let history = History::new(Arc::new(clock), invariants::all(&setup.profile));
-        let server = Server::new(Config {
-            clock: Arc::new(clock),
-            ids: Arc::new(SeededIds::new(setup.seed.stream("ids/target").bits())),
-            // Faults decide when the server compacts its history.
-            history: ServerHistory::Manual,
-            ..Config::default()
-        });
+        let server = server(clock, setup.seed, "target", None);
         let settings = standin_settings(setup);
         let standin = Standin::in_memory(settings, CloudClock::from_fn(move || clock.time()));
-        let (deaths, dead) = mpsc::unbounded_channel();
-        let lab = Arc::new(Lab::new(
-            clock,
-            history.clone(),
-            FaultPlan::new(setup.seed, setup.profile.clone()),
-            CrashPoints::new(setup.crash, deaths),
-            None,
-        ));
+        let (lab, dead) = Lab::new(clock, history.clone(), setup.seed, &setup.profile, setup.crash, None);
         history.follow(Side::Target, server.commits());
         let objects = history.clone();
         if setup.has_machines {
@@ -103,13 +89,14 @@ impl Cluster {
         let mut tasks = JoinSet::new();
         let happens = |kind: LongKind| setup.profile.long.iter().any(|fault| fault.kind == kind);
         let loses_services = happens(LongKind::FinalizersOff) || happens(LongKind::TargetRestored);
-        let stage = Stage::new(lab.clone(), if loses_services { PATIENCE_WITH_ORPHANS } else { PATIENCE });
+        let stage =
+            ScenarioStage::new(lab.clone(), if loses_services { PATIENCE_WITH_ORPHANS } else { PATIENCE });
         stage.follow(&server, &mut tasks);
         let kubelets = Kubelets::new(lab.clone(), client(&server, "kubelet"), standin.clone());
         tasks.spawn(kubelets.clone().run());
         let host = Arc::new(HostClock::new(clock));
-        tasks.spawn(host.clone().step(Process::CloudController, lab.clone()));
-        let controller = CloudController::new(Surroundings {
+        tasks.spawn(host.clone().step(TestedProcess::CloudController, lab.clone()));
+        let controller = CloudController::new(ServiceSurroundings {
             lab: lab.clone(),
             servers: BTreeMap::from([(Side::Control, server.clone()), (Side::Target, server.clone())]),
             standin: standin.clone(),
@@ -147,7 +134,7 @@ impl Cluster {
     }
 
     /// The place where the scenario waits.
-    pub fn stage(&self) -> &Stage {
+    pub fn stage(&self) -> &ScenarioStage {
         &self.stage
     }
 
@@ -185,7 +172,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the stand-in refuses the server.
-    pub fn boot(&self, name: &str) -> Result<i64, Trouble> {
+    pub fn boot(&self, name: &str) -> Result<i64, ScenarioError> {
         let id = self.create_server(name)?;
         self.kubelets.install(id, name);
         Ok(id)
@@ -195,9 +182,9 @@ impl Cluster {
     ///
     /// # Errors
     /// When the stand-in refuses the server.
-    pub fn create_server(&self, name: &str) -> Result<i64, Trouble> {
+    pub fn create_server(&self, name: &str) -> Result<i64, ScenarioError> {
         let server = self.standin.create_server(&NewServer::new(PROJECT, name));
-        server.map(|server| server.id).map_err(|error| Trouble(error.to_string()))
+        server.map(|server| server.id).map_err(|error| ScenarioError(error.to_string()))
     }
 
     /// Deletes a server behind the back of all programs.
@@ -205,15 +192,15 @@ impl Cluster {
     /// # Errors
     /// When no server has that id.
     pub fn kill(&self, id: i64) -> Outcome {
-        self.standin.delete_server(id).map_err(|error| Trouble(error.to_string()))
+        self.standin.delete_server(id).map_err(|error| ScenarioError(error.to_string()))
     }
 
     /// Creates servers with kubelets, and waits until their Nodes are initialised.
     ///
     /// # Errors
     /// When a Node is never initialised.
-    pub async fn start_with(&self, names: &[&str]) -> Result<Vec<i64>, Trouble> {
-        let ids: Result<Vec<i64>, Trouble> = names.iter().map(|name| self.boot(name)).collect();
+    pub async fn start_with(&self, names: &[&str]) -> Result<Vec<i64>, ScenarioError> {
+        let ids: Result<Vec<i64>, ScenarioError> = names.iter().map(|name| self.boot(name)).collect();
         self.until("the Nodes to be initialised", |view| view.are_initialized(names)).await?;
         ids
     }
@@ -243,10 +230,8 @@ impl Cluster {
     }
 
     /// All existing objects.
-    pub fn look(&self) -> View {
-        let all = |table: &str| -> Vec<Item> {
-            self.server.snapshot(table).into_iter().map(Item::Stored).collect()
-        };
+    pub fn look(&self) -> ServiceView {
+        let all = |table| Item::all(&self.server, &[table]);
         let (nodes, services, machines) = (all(NODES), all(SERVICES), all(MACHINES));
         let (lost, reports) = self.lab().history.look(|state| {
             let lost = lost_services(state);
@@ -258,7 +243,7 @@ impl Cluster {
             whys.map(|(key, record)| (key.to_string(), Said::of(&record.why))).collect()
         });
         let cloud = self.standin.dump();
-        View { nodes, services, machines, cloud, lost, reports, whys: whys.unwrap_or_default() }
+        ServiceView { nodes, services, machines, cloud, lost, reports, whys: whys.unwrap_or_default() }
     }
 
     /// Waits for a state and returns it. `is_so` returns what is still missing.
@@ -268,8 +253,8 @@ impl Cluster {
     pub async fn until(
         &self,
         what: &str,
-        is_so: impl Fn(&View) -> Result<(), String>,
-    ) -> Result<View, Trouble> {
+        is_so: impl Fn(&ServiceView) -> Result<(), String>,
+    ) -> Result<ServiceView, ScenarioError> {
         self.stage.until(what, || self.look(), is_so).await
     }
 
@@ -295,7 +280,7 @@ fn reports(state: &State) -> Vec<String> {
     reports.map(|(_, event)| event.text("/message").to_owned()).collect()
 }
 
-fn standin_settings(setup: &Setup) -> Settings {
+fn standin_settings(setup: &ServiceSetup) -> Settings {
     let mut settings = Settings::default();
     settings.tokens.set(TOKEN, PROJECT, Access::ReadWrite);
     if setup.profile.rates.contains_key(&Fault::D4) {

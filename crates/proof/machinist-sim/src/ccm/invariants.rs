@@ -5,12 +5,12 @@ use jiff::SignedDuration;
 use machinist_apiserver::Commit;
 use serde_json::Value;
 
-use super::project::{Change, FINALIZER};
-use crate::actor::{Process, Side};
+use super::project::{FINALIZER, ProjectChange};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::{LongKind, Profile};
 use crate::history::{Event, State};
 use crate::invariants::{Id, Invariant, Violations};
-use crate::sight::{NODES, SERVICES, Seen};
+use crate::sight::{NODES, SERVICES, SeenObject};
 
 /// The annotation by which a Service names its load balancer.
 pub(crate) const NAME: &str = "load-balancer.hetzner.cloud/name";
@@ -60,7 +60,7 @@ struct BalancerOfItsService;
 
 impl Invariant for BalancerOfItsService {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Hcloud(Change::BalancerLabelled { id, service }) = event else { return };
+        let Event::Hcloud(ProjectChange::BalancerLabelled { id, service }) = event else { return };
         let twin =
             state.project().balancers().find(|(other, track)| other != id && track.service == *service);
         if let Some((other, _)) = twin.filter(|_| !service.is_empty()) {
@@ -92,7 +92,7 @@ impl Invariant for FinalizerUntilGone {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Some((Some(old), new, commit)) = of_table(event, SERVICES) else { return };
         let keeps_it = new.is_some_and(|new| new.has_finalizer(FINALIZER));
-        let is_ours = Process::of_agent(&commit.user_agent).is_some();
+        let is_ours = TestedProcess::of_agent(&commit.user_agent).is_some();
         let was_stripped = state.stripped_at(old.uid()).is_some();
         if keeps_it || (was_stripped && !(is_ours && old.has_finalizer(FINALIZER))) {
             return;
@@ -117,7 +117,7 @@ const LAST_CALLS: SignedDuration = SignedDuration::from_secs(180);
 
 impl Invariant for BalancerOnlyWithCause {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Hcloud(Change::BalancerGone(id)) = event else { return };
+        let Event::Hcloud(ProjectChange::BalancerGone(id)) = event else { return };
         let Some(track) = state.project().balancer(*id).filter(|track| !track.service.is_empty()) else {
             return;
         };
@@ -144,7 +144,7 @@ struct OneForOneName;
 
 impl Invariant for OneForOneName {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
-        let Event::Hcloud(Change::BalancerLabelled { id, service }) = event else { return };
+        let Event::Hcloud(ProjectChange::BalancerLabelled { id, service }) = event else { return };
         let chooses = |uid: &str| {
             let service = state.by_uid(Side::Target, SERVICES, uid)?;
             let name = service.annotation(NAME);
@@ -169,7 +169,7 @@ struct NodeOfMissingServer;
 impl Invariant for NodeOfMissingServer {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Target, commit, cause } = event else { return };
-        let process = Process::of_agent(&commit.user_agent);
+        let process = TestedProcess::of_agent(&commit.user_agent);
         let is_ours = process.is_some();
         let is_deletion = cause.is_none_or(|sent| sent.method == Method::DELETE);
         let Some(node) = deleted_node(commit).filter(|_| is_ours && is_deletion) else { return };
@@ -186,7 +186,7 @@ impl Invariant for NodeOfMissingServer {
             return;
         };
         // The machine controller has its own rules for the evidence (S7).
-        if process != Some(Process::CloudController) {
+        if process != Some(TestedProcess::CloudController) {
             return;
         }
         // The row of absences after the last answer that showed the server.
@@ -215,7 +215,7 @@ struct TaintLast;
 impl Invariant for TaintLast {
     fn see(&mut self, _: &State, event: &Event<'_>, found: &mut Violations) {
         let Some((Some(old), Some(new), commit)) = of_table(event, NODES) else { return };
-        let is_ours = Process::of_agent(&commit.user_agent) == Some(Process::CloudController);
+        let is_ours = TestedProcess::of_agent(&commit.user_agent) == Some(TestedProcess::CloudController);
         if !is_ours || !has_taint(old, UNINITIALIZED) || has_taint(new, UNINITIALIZED) {
             return;
         }
@@ -236,7 +236,7 @@ struct OwnIdentity;
 impl Invariant for OwnIdentity {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Some((old, Some(new), _)) = of_table(event, NODES) else { return };
-        let (was, id, name) = (old.map_or("", Seen::provider_id), new.provider_id(), new.name());
+        let (was, id, name) = (old.map_or("", SeenObject::provider_id), new.provider_id(), new.name());
         if was == id {
             return;
         }
@@ -267,7 +267,7 @@ struct OwnAddresses;
 impl Invariant for OwnAddresses {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Some((_, Some(new), commit)) = of_table(event, NODES) else { return };
-        let is_ours = Process::of_agent(&commit.user_agent) == Some(Process::CloudController);
+        let is_ours = TestedProcess::of_agent(&commit.user_agent) == Some(TestedProcess::CloudController);
         if !is_ours || new.provider_id().is_empty() {
             return;
         }
@@ -288,32 +288,35 @@ fn is_within(address: &str, own: &str) -> bool {
 }
 
 /// The object before and after a commit of the target server, if it is of that table.
-fn of_table<'e>(event: &Event<'e>, table: &str) -> Option<(Option<Seen<'e>>, Option<Seen<'e>>, &'e Commit)> {
+fn of_table<'e>(
+    event: &Event<'e>,
+    table: &str,
+) -> Option<(Option<SeenObject<'e>>, Option<SeenObject<'e>>, &'e Commit)> {
     let Event::Committed { side: Side::Target, commit, .. } = event else { return None };
     if *commit.resource != *table {
         return None;
     }
     let commit: &'e Commit = commit;
-    let old = commit.old.as_deref().map(|object| Seen(object.value()));
-    let new = commit.new.as_deref().map(|object| Seen(object.value()));
+    let old = commit.old.as_deref().map(|object| SeenObject(object.value()));
+    let new = commit.new.as_deref().map(|object| SeenObject(object.value()));
     Some((old, new, commit))
 }
 
 /// The Node that this commit begins to delete, or deletes at once.
-fn deleted_node(commit: &Commit) -> Option<Seen<'_>> {
+fn deleted_node(commit: &Commit) -> Option<SeenObject<'_>> {
     let old = commit.old.as_deref().filter(|_| *commit.resource == *NODES)?;
-    let was_deleting = Seen(old.value()).is_deleting();
-    let is_deleting = commit.new.as_deref().is_none_or(|new| Seen(new.value()).is_deleting());
-    (!was_deleting && is_deleting).then_some(Seen(old.value()))
+    let was_deleting = SeenObject(old.value()).is_deleting();
+    let is_deleting = commit.new.as_deref().is_none_or(|new| SeenObject(new.value()).is_deleting());
+    (!was_deleting && is_deleting).then_some(SeenObject(old.value()))
 }
 
 /// Whether a Node has that taint.
-pub(crate) fn has_taint(node: Seen<'_>, key: &str) -> bool {
+pub(crate) fn has_taint(node: SeenObject<'_>, key: &str) -> bool {
     node.list("/spec/taints").iter().any(|taint| taint["key"] == key)
 }
 
 /// The addresses of a Node that come from its server.
-pub(crate) fn external_addresses<'s>(node: Seen<'s>) -> impl Iterator<Item = &'s str> {
+pub(crate) fn external_addresses<'s>(node: SeenObject<'s>) -> impl Iterator<Item = &'s str> {
     let addresses = node.list("/status/addresses").iter();
     addresses
         .filter(|address| address["type"] == "ExternalIP")

@@ -21,12 +21,12 @@ use machinist_standin_hcloud::Standin;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
+use super::cluster::ServiceWorld;
 use super::process::{TOKEN, hcloud_options};
 use super::wire::perform;
-use crate::actor::Process;
+use crate::actor::TestedProcess;
 use crate::lives::RESYNC;
-use crate::world::{NAMESPACE, Outcome, Trouble};
+use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
 /// Name of the deployment.
 pub const WORKERS: &str = "w";
@@ -39,13 +39,13 @@ pub struct Machines {
 
 impl Machines {
     /// Starts both processes.
-    pub fn start(cluster: &Cluster) -> Self {
+    pub fn start(cluster: &ServiceWorld) -> Self {
         let clients = |process| {
             let client = client(cluster, process);
             Clients { control: client.clone(), target: client }
         };
         let options = |process| options(cluster, process);
-        let (manager, controller) = (Process::Manager, Process::MachineController);
+        let (manager, controller) = (TestedProcess::Manager, TestedProcess::MachineController);
         let clock = cluster.lab().clone();
         let provider = HcloudProvider::over(Arc::new(Direct(cluster.standin().clone())), hcloud_options())
             .with_clock(move || clock.clock.time());
@@ -72,7 +72,7 @@ impl Machines {
 ///
 /// # Errors
 /// When the API server refuses an object.
-pub async fn create_workers(cluster: &Cluster, replicas: u32) -> Outcome {
+pub async fn create_workers(cluster: &ServiceWorld, replicas: u32) -> Outcome {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"},
         "stringData": {"userData": "#cloud-config\n", "token": TOKEN},
@@ -101,20 +101,20 @@ pub async fn create_workers(cluster: &Cluster, replicas: u32) -> Outcome {
     create::<MachineDeployment>(cluster, workers).await
 }
 
-async fn create<K>(cluster: &Cluster, object: Value) -> Outcome
+async fn create<K>(cluster: &ServiceWorld, object: Value) -> Outcome
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope> + Clone + std::fmt::Debug,
     K: serde::Serialize + DeserializeOwned,
     K::DynamicType: Default,
 {
     let object: K = serde_json::from_value(object)
-        .map_err(|error| Trouble(format!("cannot parse a built-in manifest: {error}")))?;
+        .map_err(|error| ScenarioError(format!("cannot parse a built-in manifest: {error}")))?;
     let api: Api<K> = Api::namespaced(cluster.user(), NAMESPACE);
     api.create(&PostParams::default(), &object).await?;
     Ok(())
 }
 
-fn client(cluster: &Cluster, process: Process) -> kube::Client {
+fn client(cluster: &ServiceWorld, process: TestedProcess) -> kube::Client {
     let agent = process.user_agent();
     let server: &Server = cluster.server();
     let options = ClientOptions {
@@ -125,7 +125,7 @@ fn client(cluster: &Cluster, process: Process) -> kube::Client {
     layer_client(server.service_as(Identity::admin()).with_user_agent(agent), &options)
 }
 
-fn options(cluster: &Cluster, process: Process) -> Options {
+fn options(cluster: &ServiceWorld, process: TestedProcess) -> Options {
     let agent = process.user_agent();
     Options::from(ProcessOptions {
         clock: cluster.lab().shared_clock(),

@@ -40,10 +40,10 @@ pub mod view;
 mod weather;
 pub mod wire;
 
-pub use self::run::Ccm;
+pub use self::run::SimulatedCcm;
 
 /// The beginning of the text of each case.
 pub const PREFIX: &str = "ccm/";
 
 /// The full description of one run.
-pub type Case = crate::case::CaseOf<Ccm>;
+pub type Case = crate::case::CaseOf<SimulatedCcm>;

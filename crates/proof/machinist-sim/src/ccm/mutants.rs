@@ -16,7 +16,6 @@
 //! | silent orphans | a load balancer without a Service is not reported | C9 |
 //! | renewed wait | each life begins the wait for calls of earlier lives again | C11 |
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,9 +26,11 @@ use machinist_instance::{InstanceRef, NodeName, Progress, ProviderId, RecordedId
 use machinist_plan::ccm::{CcmReason, Plan, Reason, balancer_drift, node, node_removal, service};
 
 use crate::invariants::Id;
+use crate::mutation::Mutation;
 
 /// One way in which the program is broken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, strum::EnumString, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Mutant {
     /// A server that a list lacks is taken as deleted.
     ListAlone,
@@ -57,43 +58,8 @@ pub enum Mutant {
     SilentOrphans,
 }
 
-impl Mutant {
-    /// All mutants.
-    pub const ALL: [Self; 12] = [
-        Self::ListAlone,
-        Self::AbsentByName,
-        Self::PresentByName,
-        Self::HastyRelease,
-        Self::TaintFirst,
-        Self::ForgottenTargets,
-        Self::IgnoredTaints,
-        Self::MissedRecovery,
-        Self::HastyTakeover,
-        Self::BlindRivals,
-        Self::RenewedWait,
-        Self::SilentOrphans,
-    ];
-
-    /// Name of the mutant in cases and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ListAlone => "list-alone",
-            Self::AbsentByName => "absent-by-name",
-            Self::PresentByName => "present-by-name",
-            Self::HastyRelease => "hasty-release",
-            Self::TaintFirst => "taint-first",
-            Self::ForgottenTargets => "forgotten-targets",
-            Self::IgnoredTaints => "ignored-taints",
-            Self::MissedRecovery => "missed-recovery",
-            Self::HastyTakeover => "hasty-takeover",
-            Self::BlindRivals => "blind-rivals",
-            Self::RenewedWait => "renewed-wait",
-            Self::SilentOrphans => "silent-orphans",
-        }
-    }
-
-    /// The invariant that must catch the mutant.
-    pub fn caught_by(self) -> Id {
+impl Mutation for Mutant {
+    fn caught_by(self) -> Id {
         match self {
             Self::ListAlone | Self::AbsentByName => Id::C4,
             Self::PresentByName | Self::ForgottenTargets => Id::L1,
@@ -108,8 +74,7 @@ impl Mutant {
         }
     }
 
-    /// A seed of `cargo xtask sim` that catches the mutant.
-    pub fn recorded(self) -> Option<u64> {
+    fn recorded(self) -> Option<u64> {
         Some(match self {
             Self::ListAlone | Self::PresentByName | Self::TaintFirst => 0,
             Self::AbsentByName => 1,
@@ -124,6 +89,25 @@ impl Mutant {
         })
     }
 
+    fn reverts(self) -> Option<Fix> {
+        match self {
+            Self::IgnoredTaints => Some(Fix::TaintsChangeTargets),
+            Self::HastyTakeover => Some(Fix::TakeoverWaits),
+            Self::ListAlone
+            | Self::AbsentByName
+            | Self::PresentByName
+            | Self::HastyRelease
+            | Self::TaintFirst
+            | Self::ForgottenTargets
+            | Self::MissedRecovery
+            | Self::BlindRivals
+            | Self::RenewedWait
+            | Self::SilentOrphans => None,
+        }
+    }
+}
+
+impl Mutant {
     /// The mutant's planners.
     pub fn planners(self) -> Planners {
         let sound = Planners::default();
@@ -143,38 +127,6 @@ impl Mutant {
                 Planners { node: missed_recovery_of_node, service: missed_recovery, ..sound }
             }
         }
-    }
-
-    /// The fix outside of the planners that the mutant takes back.
-    pub fn reverts(self) -> Option<Fix> {
-        match self {
-            Self::IgnoredTaints => Some(Fix::TaintsChangeTargets),
-            Self::HastyTakeover => Some(Fix::TakeoverWaits),
-            Self::ListAlone
-            | Self::AbsentByName
-            | Self::PresentByName
-            | Self::HastyRelease
-            | Self::TaintFirst
-            | Self::ForgottenTargets
-            | Self::MissedRecovery
-            | Self::BlindRivals
-            | Self::RenewedWait
-            | Self::SilentOrphans => None,
-        }
-    }
-}
-
-impl fmt::Display for Mutant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-impl std::str::FromStr for Mutant {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|mutant| mutant.name() == text).ok_or(format!("{text:?} is not a mutant"))
     }
 }
 

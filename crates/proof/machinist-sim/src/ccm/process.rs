@@ -19,9 +19,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::wire::HcloudWire;
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::crash::{Life, Victims};
-use crate::faults::wire::Wire;
+use crate::faults::wire::FaultyWire;
 use crate::faults::{Gate, LongFault};
 use crate::lab::Lab;
 use crate::lives::{Begun, HostClock, Lives, RESYNC, Replica, Terms, elect};
@@ -33,7 +33,7 @@ pub const TOKEN: &str = "token-of-the-project";
 pub const PROJECT: &str = "project";
 
 /// The dependencies of the process.
-pub struct Surroundings {
+pub struct ServiceSurroundings {
     /// The shared parts of the run.
     pub lab: Arc<Lab>,
     /// The clusters; both may be the same server.
@@ -54,7 +54,7 @@ pub struct Surroundings {
 
 /// The process.
 pub struct CloudController {
-    surroundings: Surroundings,
+    surroundings: ServiceSurroundings,
     token: watch::Sender<Option<Versioned>>,
     lives: Lives<Running>,
 }
@@ -62,11 +62,11 @@ pub struct CloudController {
 impl CloudController {
     /// Creates the process without starting it.
     #[expect(clippy::disallowed_methods, reason = "the token never changes")]
-    pub fn new(surroundings: Surroundings) -> Arc<Self> {
+    pub fn new(surroundings: ServiceSurroundings) -> Arc<Self> {
         let data = BTreeMap::from([("token".to_owned(), TOKEN.as_bytes().to_vec())]);
         let token = watch::Sender::new(Some(Versioned { version: 1, credential: Credential::new(data) }));
         let election = surroundings.has_election.then(|| surroundings.servers[&Side::Control].clone());
-        let lives = Lives::new(Process::CloudController, surroundings.lab.clone(), election);
+        let lives = Lives::new(TestedProcess::CloudController, surroundings.lab.clone(), election);
         Arc::new(Self { surroundings, token, lives })
     }
 
@@ -108,7 +108,7 @@ impl CloudController {
         };
         let options = self.options(life);
         let election = self.surroundings.has_election.then(|| {
-            let Surroundings { lab, seed, .. } = &self.surroundings;
+            let ServiceSurroundings { lab, seed, .. } = &self.surroundings;
             elect(lab, *seed, life, gate, control.clone(), Terms::short(self.clock()))
         });
         let (leadership, election) = election.unzip();
@@ -121,11 +121,11 @@ impl CloudController {
     }
 
     fn client(&self, life: &Arc<Life>, side: Side, skew: &Skew) -> kube::Client {
-        let Surroundings { lab, servers, seed, .. } = &self.surroundings;
+        let ServiceSurroundings { lab, servers, seed, .. } = &self.surroundings;
         let server = &servers[&side];
         let agent = life.process.user_agent();
         let service = server.service_as(Identity::admin()).with_user_agent(agent);
-        let wire = Wire::new(side, life.clone(), lab.clone(), server.clone(), service);
+        let wire = FaultyWire::new(side, life.clone(), lab.clone(), server.clone(), service);
         let options = ClientOptions {
             clock: self.clock(),
             skew: skew.clone(),
@@ -136,7 +136,7 @@ impl CloudController {
     }
 
     fn options(&self, life: &Arc<Life>) -> CcmOptions {
-        let Surroundings { lab, standin, clock, planners, machines, .. } = &self.surroundings;
+        let ServiceSurroundings { lab, standin, clock, planners, machines, .. } = &self.surroundings;
         let wire = HcloudWire::new(life.clone(), lab.clone(), standin.clone(), PROJECT);
         let clock = clock.clone();
         let provider = HcloudProvider::over(Arc::new(wire), hcloud_options()).with_clock(move || clock.now());

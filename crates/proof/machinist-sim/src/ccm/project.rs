@@ -15,7 +15,7 @@ pub(crate) const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup"
 #[derive(Debug, Default)]
 pub struct Project {
     servers: BTreeMap<i64, ServerTrack>,
-    balancers: BTreeMap<i64, BalancerTrack>,
+    balancers: BTreeMap<i64, HcloudBalancerTrack>,
     lookups: Vec<Lookup>,
 }
 
@@ -32,7 +32,7 @@ pub struct ServerTrack {
 
 /// One load balancer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BalancerTrack {
+pub struct HcloudBalancerTrack {
     /// UID of the Service; empty if no label names one.
     pub service: String,
     /// Name of the load balancer.
@@ -60,7 +60,7 @@ pub struct Lookup {
 
 /// A change of one object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum ProjectChange {
     /// A server was created.
     ServerMade(i64),
     /// The name or the addresses of a server changed.
@@ -87,12 +87,12 @@ impl Project {
     }
 
     /// The load balancers that exist.
-    pub fn balancers(&self) -> impl Iterator<Item = (i64, &BalancerTrack)> {
+    pub fn balancers(&self) -> impl Iterator<Item = (i64, &HcloudBalancerTrack)> {
         self.balancers.iter().filter(|(_, track)| track.exists).map(|(id, track)| (*id, track))
     }
 
     /// The load balancer with that id, also if it no longer exists.
-    pub fn balancer(&self, id: i64) -> Option<&BalancerTrack> {
+    pub fn balancer(&self, id: i64) -> Option<&HcloudBalancerTrack> {
         self.balancers.get(&id)
     }
 
@@ -112,7 +112,7 @@ impl Project {
     }
 
     /// Takes over all objects, and returns the changes.
-    pub(crate) fn take(&mut self, state: &State, now: Timestamp) -> Vec<Change> {
+    pub(crate) fn take(&mut self, state: &State, now: Timestamp) -> Vec<ProjectChange> {
         let mut changes = Vec::new();
         for (id, server) in &state.servers {
             let addresses = [&server.ipv4, &server.ipv6].into_iter().flatten().map(|ip| ip.ip.clone());
@@ -127,19 +127,19 @@ impl Project {
                 has_changed |= track.addresses.insert(address);
             }
             if is_new {
-                changes.push(Change::ServerMade(*id));
+                changes.push(ProjectChange::ServerMade(*id));
             } else if has_changed {
-                changes.push(Change::ServerChanged(*id));
+                changes.push(ProjectChange::ServerChanged(*id));
             }
             if track.gone.is_none() && server.deleted.is_some() {
                 track.gone = Some(now);
-                changes.push(Change::ServerGone(*id));
+                changes.push(ProjectChange::ServerGone(*id));
             }
         }
         for (id, track) in &mut self.balancers {
             if track.exists && !state.load_balancers.contains_key(id) {
                 track.exists = false;
-                changes.push(Change::BalancerGone(*id));
+                changes.push(ProjectChange::BalancerGone(*id));
             }
         }
         for (id, balancer) in &state.load_balancers {
@@ -147,7 +147,7 @@ impl Project {
             let ports: Vec<u16> = balancer.services.iter().map(|service| service.listen_port).collect();
             let targets = balancer.targets.len();
             let content = format!("ports {ports:?}, {targets} targets");
-            let now = BalancerTrack {
+            let now = HcloudBalancerTrack {
                 service: service.clone(),
                 name: balancer.name.clone(),
                 content: content.clone(),
@@ -155,10 +155,10 @@ impl Project {
             };
             let before = self.balancers.insert(*id, now);
             if before.as_ref().is_none_or(|before| before.service != service) {
-                changes.push(Change::BalancerLabelled { id: *id, service });
+                changes.push(ProjectChange::BalancerLabelled { id: *id, service });
             }
             if before.is_none_or(|before| before.content != content) {
-                changes.push(Change::BalancerChanged(*id, content));
+                changes.push(ProjectChange::BalancerChanged(*id, content));
             }
         }
         changes
@@ -170,7 +170,7 @@ fn server_of(provider_id: &str) -> Option<i64> {
     provider_id.strip_prefix("hcloud://")?.parse().ok()
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for ProjectChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ServerMade(id) => write!(f, "cloud + server {id}"),

@@ -1,30 +1,26 @@
 //! The cloud-controller-manager as a contract of the simulator: how one of its runs is played and
 //! judged.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use machinist_core::reverted::Fix;
-
-use super::cluster::{Cluster, Setup};
+use super::cluster::{ServiceSetup, ServiceWorld};
 use super::mutants::Mutant;
 use super::scenarios::{self, Scenario};
 use super::{Case, settled};
 use crate::actor::Side;
-use crate::contract::{Contract, Named};
+use crate::contract::{Named, SimulatedContract};
 use crate::faults::{Fault, LongKind, Victims};
-use crate::invariants::{Id, Violations};
-use crate::lab::Lab;
-use crate::run::{Court, Depth, Report, run};
+use crate::invariants::Violations;
+use crate::run::{Court, Depth, RunReport, run};
 use crate::sight::NODES;
 use crate::sight::SERVICES;
-use crate::world::Trouble;
+use crate::stage::ScenarioStage;
 
 /// The cloud-controller-manager.
 #[derive(Debug, Clone, Copy)]
-pub struct Ccm;
+pub struct SimulatedCcm;
 
-impl Contract for Ccm {
+impl SimulatedContract for SimulatedCcm {
     type Scenario = Scenario;
     type Mutant = Mutant;
 
@@ -43,31 +39,15 @@ impl Contract for Ccm {
         scenarios::FURTHER
     }
 
-    fn reverts(mutant: Mutant) -> Option<Fix> {
-        mutant.reverts()
-    }
-
-    fn mutants() -> &'static [Mutant] {
-        &Mutant::ALL
-    }
-
-    fn recorded(mutant: Mutant) -> Option<u64> {
-        mutant.recorded()
-    }
-
-    fn caught_by(mutant: Mutant) -> Id {
-        mutant.caught_by()
-    }
-
-    async fn run(case: &Case, depth: Depth) -> Report {
-        let setup = Setup {
+    async fn run(case: &Case, depth: Depth) -> RunReport {
+        let setup = ServiceSetup {
             seed: case.seed,
             profile: case.profile(),
             crash: case.crash,
             mutant: case.mutant,
             has_machines: case.scenario.has_machines,
         };
-        run(Cluster::new(&setup).await, async |cluster| (case.scenario.play)(cluster).await, depth).await
+        run(ServiceWorld::new(&setup).await, async |cluster| (case.scenario.play)(cluster).await, depth).await
     }
 }
 
@@ -110,21 +90,9 @@ impl Named for Scenario {
 /// Time after the end state in which requests of dead processes may still arrive.
 const LATE_REQUESTS: Duration = Duration::from_secs(90);
 
-impl Court for Cluster {
-    fn lab(&self) -> &Arc<Lab> {
-        Self::lab(self)
-    }
-
-    fn trouble(&self) -> Option<Trouble> {
-        self.stage().trouble()
-    }
-
-    async fn changed(&self) {
-        self.stage().changed().await;
-    }
-
-    fn patience(&self) -> Duration {
-        self.stage().patience()
+impl Court for ServiceWorld {
+    fn stage(&self) -> &ScenarioStage {
+        Self::stage(self)
     }
 
     fn missing(&self) -> Violations {
@@ -154,15 +122,12 @@ impl Court for Cluster {
 
     fn made(&self) -> String {
         self.lab().history.look(|state| {
-            let births = |table| -> Vec<String> {
-                let tracks = state.table(Side::Target, table);
-                tracks.map(|(key, track)| format!("{key} {} times", track.births())).collect()
-            };
+            let births = |table| state.births(Side::Target, table);
             format!(
                 "{} load balancers ever, Nodes [{}], Services [{}]",
                 state.project().balancers_ever(),
-                births(NODES).join(", "),
-                births(SERVICES).join(", ")
+                births(NODES),
+                births(SERVICES)
             )
         })
     }

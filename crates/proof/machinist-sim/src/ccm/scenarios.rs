@@ -1,19 +1,17 @@
 //! The scenarios: requests of users, and events in the cloud.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use machinist_standin_hcloud::{Fault, FaultRule, HcloudLoadBalancer};
 
-use super::cluster::Cluster;
+use super::cluster::ServiceWorld;
 use super::machines::{Machines, create_workers};
 use super::settled;
-use super::view::View;
+use super::view::ServiceView;
 use crate::faults::LongKind;
 use crate::sight::Item;
-use crate::world::{Outcome, Trouble, ensure};
+use crate::world::{Outcome, Played, ScenarioError, ensure};
 
 /// A scenario with its name.
 #[derive(Clone, Copy)]
@@ -21,7 +19,7 @@ pub struct Scenario {
     /// Name of the scenario.
     pub name: &'static str,
     /// The function that plays the scenario.
-    pub play: for<'c> fn(&'c Cluster) -> Played<'c>,
+    pub play: for<'c> fn(&'c ServiceWorld) -> Played<'c>,
     /// Whether Machines own Nodes.
     pub has_machines: bool,
     /// Whether Services choose the names of their load balancers.
@@ -30,9 +28,6 @@ pub struct Scenario {
     pub is_about: &'static [LongKind],
 }
 
-/// A scenario that is being played.
-pub type Played<'c> = Pin<Box<dyn Future<Output = Outcome> + Send + 'c>>;
-
 impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
@@ -40,12 +35,12 @@ impl fmt::Debug for Scenario {
 }
 
 /// A scenario without Machines, in which Services choose the names of their load balancers.
-const fn named(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
+const fn named(name: &'static str, play: for<'c> fn(&'c ServiceWorld) -> Played<'c>) -> Scenario {
     Scenario { names_balancers: true, ..alone(name, play) }
 }
 
 /// A scenario without Machines.
-const fn alone(name: &'static str, play: for<'c> fn(&'c Cluster) -> Played<'c>) -> Scenario {
+const fn alone(name: &'static str, play: for<'c> fn(&'c ServiceWorld) -> Played<'c>) -> Scenario {
     Scenario { name, play, has_machines: false, names_balancers: false, is_about: &[] }
 }
 
@@ -91,7 +86,7 @@ pub const SWEPT: [&str; 4] = ["node-init", "node-delete", "balancer-create", "ba
 const LONG: Duration = Duration::from_secs(400);
 
 /// Three servers boot, and their Nodes are initialised.
-async fn node_init(cluster: &Cluster) -> Outcome {
+async fn node_init(cluster: &ServiceWorld) -> Outcome {
     cluster.begin("three servers boot");
     let ids = cluster.start_with(&["a", "b", "c"]).await?;
     for (name, id) in ["a", "b", "c"].into_iter().zip(ids) {
@@ -101,7 +96,7 @@ async fn node_init(cluster: &Cluster) -> Outcome {
 }
 
 /// A server is deleted, and its Node with it. The others stay.
-async fn node_delete(cluster: &Cluster) -> Outcome {
+async fn node_delete(cluster: &ServiceWorld) -> Outcome {
     let ids = cluster.start_with(&["a", "b", "c"]).await?;
     let before = cluster.look();
     cluster.begin("the server of one Node is deleted");
@@ -109,14 +104,14 @@ async fn node_delete(cluster: &Cluster) -> Outcome {
     gone(cluster, "a").await?;
     let after = cluster.look();
     for name in ["b", "c"] {
-        let uid = |view: &View| view.node(name).map(|node| node.uid().to_owned());
+        let uid = |view: &ServiceView| view.node(name).map(|node| node.uid().to_owned());
         ensure(uid(&before) == uid(&after), || format!("Node {name} was replaced"))?;
     }
     Ok(())
 }
 
 /// A user creates a Service with a load balancer.
-async fn balancer_create(cluster: &Cluster) -> Outcome {
+async fn balancer_create(cluster: &ServiceWorld) -> Outcome {
     let _ = cluster.start_with(&["a", "b"]).await?;
     cluster.begin("the user creates a Service");
     cluster.create_service("web").await?;
@@ -125,7 +120,7 @@ async fn balancer_create(cluster: &Cluster) -> Outcome {
 }
 
 /// A user deletes a Service with a load balancer.
-async fn balancer_delete(cluster: &Cluster) -> Outcome {
+async fn balancer_delete(cluster: &ServiceWorld) -> Outcome {
     let _ = cluster.start_with(&["a", "b"]).await?;
     cluster.create_service("web").await?;
     cluster.until("the load balancer", |view| view.has_balancer("web", 2)).await?;
@@ -137,7 +132,7 @@ async fn balancer_delete(cluster: &Cluster) -> Outcome {
 }
 
 /// A user creates a Service, and deletes it while its load balancer is being created; twice.
-async fn balancer_flap(cluster: &Cluster) -> Outcome {
+async fn balancer_flap(cluster: &ServiceWorld) -> Outcome {
     let _ = cluster.start_with(&["a", "b"]).await?;
     cluster.begin("the user creates a Service, and deletes it at once");
     for wait in [Duration::from_millis(700), Duration::from_secs(3)] {
@@ -150,7 +145,7 @@ async fn balancer_flap(cluster: &Cluster) -> Outcome {
 }
 
 /// Nodes join and leave behind a load balancer, and a user creates a second Service.
-async fn balancer_life(cluster: &Cluster) -> Outcome {
+async fn balancer_life(cluster: &ServiceWorld) -> Outcome {
     const STEP: Duration = Duration::from_secs(100);
     let ids = cluster.start_with(&["a", "b"]).await?;
     cluster.create_service("web").await?;
@@ -163,7 +158,7 @@ async fn balancer_life(cluster: &Cluster) -> Outcome {
     cluster.pass(STEP).await?;
     cluster.kill(ids[0])?;
     let _ = cluster.boot("d")?;
-    let agree = |view: &View| match settled::judge(view).into_inner().first() {
+    let agree = |view: &ServiceView| match settled::judge(view).into_inner().first() {
         None => Ok(()),
         Some((_, what)) => Err(what.clone()),
     };
@@ -172,7 +167,7 @@ async fn balancer_life(cluster: &Cluster) -> Outcome {
 }
 
 /// A user creates a Service, and deletes it soon, again and again.
-async fn balancer_again(cluster: &Cluster) -> Outcome {
+async fn balancer_again(cluster: &ServiceWorld) -> Outcome {
     const TIMES: usize = 6;
     let _ = cluster.start_with(&["a", "b"]).await?;
     let mut workload = cluster.seed().stream("workload");
@@ -188,7 +183,7 @@ async fn balancer_again(cluster: &Cluster) -> Outcome {
 }
 
 /// Servers are deleted, one after the other, and others take their place.
-async fn nodes_leave(cluster: &Cluster) -> Outcome {
+async fn nodes_leave(cluster: &ServiceWorld) -> Outcome {
     /// Together, more than one of the Nodes may be deleted soon after each other, but not too many.
     const PAUSE: std::ops::Range<Duration> = Duration::from_secs(30)..Duration::from_secs(600);
     let ids = cluster.start_with(&["a", "b", "c", "d", "e", "f"]).await?;
@@ -209,7 +204,7 @@ async fn nodes_leave(cluster: &Cluster) -> Outcome {
 
 /// Two Services choose one name for their load balancers. One of them gets it, and the other one
 /// reports that. The user deletes the first one, and the second one gets its load balancer.
-async fn balancer_rivals(cluster: &Cluster) -> Outcome {
+async fn balancer_rivals(cluster: &ServiceWorld) -> Outcome {
     let _ = cluster.start_with(&["a", "b"]).await?;
     let mut workload = cluster.seed().stream("workload");
     cluster.begin("the user creates two Services that choose one name");
@@ -219,7 +214,7 @@ async fn balancer_rivals(cluster: &Cluster) -> Outcome {
         let soon = workload.pick(&[Duration::from_secs(2), Duration::from_secs(20)]).unwrap_or(LONG);
         cluster.pass(workload.within(Duration::from_millis(1001)..soon)).await?;
     }
-    let is_decided = |view: &View| -> Result<(String, String), String> {
+    let is_decided = |view: &ServiceView| -> Result<(String, String), String> {
         for (first, second) in [("web", "rival"), ("rival", "web")] {
             let reports = |service| view.said_of_service(service).is_some_and(|said| said.needs_person);
             if view.has_balancer(first, 2).is_ok() && view.service(second).is_some_and(reports) {
@@ -229,7 +224,7 @@ async fn balancer_rivals(cluster: &Cluster) -> Outcome {
         Err("no Service has the load balancer while the other one reports it".to_owned())
     };
     let decided = cluster.until("one Service to get the name", |view| is_decided(view).map(|_| ())).await?;
-    let (first, second) = is_decided(&decided).map_err(Trouble)?;
+    let (first, second) = is_decided(&decided).map_err(ScenarioError)?;
     cluster.pass(LONG).await?;
     cluster.delete_service(&first).await?;
     cluster.until("the other Service to get it", |view| view.has_balancer(&second, 2)).await?;
@@ -237,7 +232,7 @@ async fn balancer_rivals(cluster: &Cluster) -> Outcome {
 }
 
 /// Nodes join in different orders, a server stops and starts, and a server dies.
-async fn ccm_init(cluster: &Cluster) -> Outcome {
+async fn ccm_init(cluster: &ServiceWorld) -> Outcome {
     cluster.begin("three servers boot, and one kubelet registers before its server is known");
     let ids = cluster.start_with(&["a", "b", "c"]).await?;
     let late = cluster.create_server("late-server")?;
@@ -246,11 +241,11 @@ async fn ccm_init(cluster: &Cluster) -> Outcome {
     cluster.kubelets().install(late, "d");
     cluster.pass(Duration::from_secs(45)).await?;
     let rename = |server: &mut machinist_standin_hcloud::HcloudServer| server.name = "d".to_owned();
-    cluster.standin().change_server(late, rename).map_err(|error| Trouble(error.to_string()))?;
+    cluster.standin().change_server(late, rename).map_err(|error| ScenarioError(error.to_string()))?;
     cluster.until("the late Node", |view| view.is_of("d", late)).await?;
-    cluster.standin().power_off(ids[1]).map_err(|error| Trouble(error.to_string()))?;
+    cluster.standin().power_off(ids[1]).map_err(|error| ScenarioError(error.to_string()))?;
     cluster.pass(Duration::from_secs(120)).await?;
-    cluster.standin().power_on(ids[1]).map_err(|error| Trouble(error.to_string()))?;
+    cluster.standin().power_on(ids[1]).map_err(|error| ScenarioError(error.to_string()))?;
     cluster.until("the Node of the restarted server", |view| view.is_of("b", ids[1])).await?;
     cluster.kill(ids[0])?;
     gone(cluster, "a").await?;
@@ -262,7 +257,7 @@ async fn ccm_init(cluster: &Cluster) -> Outcome {
 
 /// A server dies, and a new one gets its name and its address. Another server gets a new address,
 /// and a third one the old address of that.
-async fn ip_reuse(cluster: &Cluster) -> Outcome {
+async fn ip_reuse(cluster: &ServiceWorld) -> Outcome {
     let ids = cluster.start_with(&["a", "b", "c"]).await?;
     let address_of = |id: i64| cluster.standin().server(id).and_then(|server| server.ipv4);
     cluster.begin("a server dies, and its name and its address are used again");
@@ -271,7 +266,7 @@ async fn ip_reuse(cluster: &Cluster) -> Outcome {
     let new_a = cluster.boot("a")?;
     let give = |id: i64, ip: Option<machinist_standin_hcloud::PublicIp>| {
         let changed = cluster.standin().change_server(id, |server| server.ipv4 = ip);
-        changed.map_err(|error| Trouble(error.to_string()))
+        changed.map_err(|error| ScenarioError(error.to_string()))
     };
     give(new_a, old_a)?;
     // The spare server gives its own address to b, and takes b's.
@@ -286,7 +281,7 @@ async fn ip_reuse(cluster: &Cluster) -> Outcome {
 }
 
 /// All lists lack a server whose kubelet is silent for a while.
-async fn unlisted_server(cluster: &Cluster) -> Outcome {
+async fn unlisted_server(cluster: &ServiceWorld) -> Outcome {
     let ids = cluster.start_with(&["a", "b", "c", "d"]).await?;
     cluster.begin("lists lack a server whose kubelet is silent");
     let omits = FaultRule::always("GET", "/v1/servers", Fault::Omit { id: ids[0] });
@@ -297,26 +292,26 @@ async fn unlisted_server(cluster: &Cluster) -> Outcome {
 }
 
 /// A user renames a server, whose kubelet is then silent for a while.
-async fn renamed_server(cluster: &Cluster) -> Outcome {
+async fn renamed_server(cluster: &ServiceWorld) -> Outcome {
     let ids = cluster.start_with(&["a", "b", "c", "d"]).await?;
     cluster.begin("the user renames a server, and its kubelet is silent");
     let rename = |server: &mut machinist_standin_hcloud::HcloudServer| server.name = "other".to_owned();
-    cluster.standin().change_server(ids[0], rename).map_err(|error| Trouble(error.to_string()))?;
+    cluster.standin().change_server(ids[0], rename).map_err(|error| ScenarioError(error.to_string()))?;
     silence(cluster, "a", ids[0]).await
 }
 
 /// The machine controller creates servers, and the cloud-controller-manager initialises their
 /// Nodes. A server dies, and both replace it together: one new server, and no other Node is lost.
-async fn two_contracts(cluster: &Cluster) -> Outcome {
+async fn two_contracts(cluster: &ServiceWorld) -> Outcome {
     cluster.kubelets().install_everywhere();
     let _machines = Machines::start(cluster);
     create_workers(cluster, 3).await?;
     let before = cluster.until("three workers", |view| workers_run(view, 3)).await?;
     cluster.begin("the server of a Machine is deleted in the cloud");
     let victim = before.machines.first().map(|machine| machine.seen().name().to_owned());
-    let victim = victim.ok_or(Trouble::new("no Machine exists"))?;
+    let victim = victim.ok_or(ScenarioError::new("no Machine exists"))?;
     let server = before.cloud.servers.values().find(|server| server.name == victim).map(|server| server.id);
-    cluster.kill(server.ok_or(Trouble::new("the Machine has no server"))?)?;
+    cluster.kill(server.ok_or(ScenarioError::new("the Machine has no server"))?)?;
     gone(cluster, &victim).await?;
     let after = cluster.until("three workers again", |view| workers_run(view, 3)).await?;
     // Both could still act on the old facts.
@@ -331,7 +326,7 @@ async fn two_contracts(cluster: &Cluster) -> Outcome {
 }
 
 /// Whether that number of Machines runs, each with the Node of its own server.
-fn workers_run(view: &View, replicas: usize) -> Result<(), String> {
+fn workers_run(view: &ServiceView, replicas: usize) -> Result<(), String> {
     if view.machines.len() != replicas {
         return Err(format!("{} Machines", view.machines.len()));
     }
@@ -348,8 +343,8 @@ fn workers_run(view: &View, replicas: usize) -> Result<(), String> {
 }
 
 /// The kubelet of a server that exists is silent, and then continues. Its Node stays.
-async fn silence(cluster: &Cluster, name: &str, server: i64) -> Outcome {
-    let uid = |view: &View| view.node(name).map(|node| node.uid().to_owned());
+async fn silence(cluster: &ServiceWorld, name: &str, server: i64) -> Outcome {
+    let uid = |view: &ServiceView| view.node(name).map(|node| node.uid().to_owned());
     let before = uid(&cluster.look());
     cluster.kubelets().set_stopped(server, true);
     cluster.pass(LONG).await?;
@@ -358,8 +353,8 @@ async fn silence(cluster: &Cluster, name: &str, server: i64) -> Outcome {
     ensure(before == uid(&cluster.look()), || format!("Node {name} was replaced"))
 }
 
-async fn gone(cluster: &Cluster, name: &str) -> Outcome {
-    let is_gone = |view: &View| match view.node(name) {
+async fn gone(cluster: &ServiceWorld, name: &str) -> Outcome {
+    let is_gone = |view: &ServiceView| match view.node(name) {
         None => Ok(()),
         Some(_) => Err(format!("Node {name} exists")),
     };
@@ -367,8 +362,8 @@ async fn gone(cluster: &Cluster, name: &str) -> Outcome {
     Ok(())
 }
 
-async fn without_balancer(cluster: &Cluster) -> Outcome {
-    let is_so = |view: &View| {
+async fn without_balancer(cluster: &ServiceWorld) -> Outcome {
+    let is_so = |view: &ServiceView| {
         // Another Service may have one, or only a person deletes it.
         let is_left =
             |balancer: &&HcloudLoadBalancer| view.owner(balancer).is_none() && !view.is_orphan(balancer);

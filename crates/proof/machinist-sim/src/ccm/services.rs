@@ -13,9 +13,9 @@ use machinist_apiserver::Server;
 use serde_json::{Value, json};
 
 use crate::sight::SERVICES;
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 use crate::stage::client;
-use crate::world::{NAMESPACE, Outcome, Trouble};
+use crate::world::{NAMESPACE, Outcome, ScenarioError};
 
 /// The Services that users want. Clones share the same wishes.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ impl Services {
         match self.api().delete(name, &DeleteParams::default()).await {
             // It was lost, and its creation was not repeated yet.
             Err(kube::Error::Api(status)) if status.is_not_found() && self.is_repeated() => Ok(()),
-            deleted => deleted.map(|_| ()).map_err(Trouble::from),
+            deleted => deleted.map(|_| ()).map_err(ScenarioError::from),
         }
     }
 
@@ -81,7 +81,8 @@ impl Services {
         const LOOK_EVERY: Duration = Duration::from_secs(5);
         loop {
             let existing = self.server.snapshot(SERVICES);
-            let existing: Vec<Seen<'_>> = existing.iter().map(|service| Seen(service.value())).collect();
+            let existing: Vec<SeenObject<'_>> =
+                existing.iter().map(|service| SeenObject(service.value())).collect();
             let wanted = self.lock().clone();
             for (name, annotations) in &wanted {
                 if !existing.iter().any(|service| service.name() == name) {

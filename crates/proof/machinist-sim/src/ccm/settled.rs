@@ -5,13 +5,13 @@ use machinist_standin_hcloud::HcloudLoadBalancer;
 
 use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
 use super::project::FINALIZER;
-use super::view::View;
+use super::view::ServiceView;
 use crate::invariants::{Id, Violations};
 use crate::said::Said;
-use crate::sight::{Item, Seen};
+use crate::sight::{Item, SeenObject};
 
 /// Returns what is missing in the end state.
-pub fn judge(view: &View) -> Violations {
+pub fn judge(view: &ServiceView) -> Violations {
     let mut found = Violations::default();
     for node in view.nodes.iter().map(Item::seen) {
         if let Some(id) = without_server(view, node) {
@@ -51,14 +51,14 @@ fn add(found: &mut Violations, what: &str, missing: Option<String>, said: Option
 }
 
 /// The server of an initialised Node that no longer exists.
-fn without_server<'v>(view: &View, node: Seen<'v>) -> Option<&'v str> {
+fn without_server<'v>(view: &ServiceView, node: SeenObject<'v>) -> Option<&'v str> {
     let id = node.provider_id();
     let mut servers = view.cloud.servers.values();
     let exists = servers.any(|server| server.is_alive() && server.provider_id() == id);
     (!exists && !has_taint(node, UNINITIALIZED)).then_some(id)
 }
 
-fn missing_of_node(view: &View, node: Seen<'_>) -> Option<String> {
+fn missing_of_node(view: &ServiceView, node: SeenObject<'_>) -> Option<String> {
     if has_taint(node, UNINITIALIZED) {
         return Some("it is not initialised".to_owned());
     }
@@ -75,7 +75,7 @@ fn missing_of_node(view: &View, node: Seen<'_>) -> Option<String> {
     wrong.map(|(label, value)| format!("it has {label}={:?}, expected {value}", node.label(label)))
 }
 
-fn missing_of_service(view: &View, service: Seen<'_>) -> Option<String> {
+fn missing_of_service(view: &ServiceView, service: SeenObject<'_>) -> Option<String> {
     if service.text("/spec/type") != "LoadBalancer" {
         return None;
     }
@@ -95,7 +95,7 @@ fn missing_of_service(view: &View, service: Seen<'_>) -> Option<String> {
 
 /// C9: a load balancer that lost its Service to another actor is named in an Event. Others do not
 /// exist without their Service.
-fn orphan(view: &View, balancer: &HcloudLoadBalancer, found: &mut Violations) {
+fn orphan(view: &ServiceView, balancer: &HcloudLoadBalancer, found: &mut Violations) {
     let (id, name) = (balancer.id, &balancer.name);
     if !view.is_orphan(balancer) {
         found.add(Id::L2, format!("load balancer {id} exists, but its Service does not"));

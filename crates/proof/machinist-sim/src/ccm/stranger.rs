@@ -18,7 +18,7 @@ use crate::lab::Lab;
 use crate::objects::{api_of, erase};
 use crate::seed::{Seed, Stream};
 use crate::sight::SERVICES;
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 
 /// The actor, and the objects that it changes.
 pub(super) struct Stranger {
@@ -46,7 +46,7 @@ impl Stranger {
             let replaces = stream.happens(REPLACES);
             let Some(service) = self.pick(&mut stream) else { continue };
             if replaces {
-                let name = Seen(service.value()).name();
+                let name = SeenObject(service.value()).name();
                 self.lab.history.note(format!("another actor replaces Service {name}"));
                 erase(&self.server, SERVICES, service.value(), STRANGER).await;
                 self.services.create_again(name).await;
@@ -69,7 +69,9 @@ impl Stranger {
         let end = until.min(Instant::now() + PATIENCE);
         while Instant::now() < end {
             let services = self.server.snapshot(SERVICES);
-            if let Some(deleted) = services.into_iter().find(|service| Seen(service.value()).is_deleting()) {
+            if let Some(deleted) =
+                services.into_iter().find(|service| SeenObject(service.value()).is_deleting())
+            {
                 return self.patch(&deleted, without_our_finalizer(&deleted)).await;
             }
             tokio::time::sleep(LOOK_EVERY).await;
@@ -85,7 +87,7 @@ impl Stranger {
 
     async fn patch(&self, service: &Object, patch: Option<Value>) {
         let Some(patch) = patch else { return };
-        let name = Seen(service.value()).name();
+        let name = SeenObject(service.value()).name();
         self.lab.history.note(format!("another actor patches Service {name}: {patch}"));
         let api = api_of(&self.server, SERVICES, service.value(), STRANGER);
         // The Service may have changed meanwhile.
@@ -94,7 +96,7 @@ impl Stranger {
 }
 
 fn without_our_finalizer(service: &Object) -> Option<Value> {
-    let service = Seen(service.value());
+    let service = SeenObject(service.value());
     let all = service.list("/metadata/finalizers");
     let others: Vec<&Value> = all.iter().filter(|finalizer| *finalizer != FINALIZER).collect();
     let revision = service.text("/metadata/resourceVersion");

@@ -8,11 +8,11 @@ use machinist_standin_hcloud::{HcloudLoadBalancer, State};
 use super::invariants::{UNINITIALIZED, external_addresses, has_taint};
 use super::project::SERVICE_UID;
 use crate::said::Said;
-use crate::sight::{Item, Seen};
+use crate::sight::{Item, SeenObject};
 
 /// All existing objects at one moment.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct ServiceView {
     /// Nodes.
     pub nodes: Vec<Item>,
     /// Services.
@@ -29,35 +29,35 @@ pub struct View {
     pub whys: BTreeMap<String, Said>,
 }
 
-impl View {
+impl ServiceView {
     /// The Node of that name.
-    pub fn node(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn node(&self, name: &str) -> Option<SeenObject<'_>> {
         self.nodes.iter().map(Item::seen).find(|node| node.name() == name)
     }
 
     /// The Service of that name.
-    pub fn service(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn service(&self, name: &str) -> Option<SeenObject<'_>> {
         self.services.iter().map(Item::seen).find(|service| service.name() == name)
     }
 
     /// What `why` says about a Service.
-    pub fn said_of_service(&self, service: Seen<'_>) -> Option<&Said> {
+    pub fn said_of_service(&self, service: SeenObject<'_>) -> Option<&Said> {
         self.whys.get(&format!("service/{}/{}", service.namespace(), service.name()))
     }
 
     /// What `why` says about a Node.
-    pub fn said_of_node(&self, node: Seen<'_>) -> Option<&Said> {
+    pub fn said_of_node(&self, node: SeenObject<'_>) -> Option<&Said> {
         self.whys.get(&format!("node/{}", node.name()))
     }
 
     /// The Service of a load balancer, if it exists.
-    pub fn owner(&self, balancer: &HcloudLoadBalancer) -> Option<Seen<'_>> {
+    pub fn owner(&self, balancer: &HcloudLoadBalancer) -> Option<SeenObject<'_>> {
         let uid = balancer.labels.get(SERVICE_UID)?;
         self.services.iter().map(Item::seen).find(|service| service.uid() == uid)
     }
 
     /// The load balancer of a Service.
-    pub fn balancer(&self, service: Seen<'_>) -> Option<&HcloudLoadBalancer> {
+    pub fn balancer(&self, service: SeenObject<'_>) -> Option<&HcloudLoadBalancer> {
         let is_its = |balancer: &&HcloudLoadBalancer| {
             balancer.labels.get(SERVICE_UID).is_some_and(|uid| uid == service.uid())
         };
@@ -119,7 +119,7 @@ impl View {
     }
 }
 
-impl fmt::Display for View {
+impl fmt::Display for ServiceView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for node in self.nodes.iter().map(Item::seen) {
             let (name, id, ready) = (node.name(), node.provider_id(), node.condition("Ready"));

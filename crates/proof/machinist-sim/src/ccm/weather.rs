@@ -23,7 +23,7 @@ use crate::invariants::{Id, outage};
 use crate::lab::Lab;
 use crate::seed::Seed;
 use crate::sight::SERVICES;
-use crate::sight::{LEASES, NODES, Seen};
+use crate::sight::{LEASES, NODES, SeenObject};
 use crate::world::marks::Marks;
 
 /// The parts of a world that long faults change.
@@ -103,7 +103,7 @@ pub(super) async fn watch_releases(lab: Arc<Lab>, server: Server) {
         let is_calm = lab.plan.was_calm_since(began, looked, |fault| fault.kind == LongKind::Restarts);
         let mut still = BTreeMap::new();
         for service in server.snapshot(SERVICES) {
-            let service = Seen(service.value());
+            let service = SeenObject(service.value());
             let only_ours = matches!(service.list("/metadata/finalizers"), [only] if only == FINALIZER);
             if !service.is_deleting() || !only_ours {
                 continue;
@@ -133,7 +133,7 @@ fn unserved(server: &Server, standin: &Standin) -> BTreeSet<String> {
             .any(|balancer| balancer.labels.get(SERVICE_UID).is_some_and(|label| label == uid))
     };
     let services = server.snapshot(SERVICES);
-    let seen = services.iter().map(|service| Seen(service.value()));
+    let seen = services.iter().map(|service| SeenObject(service.value()));
     seen.filter(|service| {
         let is_named = !service.annotation(NAME).is_empty();
         let wants_one = service.text("/spec/type") == "LoadBalancer" && !service.is_deleting() && !is_named;

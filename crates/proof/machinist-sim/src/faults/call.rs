@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::crash::{Kind, Life};
-use super::long::Absence;
-use super::plan::Fault;
-use crate::actor::Process;
+use super::crash::{CallKind, Life};
+use super::long::OutageMode;
+use crate::actor::TestedProcess;
 use crate::lab::Lab;
 
 /// The caller of one life.
@@ -45,56 +44,46 @@ impl Caller {
         self.life.number
     }
 
-    pub(crate) fn process(&self) -> Process {
+    pub(crate) fn process(&self) -> TestedProcess {
         self.life.process
     }
 
     /// Begins a call. A dead process, and one whose run has failed, waits forever.
     pub(crate) async fn begin(&self, label: &str) -> Begun {
         let process = self.life.process;
-        self.while_alive().await;
+        self.life.while_alive().await;
         if !self.lab.fuse.holds(format_args!("{process} cloud {label}")) {
             std::future::pending::<()>().await;
         }
-        let point = self.lab.points.before(Kind::DriverCall);
-        self.may_die().await;
+        let point = self.lab.points.before(CallKind::DriverCall);
+        self.lab.may_die(&self.life).await;
         self.lab.history.requested(process, label);
         Begun(point)
     }
 
     /// Ends a call that took effect. A dead process never hears its answer.
     pub(crate) async fn end(&self, Begun(point): Begun) {
-        self.while_alive().await;
+        self.life.while_alive().await;
         self.lab.points.after(point);
-        self.may_die().await;
+        self.lab.may_die(&self.life).await;
     }
 
     /// Returns how the call ends if the cloud is away now.
     pub(crate) async fn unreachable(&self) -> Option<Unreachable> {
-        // A refusal takes time, so that no loop runs forever in one instant.
-        const ROUND_TRIP: Duration = Duration::from_millis(1);
-        let (absence, until) = self.lab.plan.cloud_away()?;
-        let (until, unreachable) = match absence {
-            Absence::Refused => (Instant::now() + ROUND_TRIP, Unreachable::Refused),
-            Absence::Unavailable => (Instant::now() + ROUND_TRIP, Unreachable::Unavailable),
-            Absence::Hanging => (until, Unreachable::Lost),
-        };
-        tokio::time::sleep_until(until).await;
-        Some(unreachable)
+        unreachable(&self.lab).await
     }
+}
 
-    async fn while_alive(&self) {
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    async fn may_die(&self) {
-        let process = self.life.process;
-        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
-            self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike_life(&self.life);
-        }
-        self.while_alive().await;
-    }
+/// Returns how a call ends if the cloud is away now.
+pub(super) async fn unreachable(lab: &Lab) -> Option<Unreachable> {
+    // A refusal takes time, so that no loop runs forever in one instant.
+    const ROUND_TRIP: Duration = Duration::from_millis(1);
+    let (absence, until) = lab.plan.cloud_away()?;
+    let (until, unreachable) = match absence {
+        OutageMode::Refused => (Instant::now() + ROUND_TRIP, Unreachable::Refused),
+        OutageMode::Unavailable => (Instant::now() + ROUND_TRIP, Unreachable::Unavailable),
+        OutageMode::Hanging => (until, Unreachable::Lost),
+    };
+    tokio::time::sleep_until(until).await;
+    Some(unreachable)
 }

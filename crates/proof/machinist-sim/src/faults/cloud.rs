@@ -9,10 +9,9 @@ use machinist_cloud_sim::{
     Schedule,
 };
 use machinist_driver_sim::Transport;
-use tokio::time::Instant;
 
-use super::crash::{Kind, Life};
-use super::long::Absence;
+use super::call::{Unreachable, unreachable};
+use super::crash::{CallKind, Life};
 use super::plan::Fault;
 use crate::lab::Lab;
 
@@ -27,17 +26,6 @@ impl CloudWire {
     /// Connects a life to the cloud.
     pub fn new(life: Arc<Life>, lab: Arc<Lab>, cloud: Cloud) -> Self {
         Self { life, lab, cloud }
-    }
-
-    async fn may_die(&self) {
-        let process = self.life.process;
-        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
-            self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike_life(&self.life);
-        }
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
     }
 }
 
@@ -57,37 +45,22 @@ impl Transport for CloudWire {
         if !self.lab.fuse.holds(format_args!("{process} cloud {operation} {name}")) {
             return std::future::pending().await;
         }
-        let point = self.lab.points.before(Kind::DriverCall);
-        self.may_die().await;
+        let point = self.lab.points.before(CallKind::DriverCall);
+        self.lab.may_die(&self.life).await;
         self.lab.history.called(process, operation, &name);
-        if let Some((absence, until)) = self.lab.plan.cloud_away() {
-            return Err(unreachable(absence, until).await);
+        // Except for a refused connection, the caller cannot know whether the cloud saw the call.
+        match unreachable(&self.lab).await {
+            None => {}
+            Some(Unreachable::Refused) => return Err(NoAnswer::NotSent("connection refused".to_owned())),
+            Some(Unreachable::Unavailable) => {
+                return Err(NoAnswer::Lost("503 Service Unavailable".to_owned()));
+            }
+            Some(Unreachable::Lost) => return Err(NoAnswer::Lost("connection reset by peer".to_owned())),
         }
         let answer = self.cloud.call(token, request).await;
         self.lab.points.after(point);
-        self.may_die().await;
+        self.lab.may_die(&self.life).await;
         answer
-    }
-}
-
-/// The end of a call while the cloud is away. Except for a refused connection, the caller cannot
-/// know that the cloud did not see the call.
-async fn unreachable(absence: Absence, until: Instant) -> NoAnswer {
-    // A refusal takes time, so that no loop runs forever in one instant.
-    const ROUND_TRIP: Duration = Duration::from_millis(1);
-    match absence {
-        Absence::Refused => {
-            tokio::time::sleep(ROUND_TRIP).await;
-            NoAnswer::NotSent("connection refused".to_owned())
-        }
-        Absence::Unavailable => {
-            tokio::time::sleep(ROUND_TRIP).await;
-            NoAnswer::Lost("503 Service Unavailable".to_owned())
-        }
-        Absence::Hanging => {
-            tokio::time::sleep_until(until).await;
-            NoAnswer::Lost("connection reset by peer".to_owned())
-        }
     }
 }
 

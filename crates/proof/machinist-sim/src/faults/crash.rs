@@ -13,12 +13,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
 
-use crate::actor::Process;
-use crate::ask::Observed;
+use crate::actor::TestedProcess;
+use crate::ask::SeenRevisions;
 
 /// The kind of call at a crash point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CallKind {
     /// A request to an API server.
     Request,
     /// A call of the cloud.
@@ -40,10 +40,10 @@ impl Points {
         self.requests + self.driver_calls
     }
 
-    fn count(&mut self, kind: Kind) {
+    fn count(&mut self, kind: CallKind) {
         match kind {
-            Kind::Request => self.requests += 1,
-            Kind::DriverCall => self.driver_calls += 1,
+            CallKind::Request => self.requests += 1,
+            CallKind::DriverCall => self.driver_calls += 1,
         }
     }
 }
@@ -56,14 +56,14 @@ impl fmt::Display for Points {
 
 /// The side of a call: before it is sent, or after it took effect and before its answer arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum CrashMoment {
     /// Before the call is sent.
     Before,
     /// After the call is committed.
     After,
 }
 
-impl Moment {
+impl CrashMoment {
     /// Both moments.
     pub const ALL: [Self; 2] = [Self::Before, Self::After];
 }
@@ -88,24 +88,24 @@ impl Victims {
     pub const ALL: [Self; 3] = [Self::Manager, Self::MachineController, Self::Both];
 
     /// Whether that process dies.
-    pub fn include(self, process: Process) -> bool {
+    pub fn include(self, process: TestedProcess) -> bool {
         matches!(
             (self, process),
-            (Self::Both | Self::Manager, Process::Manager)
-                | (Self::Both | Self::MachineController, Process::MachineController)
-                | (Self::CloudController, Process::CloudController)
-                | (Self::Provider, Process::Provider)
+            (Self::Both | Self::Manager, TestedProcess::Manager)
+                | (Self::Both | Self::MachineController, TestedProcess::MachineController)
+                | (Self::CloudController, TestedProcess::CloudController)
+                | (Self::Provider, TestedProcess::Provider)
         )
     }
 }
 
-impl From<Process> for Victims {
-    fn from(process: Process) -> Self {
+impl From<TestedProcess> for Victims {
+    fn from(process: TestedProcess) -> Self {
         match process {
-            Process::Manager => Self::Manager,
-            Process::MachineController => Self::MachineController,
-            Process::CloudController => Self::CloudController,
-            Process::Provider => Self::Provider,
+            TestedProcess::Manager => Self::Manager,
+            TestedProcess::MachineController => Self::MachineController,
+            TestedProcess::CloudController => Self::CloudController,
+            TestedProcess::Provider => Self::Provider,
         }
     }
 }
@@ -116,7 +116,7 @@ pub struct Crash {
     /// Number of the point, from 0.
     pub point: usize,
     /// The moment at the point.
-    pub moment: Moment,
+    pub moment: CrashMoment,
     /// The processes that die.
     pub victims: Victims,
 }
@@ -124,8 +124,8 @@ pub struct Crash {
 impl fmt::Display for Crash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let moment = match self.moment {
-            Moment::Before => "before",
-            Moment::After => "after",
+            CrashMoment::Before => "before",
+            CrashMoment::After => "after",
         };
         let who = match self.victims {
             Victims::Manager => "manager",
@@ -151,8 +151,8 @@ impl std::str::FromStr for Crash {
             return Err(expected());
         };
         let moment = match moment {
-            "before" => Moment::Before,
-            "after" => Moment::After,
+            "before" => CrashMoment::Before,
+            "after" => CrashMoment::After,
             _ => return Err(expected()),
         };
         let victims = match who {
@@ -171,16 +171,16 @@ impl std::str::FromStr for Crash {
 #[derive(Debug)]
 pub struct Life {
     /// The process.
-    pub process: Process,
+    pub process: TestedProcess,
     /// Number of the life, from 0.
     pub number: u32,
     alive: AtomicBool,
-    observed: Mutex<Observed>,
+    observed: Mutex<SeenRevisions>,
 }
 
 impl Life {
     /// Starts a life.
-    pub fn new(process: Process, number: u32) -> Self {
+    pub fn new(process: TestedProcess, number: u32) -> Self {
         Self { process, number, alive: AtomicBool::new(true), observed: Mutex::default() }
     }
 
@@ -194,22 +194,30 @@ impl Life {
         self.alive.load(Ordering::SeqCst)
     }
 
+    /// Returns if the process lives. For a dead process it never returns, so the process sees no
+    /// further answer.
+    pub(crate) async fn while_alive(&self) {
+        if !self.is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// Ends the life: the process takes no further action.
     pub fn end(&self) {
         self.alive.store(false, Ordering::SeqCst);
     }
 
     /// Records what the process has seen.
-    pub fn saw(&self, show: impl FnOnce(&mut Observed)) {
+    pub fn saw(&self, show: impl FnOnce(&mut SeenRevisions)) {
         show(&mut self.lock());
     }
 
     /// The revisions that the process has seen.
-    pub fn observed(&self) -> Observed {
+    pub fn observed(&self) -> SeenRevisions {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Observed> {
+    fn lock(&self) -> MutexGuard<'_, SeenRevisions> {
         self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -223,7 +231,7 @@ pub struct CrashPoints {
 
 #[derive(Debug, Default)]
 struct State {
-    lives: BTreeMap<(Process, u32), Arc<Life>>,
+    lives: BTreeMap<(TestedProcess, u32), Arc<Life>>,
     is_counting: bool,
     points: Points,
     planned: Option<Crash>,
@@ -263,7 +271,7 @@ impl CrashPoints {
     }
 
     /// Counts a call that is about to be sent. Returns its point, for [`Self::after`].
-    pub fn before(&self, kind: Kind) -> Option<usize> {
+    pub fn before(&self, kind: CallKind) -> Option<usize> {
         let mut state = self.lock();
         if !state.is_counting {
             return None;
@@ -271,14 +279,14 @@ impl CrashPoints {
         let point = state.points.total();
         state.points.count(kind);
         drop(state);
-        self.pass(point, Moment::Before);
+        self.pass(point, CrashMoment::Before);
         Some(point)
     }
 
     /// Records that the call of that point took effect.
     pub fn after(&self, point: Option<usize>) {
         if let Some(point) = point {
-            self.pass(point, Moment::After);
+            self.pass(point, CrashMoment::After);
         }
     }
 
@@ -296,7 +304,7 @@ impl CrashPoints {
         let _ = self.deaths.send(Victims::from(life.process));
     }
 
-    fn pass(&self, point: usize, moment: Moment) {
+    fn pass(&self, point: usize, moment: CrashMoment) {
         let mut state = self.lock();
         let Some(planned) =
             state.planned.filter(|planned| planned.point == point && planned.moment == moment)
@@ -330,15 +338,15 @@ mod tests {
     #[test]
     fn a_crash_happens_only_at_its_point_and_moment() {
         let (sender, mut deaths) = mpsc::unbounded_channel();
-        let crash = Crash { point: 1, moment: Moment::After, victims: Victims::Both };
+        let crash = Crash { point: 1, moment: CrashMoment::After, victims: Victims::Both };
         let points = CrashPoints::new(Some(crash), sender);
-        let life = Arc::new(Life::new(Process::Manager, 0));
+        let life = Arc::new(Life::new(TestedProcess::Manager, 0));
         points.born(life.clone());
-        assert_eq!(points.before(Kind::Request), None, "no point counts before the beginning");
+        assert_eq!(points.before(CallKind::Request), None, "no point counts before the beginning");
         points.begin();
-        let first = points.before(Kind::Request);
+        let first = points.before(CallKind::Request);
         points.after(first);
-        let second = points.before(Kind::DriverCall);
+        let second = points.before(CallKind::DriverCall);
         assert!(deaths.try_recv().is_err());
         points.after(second);
         assert_eq!(deaths.try_recv(), Ok(Victims::Both));

@@ -26,11 +26,14 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::seed::{Seed, Stream, fnv};
 
 /// A kind of long fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, strum::Display, strum::EnumString, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case")]
 #[expect(missing_docs, reason = "the table at the top of this module describes each of them")]
 pub enum LongKind {
     ServerAway,
@@ -103,57 +106,6 @@ impl LongKind {
     /// change what a seed draws otherwise.
     pub const FURTHER_OF_MCM: [Self; 5] =
         [Self::FinalizersOff, Self::ControlRestored, Self::TargetRestored, Self::SecondReplica, Self::Crowd];
-    /// All kinds.
-    pub const ALL: [Self; 18] = [
-        Self::ServerAway,
-        Self::SilentWatch,
-        Self::CloudAway,
-        Self::Suspended,
-        Self::Down,
-        Self::NoStock,
-        Self::ZoneOut,
-        Self::RateLimit,
-        Self::ForeignMarks,
-        Self::RefusedEvictions,
-        Self::LateWrites,
-        Self::RefusedTargets,
-        Self::FinalizersOff,
-        Self::ControlRestored,
-        Self::TargetRestored,
-        Self::SecondReplica,
-        Self::Crowd,
-        Self::Restarts,
-    ];
-
-    /// Name of the kind in cases and reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::ServerAway => "server-away",
-            Self::SilentWatch => "silent-watch",
-            Self::CloudAway => "cloud-away",
-            Self::Suspended => "suspended",
-            Self::Down => "down",
-            Self::NoStock => "no-stock",
-            Self::ZoneOut => "zone-out",
-            Self::RateLimit => "rate-limit",
-            Self::ForeignMarks => "foreign-marks",
-            Self::RefusedEvictions => "refused-evictions",
-            Self::LateWrites => "late-writes",
-            Self::RefusedTargets => "refused-targets",
-            Self::FinalizersOff => "finalizers-off",
-            Self::ControlRestored => "control-restored",
-            Self::TargetRestored => "target-restored",
-            Self::SecondReplica => "second-replica",
-            Self::Crowd => "crowd",
-            Self::Restarts => "restarts",
-        }
-    }
-}
-
-impl fmt::Display for LongKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
 }
 
 /// One long fault. Its text is `KIND:BEGINS:LASTS:PICK`, in seconds.
@@ -171,7 +123,7 @@ pub struct LongFault {
 
 /// How an API server or a cloud is away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Absence {
+pub enum OutageMode {
     /// Connections are refused.
     Refused,
     /// Requests get no answer, and watches stay open.
@@ -262,13 +214,13 @@ impl LongFault {
     }
 
     /// Whether the fault concerns connections of that process to that server.
-    pub fn is_between(self, process: Process, side: Side) -> bool {
+    pub fn is_between(self, process: TestedProcess, side: Side) -> bool {
         match process {
-            Process::Manager | Process::MachineController => self.side() == side,
+            TestedProcess::Manager | TestedProcess::MachineController => self.side() == side,
             // The cloud-controller-manager has one server.
-            Process::CloudController => true,
+            TestedProcess::CloudController => true,
             // The provider decides from the objects of the management cluster.
-            Process::Provider => self.side() != side,
+            TestedProcess::Provider => self.side() != side,
         }
     }
 
@@ -279,16 +231,16 @@ impl LongFault {
     }
 
     /// How the server is away.
-    pub fn absence(self) -> Absence {
+    pub fn absence(self) -> OutageMode {
         match self.pick / 3 % 3 {
-            0 => Absence::Refused,
-            1 => Absence::Hanging,
-            _ => Absence::Unavailable,
+            0 => OutageMode::Refused,
+            1 => OutageMode::Hanging,
+            _ => OutageMode::Unavailable,
         }
     }
 
     /// One of the processes.
-    pub fn process(self, among: &[Process]) -> Option<Process> {
+    pub fn process(self, among: &[TestedProcess]) -> Option<TestedProcess> {
         let index = self.pick / 3 % u64::try_from(among.len()).unwrap_or(1).max(1);
         among.get(usize::try_from(index).ok()?).copied()
     }
@@ -324,7 +276,7 @@ impl FromStr for LongFault {
             || format!("{text:?}: expected KIND:BEGINS:LASTS:PICK, for example server-away:60:1800:0");
         let parts: Vec<&str> = text.split(':').collect();
         let [kind, begins, lasts, pick] = parts.as_slice() else { return Err(expected()) };
-        let kind = LongKind::ALL.into_iter().find(|known| known.name() == *kind).ok_or_else(expected)?;
+        let kind = kind.parse().map_err(|_| expected())?;
         let number = |text: &str| text.parse::<u64>().map_err(|_| expected());
         Ok(Self {
             kind,
@@ -339,6 +291,8 @@ impl FromStr for LongFault {
 mod tests {
     use std::collections::BTreeSet;
 
+    use strum::VariantArray as _;
+
     use super::*;
 
     #[test]
@@ -351,10 +305,10 @@ mod tests {
     #[test]
     fn a_few_seeds_draw_every_kind_alone_and_together() {
         let drawn: Vec<Vec<LongFault>> =
-            (0..400).map(|seed| LongFault::draw(Seed(seed), &LongKind::ALL)).collect();
+            (0..400).map(|seed| LongFault::draw(Seed(seed), LongKind::VARIANTS)).collect();
         let alone: BTreeSet<LongKind> =
             drawn.iter().filter(|faults| faults.len() == 1).map(|faults| faults[0].kind).collect();
-        assert_eq!(alone.len(), LongKind::ALL.len());
+        assert_eq!(alone.len(), LongKind::VARIANTS.len());
         assert!(drawn.iter().any(Vec::is_empty) && drawn.iter().any(|faults| 3 <= faults.len()));
     }
 

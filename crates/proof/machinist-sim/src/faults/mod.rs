@@ -38,8 +38,8 @@ pub mod plan;
 pub mod stream;
 pub mod wire;
 
-pub use self::crash::{Crash, CrashPoints, Moment, Points, Victims};
+pub use self::crash::{Crash, CrashMoment, CrashPoints, Points, Victims};
 pub use self::freeze::Gate;
 pub use self::fuse::Fuse;
-pub use self::long::{Absence, LongFault, LongKind};
+pub use self::long::{LongFault, LongKind, OutageMode};
 pub use self::plan::{Fault, FaultPlan, Profile};

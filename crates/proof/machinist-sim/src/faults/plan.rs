@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::long::{Absence, LongFault, LongKind};
-use crate::actor::{Process, Side};
-use crate::ask::Ask;
+use super::long::{LongFault, LongKind, OutageMode};
+use crate::actor::{Side, TestedProcess};
+use crate::ask::WholeRequest;
 use crate::seed::{Seed, Stream};
 
 /// A kind of fault.
@@ -313,21 +313,27 @@ impl FaultPlan {
     }
 
     /// How a server is away now for a process, and until when.
-    pub fn away(&self, process: Process, side: Side) -> Option<(Absence, Instant)> {
+    pub fn away(&self, process: TestedProcess, side: Side) -> Option<(OutageMode, Instant)> {
         let mut faults = self.long(LongKind::ServerAway);
         let (fault, until) = faults.find(|(fault, _)| fault.is_between(process, side))?;
         Some((fault.absence(), until))
     }
 
     /// How the cloud is away now, and until when.
-    pub fn cloud_away(&self) -> Option<(Absence, Instant)> {
+    pub fn cloud_away(&self) -> Option<(OutageMode, Instant)> {
         let (fault, until) = self.long(LongKind::CloudAway).next()?;
         Some((fault.absence(), until))
     }
 
     /// The end of the silence of a watch that was opened at that time; `None` if it is not silent.
-    pub fn silence(&self, process: Process, side: Side, table: &str, opened: Instant) -> Option<Instant> {
-        let hangs = self.away(process, side).filter(|(absence, _)| *absence == Absence::Hanging);
+    pub fn silence(
+        &self,
+        process: TestedProcess,
+        side: Side,
+        table: &str,
+        opened: Instant,
+    ) -> Option<Instant> {
+        let hangs = self.away(process, side).filter(|(absence, _)| *absence == OutageMode::Hanging);
         let silent = self.long(LongKind::SilentWatch).filter(|(fault, until)| {
             let is_old = opened + fault.lasts <= *until;
             fault.is_between(process, side)
@@ -339,11 +345,11 @@ impl FaultPlan {
     }
 
     /// Returns as soon as a server is away for a process and has ended its connections.
-    pub async fn disconnected(&self, process: Process, side: Side) {
+    pub async fn disconnected(&self, process: TestedProcess, side: Side) {
         let ends = |fault: &&LongFault| {
             fault.kind == LongKind::ServerAway
                 && fault.is_between(process, side)
-                && fault.absence() != Absence::Hanging
+                && fault.absence() != OutageMode::Hanging
         };
         if !self.profile.long.iter().any(|fault| ends(&fault)) {
             return std::future::pending().await;
@@ -366,7 +372,7 @@ impl FaultPlan {
     }
 
     /// The end of the time in which a process must not run.
-    pub fn down(&self, process: Process) -> Option<Instant> {
+    pub fn down(&self, process: TestedProcess) -> Option<Instant> {
         let mut faults = self.long(LongKind::Down);
         let is_its = |fault: LongFault| fault.process(among(process)) == Some(process);
         faults.find(|(fault, _)| is_its(*fault)).map(|(_, until)| until)
@@ -403,7 +409,7 @@ impl FaultPlan {
 
     /// The time that a request takes to its server. It is never zero, because otherwise a loop
     /// could run forever in one instant.
-    pub fn latency(&self, process: Process) -> Duration {
+    pub fn latency(&self, process: TestedProcess) -> Duration {
         const MILLISECOND: Duration = Duration::from_millis(1);
         if !self.is_chaos() {
             return MILLISECOND;
@@ -418,7 +424,7 @@ impl FaultPlan {
     }
 
     /// Draws the fate of a request.
-    pub fn fate(&self, process: Process, ask: &Ask) -> Fate {
+    pub fn fate(&self, process: TestedProcess, ask: &WholeRequest) -> Fate {
         if ask.is_write() && self.long(LongKind::LateWrites).next().is_some() {
             const LATEST: Duration = Duration::from_secs(60);
             let mut drawn = self.lock();
@@ -461,7 +467,7 @@ impl FaultPlan {
     }
 
     /// Draws the fate of a line of a watch of that table.
-    pub fn line(&self, process: Process, table: &str) -> LineFate {
+    pub fn line(&self, process: TestedProcess, table: &str) -> LineFate {
         if !self.is_chaos() {
             return LineFate::Deliver;
         }
@@ -503,11 +509,11 @@ impl FaultPlan {
 }
 
 /// The processes of the contract of a process.
-fn among(process: Process) -> &'static [Process] {
+fn among(process: TestedProcess) -> &'static [TestedProcess] {
     match process {
-        Process::Manager | Process::MachineController => &Process::ALL,
-        Process::CloudController => &[Process::CloudController],
-        Process::Provider => &[Process::Provider],
+        TestedProcess::Manager | TestedProcess::MachineController => &TestedProcess::ALL,
+        TestedProcess::CloudController => &[TestedProcess::CloudController],
+        TestedProcess::Provider => &[TestedProcess::Provider],
     }
 }
 

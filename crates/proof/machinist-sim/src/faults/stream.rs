@@ -25,13 +25,13 @@ pub(super) fn disturbed(body: AnswerBody, link: Arc<Link>, table: String) -> Ans
         while let Some(until) = plan.silence(process, link.side, &table, opened) {
             tokio::time::sleep_until(until).await;
         }
-        link.while_alive().await;
+        link.life.while_alive().await;
         match link.lab.plan.line(process, &table) {
             LineFate::Deliver => {}
             LineFate::Hold(by) => {
                 link.lab.history.note(format!("fault P1: {process} waits {by:?} for a line about {table}"));
                 tokio::time::sleep(by).await;
-                link.while_alive().await;
+                link.life.while_alive().await;
             }
             LineFate::Close(by) => {
                 link.lab.history.note(format!("fault P4: {process} loses its watch of {table} for {by:?}"));

@@ -23,18 +23,18 @@ use tokio::time::Instant;
 use tower::{BoxError, Service};
 
 use super::answer::{Answer, AnswerBody, full};
-use super::crash::{Kind, Life};
-use super::long::Absence;
-use super::plan::{Fate, Fault, Loss};
+use super::crash::{CallKind, Life};
+use super::long::OutageMode;
+use super::plan::{Fate, Loss};
 use super::stream;
 use crate::actor::Side;
-use crate::ask::{Ask, Sent};
+use crate::ask::{WholeRequest, WriteInFlight};
 use crate::invariants::leader;
 use crate::lab::Lab;
 
 /// The connection of one life of one process to one server. Clones are the same connection.
 #[derive(Clone)]
-pub struct Wire {
+pub struct FaultyWire {
     link: Arc<Link>,
     service: ApiService,
 }
@@ -50,13 +50,13 @@ pub(super) struct Link {
     closed: Mutex<BTreeMap<String, Instant>>,
 }
 
-impl Wire {
+impl FaultyWire {
     /// Connects a life to a server. The server sees the caller of `service`.
     pub fn new(side: Side, life: Arc<Life>, lab: Arc<Lab>, server: Server, service: ApiService) -> Self {
         Self { link: Arc::new(Link { side, life, lab, server, closed: Mutex::default() }), service }
     }
 
-    async fn answer(self, mut ask: Ask) -> Answer {
+    async fn answer(self, mut ask: WholeRequest) -> Answer {
         let Some(tamper) = self.link.lab.tamper.clone() else { return self.exchange(&ask).await };
         tamper.request(&mut ask);
         let mut answer = self.exchange(&ask).await;
@@ -67,18 +67,18 @@ impl Wire {
         tamper.answer(&ask, answer).await
     }
 
-    async fn exchange(&self, ask: &Ask) -> Answer {
+    async fn exchange(&self, ask: &WholeRequest) -> Answer {
         let Link { side, life, lab, .. } = &*self.link;
         let process = life.process;
-        self.link.while_alive().await;
+        life.while_alive().await;
         if !lab.fuse.holds(format_args!("{process} {} {}", ask.verb(), ask.about)) {
             return std::future::pending().await;
         }
         lab.history.asked(process, *side, ask);
         let found = lab.history.look(|state| leader::judge(state, process, &life.identity(), ask));
         found.into_inner().into_iter().for_each(|(id, what)| lab.history.violate(id, what));
-        let point = lab.points.before(Kind::Request);
-        self.link.may_die().await;
+        let point = lab.points.before(CallKind::Request);
+        lab.may_die(life).await;
         self.link.wait_until_open(ask).await;
         if let Some((absence, until)) = lab.plan.away(process, *side) {
             lab.history.undelivered(process, *side, ask, absence);
@@ -103,9 +103,9 @@ impl Wire {
             Fate::Pass | Fate::Unknown(_) => Duration::ZERO,
         };
         let answer = self.deliver(ask, latency + late).await;
-        self.link.while_alive().await;
+        life.while_alive().await;
         lab.points.after(point);
-        self.link.may_die().await;
+        lab.may_die(life).await;
         if let Fate::Unknown(loss) = fate {
             return self.link.hear(ask, loss.answer().await);
         }
@@ -114,15 +114,24 @@ impl Wire {
     }
 
     /// Sends the request to its server on a separate task, so that a dying sender cannot cancel it.
-    async fn deliver(&self, ask: &Ask, after: Duration) -> Answer {
+    async fn deliver(&self, ask: &WholeRequest, after: Duration) -> Answer {
         let (link, mut service, request) = (self.link.clone(), self.service.clone(), ask.again());
         let process = link.life.process;
         let sent = ask.is_write().then(|| {
             let (about, method, side) = (ask.about.clone(), ask.parts.method.clone(), link.side);
             let observed = link.life.observed();
-            link.lab.history.sent(|number, at| Sent { number, process, side, method, about, at, observed })
+            link.lab.history.sent(|number, at| WriteInFlight {
+                number,
+                process,
+                side,
+                method,
+                about,
+                at,
+                observed,
+            })
         });
-        let record = Ask { parts: clone_parts(&ask.parts), body: Bytes::new(), about: ask.about.clone() };
+        let record =
+            WholeRequest { parts: clone_parts(&ask.parts), body: Bytes::new(), about: ask.about.clone() };
         let (answer, answered) = oneshot::channel();
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
@@ -152,26 +161,8 @@ impl Wire {
 }
 
 impl Link {
-    /// Returns if the process lives. For a dead process it never returns, so the process sees no
-    /// further answer.
-    pub(super) async fn while_alive(&self) {
-        if !self.life.is_alive() {
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Kills the process if fault P10 or a planned crash is due.
-    async fn may_die(&self) {
-        let process = self.life.process;
-        if self.life.is_alive() && self.lab.plan.strikes(Fault::P10, &process.to_string()) {
-            self.lab.history.note(format!("fault P10: the {process} dies"));
-            self.lab.points.strike_life(&self.life);
-        }
-        self.while_alive().await;
-    }
-
     /// Records that the process receives this answer.
-    fn hear(&self, ask: &Ask, answer: Answer) -> Answer {
+    fn hear(&self, ask: &WholeRequest, answer: Answer) -> Answer {
         if let Ok(response) = &answer {
             self.lab.history.heard(ask, response.status().as_u16());
         }
@@ -183,7 +174,7 @@ impl Link {
         self.lock().insert(table.to_owned(), Instant::now() + by);
     }
 
-    async fn wait_until_open(&self, ask: &Ask) {
+    async fn wait_until_open(&self, ask: &WholeRequest) {
         if !ask.is_watch() && !ask.is_list() {
             return;
         }
@@ -194,7 +185,7 @@ impl Link {
     }
 
     /// Records what the answer shows to its process, and adds faults to watch streams.
-    async fn observe(self: &Arc<Self>, ask: &Ask, answer: Response<AnswerBody>) -> Answer {
+    async fn observe(self: &Arc<Self>, ask: &WholeRequest, answer: Response<AnswerBody>) -> Answer {
         if ask.is_watch() && answer.status() == StatusCode::OK {
             let table = ask.about.table.clone();
             return Ok(answer.map(|body| stream::disturbed(body, self.clone(), table)));
@@ -221,7 +212,7 @@ impl Link {
     }
 }
 
-impl Absence {
+impl OutageMode {
     /// The answer to a request that does not reach its server.
     async fn answer(self, until: Instant) -> Answer {
         // A refusal takes time, so that no loop runs forever in one instant.
@@ -283,7 +274,7 @@ pub(crate) fn refusal(code: u16) -> Response<AnswerBody> {
 /// The revision of a list or an object.
 fn revision_of(bytes: &[u8]) -> Option<u64> {
     #[derive(Deserialize)]
-    struct Answered {
+    struct AnswerRecord {
         metadata: Metadata,
     }
     #[derive(Deserialize)]
@@ -293,7 +284,7 @@ fn revision_of(bytes: &[u8]) -> Option<u64> {
         #[serde(default)]
         r#continue: String,
     }
-    let Answered { metadata } = serde_json::from_slice(bytes).ok()?;
+    let AnswerRecord { metadata } = serde_json::from_slice(bytes).ok()?;
     // A page of a list shows no more than its own objects.
     metadata.resource_version.parse().ok().filter(|_| metadata.r#continue.is_empty())
 }
@@ -305,7 +296,7 @@ fn clone_parts(parts: &http::request::Parts) -> http::request::Parts {
     clone
 }
 
-impl Service<Request<Body>> for Wire {
+impl Service<Request<Body>> for FaultyWire {
     type Response = Response<AnswerBody>;
     type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Answer> + Send>>;
@@ -317,7 +308,7 @@ impl Service<Request<Body>> for Wire {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let wire = self.clone();
         Box::pin(async move {
-            let ask = Ask::read(request).await;
+            let ask = WholeRequest::read(request).await;
             wire.answer(ask).await
         })
     }

@@ -10,9 +10,9 @@ use machinist_api::constants::annotations;
 
 use super::surge::{deployment_of, machines_of_deployment, shown_at, track_of};
 use super::{Id, Invariant, Violations};
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::history::{Event, State};
-use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, Seen};
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct Availability;
 
@@ -21,11 +21,11 @@ const RUNNING: &str = "Running";
 impl Invariant for Availability {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
-        if *commit.resource != *MACHINES || sent.process != Process::Manager {
+        if *commit.resource != *MACHINES || sent.process != TestedProcess::Manager {
             return;
         }
-        let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
-        let is_going = commit.new.as_deref().is_none_or(|object| Seen(object.value()).is_deleting());
+        let Some(old) = commit.old.as_deref().map(|object| SeenObject(object.value())) else { return };
+        let is_going = commit.new.as_deref().is_none_or(|object| SeenObject(object.value()).is_deleting());
         let is_chosen = !old.annotation(annotations::MARKED_FOR_DELETION_TIME).is_empty();
         if old.is_deleting() || !is_going || is_chosen || old.phase() != RUNNING {
             return;
@@ -41,7 +41,7 @@ impl Invariant for Availability {
         else {
             return;
         };
-        let was_available = |machine: Seen<'_>| {
+        let was_available = |machine: SeenObject<'_>| {
             let key = format!("{}/{}", machine.namespace(), machine.name());
             let shown = sent.had_seen(Side::Control, MACHINES, &key);
             let then = state.track(Side::Control, MACHINES, &key).and_then(|track| track.at(shown));

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use super::{Id, Invariant, Violations};
 use crate::actor::Side;
 use crate::history::{Event, State};
-use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, Seen};
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 /// S17: a process does not write one object in a circle. It sees creations and deletions under one
 /// name, too.
@@ -53,8 +53,8 @@ impl Invariant for OrphansStay {
             MACHINE_SETS => MACHINE_DEPLOYMENTS,
             _ => return,
         };
-        let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
-        let is_deleted = commit.new.as_deref().is_none_or(|new| Seen(new.value()).is_deleting());
+        let Some(old) = commit.old.as_deref().map(|object| SeenObject(object.value())) else { return };
+        let is_deleted = commit.new.as_deref().is_none_or(|new| SeenObject(new.value()).is_deleting());
         if old.is_deleting() || !is_deleted {
             return;
         }

@@ -20,10 +20,10 @@ use machinist_api::constants::labels;
 use machinist_cloud_sim as cloud;
 
 use super::{Id, Invariant, Violations};
-use crate::actor::{Process, Side};
-use crate::ask::Sent;
+use crate::actor::{Side, TestedProcess};
+use crate::ask::WriteInFlight;
 use crate::history::{Event, State};
-use crate::sight::{MACHINES, NODES, PODS, Seen};
+use crate::sight::{MACHINES, NODES, PODS, SeenObject};
 
 /// Options of the machine controller in a run; see `machinist_plan::mcm::machine::Defaults`.
 #[derive(Debug, Clone, Copy)]
@@ -56,8 +56,8 @@ impl Invariant for DrainOrder {
 }
 
 impl DrainOrder {
-    fn see_write(&self, state: &State, sent: &Sent, found: &mut Violations) {
-        if sent.process != Process::MachineController || sent.about.table != PODS {
+    fn see_write(&self, state: &State, sent: &WriteInFlight, found: &mut Violations) {
+        if sent.process != TestedProcess::MachineController || sent.about.table != PODS {
             return;
         }
         let Some(pod) = state.track(Side::Target, PODS, &sent.about.key()).and_then(|track| track.now())
@@ -100,14 +100,14 @@ impl DrainOrder {
     /// Checks the start of an instance's deletion.
     fn see_end(&self, state: &State, id: &str, found: &mut Violations) {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.provider_id() == id);
-        let Some(node) = machine.map(Seen::node_label).filter(|node| !node.is_empty()) else { return };
+        let Some(node) = machine.map(SeenObject::node_label).filter(|node| !node.is_empty()) else { return };
         // A Node that an earlier instance of that name registered belongs to another Machine, which
         // was lost.
         let registered = state.track(Side::Target, NODES, node).and_then(|track| track.now());
         if registered.is_some_and(|node| !node.provider_id().is_empty() && node.provider_id() != id) {
             return;
         }
-        let on_node = |pod: &Seen<'_>| pod.text("/spec/nodeName") == node && has_to_leave(*pod);
+        let on_node = |pod: &SeenObject<'_>| pod.text("/spec/nodeName") == node && has_to_leave(*pod);
         let force = self.force(state, state.now, node);
         for pod in state.objects(Side::Target, PODS).filter(on_node) {
             let name = pod.name();
@@ -144,7 +144,7 @@ impl DrainOrder {
         }
     }
 
-    fn patience_of(&self, machine: Seen<'_>) -> Duration {
+    fn patience_of(&self, machine: SeenObject<'_>) -> Duration {
         let own = machine.text("/spec/drainTimeout");
         own.parse::<GoDuration>().ok().and_then(GoDuration::to_std).unwrap_or(self.drain_timeout)
     }
@@ -164,7 +164,7 @@ fn is_rejection_reported(state: &State, node: &str, since: Timestamp) -> bool {
         .filter(|pod| pod.text("/spec/nodeName") == node)
         .map(|pod| format!("{}/{}", pod.namespace(), pod.name()))
         .collect();
-    let is_later = |version: Seen<'_>| {
+    let is_later = |version: SeenObject<'_>| {
         let written = version.text("/status/lastOperation/lastUpdateTime").parse::<Timestamp>();
         written.is_ok_and(|written| since.as_second() <= written.as_second())
     };
@@ -189,7 +189,7 @@ enum Force {
 
 /// Whether a drain evicts a pod. Pods of DaemonSets would be recreated, and mirror pods of static
 /// pods cannot be evicted.
-fn has_to_leave(pod: Seen<'_>) -> bool {
+fn has_to_leave(pod: SeenObject<'_>) -> bool {
     let mut owners = pod.list("/metadata/ownerReferences").iter();
     let is_daemon = owners.any(|owner| owner["kind"] == "DaemonSet" && owner["controller"] == true);
     !is_daemon && pod.annotation("kubernetes.io/config.mirror").is_empty()

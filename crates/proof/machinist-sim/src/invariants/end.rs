@@ -8,13 +8,13 @@ use machinist_api::constants::markers::DeletionMarker;
 use super::{Id, Violations};
 use crate::actor::Side;
 use crate::history::State;
-use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS, Seen};
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS, SeenObject};
 
 /// L1 and L2: every deployment has what its spec requests, and nothing else exists.
 #[derive(Debug, Clone, Copy)]
-pub struct Settled;
+pub struct EndState;
 
-impl Settled {
+impl EndState {
     /// Checks the end state.
     pub fn judge(state: &State) -> Violations {
         let mut found = Violations::default();
@@ -59,7 +59,7 @@ impl Settled {
     }
 }
 
-fn judge_machine(state: &State, machine: Seen<'_>, found: &mut Violations) {
+fn judge_machine(state: &State, machine: SeenObject<'_>, found: &mut Violations) {
     let name = machine.name();
     if machine.is_deleting() {
         return found.add(Id::L1, format!("Machine {name} is still being deleted"));
@@ -97,7 +97,7 @@ fn judge_machine(state: &State, machine: Seen<'_>, found: &mut Violations) {
 }
 
 fn judge_leftovers(state: &State, found: &mut Violations) {
-    let machines: Vec<Seen<'_>> = state.objects(Side::Control, MACHINES).collect();
+    let machines: Vec<SeenObject<'_>> = state.objects(Side::Control, MACHINES).collect();
     let recorded: BTreeSet<&str> = machines.iter().map(|machine| machine.provider_id()).collect();
     for instance in state.instances().filter(|instance| instance.is_alive_at(state.now)) {
         if !recorded.contains(instance.id.as_str()) {
@@ -200,18 +200,19 @@ impl Spent {
             let births = track.births();
             spent.made += births;
             spent.deleted += births - usize::from(track.now().is_some());
-            let mut before: Option<Seen<'_>> = None;
+            let mut before: Option<SeenObject<'_>> = None;
             for (_, version) in track.versions() {
                 let is_new = before.is_none_or(|before| before.uid() != version.uid());
                 spent.alone += usize::from(is_new && version.owner_uid().is_none());
-                let was = before.map_or("", Seen::phase);
+                let was = before.map_or("", SeenObject::phase);
                 let turned = match version.phase() {
                     "Unknown" | "Failed" => was != version.phase(),
                     "Running" => was == "Unknown",
                     _ => false,
                 };
                 spent.health += usize::from(turned);
-                let text = |object: Seen<'_>| object.text("/status/lastOperation/description").to_owned();
+                let text =
+                    |object: SeenObject<'_>| object.text("/status/lastOperation/description").to_owned();
                 let is_held_up =
                     version.text("/status/lastOperation/state") == "Failed" && version.is_deleting();
                 let is_news = before.is_some_and(|before| text(before) != text(version));

@@ -5,9 +5,9 @@ use http::Method;
 use machinist_apiserver::Commit;
 
 use super::{Id, Invariant, Violations};
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::history::{Event, State};
-use crate::sight::{MACHINES, NODES, Seen};
+use crate::sight::{MACHINES, NODES, SeenObject};
 
 /// Provider ids never change, and no two objects of a kind share one.
 pub(super) struct ProviderIds;
@@ -20,9 +20,9 @@ impl Invariant for ProviderIds {
             (Side::Target, NODES) => "Node",
             _ => return,
         };
-        let Some(new) = commit.new.as_deref().map(|object| Seen(object.value())) else { return };
+        let Some(new) = commit.new.as_deref().map(|object| SeenObject(object.value())) else { return };
         let id = new.provider_id();
-        let was = commit.old.as_deref().map_or("", |old| Seen(old.value()).provider_id());
+        let was = commit.old.as_deref().map_or("", |old| SeenObject(old.value()).provider_id());
         if !was.is_empty() && was != id {
             found.add(
                 Id::S7,
@@ -51,13 +51,13 @@ pub(super) struct OwnNodesOnly;
 impl Invariant for OwnNodesOnly {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Target, commit, cause } = event else { return };
-        let is_ours = Process::of_agent(&commit.user_agent) == Some(Process::MachineController);
+        let is_ours = TestedProcess::of_agent(&commit.user_agent) == Some(TestedProcess::MachineController);
         let Some(node) = going_node(commit).filter(|_| is_ours) else { return };
         // A PATCH only removes the finalizer from a Node that another client deletes.
         if cause.is_some_and(|sent| sent.method != Method::DELETE) {
             return;
         }
-        let is_owner = |machine: Seen<'_>| {
+        let is_owner = |machine: SeenObject<'_>| {
             if !machine.is_deleting() {
                 return false;
             }
@@ -80,9 +80,9 @@ impl Invariant for OwnNodesOnly {
 }
 
 /// The Node that this commit begins to delete, or deletes at once.
-fn going_node(commit: &Commit) -> Option<Seen<'_>> {
+fn going_node(commit: &Commit) -> Option<SeenObject<'_>> {
     let old = commit.old.as_deref().filter(|_| *commit.resource == *NODES)?;
-    let was_going = Seen(old.value()).is_deleting();
-    let is_going = commit.new.as_deref().is_none_or(|new| Seen(new.value()).is_deleting());
-    (!was_going && is_going).then_some(Seen(old.value()))
+    let was_going = SeenObject(old.value()).is_deleting();
+    let is_going = commit.new.as_deref().is_none_or(|new| SeenObject(new.value()).is_deleting());
+    (!was_going && is_going).then_some(SeenObject(old.value()))
 }

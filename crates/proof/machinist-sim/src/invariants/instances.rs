@@ -9,7 +9,7 @@ use machinist_cloud_sim as cloud;
 use super::{Id, Invariant, Violations};
 use crate::actor::{RESTORE, Side};
 use crate::history::{Event, InstanceTrack, State};
-use crate::sight::{MACHINES, Seen};
+use crate::sight::{MACHINES, SeenObject};
 
 /// User-Agent of the user's client.
 const USER_AGENT: &str = "user";
@@ -94,13 +94,15 @@ impl Invariant for FinalizerTruth {
                 }
             }
             Event::Committed { side: Side::Control, commit, .. } if *commit.resource == *MACHINES => {
-                let Some(old) = commit.old.as_deref().map(|object| Seen(object.value())) else { return };
-                let keeps_it = commit.new.as_deref().is_some_and(|new| Seen(new.value()).has_intent());
+                let Some(old) = commit.old.as_deref().map(|object| SeenObject(object.value())) else {
+                    return;
+                };
+                let keeps_it = commit.new.as_deref().is_some_and(|new| SeenObject(new.value()).has_intent());
                 let forced = labels::parse_bool(old.label(labels::FORCE_DELETION)) == Some(true);
                 // Users who remove a finalizer and then the object accept the risk. Only writes of
                 // the processes, and the server's removal of an object without finalizers, are
                 // judged.
-                let is_ours = crate::actor::Process::of_agent(&commit.user_agent).is_some();
+                let is_ours = crate::actor::TestedProcess::of_agent(&commit.user_agent).is_some();
                 let is_erased = match &*commit.user_agent {
                     USER_AGENT => !old.has_intent(),
                     RESTORE => true,
@@ -155,7 +157,7 @@ fn was_lost_while_deleting(state: &State, instance: &InstanceTrack) -> bool {
 
 /// The Machine of an instance: found by the key, or by name if others made the instance. A Machine
 /// that was created after the instance does not count.
-fn owner_of<'s>(state: &'s State, instance: &InstanceTrack) -> Option<Seen<'s>> {
+fn owner_of<'s>(state: &'s State, instance: &InstanceTrack) -> Option<SeenObject<'s>> {
     match &instance.key {
         Some(key) => state.by_uid(Side::Control, MACHINES, key),
         None => state.objects(Side::Control, MACHINES).find(|machine| {

@@ -10,8 +10,8 @@ use http::Method;
 use jiff::SignedDuration;
 
 use super::{Id, Violations};
-use crate::actor::{Process, Side};
-use crate::ask::Ask;
+use crate::actor::{Side, TestedProcess};
+use crate::ask::WholeRequest;
 use crate::history::State;
 use crate::sight::{LEASES, NODES};
 
@@ -22,7 +22,7 @@ const AFTER_RESTORE: Duration = Duration::from_secs(60);
 const ALONE_AFTER: SignedDuration = SignedDuration::from_secs(59);
 
 /// Checks a write that a replica with this identity sends now.
-pub fn judge(state: &State, process: Process, identity: &str, ask: &Ask) -> Violations {
+pub fn judge(state: &State, process: TestedProcess, identity: &str, ask: &WholeRequest) -> Violations {
     let mut found = Violations::default();
     if !ask.is_write() || ask.about.table.starts_with(LEASES) {
         return found;
@@ -39,7 +39,7 @@ pub fn judge(state: &State, process: Process, identity: &str, ask: &Ask) -> Viol
         found.add(Id::S22, format!("{identity} sends {verb} {about}, and {holder} holds the Lease"));
     }
     let deletes_a_node = ask.parts.method == Method::DELETE && ask.about.table == NODES;
-    if process == Process::CloudController
+    if process == TestedProcess::CloudController
         && deletes_a_node
         && let Some(since) = state.taken_over(process, identity)
         && state.now.duration_since(since) < ALONE_AFTER
@@ -51,10 +51,10 @@ pub fn judge(state: &State, process: Process, identity: &str, ask: &Ask) -> Viol
 }
 
 /// The server with the Lease of a process.
-pub fn side_of(process: Process) -> Side {
+pub fn side_of(process: TestedProcess) -> Side {
     match process {
-        Process::Manager | Process::MachineController | Process::Provider => Side::Control,
+        TestedProcess::Manager | TestedProcess::MachineController | TestedProcess::Provider => Side::Control,
         // It has one server, which has the Nodes.
-        Process::CloudController => Side::Target,
+        TestedProcess::CloudController => Side::Target,
     }
 }

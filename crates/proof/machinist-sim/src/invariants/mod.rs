@@ -81,7 +81,7 @@ mod surge;
 
 use std::fmt;
 
-pub use self::end::{Disturbed, Quiet, Settled, Spent};
+pub use self::end::{Disturbed, EndState, Quiet, Spent};
 use crate::history::{Event, State};
 
 /// Identifies an invariant.

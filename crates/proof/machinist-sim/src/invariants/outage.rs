@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Id, Violations};
 use crate::actor::Side;
-use crate::faults::{Absence, LongFault, LongKind, Profile};
+use crate::faults::{LongFault, LongKind, OutageMode, Profile};
 use crate::history::{State, Undelivered};
 use crate::sight::{MACHINES, NODES, PODS};
 
@@ -80,7 +80,7 @@ pub fn judge(state: &State, side: Side) -> Violations {
     let of_side = state.undelivered().filter(|(waiting, ..)| waiting.side == side);
     for (waiting, at, absence) in of_side.filter(|(waiting, ..)| is_still_wanted(state, waiting)) {
         let age = Duration::try_from(state.now.duration_since(at)).unwrap_or_default();
-        if absence == Absence::Refused || LAST_EFFECT <= age {
+        if absence == OutageMode::Refused || LAST_EFFECT <= age {
             let (process, table, key) = (waiting.process, &waiting.table, &waiting.key);
             found.add(
                 Id::L8,

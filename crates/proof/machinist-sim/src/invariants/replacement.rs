@@ -12,9 +12,9 @@ use machinist_apiserver::Commit;
 use super::surge::{deployment_uid, machines_of_deployment};
 use super::{Id, Invariant, Violations};
 use crate::actor::Side;
-use crate::ask::Sent;
+use crate::ask::WriteInFlight;
 use crate::history::{Event, State};
-use crate::sight::{MACHINES, NODES, Seen};
+use crate::sight::{MACHINES, NODES, SeenObject};
 
 pub(super) struct OneAtATime;
 
@@ -68,7 +68,7 @@ impl Invariant for NothingToReplaceWith {
             let key = format!("{}/{}", other.namespace(), other.name());
             let shown = sent.had_seen(Side::Control, MACHINES, &key);
             let track = state.track(Side::Control, MACHINES, &key);
-            let stuck = |then: Seen<'_>| {
+            let stuck = |then: SeenObject<'_>| {
                 then.uid() == other.uid()
                     && then.provider_id().is_empty()
                     && !then.is_deleting()
@@ -136,14 +136,14 @@ impl Invariant for NoUntriedVictim {
 }
 
 /// The Machine that this commit marks Failed, and the write of the process.
-fn marked_failed<'e>(event: &Event<'e>) -> Option<(Seen<'e>, &'e Sent)> {
+fn marked_failed<'e>(event: &Event<'e>) -> Option<(SeenObject<'e>, &'e WriteInFlight)> {
     let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return None };
     if *commit.resource != *MACHINES {
         return None;
     }
     let commit: &'e Commit = commit;
-    let new = commit.new.as_deref().map(|object| Seen(object.value()))?;
-    let was_failed = commit.old.as_deref().is_some_and(|old| Seen(old.value()).phase() == FAILED);
+    let new = commit.new.as_deref().map(|object| SeenObject(object.value()))?;
+    let was_failed = commit.old.as_deref().is_some_and(|old| SeenObject(old.value()).phase() == FAILED);
     (!was_failed && new.phase() == FAILED).then_some((new, *sent))
 }
 

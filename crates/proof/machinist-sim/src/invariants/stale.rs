@@ -4,7 +4,7 @@
 use super::{Id, Invariant, Violations};
 use crate::history::{Event, State};
 use crate::sight::{
-    MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, Seen,
+    MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, SeenObject,
 };
 
 pub(super) struct SameObject;
@@ -17,7 +17,7 @@ impl Invariant for SameObject {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side, commit, cause: Some(sent) } = event else { return };
         let table = &*commit.resource;
-        let Some(old) = commit.old.as_deref().map(|old| Seen(old.value())) else { return };
+        let Some(old) = commit.old.as_deref().map(|old| SeenObject(old.value())) else { return };
         if !CHANGED.contains(&table) {
             return;
         }

@@ -7,10 +7,10 @@
 //! the commit that gave the set the number of replicas that the manager had seen.
 
 use super::{Id, Invariant, Violations};
-use crate::actor::{Process, Side};
-use crate::ask::Sent;
+use crate::actor::{Side, TestedProcess};
+use crate::ask::WriteInFlight;
 use crate::history::{Event, State, Track};
-use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, Seen};
+use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct SurgeBound;
 
@@ -18,10 +18,10 @@ impl Invariant for SurgeBound {
     fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
         let is_birth = *commit.resource == *MACHINES && commit.old.is_none();
-        if !is_birth || sent.process != Process::Manager {
+        if !is_birth || sent.process != TestedProcess::Manager {
             return;
         }
-        let Some(made) = commit.new.as_deref().map(|object| Seen(object.value())) else { return };
+        let Some(made) = commit.new.as_deref().map(|object| SeenObject(object.value())) else { return };
         let Some(set) = made.owner_uid().and_then(|uid| track_of(state, MACHINE_SETS, uid)) else {
             return found
                 .add(Id::S4, format!("Machine {} was created for a set that does not exist", made.name()));
@@ -36,7 +36,7 @@ impl Invariant for SurgeBound {
             None => {
                 let since = shown_at(sent, MACHINE_SETS, set);
                 (
-                    set.since(since).map(Seen::replicas).max(),
+                    set.since(since).map(SeenObject::replicas).max(),
                     live_of_set(state, made.owner_uid().unwrap_or_default()),
                 )
             }
@@ -99,29 +99,32 @@ fn live_of_deployment(state: &State, uid: &str) -> u32 {
 }
 
 /// Whether a Machine counts. One that another actor replaced may be unknown to the manager yet.
-fn is_live(state: &State, machine: Seen<'_>) -> bool {
+fn is_live(state: &State, machine: SeenObject<'_>) -> bool {
     !machine.is_deleting() && !state.was_replaced(machine.uid())
 }
 
 /// The existing Machines of all sets of a deployment.
-pub(super) fn machines_of_deployment<'s>(state: &'s State, uid: &'s str) -> impl Iterator<Item = Seen<'s>> {
+pub(super) fn machines_of_deployment<'s>(
+    state: &'s State,
+    uid: &'s str,
+) -> impl Iterator<Item = SeenObject<'s>> {
     state.objects(Side::Control, MACHINES).filter(move |machine| deployment_uid(state, *machine) == Some(uid))
 }
 
 /// The UID of the deployment that a Machine belongs to.
-pub(super) fn deployment_uid<'s>(state: &'s State, machine: Seen<'s>) -> Option<&'s str> {
+pub(super) fn deployment_uid<'s>(state: &'s State, machine: SeenObject<'s>) -> Option<&'s str> {
     let set = track_of(state, MACHINE_SETS, machine.owner_uid()?)?;
     let (_, set) = set.versions().next_back()?;
     set.owner_uid()
 }
 
-fn count<'s>(machines: impl Iterator<Item = Seen<'s>>) -> u32 {
+fn count<'s>(machines: impl Iterator<Item = SeenObject<'s>>) -> u32 {
     u32::try_from(machines.count()).unwrap_or(u32::MAX)
 }
 
 /// The newest revision of an object of the control cluster that the sender had seen when it sent a
 /// write.
-pub(super) fn shown_at(sent: &Sent, table: &str, track: &Track) -> u64 {
+pub(super) fn shown_at(sent: &WriteInFlight, table: &str, track: &Track) -> u64 {
     let key =
         track.versions().next_back().map(|(_, object)| format!("{}/{}", object.namespace(), object.name()));
     sent.had_seen(Side::Control, table, &key.unwrap_or_default())

@@ -7,7 +7,7 @@ use http_body_util::BodyExt;
 use serde_json::{Value, json};
 
 use super::Tamper;
-use crate::ask::Ask;
+use crate::ask::WholeRequest;
 use crate::faults::answer::{Answer, full};
 use crate::faults::wire::refusal;
 use crate::sight::MACHINES;
@@ -16,7 +16,7 @@ use crate::sight::MACHINES;
 pub(super) struct WithoutUids;
 
 impl Tamper for WithoutUids {
-    fn request(&self, ask: &mut Ask) {
+    fn request(&self, ask: &mut WholeRequest) {
         let Some(mut body) = ask.json() else { return };
         match (&ask.parts.method, &mut body) {
             (&Method::PATCH, Value::Array(operations)) => {
@@ -44,7 +44,7 @@ pub(super) struct OldRevisions;
 
 #[async_trait]
 impl Tamper for OldRevisions {
-    async fn answer(&self, ask: &Ask, answer: Answer) -> Answer {
+    async fn answer(&self, ask: &WholeRequest, answer: Answer) -> Answer {
         if !ask.is_write() {
             return answer;
         }
@@ -69,7 +69,7 @@ const ATTEMPTS: usize = 3;
 const FRESH: &str = "-x";
 
 impl Tamper for FreshNames {
-    fn again(&self, ask: &Ask, answer: &Answer) -> Option<Ask> {
+    fn again(&self, ask: &WholeRequest, answer: &Answer) -> Option<WholeRequest> {
         let is_unknown = match answer {
             Ok(response) => response.status().is_server_error(),
             Err(_) => true,
@@ -84,7 +84,7 @@ impl Tamper for FreshNames {
         let mut about = ask.about.clone();
         about.name = name;
         let parts = ask.again().into_parts().0;
-        Some(Ask { parts, body: Bytes::from(body.to_string()), about })
+        Some(WholeRequest { parts, body: Bytes::from(body.to_string()), about })
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) struct MissedReturn;
 
 #[async_trait]
 impl Tamper for MissedReturn {
-    async fn answer(&self, ask: &Ask, answer: Answer) -> Answer {
+    async fn answer(&self, ask: &WholeRequest, answer: Answer) -> Answer {
         if ask.parts.uri.path() == "/version" { Ok(refusal(503)) } else { answer }
     }
 }
@@ -103,7 +103,7 @@ pub(super) struct UnsentAsUnknown;
 
 #[async_trait]
 impl Tamper for UnsentAsUnknown {
-    async fn answer(&self, ask: &Ask, answer: Answer) -> Answer {
+    async fn answer(&self, ask: &WholeRequest, answer: Answer) -> Answer {
         match MissedReturn.answer(ask, answer).await {
             Err(_) if ask.is_write() => Err("connection reset by peer".into()),
             answer => answer,

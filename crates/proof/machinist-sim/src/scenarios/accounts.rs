@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::life::{settled, start_with};
 use crate::actor::Side;
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 use crate::world::user::WORKERS;
-use crate::world::{Outcome, Trouble, User, View, World, ensure};
+use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, User, ensure};
 
 /// Token of the project of the workers.
 const TOKEN: &str = "token-of-the-project";
@@ -22,13 +22,13 @@ const PATIENCE: Duration = Duration::from_secs(15 * 60);
 /// The Secret is replaced by one of another project, and a Machine is deleted. The instance does
 /// not count as deleted, although that project does not show it. With the old Secret the deletion
 /// ends.
-pub async fn exchanged_secret(world: &dyn World) -> Outcome {
+pub async fn exchanged_secret(world: &dyn MachineWorld) -> Outcome {
     let user = start_in_a_project(world, 3).await?;
     world.begin("the Secret is exchanged for one of another project, and the user scales from 3 to 2");
     user.set_token(Some(OTHER)).await?;
     user.scale_workers(2).await?;
-    let says_so = |view: &View| {
-        let said = view.machines().filter(|machine| machine.is_deleting()).map(Seen::operation_text);
+    let says_so = |view: &MachineView| {
+        let said = view.machines().filter(|machine| machine.is_deleting()).map(SeenObject::operation_text);
         let said: Vec<&str> = said.collect();
         if said.iter().any(|text| text.contains("seems to open another account")) {
             Ok(())
@@ -37,8 +37,8 @@ pub async fn exchanged_secret(world: &dyn World) -> Outcome {
         }
     };
     world.until("the Machine to report the wrong account", says_so).await?;
-    let until = world.now().checked_add(PATIENCE).map_err(|error| Trouble(error.to_string()))?;
-    let waits = |view: &View| {
+    let until = world.now().checked_add(PATIENCE).map_err(|error| ScenarioError(error.to_string()))?;
+    let waits = |view: &MachineView| {
         if until <= world.now() { Ok(()) } else { Err(format!("{} Machines", view.machines.len())) }
     };
     let view = world.until("a quarter of an hour to pass", waits).await?;
@@ -51,7 +51,7 @@ pub async fn exchanged_secret(world: &dyn World) -> Outcome {
 
 /// The token is renewed within the project. Machines are deleted as before, including one with a
 /// dead instance.
-pub async fn renewed_token(world: &dyn World) -> Outcome {
+pub async fn renewed_token(world: &dyn MachineWorld) -> Outcome {
     let user = start_in_a_project(world, 3).await?;
     world.begin("the token is renewed, one instance dies, and the user scales to 2");
     user.set_token(Some(RENEWED)).await?;
@@ -60,9 +60,9 @@ pub async fn renewed_token(world: &dyn World) -> Outcome {
     // The name may be used again, because a restarted manager does not know the used names.
     let (dies, uid) = (worker.name().to_owned(), worker.uid().to_owned());
     let entry = view.ledger.alive().find(|entry| entry.name.as_str() == dies);
-    let entry = entry.ok_or_else(|| Trouble::new("the worker has no instance"))?;
-    world.cloud().kill(&entry.id).map_err(|refusal| Trouble(refusal.to_string()))?;
-    let replaced = |view: &View| {
+    let entry = entry.ok_or_else(|| ScenarioError::new("the worker has no instance"))?;
+    world.cloud().kill(&entry.id).map_err(|refusal| ScenarioError(refusal.to_string()))?;
+    let replaced = |view: &MachineView| {
         if view.machine(&dies).is_some_and(|machine| machine.uid() == uid) {
             return Err(format!("Machine {dies} still exists"));
         }
@@ -77,12 +77,12 @@ pub async fn renewed_token(world: &dyn World) -> Outcome {
 /// All machine objects are restored from a backup with new UIDs, as in a migration of the control
 /// plane. They keep their instances: no instance is created twice, and each is deleted with its
 /// Machine.
-pub async fn restored(world: &dyn World) -> Outcome {
+pub async fn restored(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     world.stop_processes().await?;
     let backup = world.look().await?;
     user.erase_machine_objects().await?;
-    let erased = |view: &View| match view.machines.len() + view.sets.len() + view.deployments.len() {
+    let erased = |view: &MachineView| match view.machines.len() + view.sets.len() + view.deployments.len() {
         0 => Ok(()),
         left => Err(format!("{left} objects still exist")),
     };
@@ -125,7 +125,7 @@ fn give_new_uids(object: &mut serde_json::Value, now: &str) {
 }
 
 /// Starts workers in a project with [`TOKEN`]; [`RENEWED`] is a token of the same project.
-async fn start_in_a_project(world: &dyn World, replicas: u32) -> Result<User<'_>, Trouble> {
+async fn start_in_a_project(world: &dyn MachineWorld, replicas: u32) -> Result<User<'_>, ScenarioError> {
     world.cloud().configure(|settings| {
         let projects = [(TOKEN, "project"), (RENEWED, "project"), (OTHER, "another")];
         settings.projects.extend(projects.map(|(token, project)| (token.to_owned(), project.to_owned())));

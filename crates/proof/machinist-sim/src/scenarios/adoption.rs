@@ -2,14 +2,14 @@
 
 use super::heal::{healed, kill_first};
 use super::life::settled;
-use crate::sight::Seen;
-use crate::world::{Outcome, User, View, World};
+use crate::sight::SeenObject;
+use crate::world::{MachineView, MachineWorld, Outcome, User};
 
 const NAMES: [&str; 3] = ["w-a", "w-b", "w-c"];
 
 /// Three Machines are created without owners. A set adopts them, and a deployment adopts the set.
 /// Then all instances die at once, and the Machines are replaced one after the other.
-pub async fn heal_after_adoption(world: &dyn World) -> Outcome {
+pub async fn heal_after_adoption(world: &dyn MachineWorld) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     for name in NAMES {
@@ -25,20 +25,20 @@ pub async fn heal_after_adoption(world: &dyn World) -> Outcome {
     healed(world, 3).await
 }
 
-fn all(view: &View, test: impl Fn(Seen<'_>) -> Result<(), String>) -> Result<(), String> {
+fn all(view: &MachineView, test: impl Fn(SeenObject<'_>) -> Result<(), String>) -> Result<(), String> {
     NAMES.iter().try_for_each(|name| match view.machine(name) {
         Some(machine) => test(machine),
         None => Err(format!("Machine {name} does not exist")),
     })
 }
 
-fn runs(machine: Seen<'_>) -> Result<(), String> {
+fn runs(machine: SeenObject<'_>) -> Result<(), String> {
     match machine.phase() {
         "Running" => Ok(()),
         phase => Err(format!("{} has phase {phase:?}", machine.name())),
     }
 }
 
-fn is_owned(machine: Seen<'_>) -> Result<(), String> {
+fn is_owned(machine: SeenObject<'_>) -> Result<(), String> {
     machine.owner_uid().map(drop).ok_or_else(|| format!("{} has no owner", machine.name()))
 }

@@ -8,13 +8,13 @@ use kube::{Api, ResourceExt};
 use super::drain::{evictions, no_force};
 use super::heal::first_running;
 use super::life::{settled, start_with};
-use crate::world::{Outcome, Trouble, User, View, World, ensure};
+use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, User, ensure};
 
 const POD: &str = "late";
 
 /// A pod is bound to a Node after the machine controller's last list of the pods and before the
 /// cordon. It must be evicted before the instance is deleted.
-pub async fn bound_before_the_cordon(world: &dyn World) -> Outcome {
+pub async fn bound_before_the_cordon(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 1).await?;
     let view = world.look().await?;
     let machine = first_running(&view)?;
@@ -22,7 +22,7 @@ pub async fn bound_before_the_cordon(world: &dyn World) -> Outcome {
     world.begin("the user deletes a Machine, and a pod is bound to its Node before that is closed");
     let deletion = async {
         user.delete_machine(&victim).await?;
-        let gone = |view: &View| match (view.machine(&victim), view.pod(POD)) {
+        let gone = |view: &MachineView| match (view.machine(&victim), view.pod(POD)) {
             (None, None) => settled(view, 1),
             (Some(_), _) => Err(format!("{victim} still exists")),
             (None, Some(_)) => Err("the pod still exists".to_owned()),
@@ -50,7 +50,11 @@ enum Bound {
 /// Binds a pod as soon as the Node has the condition Terminating, unless the Node is cordoned by
 /// then, as a scheduler would. Real requests may overtake each other, so the server's revisions
 /// decide whether the pod or the cordon came first.
-async fn bind_before_the_cordon(world: &dyn World, user: User<'_>, name: &str) -> Result<Bound, Trouble> {
+async fn bind_before_the_cordon(
+    world: &dyn MachineWorld,
+    user: User<'_>,
+    name: &str,
+) -> Result<Bound, ScenarioError> {
     let nodes: Api<Node> = Api::all(world.target());
     let params = WatchParams::default().fields(&format!("metadata.name={name}"));
     let mut events = std::pin::pin!(nodes.watch(&params, "0").await?);

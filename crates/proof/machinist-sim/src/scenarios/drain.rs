@@ -6,11 +6,11 @@ use jiff::Timestamp;
 
 use super::heal::{first_running, pod_is_ready};
 use super::life::{settled, start_with};
-use crate::actor::Process;
-use crate::lab::Answered;
+use crate::actor::TestedProcess;
+use crate::lab::AnswerRecord;
 use crate::sight::PODS;
 use crate::world::workload::TENANT;
-use crate::world::{Outcome, Trouble, View, World, ensure};
+use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, ensure};
 
 /// Maximum duration of a drain after a budget allows a disruption: the next attempt to evict, the
 /// pod's grace period, and the time to notice each.
@@ -18,20 +18,20 @@ const DRAIN_TAKES: Duration = Duration::from_secs(45);
 
 /// A Machine is deleted while a budget protects a Ready pod on it. The pod stays until a second pod
 /// is ready.
-pub async fn drain(world: &dyn World) -> Outcome {
+pub async fn drain(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 2).await?;
     let view = world.look().await?;
     let names: Vec<(String, String)> =
         view.running().map(|machine| (machine.name().to_owned(), machine.node_label().to_owned())).collect();
     let [(victim, node), (_, other_node)] = names.as_slice() else {
-        return Err(Trouble::new("expected two workers that run"));
+        return Err(ScenarioError::new("expected two workers that run"));
     };
     user.create_budget("a").await?;
     user.create_pod("held", "a", node).await?;
     world.until("the pod to be ready", |view| pod_is_ready(view, "held")).await?;
     world.begin("the user deletes a Machine whose pod is held by a budget");
     user.delete_machine(victim).await?;
-    let refused = |_: &View| {
+    let refused = |_: &MachineView| {
         if evictions(world).any(|answer| answer.code == 429) {
             Ok(())
         } else {
@@ -45,7 +45,7 @@ pub async fn drain(world: &dyn World) -> Outcome {
     user.create_pod("second", "a", other_node).await?;
     world.until("the second pod to be ready", |view| pod_is_ready(view, "second")).await?;
     let allowed = world.now();
-    let has_left = |view: &View| match (view.pod("held"), view.machine(victim)) {
+    let has_left = |view: &MachineView| match (view.pod("held"), view.machine(victim)) {
         (None, _) => Ok(()),
         (Some(_), _) => Err("the protected pod still exists".to_owned()),
     };
@@ -53,7 +53,7 @@ pub async fn drain(world: &dyn World) -> Outcome {
     if world.is_prompt() {
         ensure_in_time(allowed, world.now())?;
     }
-    let gone = |view: &View| match view.machine(victim) {
+    let gone = |view: &MachineView| match view.machine(victim) {
         None => settled(view, 2),
         Some(_) => Err(format!("{victim} still exists")),
     };
@@ -62,7 +62,7 @@ pub async fn drain(world: &dyn World) -> Outcome {
 }
 
 /// Twelve pods without a budget are evicted at once.
-pub async fn drain_of_a_crowd(world: &dyn World) -> Outcome {
+pub async fn drain_of_a_crowd(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 1).await?;
     let view = world.look().await?;
     let machine = first_running(&view)?;
@@ -71,11 +71,11 @@ pub async fn drain_of_a_crowd(world: &dyn World) -> Outcome {
     for pod in &pods {
         user.create_pod(pod, "a", &node).await?;
     }
-    let all_ready = |view: &View| pods.iter().try_for_each(|pod| pod_is_ready(view, pod));
+    let all_ready = |view: &MachineView| pods.iter().try_for_each(|pod| pod_is_ready(view, pod));
     world.until("the pods to be ready", all_ready).await?;
     world.begin("the user deletes a Machine with twelve pods");
     user.delete_machine(&victim).await?;
-    let gone = |view: &View| match (view.machine(&victim), view.pods.len()) {
+    let gone = |view: &MachineView| match (view.machine(&victim), view.pods.len()) {
         (None, 0) => settled(view, 1),
         (_, left) => Err(format!("{left} pods still exist")),
     };
@@ -88,24 +88,24 @@ fn ensure_in_time(allowed: Timestamp, left: Timestamp) -> Outcome {
     ensure(took <= DRAIN_TAKES, || format!("the pod was evicted {took:?} after its budget allowed it"))
 }
 
-pub(super) fn evictions(world: &dyn World) -> impl Iterator<Item = Answered> {
+pub(super) fn evictions(world: &dyn MachineWorld) -> impl Iterator<Item = AnswerRecord> {
     let answers = world.answers().into_iter();
     answers.filter(|answer| answer.about.table == PODS && answer.about.subresource == "eviction")
 }
 
 /// Checks that the machine controller deleted no pod directly: it evicted all of them. During long
 /// faults the drain timeout may pass.
-pub(super) fn no_force(world: &dyn World) -> Outcome {
+pub(super) fn no_force(world: &dyn MachineWorld) -> Outcome {
     if !world.is_prompt() {
         return Ok(());
     }
-    let by_force = |answer: &Answered| {
+    let by_force = |answer: &AnswerRecord| {
         let is_tenant = answer.about.name.starts_with(TENANT);
-        let is_ours = answer.process == Process::MachineController && !is_tenant;
+        let is_ours = answer.process == TestedProcess::MachineController && !is_tenant;
         is_ours && answer.about.table == PODS && answer.verb == "delete"
     };
     match world.answers().into_iter().find(by_force) {
         None => Ok(()),
-        Some(answer) => Err(Trouble(format!("{} was deleted by force at {}", answer.about, answer.at))),
+        Some(answer) => Err(ScenarioError(format!("{} was deleted by force at {}", answer.about, answer.at))),
     }
 }

@@ -3,12 +3,12 @@
 use machinist_instance::ProviderId;
 
 use super::life::{settled, start_with};
-use crate::sight::Seen;
+use crate::sight::SeenObject;
 use crate::world::user::WORKERS;
-use crate::world::{Outcome, Trouble, View, World, ensure};
+use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, ensure};
 
 /// One instance dies. Its Machine is replaced, and no other.
-pub async fn heal(world: &dyn World) -> Outcome {
+pub async fn heal(world: &dyn MachineWorld) -> Outcome {
     let _ = start_with(world, 3).await?;
     world.begin("one instance dies");
     kill_first(world, 1).await?;
@@ -16,7 +16,7 @@ pub async fn heal(world: &dyn World) -> Outcome {
 }
 
 /// The same with a pod on the dead Node, where no kubelet can end the pod.
-pub async fn heal_with_a_pod(world: &dyn World) -> Outcome {
+pub async fn heal_with_a_pod(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     let view = world.look().await?;
     let victim = first_running(&view)?;
@@ -31,23 +31,24 @@ pub async fn heal_with_a_pod(world: &dyn World) -> Outcome {
 }
 
 /// Two of three instances die at once. Their Machines are replaced one after the other.
-pub async fn heal_many(world: &dyn World) -> Outcome {
+pub async fn heal_many(world: &dyn MachineWorld) -> Outcome {
     let _ = start_with(world, 3).await?;
     world.begin("two of three instances die at once");
     kill_first(world, 2).await?;
     healed(world, 2).await
 }
 
-pub(super) async fn kill_first(world: &dyn World, count: usize) -> Outcome {
+pub(super) async fn kill_first(world: &dyn MachineWorld, count: usize) -> Outcome {
     let view = world.look().await?;
     for machine in view.running().take(count) {
-        let id = ProviderId::parse(machine.provider_id()).map_err(|error| Trouble(error.to_string()))?;
-        world.cloud().kill(&id).map_err(|refusal| Trouble(refusal.to_string()))?;
+        let id =
+            ProviderId::parse(machine.provider_id()).map_err(|error| ScenarioError(error.to_string()))?;
+        world.cloud().kill(&id).map_err(|refusal| ScenarioError(refusal.to_string()))?;
     }
     Ok(())
 }
 
-pub(super) async fn healed(world: &dyn World, died: usize) -> Outcome {
+pub(super) async fn healed(world: &dyn MachineWorld, died: usize) -> Outcome {
     let view = world.until("the workers to be three again", |view| settled(view, 3)).await?;
     let ever = view.ledger.ever().iter().filter(|entry| entry.name.as_str().starts_with(WORKERS)).count();
     // Under all faults, a healthy Machine is never replaced, and a dead one only once.
@@ -57,11 +58,11 @@ pub(super) async fn healed(world: &dyn World, died: usize) -> Outcome {
     })
 }
 
-pub(super) fn first_running(view: &View) -> Result<Seen<'_>, Trouble> {
-    view.running().next().ok_or_else(|| Trouble::new("no worker is running"))
+pub(super) fn first_running(view: &MachineView) -> Result<SeenObject<'_>, ScenarioError> {
+    view.running().next().ok_or_else(|| ScenarioError::new("no worker is running"))
 }
 
-pub(super) fn pod_is_ready(view: &View, name: &str) -> Result<(), String> {
+pub(super) fn pod_is_ready(view: &MachineView, name: &str) -> Result<(), String> {
     match view.pod(name) {
         Some(pod) if pod.condition("Ready") == "True" => Ok(()),
         Some(_) => Err(format!("pod {name} is not ready")),

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use crate::world::user::WORKERS;
-use crate::world::{Outcome, User, World, ensure};
+use crate::world::{MachineWorld, Outcome, User, ensure};
 
 /// Creates one Machine and waits until it is Running.
-pub async fn create_one(world: &dyn World) -> Outcome {
+pub async fn create_one(world: &dyn MachineWorld) -> Outcome {
     create(world, 1).await
 }
 
 /// Creates eight Machines at once.
-pub async fn burst(world: &dyn World) -> Outcome {
+pub async fn burst(world: &dyn MachineWorld) -> Outcome {
     create(world, 8).await
 }
 
-async fn create(world: &dyn World, replicas: u32) -> Outcome {
+async fn create(world: &dyn MachineWorld, replicas: u32) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     world.begin(&format!("the user creates a deployment of {replicas}"));
@@ -28,16 +28,16 @@ async fn create(world: &dyn World, replicas: u32) -> Outcome {
 }
 
 /// Deletes a deployment of one running Machine.
-pub async fn delete_one(world: &dyn World) -> Outcome {
+pub async fn delete_one(world: &dyn MachineWorld) -> Outcome {
     delete_all(world, 1).await
 }
 
 /// Deletes a deployment of three running Machines.
-pub async fn delete(world: &dyn World) -> Outcome {
+pub async fn delete(world: &dyn MachineWorld) -> Outcome {
     delete_all(world, 3).await
 }
 
-async fn delete_all(world: &dyn World, replicas: u32) -> Outcome {
+async fn delete_all(world: &dyn MachineWorld, replicas: u32) -> Outcome {
     let user = start_with(world, replicas).await?;
     world.begin("the user deletes the deployment");
     wait_for_long_faults(world).await;
@@ -47,18 +47,18 @@ async fn delete_all(world: &dyn World, replicas: u32) -> Outcome {
 }
 
 /// Deletes a deployment and leaves its set and Machines, then deletes the set in the same way.
-pub async fn orphan(world: &dyn World) -> Outcome {
+pub async fn orphan(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     world.begin("the user deletes the deployment with --cascade=orphan, and then its set");
     user.orphan_workers().await?;
-    let is_gone = |view: &crate::world::View| match view.deployment(WORKERS) {
+    let is_gone = |view: &crate::world::MachineView| match view.deployment(WORKERS) {
         None => Ok(()),
         Some(_) => Err("the deployment still exists".to_owned()),
     };
     let view = world.until("the deployment to be deleted", is_gone).await?;
     ensure(view.sets.len() == 1, || format!("{} sets are left, expected 1", view.sets.len()))?;
     user.orphan_sets().await?;
-    let are_gone = |view: &crate::world::View| match view.sets.len() {
+    let are_gone = |view: &crate::world::MachineView| match view.sets.len() {
         0 => Ok(()),
         left => Err(format!("{left} sets still exist")),
     };
@@ -69,12 +69,12 @@ pub async fn orphan(world: &dyn World) -> Outcome {
 
 /// Deletes a deployment while its instances are being created: some are requested, some exist, none
 /// is recorded yet.
-pub async fn delete_while_creating(world: &dyn World) -> Outcome {
+pub async fn delete_while_creating(world: &dyn MachineWorld) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     world.begin("the user creates a deployment of 3, and deletes it when the first instance exists");
     user.create_workers(3).await?;
-    let exists = |view: &crate::world::View| match view.ledger.ever() {
+    let exists = |view: &crate::world::MachineView| match view.ledger.ever() {
         [] => Err("no instance exists yet".to_owned()),
         _ => Ok(()),
     };
@@ -85,7 +85,7 @@ pub async fn delete_while_creating(world: &dyn World) -> Outcome {
 }
 
 /// Scales to 2, 5 and 1, and waits each time.
-pub async fn scale(world: &dyn World) -> Outcome {
+pub async fn scale(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 2).await?;
     world.begin("the user scales from 2 to 5 and to 1");
     for replicas in [5, 1] {
@@ -98,7 +98,7 @@ pub async fn scale(world: &dyn World) -> Outcome {
 }
 
 /// Scales to 1, 3, 2 and 4 without waiting for the Machines.
-pub async fn flap(world: &dyn World) -> Outcome {
+pub async fn flap(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 1).await?;
     world.begin("the user scales from 1 to 3, to 2 and to 4 without waiting");
     for replicas in [3, 2, 4] {
@@ -111,7 +111,7 @@ pub async fn flap(world: &dyn World) -> Outcome {
 }
 
 /// Lets most long faults begin before the user acts.
-pub(super) async fn wait_for_long_faults(world: &dyn World) {
+pub(super) async fn wait_for_long_faults(world: &dyn MachineWorld) {
     /// Most of them begin within this time.
     const BEGIN_WITHIN: Duration = Duration::from_secs(3 * 60);
     if !world.is_prompt() {
@@ -120,7 +120,10 @@ pub(super) async fn wait_for_long_faults(world: &dyn World) {
 }
 
 /// Creates a deployment and waits until it has settled.
-pub(super) async fn start_with(world: &dyn World, replicas: u32) -> Result<User<'_>, crate::world::Trouble> {
+pub(super) async fn start_with(
+    world: &dyn MachineWorld,
+    replicas: u32,
+) -> Result<User<'_>, crate::world::ScenarioError> {
     let user = User::of(world);
     user.create_class("c").await?;
     user.create_workers(replicas).await?;
@@ -129,7 +132,7 @@ pub(super) async fn start_with(world: &dyn World, replicas: u32) -> Result<User<
 }
 
 /// Whether the workers have settled and every bootstrap token is deleted.
-pub(super) fn settled(view: &crate::world::View, replicas: u32) -> Result<(), String> {
+pub(super) fn settled(view: &crate::world::MachineView, replicas: u32) -> Result<(), String> {
     view.has_settled(WORKERS, replicas)?;
     match view.tokens.first() {
         None => Ok(()),

@@ -16,8 +16,6 @@ mod rollout;
 mod undecided;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 
 pub use self::accounts::{exchanged_secret, renewed_token, restored};
 pub use self::adoption::heal_after_adoption;
@@ -30,7 +28,7 @@ pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::rollout::{change_of_mind, roll};
 pub use self::undecided::{force_deletion, short_creation_timeout, undecided};
 use crate::faults::LongKind;
-use crate::world::{Ability, Outcome, World};
+use crate::world::{Ability, MachineWorld, Played};
 
 /// A scenario with its name and requirements.
 #[derive(Clone, Copy)]
@@ -38,15 +36,12 @@ pub struct Scenario {
     /// Name of the scenario.
     pub name: &'static str,
     /// The function that plays the scenario.
-    pub play: for<'w> fn(&'w dyn World) -> Played<'w>,
+    pub play: for<'w> fn(&'w dyn MachineWorld) -> Played<'w>,
     /// The abilities that the world must have.
     pub needs: &'static [Ability],
     /// The long faults that the scenario is about.
     pub is_about: &'static [LongKind],
 }
-
-/// A scenario that is being played.
-pub type Played<'w> = Pin<Box<dyn Future<Output = Outcome> + Send + 'w>>;
 
 impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,12 +50,12 @@ impl fmt::Debug for Scenario {
 }
 
 /// A scenario that every world can play.
-const fn everywhere(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'w>) -> Scenario {
+const fn everywhere(name: &'static str, play: for<'w> fn(&'w dyn MachineWorld) -> Played<'w>) -> Scenario {
     Scenario { name, play, needs: &[], is_about: &[] }
 }
 
 /// A scenario that takes hours of simulated time.
-const fn patient(name: &'static str, play: for<'w> fn(&'w dyn World) -> Played<'w>) -> Scenario {
+const fn patient(name: &'static str, play: for<'w> fn(&'w dyn MachineWorld) -> Played<'w>) -> Scenario {
     Scenario { name, play, needs: &[Ability::SkipTime], is_about: &[] }
 }
 

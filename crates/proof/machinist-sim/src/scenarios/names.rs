@@ -6,7 +6,7 @@ use machinist_cloud_sim::{Foreigner, LedgerEntry};
 use machinist_instance::{NodeName, ProviderId};
 
 use super::life::wait_for_long_faults;
-use crate::world::{Outcome, Trouble, User, View, World, ensure};
+use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, User, ensure};
 
 const LONE: &str = "lone";
 /// A Machine whose objects are erased by hand.
@@ -14,7 +14,7 @@ const ERASED: &str = "erased";
 
 /// A Machine without a set is deleted, and created again with the same name as soon as it is
 /// deleted.
-pub async fn same_name_again(world: &dyn World) -> Outcome {
+pub async fn same_name_again(world: &dyn MachineWorld) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     user.create_machine(LONE).await?;
@@ -23,7 +23,7 @@ pub async fn same_name_again(world: &dyn World) -> Outcome {
     world.begin("the user deletes a Machine, and makes it again under its name");
     wait_for_long_faults(world).await;
     user.delete_machine(LONE).await?;
-    let gone = |view: &View| match view.machine(LONE) {
+    let gone = |view: &MachineView| match view.machine(LONE) {
         None => Ok(()),
         Some(machine) => Err(format!("the Machine has phase {:?}", machine.phase())),
     };
@@ -36,7 +36,7 @@ pub async fn same_name_again(world: &dyn World) -> Outcome {
     Ok(())
 }
 
-fn runs(view: &View, name: &str, not: Option<&str>) -> Result<(), String> {
+fn runs(view: &MachineView, name: &str, not: Option<&str>) -> Result<(), String> {
     let Some(machine) = view.machine(name) else { return Err("the Machine does not exist".to_owned()) };
     let is_another = not != Some(machine.uid());
     let is_ready = view.node(machine.node_label()).is_some_and(|node| node.condition("Ready") == "True");
@@ -51,24 +51,24 @@ fn runs(view: &View, name: &str, not: Option<&str>) -> Result<(), String> {
 
 /// A foreign Node has the name of a Machine. It must not be changed when the Machine is deleted. A
 /// Node whose Machine was erased by hand can be deleted.
-pub async fn foreign_node(world: &dyn World) -> Outcome {
+pub async fn foreign_node(world: &dyn MachineWorld) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     user.create_foreign_node(LONE).await?;
     user.create_machine(ERASED).await?;
     let view = world.until("the other Machine to run", |view| runs(view, ERASED, None)).await?;
     let erased = view.machine(ERASED).map(|machine| machine.provider_id().to_owned()).unwrap_or_default();
-    let erased = ProviderId::parse(&erased).map_err(|error| Trouble(error.to_string()))?;
+    let erased = ProviderId::parse(&erased).map_err(|error| ScenarioError(error.to_string()))?;
     world.begin("the user makes and deletes a Machine whose name a foreign Node has, and erases another one");
     user.create_machine(LONE).await?;
-    let has_instance = |view: &View| match view.machine(LONE).map(|machine| machine.provider_id().to_owned())
-    {
-        Some(id) if !id.is_empty() => Ok(()),
-        _ => Err("no instance is recorded".to_owned()),
-    };
+    let has_instance =
+        |view: &MachineView| match view.machine(LONE).map(|machine| machine.provider_id().to_owned()) {
+            Some(id) if !id.is_empty() => Ok(()),
+            _ => Err("no instance is recorded".to_owned()),
+        };
     world.until("the Machine to have an instance", has_instance).await?;
     user.delete_machine(LONE).await?;
-    let gone = |view: &View| match (view.machine(LONE), view.ledger.alive().count()) {
+    let gone = |view: &MachineView| match (view.machine(LONE), view.ledger.alive().count()) {
         (None, 1) => Ok(()),
         (machine, alive) => {
             Err(format!("{alive} instances, the Machine has phase {:?}", machine.map(|m| m.phase())))
@@ -81,14 +81,14 @@ pub async fn foreign_node(world: &dyn World) -> Outcome {
     })?;
     user.delete_node(LONE).await?;
     user.erase_machine_objects().await?;
-    world.cloud().kill(&erased).map_err(|refusal| Trouble(refusal.to_string()))?;
+    world.cloud().kill(&erased).map_err(|refusal| ScenarioError(refusal.to_string()))?;
     // The end state has no Node without a Machine, so our finalizer must be taken off.
     user.delete_node(ERASED).await
 }
 
 /// A foreign, older instance has the name of a Machine. It is neither adopted nor deleted. The
 /// Machine reports this and can be deleted.
-pub async fn foreign_instance(world: &dyn World) -> Outcome {
+pub async fn foreign_instance(world: &dyn MachineWorld) -> Outcome {
     let user = User::of(world);
     user.create_class("c").await?;
     let pet = load_pet(world)?;
@@ -96,13 +96,14 @@ pub async fn foreign_instance(world: &dyn World) -> Outcome {
     // Otherwise the instance would count as absent only after a second look, ten minutes later.
     tokio::time::sleep(world.pace().until_younger).await;
     user.create_machine(LONE).await?;
-    let says_so = |view: &View| match view.machine(LONE).map(|machine| machine.operation_text().to_owned()) {
-        Some(text) if text.contains("made by others") => Ok(()),
-        text => Err(format!("the Machine has the operation text {text:?}")),
-    };
+    let says_so =
+        |view: &MachineView| match view.machine(LONE).map(|machine| machine.operation_text().to_owned()) {
+            Some(text) if text.contains("made by others") => Ok(()),
+            text => Err(format!("the Machine has the operation text {text:?}")),
+        };
     world.until("the Machine to report the foreign instance", says_so).await?;
     user.delete_machine(LONE).await?;
-    let gone = |view: &View| match view.machine(LONE) {
+    let gone = |view: &MachineView| match view.machine(LONE) {
         None => Ok(()),
         Some(machine) => Err(format!("the Machine has phase {:?}", machine.phase())),
     };
@@ -112,19 +113,19 @@ pub async fn foreign_instance(world: &dyn World) -> Outcome {
         format!("{} was adopted or deleted", pet.id)
     })?;
     // The foreign owner of the instance deletes it.
-    world.cloud().kill(&pet.id).map_err(|refusal| Trouble(refusal.to_string()))
+    world.cloud().kill(&pet.id).map_err(|refusal| ScenarioError(refusal.to_string()))
 }
 
-fn load_pet(world: &dyn World) -> Result<LedgerEntry, Trouble> {
+fn load_pet(world: &dyn MachineWorld) -> Result<LedgerEntry, ScenarioError> {
     let a_day_ago = world.now().checked_sub(Duration::from_secs(24 * 3600));
     let pet = Foreigner {
         id: None,
-        name: NodeName::new(LONE).ok_or(Trouble::new("a Node has a name"))?,
+        name: NodeName::new(LONE).ok_or(ScenarioError::new("a Node has a name"))?,
         key: None,
         project: String::new(),
         created: a_day_ago.unwrap_or_else(|_| world.now()),
         instance_type: "small".to_owned(),
         user_data: Default::default(),
     };
-    world.cloud().load(&pet).map_err(|refusal| Trouble(refusal.to_string()))
+    world.cloud().load(&pet).map_err(|refusal| ScenarioError(refusal.to_string()))
 }

@@ -2,10 +2,10 @@
 
 use super::life::{settled, start_with, wait_for_long_faults};
 use crate::faults::LongKind;
-use crate::world::{Outcome, User, View, World, ensure};
+use crate::world::{MachineView, MachineWorld, Outcome, User, ensure};
 
 /// Three Machines of one class are replaced by three of another, one by one.
-pub async fn roll(world: &dyn World) -> Outcome {
+pub async fn roll(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     user.create_class("d").await?;
     world.begin("the user changes the class of the deployment of 3");
@@ -19,14 +19,14 @@ pub async fn roll(world: &dyn World) -> Outcome {
 }
 
 /// The class changes again when the first new Machine has joined.
-pub async fn change_of_mind(world: &dyn World) -> Outcome {
+pub async fn change_of_mind(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     user.create_class("d").await?;
     user.create_class("e").await?;
     world.begin("the user changes the class of the deployment of 3, and again midway");
     rank_amid_outage(world, user).await?;
     user.roll_workers_to("d").await?;
-    let one_of_new = |view: &View| {
+    let one_of_new = |view: &MachineView| {
         if view.running().any(|machine| machine.text("/spec/class/name") == "d") {
             Ok(())
         } else {
@@ -41,7 +41,7 @@ pub async fn change_of_mind(world: &dyn World) -> Outcome {
 
 /// If a zone loses power, ranks a Machine that may be available among others that are not, and lets
 /// that begin.
-async fn rank_amid_outage(world: &dyn World, user: User<'_>) -> Outcome {
+async fn rank_amid_outage(world: &dyn MachineWorld, user: User<'_>) -> Outcome {
     if !world.long_faults().iter().any(|fault| fault.kind == LongKind::ZoneOut) {
         return Ok(());
     }
@@ -53,7 +53,7 @@ async fn rank_amid_outage(world: &dyn World, user: User<'_>) -> Outcome {
     Ok(())
 }
 
-pub(super) fn all_of_class(view: &View, class: &str) -> Result<(), String> {
+pub(super) fn all_of_class(view: &MachineView, class: &str) -> Result<(), String> {
     settled(view, 3)?;
     match view.machines().find(|machine| machine.text("/spec/class/name") != class) {
         None => Ok(()),

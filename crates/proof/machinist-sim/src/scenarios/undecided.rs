@@ -7,11 +7,11 @@ use std::time::Duration;
 use super::heal::first_running;
 use super::life::{settled, start_with, wait_for_long_faults};
 use super::rollout::all_of_class;
-use crate::sight::{Item, Seen};
-use crate::world::{Outcome, User, View, World};
+use crate::sight::{Item, SeenObject};
+use crate::world::{MachineView, MachineWorld, Outcome, User};
 
 /// The user scales and changes the class again and again, without waiting for the effects.
-pub async fn undecided(world: &dyn World) -> Outcome {
+pub async fn undecided(world: &dyn MachineWorld) -> Outcome {
     const CLASSES: [&str; 3] = ["c", "d", "e"];
     const REQUESTS: usize = 10;
     const PAUSE: Range<Duration> = Duration::from_secs(3)..Duration::from_secs(50);
@@ -38,7 +38,7 @@ pub async fn undecided(world: &dyn World) -> Outcome {
 
 /// The user gives each Machine half a minute for its creation. Each author of a MachineDeployment
 /// may do so.
-pub async fn short_creation_timeout(world: &dyn World) -> Outcome {
+pub async fn short_creation_timeout(world: &dyn MachineWorld) -> Outcome {
     const SHORT: Duration = Duration::from_secs(30);
     let user = User::of(world).with_creation_timeout(SHORT);
     user.create_class("c").await?;
@@ -50,7 +50,7 @@ pub async fn short_creation_timeout(world: &dyn World) -> Outcome {
 
 /// The user deletes a Machine with the label that needs no answer from the API server of the Nodes,
 /// as Gardener does with all Machines of a Worker that is deleted.
-pub async fn force_deletion(world: &dyn World) -> Outcome {
+pub async fn force_deletion(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     let view = world.look().await?;
     let victim = first_running(&view)?;
@@ -60,13 +60,13 @@ pub async fn force_deletion(world: &dyn World) -> Outcome {
     wait_for_long_faults(world).await;
     user.force_deletion_of(&victim).await?;
     // Its replacement may get the same name.
-    let is_gone = |view: &View| match view.machine(&victim).filter(|machine| machine.uid() == uid) {
+    let is_gone = |view: &MachineView| match view.machine(&victim).filter(|machine| machine.uid() == uid) {
         None => Ok(()),
         Some(_) => Err(format!("{victim} still exists")),
     };
     let view = world.until("the Machine to be deleted", is_gone).await?;
     // An Event names what is left in a cluster that did not answer. The user deletes it.
-    let is_left = |node: &Seen<'_>| node.provider_id() == instance;
+    let is_left = |node: &SeenObject<'_>| node.provider_id() == instance;
     for node in view.nodes.iter().map(Item::seen).filter(is_left) {
         user.delete_node(node.name()).await?;
     }

@@ -18,7 +18,7 @@ use crate::actor::Side;
 use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::seed::{Seed, Stream};
-use crate::sight::{MACHINES, NODES, Seen};
+use crate::sight::{MACHINES, NODES, SeenObject};
 
 /// A writer of marks on Nodes and, with a control server, on Machines.
 pub(crate) struct Marks {
@@ -67,7 +67,7 @@ impl Marks {
             }
         }
         for node in self.server(Side::Target).snapshot(NODES) {
-            let name = Seen(node.value()).name().to_owned();
+            let name = SeenObject(node.value()).name().to_owned();
             let patch = self.taint(Side::Target, &name, Set::Off);
             self.patch(Side::Target, &name, patch).await;
         }
@@ -77,7 +77,7 @@ impl Marks {
         let objects = self.server(side).snapshot(table(side));
         let index = stream.below(u64::try_from(objects.len()).unwrap_or(0));
         let object = objects.get(usize::try_from(index).ok()?)?;
-        Some(Seen(object.value()).name().to_owned())
+        Some(SeenObject(object.value()).name().to_owned())
     }
 
     fn server(&self, side: Side) -> &Server {
@@ -86,7 +86,10 @@ impl Marks {
 
     fn now(&self, side: Side, name: &str) -> Option<Value> {
         let objects = self.server(side).snapshot(table(side));
-        objects.iter().find(|object| Seen(object.value()).name() == name).map(|object| object.value().clone())
+        objects
+            .iter()
+            .find(|object| SeenObject(object.value()).name() == name)
+            .map(|object| object.value().clone())
     }
 
     /// The taint of the autoscaler, which only Nodes have.
@@ -96,7 +99,7 @@ impl Marks {
             return None;
         }
         let node = self.now(side, name)?;
-        let revision = Seen(&node).text("/metadata/resourceVersion");
+        let revision = SeenObject(&node).text("/metadata/resourceVersion");
         let mut taints = node.pointer("/spec/taints").cloned().unwrap_or(json!([]));
         let list = taints.as_array_mut()?;
         let before = list.len();
@@ -113,7 +116,7 @@ impl Marks {
         const FINALIZER: &str = "example.org/hold";
         let object = self.now(side, name)?;
         // An object that is being deleted gets no new finalizers.
-        if set == Set::On && Seen(&object).is_deleting() {
+        if set == Set::On && SeenObject(&object).is_deleting() {
             return None;
         }
         let mut finalizers = object.pointer("/metadata/finalizers").cloned().unwrap_or(json!([]));
@@ -125,7 +128,7 @@ impl Marks {
             Set::Off if list.len() == before => return None,
             Set::Off => {}
         }
-        let revision = Seen(&object).text("/metadata/resourceVersion");
+        let revision = SeenObject(&object).text("/metadata/resourceVersion");
         Some(json!({"metadata": {"finalizers": finalizers, "resourceVersion": revision}}))
     }
 

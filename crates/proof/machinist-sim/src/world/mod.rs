@@ -1,10 +1,10 @@
 //! The world of a scenario: two clusters, a cloud with machines that boot, both processes, and a
 //! user.
 //!
-//! A scenario is one function over a [`World`]. There are two worlds. [`simulated`] runs in this
-//! process under paused time, with faults and crashes on request. `real` runs the same processes,
-//! cloud and machines on real Kubernetes servers in real time. If a world cannot play a scenario,
-//! the report names it as skipped.
+//! A scenario is one function over a [`MachineWorld`]. There are two worlds. [`simulated`] runs in
+//! this process under paused time, with faults and crashes on request. `real` runs the same
+//! processes, cloud and machines on real Kubernetes servers in real time. If a world cannot play a
+//! scenario, the report names it as skipped.
 
 mod built_in;
 pub(crate) mod marks;
@@ -31,16 +31,17 @@ use serde_json::Value;
 
 use crate::actor::Side;
 use crate::faults::{LongFault, LongKind};
-use crate::lab::Answered;
+use crate::lab::AnswerRecord;
+pub use crate::outcome::{Outcome, Played, ScenarioError, ensure};
 use crate::seed::Seed;
 pub use crate::sight::NAMESPACE;
 pub use crate::world::user::User;
-pub use crate::world::view::View;
+pub use crate::world::view::MachineView;
 pub use crate::world::workload::Workload;
 
 /// The world of a scenario, as the scenario sees it.
 #[async_trait]
-pub trait World: Send + Sync {
+pub trait MachineWorld: Send + Sync {
     /// Name of the world in reports.
     fn name(&self) -> &'static str;
 
@@ -75,7 +76,7 @@ pub trait World: Send + Sync {
     fn now(&self) -> Timestamp;
 
     /// Reads all existing objects.
-    async fn look(&self) -> Result<View, Trouble>;
+    async fn look(&self) -> Result<MachineView, ScenarioError>;
 
     /// Returns when the objects may have changed since the last look.
     async fn changed(&self);
@@ -100,10 +101,10 @@ pub trait World: Send + Sync {
     async fn store(&self, side: Side, object: &Value) -> Outcome;
 
     /// All answers that the processes under test got so far.
-    fn answers(&self) -> Vec<Answered>;
+    fn answers(&self) -> Vec<AnswerRecord>;
 
     /// An error after which waiting is useless.
-    fn trouble(&self) -> Option<Trouble> {
+    fn trouble(&self) -> Option<ScenarioError> {
         None
     }
 
@@ -155,33 +156,7 @@ pub struct Pace {
     pub until_younger: Duration,
 }
 
-/// Why a scenario could not continue, or what it found wrong.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Trouble(pub String);
-
-impl Trouble {
-    /// Creates an error from a sentence.
-    pub fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
-    }
-}
-
-impl From<kube::Error> for Trouble {
-    fn from(error: kube::Error) -> Self {
-        Self(format!("the user's request failed: {error}"))
-    }
-}
-
-/// The result of a scenario.
-pub type Outcome = Result<(), Trouble>;
-
-/// Fails the scenario if the condition is false.
-pub fn ensure(is_so: bool, otherwise: impl FnOnce() -> String) -> Outcome {
-    if is_so { Ok(()) } else { Err(Trouble(otherwise())) }
-}
-
-impl dyn World + '_ {
+impl dyn MachineWorld + '_ {
     /// Whether all steps take their usual time, because no long fault happens.
     pub fn is_prompt(&self) -> bool {
         self.long_faults().is_empty()
@@ -213,8 +188,8 @@ impl dyn World + '_ {
     pub async fn until(
         &self,
         what: &str,
-        is_so: impl Fn(&View) -> Result<(), String>,
-    ) -> Result<View, Trouble> {
+        is_so: impl Fn(&MachineView) -> Result<(), String>,
+    ) -> Result<MachineView, ScenarioError> {
         let patience = self.pace().patience;
         let began = tokio::time::Instant::now();
         loop {
@@ -227,7 +202,7 @@ impl dyn World + '_ {
                 Err(missing) => missing,
             };
             let Some(left) = patience.checked_sub(began.elapsed()) else {
-                return Err(Trouble(format!("waited {patience:?} for {what}: {missing}\n{view}")));
+                return Err(ScenarioError(format!("waited {patience:?} for {what}: {missing}\n{view}")));
             };
             // After the timeout the loop looks once more and then fails.
             let _ = tokio::time::timeout(left + Duration::from_millis(1), self.changed()).await;

@@ -17,7 +17,7 @@ use crate::actor::Side;
 use crate::faults::LongKind;
 use crate::lab::Lab;
 use crate::objects::{client, resource};
-use crate::sight::{MACHINES, NODES, Seen};
+use crate::sight::{MACHINES, NODES, SeenObject};
 
 /// User-Agent of the operator's other requests.
 const OPERATOR: &str = "operator";
@@ -42,7 +42,8 @@ pub(super) async fn clean_up(lab: Arc<Lab>, control: Server, target: Server, clo
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let machines = control.snapshot(MACHINES);
-        let recorded = |id: &str| machines.iter().any(|machine| Seen(machine.value()).provider_id() == id);
+        let recorded =
+            |id: &str| machines.iter().any(|machine| SeenObject(machine.value()).provider_id() == id);
         let ledger = cloud.ledger();
         let mut left_over: BTreeMap<String, Instant> = BTreeMap::new();
         let mut is_due = |what: String| {
@@ -52,7 +53,7 @@ pub(super) async fn clean_up(lab: Arc<Lab>, control: Server, target: Server, clo
         };
         for entry in ledger.alive() {
             let key = entry.key.as_ref().map_or("", |key| key.as_str());
-            let exists = machines.iter().any(|machine| Seen(machine.value()).uid() == key);
+            let exists = machines.iter().any(|machine| SeenObject(machine.value()).uid() == key);
             let is_lost = lab.history.look(|state| state.lost_at(key).is_some());
             if is_lost && !exists && !recorded(entry.id.as_str()) && is_due(entry.id.to_string()) {
                 lab.history.note(format!("the operator deletes the instance {} of no Machine", entry.id));
@@ -61,7 +62,7 @@ pub(super) async fn clean_up(lab: Arc<Lab>, control: Server, target: Server, clo
             }
         }
         for node in target.snapshot(NODES) {
-            let node = Seen(node.value());
+            let node = SeenObject(node.value());
             let id = node.provider_id();
             let has_instance = !id.starts_with("sim:") || ledger.alive().any(|entry| entry.id.as_str() == id);
             if !has_instance && !node.is_deleting() && !recorded(id) && is_due(node.uid().to_owned()) {

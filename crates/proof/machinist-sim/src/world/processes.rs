@@ -9,7 +9,6 @@ use machinist_apiserver::{Identity, ReplicaView, Server};
 use machinist_cloud_sim::Cloud;
 use machinist_controllers::mcm::{MachineController, MachineOptions, Manager, Options, Planners, Running};
 use machinist_controllers::{Clients, ProcessOptions};
-use machinist_core::Reason;
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;
 use machinist_kube::{ClientOptions, layer_client};
@@ -19,16 +18,17 @@ use tokio::time::Instant;
 
 use super::NAMESPACE;
 use super::workload::Election;
-use crate::actor::{Process, Side};
-use crate::ask::Observed;
+use crate::actor::{Side, TestedProcess};
+use crate::ask::SeenRevisions;
 use crate::faults::Gate;
 use crate::faults::cloud::CloudWire;
 use crate::faults::crash::{Life, Victims};
-use crate::faults::wire::Wire;
+use crate::faults::wire::FaultyWire;
 use crate::lab::Lab;
 use crate::lives::{self, Replica, Terms};
+use crate::said::Said;
 use crate::seed::Seed;
-use crate::sight::{LEASES, Seen};
+use crate::sight::{LEASES, SeenObject};
 
 /// Time between death and restart. It is as short as a restart can be, because a longer gap would
 /// hide errors of a quick successor.
@@ -38,7 +38,7 @@ const DEAD_FOR: Duration = Duration::from_millis(500);
 pub const RESYNC: Duration = Duration::from_secs(600);
 
 /// The dependencies of the processes.
-pub struct Surroundings {
+pub struct MachineSurroundings {
     /// The shared parts of the run.
     pub lab: Arc<Lab>,
     /// The control server.
@@ -52,16 +52,16 @@ pub struct Surroundings {
     /// The seed for the processes' random draws.
     pub seed: Seed,
     /// The replicas that each process reads from, if its request allows it.
-    pub views: BTreeMap<(Process, Side), ReplicaView>,
+    pub views: BTreeMap<(TestedProcess, Side), ReplicaView>,
     /// Whether each process takes part in an election.
     pub election: Election,
 }
 
 /// Both processes.
 pub struct Processes {
-    surroundings: Surroundings,
-    running: Mutex<BTreeMap<(Process, Replica), Replicated>>,
-    lives: Mutex<BTreeMap<Process, u32>>,
+    surroundings: MachineSurroundings,
+    running: Mutex<BTreeMap<(TestedProcess, Replica), Replicated>>,
+    lives: Mutex<BTreeMap<TestedProcess, u32>>,
     held: Mutex<Option<Instant>>,
     standbys: Mutex<Standbys>,
 }
@@ -80,21 +80,12 @@ pub struct Acting {
     /// Number of its life.
     pub life: u32,
     /// The revisions that it has seen.
-    pub observed: Observed,
+    pub observed: SeenRevisions,
     /// What `why` says, by `kind/namespace/name`.
     pub whys: BTreeMap<String, Said>,
     /// Whether `why` names an API server that does not answer, or a kind that was not listed yet,
     /// before the reason of any object.
     pub names_outage: bool,
-}
-
-/// What `why` says about an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
-    /// Whether the object counts as up to date.
-    pub is_settled: bool,
-    /// The reason as text.
-    pub text: String,
 }
 
 /// Whether a second replica that dies is started again.
@@ -107,7 +98,7 @@ enum Standbys {
 
 impl Processes {
     /// Creates the processes without starting them.
-    pub fn new(surroundings: Surroundings) -> Arc<Self> {
+    pub fn new(surroundings: MachineSurroundings) -> Arc<Self> {
         Arc::new(Self {
             surroundings,
             running: Mutex::default(),
@@ -118,12 +109,12 @@ impl Processes {
     }
 
     /// Starts the first replica of a process.
-    pub fn start(&self, process: Process) {
+    pub fn start(&self, process: TestedProcess) {
         self.start_replica(process, Replica::First);
     }
 
     /// Starts a replica with a new client, new stores and no memory.
-    fn start_replica(&self, process: Process, replica: Replica) {
+    fn start_replica(&self, process: TestedProcess, replica: Replica) {
         let number = {
             let mut lives = lock(&self.lives);
             let number = lives.entry(process).or_default();
@@ -131,7 +122,7 @@ impl Processes {
             *number - 1
         };
         let life = Arc::new(Life::new(process, number));
-        let Surroundings { lab, .. } = &self.surroundings;
+        let MachineSurroundings { lab, .. } = &self.surroundings;
         lab.points.born(life.clone());
         lab.history.reborn(process);
         if number != 0 {
@@ -154,33 +145,33 @@ impl Processes {
         };
         let options = self.options(&life, &gate);
         let running = match process {
-            Process::Manager => Manager::start(clients, options, leadership),
-            Process::MachineController => {
+            TestedProcess::Manager => Manager::start(clients, options, leadership),
+            TestedProcess::MachineController => {
                 MachineController::start(clients, options, self.machine_options(&life), leadership)
             }
             // Their worlds start them.
-            Process::CloudController | Process::Provider => return,
+            TestedProcess::CloudController | TestedProcess::Provider => return,
         };
         let live = Replicated { life, gate, running, _election: election };
         lock(&self.running).insert((process, replica), live);
     }
 
     /// Stops a replica in the middle of its work, until [`Self::resume`].
-    pub fn suspend(&self, process: Process, replica: Replica) {
+    pub fn suspend(&self, process: TestedProcess, replica: Replica) {
         if let Some(live) = lock(&self.running).get(&(process, replica)) {
             live.gate.close();
         }
     }
 
     /// Lets a suspended replica continue.
-    pub fn resume(&self, process: Process, replica: Replica) {
+    pub fn resume(&self, process: TestedProcess, replica: Replica) {
         if let Some(live) = lock(&self.running).get(&(process, replica)) {
             live.gate.open();
         }
     }
 
     /// Kills a replica. It is started again soon, unless a fault keeps it down.
-    pub fn kill(&self, process: Process, replica: Replica) {
+    pub fn kill(&self, process: TestedProcess, replica: Replica) {
         let life = lock(&self.running).get(&(process, replica)).map(|live| live.life.clone());
         if let Some(life) = life {
             self.surroundings.lab.points.strike_life(&life);
@@ -196,19 +187,19 @@ impl Processes {
     /// Starts a second replica of each process.
     pub fn add_standbys(&self) {
         *lock(&self.standbys) = Standbys::Wanted;
-        Process::ALL.into_iter().for_each(|process| self.start_replica(process, Replica::Second));
+        TestedProcess::ALL.into_iter().for_each(|process| self.start_replica(process, Replica::Second));
     }
 
     /// Ends the second replicas forever.
     pub fn remove_standbys(&self) {
         *lock(&self.standbys) = Standbys::Unwanted;
-        Process::ALL.into_iter().for_each(|process| self.kill(process, Replica::Second));
+        TestedProcess::ALL.into_iter().for_each(|process| self.kill(process, Replica::Second));
     }
 
     /// The replica that holds the Lease of its process, as the Lease on the server says.
-    pub fn leader(&self, process: Process) -> Option<Replica> {
+    pub fn leader(&self, process: TestedProcess) -> Option<Replica> {
         let leases = self.surroundings.control.snapshot(LEASES);
-        let lease = leases.iter().map(|lease| Seen(lease.value()));
+        let lease = leases.iter().map(|lease| SeenObject(lease.value()));
         let holder = lease
             .filter(|lease| lease.name() == process.user_agent())
             .map(|lease| lease.text("/spec/holderIdentity"))
@@ -219,7 +210,7 @@ impl Processes {
     }
 
     /// The replica of a process that acts now; `None` if none runs, or it is suspended.
-    pub fn acting(&self, process: Process) -> Option<Acting> {
+    pub fn acting(&self, process: TestedProcess) -> Option<Acting> {
         let replica = match self.surroundings.election {
             Election::None => Replica::First,
             Election::Lease | Election::Ignored => self.leader(process)?,
@@ -228,22 +219,19 @@ impl Processes {
         let live = running.get(&(process, replica)).filter(|live| !live.gate.is_closed())?;
         let inspector = live.running.inspector();
         let names_outage = !inspector.silent_servers().is_empty() || inspector.not_ready().is_some();
-        let whys = inspector.whys().into_iter().map(|(key, record)| {
-            let is_settled = record.why.reason == Reason::Settled;
-            (key.to_string(), Said { is_settled, text: record.why.reason.to_string() })
-        });
+        let whys = inspector.whys().into_iter().map(|(key, record)| (key.to_string(), Said::of(&record.why)));
         let (life, observed) = (live.life.number, live.life.observed());
         Some(Acting { life, observed, whys: whys.collect(), names_outage })
     }
 
     /// Stops a process as its user does, while it has no call in flight.
-    pub fn stop(&self, process: Process) {
+    pub fn stop(&self, process: TestedProcess) {
         self.bury(process, Replica::First);
         self.surroundings.lab.history.note(format!("the {process} is stopped"));
     }
 
     /// Drops a replica after its life has ended.
-    fn bury(&self, process: Process, replica: Replica) {
+    fn bury(&self, process: TestedProcess, replica: Replica) {
         let buried = lock(&self.running).remove(&(process, replica));
         drop(buried);
     }
@@ -252,10 +240,10 @@ impl Processes {
     pub async fn tend(self: Arc<Self>, mut deaths: mpsc::UnboundedReceiver<Victims>) {
         let mut restarts = JoinSet::new();
         while let Some(victims) = deaths.recv().await {
-            let dead = |(of, live): (&(Process, Replica), &Replicated)| {
+            let dead = |(of, live): (&(TestedProcess, Replica), &Replicated)| {
                 (victims.include(of.0) && !live.life.is_alive()).then_some(*of)
             };
-            let struck: Vec<(Process, Replica)> = lock(&self.running).iter().filter_map(dead).collect();
+            let struck: Vec<(TestedProcess, Replica)> = lock(&self.running).iter().filter_map(dead).collect();
             for (process, replica) in &struck {
                 self.bury(*process, *replica);
                 self.surroundings.lab.history.note(format!("the {process} is dead"));
@@ -264,7 +252,7 @@ impl Processes {
         }
     }
 
-    async fn restart(self: Arc<Self>, struck: Vec<(Process, Replica)>) {
+    async fn restart(self: Arc<Self>, struck: Vec<(TestedProcess, Replica)>) {
         tokio::time::sleep(DEAD_FOR).await;
         for (process, replica) in struck {
             while let Some(until) = self.down_until(process, replica) {
@@ -279,7 +267,7 @@ impl Processes {
     }
 
     /// The end of the time in which a replica must not run.
-    fn down_until(&self, process: Process, replica: Replica) -> Option<Instant> {
+    fn down_until(&self, process: TestedProcess, replica: Replica) -> Option<Instant> {
         let down = match replica {
             Replica::First => self.surroundings.lab.plan.down(process),
             Replica::Second => None,
@@ -288,7 +276,7 @@ impl Processes {
     }
 
     fn client(&self, life: &Arc<Life>, side: Side) -> kube::Client {
-        let Surroundings { lab, control, target, seed, views, .. } = &self.surroundings;
+        let MachineSurroundings { lab, control, target, seed, views, .. } = &self.surroundings;
         let server = match side {
             Side::Control => control,
             Side::Target => target,
@@ -298,7 +286,7 @@ impl Processes {
         if let Some(view) = views.get(&(life.process, side)) {
             service = service.with_replica_view(view.clone());
         }
-        let wire = Wire::new(side, life.clone(), lab.clone(), server.clone(), service);
+        let wire = FaultyWire::new(side, life.clone(), lab.clone(), server.clone(), service);
         let options = ClientOptions {
             clock: lab.shared_clock(),
             seed: seed.stream(&format!("client/{agent}/{side}/{}", life.number)).bits(),
@@ -308,7 +296,7 @@ impl Processes {
     }
 
     fn options(&self, life: &Life, gate: &Gate) -> Options {
-        let Surroundings { lab, planners, seed, .. } = &self.surroundings;
+        let MachineSurroundings { lab, planners, seed, .. } = &self.surroundings;
         let agent = life.process.user_agent();
         let process = ProcessOptions {
             clock: lab.shared_clock(),
@@ -322,7 +310,7 @@ impl Processes {
     }
 
     fn machine_options(&self, life: &Arc<Life>) -> MachineOptions {
-        let Surroundings { lab, cloud, seed, .. } = &self.surroundings;
+        let MachineSurroundings { lab, cloud, seed, .. } = &self.surroundings;
         let settings = cloud.settings();
         let promises =
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };

@@ -13,11 +13,11 @@ use machinist_apiserver::Server;
 use tokio::time::Instant;
 
 use super::processes::Processes;
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::{LongFault, LongKind};
 use crate::invariants::Id;
 use crate::lab::Lab;
-use crate::sight::{MACHINES, Seen};
+use crate::sight::{MACHINES, SeenObject};
 
 const LOOK_EVERY: Duration = Duration::from_secs(60);
 /// A Machine that did not change for this time makes no progress.
@@ -36,7 +36,7 @@ pub(super) async fn watch_forced(lab: Arc<Lab>, control: Server) {
         tokio::time::sleep(LOOK_EVERY / 2).await;
         let mut still = BTreeMap::new();
         for machine in control.snapshot(MACHINES) {
-            let seen = Seen(machine.value());
+            let seen = SeenObject(machine.value());
             let is_forced = labels::parse_bool(seen.label(labels::FORCE_DELETION)) == Some(true);
             if !is_forced || !seen.is_deleting() || is_held_by_others(seen) {
                 continue;
@@ -57,7 +57,7 @@ pub(super) async fn watch_forced(lab: Arc<Lab>, control: Server) {
 }
 
 /// Whether a finalizer of another actor keeps the object.
-fn is_held_by_others(seen: Seen<'_>) -> bool {
+fn is_held_by_others(seen: SeenObject<'_>) -> bool {
     let is_ours = |finalizer: &serde_json::Value| finalizer == finalizers::MACHINE_CONTROLLER_MANAGER;
     !seen.list("/metadata/finalizers").iter().all(is_ours)
 }
@@ -78,16 +78,16 @@ pub(super) async fn watch(lab: Arc<Lab>, control: Server, processes: Arc<Process
     lab.plan.beginning().await;
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let Some(acting) = processes.acting(Process::MachineController) else {
+        let Some(acting) = processes.acting(TestedProcess::MachineController) else {
             unchanged.clear();
             continue;
         };
         // The end of a write wakes the objects that it is about.
-        let awaits_answer = lab.history.look(|state| state.awaits_answer(Process::MachineController));
+        let awaits_answer = lab.history.look(|state| state.awaits_answer(TestedProcess::MachineController));
         let is_excused = acting.names_outage || awaits_answer;
         let mut still = BTreeMap::new();
         for machine in control.snapshot(MACHINES) {
-            let seen = Seen(machine.value());
+            let seen = SeenObject(machine.value());
             let key = format!("{}/{}", seen.namespace(), seen.name());
             let is_settled = seen.phase() == "Running" && !seen.is_deleting();
             let is_seen = machine.revision() <= acting.observed.table_seen(Side::Control, MACHINES);

@@ -35,10 +35,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Ability, NAMESPACE, Outcome, Pace, Trouble, View, World, ensure};
-use crate::actor::{Process, Side};
+use super::{Ability, MachineView, MachineWorld, NAMESPACE, Outcome, Pace, ScenarioError, ensure};
+use crate::actor::{Side, TestedProcess};
 use crate::ask::About;
-use crate::lab::Answered;
+use crate::lab::AnswerRecord;
 use crate::sight::Item;
 
 /// The variable that describes the clusters, with the output of `cargo xtask control-plane`.
@@ -54,33 +54,33 @@ const DEAD_NODE_AFTER: Duration = Duration::from_secs(15);
 
 /// Two clusters.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Clusters {
-    control: Cluster,
-    target: Cluster,
+pub struct RealClusters {
+    control: RealCluster,
+    target: RealCluster,
 }
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Cluster {
+struct RealCluster {
     server: String,
     version: String,
     kubeconfig: PathBuf,
     ca_file: PathBuf,
 }
 
-impl Clusters {
+impl RealClusters {
     /// Reads the description of the clusters from the environment.
     ///
     /// # Errors
     /// When the variable is not set or cannot be parsed.
-    pub fn from_env() -> Result<Self, Trouble> {
+    pub fn from_env() -> Result<Self, ScenarioError> {
         let text = std::env::var(CLUSTERS).map_err(|_| {
-            Trouble(format!(
+            ScenarioError(format!(
                 "{CLUSTERS} is not set. Run `cargo xtask real --lane scenarios`, which starts clusters and sets it"
             ))
         })?;
         serde_json::from_str(&text).map_err(|error| {
-            Trouble(format!("{CLUSTERS}: expected the output of `cargo xtask control-plane`: {error}"))
+            ScenarioError(format!("{CLUSTERS}: expected the output of `cargo xtask control-plane`: {error}"))
         })
     }
 
@@ -95,7 +95,7 @@ pub struct Real {
     control: kube::Client,
     target: kube::Client,
     cloud: Cloud,
-    clusters: Clusters,
+    clusters: RealClusters,
     answers: Answers,
     processes: Mutex<Vec<Running>>,
     _fleet: Fleet,
@@ -105,15 +105,18 @@ pub struct Real {
 /// controller. That period is short there, so that healing can be tested.
 const LEASE_RENEWAL: Duration = Duration::from_secs(2);
 
-type Answers = Arc<Mutex<Vec<Answered>>>;
+type Answers = Arc<Mutex<Vec<AnswerRecord>>>;
 
 impl Real {
-    /// Connects to the clusters, and starts the cloud and its machines. [`World::start_processes`]
-    /// starts the processes.
+    /// Connects to the clusters, and starts the cloud and its machines.
+    /// [`MachineWorld::start_processes`] starts the processes.
     ///
     /// # Errors
     /// When a cluster cannot be reached or refuses the CRDs.
-    pub async fn new(clusters: &Clusters, cloud: impl FnOnce(Settings) -> Settings) -> Result<Self, Trouble> {
+    pub async fn new(
+        clusters: &RealClusters,
+        cloud: impl FnOnce(Settings) -> Settings,
+    ) -> Result<Self, ScenarioError> {
         let control = client(&clusters.control, &ClientOptions::new("user")).await?;
         let target = client(&clusters.target, &ClientOptions::new("user")).await?;
         apply_crds(&control).await?;
@@ -126,7 +129,7 @@ impl Real {
         };
         let cloud = Cloud::in_memory(cloud(settings), CloudClock::wall());
         let ca_pem = std::fs::read_to_string(&clusters.target.ca_file)
-            .map_err(|error| Trouble(format!("{}: {error}", clusters.target.ca_file.display())))?;
+            .map_err(|error| ScenarioError(format!("{}: {error}", clusters.target.ca_file.display())))?;
         let metadata = Metadata { server: clusters.target.server.clone(), ca_pem };
         let mut options = FleetOptions::new(metadata, Arc::new(HttpsConnector));
         options.machines.lease_renewal = LEASE_RENEWAL;
@@ -173,18 +176,22 @@ impl Real {
         );
         let at_once = DeleteParams::background().grace_period(0);
         drop(Api::<Pod>::namespaced(self.target.clone(), NAMESPACE).delete_collection(&at_once, &all).await?);
-        let world: &dyn World = self;
-        world.until("the clusters to be empty again", View::is_empty).await?;
+        let world: &dyn MachineWorld = self;
+        world.until("the clusters to be empty again", MachineView::is_empty).await?;
         Ok(())
     }
 }
 
-async fn client(cluster: &Cluster, options: &ClientOptions) -> Result<kube::Client, Trouble> {
+async fn client(cluster: &RealCluster, options: &ClientOptions) -> Result<kube::Client, ScenarioError> {
     let source = KubeconfigSource::File(cluster.kubeconfig.clone());
-    connect(&source, options).await.map_err(|error| Trouble(error.to_string()))
+    connect(&source, options).await.map_err(|error| ScenarioError(error.to_string()))
 }
 
-async fn clients(clusters: &Clusters, process: Process, answers: &Answers) -> Result<Clients, Trouble> {
+async fn clients(
+    clusters: &RealClusters,
+    process: TestedProcess,
+    answers: &Answers,
+) -> Result<Clients, ScenarioError> {
     let options = |side| ClientOptions {
         observer: Some(observer(process, side, answers.clone())),
         ..ClientOptions::new(process.user_agent())
@@ -195,7 +202,7 @@ async fn clients(clusters: &Clusters, process: Process, answers: &Answers) -> Re
     })
 }
 
-fn observer(process: Process, side: Side, answers: Answers) -> RequestObserver {
+fn observer(process: TestedProcess, side: Side, answers: Answers) -> RequestObserver {
     Arc::new(move |report: &RequestReport<'_>| {
         let verb = match report.method.as_str() {
             "POST" => "post",
@@ -207,13 +214,19 @@ fn observer(process: Process, side: Side, answers: Answers) -> RequestObserver {
             _ => "get",
         };
         let about = About::parse(report.path);
-        let answered =
-            Answered { at: SystemClock.now(), process, side, verb, about, code: report.status.unwrap_or(0) };
+        let answered = AnswerRecord {
+            at: SystemClock.now(),
+            process,
+            side,
+            verb,
+            about,
+            code: report.status.unwrap_or(0),
+        };
         answers.lock().unwrap_or_else(PoisonError::into_inner).push(answered);
     })
 }
 
-fn options(process: Process) -> ProcessOptions {
+fn options(process: TestedProcess) -> ProcessOptions {
     ProcessOptions {
         instance: "real-lane".to_owned(),
         ..ProcessOptions::new(NAMESPACE, process.user_agent())
@@ -235,16 +248,16 @@ async fn apply_crds(control: &kube::Client) -> Outcome {
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    Err(Trouble::new("Machines are not served 30 s after their definition was accepted"))
+    Err(ScenarioError::new("Machines are not served 30 s after their definition was accepted"))
 }
 
-async fn items<K>(api: Api<K>) -> Result<Vec<Item>, Trouble>
+async fn items<K>(api: Api<K>) -> Result<Vec<Item>, ScenarioError>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
     // Read as JSON, to see fields that the product's types omit.
     let request = kube::core::Request::new(api.resource_url()).list(&ListParams::default());
-    let mut request = request.map_err(|error| Trouble(error.to_string()))?;
+    let mut request = request.map_err(|error| ScenarioError(error.to_string()))?;
     request.extensions_mut().insert("list");
     let list: Value = api.into_client().request(request).await?;
     let found = list.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -266,7 +279,7 @@ where
 }
 
 #[async_trait]
-impl World for Real {
+impl MachineWorld for Real {
     fn name(&self) -> &'static str {
         "real"
     }
@@ -297,11 +310,11 @@ impl World for Real {
         SystemClock.now()
     }
 
-    async fn look(&self) -> Result<View, Trouble> {
+    async fn look(&self) -> Result<MachineView, ScenarioError> {
         let (control, target) = (&self.control, &self.target);
         let mut tokens = items(in_namespace::<Secret>(target, TOKENS)).await?;
         tokens.retain(|secret| secret.seen().name().starts_with("bootstrap-token-"));
-        Ok(View {
+        Ok(MachineView {
             machines: items(in_namespace::<Machine>(control, NAMESPACE)).await?,
             sets: items(in_namespace::<MachineSet>(control, NAMESPACE)).await?,
             deployments: items(in_namespace::<MachineDeployment>(control, NAMESPACE)).await?,
@@ -320,12 +333,13 @@ impl World for Real {
 
     async fn start_processes(&self) -> Outcome {
         let clients = |process| clients(&self.clusters, process, &self.answers);
-        let manager = Manager::start(clients(Process::Manager).await?, options(Process::Manager), None);
+        let manager =
+            Manager::start(clients(TestedProcess::Manager).await?, options(TestedProcess::Manager), None);
         let provider = Arc::new(SimProvider::in_process(self.cloud.clone()).also_serving("Fast"));
         let defaults = Defaults { dead_node_after: DEAD_NODE_AFTER, ..Defaults::default() };
         let controller = MachineController::start(
-            clients(Process::MachineController).await?,
-            options(Process::MachineController),
+            clients(TestedProcess::MachineController).await?,
+            options(TestedProcess::MachineController),
             MachineOptions { defaults: Arc::new(defaults), ..MachineOptions::new(provider, "real-lane") },
             None,
         );
@@ -334,14 +348,14 @@ impl World for Real {
     }
 
     async fn stop_processes(&self) -> Outcome {
-        Err(Trouble::new("the real world cannot restore objects, so it does not stop its processes"))
+        Err(ScenarioError::new("the real world cannot restore objects, so it does not stop its processes"))
     }
 
     async fn store(&self, _: Side, _: &Value) -> Outcome {
-        Err(Trouble::new("a real server cannot store objects with given uids and times"))
+        Err(ScenarioError::new("a real server cannot store objects with given uids and times"))
     }
 
-    fn answers(&self) -> Vec<Answered> {
+    fn answers(&self) -> Vec<AnswerRecord> {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

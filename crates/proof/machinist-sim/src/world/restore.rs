@@ -14,7 +14,7 @@ use crate::backup::{Backup, grow_old};
 use crate::faults::LongFault;
 use crate::objects::api_of;
 use crate::sight::{
-    LEASES, MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, Seen,
+    LEASES, MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, SeenObject,
 };
 
 /// The User-Agent of the user who repeats requests.
@@ -44,8 +44,12 @@ fn tables(side: Side) -> &'static [&'static str] {
 }
 
 /// The objects of a table by name.
-fn by_name<'b>(backup: &'b Backup, table: &'b str) -> BTreeMap<&'b str, Seen<'b>> {
-    backup.table(table).map(|object| Seen(object.value())).map(|object| (object.name(), object)).collect()
+fn by_name<'b>(backup: &'b Backup, table: &'b str) -> BTreeMap<&'b str, SeenObject<'b>> {
+    backup
+        .table(table)
+        .map(|object| SeenObject(object.value()))
+        .map(|object| (object.name(), object))
+        .collect()
 }
 
 /// The user repeats the requests about the deployment, its classes and its Secret that the backup

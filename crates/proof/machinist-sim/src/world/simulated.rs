@@ -12,36 +12,35 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::Api;
 use kube::api::PostParams;
 use machinist_api::crd;
-use machinist_apiserver::{
-    CertificateAuthority, Config, History as ServerHistory, Identity, ReplicaView, SeededIds, Server,
-};
+use machinist_apiserver::{CertificateAuthority, ReplicaView, Server};
 use machinist_cloud_sim::{Clock as CloudClock, Cloud, IdStyle, Settings};
 use machinist_controllers::mcm::Planners;
 use machinist_node_sim::{Auth, ClientError, Fleet, FleetOptions, Metadata, NODE_USER_AGENT, SeededKeys};
 use serde_json::Value;
-use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use super::built_in::BuiltIn;
-use super::processes::{Processes, Surroundings};
+use super::processes::{MachineSurroundings, Processes};
 use super::workload::{Election, TENANT};
 use super::{
-    Ability, NAMESPACE, Outcome, Pace, Trouble, View, Workload, World, operator, progress, tenants, weather,
+    Ability, MachineView, MachineWorld, NAMESPACE, Outcome, Pace, ScenarioError, Workload, operator,
+    progress, tenants, weather,
 };
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::cloud::CloudFaults;
-use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, LongFault, Profile};
+use crate::faults::{Crash, Fault, LongFault, Profile};
 use crate::history::History;
-use crate::invariants::{self, Id};
-use crate::lab::{Answered, Lab, RunClock};
+use crate::invariants;
+use crate::lab::{AnswerRecord, Lab, RunClock};
 use crate::mutants::Mutant;
 use crate::passes;
 use crate::seed::Seed;
 use crate::sight::{Item, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS};
+use crate::stage::{ScenarioStage, client, server};
 
 /// The setup of a simulated world.
 #[derive(Debug, Clone)]
-pub struct Setup {
+pub struct MachineSetup {
     /// The seed of all random draws.
     pub seed: Seed,
     /// The faults.
@@ -65,11 +64,11 @@ pub struct Setup {
 pub enum Start {
     /// Together with the world.
     AtOnce,
-    /// On [`World::start_processes`].
+    /// On [`MachineWorld::start_processes`].
     Later,
 }
 
-impl Setup {
+impl MachineSetup {
     /// The correct program in a world without faults.
     pub fn calm(seed: Seed) -> Self {
         Self {
@@ -112,12 +111,11 @@ fn cloud_settings() -> Settings {
 
 /// A simulated world. Dropping it ends all its parts.
 pub struct Simulated {
-    lab: Arc<Lab>,
+    stage: ScenarioStage,
     control: Server,
     target: Server,
     cloud: Cloud,
     processes: Arc<Processes>,
-    changed: Arc<Notify>,
     workload: Workload,
     seed: Seed,
     _built_in: Arc<BuiltIn>,
@@ -141,22 +139,16 @@ impl Simulated {
     ///
     /// # Errors
     /// When the servers refuse the CRDs.
-    pub async fn new(setup: &Setup) -> Result<Self, Trouble> {
+    pub async fn new(setup: &MachineSetup) -> Result<Self, ScenarioError> {
         let clock = setup.epoch.map_or_else(RunClock::start, RunClock::starting_at);
         let is_usual = setup.workload == Workload::USUAL;
         let rules = if is_usual { invariants::all() } else { invariants::every() };
         let history = History::new(Arc::new(clock), rules);
-        let control = server(clock, setup.seed.stream("ids/control").bits());
-        let target = server(clock, setup.seed.stream("ids/target").bits());
+        let control = server(clock, setup.seed, "control", Some(authority()));
+        let target = server(clock, setup.seed, "target", Some(authority()));
         let cloud = Cloud::in_memory(setup.cloud.clone(), CloudClock::from_fn(move || clock.time()));
-        let (deaths, dead) = mpsc::unbounded_channel();
-        let lab = Arc::new(Lab::new(
-            clock,
-            history.clone(),
-            FaultPlan::new(setup.seed, setup.profile.clone()),
-            CrashPoints::new(setup.crash, deaths),
-            setup.mutant.and_then(Mutant::tamper),
-        ));
+        let tamper = setup.mutant.and_then(Mutant::tamper);
+        let (lab, dead) = Lab::new(clock, history.clone(), setup.seed, &setup.profile, setup.crash, tamper);
         for (side, server) in [(Side::Control, &control), (Side::Target, &target)] {
             history.follow(side, server.commits());
         }
@@ -168,9 +160,11 @@ impl Simulated {
         let mut tasks = JoinSet::new();
         let servers = BTreeMap::from([(Side::Control, control.clone()), (Side::Target, target.clone())]);
         let built_in = Arc::new(BuiltIn::new(servers, clock, setup.seed));
-        let changed = Arc::new(Notify::new());
+        // After the last fault, several drains may end by their timeouts, one after the other.
+        let patience = PATIENCE + if is_usual { Duration::ZERO } else { AFTER_LONG_FAULTS };
+        let stage = ScenarioStage::new(lab.clone(), patience);
         for (side, server) in [(Side::Control, &control), (Side::Target, &target)] {
-            tasks.spawn(tell_of_changes(server.clone(), history.clone(), changed.clone()));
+            stage.follow(server, &mut tasks);
             built_in.start(side);
         }
         let views = replica_views();
@@ -180,7 +174,7 @@ impl Simulated {
         }
         let fleet = Fleet::start(&cloud, fleet_options(&target, setup));
         let planners = setup.mutant.map_or_else(Planners::default, Mutant::planners);
-        let processes = Processes::new(Surroundings {
+        let processes = Processes::new(MachineSurroundings {
             lab: lab.clone(),
             control: control.clone(),
             target: target.clone(),
@@ -216,19 +210,8 @@ impl Simulated {
         tasks.spawn(tenants::move_in(setup.workload.tenants, target.clone(), lab.clone()));
         let (workload, seed) = (setup.workload, setup.seed);
         let (_built_in, _fleet, _tasks) = (built_in, fleet, tasks);
-        let world = Self {
-            lab,
-            control,
-            target,
-            cloud,
-            processes,
-            changed,
-            workload,
-            seed,
-            _built_in,
-            _fleet,
-            _tasks,
-        };
+        let world =
+            Self { stage, control, target, cloud, processes, workload, seed, _built_in, _fleet, _tasks };
         if setup.processes == Start::AtOnce {
             world.start_processes().await?;
         }
@@ -237,7 +220,12 @@ impl Simulated {
 
     /// The shared parts of the run.
     pub fn lab(&self) -> &Arc<Lab> {
-        &self.lab
+        self.stage.lab()
+    }
+
+    /// The place where the scenario waits.
+    pub fn stage(&self) -> &ScenarioStage {
+        &self.stage
     }
 
     /// One of the servers.
@@ -249,15 +237,13 @@ impl Simulated {
     }
 
     /// All existing objects.
-    pub fn view(&self) -> View {
-        let all = |server: &Server, table: &str| -> Vec<Item> {
-            server.snapshot(table).into_iter().map(Item::Stored).collect()
-        };
+    pub fn view(&self) -> MachineView {
+        let all = |server, table| Item::all(server, &[table]);
         let mut tokens = all(&self.target, SECRETS);
         tokens.retain(|secret| secret.seen().name().starts_with("bootstrap-token-"));
         let mut pods = all(&self.target, PODS);
         pods.retain(|pod| !pod.seen().name().starts_with(TENANT));
-        View {
+        MachineView {
             machines: all(&self.control, MACHINES),
             sets: all(&self.control, MACHINE_SETS),
             deployments: all(&self.control, MACHINE_DEPLOYMENTS),
@@ -274,44 +260,16 @@ impl Simulated {
     }
 }
 
-fn server(clock: RunClock, ids: u64) -> Server {
-    Server::new(Config {
-        clock: Arc::new(clock),
-        ids: Arc::new(SeededIds::new(ids)),
-        // Faults decide when the server compacts its history.
-        history: ServerHistory::Manual,
-        ca: Some(authority()),
-        ..Config::default()
-    })
-}
-
 /// Creates the CRDs of the machine API.
-pub(crate) async fn apply_crds(server: &Server) -> Result<(), Trouble> {
-    let api: Api<CustomResourceDefinition> = Api::all(user(server));
+pub(crate) async fn apply_crds(server: &Server) -> Result<(), ScenarioError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client(server, "user"));
     for crd in crd::all_crds() {
         api.create(&PostParams::default(), &crd).await?;
     }
     Ok(())
 }
 
-/// The user's client, connected directly to the server.
-fn user(server: &Server) -> kube::Client {
-    kube::Client::new(server.service_as(Identity::admin()).with_user_agent("user"), NAMESPACE)
-}
-
-/// Keeps the history up to date with a server, and wakes tasks that wait for a change.
-async fn tell_of_changes(server: Server, history: History, changed: Arc<Notify>) {
-    let mut commits = server.commits();
-    while let Some(commit) = commits.next().await {
-        history.catch_up();
-        // Leases are renewed all the time, and no task waits for them.
-        if !commit.resource.starts_with("leases") {
-            changed.notify_waiters();
-        }
-    }
-}
-
-fn fleet_options(target: &Server, setup: &Setup) -> FleetOptions {
+fn fleet_options(target: &Server, setup: &MachineSetup) -> FleetOptions {
     let server = target.clone();
     let connect = move |_: &Metadata, auth: &Auth| {
         let service = match auth {
@@ -335,9 +293,10 @@ fn fleet_options(target: &Server, setup: &Setup) -> FleetOptions {
     options
 }
 
-fn replica_views() -> BTreeMap<(Process, Side), ReplicaView> {
-    let pairs =
-        Process::ALL.into_iter().flat_map(|process| [(process, Side::Control), (process, Side::Target)]);
+fn replica_views() -> BTreeMap<(TestedProcess, Side), ReplicaView> {
+    let pairs = TestedProcess::ALL
+        .into_iter()
+        .flat_map(|process| [(process, Side::Control), (process, Side::Target)]);
     pairs.map(|pair| (pair, ReplicaView::default())).collect()
 }
 
@@ -359,25 +318,22 @@ async fn lag(view: ReplicaView, server: Server, lab: Arc<Lab>, place: String) {
     }
 }
 
+/// Timeout for an awaited state.
+const PATIENCE: Duration = Duration::from_secs(40 * 60);
 /// Further time for the end state in a run with long faults.
 const AFTER_LONG_FAULTS: Duration = Duration::from_secs(2 * 3600);
-/// Minimum interval between looks, so that a burst of commits counts as one change.
-const LOOK_AT_MOST_EVERY: Duration = Duration::from_millis(20);
-/// Maximum interval between looks, because instances change with time even without a commit.
-const LOOK_AT_LEAST_EVERY: Duration = Duration::from_secs(5);
-
 #[async_trait]
-impl World for Simulated {
+impl MachineWorld for Simulated {
     fn name(&self) -> &'static str {
         "simulated"
     }
 
     fn control(&self) -> kube::Client {
-        user(&self.control)
+        client(&self.control, "user")
     }
 
     fn target(&self) -> kube::Client {
-        user(&self.target)
+        client(&self.target, "user")
     }
 
     fn cloud(&self) -> &Cloud {
@@ -385,11 +341,8 @@ impl World for Simulated {
     }
 
     fn pace(&self) -> Pace {
-        // After the last fault, several drains may end by their timeouts, one after the other.
-        let is_usual = self.workload == Workload::USUAL;
-        let long = if is_usual { Duration::ZERO } else { AFTER_LONG_FAULTS };
         Pace {
-            patience: Duration::from_secs(40 * 60) + long + self.lab.plan.calm_in(),
+            patience: self.stage.patience(),
             watch_for: Duration::from_secs(10 * 60),
             health_timeout: Duration::from_secs(60),
             boot: Duration::from_secs(5),
@@ -406,36 +359,32 @@ impl World for Simulated {
     }
 
     fn long_faults(&self) -> &[LongFault] {
-        &self.lab.plan.profile().long
+        &self.lab().plan.profile().long
     }
 
     fn now(&self) -> Timestamp {
-        self.lab.clock.time()
+        self.lab().clock.time()
     }
 
-    async fn look(&self) -> Result<View, Trouble> {
+    async fn look(&self) -> Result<MachineView, ScenarioError> {
         Ok(self.view())
     }
 
     async fn changed(&self) {
-        tokio::time::sleep(LOOK_AT_MOST_EVERY).await;
-        // A change in between is seen at the next look, after a short delay at most.
-        let _ = tokio::time::timeout(LOOK_AT_LEAST_EVERY, self.changed.notified()).await;
+        self.stage.changed().await;
     }
 
     fn begin(&self, what: &str) {
-        self.lab.history.step(what);
-        self.lab.points.begin();
-        self.lab.plan.begin();
+        self.stage.begin(what);
     }
 
     async fn start_processes(&self) -> Outcome {
-        Process::ALL.into_iter().for_each(|process| self.processes.start(process));
+        TestedProcess::ALL.into_iter().for_each(|process| self.processes.start(process));
         Ok(())
     }
 
     async fn stop_processes(&self) -> Outcome {
-        Process::ALL.into_iter().for_each(|process| self.processes.stop(process));
+        TestedProcess::ALL.into_iter().for_each(|process| self.processes.stop(process));
         Ok(())
     }
 
@@ -443,21 +392,15 @@ impl World for Simulated {
         let loaded = self.server(side).load(object.clone());
         loaded
             .map(drop)
-            .map_err(|error| Trouble(format!("the {side} server cannot load the object: {error}")))
+            .map_err(|error| ScenarioError(format!("the {side} server cannot load the object: {error}")))
     }
 
-    fn answers(&self) -> Vec<Answered> {
-        self.lab.answers()
+    fn answers(&self) -> Vec<AnswerRecord> {
+        self.lab().answers()
     }
 
-    fn trouble(&self) -> Option<Trouble> {
-        if self.lab.history.violations().is_empty()
-            && let Some(blown) = self.lab.fuse.blown()
-        {
-            self.lab.history.violate(Id::L4, blown);
-        }
-        let first = self.lab.history.violations().into_iter().next()?;
-        Some(Trouble(format!("{} is violated", first.id)))
+    fn trouble(&self) -> Option<ScenarioError> {
+        self.stage.trouble()
     }
 
     fn can(&self, ability: Ability) -> bool {

@@ -17,7 +17,7 @@ use crate::faults::LongFault;
 use crate::lab::Lab;
 use crate::objects::{api_of, erase};
 use crate::seed::{Seed, Stream};
-use crate::sight::{MACHINE_CLASSES, MACHINES, NODES, SECRETS, Seen};
+use crate::sight::{MACHINE_CLASSES, MACHINES, NODES, SECRETS, SeenObject};
 
 /// The finalizers of the processes.
 const OURS: [&str; 3] = [finalizers::MACHINE_CONTROLLER_MANAGER, finalizers::SECRET, finalizers::NODE];
@@ -58,7 +58,7 @@ impl Stranger {
                 _ => older_marks(&old),
             };
             let Some(patch) = patch else { continue };
-            let name = Seen(object.value()).name();
+            let name = SeenObject(object.value()).name();
             self.lab.history.note(format!("another actor patches {table} {name}: {patch}"));
             let server = server_of(side, &self.control, &self.target);
             let api = api_of(server, table, object.value(), STRANGER);
@@ -75,7 +75,7 @@ impl Stranger {
         let machine = loop {
             let machines = self.control.snapshot(MACHINES);
             let wanted = machines.into_iter().find(|machine| {
-                let seen = Seen(machine.value());
+                let seen = SeenObject(machine.value());
                 let key = format!("{}/{}", seen.namespace(), seen.name());
                 let is_written =
                     self.lab.history.look(|state| state.is_being_written(Side::Control, MACHINES, &key));
@@ -93,7 +93,9 @@ impl Stranger {
             metadata.remove(field);
         }
         let Ok(again) = serde_json::from_value(again) else { return };
-        self.lab.history.note(format!("another actor replaces Machine {}", Seen(machine.value()).name()));
+        self.lab
+            .history
+            .note(format!("another actor replaces Machine {}", SeenObject(machine.value()).name()));
         erase(&self.control, MACHINES, machine.value(), STRANGER).await;
         let api = api_of(&self.control, MACHINES, machine.value(), STRANGER);
         // The set may have created another Machine of that name.
@@ -109,10 +111,10 @@ impl Stranger {
 }
 
 fn without_our_finalizers(object: &Object) -> Option<Value> {
-    let all = Seen(object.value()).list("/metadata/finalizers");
+    let all = SeenObject(object.value()).list("/metadata/finalizers");
     let is_ours = |finalizer: &&Value| finalizer.as_str().is_some_and(|name| OURS.contains(&name));
     let others: Vec<&Value> = all.iter().filter(|finalizer| !is_ours(finalizer)).collect();
-    let revision = Seen(object.value()).text("/metadata/resourceVersion");
+    let revision = SeenObject(object.value()).text("/metadata/resourceVersion");
     (others.len() < all.len())
         .then(|| json!({"metadata": {"finalizers": others, "resourceVersion": revision}}))
 }

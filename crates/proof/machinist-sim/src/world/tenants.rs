@@ -13,7 +13,7 @@ use serde_json::json;
 use super::NAMESPACE;
 use super::workload::{TENANT, Tenants};
 use crate::lab::Lab;
-use crate::sight::{NODES, PODS, Seen};
+use crate::sight::{NODES, PODS, SeenObject};
 
 /// Interval in which new Nodes get their pods.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -36,13 +36,13 @@ pub(super) async fn move_in(tenants: Tenants, target: Server, lab: Arc<Lab>) {
         tokio::time::sleep(LOOK_EVERY).await;
         let bound = target.snapshot(PODS);
         for node in target.snapshot(NODES) {
-            let node = Seen(node.value());
+            let node = SeenObject(node.value());
             // Foreign Nodes have no kubelet that would run the pod.
             let is_open = node.provider_id().starts_with("sim:")
                 && node.condition("Ready") == "True"
                 && !node.is_cordoned()
                 && !node.is_deleting();
-            let mut here = bound.iter().map(|pod| Seen(pod.value()));
+            let mut here = bound.iter().map(|pod| SeenObject(pod.value()));
             let has_tenant =
                 here.any(|pod| pod.name().starts_with(TENANT) && pod.text("/spec/nodeName") == node.name());
             if !is_open || has_tenant {

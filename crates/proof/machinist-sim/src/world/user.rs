@@ -14,7 +14,7 @@ use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Outcome, Trouble, Workload, World};
+use super::{MachineWorld, NAMESPACE, Outcome, ScenarioError, Workload};
 
 /// The name of the deployment in most scenarios.
 pub const WORKERS: &str = "w";
@@ -35,13 +35,13 @@ write_files:
 /// A user with kubectl.
 #[derive(Clone, Copy)]
 pub struct User<'w> {
-    world: &'w dyn World,
+    world: &'w dyn MachineWorld,
     creation_timeout: Option<Duration>,
 }
 
 impl<'w> User<'w> {
     /// The user of a world.
-    pub fn of(world: &'w dyn World) -> Self {
+    pub fn of(world: &'w dyn MachineWorld) -> Self {
         Self { world, creation_timeout: None }
     }
 
@@ -233,7 +233,7 @@ impl<'w> User<'w> {
     }
 
     /// Creates a pod on a Node.
-    pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Result<Pod, Trouble> {
+    pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Result<Pod, ScenarioError> {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": app}},
             "spec": {
@@ -333,7 +333,7 @@ fn go_duration(span: Duration) -> String {
     format!("{}s", span.as_secs())
 }
 
-fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
+fn parse<T: DeserializeOwned>(value: Value) -> Result<T, ScenarioError> {
     serde_json::from_value(value)
-        .map_err(|error| Trouble(format!("cannot parse a built-in manifest: {error}")))
+        .map_err(|error| ScenarioError(format!("cannot parse a built-in manifest: {error}")))
 }

@@ -5,12 +5,12 @@ use std::fmt;
 use machinist_api::constants::labels;
 use machinist_cloud_sim::Ledger;
 
-use crate::sight::{Item, Seen};
+use crate::sight::{Item, SeenObject};
 
 /// All existing objects at one moment. Objects of different kinds may be from slightly different
 /// moments.
 #[derive(Debug, Clone)]
-pub struct View {
+pub struct MachineView {
     /// Machines.
     pub machines: Vec<Item>,
     /// MachineSets.
@@ -27,34 +27,34 @@ pub struct View {
     pub ledger: Ledger,
 }
 
-impl View {
+impl MachineView {
     /// The Machines.
-    pub fn machines(&self) -> impl Iterator<Item = Seen<'_>> {
+    pub fn machines(&self) -> impl Iterator<Item = SeenObject<'_>> {
         self.machines.iter().map(Item::seen)
     }
 
     /// The Machine of that name.
-    pub fn machine(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn machine(&self, name: &str) -> Option<SeenObject<'_>> {
         self.machines().find(|machine| machine.name() == name)
     }
 
     /// The Node of that name.
-    pub fn node(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn node(&self, name: &str) -> Option<SeenObject<'_>> {
         self.nodes.iter().map(Item::seen).find(|node| node.name() == name)
     }
 
     /// The pod of that name.
-    pub fn pod(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn pod(&self, name: &str) -> Option<SeenObject<'_>> {
         self.pods.iter().map(Item::seen).find(|pod| pod.name() == name)
     }
 
     /// The deployment of that name.
-    pub fn deployment(&self, name: &str) -> Option<Seen<'_>> {
+    pub fn deployment(&self, name: &str) -> Option<SeenObject<'_>> {
         self.deployments.iter().map(Item::seen).find(|deployment| deployment.name() == name)
     }
 
     /// The Machines that run and are not being deleted.
-    pub fn running(&self) -> impl Iterator<Item = Seen<'_>> {
+    pub fn running(&self) -> impl Iterator<Item = SeenObject<'_>> {
         self.machines().filter(|machine| machine.phase() == "Running" && !machine.is_deleting())
     }
 
@@ -63,7 +63,7 @@ impl View {
     pub fn has_settled(&self, name: &str, replicas: u32) -> Result<(), String> {
         let deployment = self.deployment(name).ok_or(format!("deployment {name} does not exist"))?;
         let wanted = usize::try_from(replicas).unwrap_or(usize::MAX);
-        let machines: Vec<Seen<'_>> =
+        let machines: Vec<SeenObject<'_>> =
             self.machines().filter(|machine| machine.label(labels::NAME) == name).collect();
         if machines.len() != wanted {
             return Err(format!("{} Machines, expected {wanted}", machines.len()));
@@ -116,7 +116,7 @@ impl View {
     }
 }
 
-impl fmt::Display for View {
+impl fmt::Display for MachineView {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for deployment in self.deployments.iter().map(Item::seen) {
             writeln!(f, "deployment {} replicas={}", deployment.name(), deployment.replicas())?;
@@ -149,6 +149,6 @@ impl fmt::Display for View {
     }
 }
 
-fn going(object: Seen<'_>) -> &'static str {
+fn going(object: SeenObject<'_>) -> &'static str {
     if object.is_deleting() { " (deleting)" } else { "" }
 }

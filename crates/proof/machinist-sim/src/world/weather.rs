@@ -18,7 +18,7 @@ use super::operator::Operator;
 use super::processes::Processes;
 use super::restore;
 use super::stranger::Stranger;
-use crate::actor::{Process, Side};
+use crate::actor::{Side, TestedProcess};
 use crate::faults::{LongFault, LongKind};
 use crate::invariants::outage;
 use crate::lab::Lab;
@@ -87,7 +87,7 @@ fn describe(fault: LongFault) -> String {
         LongKind::ServerAway => format!(": the {} server is {:?}", fault.side(), fault.absence()),
         LongKind::SilentWatch => format!(": watches of the {} server", fault.side()),
         LongKind::Suspended | LongKind::Down => {
-            fault.process(&Process::ALL).map_or_else(String::new, |process| format!(": the {process}"))
+            fault.process(&TestedProcess::ALL).map_or_else(String::new, |process| format!(": the {process}"))
         }
         LongKind::CloudAway => format!(": {:?}", fault.absence()),
         LongKind::NoStock
@@ -108,14 +108,14 @@ fn describe(fault: LongFault) -> String {
 
 impl Elements {
     async fn suspend(&self, fault: LongFault, until: Instant) {
-        let Some(process) = fault.process(&Process::ALL) else { return };
+        let Some(process) = fault.process(&TestedProcess::ALL) else { return };
         self.processes.suspend(process, Replica::First);
         tokio::time::sleep_until(until).await;
         self.processes.resume(process, Replica::First);
     }
 
     async fn kill(&self, fault: LongFault, until: Instant) {
-        let Some(process) = fault.process(&Process::ALL) else { return };
+        let Some(process) = fault.process(&TestedProcess::ALL) else { return };
         self.processes.kill(process, Replica::First);
         tokio::time::sleep_until(until).await;
     }
@@ -128,7 +128,7 @@ impl Elements {
         let mut stream = self.seed.stream(&format!("second replica/{}", fault.pick));
         self.processes.add_standbys();
         while stream.pause(PAUSE, until).await {
-            let process = stream.pick(&Process::ALL).unwrap_or(Process::Manager);
+            let process = stream.pick(&TestedProcess::ALL).unwrap_or(TestedProcess::Manager);
             let (is_killed, suspended) = (stream.happens(300), stream.within(SUSPENDED));
             let Some(leader) = self.processes.leader(process) else { continue };
             let deed = if is_killed { "killed" } else { "suspended" };

@@ -1,15 +1,11 @@
 //! Plays every scenario without faults, with every invariant, until the end of the quiet window.
 
-use machinist_sim::case::Case;
-use machinist_sim::run::Depth;
+use machinist_sim::mcm::SimulatedMcm;
 use machinist_sim::scenarios;
 
-use crate::paused::check;
+use crate::contracts::pass_without_faults;
 
 #[test]
 fn every_scenario_passes_without_faults() {
-    for scenario in scenarios::ALL {
-        let report = check(&Case::calm(*scenario, 1), Depth::Quiescence);
-        println!("{:<24} {:>6.0?} of simulated time, {}", scenario.name, report.took, report.made);
-    }
+    pass_without_faults::<SimulatedMcm>(scenarios::ALL);
 }

@@ -6,7 +6,7 @@ use machinist_sim::case::Case;
 use machinist_sim::run::Depth;
 use machinist_sim::scenarios;
 
-use crate::paused::check;
+use crate::contracts::check;
 
 #[test]
 fn a_rollout_of_three() {

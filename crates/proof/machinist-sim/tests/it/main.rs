@@ -18,6 +18,7 @@ mod paused;
 mod calm;
 mod capi;
 mod ccm;
+mod contracts;
 mod crashes;
 mod golden;
 mod mutants;

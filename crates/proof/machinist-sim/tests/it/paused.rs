@@ -1,7 +1,7 @@
 //! A single-threaded runtime with paused time: its clock moves only when every task waits.
 
 use machinist_sim::case::Case;
-use machinist_sim::run::{Depth, Report};
+use machinist_sim::run::{Depth, RunReport};
 
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread()
@@ -11,14 +11,6 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
         .expect("the runtime can be built")
 }
 
-pub(crate) fn play(case: &Case, depth: Depth) -> Report {
+pub(crate) fn play(case: &Case, depth: Depth) -> RunReport {
     case.play(runtime, depth)
-}
-
-/// Plays a case, and panics with the command that repeats it if the run fails.
-#[track_caller]
-pub(crate) fn check(case: &Case, depth: Depth) -> Report {
-    let report = play(case, depth);
-    assert!(report.is_fine(), "{case} failed\n{report}\nRepeat it with:\n  {}", case.command());
-    report
 }

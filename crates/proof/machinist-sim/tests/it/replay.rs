@@ -1,7 +1,7 @@
 //! Repeats one run and prints its trace. Does nothing unless the variable names a run.
 
 use machinist_sim::case::{Case, CaseOf, REPLAY};
-use machinist_sim::contract::Contract;
+use machinist_sim::contract::SimulatedContract;
 use machinist_sim::run::Depth;
 use machinist_sim::{capi, ccm};
 
@@ -26,7 +26,7 @@ fn replay() {
 }
 
 #[expect(clippy::print_stdout, reason = "a test prints the run")]
-fn repeat<C: Contract>(case: &CaseOf<C>) {
+fn repeat<C: SimulatedContract>(case: &CaseOf<C>) {
     let report = case.play(runtime, Depth::Quiescence);
     println!("{}\n{case}: {}", report.trace.text(), case.profile());
     assert!(report.is_fine(), "{report}");

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::process::{Child, Command, Stdio};
 
 use machinist_sim::case::Case;
-use machinist_sim::run::{Depth, Report};
+use machinist_sim::run::{Depth, RunReport};
 use machinist_sim::scenarios;
 
 use crate::paused::play;
@@ -105,7 +105,7 @@ fn first_difference(named: &str) -> String {
     }
 }
 
-fn complaint(report: &Report) -> String {
+fn complaint(report: &RunReport) -> String {
     let violation = report.violations.first().map(|violation| violation.id.to_string());
     violation.or(report.trouble.as_ref().map(|_| "trouble".to_owned())).unwrap_or_default()
 }

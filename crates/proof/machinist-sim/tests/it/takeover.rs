@@ -2,11 +2,11 @@
 //! checked.
 
 use machinist_sim::fixtures::{self, Continuation, Fixture};
-use machinist_sim::invariants::Settled;
+use machinist_sim::invariants::EndState;
 use machinist_sim::seed::Seed;
-use machinist_sim::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, Seen};
-use machinist_sim::world::simulated::{Setup, Simulated, Start};
-use machinist_sim::world::{Outcome, Trouble};
+use machinist_sim::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, SeenObject};
+use machinist_sim::world::simulated::{MachineSetup, Simulated, Start};
+use machinist_sim::world::{Outcome, ScenarioError};
 
 use crate::paused::runtime;
 
@@ -49,8 +49,8 @@ fn stored_as_it_is(world: &Simulated, fixture: &Fixture) -> Outcome {
     ];
     for (side, item) in fixture.items() {
         let mut all = TABLES.iter().flat_map(|table| world.server(side).snapshot(table));
-        let stored = all.find(|stored| stored.uid() == Seen(item).uid());
-        let stored = stored.ok_or(Trouble(format!("{} is not stored", Seen(item).name())))?;
+        let stored = all.find(|stored| stored.uid() == SeenObject(item).uid());
+        let stored = stored.ok_or(ScenarioError(format!("{} is not stored", SeenObject(item).name())))?;
         let mut expected = item.clone();
         expected["metadata"]["resourceVersion"] = stored.revision().to_string().into();
         assert_eq!(stored.value(), &expected);
@@ -58,12 +58,12 @@ fn stored_as_it_is(world: &Simulated, fixture: &Fixture) -> Outcome {
     Ok(())
 }
 
-async fn world_for(continuation: Continuation) -> Result<(Simulated, Fixture), Trouble> {
+async fn world_for(continuation: Continuation) -> Result<(Simulated, Fixture), ScenarioError> {
     let path = format!("{}/../../../fixtures/go-mcm/{}.json", env!("CARGO_MANIFEST_DIR"), continuation.file);
     let text = std::fs::read_to_string(path).expect("the fixtures are checked in");
     let fixture = Fixture::parse(&text)?;
-    let calm = Setup::calm(Seed(1));
-    let setup = Setup {
+    let calm = MachineSetup::calm(Seed(1));
+    let setup = MachineSetup {
         epoch: Some(fixture.moment()),
         cloud: fixtures::cloud(calm.cloud.clone()),
         processes: Start::Later,
@@ -78,7 +78,7 @@ async fn take_over(continuation: Continuation) -> Outcome {
     let played = fixtures::play(&world, continuation, &fixture).await;
     let history = &world.lab().history;
     let violations = history.violations();
-    let unsettled = history.look(Settled::judge);
+    let unsettled = history.look(EndState::judge);
     let trace = || history.trace(|trace| trace.text());
     if std::env::var_os("MACHINIST_TRACE").is_some() {
         println!("{}", trace());

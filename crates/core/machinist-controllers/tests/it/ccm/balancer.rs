@@ -10,15 +10,6 @@ use super::*;
 
 const FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
 
-fn service(ports: &[u16]) -> Service {
-    let ports: Vec<Value> =
-        ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
-    parse(json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-        "spec": {"type": "LoadBalancer", "ports": ports, "selector": {"app": "web"}},
-    }))
-}
-
 fn ingress(service: &Service) -> Vec<String> {
     let balancer = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let ingress = balancer.and_then(|balancer| balancer.ingress.clone()).unwrap_or_default();

@@ -5,15 +5,6 @@ use machinist_kube::ObjectKey;
 
 use super::*;
 
-fn service(ports: &[u16]) -> Service {
-    let ports: Vec<Value> =
-        ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
-    parse(json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-        "spec": {"type": "LoadBalancer", "ports": ports, "selector": {"app": "web"}},
-    }))
-}
-
 /// Returns the planned actions of a key.
 fn actions(inspector: &Inspector, key: &Key) -> Vec<String> {
     inspector.why(key).map(|record| record.actions).unwrap_or_default()

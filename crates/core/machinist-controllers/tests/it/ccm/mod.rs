@@ -52,6 +52,16 @@ const NETWORK: i64 = 4711;
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 const SHUTDOWN: &str = "node.cloudprovider.kubernetes.io/shutdown";
 
+/// A Service of type LoadBalancer with these ports.
+fn service(ports: &[u16]) -> Service {
+    let ports: Vec<Value> =
+        ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+    parse(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
+        "spec": {"type": "LoadBalancer", "ports": ports, "selector": {"app": "web"}},
+    }))
+}
+
 struct World {
     server: Server,
     standin: Standin,
@@ -88,9 +98,7 @@ impl World {
     }
 
     fn client_options(&self) -> ClientOptions {
-        let mut options = ClientOptions::new(PROGRAM);
-        options.clock = self.clock.clone();
-        options
+        ClientOptions { clock: self.clock.clone(), ..ClientOptions::new(PROGRAM) }
     }
 
     /// Creates a client of the program.

@@ -1,10 +1,8 @@
 //! Writes that meet a conflict, come too late, or are repeated by another process.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -17,7 +15,7 @@ use machinist_kube::lease::{Elector, LeaseOptions};
 use machinist_standin_hcloud::{Fault, FaultRule};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tower::{BoxError, Service};
+use tower::{BoxError, ServiceExt as _, service_fn};
 
 use super::*;
 
@@ -56,7 +54,8 @@ impl Gate {
     }
 
     fn client(&self, world: &World) -> kube::Client {
-        layer_client(self.clone(), &world.client_options())
+        let gate = self.clone();
+        layer_client(service_fn(move |request| gate.clone().pass(request)), &world.client_options())
     }
 
     fn is_used_up(&self) -> bool {
@@ -79,30 +78,19 @@ impl Gate {
 
 type Answer = Response<Either<machinist_apiserver::Body, Full<Bytes>>>;
 
-impl Service<Request<Body>> for Gate {
-    type Response = Answer;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+impl Gate {
+    async fn pass(self, request: Request<Body>) -> Result<Answer, BoxError> {
         let turn = self.turn(&request);
-        let mut gate = self.clone();
-        Box::pin(async move {
-            match turn {
-                Turn::Pass => {}
-                Turn::Conflict => return Ok(conflict()),
-                Turn::Hold => {
-                    gate.is_holding.store(true, Ordering::Relaxed);
-                    gate.opens.notified().await;
-                }
+        match turn {
+            Turn::Pass => {}
+            Turn::Conflict => return Ok(conflict()),
+            Turn::Hold => {
+                self.is_holding.store(true, Ordering::Relaxed);
+                self.opens.notified().await;
             }
-            let answer = gate.inner.call(request).await?;
-            Ok(answer.map(Either::Left))
-        })
+        }
+        let answer = self.inner.oneshot(request).await?;
+        Ok(answer.map(Either::Left))
     }
 }
 

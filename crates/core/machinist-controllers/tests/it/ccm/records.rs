@@ -1,16 +1,8 @@
 //! Clusters without Nodes, whose Services alone know the account.
 
-use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
 
 use super::*;
-
-fn service() -> Service {
-    parse(json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
-    }))
-}
 
 /// Without the network, which the other project does not have.
 fn start(world: &World) -> Running {
@@ -44,7 +36,7 @@ async fn recorded(world: &World) -> Option<String> {
 /// Runs the program until the Service records a load balancer.
 async fn record_a_balancer(world: &World) {
     let _process = start(world);
-    world.services().create(&PostParams::default(), &service()).await.expect("accepted");
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
     world.until("the load balancer is recorded", async |w| recorded(w).await.is_some()).await;
 }
 
@@ -100,7 +92,7 @@ async fn a_node_proves_the_account_against_a_record() {
     let world = World::new();
     world.set_token(1, OTHER_TOKEN);
     let process = start(&world);
-    world.services().create(&PostParams::default(), &service()).await.expect("accepted");
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
     world.until("the load balancer is recorded", async |w| recorded(w).await.is_some()).await;
     world.set_token(2, TOKEN);
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -122,7 +114,7 @@ async fn a_creation_with_a_wrong_token_is_never_forgotten() {
     let world = World::new();
     world.set_token(1, OTHER_TOKEN);
     let process = start(&world);
-    world.services().create(&PostParams::default(), &service()).await.expect("accepted");
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
     while balancers(&world).is_empty() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -151,7 +143,7 @@ async fn a_rejected_token_leaves_no_record() {
     let world = World::new();
     world.set_token(1, "mistyped");
     let _process = start(&world);
-    world.services().create(&PostParams::default(), &service()).await.expect("accepted");
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
     world.until("it is reported", async |w| !w.events("SyncLoadBalancerFailed").await.is_empty()).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!(intended(&world).await, None);

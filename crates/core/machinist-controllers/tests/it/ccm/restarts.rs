@@ -7,18 +7,11 @@ use super::*;
 /// A process that lives shorter than the time in which calls of earlier processes take effect.
 const LIFE: Duration = Duration::from_secs(50);
 
-fn service() -> Service {
-    parse(json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web"},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]},
-    }))
-}
-
 /// Creates a Service with a load balancer, which a user deletes in the cloud while no process runs.
 async fn service_without_its_balancer(world: &World) {
     let process = world.start();
     world.nodes_with_servers(&["a"]).await;
-    world.services().create(&PostParams::default(), &service()).await.expect("accepted");
+    world.services().create(&PostParams::default(), &service(&[80])).await.expect("accepted");
     let balancers = |w: &World| w.standin.dump().load_balancers.len();
     world.until("the load balancer exists", async |w| balancers(w) == 1).await;
     tokio::time::sleep(Duration::from_secs(60)).await;

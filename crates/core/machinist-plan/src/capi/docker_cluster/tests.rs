@@ -3,10 +3,11 @@
 mod rows;
 
 use machinist_api::capi::{Beta2, Cluster, DockerCluster};
-use machinist_instance::{Balancer, BalancerNote, CreateGuarantee, Error, ErrorKind, KeyTag, Promises};
+use machinist_instance::{Balancer, BalancerNote, Error, ErrorKind};
 use serde_json::json;
 
 use super::*;
+use crate::testing::{self, at};
 
 fn member(name: &str, is_control_plane: bool, is_draining: bool) -> Member {
     Member {
@@ -43,12 +44,8 @@ fn a_drained_machine_gets_no_new_connections() {
     );
 }
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).expect("a valid time")
-}
-
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
-    Answered { started: at(second), ended: at(second), account: None, answer }
+    testing::answered(second, None, answer)
 }
 
 /// A DockerCluster that is deleted at second 100. At second 99 the load balancer was absent.
@@ -64,24 +61,10 @@ fn leaving() -> Snapshot {
         "spec": {},
     }))
     .expect("a DockerCluster");
-    let promises = Promises {
-        visible_within: Duration::ZERO,
-        call_bound: Duration::from_secs(30),
-        calls_outlive_process: true,
-        create: CreateGuarantee::UniqueName,
-        rate: None,
-        keys: KeyTag::Fixed,
-    };
     let gone = answered(99, Ok(Progress::Done(BalancerDeletion::Gone)));
     Snapshot {
         now: at(100),
-        process: Process {
-            started: at(0),
-            leading_since: None,
-            skew: Duration::ZERO,
-            cloud_skew: None,
-            promises,
-        },
+        process: testing::process(0, Duration::from_secs(30), Duration::ZERO),
         docker: Arc::new(DockerClusterFacts::parse(&docker)),
         cluster: Known::Unasked,
         machines: Vec::new(),

@@ -4,18 +4,11 @@ mod rows;
 
 use machinist_api::capi::{Beta2, Cluster, DockerCluster, DockerMachine, Machine};
 use machinist_core::{Deleted, Found, Unseen};
-use machinist_instance::{
-    BootstrapCause, BootstrapFailure, BootstrapState, CreateGuarantee, ErrorKind, Foreign, KeyTag, Promises,
-};
+use machinist_instance::{BootstrapCause, BootstrapFailure, BootstrapState, ErrorKind, Foreign};
 use serde_json::{Value, json};
 
 use super::*;
-
-const EPOCH: i64 = 1_800_000_000;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(EPOCH + second).expect("a valid time")
-}
+use crate::testing::{self, at};
 
 fn engine() -> AccountId {
     AccountId::of([b"docker".as_slice(), b"a"])
@@ -86,23 +79,9 @@ impl Case {
         let machine: DockerMachine = serde_json::from_value(parse(&self.machine)).expect("a DockerMachine");
         let machine = Arc::new(DockerMachineFacts::parse(&machine));
         let has_owner = machine.object.owner("Machine").is_some();
-        let promises = Promises {
-            visible_within: Duration::ZERO,
-            call_bound: Duration::from_secs(30),
-            calls_outlive_process: true,
-            create: CreateGuarantee::UniqueName,
-            rate: None,
-            keys: KeyTag::Fixed,
-        };
         let mut snapshot = Snapshot {
             now: at(100),
-            process: Process {
-                started: at(0),
-                leading_since: None,
-                skew: Duration::ZERO,
-                cloud_skew: None,
-                promises,
-            },
+            process: testing::process(0, Duration::from_secs(30), Duration::ZERO),
             gaps: Unseen::default(),
             options: Arc::default(),
             recorded: machine.provider_id().map_or(RecordedId::Unset, RecordedId::any),
@@ -153,19 +132,10 @@ impl Case {
 
 fn instance() -> Instance {
     Instance {
-        id: ProviderId::parse("docker:////c-w").expect("not empty"),
         native_id: NativeId::new("id-1"),
         key: Some(machinist_instance::InstanceKey::new("u1")),
         cluster: Some("c".to_owned()),
-        name: NodeName::new("c-w").expect("not empty"),
-        power: Power::Running,
-        addresses: Vec::new(),
-        instance_type: None,
-        zone: None,
-        region: None,
-        tags: Default::default(),
-        node_labels: Default::default(),
-        created: at(90),
+        ..testing::instance("docker:////c-w", "c-w", 90)
     }
 }
 
@@ -174,7 +144,7 @@ fn deleted(answered: Answered<()>) -> Option<Deleted> {
 }
 
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
-    Answered { started: at(second), ended: at(second), account: Some(engine()), answer }
+    testing::answered(second, engine(), answer)
 }
 
 /// The container is recorded, and the last look shows it.

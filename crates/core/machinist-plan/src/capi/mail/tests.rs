@@ -3,20 +3,15 @@
 use std::sync::Arc;
 
 use machinist_api::capi::MailgunCluster;
-use machinist_instance::{CreateGuarantee, KeyTag, Promises};
 use serde_json::{Value, json};
 
 use super::look_up::REMEMBERED_FOR;
 use super::*;
 use crate::capi::facts::MailgunClusterFacts;
+use crate::testing::{self, at};
 
-const EPOCH: i64 = 1_800_000_000;
 /// The Message-Id of the object before it was moved.
 const OWN_ID: &str = "machinist.mailguncluster.n.a.uid-of-before.create@mail.example.com";
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(EPOCH + second).expect("a valid time")
-}
 
 fn request(annotations: Value, message_id: Option<&str>) -> Arc<MailRequestFacts> {
     let mut spec = json!({"priority": "Urgent", "request": "x", "requester": "dev@example.com"});
@@ -44,15 +39,7 @@ fn intent(holder: &str, second: i64) -> Value {
 
 /// The facts of a process that has been acting since that second.
 fn acting_since(second: i64) -> Process {
-    let promises = Promises {
-        visible_within: Duration::ZERO,
-        call_bound: SEND_BOUND,
-        calls_outlive_process: true,
-        create: CreateGuarantee::FindThenCreate,
-        rate: None,
-        keys: KeyTag::Fixed,
-    };
-    Process { started: at(second), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+    testing::process(second, SEND_BOUND, Duration::ZERO)
 }
 
 fn snapshot(second: i64) -> Snapshot {
@@ -93,7 +80,7 @@ fn outcome(s: &Snapshot, request: &MailRequestFacts) -> (String, &'static str) {
 }
 
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Option<Answered<T>> {
-    Some(Answered { started: at(second), ended: at(second), account: None, answer })
+    Some(testing::answered(second, None, answer))
 }
 
 #[test]

@@ -1,10 +1,7 @@
 //! Tests of the periodic list.
 
 use super::*;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
-}
+use crate::testing::at;
 
 fn snapshot() -> Snapshot {
     Snapshot {

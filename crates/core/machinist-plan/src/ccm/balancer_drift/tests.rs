@@ -4,10 +4,7 @@ use machinist_instance::{AccountId, Error, ErrorKind};
 
 use super::*;
 use crate::ccm::account::Proof;
-
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).expect("a moment of this century")
-}
+use crate::testing::{self, at};
 
 fn balancer(key: Option<&str>) -> Balancer {
     Balancer {
@@ -32,15 +29,7 @@ fn account() -> AccountId {
 /// A process that started at that second. A call takes effect within 60 s, and lists show it 10 s
 /// later.
 fn process(started: i64) -> Process {
-    let promises = machinist_instance::Promises {
-        visible_within: Duration::from_secs(10),
-        call_bound: Duration::from_secs(60),
-        calls_outlive_process: true,
-        create: machinist_instance::CreateGuarantee::UniqueName,
-        rate: None,
-        keys: machinist_instance::KeyTag::Fixed,
-    };
-    Process { started: at(started), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+    testing::process(started, Duration::from_secs(60), Duration::from_secs(10))
 }
 
 fn snapshot(balancers: Vec<Balancer>) -> Snapshot {

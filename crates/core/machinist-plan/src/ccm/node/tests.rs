@@ -2,44 +2,26 @@
 
 mod lifecycle;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use machinist_core::ownership::Ownership;
-use machinist_core::{Answered, Answers, Call, Found, Process};
-use machinist_instance::{
-    AccountId, Address, AddressKind, CreateGuarantee, Error, ErrorKind, Instance, KeyTag, NodeName, Power,
-    Promises, ProviderId, Sighting,
-};
+use machinist_core::{Answers, Call, Found, Process};
+use machinist_instance::{AccountId, Address, AddressKind, Error, ErrorKind, Instance, Power, Sighting};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::ccm::account::{AccountFacts, Failure, Proof};
-
-const NOW: i64 = 1_800_000_000;
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
+use crate::testing::{answered, at, instance as running_instance, process as process_of, set};
 
 fn account() -> AccountId {
     AccountId::of([&b"sim"[..], b"token"])
 }
 
 pub(super) fn process() -> Process {
-    let promises = Promises {
-        visible_within: Duration::from_secs(10),
-        call_bound: Duration::from_secs(30),
-        calls_outlive_process: true,
-        create: CreateGuarantee::UniqueName,
-        rate: None,
-        keys: KeyTag::Fixed,
-    };
-    Process { started: at(-3600), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+    process_of(-3600, Duration::from_secs(30), Duration::from_secs(10))
 }
 
 /// The classification of a provider whose ids are `sim://` and a name.
@@ -63,8 +45,7 @@ struct World {
 impl World {
     /// Sets a field of the Node, by its JSON pointer. The parent exists.
     fn set(mut self, pointer: &str, value: Value) -> Self {
-        let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
-        self.node.pointer_mut(parent).expect("the parent exists")[key] = value;
+        set(&mut self.node, pointer, value);
         self
     }
 
@@ -78,7 +59,7 @@ impl World {
     fn found(mut self, second: i64, answer: Result<Sighting, Error>) -> Self {
         let s = self.snapshot();
         let by = s.which().expect("an id of this cloud");
-        let answered = Answered { started: at(second), ended: at(second), account: Some(account()), answer };
+        let answered = answered(second, account(), answer);
         self.snapshot.answers.failures = u32::from(answered.answer.is_err());
         self.snapshot.answers.take_found(Found { by, answered });
         self
@@ -160,22 +141,13 @@ fn new_node() -> World {
 fn instance() -> Instance {
     let address = |kind, address: &str| Address { kind, address: address.to_owned() };
     Instance {
-        id: ProviderId::parse("sim://1").expect("not empty"),
-        native_id: None,
-        key: None,
-        cluster: None,
-        name: NodeName::new("n").expect("not empty"),
-        power: Power::Running,
         addresses: vec![
             address(AddressKind::InternalIP, "10.0.0.1"),
             address(AddressKind::ExternalIP, "132.143.154.163"),
         ],
         instance_type: Some("small".to_owned()),
         zone: Some("z1".to_owned()),
-        region: None,
-        tags: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        created: at(-60),
+        ..running_instance("sim://1", "n", -60)
     }
 }
 

@@ -3,20 +3,12 @@
 use expect_test::{Expect, expect};
 use k8s_openapi::api::core::v1::Node;
 use machinist_core::{Answered, Found};
-use machinist_instance::{
-    AccountId, CreateGuarantee, Error, ErrorKind, Instance, InstanceRef, KeyTag, NodeName, Power, Promises,
-    ProviderId, Sighting,
-};
+use machinist_instance::{AccountId, Error, ErrorKind, Instance, InstanceRef, NodeName, Power, Sighting};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::ccm::node::Brake;
-
-const NOW: i64 = 1_800_000_000;
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
+use crate::testing::{self, at};
 
 fn account(token: &str) -> AccountId {
     AccountId::of([&b"sim"[..], token.as_bytes()])
@@ -24,16 +16,7 @@ fn account(token: &str) -> AccountId {
 
 /// A cluster of ten Nodes. One instance is missing, which was proven.
 fn cluster() -> Snapshot {
-    let promises = Promises {
-        visible_within: Duration::from_secs(10),
-        call_bound: Duration::from_secs(30),
-        calls_outlive_process: true,
-        create: CreateGuarantee::UniqueName,
-        rate: None,
-        keys: KeyTag::Fixed,
-    };
-    let process =
-        Process { started: at(-3600), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises };
+    let process = testing::process(-3600, Duration::from_secs(30), Duration::from_secs(10));
     Snapshot {
         now: at(0),
         process,
@@ -89,21 +72,7 @@ fn answer(suspect: &mut Suspect, second: i64, answer: Result<Sighting, Error>) {
 }
 
 fn instance() -> Instance {
-    Instance {
-        id: ProviderId::parse("sim://1").expect("not empty"),
-        native_id: None,
-        key: None,
-        cluster: None,
-        name: NodeName::new("n1").expect("not empty"),
-        power: Power::Stopped,
-        addresses: Vec::new(),
-        instance_type: None,
-        zone: None,
-        region: None,
-        tags: Default::default(),
-        node_labels: Default::default(),
-        created: at(-3000),
-    }
+    Instance { power: Power::Stopped, ..testing::instance("sim://1", "n1", -3000) }
 }
 
 /// Returns the names of the Nodes that are deleted.

@@ -8,12 +8,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ccm::account::Proof;
-
-const NOW: i64 = 1_800_000_000;
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
+use crate::testing::{self, at};
 
 fn parse(node: Value) -> CloudNodeFacts {
     let node: Node = serde_json::from_value(node).expect("a Node");
@@ -184,8 +179,7 @@ fn with_nodes(routes: &[Route], nodes: Vec<RoutedNode>) -> Snapshot {
 }
 
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
-    let account = Some(AccountId::of([&b"sim"[..]]));
-    Answered { started: at(second), ended: at(second), account, answer }
+    testing::answered(second, AccountId::of([&b"sim"[..]]), answer)
 }
 
 /// Returns the planned calls and conditions.

@@ -10,15 +10,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::ccm::facts::CloudNodeFacts;
+use crate::testing::{self, at};
 
 mod elsewhere;
 mod late_calls;
-
-const NOW: i64 = 1_800_000_000;
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
 
 fn account() -> AccountId {
     AccountId::of([&b"sim"[..], b"token"])
@@ -32,8 +27,7 @@ struct World {
 
 impl World {
     fn set(mut self, pointer: &str, value: Value) -> Self {
-        let (parent, key) = pointer.rsplit_once('/').expect("a pointer");
-        self.service.pointer_mut(parent).expect("the parent exists")[key] = value;
+        testing::set(&mut self.service, pointer, value);
         self
     }
 
@@ -106,19 +100,11 @@ impl World {
 
 /// A process that started at that second.
 fn process(started: i64) -> Process {
-    let promises = machinist_instance::Promises {
-        visible_within: Duration::from_secs(10),
-        call_bound: Duration::from_secs(60),
-        calls_outlive_process: true,
-        create: machinist_instance::CreateGuarantee::UniqueName,
-        rate: None,
-        keys: machinist_instance::KeyTag::Fixed,
-    };
-    Process { started: at(started), leading_since: None, skew: Duration::ZERO, cloud_skew: None, promises }
+    testing::process(started, Duration::from_secs(60), Duration::from_secs(10))
 }
 
 fn answered<T>(second: i64, answer: Result<T, Error>) -> Answered<T> {
-    Answered { started: at(second), ended: at(second), account: Some(account()), answer }
+    testing::answered(second, account(), answer)
 }
 
 fn node(name: &str, change: impl FnOnce(&mut Value)) -> CloudNodeFacts {

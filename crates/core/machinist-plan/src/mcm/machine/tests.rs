@@ -24,6 +24,7 @@ use crate::mcm::facts::{
 };
 use crate::mcm::reads::{NodeRead, NodeSeen, PodList, Reads};
 use crate::mcm::why::TokenUse;
+use crate::testing::{self, at};
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{
@@ -35,12 +36,7 @@ mod boot;
 mod evidence;
 mod force;
 
-const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-m";
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
 
 /// A Machine and the objects around it. A test changes them step by step into its situation.
 struct World {
@@ -155,18 +151,8 @@ fn answered<T>(started: Timestamp, ended: Timestamp, answer: Result<T, Error>) -
 fn instance() -> Instance {
     Instance {
         cluster: Some("ours".to_owned()),
-        id: ProviderId::parse("sim:///i-1").expect("well-formed"),
-        native_id: None,
         key: Some(InstanceKey::new(UID)),
-        name: NodeName::new("m").expect("not empty"),
-        power: Power::Running,
-        addresses: Vec::new(),
-        instance_type: None,
-        zone: None,
-        region: None,
-        tags: BTreeMap::new(),
-        node_labels: BTreeMap::new(),
-        created: at(-4),
+        ..testing::instance("sim:///i-1", "m", -4)
     }
 }
 
@@ -275,8 +261,7 @@ impl World {
 
     fn node_field(mut self, pointer: &str, value: Value) -> Self {
         let node = self.node.as_mut().expect("the test has a Node");
-        let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
-        node.pointer_mut(parent).expect("the parent exists")[field] = value;
+        testing::set(node, pointer, value);
         self
     }
 

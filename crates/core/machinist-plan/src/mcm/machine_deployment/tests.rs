@@ -16,13 +16,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::mcm::facts::MachineDeploymentFacts;
 use crate::mcm::late_adoption::LateAdoption;
+use crate::testing::{self, NOW, at};
 
-const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-w";
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
 
 /// A deployment and the objects around it. A test changes them step by step into its situation.
 #[derive(Clone)]
@@ -134,8 +130,7 @@ impl World {
     }
 
     fn field(mut self, pointer: &str, value: Value) -> Self {
-        let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
-        self.deployment.pointer_mut(parent).expect("the parent exists")[field] = value;
+        testing::set(&mut self.deployment, pointer, value);
         self
     }
 

@@ -13,13 +13,9 @@ use crate::mcm::facts::MachineDeploymentFacts;
 use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::synced_changes;
 use crate::mcm::machine_deployment::{Owned, limits};
+use crate::testing::{self, at};
 
-const NOW: i64 = 1_800_000_000;
 const UID: &str = "uid-s";
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
 
 /// A set and the objects around it. A test changes them step by step into its situation.
 struct World {
@@ -109,8 +105,7 @@ impl World {
     }
 
     fn field(mut self, pointer: &str, value: Value) -> Self {
-        let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
-        self.set.pointer_mut(parent).expect("the parent exists")[field] = value;
+        testing::set(&mut self.set, pointer, value);
         self
     }
 

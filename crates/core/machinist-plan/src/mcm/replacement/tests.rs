@@ -5,13 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::mcm::reads::NodeRead;
+use crate::testing::{self, at};
 use machinist_core::{FreshRead, Silence};
-
-const NOW: i64 = 1_800_000_000;
-
-fn at(seconds_from_now: i64) -> Timestamp {
-    Timestamp::from_second(NOW + seconds_from_now).expect("a moment of this century")
-}
 
 /// A Machine that has been in its phase for this many seconds.
 fn machine(name: &str, phase: &str, seconds: i64) -> Value {
@@ -26,8 +21,7 @@ fn machine(name: &str, phase: &str, seconds: i64) -> Value {
 }
 
 fn with(mut machine: Value, pointer: &str, value: impl Into<Value>) -> Value {
-    let (parent, field) = pointer.rsplit_once('/').expect("a JSON pointer");
-    machine.pointer_mut(parent).expect("the parent exists")[field.replace("~1", "/")] = value.into();
+    testing::set(&mut machine, pointer, value);
     machine
 }
 

@@ -42,23 +42,9 @@ impl Case {
             Arc::new(ClusterFacts::parse(&cluster))
         });
         let has_owner = docker.object.owner("Cluster").is_some();
-        let promises = Promises {
-            visible_within: Duration::ZERO,
-            call_bound: Duration::from_secs(30),
-            calls_outlive_process: true,
-            create: CreateGuarantee::UniqueName,
-            rate: None,
-            keys: KeyTag::Fixed,
-        };
         let mut s = Snapshot {
             now: at(100),
-            process: Process {
-                started: at(0),
-                leading_since: None,
-                skew: Duration::ZERO,
-                cloud_skew: None,
-                promises,
-            },
+            process: testing::process(0, Duration::from_secs(30), Duration::ZERO),
             cluster: if has_owner { Known::from_store(cluster) } else { Known::Unasked },
             machines: Vec::new(),
             domains_are_listed: true,
