@@ -17,5 +17,5 @@ fn every_crash_of_cluster_api_is_survived() {
 
 #[test]
 fn every_seed_of_cluster_api_passes_and_repeats() {
-    pass_and_repeat::<SimulatedCapi>(scenarios::ALL, 0..8);
+    pass_and_repeat::<SimulatedCapi>(scenarios::ALL, 0..4);
 }

@@ -20,7 +20,7 @@ fn every_crash_of_the_ccm_is_survived() {
 
 #[test]
 fn every_seed_of_the_ccm_passes_and_repeats() {
-    pass_and_repeat::<SimulatedCcm>(scenarios::ALL, 0..16);
+    pass_and_repeat::<SimulatedCcm>(scenarios::ALL, 0..4);
 }
 
 const TRAPS: &[Trap<Mutant>] = &[
