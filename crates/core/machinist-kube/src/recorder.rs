@@ -124,8 +124,12 @@ struct State {
 /// UID of the object, and reason of the Event.
 type SeriesKey = (String, String);
 
+/// A series outlives its Events by minutes, so it holds only what an Event is made from: an
+/// [`Event`] takes more than a kilobyte.
 struct Series {
-    event: Event,
+    object: ObjectReference,
+    kind: EventType,
+    message: String,
     first_seen: Timestamp,
     last_seen: Timestamp,
     count: i32,
@@ -167,8 +171,7 @@ impl Recorder {
         } else if is_full {
             state.metrics.dropped += 1;
         } else {
-            let event = self.shared.event(object, kind, reason, message, wall);
-            state.begin(key, Series::new(event, wall, now));
+            state.begin(key, Series::new(object, kind, message, wall, now));
         }
         drop(state);
         self.shared.changed.notify_one();
@@ -211,7 +214,7 @@ impl Recorder {
             if now < at {
                 return Next::WaitUntil(at);
             }
-            if let Some((occurrence, event)) = state.visit(&key, now) {
+            if let Some((occurrence, event)) = state.visit(&self.shared, &key, now) {
                 return Next::Send(occurrence, Box::new(event));
             }
         }
@@ -266,7 +269,7 @@ impl Shared {
             involved_object: object.clone(),
             type_: Some(kind.as_str().to_owned()),
             reason: Some(reason.to_owned()),
-            message: Some(shortened(message, MAX_MESSAGE_BYTES).to_owned()),
+            message: Some(message.to_owned()),
             source: Some(EventSource { component: Some(self.component.clone()), host: None }),
             reporting_component: Some(self.component.clone()),
             reporting_instance: Some(self.instance.clone()),
@@ -276,9 +279,11 @@ impl Shared {
 }
 
 impl Series {
-    fn new(event: Event, wall: Timestamp, now: Instant) -> Self {
+    fn new(object: &ObjectReference, kind: EventType, message: &str, wall: Timestamp, now: Instant) -> Self {
         Self {
-            event,
+            object: object.clone(),
+            kind,
+            message: shortened(message, MAX_MESSAGE_BYTES).to_owned(),
             first_seen: wall,
             last_seen: wall,
             count: 1,
@@ -291,12 +296,12 @@ impl Series {
     }
 
     /// The Event with its current times and count.
-    fn current(&self) -> Event {
+    fn current(&self, shared: &Shared, reason: &str) -> Event {
         Event {
             first_timestamp: Some(Time(self.first_seen)),
             last_timestamp: Some(Time(self.last_seen)),
             count: Some(self.count),
-            ..self.event.clone()
+            ..shared.event(&self.object, self.kind, reason, &self.message, self.first_seen)
         }
     }
 }
@@ -315,15 +320,15 @@ impl State {
         series.count = series.count.saturating_add(1);
         series.last_seen = wall;
         series.last_recorded = now;
-        series.event.message = Some(shortened(message, MAX_MESSAGE_BYTES).to_owned());
-        series.event.type_ = Some(kind.as_str().to_owned());
+        shortened(message, MAX_MESSAGE_BYTES).clone_into(&mut series.message);
+        series.kind = kind;
         let at = series.next_send.max(now);
         self.reschedule(key, at);
     }
 
     /// Handles a due series. Returns the Event if it has new occurrences; otherwise reschedules or
     /// ends the series.
-    fn visit(&mut self, key: &SeriesKey, now: Instant) -> Option<(Occurrence, Event)> {
+    fn visit(&mut self, shared: &Shared, key: &SeriesKey, now: Instant) -> Option<(Occurrence, Event)> {
         let series = self.series.get_mut(key)?;
         let ends_at = series.last_recorded + SERIES_ENDS_AFTER;
         let has_news = series.sent_count < series.count;
@@ -338,7 +343,7 @@ impl State {
             series.repeat_after = (series.repeat_after * 2).min(SLOWEST_REPEAT);
             // Counts as sent from now on: a failed Event does not justify a queue of its own.
             series.sent_count = series.count;
-            (occurrence, series.current())
+            (occurrence, series.current(shared, &key.1))
         });
         self.reschedule(key, ends_at.max(now + FIRST_REPEAT));
         sent

@@ -10,6 +10,7 @@ use machinist_core::reverted::{Fix, is_reverted};
 use machinist_serve::{Counter, Metrics};
 use tokio::time::Instant;
 
+use crate::fingerprint::fingerprint;
 use crate::key::QueueKey;
 
 const PANICKED: Counter = Counter::new(
@@ -133,16 +134,17 @@ pub(crate) enum Attempt {
 /// again.
 #[derive(Debug, Default)]
 struct Circle {
-    /// By rendered action: the time until which its repetitions count.
-    performed: BTreeMap<String, Instant>,
+    /// The time until which the repetitions of an action count. Most objects do not change for
+    /// hours, so only the hash of the rendered action is remembered.
+    performed: Vec<(u64, Instant)>,
     /// The actions of the last pass that repeated too often, and the end of their pause.
-    pausing: Option<(Vec<String>, Instant)>,
+    pausing: Option<(Vec<u64>, Instant)>,
     /// The number of consecutive pauses.
     pauses: u32,
 }
 
-/// One repetition of an action counts for this long. So an action may be performed once in this
-/// time for ever.
+/// One repetition of an action counts for this long. So an action may always be performed once in
+/// this time.
 const REPETITION_COUNTS_FOR: Duration = Duration::from_secs(1);
 /// An action may be performed this often in a row, for example because other clients undo it.
 const MOST_REPETITIONS: u32 = 8;
@@ -162,11 +164,11 @@ impl Circle {
             return None;
         }
         if PRUNE_ABOVE < self.performed.len() {
-            self.performed.retain(|_, until| now < *until);
+            self.performed.retain(|(_, until)| now < *until);
         }
         let mut is_circle = false;
         for action in actions {
-            let until = self.performed.entry(action.clone()).or_insert(now);
+            let until = self.counts_until(fingerprint(action), now);
             *until = (*until).max(now) + REPETITION_COUNTS_FOR;
             is_circle |= now + REPETITION_COUNTS_FOR * MOST_REPETITIONS < *until;
         }
@@ -178,23 +180,34 @@ impl Circle {
         let pause = FIRST_CIRCLE_PAUSE * 2u32.pow((self.pauses - 1).min(10));
         let pause = pause.min(LONGEST_CIRCLE_PAUSE);
         // The next repetition after the pause must begin the next pause at once.
-        self.performed.retain(|_, until| now < *until);
-        let counted = self.performed.keys().cloned().collect();
-        self.performed.values_mut().for_each(|until| *until = (*until).max(now) + pause);
+        self.performed.retain(|(_, until)| now < *until);
+        let counted = self.performed.iter().map(|(action, _)| *action).collect();
+        self.performed.iter_mut().for_each(|(_, until)| *until = (*until).max(now) + pause);
         self.pausing = Some((counted, now + pause));
         Some(pause)
     }
 
-    /// Whether no earlier action counts any more.
+    /// The time until which the repetitions of an action count, `now` for a new one.
+    fn counts_until(&mut self, action: u64, now: Instant) -> &mut Instant {
+        let known = self.performed.iter().position(|(performed, _)| *performed == action);
+        let place = known.unwrap_or_else(|| {
+            self.performed.push((action, now));
+            self.performed.len() - 1
+        });
+        &mut self.performed[place].1
+    }
+
+    /// Whether earlier actions no longer count.
     fn is_over(&self, now: Instant) -> bool {
         let is_pausing = self.pausing.as_ref().is_some_and(|(_, until)| now < *until + CIRCLE_ENDS_AFTER);
-        !is_pausing && self.performed.values().all(|until| *until <= now)
+        !is_pausing && self.performed.iter().all(|(_, until)| *until <= now)
     }
 
     /// Returns the end of the pause, if one of the actions is part of a circle.
     fn pausing(&self, actions: &[String], now: Instant) -> Option<Instant> {
         let (circle, until) = self.pausing.as_ref()?;
-        (now < *until && actions.iter().any(|action| circle.contains(action))).then_some(*until)
+        let is_part = |action: &String| circle.contains(&fingerprint(action));
+        (now < *until && actions.iter().any(is_part)).then_some(*until)
     }
 }
 
