@@ -11,6 +11,8 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::Value;
 
 /// Annotation of a Machine or Node: the account in which the instance was created, written together
 /// with the provider id. A hash; see [`machinist_instance::AccountId`].
@@ -34,6 +36,23 @@ impl Version {
 impl fmt::Display for Version {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
+    }
+}
+
+/// A part of an object as it was read, which guards and copies must repeat: compact JSON. Nearly all
+/// of these parts are stored for hours without a use, and a parsed value takes several times the
+/// memory.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RawJson(Box<str>);
+
+impl RawJson {
+    pub(crate) fn of(part: &impl Serialize) -> Option<Self> {
+        serde_json::to_string(part).ok().map(|text| Self(text.into()))
+    }
+
+    /// Returns the parsed part.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.0).unwrap_or_default()
     }
 }
 

@@ -25,7 +25,7 @@ type Secret = Option<(String, String)>;
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// Results of driver calls, by Machine UID.
-    pub answers: BTreeMap<String, Answers>,
+    pub answers: BTreeMap<String, Box<Answers>>,
     /// UIDs of Machines whose finalizer this process removes.
     pub released: BTreeSet<String>,
     /// Results of direct reads from the API server, by Machine UID.
@@ -151,7 +151,7 @@ impl Memory {
         self.reads.clear();
         self.machine_looks.clear();
         for answers in self.answers.values_mut() {
-            *answers = Answers {
+            **answers = Answers {
                 ever_ensured: answers.ever_ensured,
                 waited: answers.waited,
                 made_in: std::mem::take(&mut answers.made_in),

@@ -11,7 +11,7 @@ use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
 
 use super::node::NodeFacts;
-use crate::facts::{ACCOUNT, EARLIER_CALLS_SINCE, Version, recorded_wait};
+use crate::facts::{ACCOUNT, EARLIER_CALLS_SINCE, RawJson, Version, recorded_wait};
 use machinist_core::{Unseen, is_past};
 
 /// On a Machine: the periods in which its deletion waited for a user, as intervals of ISO 8601. The
@@ -43,7 +43,7 @@ pub struct MachineFacts {
     /// The controlling owner.
     pub owner: Option<OwnerFacts>,
     /// All owner references, raw; absent if there are none.
-    pub raw_owners: Option<Value>,
+    pub raw_owners: Option<RawJson>,
     /// Labels. Guards distinguish absent from empty.
     pub labels: Option<BTreeMap<String, String>>,
     /// Annotations. Guards distinguish absent from empty.
@@ -261,14 +261,15 @@ impl ConditionFacts {
         let raw = serde_json::to_value(condition).ok()?;
         let text = |field: &str| raw.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let since = text("lastTransitionTime").parse().ok();
-        Some(Self { kind: text("type"), status: text("status"), reason: text("reason"), since, raw })
+        let (kind, status, reason) = (text("type"), text("status"), text("reason"));
+        Some(Self { kind, status, reason, since, raw: RawJson::of(&raw)? })
     }
 }
 
 impl OwnerFacts {
     /// Returns all owner references as on the wire: a guard must repeat them.
-    pub(crate) fn raw(metadata: &ObjectMeta) -> Option<Value> {
-        metadata.owner_references.as_ref().and_then(|all| serde_json::to_value(all).ok())
+    pub(crate) fn raw(metadata: &ObjectMeta) -> Option<RawJson> {
+        metadata.owner_references.as_ref().and_then(RawJson::of)
     }
 
     /// Returns the controlling owner of an object.
@@ -333,5 +334,5 @@ pub struct ConditionFacts {
     /// When the status last changed.
     pub since: Option<Timestamp>,
     /// The whole condition, as it is copied.
-    pub raw: Value,
+    pub raw: RawJson,
 }

@@ -7,12 +7,11 @@ use machinist_api::constants::{finalizers, labels};
 use machinist_api::validation::validate_machine_set;
 use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use machinist_labels::Selector;
-use serde_json::Value;
 
 use super::freeze::FreezeFacts;
 use super::machine::OwnerFacts;
 use super::machine::has_finalizer;
-use crate::facts::Version;
+use crate::facts::{RawJson, Version};
 
 /// Planner facts of a MachineSet.
 #[derive(Debug, Clone)]
@@ -38,7 +37,7 @@ pub struct MachineSetFacts {
     /// The controlling owner.
     pub owner: Option<OwnerFacts>,
     /// All owner references, raw; absent if there are none.
-    pub raw_owners: Option<Value>,
+    pub raw_owners: Option<RawJson>,
     /// Labels. Guards distinguish absent from empty.
     pub labels: Option<BTreeMap<String, String>>,
     /// Annotations. Guards distinguish absent from empty.

@@ -122,7 +122,7 @@ fn timeout_runs(phase: &Phase) -> bool {
 impl StatusWrite {
     /// Adds a copy of the Node's conditions to the write.
     pub(super) fn with_conditions(mut self, node: &[ConditionFacts]) -> Self {
-        self.conditions = Some(node.iter().map(|condition| condition.raw.clone()).collect());
+        self.conditions = Some(node.iter().map(|condition| condition.raw.value()).collect());
         self
     }
 }
