@@ -1,7 +1,4 @@
 //! No public type has the name of another one with a different meaning.
-//!
-//! Servers and clouds to run against are not checked: some of their names are those of other
-//! systems.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +6,8 @@ use anyhow::Result;
 
 use super::{Findings, Workspace};
 
-const FOLDERS: &[&str] = &["crates/core/", "crates/drivers/", "crates/machinist/", "crates/proof/"];
+const FOLDERS: &[&str] =
+    &["crates/core/", "crates/drivers/", "crates/embedded/", "crates/machinist/", "crates/proof/"];
 
 /// Names with one meaning and several types: the role of the type in its module.
 const ROLES: &[(&str, &str)] = &[
@@ -17,19 +15,24 @@ const ROLES: &[(&str, &str)] = &[
     ("Args", "the flags of a benchmark"),
     ("Bootstrap", "what a machine starts with: of a Machine, and of a container"),
     ("Case", "one run of a scenario of a contract"),
+    ("Clock", "the time of a process, a server or a cloud"),
     ("Cluster", "the kind of Cluster API, and one of the two clusters of a process"),
     ("DockerOptions", "the settings of the Docker kinds, and of the Docker driver"),
-    ("EndpointError", "why a URL of a cloud cannot be used"),
     ("Endpoint", "the URL of a cloud, or of an API server"),
+    ("EndpointError", "why a URL of a cloud cannot be used"),
     ("ExplainError", "why an object of a contract cannot be explained"),
     ("Explanation", "the explanation of an object of a contract"),
+    ("Fault", "what goes wrong with a call"),
+    ("FaultRule", "which calls a fault concerns"),
     ("Inspector", "reads the state of a running process"),
+    ("Kept", "the content of a data folder"),
     ("Machine", "the kind of the machine API, and that of Cluster API"),
     ("MachineSpec", "the spec of such a kind"),
     ("MachineStatus", "the status of such a kind"),
     ("Mount", "a mount of a container"),
     ("Mutant", "a way in which the programs of a contract are broken on purpose"),
     ("NoAnswer", "why a cloud gave no answer"),
+    ("OpenError", "why a data folder cannot be used"),
     ("Options", "the settings of a planner or of a process"),
     ("OptionsError", "a wrong setting of a driver"),
     ("Plan", "the result of a decision"),
@@ -39,8 +42,12 @@ const ROLES: &[(&str, &str)] = &[
     ("Running", "a process that runs until it is dropped"),
     ("Scenario", "a story that the world of a contract plays"),
     ("Seen", "the stores and the memory of a contract"),
+    ("Settings", "the behaviour of a simulated cloud"),
     ("Snapshot", "all facts of one decision"),
+    ("Standin", "a stand-in for a service"),
+    ("SystemClock", "such a time: that of the operating system"),
     ("TemplateMetadata", "the metadata in a template"),
+    ("TokioClock", "such a time: that of the runtime, which tests can pause"),
     ("Tools", "the options of a contract's kinds"),
     ("Transport", "sends a request to a cloud"),
     ("Why", "the reason of a decision, with the next step"),

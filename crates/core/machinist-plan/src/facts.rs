@@ -39,9 +39,8 @@ impl fmt::Display for Version {
     }
 }
 
-/// A part of an object as it was read, which guards and copies must repeat: compact JSON. Nearly all
-/// of these parts are stored for hours without a use, and a parsed value takes several times the
-/// memory.
+/// A part of an object as it was read, which guards and copies must repeat: compact JSON. Such a
+/// part is stored for hours without a use, and a parsed value takes several times the memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RawJson(Box<str>);
 

@@ -19,8 +19,9 @@ fn servers_become_nodes_and_are_deleted() {
     {
         assert_eq!(result[field], expected, "{field} of {result}");
     }
-    let writes = &result["writesPerMachine"];
-    assert_eq!(writes["cloudControllerManager"], 2.0, "addresses, then the rest: {result}");
+    // Addresses, then the rest. Another write of a Node that comes between repeats one of them.
+    let writes = result["writesPerMachine"]["cloudControllerManager"].as_f64();
+    assert!(writes.is_some_and(|writes| (2.0..3.0).contains(&writes)), "{result}");
     assert_eq!(ended.stderr, "");
 }
 
@@ -32,7 +33,7 @@ fn the_output_shows_how_to_talk_to_the_stand_in() {
         "/v1 (stands in for Hetzner Cloud; http://127.0.0.1:",
         "HCLOUD_TOKEN=stand-in hcloud server list",
         "Ready: 3 of 3 machines Running, 3 Nodes ready, 3 instances alive of 3 ever created",
-        "cloud controller manager 2, events",
+        "cloud controller manager 2",
     ] {
         assert!(ended.stdout.contains(part), "expected {part:?} in\n{}", ended.stdout);
     }

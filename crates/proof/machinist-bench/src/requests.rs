@@ -58,7 +58,7 @@ impl fmt::Display for Program {
 
 /// One answered request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct AnsweredRequest {
     /// The sender.
     pub program: Program,
     /// When the server received the request, if the server records that.
@@ -75,7 +75,7 @@ pub struct Request {
     pub has_causes: bool,
 }
 
-impl Request {
+impl AnsweredRequest {
     /// Whether the request tried to change something, successful or not.
     pub fn is_write(&self) -> bool {
         matches!(self.verb.as_str(), "create" | "update" | "patch" | "delete" | "deletecollection")
@@ -110,13 +110,13 @@ impl Request {
     }
 }
 
-impl fmt::Display for Request {
+impl fmt::Display for AnsweredRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {} -> {} by the {}", self.verb, self.resource, self.name, self.code, self.program)
     }
 }
 
-impl From<&AuditRecord> for Request {
+impl From<&AuditRecord> for AnsweredRequest {
     fn from(record: &AuditRecord) -> Self {
         Self {
             program: Program::of_user_agent(&record.user_agent),
@@ -150,10 +150,10 @@ impl Requests {
     ///
     /// # Errors
     /// When an audit log cannot be read.
-    pub fn take(&mut self) -> Result<Vec<Request>> {
+    pub fn take(&mut self) -> Result<Vec<AnsweredRequest>> {
         match self {
             Self::Embedded(records) => {
-                Ok(records.drain().iter().map(|record| Request::from(record.as_ref())).collect())
+                Ok(records.drain().iter().map(|record| AnsweredRequest::from(record.as_ref())).collect())
             }
             Self::Real(log) => log.take(),
         }

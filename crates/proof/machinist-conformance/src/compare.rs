@@ -9,7 +9,7 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::ledger::Ledger;
+use crate::ledger::DivergenceLedger;
 use crate::run::Transcript;
 
 /// One place at which the two answers to a step differ.
@@ -41,7 +41,7 @@ pub struct Comparison {
     pub differences: Vec<Difference>,
     /// Steps with a difference that the ledger explains.
     pub explained: Vec<String>,
-    /// Ledger entries of this case that are no longer true.
+    /// DivergenceLedger entries of this case that are no longer true.
     pub stale: Vec<String>,
 }
 
@@ -68,7 +68,7 @@ impl Comparison {
 
 /// Compares our answers with the real ones and sets aside the differences that the ledger lists for
 /// the case.
-pub fn compare(real: &Transcript, ours: &Transcript, ledger: &Ledger) -> Comparison {
+pub fn compare(real: &Transcript, ours: &Transcript, ledger: &DivergenceLedger) -> Comparison {
     let (mut real_answers, mut our_answers) = (real.answers().to_vec(), ours.answers().to_vec());
     let mut comparison = Comparison { answers: real_answers.len(), ..Comparison::default() };
     // Backwards, so that removing items at the end of a list does not move others.
@@ -169,8 +169,8 @@ mod tests {
         Transcript::of("a-case", "v1", vec![answer])
     }
 
-    fn ledger() -> Ledger {
-        Ledger::parse(
+    fn ledger() -> DivergenceLedger {
+        DivergenceLedger::parse(
             "- {id: words, reason: r, misleads: no client, review: 2030-01-01, at: [\
              {case: a-case, step: one, pointer: /body/message, real: theirs, ours: ours}]}",
         )
@@ -179,8 +179,11 @@ mod tests {
 
     #[test]
     fn a_difference_is_named_with_its_place() {
-        let found =
-            compare(&transcript("x", json!([1, 2])), &transcript("x", json!([1])), &Ledger::default());
+        let found = compare(
+            &transcript("x", json!([1, 2])),
+            &transcript("x", json!([1])),
+            &DivergenceLedger::default(),
+        );
         assert_eq!(
             found.differences,
             [Difference {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::case::{CaseError, Level, RecordedCase, load, parse};
 use crate::endpoint::ExaminedServer;
-use crate::ledger::Ledger;
+use crate::ledger::DivergenceLedger;
 use crate::run::{RunError, Transcript, prepare, run};
 use machinist_apiserver::Server;
 use machinist_apiserver::{Authorization, Config};
@@ -18,7 +18,7 @@ pub struct Corpus {
     /// All cases, sorted by name.
     pub cases: Vec<RecordedCase>,
     /// The known differences.
-    pub ledger: Ledger,
+    pub ledger: DivergenceLedger,
     /// Features that clients expect of a server, with the cases that show them.
     pub features: Vec<Feature>,
     folder: PathBuf,
@@ -63,7 +63,7 @@ impl Corpus {
         let features = folder.join("features.yaml");
         let corpus = Corpus {
             cases: load(&folder.join("cases"))?,
-            ledger: Ledger::load(&folder.join("divergences.yaml"))?,
+            ledger: DivergenceLedger::load(&folder.join("divergences.yaml"))?,
             features: parse(&features)?,
             folder: folder.to_owned(),
         };

@@ -10,7 +10,7 @@ use crate::case::{CaseError, read};
 
 /// Parsed content of `corpus/divergences.yaml`.
 #[derive(Debug, Clone, Default)]
-pub struct Ledger {
+pub struct DivergenceLedger {
     /// Entries in the order of the file.
     pub entries: Vec<Divergence>,
 }
@@ -48,7 +48,7 @@ pub struct DifferencePlace {
     pub(crate) ours: Option<Value>,
 }
 
-impl Ledger {
+impl DivergenceLedger {
     /// Reads the ledger.
     ///
     /// # Errors
@@ -65,7 +65,7 @@ impl Ledger {
                 return Err(format!("two entries have the id {:?}", entry.id));
             }
         }
-        Ok(Ledger { entries })
+        Ok(DivergenceLedger { entries })
     }
 
     /// Lists the places in a case, each with the id of its entry.

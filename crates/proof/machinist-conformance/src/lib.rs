@@ -34,7 +34,7 @@ pub use compare::{Comparison, Difference, compare};
 pub use corpus::{Corpus, Feature, Importance};
 pub use endpoint::{ExaminedServer, ExchangeError, Remote};
 pub use generate::generated;
-pub use ledger::{DifferencePlace, Divergence, Ledger};
+pub use ledger::{DifferencePlace, Divergence, DivergenceLedger};
 pub use report::{CaseTally, ConformanceReport};
 pub use run::{RunError, Transcript, make_namespace, prepare, run, unused_namespace};
 pub use sequence::{Disagreement, Sequence, Sequences, disagreements, shorten};

@@ -19,8 +19,8 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use machinist_conformance::{
-    Corpus, ExaminedServer, Ledger, RecordedCase, Remote, choose, compare, disagreements, generated, prepare,
-    run, shorten, unused_namespace,
+    Corpus, DivergenceLedger, ExaminedServer, RecordedCase, Remote, choose, compare, disagreements,
+    generated, prepare, run, shorten, unused_namespace,
 };
 use serde::Deserialize;
 
@@ -116,7 +116,7 @@ async fn is_as_recorded(
     let golden = corpus.golden(&case.name)?;
     let answers = run(endpoint, case, &unused_namespace()).await?;
     // The ledger concerns our server. Here a real server is compared with another one.
-    let compared = compare(&golden, &answers, &Ledger::default());
+    let compared = compare(&golden, &answers, &DivergenceLedger::default());
     if compared.is_explained() {
         println!("PASSED  {}", case.name);
         return Ok(true);

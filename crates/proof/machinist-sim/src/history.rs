@@ -26,7 +26,7 @@ use crate::trace::{Line, LineKind, Trace};
 
 /// The state after all events so far, as the invariants see it.
 #[derive(Debug)]
-pub struct State {
+pub struct RunState {
     /// The current time.
     pub now: Timestamp,
     tables: BTreeMap<Side, BTreeMap<Arc<str>, BTreeMap<String, Track>>>,
@@ -169,7 +169,7 @@ pub enum Event<'e> {
     Outside(&'e outside::OutsideChange, By),
 }
 
-impl State {
+impl RunState {
     fn new(now: Timestamp) -> Self {
         Self {
             now,
@@ -417,13 +417,13 @@ fn does(method: &Method, commit: &Commit) -> bool {
 
 /// The history of one run. A handle: clones share the same history.
 #[derive(Clone)]
-pub struct History(Arc<Mutex<Inner>>);
+pub struct RunHistory(Arc<Mutex<Inner>>);
 
 struct Inner {
     clock: SharedClock,
     started: Timestamp,
     feeds: Vec<(Side, Subscription<Arc<Commit>>)>,
-    state: State,
+    state: RunState,
     invariants: Vec<Box<dyn Invariant>>,
     violations: Vec<Violation>,
     trace: Trace,
@@ -437,7 +437,7 @@ const REJECTIONS: [u16; 3] = [400, 403, 500];
 /// Maximum number of stored violations. More would mostly be consequences of these.
 const MOST_VIOLATIONS: usize = 8;
 
-impl History {
+impl RunHistory {
     /// Creates a history that begins now.
     pub fn new(clock: SharedClock, invariants: Vec<Box<dyn Invariant>>) -> Self {
         let now = clock.now();
@@ -445,7 +445,7 @@ impl History {
             started: now,
             clock,
             feeds: Vec::new(),
-            state: State::new(now),
+            state: RunState::new(now),
             invariants,
             violations: Vec::new(),
             trace: Trace::default(),
@@ -662,7 +662,7 @@ impl History {
     }
 
     /// Runs a function on the current state.
-    pub fn look<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    pub fn look<T>(&self, look: impl FnOnce(&RunState) -> T) -> T {
         let mut inner = self.lock();
         inner.catch_up();
         inner.state.now = inner.clock.now();

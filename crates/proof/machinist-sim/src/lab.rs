@@ -11,7 +11,7 @@ use crate::actor::{Side, TestedProcess};
 use crate::ask::WholeRequest;
 use crate::faults::crash::Life;
 use crate::faults::{Crash, CrashPoints, Fault, FaultPlan, Fuse, LongFault, Profile, Victims};
-use crate::history::History;
+use crate::history::RunHistory;
 use crate::mutants::Tamper;
 use crate::seed::Seed;
 
@@ -60,7 +60,7 @@ pub struct Lab {
     /// The clock.
     pub clock: RunClock,
     /// The history.
-    pub history: History,
+    pub history: RunHistory,
     /// The faults.
     pub plan: FaultPlan,
     /// The crash points.
@@ -108,7 +108,7 @@ impl Lab {
     /// Creates the shared parts of a run that begins now, and the deaths of its processes.
     pub fn new(
         clock: RunClock,
-        history: History,
+        history: RunHistory,
         seed: Seed,
         profile: &Profile,
         crash: Option<Crash>,

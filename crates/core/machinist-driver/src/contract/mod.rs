@@ -121,16 +121,16 @@ pub enum Hook {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trouble {
     /// The next call takes effect, and the cloud returns an error.
-    ErrorAfterEffect(Verb),
+    ErrorAfterEffect(DriverVerb),
     /// The next call takes effect, and the cloud never answers.
-    SilenceAfterEffect(Verb),
+    SilenceAfterEffect(DriverVerb),
     /// The connection of the next call breaks at once. The call takes effect shortly before the
     /// call bound ends.
-    LateEffect(Verb),
+    LateEffect(DriverVerb),
     /// The cloud rejects the next call without effect, as in a temporary outage.
-    Outage(Verb),
+    Outage(DriverVerb),
     /// The cloud throttles the next call and returns a `Retry-After`.
-    Throttled(Verb),
+    Throttled(DriverVerb),
     /// Reads show the next instance as late as the promise permits.
     SlowReads,
     /// Deletions take some time, during which reads still show the instance.
@@ -145,7 +145,7 @@ pub enum Trouble {
 
 /// The calls for which trouble can be arranged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verb {
+pub enum DriverVerb {
     /// [`Instances::ensure`](crate::Instances::ensure).
     Ensure,
     /// [`Instances::find`](crate::Instances::find).

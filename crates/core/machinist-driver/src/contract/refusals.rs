@@ -3,7 +3,7 @@
 use machinist_instance::{ErrorKind, InstanceSpec};
 
 use super::bench::{Bench, by_key, check};
-use super::{Played, Trouble, Verb, cases};
+use super::{DriverVerb, Played, Trouble, cases};
 
 cases![
     the_error_for_an_invalid_spec_names_the_field,
@@ -33,23 +33,23 @@ async fn the_error_for_an_invalid_spec_names_the_field(bench: &Bench<'_>) -> Pla
 }
 
 async fn an_outage_is_unavailable_and_has_no_effect(bench: &Bench<'_>) -> Played {
-    bench.arrange(Trouble::Outage(Verb::Ensure)).await?;
+    bench.arrange(Trouble::Outage(DriverVerb::Ensure)).await?;
     let spec = bench.spec("a");
     bench.ensure_fails(&spec, "unavailable", |kind| kind == ErrorKind::Unavailable).await?;
     bench.check_alive(&spec.key, 0).await?;
     bench.ensure(&spec).await?;
-    bench.arrange(Trouble::Outage(Verb::Find)).await?;
+    bench.arrange(Trouble::Outage(DriverVerb::Find)).await?;
     let found = bench.driver.instances().find(&by_key(&spec.key)).await;
     let error = bench.fails(found, "find", "unavailable")?;
     check(error.kind == ErrorKind::Unavailable, || format!("find: expected unavailable, got {error}"))?;
-    bench.arrange(Trouble::Outage(Verb::List)).await?;
+    bench.arrange(Trouble::Outage(DriverVerb::List)).await?;
     let listed = bench.driver.instances().list(&machinist_instance::Scope::Visible).await;
     let error = bench.fails(listed, "list", "unavailable, not a partial list")?;
     check(error.kind == ErrorKind::Unavailable, || format!("list: expected unavailable, got {error}"))
 }
 
 async fn throttling_returns_retry_after(bench: &Bench<'_>) -> Played {
-    bench.arrange(Trouble::Throttled(Verb::Ensure)).await?;
+    bench.arrange(Trouble::Throttled(DriverVerb::Ensure)).await?;
     let spec = bench.spec("a");
     let with_time = |kind| matches!(kind, ErrorKind::Throttled { retry_after: Some(_) });
     bench.ensure_fails(&spec, "throttled, with retry_after", with_time).await?;

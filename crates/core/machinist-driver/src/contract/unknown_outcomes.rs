@@ -3,7 +3,7 @@
 use machinist_instance::ErrorKind;
 
 use super::bench::{Bench, by_id, check};
-use super::{Played, Trouble, Verb, cases};
+use super::{DriverVerb, Played, Trouble, cases};
 
 cases![
     ensure_failing_after_its_effect_is_ambiguous_and_repeatable,
@@ -14,16 +14,16 @@ cases![
 ];
 
 async fn ensure_failing_after_its_effect_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
-    ensure_again_after(bench, Trouble::ErrorAfterEffect(Verb::Ensure)).await
+    ensure_again_after(bench, Trouble::ErrorAfterEffect(DriverVerb::Ensure)).await
 }
 
 async fn ensure_without_an_answer_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
-    ensure_again_after(bench, Trouble::SilenceAfterEffect(Verb::Ensure)).await
+    ensure_again_after(bench, Trouble::SilenceAfterEffect(DriverVerb::Ensure)).await
 }
 
 /// The first call takes effect after the repeated call.
 async fn ensure_with_a_late_effect_creates_one_instance(bench: &Bench<'_>) -> Played {
-    ensure_again_after(bench, Trouble::LateEffect(Verb::Ensure)).await
+    ensure_again_after(bench, Trouble::LateEffect(DriverVerb::Ensure)).await
 }
 
 async fn ensure_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {
@@ -38,11 +38,11 @@ async fn ensure_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {
 }
 
 async fn delete_failing_after_its_effect_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
-    delete_again_after(bench, Trouble::ErrorAfterEffect(Verb::Delete)).await
+    delete_again_after(bench, Trouble::ErrorAfterEffect(DriverVerb::Delete)).await
 }
 
 async fn delete_without_an_answer_is_ambiguous_and_repeatable(bench: &Bench<'_>) -> Played {
-    delete_again_after(bench, Trouble::SilenceAfterEffect(Verb::Delete)).await
+    delete_again_after(bench, Trouble::SilenceAfterEffect(DriverVerb::Delete)).await
 }
 
 async fn delete_again_after(bench: &Bench<'_>, trouble: Trouble) -> Played {

@@ -31,7 +31,7 @@ pub use self::action::{
 pub use self::snapshot::{Defaults, OtherNode, SecretNeed, Snapshot, creation_failed};
 
 pub(crate) use self::boot::description as boot_problem;
-pub use self::identity::Identity;
+pub use self::identity::MachineIdentity;
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
 pub use self::node_sync::NodeSync;

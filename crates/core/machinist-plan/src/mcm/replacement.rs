@@ -64,8 +64,8 @@ use machinist_instance::{Boot, BootTrouble};
 
 use super::live::{is_live, number};
 use super::machine::{
-    CREATE_FAILED, Defaults, Identity, Judged, NODE_UNHEALTHY, OperationWrite, PhaseWrite, StatusWrite,
-    boot_problem, creation_failed, health_deadline, join_deadline, judge,
+    CREATE_FAILED, Defaults, Judged, MachineIdentity, NODE_UNHEALTHY, OperationWrite, PhaseWrite,
+    StatusWrite, boot_problem, creation_failed, health_deadline, join_deadline, judge,
 };
 use crate::mcm::facts::{MachineFacts, MachineSetFacts, NodeFacts};
 use crate::mcm::reads::Reads;
@@ -127,7 +127,7 @@ pub struct NodeOf {
     /// Other Nodes of the instance. The store may be too old to show that one of them is Ready.
     pub others: Vec<Arc<NodeFacts>>,
     /// The provider's comparison of the ids of the Machine and the Node.
-    pub identity: Identity,
+    pub identity: MachineIdentity,
     /// The last reads about the Machine.
     pub reads: Reads,
 }
@@ -537,7 +537,7 @@ pub(crate) fn sick_node(machine: &MachineFacts, read_at: Timestamp) -> (String, 
         "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
     });
     let node = serde_json::from_value(node).expect("a Node");
-    let identity = Identity {
+    let identity = MachineIdentity {
         recorded: machinist_instance::RecordedId::Unset,
         same_instance: true,
         node_id_is_read: true,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use machinist_driver::Provider;
-use machinist_driver::contract::{Hook, Subject, Trouble, Verb};
+use machinist_driver::contract::{DriverVerb, Hook, Subject, Trouble};
 use machinist_driver_hcloud::PROMISES;
 use machinist_instance::{AccountId, Credential, InstanceKey, NodeName};
 use machinist_standin_hcloud::{Access, Fault, FaultRule, NewServer};
@@ -140,10 +140,10 @@ impl Subject for Cloud {
 const RATE: u32 = 3600;
 
 /// The request by which the driver makes a call.
-fn request_of(verb: Verb) -> (&'static str, &'static str) {
+fn request_of(verb: DriverVerb) -> (&'static str, &'static str) {
     match verb {
-        Verb::Ensure => ("POST", "/v1/servers"),
-        Verb::Find | Verb::List => ("GET", "/v1/servers"),
-        Verb::Delete => ("DELETE", "/v1/servers/{id}"),
+        DriverVerb::Ensure => ("POST", "/v1/servers"),
+        DriverVerb::Find | DriverVerb::List => ("GET", "/v1/servers"),
+        DriverVerb::Delete => ("DELETE", "/v1/servers/{id}"),
     }
 }

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use machinist_cloud_sim::{Clock, Cloud, Code, Fault, FaultRule, Foreigner, Operation, Settings, Stockout};
 use machinist_driver::Provider;
-use machinist_driver::contract::{Hook, Subject, Trouble, Verb};
+use machinist_driver::contract::{DriverVerb, Hook, Subject, Trouble};
 use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId, UserData};
 use serde_json::{Value, json};
 
@@ -146,11 +146,11 @@ impl Subject for SimSubject {
     }
 }
 
-fn operation(verb: Verb) -> Operation {
+fn operation(verb: DriverVerb) -> Operation {
     match verb {
-        Verb::Ensure => Operation::Ensure,
-        Verb::Find => Operation::Find,
-        Verb::List => Operation::List,
-        Verb::Delete => Operation::Delete,
+        DriverVerb::Ensure => Operation::Ensure,
+        DriverVerb::Find => Operation::Find,
+        DriverVerb::List => Operation::List,
+        DriverVerb::Delete => Operation::Delete,
     }
 }

@@ -6,13 +6,13 @@ use anyhow::Result;
 use machinist_cloud_sim::LedgerCommit;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::requests::{AuditLog, Program, Request};
+use crate::requests::{AnsweredRequest, AuditLog, Program};
 
 /// A change that a controller caused.
 #[derive(Debug)]
 pub(super) enum Event {
     /// A commit at an API server.
-    Api(Request),
+    Api(AnsweredRequest),
     /// An entry in the ledger.
     Ledger(LedgerCommit),
 }

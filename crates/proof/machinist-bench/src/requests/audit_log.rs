@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Program, Request, with_subresource};
+use super::{AnsweredRequest, Program, with_subresource};
 
 /// A growing file of `audit.k8s.io/v1` events, one JSON object per line.
 ///
@@ -37,7 +37,7 @@ impl AuditLog {
     ///
     /// # Errors
     /// When the file cannot be read, or a line is not an audit event.
-    pub fn take(&mut self) -> Result<Vec<Request>> {
+    pub fn take(&mut self) -> Result<Vec<AnsweredRequest>> {
         self.file
             .read_to_end(&mut self.unfinished)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
@@ -90,7 +90,7 @@ struct Details {
     causes: Vec<Value>,
 }
 
-impl From<Line> for Request {
+impl From<Line> for AnsweredRequest {
     fn from(line: Line) -> Self {
         let about = line.object_ref.unwrap_or_default();
         let status = line.response_status.unwrap_or_default();
@@ -138,6 +138,6 @@ mod tests {
         let details = r#""code":422,"details":{"causes":[{"reason":"FieldValueInvalid"}]}"#;
         let line = STALE.replace(r#""code":422"#, details);
         let line: Line = serde_json::from_str(&line).expect("an audit event");
-        assert!(!Request::from(line).is_conflict());
+        assert!(!AnsweredRequest::from(line).is_conflict());
     }
 }

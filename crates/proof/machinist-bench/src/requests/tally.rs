@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{Program, Request};
+use super::{AnsweredRequest, Program};
 
 /// Number of requests of each sort.
 #[derive(Debug, Clone, Default)]
 pub struct RequestTally {
     counts: BTreeMap<Row, u64>,
-    conflicts: Vec<Request>,
+    conflicts: Vec<AnsweredRequest>,
     machines_made: u64,
 }
 
@@ -44,7 +44,7 @@ pub struct PerMachine {
 impl RequestTally {
     /// Counts one request. Requests of other senders than the two controllers are ignored, except
     /// created Machines.
-    pub fn add(&mut self, request: Request) {
+    pub fn add(&mut self, request: AnsweredRequest) {
         self.machines_made += u64::from(request.makes_machine());
         if request.program == Program::Other {
             return;
@@ -68,7 +68,7 @@ impl RequestTally {
     }
 
     /// Requests that failed because of an earlier write.
-    pub fn conflicts(&self) -> &[Request] {
+    pub fn conflicts(&self) -> &[AnsweredRequest] {
         &self.conflicts
     }
 
@@ -118,8 +118,8 @@ pub(crate) fn round(number: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn request(program: Program, verb: &str, resource: &str, code: u16) -> Request {
-        Request {
+    fn request(program: Program, verb: &str, resource: &str, code: u16) -> AnsweredRequest {
+        AnsweredRequest {
             program,
             received: None,
             verb: verb.to_owned(),

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::IdleFigures;
 use crate::report::{Format, Goal};
-use crate::requests::{PerMachine, Program, Request, RequestTally};
+use crate::requests::{AnsweredRequest, PerMachine, Program, RequestTally};
 
 /// Writes of the machine controller per created machine, as docs/src/develop/writes.md lists them.
 const WRITES_UP: f64 = 6.0;
@@ -232,7 +232,7 @@ fn render_rows(f: &mut fmt::Formatter<'_>, way: &str, tally: &RequestTally, mach
     Ok(())
 }
 
-impl Request {
+impl AnsweredRequest {
     /// Whether one of the two controllers sent the request.
     pub(super) fn is_controllers(&self) -> bool {
         self.program != Program::Other

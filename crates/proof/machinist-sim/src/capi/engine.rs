@@ -23,7 +23,7 @@ use crate::faults::LongKind;
 use crate::faults::call::{Caller, Unreachable};
 use crate::faults::crash::Life;
 use crate::faults::plan::Fault;
-use crate::history::History;
+use crate::history::RunHistory;
 use crate::lab::Lab;
 
 /// The driver waits so long for an answer of the engine.
@@ -71,7 +71,7 @@ enum ScenarioError {
 }
 
 /// Records the changes of the engine.
-pub(super) fn record(history: &History, by: By, engine: &Engine, configured: Option<&Configured>) {
+pub(super) fn record(history: &RunHistory, by: By, engine: &Engine, configured: Option<&Configured>) {
     history.outside(by, |outside, now| outside.take_engine(&engine.state(), configured, now));
 }
 

@@ -12,7 +12,7 @@ use super::core::is_control_plane;
 use super::outside::{By, ContainerTrack, EngineBalancerTrack, OutsideChange};
 use super::tables::{MAILGUN_CLUSTERS, MAILGUN_MACHINES};
 use crate::actor::{Side, TestedProcess};
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::invariants::{Id, Invariant, Violations, no_circles};
 use crate::lives::HostClock;
 use crate::sight::SeenObject;
@@ -41,7 +41,7 @@ pub fn all(clock: Arc<HostClock>) -> Vec<Box<dyn Invariant>> {
 struct OneEach;
 
 impl Invariant for OneEach {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Outside(change, _) = event else { return };
         let outside = state.outside();
         match change {
@@ -84,7 +84,7 @@ impl Invariant for OneEach {
 struct OnlyWithCause;
 
 impl Invariant for OnlyWithCause {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Outside(change, By::Provider) = event else { return };
         let outside = state.outside();
         let is_wanted = |table, key: &str| {
@@ -120,7 +120,7 @@ impl Invariant for OnlyWithCause {
 struct FinalizerTruth;
 
 impl Invariant for FinalizerTruth {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let outside = state.outside();
         match event {
             Event::Outside(OutsideChange::Made(id), _) => {
@@ -161,7 +161,7 @@ impl Invariant for FinalizerTruth {
     }
 }
 
-fn appears(state: &State, table: &str, finalizer: &str, key: &str, what: &str, found: &mut Violations) {
+fn appears(state: &RunState, table: &str, finalizer: &str, key: &str, what: &str, found: &mut Violations) {
     match state.by_uid(Side::Control, table, key) {
         Some(object) if object.has_finalizer(finalizer) => {}
         // A call may be in flight, or the process may not see yet what another actor has done.
@@ -178,7 +178,7 @@ fn appears(state: &State, table: &str, finalizer: &str, key: &str, what: &str, f
 struct RecordedFirst;
 
 impl Invariant for RecordedFirst {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Outside(OutsideChange::Bootstrapped(id), By::Provider) = event else { return };
         let Some(track) = state.outside().container(id) else { return };
         let mut tracks = state.table(Side::Control, DOCKER_MACHINES).map(|(_, track)| track);
@@ -222,7 +222,7 @@ impl Invariant for RecordedFirst {
 struct OneMail;
 
 impl Invariant for OneMail {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Outside(OutsideChange::Mail(mail), _) = event else { return };
         let same = |other: &&machinist_standin_mailgun::Accepted| {
             other.uid == mail.uid && other.purpose == mail.purpose
@@ -258,7 +258,7 @@ struct NoLostTraffic {
 }
 
 impl Invariant for NoLostTraffic {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Outside(change, By::Provider) = event else { return };
         match change {
             OutsideChange::Backends { balancer, before } => {
@@ -305,7 +305,7 @@ impl Invariant for NoLostTraffic {
 }
 
 /// The DockerMachine of that name, if it is one of the control plane and its container exists.
-fn serves<'s>(state: &'s State, name: &str) -> Option<SeenObject<'s>> {
+fn serves<'s>(state: &'s RunState, name: &str) -> Option<SeenObject<'s>> {
     let key = format!("{NAMESPACE}/{name}");
     let machine = state.track(Side::Control, DOCKER_MACHINES, &key)?.now()?;
     let mut alive = state.outside().containers().filter(|(_, track)| track.gone.is_none());
@@ -315,7 +315,7 @@ fn serves<'s>(state: &'s State, name: &str) -> Option<SeenObject<'s>> {
 
 /// Whether a restore has lost the record of the container. Until the provider finds the container,
 /// the load balancer may miss it.
-fn forgot(state: &State, machine: SeenObject<'_>) -> bool {
+fn forgot(state: &RunState, machine: SeenObject<'_>) -> bool {
     state.restored_at().is_some() && machine.annotation(CONTAINER_ID_ANNOTATION).is_empty()
 }
 
@@ -323,7 +323,7 @@ fn forgot(state: &State, machine: SeenObject<'_>) -> bool {
 struct WrittenOnce;
 
 impl Invariant for WrittenOnce {
-    fn see(&mut self, _: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, _: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Control, commit, .. } = event else { return };
         if TestedProcess::of_agent(&commit.user_agent) != Some(TestedProcess::Provider) {
             return;

@@ -27,7 +27,7 @@ use super::wishes::{Operator, Wish, Wishes};
 use super::{invariants, weather};
 use crate::actor::{Side, TestedProcess};
 use crate::faults::{Crash, Fault, Gate, LongKind, Profile};
-use crate::history::History;
+use crate::history::RunHistory;
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
 use crate::seed::{Seed, Stream};
@@ -77,7 +77,7 @@ impl ProviderWorld {
     pub async fn new(setup: &ProviderSetup) -> Result<Self, ScenarioError> {
         let clock = RunClock::start();
         let host = Arc::new(HostClock::new(clock));
-        let history = History::new(Arc::new(clock), invariants::all(host.clone()));
+        let history = RunHistory::new(Arc::new(clock), invariants::all(host.clone()));
         let server = |name| server(clock, setup.seed, name, None);
         let (management, workload) = (server("control"), server("target"));
         let (lab, dead) = Lab::new(clock, history.clone(), setup.seed, &setup.profile, setup.crash, None);

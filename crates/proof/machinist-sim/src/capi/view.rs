@@ -28,7 +28,7 @@ pub struct ProviderView {
     /// Nodes of the workload cluster.
     pub nodes: Vec<Item>,
     /// The containers, by name.
-    pub containers: BTreeMap<String, Container>,
+    pub containers: BTreeMap<String, ContainerView>,
     /// The load balancers, by name: the key, and the backends.
     pub balancers: BTreeMap<String, (String, Vec<String>)>,
     /// The accepted mails.
@@ -39,7 +39,7 @@ pub struct ProviderView {
 
 /// A container.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Container {
+pub struct ContainerView {
     /// The key; empty if another program created the container.
     pub key: String,
     /// Whether the bootstrap was started.
@@ -55,7 +55,7 @@ impl ProviderView {
         provider: &ProviderProcess,
     ) -> Self {
         let engine = engine.state();
-        let container = |container: &machinist_standin_docker::Container| Container {
+        let container = |container: &machinist_standin_docker::Container| ContainerView {
             key: container.instance.key.as_ref().map_or("", InstanceKey::as_str).to_owned(),
             is_bootstrapped: 0 < container.bootstraps,
         };

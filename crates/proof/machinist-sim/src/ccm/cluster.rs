@@ -22,7 +22,7 @@ use super::view::ServiceView;
 use super::weather;
 use crate::actor::{Side, TestedProcess};
 use crate::faults::{Crash, Fault, LongKind, Profile};
-use crate::history::{History, State};
+use crate::history::{RunHistory, RunState};
 use crate::lab::{Lab, RunClock};
 use crate::lives::HostClock;
 use crate::said::Said;
@@ -74,7 +74,7 @@ impl ServiceWorld {
     /// When the server refuses the CRDs of the machine API.
     pub async fn new(setup: &ServiceSetup) -> Result<Self, ScenarioError> {
         let clock = RunClock::start();
-        let history = History::new(Arc::new(clock), invariants::all(&setup.profile));
+        let history = RunHistory::new(Arc::new(clock), invariants::all(&setup.profile));
         let server = server(clock, setup.seed, "target", None);
         let settings = standin_settings(setup);
         let standin = Standin::in_memory(settings, CloudClock::from_fn(move || clock.time()));
@@ -268,13 +268,13 @@ impl ServiceWorld {
 }
 
 /// The UIDs of the load balancers' Services that another actor or a restore has removed.
-fn lost_services(state: &State) -> BTreeSet<String> {
+fn lost_services(state: &RunState) -> BTreeSet<String> {
     let owners = state.project().balancers().map(|(_, track)| &track.service);
     owners.filter(|uid| state.lost_at(uid).is_some()).cloned().collect()
 }
 
 /// The messages about load balancers without a Service.
-fn reports(state: &State) -> Vec<String> {
+fn reports(state: &RunState) -> Vec<String> {
     let events = state.table(Side::Target, EVENTS).flat_map(|(_, track)| track.versions());
     let reports = events.filter(|(_, event)| event.text("/reason") == ORPHANED_BALANCER);
     reports.map(|(_, event)| event.text("/message").to_owned()).collect()

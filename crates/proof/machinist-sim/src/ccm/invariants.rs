@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::project::{FINALIZER, ProjectChange};
 use crate::actor::{Side, TestedProcess};
 use crate::faults::{LongKind, Profile};
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::invariants::{Id, Invariant, Violations};
 use crate::sight::{NODES, SERVICES, SeenObject};
 
@@ -59,7 +59,7 @@ pub fn all(profile: &Profile) -> Vec<Box<dyn Invariant>> {
 struct BalancerOfItsService;
 
 impl Invariant for BalancerOfItsService {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Hcloud(ProjectChange::BalancerLabelled { id, service }) = event else { return };
         let twin =
             state.project().balancers().find(|(other, track)| other != id && track.service == *service);
@@ -89,7 +89,7 @@ impl Invariant for BalancerOfItsService {
 struct FinalizerUntilGone;
 
 impl Invariant for FinalizerUntilGone {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((Some(old), new, commit)) = of_table(event, SERVICES) else { return };
         let keeps_it = new.is_some_and(|new| new.has_finalizer(FINALIZER));
         let is_ours = TestedProcess::of_agent(&commit.user_agent).is_some();
@@ -116,7 +116,7 @@ struct BalancerOnlyWithCause {
 const LAST_CALLS: SignedDuration = SignedDuration::from_secs(180);
 
 impl Invariant for BalancerOnlyWithCause {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Hcloud(ProjectChange::BalancerGone(id)) = event else { return };
         let Some(track) = state.project().balancer(*id).filter(|track| !track.service.is_empty()) else {
             return;
@@ -143,7 +143,7 @@ impl Invariant for BalancerOnlyWithCause {
 struct OneForOneName;
 
 impl Invariant for OneForOneName {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Hcloud(ProjectChange::BalancerLabelled { id, service }) = event else { return };
         let chooses = |uid: &str| {
             let service = state.by_uid(Side::Target, SERVICES, uid)?;
@@ -167,7 +167,7 @@ impl Invariant for OneForOneName {
 struct NodeOfMissingServer;
 
 impl Invariant for NodeOfMissingServer {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Target, commit, cause } = event else { return };
         let process = TestedProcess::of_agent(&commit.user_agent);
         let is_ours = process.is_some();
@@ -213,7 +213,7 @@ impl Invariant for NodeOfMissingServer {
 struct TaintLast;
 
 impl Invariant for TaintLast {
-    fn see(&mut self, _: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, _: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((Some(old), Some(new), commit)) = of_table(event, NODES) else { return };
         let is_ours = TestedProcess::of_agent(&commit.user_agent) == Some(TestedProcess::CloudController);
         if !is_ours || !has_taint(old, UNINITIALIZED) || has_taint(new, UNINITIALIZED) {
@@ -234,7 +234,7 @@ impl Invariant for TaintLast {
 struct OwnIdentity;
 
 impl Invariant for OwnIdentity {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((old, Some(new), _)) = of_table(event, NODES) else { return };
         let (was, id, name) = (old.map_or("", SeenObject::provider_id), new.provider_id(), new.name());
         if was == id {
@@ -265,7 +265,7 @@ impl Invariant for OwnIdentity {
 struct OwnAddresses;
 
 impl Invariant for OwnAddresses {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((_, Some(new), commit)) = of_table(event, NODES) else { return };
         let is_ours = TestedProcess::of_agent(&commit.user_agent) == Some(TestedProcess::CloudController);
         if !is_ours || new.provider_id().is_empty() {

@@ -11,7 +11,7 @@ use machinist_api::constants::annotations;
 use super::surge::{deployment_of, machines_of_deployment, shown_at, track_of};
 use super::{Id, Invariant, Violations};
 use crate::actor::{Side, TestedProcess};
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct Availability;
@@ -19,7 +19,7 @@ pub(super) struct Availability;
 const RUNNING: &str = "Running";
 
 impl Invariant for Availability {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
         if *commit.resource != *MACHINES || sent.process != TestedProcess::Manager {
             return;

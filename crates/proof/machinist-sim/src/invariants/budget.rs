@@ -7,7 +7,7 @@ use machinist_cloud_sim::Operation;
 
 use super::{Id, Invariant, Violations};
 use crate::actor::Side;
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::sight::MACHINES;
 
 /// Counts the last calls.
@@ -22,7 +22,7 @@ const WAITING: usize = 20;
 const CALLS: usize = 24;
 
 impl Invariant for CreationsFirst {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Called(operation) = event else { return };
         let machines = || state.objects(Side::Control, MACHINES);
         let are_deleted = machines().any(|machine| machine.is_deleting());

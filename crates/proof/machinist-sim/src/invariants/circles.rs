@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{Id, Invariant, Violations};
 use crate::actor::Side;
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 /// S17: a process does not write one object in a circle. It sees creations and deletions under one
@@ -23,7 +23,7 @@ const WRITES: usize = 30;
 const WINDOW: Duration = Duration::from_secs(15);
 
 impl Invariant for NoCircles {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side, commit, cause: Some(sent) } = event else { return };
         let key = format!("{} {}", commit.resource, commit.key.as_str());
         let times = self.writes.entry((*side, key.clone())).or_default();
@@ -46,7 +46,7 @@ pub(super) struct OrphansStay;
 const ORPHAN: &str = "orphan";
 
 impl Invariant for OrphansStay {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
         let owners = match &*commit.resource {
             MACHINES => MACHINE_SETS,

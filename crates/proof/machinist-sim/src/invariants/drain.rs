@@ -22,7 +22,7 @@ use machinist_cloud_sim as cloud;
 use super::{Id, Invariant, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WriteInFlight;
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::sight::{MACHINES, NODES, PODS, SeenObject};
 
 /// Options of the machine controller in a run; see `machinist_plan::mcm::machine::Defaults`.
@@ -40,7 +40,7 @@ impl Default for DrainOrder {
 }
 
 impl Invariant for DrainOrder {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         match event {
             Event::Arrived(sent) => self.see_write(state, sent, found),
             Event::Ledger(cloud::LedgerCommit::DeletionBegun { id, .. }) => {
@@ -56,7 +56,7 @@ impl Invariant for DrainOrder {
 }
 
 impl DrainOrder {
-    fn see_write(&self, state: &State, sent: &WriteInFlight, found: &mut Violations) {
+    fn see_write(&self, state: &RunState, sent: &WriteInFlight, found: &mut Violations) {
         if sent.process != TestedProcess::MachineController || sent.about.table != PODS {
             return;
         }
@@ -98,7 +98,7 @@ impl DrainOrder {
     }
 
     /// Checks the start of an instance's deletion.
-    fn see_end(&self, state: &State, id: &str, found: &mut Violations) {
+    fn see_end(&self, state: &RunState, id: &str, found: &mut Violations) {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.provider_id() == id);
         let Some(node) = machine.map(SeenObject::node_label).filter(|node| !node.is_empty()) else { return };
         // A Node that an earlier instance of that name registered belongs to another Machine, which
@@ -125,7 +125,7 @@ impl DrainOrder {
         }
     }
 
-    fn force(&self, state: &State, now: Timestamp, node: &str) -> Force {
+    fn force(&self, state: &RunState, now: Timestamp, node: &str) -> Force {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
         let Some(machine) = machine.filter(|machine| machine.is_deleting()) else { return Force::Never };
         let forced = labels::parse_bool(machine.label(labels::FORCE_DELETION)) == Some(true);
@@ -155,7 +155,7 @@ const REPORTED_WITHIN: Duration = Duration::from_secs(90);
 
 /// Whether a status of the Machine named a pod of that Node since then. A drain with several such
 /// pods names one of them. A Machine whose status cannot be written is left out.
-fn is_rejection_reported(state: &State, node: &str, since: Timestamp) -> bool {
+fn is_rejection_reported(state: &RunState, node: &str, since: Timestamp) -> bool {
     let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
     let key = machine.map(|machine| format!("{}/{}", machine.namespace(), machine.name()));
     let Some(track) = key.and_then(|key| state.track(Side::Control, MACHINES, &key)) else { return true };

@@ -7,7 +7,7 @@ use machinist_api::constants::markers::DeletionMarker;
 
 use super::{Id, Violations};
 use crate::actor::Side;
-use crate::history::State;
+use crate::history::RunState;
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, SECRETS, SeenObject};
 
 /// L1 and L2: every deployment has what its spec requests, and nothing else exists.
@@ -16,7 +16,7 @@ pub struct EndState;
 
 impl EndState {
     /// Checks the end state.
-    pub fn judge(state: &State) -> Violations {
+    pub fn judge(state: &RunState) -> Violations {
         let mut found = Violations::default();
         for deployment in state.objects(Side::Control, MACHINE_DEPLOYMENTS) {
             let (name, wanted) = (deployment.name(), i64::from(deployment.replicas()));
@@ -59,7 +59,7 @@ impl EndState {
     }
 }
 
-fn judge_machine(state: &State, machine: SeenObject<'_>, found: &mut Violations) {
+fn judge_machine(state: &RunState, machine: SeenObject<'_>, found: &mut Violations) {
     let name = machine.name();
     if machine.is_deleting() {
         return found.add(Id::L1, format!("Machine {name} is still being deleted"));
@@ -96,7 +96,7 @@ fn judge_machine(state: &State, machine: SeenObject<'_>, found: &mut Violations)
     }
 }
 
-fn judge_leftovers(state: &State, found: &mut Violations) {
+fn judge_leftovers(state: &RunState, found: &mut Violations) {
     let machines: Vec<SeenObject<'_>> = state.objects(Side::Control, MACHINES).collect();
     let recorded: BTreeSet<&str> = machines.iter().map(|machine| machine.provider_id()).collect();
     for instance in state.instances().filter(|instance| instance.is_alive_at(state.now)) {
@@ -194,7 +194,7 @@ pub enum Disturbed {
 
 impl Spent {
     /// Counts the causes of a run's writes.
-    pub fn of(state: &State, writes: usize) -> Self {
+    pub fn of(state: &RunState, writes: usize) -> Self {
         let mut spent = Self { writes, ..Self::default() };
         for (_, track) in state.table(Side::Control, MACHINES) {
             let births = track.births();

@@ -6,14 +6,14 @@ use machinist_apiserver::Commit;
 
 use super::{Id, Invariant, Violations};
 use crate::actor::{Side, TestedProcess};
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::sight::{MACHINES, NODES, SeenObject};
 
 /// Provider ids never change, and no two objects of a kind share one.
 pub(super) struct ProviderIds;
 
 impl Invariant for ProviderIds {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side, commit, .. } = event else { return };
         let kind = match (side, &*commit.resource) {
             (Side::Control, MACHINES) => "Machine",
@@ -49,7 +49,7 @@ impl Invariant for ProviderIds {
 pub(super) struct OwnNodesOnly;
 
 impl Invariant for OwnNodesOnly {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Target, commit, cause } = event else { return };
         let is_ours = TestedProcess::of_agent(&commit.user_agent) == Some(TestedProcess::MachineController);
         let Some(node) = going_node(commit).filter(|_| is_ours) else { return };

@@ -8,7 +8,7 @@ use machinist_cloud_sim as cloud;
 
 use super::{Id, Invariant, Violations};
 use crate::actor::{RESTORE, Side};
-use crate::history::{Event, InstanceTrack, State};
+use crate::history::{Event, InstanceTrack, RunState};
 use crate::sight::{MACHINES, SeenObject};
 
 /// User-Agent of the user's client.
@@ -18,7 +18,7 @@ const USER_AGENT: &str = "user";
 pub(super) struct OnePerMachine;
 
 impl Invariant for OnePerMachine {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Ledger(commit) = event else { return };
         let gives_a_key = matches!(
             commit,
@@ -52,7 +52,7 @@ impl Invariant for OnePerMachine {
 pub(super) struct OnlyWithCause;
 
 impl Invariant for OnlyWithCause {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Ledger(cloud::LedgerCommit::DeletionBegun { id, .. }) = event else { return };
         let Some(instance) = state.instance(id.as_str()) else { return };
         match owner_of(state, instance) {
@@ -72,7 +72,7 @@ impl Invariant for OnlyWithCause {
 pub(super) struct FinalizerTruth;
 
 impl Invariant for FinalizerTruth {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         match event {
             Event::Ledger(cloud::LedgerCommit::Made { entry }) => {
                 let Some(key) = &entry.key else { return };
@@ -143,13 +143,13 @@ impl Invariant for FinalizerTruth {
 const UNKNOWN_FOR: Duration = Duration::from_secs(120 + 120);
 
 /// Whether another actor has just taken the finalizer off the Machine of that UID.
-fn is_just_stripped(state: &State, uid: &str) -> bool {
+fn is_just_stripped(state: &RunState, uid: &str) -> bool {
     let stripped = state.stripped_at(uid);
     stripped.is_some_and(|at| state.now.duration_since(at).unsigned_abs() <= UNKNOWN_FOR)
 }
 
 /// Whether the Machine of an instance was being deleted when another actor released it.
-fn was_lost_while_deleting(state: &State, instance: &InstanceTrack) -> bool {
+fn was_lost_while_deleting(state: &RunState, instance: &InstanceTrack) -> bool {
     let Some(key) = instance.key.as_deref().filter(|key| state.lost_at(key).is_some()) else { return false };
     let versions = state.table(Side::Control, MACHINES).flat_map(|(_, track)| track.versions());
     versions.filter(|(_, machine)| machine.uid() == key).any(|(_, machine)| machine.is_deleting())
@@ -157,7 +157,7 @@ fn was_lost_while_deleting(state: &State, instance: &InstanceTrack) -> bool {
 
 /// The Machine of an instance: found by the key, or by name if others made the instance. A Machine
 /// that was created after the instance does not count.
-fn owner_of<'s>(state: &'s State, instance: &InstanceTrack) -> Option<SeenObject<'s>> {
+fn owner_of<'s>(state: &'s RunState, instance: &InstanceTrack) -> Option<SeenObject<'s>> {
     match &instance.key {
         Some(key) => state.by_uid(Side::Control, MACHINES, key),
         None => state.objects(Side::Control, MACHINES).find(|machine| {

@@ -12,7 +12,7 @@ use jiff::SignedDuration;
 use super::{Id, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WholeRequest;
-use crate::history::State;
+use crate::history::RunState;
 use crate::sight::{LEASES, NODES};
 
 /// A restored Lease may name an older holder. The newer one notices it at its next renewal.
@@ -22,7 +22,7 @@ const AFTER_RESTORE: Duration = Duration::from_secs(60);
 const ALONE_AFTER: SignedDuration = SignedDuration::from_secs(59);
 
 /// Checks a write that a replica with this identity sends now.
-pub fn judge(state: &State, process: TestedProcess, identity: &str, ask: &WholeRequest) -> Violations {
+pub fn judge(state: &RunState, process: TestedProcess, identity: &str, ask: &WholeRequest) -> Violations {
     let mut found = Violations::default();
     if !ask.is_write() || ask.about.table.starts_with(LEASES) {
         return found;

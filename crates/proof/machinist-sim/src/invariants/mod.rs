@@ -82,7 +82,7 @@ mod surge;
 use std::fmt;
 
 pub use self::end::{Disturbed, EndState, Quiet, Spent};
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 
 /// Identifies an invariant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,7 +147,7 @@ impl fmt::Display for Id {
 /// One rule. It sees every event, in order.
 pub trait Invariant: Send {
     /// Checks one event; `state` already contains it.
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations);
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations);
 }
 
 /// The violations found by one check.

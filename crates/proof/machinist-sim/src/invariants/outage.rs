@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::{Id, Violations};
 use crate::actor::Side;
 use crate::faults::{LongFault, LongKind, OutageMode, Profile};
-use crate::history::{State, Undelivered};
+use crate::history::{RunState, Undelivered};
 use crate::sight::{MACHINES, NODES, PODS};
 
 /// Time from the end of an outage to the next request: five seconds, and the time over which many
@@ -56,7 +56,7 @@ pub fn is_undisturbed(outage: LongFault, profile: &Profile) -> bool {
 
 /// Whether a Machine still needs the write. What a Machine left behind that was deleted by force is
 /// for its user.
-fn is_still_wanted(state: &State, waiting: &Undelivered) -> bool {
+fn is_still_wanted(state: &RunState, waiting: &Undelivered) -> bool {
     let node = match waiting.table.as_str() {
         PODS => state
             .track(waiting.side, PODS, &waiting.key)
@@ -75,7 +75,7 @@ fn is_still_wanted(state: &State, waiting: &Undelivered) -> bool {
 }
 
 /// Checks the writes that have not reached the server again.
-pub fn judge(state: &State, side: Side) -> Violations {
+pub fn judge(state: &RunState, side: Side) -> Violations {
     let mut found = Violations::default();
     let of_side = state.undelivered().filter(|(waiting, ..)| waiting.side == side);
     for (waiting, at, absence) in of_side.filter(|(waiting, ..)| is_still_wanted(state, waiting)) {

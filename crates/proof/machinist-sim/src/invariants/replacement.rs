@@ -13,7 +13,7 @@ use super::surge::{deployment_uid, machines_of_deployment};
 use super::{Id, Invariant, Violations};
 use crate::actor::Side;
 use crate::ask::WriteInFlight;
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::sight::{MACHINES, NODES, SeenObject};
 
 pub(super) struct OneAtATime;
@@ -30,7 +30,7 @@ pub(super) struct NoHealthyVictim;
 const FRESH: Duration = Duration::from_secs(120 + 120);
 
 impl Invariant for NoHealthyVictim {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((machine, _)) = marked_failed(event) else { return };
         if machine.provider_id().is_empty() {
             return;
@@ -58,7 +58,7 @@ impl Invariant for NoHealthyVictim {
 pub(super) struct NothingToReplaceWith;
 
 impl Invariant for NothingToReplaceWith {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((machine, sent)) = marked_failed(event) else { return };
         let Some(set) = machine.owner_uid() else { return };
         if machine.text("/status/lastOperation/type") != HEALTH_CHECK {
@@ -88,7 +88,7 @@ impl Invariant for NothingToReplaceWith {
 pub(super) struct NoForgottenInstance;
 
 impl Invariant for NoForgottenInstance {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((machine, _)) = marked_failed(event) else { return };
         if !machine.provider_id().is_empty() {
             return;
@@ -112,7 +112,7 @@ pub(super) struct NoUntriedVictim;
 const OBSTACLES: [&str; 2] = ["Creation is blocked: ", markers::CREATE_FAILURE_PREFIX];
 
 impl Invariant for NoUntriedVictim {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((machine, _)) = marked_failed(event) else { return };
         let what = machine.operation_text();
         if !machine.provider_id().is_empty() || OBSTACLES.iter().any(|obstacle| what.contains(obstacle)) {
@@ -148,7 +148,7 @@ fn marked_failed<'e>(event: &Event<'e>) -> Option<(SeenObject<'e>, &'e WriteInFl
 }
 
 impl Invariant for OneAtATime {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Some((new, sent)) = marked_failed(event) else { return };
         if new.text("/status/lastOperation/type") != HEALTH_CHECK {
             return;

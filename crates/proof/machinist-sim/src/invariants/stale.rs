@@ -2,7 +2,7 @@
 //! same name by now.
 
 use super::{Id, Invariant, Violations};
-use crate::history::{Event, State};
+use crate::history::{Event, RunState};
 use crate::sight::{
     MACHINE_CLASSES, MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, NODES, PODS, SECRETS, SeenObject,
 };
@@ -14,7 +14,7 @@ const CHANGED: [&str; 7] =
     [MACHINES, MACHINE_SETS, MACHINE_DEPLOYMENTS, MACHINE_CLASSES, NODES, PODS, SECRETS];
 
 impl Invariant for SameObject {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side, commit, cause: Some(sent) } = event else { return };
         let table = &*commit.resource;
         let Some(old) = commit.old.as_deref().map(|old| SeenObject(old.value())) else { return };

@@ -9,13 +9,13 @@
 use super::{Id, Invariant, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WriteInFlight;
-use crate::history::{Event, State, Track};
+use crate::history::{Event, RunState, Track};
 use crate::sight::{MACHINE_DEPLOYMENTS, MACHINE_SETS, MACHINES, SeenObject};
 
 pub(super) struct SurgeBound;
 
 impl Invariant for SurgeBound {
-    fn see(&mut self, state: &State, event: &Event<'_>, found: &mut Violations) {
+    fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
         let is_birth = *commit.resource == *MACHINES && commit.old.is_none();
         if !is_birth || sent.process != TestedProcess::Manager {
@@ -59,7 +59,7 @@ impl Invariant for SurgeBound {
 }
 
 /// All versions of the object that has that UID, or had it last.
-pub(super) fn track_of<'s>(state: &'s State, table: &str, uid: &str) -> Option<&'s Track> {
+pub(super) fn track_of<'s>(state: &'s RunState, table: &str, uid: &str) -> Option<&'s Track> {
     let mut tracks = state.table(Side::Control, table);
     tracks
         .find(|(_, track)| track.versions().next_back().is_some_and(|(_, object)| object.uid() == uid))
@@ -67,7 +67,7 @@ pub(super) fn track_of<'s>(state: &'s State, table: &str, uid: &str) -> Option<&
 }
 
 /// The deployment of a set, and its UID.
-pub(super) fn deployment_of<'s>(state: &'s State, set: &'s Track) -> Option<(&'s str, &'s Track)> {
+pub(super) fn deployment_of<'s>(state: &'s RunState, set: &'s Track) -> Option<(&'s str, &'s Track)> {
     let (_, set) = set.versions().next_back()?;
     let uid = set.owner_uid()?;
     Some((uid, track_of(state, MACHINE_DEPLOYMENTS, uid)?))
@@ -88,31 +88,31 @@ fn replicas_decided_at(set: &Track, seen: u64) -> u64 {
     decided.saturating_sub(1)
 }
 
-fn live_of_set(state: &State, uid: &str) -> u32 {
+fn live_of_set(state: &RunState, uid: &str) -> u32 {
     let live = state.objects(Side::Control, MACHINES);
     count(live.filter(|machine| is_live(state, *machine) && machine.owner_uid() == Some(uid)))
 }
 
-fn live_of_deployment(state: &State, uid: &str) -> u32 {
+fn live_of_deployment(state: &RunState, uid: &str) -> u32 {
     let live = machines_of_deployment(state, uid);
     count(live.filter(|machine| is_live(state, *machine)))
 }
 
 /// Whether a Machine counts. One that another actor replaced may be unknown to the manager yet.
-fn is_live(state: &State, machine: SeenObject<'_>) -> bool {
+fn is_live(state: &RunState, machine: SeenObject<'_>) -> bool {
     !machine.is_deleting() && !state.was_replaced(machine.uid())
 }
 
 /// The existing Machines of all sets of a deployment.
 pub(super) fn machines_of_deployment<'s>(
-    state: &'s State,
+    state: &'s RunState,
     uid: &'s str,
 ) -> impl Iterator<Item = SeenObject<'s>> {
     state.objects(Side::Control, MACHINES).filter(move |machine| deployment_uid(state, *machine) == Some(uid))
 }
 
 /// The UID of the deployment that a Machine belongs to.
-pub(super) fn deployment_uid<'s>(state: &'s State, machine: SeenObject<'s>) -> Option<&'s str> {
+pub(super) fn deployment_uid<'s>(state: &'s RunState, machine: SeenObject<'s>) -> Option<&'s str> {
     let set = track_of(state, MACHINE_SETS, machine.owner_uid()?)?;
     let (_, set) = set.versions().next_back()?;
     set.owner_uid()

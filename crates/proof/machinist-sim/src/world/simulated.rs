@@ -29,7 +29,7 @@ use super::{
 use crate::actor::{Side, TestedProcess};
 use crate::faults::cloud::CloudFaults;
 use crate::faults::{Crash, Fault, LongFault, Profile};
-use crate::history::History;
+use crate::history::RunHistory;
 use crate::invariants;
 use crate::lab::{AnswerRecord, Lab, RunClock};
 use crate::mutants::Mutant;
@@ -143,7 +143,7 @@ impl Simulated {
         let clock = setup.epoch.map_or_else(RunClock::start, RunClock::starting_at);
         let is_usual = setup.workload == Workload::USUAL;
         let rules = if is_usual { invariants::all() } else { invariants::every() };
-        let history = History::new(Arc::new(clock), rules);
+        let history = RunHistory::new(Arc::new(clock), rules);
         let control = server(clock, setup.seed, "control", Some(authority()));
         let target = server(clock, setup.seed, "target", Some(authority()));
         let cloud = Cloud::in_memory(setup.cloud.clone(), CloudClock::from_fn(move || clock.time()));

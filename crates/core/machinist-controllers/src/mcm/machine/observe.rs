@@ -11,7 +11,7 @@ use machinist_instance::{Credential, Error, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
 use machinist_plan::mcm::drain::Eviction;
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
-use machinist_plan::mcm::machine::{Identity, OtherNode, SecretNeed, Snapshot};
+use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, SecretNeed, Snapshot};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
 use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
@@ -279,7 +279,7 @@ pub(crate) fn identity(
     seen: &Seen,
     machine: &MachineFacts,
     node: Option<&NodeFacts>,
-) -> Identity {
+) -> MachineIdentity {
     let provider = &runtime.tools.machine().provider;
     let (recorded, text) = (machine.spec.provider_id(), node.and_then(NodeFacts::provider_id));
     let same_instance = is_same_instance(runtime, recorded, text);
@@ -292,7 +292,7 @@ pub(crate) fn identity(
     let with_id_of_node = text.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
     let mut others = with_id_of_node
         .filter(|(key, other)| key.namespace == machine.namespace && other.facts.uid != machine.uid);
-    Identity {
+    MachineIdentity {
         recorded: provider.parse_id(recorded.unwrap_or_default()),
         same_instance,
         node_id_is_read: provider.parse_id(text.unwrap_or_default()).ours().is_some(),

@@ -402,7 +402,7 @@ fn a_node_without_pod_networks_is_skipped() {
     assert_eq!(actions(&with_nodes(&[], vec![foreign])), Vec::<String>::new());
 }
 
-/// Whoever wrote the Node may spell a network in a way that only other programs accept.
+/// Another program may write a network in a form that this one does not accept.
 #[test]
 fn an_unreadable_pod_network_deletes_no_route() {
     let nodes = |pods| vec![node(1, &[pods]), node(2, &["10.244.2.0/24"])];

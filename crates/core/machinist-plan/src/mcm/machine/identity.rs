@@ -34,7 +34,7 @@ use machinist_core::Known;
 /// The provider's comparison of the ids of a Machine and its Node, and the owner in the Node's
 /// label according to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Identity {
+pub struct MachineIdentity {
     /// The Machine's `spec.providerID`, as the provider parsed it.
     pub recorded: RecordedId,
     /// Whether the Node's `spec.providerID` names the same instance.
@@ -64,7 +64,7 @@ pub(super) enum OwnNode<'s> {
 impl Snapshot {
     /// Returns the proof that a Node belongs to another Machine or instance.
     pub(super) fn of_another(&self, node: &NodeFacts) -> Option<String> {
-        let Identity { recorded, same_instance, node_id_is_read, recorded_by, claimed_by, held_by } =
+        let MachineIdentity { recorded, same_instance, node_id_is_read, recorded_by, claimed_by, held_by } =
             &self.identity;
         if let Some(other) = held_by {
             return Some(format!("machine {other} records the same instance"));
@@ -175,7 +175,7 @@ impl Snapshot {
 pub(super) fn joined_node<'s>(
     machine: &MachineFacts,
     node: &'s Known<Arc<NodeFacts>>,
-    identity: &Identity,
+    identity: &MachineIdentity,
 ) -> OwnNode<'s> {
     let Known::Present(node) = node else { return OwnNode::Missing };
     let not_ours = |evidence: String| OwnNode::NotOurs(node, evidence);

@@ -13,7 +13,7 @@ use machinist_api::{OperationState, OperationType, Phase};
 use super::action::Action;
 use super::action::JOINED;
 use super::action::NODE_UNHEALTHY;
-use super::identity::{Identity, OwnNode, joined_node};
+use super::identity::{MachineIdentity, OwnNode, joined_node};
 use super::node_sync::NodeSync;
 use super::snapshot::Defaults;
 use super::snapshot::Snapshot;
@@ -143,7 +143,7 @@ pub(crate) enum Judged {
 pub(crate) fn judge(
     machine: &MachineFacts,
     node: &Known<Arc<NodeFacts>>,
-    identity: &Identity,
+    identity: &MachineIdentity,
     defaults: &Defaults,
 ) -> Judged {
     let node = match joined_node(machine, node, identity) {

@@ -1,7 +1,7 @@
 //! All facts for one decision about one Machine, and what follows from them directly.
 
 use super::action::Action;
-use super::identity::Identity;
+use super::identity::MachineIdentity;
 use crate::mcm::drain::Eviction;
 use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token,
@@ -61,7 +61,7 @@ pub struct Snapshot {
     /// Other Nodes of the recorded instance: its kubelet registered under several names.
     pub other_nodes: Vec<OtherNode>,
     /// The provider's comparison of the ids of the Machine and the Node.
-    pub identity: Identity,
+    pub identity: MachineIdentity,
     /// The pods on that Node.
     pub pods: Vec<Arc<PodFacts>>,
     /// The budgets that may cover these pods.

@@ -46,7 +46,7 @@ struct World {
     budgets: Vec<Value>,
     /// Changes the provider's answer. By default every text is an id, and equal texts denote the
     /// same instance.
-    provider: fn(&mut Identity),
+    provider: fn(&mut MachineIdentity),
     /// Whether the next call has a slot of its account.
     has_slot: bool,
     snapshot: Snapshot,
@@ -98,7 +98,7 @@ fn world() -> World {
         token_use: TokenUse::Unasked,
         node: Known::Absent,
         other_nodes: Vec::new(),
-        identity: Identity {
+        identity: MachineIdentity {
             recorded: RecordedId::Unset,
             same_instance: false,
             node_id_is_read: false,
@@ -313,7 +313,7 @@ impl World {
     }
 
     /// Changes the provider's answer about the ids.
-    fn provider(mut self, says: fn(&mut Identity)) -> Self {
+    fn provider(mut self, says: fn(&mut MachineIdentity)) -> Self {
         self.provider = says;
         self
     }
@@ -351,7 +351,7 @@ impl World {
         }
         let recorded = s.machine.spec.provider_id().unwrap_or_default();
         let named = s.node.present().and_then(|node| node.provider_id());
-        s.identity = Identity {
+        s.identity = MachineIdentity {
             recorded: RecordedId::any(recorded),
             same_instance: !recorded.is_empty() && named == Some(recorded),
             node_id_is_read: named.is_some_and(|id| RecordedId::any(id).ours().is_some()),
@@ -977,7 +977,7 @@ fn an_older_node_of_that_name_is_not_joined() {
 
 #[test]
 fn a_node_of_another_machine_is_reported() {
-    let other = |identity: &mut Identity| identity.claimed_by = Some("other".to_owned());
+    let other = |identity: &mut MachineIdentity| identity.claimed_by = Some("other".to_owned());
     let mut world = world().running().ids("sim:///i-1", "sim:///i-2").provider(other);
     world.machine["status"]["currentStatus"]["phase"] = "Unknown".into();
     world.check(expect![[r#"
@@ -1654,7 +1654,7 @@ fn spelled_otherwise() -> World {
 fn a_differently_spelled_id_does_not_harm_a_machine() {
     let unlabelled = || spelled_otherwise().node_field("/metadata/labels", json!({}));
     let older = || spelled_otherwise().node_field("/metadata/creationTimestamp", at(-500).to_string().into());
-    let same: fn(&mut Identity) = |identity| identity.same_instance = true;
+    let same: fn(&mut MachineIdentity) = |identity| identity.same_instance = true;
     for (what, world) in [
         ("it carries our label", spelled_otherwise()),
         ("it is younger than the Machine", unlabelled()),
@@ -1676,7 +1676,7 @@ fn a_node_is_not_joined_by_its_name_alone() {
         spelled_otherwise().node_field("/metadata/deletionTimestamp", at(-10_000).to_string().into());
     let mut unnamed = unlabelled();
     unnamed.machine["metadata"]["labels"] = json!({});
-    let claimed: fn(&mut Identity) = |identity| identity.claimed_by = Some("other".to_owned());
+    let claimed: fn(&mut MachineIdentity) = |identity| identity.claimed_by = Some("other".to_owned());
     for (evidence, world) in [
         ("it is older than this machine, and its provider id is aws:///eu-west-1a/i-1", older),
         ("its label names machine gone", others),
@@ -1731,7 +1731,7 @@ fn done_to_node(world: World) -> Vec<String> {
 
 #[test]
 fn a_node_of_another_instance_is_never_deleted() {
-    let same: fn(&mut Identity) = |identity| identity.same_instance = true;
+    let same: fn(&mut MachineIdentity) = |identity| identity.same_instance = true;
     let both = ["node m: remove finalizer", "node m: delete"];
     assert_eq!(done_to_node(spelled_otherwise().provider(same)), both, "the provider confirms the instance");
     assert_eq!(done_to_node(world().running().node_field("/spec/providerID", "".into())), both);
@@ -1750,7 +1750,7 @@ fn a_node_is_drained_only_with_strong_proof() {
         let world = world.deleting(10).phase("Terminating", "Delete", "Processing", marker).pod("p");
         world.plan().actions.iter().any(|action| matches!(action, Action::Drain(_) | Action::Cordon(_)))
     };
-    let same: fn(&mut Identity) = |identity| identity.same_instance = true;
+    let same: fn(&mut MachineIdentity) = |identity| identity.same_instance = true;
     assert!(drains(spelled_otherwise().provider(same)));
     assert!(drains(world().running().node_field("/spec/providerID", Value::Null)));
     assert!(!drains(spelled_otherwise()));
@@ -1767,11 +1767,11 @@ fn a_bare_provider_id_counts_as_recorded() {
     assert_eq!(permit.which().id.as_ref().map(ProviderId::as_str), Some("machine-m"));
 }
 
-fn not_ours(identity: &mut Identity) {
+fn not_ours(identity: &mut MachineIdentity) {
     identity.recorded = RecordedId::NotOurs { expected: "sim:///IDENTITY".to_owned() };
 }
 
-fn malformed(identity: &mut Identity) {
+fn malformed(identity: &mut MachineIdentity) {
     identity.recorded = RecordedId::Malformed { expected: "sim:///IDENTITY".to_owned() };
 }
 
