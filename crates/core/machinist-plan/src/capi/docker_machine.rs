@@ -68,7 +68,7 @@ const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_millis(300), Duratio
 /// The time between two observations is this fraction of the time since the last change.
 const OBSERVE_FRACTION: u32 = 3;
 /// A state that usually ends soon is written to the status after it has lasted this long.
-const LASTING: Duration = Duration::from_secs(20);
+const LASTING: Duration = Duration::from_secs(10);
 /// An engine that has refused this many looks in a row is not only being restarted.
 const RESTARTS_WITHIN: u32 = 2;
 /// Longest host name.

@@ -1,6 +1,8 @@
 //! Checks that each contract must pass: its scenarios without faults and under faults, crashes at
 //! every call, and mutants.
 
+#![expect(clippy::print_stdout, reason = "a failed test shows what it played")]
+
 use std::ops::Range;
 
 use machinist_sim::case::{CaseOf, Weather};
