@@ -145,7 +145,7 @@ impl Standin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Answers one request, as [`HttpServer::serve`] does. A simulation calls it without a
+    /// Answers one request, as the port does. A simulation calls it without a
     /// connection.
     pub fn answer(&self, request: &Request<Bytes>) -> Response<Full<Bytes>> {
         let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
