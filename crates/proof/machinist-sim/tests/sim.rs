@@ -12,6 +12,7 @@ use machinist_sim::ccm::SimulatedCcm;
 use machinist_sim::contract::{Mutation as _, SimulatedContract};
 use machinist_sim::mcm::SimulatedMcm;
 use machinist_sim::seeds::{self, Order, SeedTally, play_all};
+use strum::VariantArray as _;
 
 /// A single-threaded runtime with paused time: its clock moves only when every task waits.
 fn runtime() -> tokio::runtime::Runtime {
