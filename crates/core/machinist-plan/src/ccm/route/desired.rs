@@ -57,6 +57,7 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
     let mut differences = Differences::default();
     let mut claims: BTreeMap<Cidr, Claim<'_>> = BTreeMap::new();
     let mut claiming: BTreeSet<&ProviderId> = BTreeSet::new();
+    let mut has_unreadable = false;
     let mut routed: Vec<(&RoutedNode, &ProviderId)> = nodes
         .iter()
         .filter(|routed| !routed.node.pod_cidrs.is_empty())
@@ -69,6 +70,8 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
         // A pod network that cannot be read may be that of an existing route in another spelling.
         if routed.node.pod_cidrs.iter().all(|text| text.parse::<Cidr>().is_ok()) {
             claiming.insert(instance);
+        } else {
+            has_unreadable = true;
         }
         let addresses = internal_ips(routed.node.addresses());
         for text in &routed.node.pod_cidrs {
@@ -119,7 +122,7 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
                 // Without a Node of this cloud, nothing suggests that the routes belong to the
                 // cluster.
                 let is_of_a_user = elsewhere.contains(&RouteChange::delete(route));
-                if is_in_cluster && !is_of_a_user && !claims.is_empty() {
+                if is_in_cluster && !is_of_a_user && !claims.is_empty() && !has_unreadable {
                     differences.abandoned.push(route.clone());
                 }
                 false
