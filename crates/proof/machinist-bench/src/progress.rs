@@ -11,7 +11,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// The controllers coalesce status writes to one a second, and a provider of Cluster API looks at
 /// unfinished work every two seconds, so a write may still follow two seconds without one.
 const QUIET: Duration = Duration::from_secs(3);
-const COUNT_EVERY: Duration = Duration::from_millis(250);
+pub(crate) const COUNT_EVERY: Duration = Duration::from_millis(250);
 /// A program that still writes after this time is taken to write forever.
 const QUIET_WITHIN: Duration = Duration::from_secs(60);
 /// Number of objects that a failed run explains.
@@ -30,16 +30,26 @@ pub(crate) async fn until_ready(program: &str, is_ready: impl Fn() -> bool) -> R
 
 /// Waits until nothing has been written for a while; returns false if that never happens.
 /// `has_written` says whether something was written since its last call.
-pub(crate) async fn until_quiet(mut has_written: impl FnMut() -> Result<bool>) -> Result<bool> {
+pub(crate) async fn until_quiet(has_written: impl FnMut() -> Result<bool>) -> Result<bool> {
+    until_quiet_for(QUIET, QUIET_WITHIN, has_written).await
+}
+
+/// Waits until nothing has happened for `quiet`; returns false if that is not so after `within`.
+/// `has_happened` says whether something happened since its last call.
+pub(crate) async fn until_quiet_for(
+    quiet: Duration,
+    within: Duration,
+    mut has_happened: impl FnMut() -> Result<bool>,
+) -> Result<bool> {
     let began = Instant::now();
-    let mut last_write = Instant::now();
-    while last_write.elapsed() < QUIET {
-        if QUIET_WITHIN < began.elapsed() {
+    let mut last = Instant::now();
+    while last.elapsed() < quiet {
+        if within < began.elapsed() {
             return Ok(false);
         }
         tokio::time::sleep(COUNT_EVERY).await;
-        if has_written()? {
-            last_write = Instant::now();
+        if has_happened()? {
+            last = Instant::now();
         }
     }
     Ok(true)

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::world::World;
-use crate::requests::round;
+use crate::progress::{COUNT_EVERY, until_quiet_for};
+use crate::requests::{AnsweredRequest, round};
 
 /// Events of the way up leave at 10 a second, so they may follow long after the last other write.
 const SILENT: Duration = Duration::from_secs(10);
 /// Long enough for the Events of 3,000 machines.
 const SILENT_WITHIN: Duration = Duration::from_secs(600);
-const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Requests and CPU time of both controllers while nothing changes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -42,11 +42,11 @@ pub(super) async fn measure(world: &mut World, length: Duration) -> Result<IdleF
     let mut requests = BTreeMap::new();
     while began.elapsed() < length {
         tokio::select! {
-            () = tokio::time::sleep(LOOK_EVERY) => {}
+            () = tokio::time::sleep(COUNT_EVERY) => {}
             ended = world.ended() => return Err(ended),
         }
         for request in world.requests.take()? {
-            if request.is_controllers() && !request.is_about_leases() {
+            if is_counted(&request) {
                 *requests.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
             }
         }
@@ -61,17 +61,12 @@ pub(super) async fn measure(world: &mut World, length: Duration) -> Result<IdleF
 }
 
 async fn until_silent(world: &mut World) -> Result<()> {
-    let began = Instant::now();
-    let mut last_request = Instant::now();
-    while last_request.elapsed() < SILENT {
-        if SILENT_WITHIN < began.elapsed() {
-            bail!("the controllers still send requests after {SILENT_WITHIN:?}");
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
-        if world.requests.take()?.iter().any(|request| request.is_controllers() && !request.is_about_leases())
-        {
-            last_request = Instant::now();
-        }
-    }
+    let is_silent =
+        until_quiet_for(SILENT, SILENT_WITHIN, || Ok(world.requests.take()?.iter().any(is_counted))).await?;
+    ensure!(is_silent, "the controllers still send requests after {SILENT_WITHIN:?}");
     Ok(())
+}
+
+fn is_counted(request: &AnsweredRequest) -> bool {
+    request.is_controllers() && !request.is_about_leases()
 }
