@@ -34,6 +34,13 @@ pub(crate) struct LoadBalancer {
     pub(crate) algorithm: BalancerAlgorithm,
 }
 
+impl LoadBalancer {
+    /// Whether the server is a target by its id.
+    pub(crate) fn has_server(&self, server: i64) -> bool {
+        self.targets.iter().filter_map(|target| target.server).any(|found| found.id == server)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 pub(crate) struct BalancerPublicNet {
     #[serde(default, deserialize_with = "null_as_default")]

@@ -53,7 +53,7 @@ enum Nature {
 
 /// The fault of one call.
 #[derive(Debug, Clone, Copy)]
-enum ScenarioError {
+enum CallFault {
     /// Without effect: no engine listens.
     Closed,
     /// Without effect: the engine is busy.
@@ -120,29 +120,29 @@ impl EngineWire {
         let configured =
             || (what == ENSURE_BALANCER).then(|| Configured { balancer: which.to_owned(), sent });
         let answer = match trouble {
-            Some(ScenarioError::Closed) => {
+            Some(CallFault::Closed) => {
                 tokio::time::sleep(latency).await;
                 Err(closed())
             }
-            Some(ScenarioError::Busy) => {
+            Some(CallFault::Busy) => {
                 tokio::time::sleep(latency).await;
                 Err(Error::new(ErrorKind::Unavailable, format!("{what}: the engine is busy (status 503)")))
             }
-            Some(ScenarioError::Silent) => {
+            Some(CallFault::Silent) => {
                 tokio::time::sleep(ANSWER_WITHIN).await;
                 Err(unanswered(nature))
             }
-            Some(ScenarioError::Late(by)) => self.deliver(nature, configured(), latency + by, work).await,
-            Some(ScenarioError::FailsAfterwards) => {
+            Some(CallFault::Late(by)) => self.deliver(nature, configured(), latency + by, work).await,
+            Some(CallFault::FailsAfterwards) => {
                 let _ = self.deliver(nature, configured(), latency, work).await;
                 Err(Error::new(unknown(nature), format!("{what}: boom (status 500)")))
             }
-            Some(ScenarioError::AnswerLost) => {
+            Some(CallFault::AnswerLost) => {
                 let _ = self.deliver(nature, configured(), latency, work).await;
                 tokio::time::sleep(ANSWER_WITHIN).await;
                 Err(unanswered(nature))
             }
-            Some(ScenarioError::LostAndLate(by)) => {
+            Some(CallFault::LostAndLate(by)) => {
                 drop(self.dispatch(configured(), latency + by, work));
                 tokio::time::sleep(latency).await;
                 Err(Error::new(unknown(nature), format!("{what}: connection reset by peer")))
@@ -195,28 +195,28 @@ impl EngineWire {
         }
     }
 
-    fn trouble(&self, nature: Nature, what: &str) -> Option<ScenarioError> {
+    fn trouble(&self, nature: Nature, what: &str) -> Option<CallFault> {
         let plan = &self.caller.lab().plan;
         let pick = |fault, end| plan.span(fault, what, Duration::ZERO..Duration::from_secs(end)).as_secs();
         if plan.strikes(Fault::D1, what) {
             return Some(match pick(Fault::D1, 3) {
-                0 => ScenarioError::Closed,
-                1 => ScenarioError::Busy,
-                _ => ScenarioError::Silent,
+                0 => CallFault::Closed,
+                1 => CallFault::Busy,
+                _ => CallFault::Silent,
             });
         }
         if nature == Nature::Reads {
             return None;
         }
         if plan.strikes(Fault::D2, what) {
-            return Some(ScenarioError::FailsAfterwards);
+            return Some(CallFault::FailsAfterwards);
         }
         if plan.strikes(Fault::D3, what) {
             let late = plan.span(Fault::D3, what, Duration::ZERO..LATEST);
             return Some(match pick(Fault::D3, 3) {
-                0 => ScenarioError::AnswerLost,
-                1 => ScenarioError::Late(late),
-                _ => ScenarioError::LostAndLate(late),
+                0 => CallFault::AnswerLost,
+                1 => CallFault::Late(late),
+                _ => CallFault::LostAndLate(late),
             });
         }
         None

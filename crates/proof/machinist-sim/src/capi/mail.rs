@@ -36,7 +36,7 @@ pub struct MailWire {
 
 /// The fault of one request.
 #[derive(Debug, Clone, Copy)]
-enum ScenarioError {
+enum RequestFault {
     /// Without effect: no connection was made.
     NotSent,
     /// Without effect, with this answer.
@@ -74,26 +74,26 @@ impl MailWire {
         answered.await.map_err(|_| NoAnswer::Lost)
     }
 
-    fn trouble(&self, place: &str, is_write: bool) -> Option<ScenarioError> {
+    fn trouble(&self, place: &str, is_write: bool) -> Option<RequestFault> {
         let plan = &self.caller.lab().plan;
         let pick = |fault, end| plan.span(fault, place, Duration::ZERO..Duration::from_secs(end)).as_secs();
         if plan.strikes(Fault::D1, place) {
             return Some(match pick(Fault::D1, 5) {
-                0 => ScenarioError::NotSent,
-                1 => ScenarioError::Answer(StatusCode::TOO_MANY_REQUESTS),
-                2 => ScenarioError::Answer(StatusCode::SERVICE_UNAVAILABLE),
-                3 => ScenarioError::Answer(StatusCode::INTERNAL_SERVER_ERROR),
-                _ => ScenarioError::Broken,
+                0 => RequestFault::NotSent,
+                1 => RequestFault::Answer(StatusCode::TOO_MANY_REQUESTS),
+                2 => RequestFault::Answer(StatusCode::SERVICE_UNAVAILABLE),
+                3 => RequestFault::Answer(StatusCode::INTERNAL_SERVER_ERROR),
+                _ => RequestFault::Broken,
             });
         }
         if plan.strikes(Fault::D2, place) && is_write {
-            return Some(ScenarioError::FailsAfterwards);
+            return Some(RequestFault::FailsAfterwards);
         }
         if plan.strikes(Fault::D3, place) {
             return Some(match pick(Fault::D3, 3) {
-                0 => ScenarioError::AnswerLost,
-                1 => ScenarioError::Silent,
-                _ => ScenarioError::Late(plan.span(Fault::D3, place, Duration::ZERO..LATEST)),
+                0 => RequestFault::AnswerLost,
+                1 => RequestFault::Silent,
+                _ => RequestFault::Late(plan.span(Fault::D3, place, Duration::ZERO..LATEST)),
             });
         }
         None
@@ -123,32 +123,32 @@ impl Transport for MailWire {
         }
         let latency = lab.plan.latency(self.caller.process());
         let answer = match trouble {
-            Some(ScenarioError::NotSent) => {
+            Some(RequestFault::NotSent) => {
                 tokio::time::sleep(latency).await;
                 Err(NoAnswer::NotSent)
             }
-            Some(ScenarioError::Answer(status)) => {
+            Some(RequestFault::Answer(status)) => {
                 tokio::time::sleep(latency).await;
                 Ok(bare(status))
             }
-            Some(ScenarioError::Broken) => {
+            Some(RequestFault::Broken) => {
                 tokio::time::sleep(latency).await;
                 Err(NoAnswer::Lost)
             }
-            Some(ScenarioError::FailsAfterwards) => {
+            Some(RequestFault::FailsAfterwards) => {
                 let _ = self.deliver(request, latency).await;
                 Ok(bare(StatusCode::SERVICE_UNAVAILABLE))
             }
-            Some(ScenarioError::AnswerLost) => {
+            Some(RequestFault::AnswerLost) => {
                 let _ = self.deliver(request, latency).await;
                 Err(NoAnswer::Lost)
             }
-            Some(ScenarioError::Silent) => {
+            Some(RequestFault::Silent) => {
                 let _ = self.deliver(request, latency).await;
                 tokio::time::sleep(NEVER).await;
                 Err(NoAnswer::Lost)
             }
-            Some(ScenarioError::Late(by)) => self.deliver(request, latency + by).await,
+            Some(RequestFault::Late(by)) => self.deliver(request, latency + by).await,
             None => self.deliver(request, latency).await,
         };
         self.caller.end(begun).await;

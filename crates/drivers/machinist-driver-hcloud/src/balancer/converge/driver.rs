@@ -439,10 +439,8 @@ impl Account {
 
     /// Forgets the removed targets that a balancer has again, or no longer needs.
     fn forget_detached(&self, shown: &LoadBalancer, wanted: &Wanted) {
-        let has = |server: i64| {
-            shown.targets.iter().filter_map(|target| target.server).any(|found| found.id == server)
-        };
-        let lacks = |server: i64| wanted.targets.iter().any(|target| target.server == server) && !has(server);
+        let wants = |server: i64| wanted.targets.iter().any(|target| target.server == server);
+        let lacks = |server: i64| wants(server) && !shown.has_server(server);
         let mut all = self.detached.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|(balancer, server)| *balancer != shown.id || lacks(*server));
     }
@@ -505,9 +503,7 @@ impl Account {
     }
 
     async fn reach_for(&self, wanted: &Wanted, shown: &LoadBalancer) -> Reach {
-        let has =
-            |server| shown.targets.iter().filter_map(|target| target.server).any(|found| found.id == server);
-        self.reach(wanted, has).await
+        self.reach(wanted, |server| shown.has_server(server)).await
     }
 
     /// What is known about servers. If an old answer excludes a target that the balancer lacks, the
