@@ -32,4 +32,4 @@ pub use snapshot::{
     since,
 };
 pub use unseen::{GAP_AFTER, GRACE_AFTER_UNKNOWN, Unseen};
-pub use why::{ContractReason, Deadline, Reason, Step, Why, shared_section};
+pub use why::{CLOUD_SILENT, ContractReason, Deadline, Reason, Step, Why, shared_section};

@@ -203,7 +203,10 @@ impl<R: ContractReason> Reason<R> {
     }
 }
 
-/// Returns the section of the book about a reason that no planner has, such as `CloudSilent`.
+/// The reason of an object whose cloud does not answer. No planner has it.
+pub const CLOUD_SILENT: &str = "CloudSilent";
+
+/// Returns the section of the book about a reason that no planner has, such as [`CLOUD_SILENT`].
 pub fn shared_section(code: &str) -> String {
     format!("{BOOK}/{SHARED_PAGE}#{}", anchor(code))
 }

@@ -2,7 +2,7 @@
 //!
 //! The rendered decisions contain no secrets, because planners never see a secret.
 
-use machinist_core::{ContractReason, Reason, Why, shared_section};
+use machinist_core::{CLOUD_SILENT, ContractReason, Reason, Why, shared_section};
 use machinist_serve::{Inspect, ProcessReadiness};
 use serde_json::{Value, json};
 
@@ -10,9 +10,6 @@ use crate::contract::Contract;
 use crate::inspector::Inspector;
 use crate::key::QueueKey;
 use crate::passes::WhyRecord;
-
-/// The reason of an object whose cloud does not answer.
-const CLOUD_SILENT: &str = "CloudSilent";
 
 /// A process is ready if all stores are complete and the contract has no objection. The text names
 /// the silent API servers.

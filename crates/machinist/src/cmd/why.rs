@@ -27,7 +27,7 @@ use kube::Api;
 use kube::config::Kubeconfig;
 use machinist_api::Machine;
 use machinist_controllers::Clients;
-use machinist_core::shared_section;
+use machinist_core::{CLOUD_SILENT, shared_section};
 use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, connect};
 
 use self::answer::{Answer, LastOperation, Reported};
@@ -224,7 +224,7 @@ impl Asker {
         let mut explained = unserved.unwrap_or(explained.reported);
         if silent.is_some() {
             explained.waits_for = not_known(&explained);
-            explained.page = Some(shared_section("CloudSilent"));
+            explained.page = Some(shared_section(CLOUD_SILENT));
         }
         let last_operation = match object.kind {
             ExplainedKind::Machine => self.last_operation(&object.name).await,

@@ -18,7 +18,6 @@ use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Cluster, GuardedPatch, ObjectKey};
-use machinist_plan::facts::RawJson;
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{
@@ -175,14 +174,13 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             }
         }
         Action::Release(set) => {
-            let patch = controlled_by(&set.uid, set.raw_owners.as_ref().map(RawJson::value).as_ref(), None);
+            let patch = controlled_by(&set.uid, set.owners_as_read().as_ref(), None);
             set_write(runtime, &set, &charged(s, &set)).patch::<MachineSetFacts>(patch).await
         }
         Action::Adopt(set) => {
             let own_key = object_key(&deployment.namespace, &deployment.name);
             let ours = owner_reference(deployment);
-            let patch =
-                controlled_by(&set.uid, set.raw_owners.as_ref().map(RawJson::value).as_ref(), Some(&ours));
+            let patch = controlled_by(&set.uid, set.owners_as_read().as_ref(), Some(&ours));
             let charged = charged(s, &set);
             let write = set_write(runtime, &set, &charged);
             let decides = Key::Deployment(own_key.clone());

@@ -10,7 +10,6 @@ use machinist_api::constants::{finalizers, reasons};
 use machinist_api::{MachineSetStatus, Phase};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Cluster, Entry, GuardedPatch, ObjectKey};
-use machinist_plan::facts::RawJson;
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{FieldChange, limits, synced_changes};
 use machinist_plan::mcm::machine_set::{
@@ -195,11 +194,7 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         Action::Adopt(machine) => {
             let own_key = object_key(&set.namespace, &set.name);
             let ours = owner_reference(set);
-            let patch = controlled_by(
-                &machine.uid,
-                machine.raw_owners.as_ref().map(RawJson::value).as_ref(),
-                Some(&ours),
-            );
+            let patch = controlled_by(&machine.uid, machine.owners_as_read().as_ref(), Some(&ours));
             let write = child_write(runtime, s, &machine, &own);
             let adopter = Adopter { key: &own_key, uid: &set.uid, decides: Key::Set(own_key.clone()) };
             adopt::<MachineSetFacts, MachineFacts>(&write, patch, adopter, &machine.uid, |machine| {
@@ -208,8 +203,7 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             .await
         }
         Action::Release(machine) => {
-            let patch =
-                controlled_by(&machine.uid, machine.raw_owners.as_ref().map(RawJson::value).as_ref(), None);
+            let patch = controlled_by(&machine.uid, machine.owners_as_read().as_ref(), None);
             child_write(runtime, s, &machine, &own).patch::<MachineFacts>(patch).await
         }
         Action::SyncMachine(machine) => {

@@ -9,7 +9,6 @@ use machinist_api::Phase;
 use machinist_core::{Answered, Known};
 use machinist_instance::Boot;
 use machinist_kube::recorder::EventType;
-use machinist_plan::facts::RawJson;
 use machinist_plan::mcm::facts::{MachineFacts, MachineSetFacts, NodeFacts};
 use machinist_plan::mcm::replacement::{Action, NodeOf, Snapshot};
 
@@ -115,7 +114,7 @@ impl Kind<Mcm> for Replacements {
         // Since it was read, the Machine may have recovered, or its owner may have changed, which
         // shares the limit with other Machines.
         let patch = deadline_patch(&machine, &write)
-            .test(&["metadata", "ownerReferences"], machine.raw_owners.as_ref().map(RawJson::value).as_ref());
+            .test(&["metadata", "ownerReferences"], machine.owners_as_read().as_ref());
         let failed = Write { runtime, charged: &charged, key };
         failed.patch_status_that_takes_away::<MachineFacts>(patch).await?;
         if let (Some(_), Some(set)) = (s.never_joins(&machine), &machine.owner) {

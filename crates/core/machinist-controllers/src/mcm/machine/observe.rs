@@ -47,8 +47,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         .flat_map(|namespace| seen.budgets.by_index(BY_NAMESPACE, namespace))
         .map(|(_, budget)| budget.facts.clone())
         .collect();
-    let mut answers =
-        seen.memory.answers.get(&machine.uid).map(|answers| (**answers).clone()).unwrap_or_default();
+    let mut answers = *seen.memory.answers.get(&machine.uid).cloned().unwrap_or_default();
     answers.in_flight = world.asks.of(&machine.uid);
     answers.queued = world.queued.of(&machine.uid);
     // Only a Machine without an instance needs a valid class.

@@ -67,15 +67,12 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
     routed.sort_by(|(a, _), (b, _)| (a.node.created, &a.node.name).cmp(&(b.node.created, &b.node.name)));
     for (routed, instance) in routed {
         differences.nodes.push(routed.node.clone());
-        // A pod network that cannot be read may be that of an existing route in another spelling.
-        if routed.node.pod_cidrs.iter().all(|text| text.parse::<Cidr>().is_ok()) {
-            claiming.insert(instance);
-        } else {
-            has_unreadable = true;
-        }
+        let mut is_readable = true;
         let addresses = internal_ips(routed.node.addresses());
         for text in &routed.node.pod_cidrs {
-            let free = text.parse::<Cidr>().ok().filter(|destination| !claims.contains_key(destination));
+            let parsed = text.parse::<Cidr>().ok();
+            is_readable &= parsed.is_some();
+            let free = parsed.filter(|destination| !claims.contains_key(destination));
             let Some(destination) = free else {
                 let (node, destination) = (routed.node.clone(), text.clone());
                 differences.impossible.push(Impossible { node, destination });
@@ -84,6 +81,11 @@ pub(super) fn compare(s: &Snapshot, table: &RouteTable) -> Differences {
             let claim = Claim { node: &routed.node, instance, addresses: addresses.clone(), text };
             claims.insert(destination, claim);
         }
+        // A pod network that cannot be read may be that of an existing route in another spelling.
+        if is_readable {
+            claiming.insert(instance);
+        }
+        has_unreadable |= !is_readable;
     }
     let others = nodes.iter().filter(|routed| routed.recorded.ours().is_none());
     let of_others: BTreeSet<Cidr> =

@@ -43,7 +43,7 @@ pub struct MachineFacts {
     /// The controlling owner.
     pub owner: Option<OwnerFacts>,
     /// All owner references, raw; absent if there are none.
-    pub raw_owners: Option<RawJson>,
+    pub(crate) raw_owners: Option<RawJson>,
     /// Labels. Guards distinguish absent from empty.
     pub labels: Option<BTreeMap<String, String>>,
     /// Annotations. Guards distinguish absent from empty.
@@ -100,6 +100,11 @@ impl MachineFacts {
             creation_timeout: effective_timeout.and_then(GoDuration::to_std),
             status: StatusFacts::parse(machine),
         }
+    }
+
+    /// Returns all owner references as read; absent if there are none. Guards repeat them.
+    pub fn owners_as_read(&self) -> Option<Value> {
+        self.raw_owners.as_ref().map(RawJson::value)
     }
 
     /// Returns the key of the instance.

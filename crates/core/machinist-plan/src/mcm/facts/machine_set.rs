@@ -7,6 +7,7 @@ use machinist_api::constants::{finalizers, labels};
 use machinist_api::validation::validate_machine_set;
 use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use machinist_labels::Selector;
+use serde_json::Value;
 
 use super::freeze::FreezeFacts;
 use super::machine::OwnerFacts;
@@ -37,7 +38,7 @@ pub struct MachineSetFacts {
     /// The controlling owner.
     pub owner: Option<OwnerFacts>,
     /// All owner references, raw; absent if there are none.
-    pub raw_owners: Option<RawJson>,
+    pub(crate) raw_owners: Option<RawJson>,
     /// Labels. Guards distinguish absent from empty.
     pub labels: Option<BTreeMap<String, String>>,
     /// Annotations. Guards distinguish absent from empty.
@@ -78,6 +79,11 @@ impl MachineSetFacts {
             spec: set.spec.clone(),
             status: set.status.clone(),
         }
+    }
+
+    /// Returns all owner references as read; absent if there are none. Guards repeat them.
+    pub fn owners_as_read(&self) -> Option<Value> {
+        self.raw_owners.as_ref().map(RawJson::value)
     }
 
     /// Returns the value of a label.

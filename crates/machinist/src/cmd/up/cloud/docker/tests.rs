@@ -522,7 +522,7 @@ async fn another_published_port_is_noticed() {
     assert_eq!(began.elapsed(), Duration::from_secs(60));
 }
 
-/// One piece of advice, and none if another note has message the cause.
+/// One piece of advice, and none if another note has named the cause.
 #[tokio::test]
 async fn a_silent_api_server_is_reported_once_with_advice() {
     let engine = Engine::default();
