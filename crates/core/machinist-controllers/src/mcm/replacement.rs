@@ -179,7 +179,7 @@ fn node_facts(runtime: &Runtime, world: &World, machine: &MachineFacts) -> NodeO
 
 /// Returns whether the replacements of a Machine are counted under the key with that UID.
 fn is_counted_by(world: &World, machine: &MachineFacts, id: &str) -> bool {
-    matches!(world.seen.replacement_key(machine), Key::Replacement(key) if key == *id)
+    world.seen.replacement_id(machine) == id
 }
 
 /// Returns an additional key that is charged when a Machine is marked as Failed. If the Machine is

@@ -184,9 +184,10 @@ impl Snapshot {
     /// Returns the last failed creation, otherwise a failed deletion of a Machine that the set
     /// still has to delete.
     pub(crate) fn last_failure(&self) -> Option<&ChildFailure> {
-        let rejected =
-            || replicas::victims(self).into_iter().find_map(|machine| self.rejected.get(&machine.uid));
-        self.failure.as_ref().or_else(rejected)
+        if self.failure.is_some() || self.rejected.is_empty() {
+            return self.failure.as_ref();
+        }
+        replicas::victims(self).into_iter().find_map(|machine| self.rejected.get(&machine.uid))
     }
 }
 

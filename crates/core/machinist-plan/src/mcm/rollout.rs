@@ -19,6 +19,7 @@
 //! is no capacity for another instance. Growth does not wait for Machines of the same set, so a
 //! slow drain does not delay a plain scale-up.
 
+use std::cell::OnceCell;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -125,14 +126,21 @@ struct Sets<'s> {
     deployment: &'s MachineDeploymentFacts,
     sets: &'s [Owned],
     specified: Vec<u32>,
-    /// For each set, the order in which it deletes its Machines.
-    orders: Vec<Order>,
+    now: Timestamp,
+    /// For each set, the order in which it deletes its Machines. Most decisions need none, and it
+    /// sorts all Machines of a set.
+    orders: Vec<OnceCell<Order>>,
 }
 
 impl<'s> Sets<'s> {
     fn of(now: Timestamp, deployment: &'s MachineDeploymentFacts, sets: &'s [Owned]) -> Self {
-        let orders = sets.iter().map(|owned| Order::of(now, owned)).collect();
-        Sets { deployment, sets, specified: sets.iter().map(specified).collect(), orders }
+        let orders = sets.iter().map(|_| OnceCell::new()).collect();
+        Sets { deployment, sets, specified: sets.iter().map(specified).collect(), now, orders }
+    }
+
+    /// Returns the order in which a set deletes its Machines.
+    fn order(&self, index: usize) -> &Order {
+        self.orders[index].get_or_init(|| Order::of(self.now, &self.sets[index]))
     }
 
     /// Returns the maximum number of Machines.
@@ -142,7 +150,8 @@ impl<'s> Sets<'s> {
 
     /// Returns the minimum number of available Machines.
     fn fewest(&self) -> u32 {
-        self.places().saturating_sub(total(self.orders.iter().map(|order| order.kept)))
+        let kept = total((0..self.sets.len()).map(|index| self.order(index).kept));
+        self.places().saturating_sub(kept)
     }
 
     /// Returns the minimum total of the sets' replicas, available or not.
@@ -169,13 +178,13 @@ impl<'s> Sets<'s> {
     /// Returns how many available Machines of a set remain with that many replicas, by the order in
     /// which the set deletes its Machines.
     fn certain(&self, index: usize, replicas: u32) -> u32 {
-        self.orders[index].certain(replicas)
+        self.order(index).certain(replicas)
     }
 
     /// Returns how many of that many replicas are deleted before any available or preserved
     /// Machine.
     fn harmless(&self, index: usize, replicas: u32) -> u32 {
-        let order = &self.orders[index];
+        let order = self.order(index);
         let most = replicas.saturating_sub(order.certain(replicas)).saturating_sub(order.kept);
         order.cut_within(replicas, most, 0)
     }
@@ -292,7 +301,7 @@ impl<'s> Sets<'s> {
         }
         let mut spare = old_certain.saturating_add(new_certain).saturating_sub(self.fewest()).min(may_go);
         for index in &old {
-            let goes = self.orders[*index].cut_within(next[*index], may_go, spare);
+            let goes = self.order(*index).cut_within(next[*index], may_go, spare);
             let before = self.certain(*index, next[*index]);
             next[*index] -= goes;
             spare -= before - self.certain(*index, next[*index]);
@@ -380,7 +389,7 @@ impl Order {
         if set.deleting_since.is_some() {
             return order;
         }
-        let mut places: Vec<(Place, u32, bool)> = Vec::new();
+        let mut places: Vec<(Place<'_>, u32, bool)> = Vec::new();
         // The set deletes neither Machines that it cannot read nor those that were updated in
         // place.
         let mut unremovable = owned.unreadable;
@@ -453,7 +462,7 @@ impl<'s> Shrinking<'s> {
     /// Takes up to `wanted` replicas from a set, and returns how many.
     fn cut(&mut self, index: usize, wanted: u32) -> u32 {
         let now = self.replicas[index];
-        let cut = self.sets.orders[index].cut_within(now, wanted, self.spare);
+        let cut = self.sets.order(index).cut_within(now, wanted, self.spare);
         self.spare -= self.sets.certain(index, now) - self.sets.certain(index, now - cut);
         self.replicas[index] -= cut;
         cut

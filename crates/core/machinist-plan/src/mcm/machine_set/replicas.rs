@@ -115,7 +115,7 @@ pub(super) fn kept_available(s: &Snapshot) -> Option<Bounds> {
     let live = s.machines.iter().filter(|machine| is_live(machine));
     let surplus = live.filter(|machine| !machine.is_updated_in_place()).count();
     let bounds = s.bounds().filter(|bounds| bounds.available <= bounds.fewest)?;
-    let is_short = wanted(s) < surplus && victims(s).is_empty() && s.larger_size().is_none();
+    let is_short = wanted(s) < surplus && s.larger_size().is_none() && victims(s).is_empty();
     is_short.then_some(bounds)
 }
 
@@ -190,15 +190,22 @@ fn create(s: &Snapshot, number: u64) -> Action {
 /// Returns the Machines that the autoscaler chose, the remaining surplus, and the failed Machines.
 fn shrink<'s>(
     s: &Snapshot,
-    mut ranked: Vec<&'s Arc<MachineFacts>>,
+    candidates: Vec<&'s Arc<MachineFacts>>,
     surplus: usize,
 ) -> Vec<&'s Arc<MachineFacts>> {
-    ranked.sort_by_key(|machine| place(machine, s.preserved(machine)));
+    let (mut marked, mut others): (Vec<&Arc<_>>, Vec<&Arc<_>>) =
+        candidates.into_iter().partition(|machine| is_marked(&s.set, machine));
     // A chosen Machine is part of the surplus, even if it is preserved: no other Machine is deleted
     // in its place.
-    let (marked, others): (Vec<&Arc<_>>, Vec<&Arc<_>>) =
-        ranked.into_iter().partition(|machine| is_marked(&s.set, machine));
-    let (surplus, others) = others.split_at(surplus.saturating_sub(marked.len()));
+    let surplus = surplus.saturating_sub(marked.len());
+    if surplus == 0 {
+        // A set with thousands of Machines is sorted only when it has to choose among them.
+        others.retain(|machine| is_given_up(s, machine));
+    }
+    for machines in [&mut marked, &mut others] {
+        machines.sort_by_cached_key(|machine| place(machine, s.preserved(machine)));
+    }
+    let (surplus, others) = others.split_at(surplus);
     let failed = others.iter().copied().filter(|machine| is_given_up(s, machine));
     marked.into_iter().chain(surplus.iter().copied()).chain(failed).collect()
 }
