@@ -36,6 +36,7 @@
 //!   [`Store::unreadable`]. If the store has no readable facts of it, a change without old and new
 //!   facts reports that it appeared or was deleted.
 
+use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -299,7 +300,45 @@ pub struct Store<F> {
 
 struct Index<F> {
     values_of: IndexFn<F>,
-    keys: BTreeMap<String, BTreeSet<ObjectKey>>,
+    keys: BTreeMap<String, Keys>,
+}
+
+/// The objects under one value of an index. Most values, such as a UID, have one object, and a set
+/// reserves memory for eleven.
+enum Keys {
+    One(ObjectKey),
+    Several(BTreeSet<ObjectKey>),
+}
+
+impl Keys {
+    fn add(&mut self, key: &ObjectKey) {
+        match self {
+            Self::One(one) if one == key => {}
+            Self::One(one) => *self = Self::Several([one.clone(), key.clone()].into()),
+            Self::Several(keys) => {
+                keys.insert(key.clone());
+            }
+        }
+    }
+
+    /// Removes a key. Returns whether none is left.
+    fn remove(&mut self, key: &ObjectKey) -> bool {
+        match self {
+            Self::One(one) => one == key,
+            Self::Several(keys) => {
+                keys.remove(key);
+                keys.is_empty()
+            }
+        }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &ObjectKey> {
+        let (one, several) = match self {
+            Self::One(one) => (Some(one), None),
+            Self::Several(keys) => (None, Some(keys)),
+        };
+        one.into_iter().chain(several.into_iter().flatten())
+    }
 }
 
 /// State of a key for which a quorum read is ahead of the watch. The entries contain the result of
@@ -402,7 +441,7 @@ impl<F> Store<F> {
     /// Panics if the store has no index of that name.
     pub fn by_index(&self, index: &str, value: &str) -> impl Iterator<Item = (&ObjectKey, &Entry<F>)> {
         let index = self.indexes.get(index).expect("the store was created with this index");
-        let keys = index.keys.get(value).into_iter().flatten();
+        let keys = index.keys.get(value).into_iter().flat_map(Keys::iter);
         keys.filter_map(|key| self.entries.get_key_value(key))
     }
 
@@ -824,7 +863,12 @@ impl<F> Store<F> {
         for index in self.indexes.values_mut() {
             (index.values_of)(facts, &mut values);
             for value in values.drain(..) {
-                index.keys.entry(value).or_default().insert(key.clone());
+                match index.keys.entry(value) {
+                    Slot::Vacant(slot) => {
+                        slot.insert(Keys::One(key.clone()));
+                    }
+                    Slot::Occupied(mut slot) => slot.get_mut().add(key),
+                }
             }
         }
     }
@@ -834,11 +878,8 @@ impl<F> Store<F> {
         for index in self.indexes.values_mut() {
             (index.values_of)(facts, &mut values);
             for value in values.drain(..) {
-                if let Some(keys) = index.keys.get_mut(&value) {
-                    keys.remove(key);
-                    if keys.is_empty() {
-                        index.keys.remove(&value);
-                    }
+                if index.keys.get_mut(&value).is_some_and(|keys| keys.remove(key)) {
+                    index.keys.remove(&value);
                 }
             }
         }

@@ -14,6 +14,7 @@
 //! A call may send several requests. `begun` checks lease and time again before each change.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +77,8 @@ pub(crate) enum Admission {
     /// The call has waited before, and has this slot.
     Slot(OwnedSemaphorePermit),
 }
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Checks in memory whether an object still needs a call.
 pub type StillWanted<C> = Box<dyn FnOnce(&mut <C as Contract>::Seen) -> bool + Send>;
@@ -165,20 +168,20 @@ impl<C: Contract> Runtime<C> {
         }
         let steps = self.clock_steps.count();
         let runtime = self.clone();
+        // Thousands of calls may wait in line. Boxed futures keep each of them small.
+        let (confirm, made) = (Box::pin(confirm), Box::pin(made));
         self.spawn(async move { runtime.carry_out(ask, admission, confirm, made, steps).await });
         Ok(())
     }
 
-    async fn carry_out<T, F>(
+    async fn carry_out<T: Send + 'static>(
         self: Arc<Self>,
         ask: Ask<C, T>,
         admission: Admission,
-        confirm: impl Future<Output = Result<(), kube::Error>>,
-        made: F,
+        confirm: Boxed<Result<(), kube::Error>>,
+        made: Boxed<Result<T, Error>>,
         steps: u64,
-    ) where
-        F: Future<Output = Result<T, Error>> + Send + 'static,
-    {
+    ) {
         let Ask { subject, key, call, account, bound, begins_by, still_wanted, remember } = ask;
         let may_begin = || self.may_begin_now(&account, call, begins_by, steps);
         let admitted = match admission {
@@ -275,7 +278,7 @@ impl<C: Contract> Runtime<C> {
         call: Call,
         bound: Duration,
         read: Moment,
-        made: impl Future<Output = Result<T, Error>>,
+        made: Boxed<Result<T, Error>>,
     ) -> Result<T, Error> {
         let begun = Begun::now(self.leadership.clone(), self.options.clock.clone(), bound).after_read(read);
         let made = begun.fence().around(made);
