@@ -11,7 +11,7 @@ use machinist_driver::{Check, Driver};
 use machinist_instance::{Error, ErrorKind, Progress};
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
-use machinist_plan::capi::conditions::troubles;
+use machinist_plan::capi::conditions::new_problems;
 use machinist_plan::capi::docker_cluster::{
     Action, BalancerAnswers, DELETE_BALANCER, ENSURE_BALANCER, Member, Snapshot,
 };
@@ -20,12 +20,12 @@ use machinist_runtime::{Fed, Kind, Observed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
-use super::engine::{self, Start, next_failures};
+use super::engine::{self, About, Creation, balancers, next_failures};
 use super::events::{key_of, reference, report_problems};
 use super::key::Key;
 use super::options::{CoreApi, Tools};
 use super::patch;
-use super::seen::{BY_CLUSTER, Seen, cluster_index, container_holder, key_holder};
+use super::seen::{BY_CLUSTER, Memory, Seen, cluster_index, container_holder, key_holder};
 
 /// Path of the address of the API servers.
 const ENDPOINT: [&str; 2] = ["spec", "controlPlaneEndpoint"];
@@ -94,8 +94,8 @@ impl Kind<Capi> for DockerClusters {
                 let patch = patch::status(object, s.docker.status.as_ref(), &*status);
                 write.patch_status::<DockerClusterFacts>(patch).await?;
                 let old = s.docker.status.as_ref().and_then(|old| old.deprecated.as_ref());
-                let troubles = troubles(old, status.deprecated.as_ref());
-                report_problems(runtime, &reference("DockerCluster", object), &troubles);
+                let new_problems = new_problems(old, status.deprecated.as_ref());
+                report_problems(runtime, &reference("DockerCluster", object), &new_problems);
                 Ok(())
             }
             Action::SetEndpoint(endpoint) => {
@@ -120,10 +120,7 @@ impl Kind<Capi> for DockerClusters {
                         let text = balancer_template(&config_maps, &name).await?;
                         spec.options.insert(TEMPLATE_OPTION.to_owned(), text);
                     }
-                    match driver.balancers() {
-                        Some(balancers) => balancers.ensure(&spec).await,
-                        None => Err(Error::unsupported("load balancers")),
-                    }
+                    balancers(&*driver)?.ensure(&spec).await
                 })
             }
             Action::Delete(which) => {
@@ -133,10 +130,7 @@ impl Kind<Capi> for DockerClusters {
                     answers.take_delete(answered);
                 };
                 start(runtime, s, DELETE_BALANCER, is_wanted, remember, |driver| async move {
-                    match driver.balancers() {
-                        Some(balancers) => balancers.delete(&which).await,
-                        None => Err(Error::unsupported("load balancers")),
-                    }
+                    balancers(&*driver)?.delete(&which).await
                 })
             }
             Action::RecordWait(since) => {
@@ -204,46 +198,20 @@ fn start<T: Send + 'static, F: Future<Output = Result<T, Error>> + Send + 'stati
     made: impl FnOnce(Arc<dyn Driver>) -> F,
 ) -> Result<(), Stop> {
     let object = &s.docker.object;
-    let (id, uid) = (key_of(object), object.uid.clone());
-    if call == ENSURE_BALANCER {
-        let key = Key::DockerCluster(id.clone());
-        runtime.require_fresh::<DockerClusterFacts>(&key, "the watch of DockerClusters is silent")?;
-    }
-    let wanted = {
-        let (id, uid) = (id.clone(), uid.clone());
-        Box::new(move |seen: &mut Seen| {
-            let entry = seen.docker_clusters.get(&id);
-            // The object or its Cluster may have been paused while the call waited for its slot,
-            // and its watch may have become silent.
-            let is_seen = call != ENSURE_BALANCER || seen.docker_clusters.is_fresh();
-            let wanted = entry.is_some_and(|entry| {
-                is_seen
-                    && entry.uid == uid
-                    && is_wanted(&entry.facts)
-                    && !seen.cluster_is_paused(&entry.facts.object)
-            });
-            if wanted && call == ENSURE_BALANCER {
-                seen.memory.balancers.entry(uid).or_default().ever_ensured = true;
-            }
-            wanted
-        })
-    };
-    let remember = {
-        let (id, uid) = (id.clone(), uid.clone());
-        Box::new(move |seen: &mut Seen, answered: Answered<T>| {
-            // The object may have been deleted, and memory must not grow.
-            if seen.docker_clusters.get(&id).is_some_and(|entry| entry.uid == uid) {
-                remember(seen.memory.balancers.entry(uid).or_default(), answered);
-            }
-        })
-    };
-    let start = Start {
-        subject: uid,
-        key: Key::DockerCluster(id),
+    let note = |memory: &mut Memory, uid| memory.balancers.entry(uid).or_default().ever_ensured = true;
+    let creation = Creation { silent: "the watch of DockerClusters is silent", note };
+    let about = About::<DockerClusterFacts> {
+        id: key_of(object),
+        uid: object.uid.clone(),
+        key: Key::DockerCluster(key_of(object)),
         call,
+        creates: (call == ENSURE_BALANCER).then_some(creation),
         begins_by: None,
-        still_wanted: wanted,
-        remember,
+        is_wanted,
+        is_paused: |seen, cluster| seen.cluster_is_paused(&cluster.object),
     };
-    engine::start(runtime, start, made)
+    let take = |memory: &mut Memory, uid, answered| {
+        remember(memory.balancers.entry(uid).or_default(), answered);
+    };
+    engine::start(runtime, about, made, take)
 }

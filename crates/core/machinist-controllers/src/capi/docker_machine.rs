@@ -17,7 +17,7 @@ use machinist_instance::{
 };
 use machinist_kube::{GuardedPatch, ObjectKey};
 use machinist_plan::capi::Plan;
-use machinist_plan::capi::conditions::troubles;
+use machinist_plan::capi::conditions::new_problems;
 use machinist_plan::capi::docker_machine::{
     Action, COMPLETE_NODE, LOAD_IMAGES, PROGRESS, READINESS, START_BOOTSTRAP, Snapshot, StepAnswers,
     skipped_parts,
@@ -27,7 +27,7 @@ use machinist_runtime::{Fed, Kind, Observed, Stop};
 use serde_json::Value;
 
 use super::contract::{Capi, Runtime, World, Write};
-use super::engine::{self, Start, next_failures};
+use super::engine::{self, About, Creation, bootstrap, next_failures};
 use super::events::{key_of, reference, report_problems};
 use super::key::Key;
 use super::options::Tools;
@@ -115,7 +115,7 @@ impl Kind<Capi> for DockerMachines {
                 write.patch_status::<DockerMachineFacts>(patch).await?;
                 let old = s.machine.status.as_ref();
                 let mut problems =
-                    troubles(old.and_then(|old| old.deprecated.as_ref()), status.deprecated.as_ref());
+                    new_problems(old.and_then(|old| old.deprecated.as_ref()), status.deprecated.as_ref());
                 problems.extend(skipped_parts(old, &status));
                 report_problems(runtime, &reference("DockerMachine", object), &problems);
                 Ok(())
@@ -173,20 +173,13 @@ impl Kind<Capi> for DockerMachines {
                 )
             }
             Action::ObserveStart(which) => {
-                let made = |driver: Arc<dyn Driver>| async move {
-                    match driver.bootstrap() {
-                        Some(bootstrap) => bootstrap.readiness(&which).await,
-                        None => Err(Error::unsupported("the bootstrap of containers")),
-                    }
-                };
+                let made =
+                    |driver: Arc<dyn Driver>| async move { bootstrap(&*driver)?.readiness(&which).await };
                 asking.step(READINESS, made, StepAnswers::take_readiness)
             }
             Action::LoadImages(which, images) => {
                 let made = |driver: Arc<dyn Driver>| async move {
-                    match driver.bootstrap() {
-                        Some(bootstrap) => bootstrap.load_images(&which, &images).await,
-                        None => Err(Error::unsupported("the bootstrap of containers")),
-                    }
+                    bootstrap(&*driver)?.load_images(&which, &images).await
                 };
                 asking.step(LOAD_IMAGES, made, StepAnswers::take_images)
             }
@@ -195,29 +188,17 @@ impl Kind<Capi> for DockerMachines {
                     Api::namespaced(runtime.clients.control.clone(), &object.namespace);
                 let made = |driver: Arc<dyn Driver>| async move {
                     let data = bootstrap_data(&secrets, &secret, timeout).await?;
-                    match driver.bootstrap() {
-                        Some(bootstrap) => bootstrap.start(&which, &data).await,
-                        None => Err(Error::unsupported("the bootstrap of containers")),
-                    }
+                    bootstrap(&*driver)?.start(&which, &data).await
                 };
                 asking.step(START_BOOTSTRAP, made, |steps, answered| steps.start = Some(answered))
             }
             Action::ObserveBootstrap(which) => {
-                let made = |driver: Arc<dyn Driver>| async move {
-                    match driver.bootstrap() {
-                        Some(bootstrap) => bootstrap.progress(&which).await,
-                        None => Err(Error::unsupported("the bootstrap of containers")),
-                    }
-                };
+                let made =
+                    |driver: Arc<dyn Driver>| async move { bootstrap(&*driver)?.progress(&which).await };
                 asking.step(PROGRESS, made, StepAnswers::take_progress)
             }
             Action::ObserveBoot(which) => {
-                let made = |driver: Arc<dyn Driver>| async move {
-                    match driver.bootstrap() {
-                        Some(bootstrap) => bootstrap.boot(&which).await,
-                        None => Err(Error::unsupported("the bootstrap of containers")),
-                    }
-                };
+                let made = |driver: Arc<dyn Driver>| async move { bootstrap(&*driver)?.boot(&which).await };
                 asking.step(Call::BOOT, made, |steps, answered| steps.boot = Some(answered))
             }
             Action::CompleteNode { cluster, node, id, addresses } => {
@@ -327,48 +308,18 @@ impl Asking<'_> {
         take: impl FnOnce(&mut Memory, String, Answered<T>) + Send + 'static,
     ) -> Result<(), Stop> {
         let object = &self.s.machine.object;
-        let (id, uid) = (key_of(object), object.uid.clone());
-        if call == Call::ENSURE {
-            let key = Key::DockerMachine(id.clone());
-            self.runtime
-                .require_fresh::<DockerMachineFacts>(&key, "the watch of DockerMachines is silent")?;
-        }
-        let wanted = {
-            let (id, uid) = (id.clone(), uid.clone());
-            Box::new(move |seen: &mut Seen| {
-                let entry = seen.docker_machines.get(&id);
-                // The object or its Cluster may have been paused while the call waited for its
-                // slot, and its watch may have become silent.
-                let is_seen = call != Call::ENSURE || seen.docker_machines.is_fresh();
-                let wanted = entry.is_some_and(|entry| {
-                    is_seen
-                        && entry.uid == uid
-                        && is_wanted(&entry.facts)
-                        && !seen.machine_is_paused(&entry.facts.object)
-                });
-                if wanted && call == Call::ENSURE {
-                    seen.memory.answers.entry(uid).or_default().ever_ensured = true;
-                }
-                wanted
-            })
-        };
-        let remember = {
-            let (id, uid) = (id.clone(), uid.clone());
-            Box::new(move |seen: &mut Seen, answered: Answered<T>| {
-                // The object may have been deleted, and memory must not grow.
-                if seen.docker_machines.get(&id).is_some_and(|entry| entry.uid == uid) {
-                    take(&mut seen.memory, uid, answered);
-                }
-            })
-        };
-        let start = Start {
-            subject: uid,
-            key: Key::DockerMachine(id),
+        let note = |memory: &mut Memory, uid| memory.answers.entry(uid).or_default().ever_ensured = true;
+        let creation = Creation { silent: "the watch of DockerMachines is silent", note };
+        let about = About::<DockerMachineFacts> {
+            id: key_of(object),
+            uid: object.uid.clone(),
+            key: Key::DockerMachine(key_of(object)),
             call,
+            creates: (call == Call::ENSURE).then_some(creation),
             begins_by,
-            still_wanted: wanted,
-            remember,
+            is_wanted,
+            is_paused: |seen, machine| seen.machine_is_paused(&machine.object),
         };
-        engine::start(self.runtime, start, made)
+        engine::start(self.runtime, about, made, take)
     }
 }

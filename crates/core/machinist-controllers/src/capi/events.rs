@@ -27,8 +27,8 @@ pub(super) fn reference(kind: &str, object: &ObjectFacts) -> ObjectReference {
 
 /// Writes an Event and a line of the log for each problem that a written status is the first to
 /// report.
-pub(super) fn report_problems(runtime: &Runtime, about: &ObjectReference, troubles: &[Problem<'_>]) {
-    for Problem { reason, message } in troubles {
+pub(super) fn report_problems(runtime: &Runtime, about: &ObjectReference, new_problems: &[Problem<'_>]) {
+    for Problem { reason, message } in new_problems {
         tracing::warn!(
             kind = about.kind,
             namespace = about.namespace,

@@ -12,7 +12,7 @@ use machinist_core::{Answered, Call, plus};
 use machinist_instance::{AccountId, ErrorKind};
 use machinist_kube::GuardedPatch;
 use machinist_mailer::Envelope;
-use machinist_plan::capi::conditions::troubles;
+use machinist_plan::capi::conditions::new_problems;
 use machinist_plan::capi::facts::MailRequestFacts;
 use machinist_plan::capi::mail::{Action, Intent, LOOK_UP, SEND, SEND_BOUND, Snapshot};
 use machinist_runtime::{Ask, Fed, Stop};
@@ -91,8 +91,8 @@ impl Request<'_> {
         let write = Write { runtime, charged: std::slice::from_ref(key), key: key.id().clone() };
         write.patch_status::<F>(patch).await?;
         let old = facts.status.as_ref().and_then(|old| old.deprecated.as_ref());
-        let troubles = troubles(old, new.deprecated.as_ref());
-        report_problems(runtime, &reference(kind, &facts.object), &troubles);
+        let new_problems = new_problems(old, new.deprecated.as_ref());
+        report_problems(runtime, &reference(kind, &facts.object), &new_problems);
         Ok(())
     }
 
