@@ -136,7 +136,7 @@ impl ApiServer {
     }
 
     /// Returns a warning if the address changed since the earlier run.
-    pub(crate) fn told_of_move(&self) -> Option<String> {
+    pub(crate) fn address_change_notice(&self) -> Option<String> {
         let before = self.moved?;
         Some(format!(
             "The previous address {before} of the API server is in use. Kubeconfigs of earlier runs do not work"

@@ -173,7 +173,7 @@ struct User {
 }
 
 /// Far longer than any action of the stand-in takes.
-const LONGEST_LOCK: Duration = Duration::from_secs(10);
+const MAX_LOCK: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// More than one page of 50.
@@ -213,7 +213,7 @@ impl User {
 
     /// Waits for the deletions, because some versions of the command do not.
     fn await_no_server(&self) -> Result<()> {
-        let deadline = Instant::now() + LONGEST_LOCK;
+        let deadline = Instant::now() + MAX_LOCK;
         loop {
             let left = self.run("server list -o noheader -o columns=name")?;
             if left.trim().is_empty() {
@@ -274,7 +274,7 @@ impl User {
     /// Runs a command that must succeed, and returns its output. Some commands do not wait for
     /// their action, so the next one may find the resource locked, and is repeated.
     fn run(&self, line: &str) -> Result<String> {
-        let deadline = Instant::now() + LONGEST_LOCK;
+        let deadline = Instant::now() + MAX_LOCK;
         loop {
             match output_of(&mut self.command("stand-in", line)) {
                 Ok(output) => {

@@ -260,10 +260,10 @@ fn expand(tree: &str, prefix: &str, into: &mut Vec<Use>) {
 /// The module of this crate that a path leads into.
 fn resolve(path: &str, from: &Module, uses: &Uses) -> Option<Module> {
     /// Longer chains of `use` do not occur; a `use` of itself would not end.
-    const LONGEST_CHAIN: usize = 8;
+    const MAX_CHAIN: usize = 8;
     let (mut path, mut from) = (path.to_owned(), from.clone());
     let mut found = None;
-    for _ in 0..LONGEST_CHAIN {
+    for _ in 0..MAX_CHAIN {
         let Some((module, name)) = walk(&path, &from, uses) else { break };
         found = Some(module.clone());
         let mut used = uses.get(&module).into_iter().flatten();

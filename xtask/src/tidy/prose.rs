@@ -25,13 +25,13 @@ const REFUSED: &[&str] = &[
 
 /// Allows a refused word on its line.
 const MARK: &str = "tidy: word";
-const MOST_MARKS: usize = 10;
+const MAX_MARKS: usize = 10;
 
 /// Comments and Markdown end before this column.
 const WIDEST_PROSE: usize = 100;
 
 /// A longer claim is two claims.
-const LONGEST_TEST_NAME: usize = 60;
+const MAX_TEST_NAME_LEN: usize = 60;
 
 pub(super) fn words(workspace: &Workspace) -> Result<Findings> {
     let mut findings = Findings::default();
@@ -48,8 +48,8 @@ pub(super) fn words(workspace: &Workspace) -> Result<Findings> {
             }
         }
     }
-    if MOST_MARKS < marks {
-        findings.fault(format!("{marks} lines are marked `{MARK}`; at most {MOST_MARKS} may be"));
+    if MAX_MARKS < marks {
+        findings.fault(format!("{marks} lines are marked `{MARK}`; at most {MAX_MARKS} may be"));
     }
     Ok(findings)
 }
@@ -86,10 +86,10 @@ pub(super) fn test_names(workspace: &Workspace) -> Result<Findings> {
             if let (true, Some(name)) = (is_test, name) {
                 is_test = false;
                 let name = name.split('(').next().unwrap_or_default();
-                if LONGEST_TEST_NAME < name.len() {
+                if MAX_TEST_NAME_LEN < name.len() {
                     let (number, length) = (index + 1, name.len());
                     findings.fault(format!(
-                        "{file}:{number}: {name} has {length} letters of {LONGEST_TEST_NAME}"
+                        "{file}:{number}: {name} has {length} letters of {MAX_TEST_NAME_LEN}"
                     ));
                 }
             }

@@ -1,4 +1,5 @@
-//! The manifest: which types the tables have, and the facts that no description has.
+//! The manifest of the generated type tables: which Go types become a table, and the facts about
+//! their fields that the OpenAPI description of Kubernetes does not contain.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use machinist_labels::LONGEST_VALUE;
+use machinist_labels::MAX_VALUE_LEN;
 
 use crate::duration::DurationText;
 use crate::mcm::{
@@ -58,9 +58,9 @@ pub fn validate_machine(machine: &Machine) -> Vec<FieldError> {
 /// Validates the name of a Machine. The Node has it as a label value, and usually as its own name.
 /// With a longer name, the Machine gets an instance but its Node cannot be labelled.
 pub fn machine_name_error(name: &str) -> Option<FieldError> {
-    (LONGEST_VALUE < name.len()).then(|| FieldError {
+    (MAX_VALUE_LEN < name.len()).then(|| FieldError {
         field: "metadata.name".to_owned(),
-        expected: format!("at most {LONGEST_VALUE} characters, since it becomes the value of a label"),
+        expected: format!("at most {MAX_VALUE_LEN} characters, since it becomes the value of a label"),
         got: format!("{} characters", name.len()),
     })
 }

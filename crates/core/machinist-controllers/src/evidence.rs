@@ -15,7 +15,7 @@ const LIST_AT_MOST_EVERY: Duration = Duration::from_secs(300);
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Maximum number of remembered accounts: each change of a credential may open another account. A
 /// forgotten account costs one list.
-const MOST_ACCOUNTS: usize = 64;
+const MAX_ACCOUNTS: usize = 64;
 
 /// The evidence of all accounts. `Opener` identifies the credential that opens an account.
 #[derive(Debug)]
@@ -131,7 +131,7 @@ impl<Opener: Ord> Evidence<Opener> {
     }
 
     fn of(&mut self, account: &AccountId) -> &mut Shown<Opener> {
-        if self.0.len() >= MOST_ACCOUNTS && !self.0.contains_key(account) {
+        if self.0.len() >= MAX_ACCOUNTS && !self.0.contains_key(account) {
             self.0.clear();
         }
         self.0.entry(account.clone()).or_default()

@@ -402,7 +402,7 @@ impl Departure<'_> {
             return Next::Record { instance: Box::new(instance.clone()), account: ensured.account.clone() };
         }
         let may_exist = self.answers.may_have_created();
-        let nobody_asked = !may_exist && self.process.saw_the_birth_of(self.created);
+        let nobody_asked = !may_exist && self.process.saw_creation_of(self.created);
         if nobody_asked {
             return Next::Gone(AbsenceEvidence::Sure);
         }
@@ -523,7 +523,7 @@ impl Departure<'_> {
             CreateGuarantee::NativeKey => return Timestamp::MIN,
         }
         let own = self.answers.unsure_since.map_or(Timestamp::MIN, |began| plus(began, promises.call_bound));
-        if !promises.calls_outlive_process || self.process.saw_the_birth_of(self.created) {
+        if !promises.calls_outlive_process || self.process.saw_creation_of(self.created) {
             return own;
         }
         let others = plus(self.process.acting_since(), promises.call_bound);

@@ -27,7 +27,7 @@ pub use freshness::{FreshRead, Freshness, Silence};
 pub use permit::{Evidence, Permit};
 pub use plan::{Plan, Wait};
 pub use snapshot::{
-    Absence, Answered, Answers, Attempts, Call, Deleted, Found, InQueue, Known, LONGEST_RETRY_AFTER, MadeIn,
+    Absence, Answered, Answers, Attempts, Call, Deleted, Found, InQueue, Known, MAX_RETRY_AFTER, MadeIn,
     Process, READ_WITHIN, SKEW_LIMIT, Succession, is_past, just_before, just_past, minus, plus, retry_after,
     since,
 };

@@ -151,7 +151,7 @@ impl Ownership {
         if !asked_here {
             return self.doubt(now);
         }
-        if process.saw_the_birth_of(created) || self.is_named_or_shown(answers) {
+        if process.saw_creation_of(created) || self.is_named_or_shown(answers) {
             return Standing::Proven;
         }
         self.by_age(created, self.oldest_shown.is_some(), now)

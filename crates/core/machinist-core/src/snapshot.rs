@@ -382,7 +382,7 @@ impl Process {
 
     /// Whether an object was certainly created after this process began to act. Then no other
     /// process can have made a call for it.
-    pub fn saw_the_birth_of(&self, created: Timestamp) -> bool {
+    pub fn saw_creation_of(&self, created: Timestamp) -> bool {
         // Creation timestamps are truncated to whole seconds, so the object is no older than its
         // timestamp.
         created > plus(self.acting_since(), self.skew)
@@ -438,14 +438,14 @@ pub fn just_before(moment: Timestamp) -> Timestamp {
 
 /// Upper bound for a `Retry-After` of a cloud or an API server: a wrong number must not stop an
 /// object for days.
-pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(600);
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Returns how long to wait after a failed driver call. The wait doubles per failure, up to a bound
 /// that fits the kind of failure. `exhausted` is the retry period that users set for quota and
 /// stock.
 pub fn retry_after(kind: ErrorKind, failures: u32, exhausted: Duration) -> Duration {
     let (first, most) = match kind {
-        ErrorKind::Throttled { retry_after: Some(asked) } => return asked.min(LONGEST_RETRY_AFTER),
+        ErrorKind::Throttled { retry_after: Some(asked) } => return asked.min(MAX_RETRY_AFTER),
         ErrorKind::Exhausted => return exhausted,
         ErrorKind::Ambiguous => (Duration::from_secs(1), Duration::from_secs(60)),
         ErrorKind::Unavailable | ErrorKind::Throttled { retry_after: None } => {

@@ -25,7 +25,7 @@ pub const GAP_AFTER: Duration = Duration::from_secs(120);
 pub const GRACE_AFTER_UNKNOWN: Duration = Duration::from_secs(120);
 
 /// Maximum number of kept gaps. With more, the oldest two become one gap of the same total length.
-const MOST_GAPS: usize = 100;
+const MAX_GAPS: usize = 100;
 
 /// The time that deadlines leave out.
 ///
@@ -112,7 +112,7 @@ impl Unseen {
         });
         let place = gaps.partition_point(|gap| gap.from < added.from);
         gaps.insert(place, added);
-        while MOST_GAPS < gaps.len() {
+        while MAX_GAPS < gaps.len() {
             // The total stays the same, so only deadlines that began in between are inexact.
             let oldest = gaps.remove(0).length();
             let next = &mut gaps[0];
@@ -326,7 +326,7 @@ mod tests {
         for restart in 0..1000 {
             unseen.add(at(restart * 10), at(restart * 10 + 3));
         }
-        assert_eq!(unseen.gaps.len(), MOST_GAPS);
+        assert_eq!(unseen.gaps.len(), MAX_GAPS);
         assert_eq!(unseen.total(), seconds(3000));
         assert!(unseen.to_string().len() < 10_000);
     }

@@ -19,4 +19,4 @@ mod selector;
 mod syntax;
 
 pub use selector::{Selector, SelectorError, SelectorProblem};
-pub use syntax::{LONGEST_VALUE, is_key, is_value};
+pub use syntax::{MAX_VALUE_LEN, is_key, is_value};

@@ -1,10 +1,10 @@
 //! The syntax of keys and values.
 
 /// The maximum length of a label value, and of the name in a key.
-pub const LONGEST_VALUE: usize = 63;
+pub const MAX_VALUE_LEN: usize = 63;
 
 /// The maximum length of the prefix of a key.
-const LONGEST_PREFIX: usize = 253;
+const MAX_PREFIX: usize = 253;
 
 /// Returns whether the API server accepts the text as a label key: a name with the syntax of a
 /// value that is not empty, after an optional DNS subdomain and `/`.
@@ -14,13 +14,13 @@ pub fn is_key(text: &str) -> bool {
 }
 
 /// Returns whether the API server accepts the text as a label value: empty, or at most
-/// [`LONGEST_VALUE`] letters, digits, `-`, `_` and `.`, with a letter or digit as the first and the
+/// [`MAX_VALUE_LEN`] letters, digits, `-`, `_` and `.`, with a letter or digit as the first and the
 /// last character.
 pub fn is_value(text: &str) -> bool {
     let may_be_inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     let ends_well = |end: Option<&u8>| end.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    bytes.len() <= LONGEST_VALUE
+    bytes.len() <= MAX_VALUE_LEN
         && bytes.iter().copied().all(may_be_inside)
         && ends_well(bytes.first())
         && ends_well(bytes.last())
@@ -34,7 +34,7 @@ fn is_subdomain(text: &str) -> bool {
             && bytes.last().copied().is_some_and(is_letter)
             && bytes.iter().all(|byte| is_letter(*byte) || *byte == b'-')
     };
-    text.len() <= LONGEST_PREFIX && text.split('.').all(is_part)
+    text.len() <= MAX_PREFIX && text.split('.').all(is_part)
 }
 
 #[test]

@@ -64,13 +64,13 @@ pub struct EmittedEvents(BTreeMap<(&'static str, u64), Timestamp>);
 
 /// Maximum number of remembered Events of one object. The oldest is forgotten first, and may be
 /// emitted once more.
-const MOST_EVENTS: usize = 64;
+const MAX_EVENTS: usize = 64;
 
 impl EmittedEvents {
     /// Records that an Event was emitted.
     pub fn note(&mut self, event: &EventText, now: Timestamp) {
         self.0.insert(key(event), now);
-        if self.0.len() > MOST_EVENTS
+        if self.0.len() > MAX_EVENTS
             && let Some(oldest) = self.0.iter().min_by_key(|(_, at)| **at).map(|(key, _)| *key)
         {
             self.0.remove(&oldest);

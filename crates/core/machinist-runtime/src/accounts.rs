@@ -30,11 +30,11 @@ const CLOSED_AFTER: Duration = Duration::from_secs(3600);
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause, even if `Retry-After` is longer. A wrong `Retry-After` must not stop an
 /// installation for days.
-const LONGEST_PAUSE: Duration = machinist_core::LONGEST_RETRY_AFTER;
+const MAX_PAUSE: Duration = machinist_core::MAX_RETRY_AFTER;
 
 /// The number of pauses whose times an account remembers. A Machine that waits for longer than this
 /// many pauses counts the earlier ones as its own time.
-const MOST_PAUSES: usize = 256;
+const MAX_PAUSES: usize = 256;
 
 /// The open accounts of a process.
 #[derive(Default)]
@@ -369,7 +369,7 @@ impl Account {
         match error.map(|error| error.kind) {
             Some(ErrorKind::Throttled { retry_after }) => {
                 let doubled = FIRST_PAUSE * 2u32.pow(pace.throttled.min(10));
-                let pause = retry_after.unwrap_or(doubled).clamp(Duration::from_secs(1), LONGEST_PAUSE);
+                let pause = retry_after.unwrap_or(doubled).clamp(Duration::from_secs(1), MAX_PAUSE);
                 // The cloud throttles concurrent calls together. That counts as one pause, not as
                 // several consecutive ones.
                 if pace.paused_until.is_none_or(|until| until <= now) {
@@ -407,7 +407,7 @@ impl Pace {
             *last = (*last).max(until);
             return;
         }
-        if MOST_PAUSES <= self.pauses.len() {
+        if MAX_PAUSES <= self.pauses.len() {
             self.pauses.pop_front();
         }
         self.pauses.push_back((from, until));
@@ -563,7 +563,7 @@ mod tests {
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_eq!(left(), None);
         account.note_end(Some(&throttled(Some(1_000_000))));
-        assert_eq!(left(), Some(LONGEST_PAUSE.as_secs()));
+        assert_eq!(left(), Some(MAX_PAUSE.as_secs()));
     }
 
     #[tokio::test(start_paused = true)]

@@ -147,11 +147,11 @@ struct Circle {
 /// this time.
 const REPETITION_COUNTS_FOR: Duration = Duration::from_secs(1);
 /// An action may be performed this often in a row, for example because other clients undo it.
-const MOST_REPETITIONS: u32 = 8;
+const MAX_REPETITIONS: u32 = 8;
 /// The first pause of a circle. Each further pause doubles.
 const FIRST_CIRCLE_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause of a circle.
-const LONGEST_CIRCLE_PAUSE: Duration = Duration::from_secs(300);
+const MAX_CIRCLE_PAUSE: Duration = Duration::from_secs(300);
 /// If a circle does not begin again within this time after its pause, the pauses start again.
 const CIRCLE_ENDS_AFTER: Duration = Duration::from_secs(60);
 /// The number of actions of a key beyond which those whose repetitions no longer count are dropped.
@@ -170,7 +170,7 @@ impl Circle {
         for action in actions {
             let until = self.counts_until(fingerprint(action), now);
             *until = (*until).max(now) + REPETITION_COUNTS_FOR;
-            is_circle |= now + REPETITION_COUNTS_FOR * MOST_REPETITIONS < *until;
+            is_circle |= now + REPETITION_COUNTS_FOR * MAX_REPETITIONS < *until;
         }
         if !is_circle {
             return None;
@@ -178,7 +178,7 @@ impl Circle {
         let goes_on = self.pausing.as_ref().is_some_and(|(_, ended)| now < *ended + CIRCLE_ENDS_AFTER);
         self.pauses = if goes_on { self.pauses.saturating_add(1) } else { 1 };
         let pause = FIRST_CIRCLE_PAUSE * 2u32.pow((self.pauses - 1).min(10));
-        let pause = pause.min(LONGEST_CIRCLE_PAUSE);
+        let pause = pause.min(MAX_CIRCLE_PAUSE);
         // The next repetition after the pause must begin the next pause at once.
         self.performed.retain(|(_, until)| now < *until);
         let counted = self.performed.iter().map(|(action, _)| *action).collect();
@@ -225,7 +225,7 @@ pub(crate) enum Repetition {
 }
 
 /// Maximum number of remembered rehearsed actions of one key. Beyond it, actions are logged again.
-const MOST_REHEARSED: usize = 256;
+const MAX_REHEARSED: usize = 256;
 
 impl<K: QueueKey, R> Passes<K, R> {
     /// Records the planned actions of a pass, and returns how the pass must handle them.
@@ -299,7 +299,7 @@ impl<K: QueueKey, R> Passes<K, R> {
             return Vec::new();
         }
         let known = self.rehearsed.entry(key.clone()).or_default();
-        if MOST_REHEARSED <= known.len() {
+        if MAX_REHEARSED <= known.len() {
             known.clear();
         }
         actions.filter(|action| known.insert(action.clone())).collect()

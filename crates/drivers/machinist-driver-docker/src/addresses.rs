@@ -22,7 +22,7 @@ use crate::network::{self, Subnet};
 use crate::request;
 
 /// Number of free addresses that are tried. Networks are much larger than the clusters in them.
-const MOST_TRIED: u128 = 1 << 16;
+const MAX_TRIED: u128 = 1 << 16;
 
 /// The addresses that a new container asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -121,7 +121,7 @@ fn free(subnet: &Subnet, used: &BTreeSet<IpAddr>, name: &str) -> Option<IpAddr> 
     }
     let skipped = if range.start == whole.start { range.size() } else { 1 };
     // The last address of an IPv4 subnet is for broadcasts.
-    let count = (whole.size() - 1).saturating_sub(skipped).min(MOST_TRIED);
+    let count = (whole.size() - 1).saturating_sub(skipped).min(MAX_TRIED);
     let first = u128::from(hash(name)).checked_rem(count)?;
     let offsets = (0..count).map(|step| skipped + (first + step) % count);
     let mut candidates = offsets.filter_map(|offset| whole.at(offset));

@@ -6,7 +6,7 @@
 /// Size of a header and unit of the content.
 const BLOCK: usize = 512;
 /// Longest path in a header; a longer path is in a record before the entry.
-const LONGEST_NAME: usize = 100;
+const MAX_NAME_LEN: usize = 100;
 /// The type of the record that contains the path of the next entry.
 const LONG_NAME: u8 = b'L';
 const REGULAR: u8 = b'0';
@@ -55,7 +55,7 @@ pub(crate) fn write(entries: &[Entry]) -> Vec<u8> {
     let mut archive = Vec::new();
     for entry in entries {
         let path = entry.path.trim_start_matches('/');
-        if LONGEST_NAME < path.len() {
+        if MAX_NAME_LEN < path.len() {
             let content = [path.as_bytes(), b"\0"].concat();
             archive.extend(header(
                 "././@LongLink",
@@ -89,7 +89,7 @@ fn header(path: &str, kind: u8, entry: &Entry, size: usize, link: &str) -> [u8; 
         let length = bytes.len().min(longest);
         header[at..at + length].copy_from_slice(&bytes[..length]);
     };
-    put(0, LONGEST_NAME, path.as_bytes());
+    put(0, MAX_NAME_LEN, path.as_bytes());
     put(100, 8, format!("{:07o}\0", entry.mode & 0o7777).as_bytes());
     put(108, 8, format!("{:07o}\0", entry.uid & 0o777_7777).as_bytes());
     put(116, 8, format!("{:07o}\0", entry.gid & 0o777_7777).as_bytes());
@@ -98,7 +98,7 @@ fn header(path: &str, kind: u8, entry: &Entry, size: usize, link: &str) -> [u8; 
     put(136, 12, b"00000000000\0");
     put(148, 8, b"        ");
     put(156, 1, &[kind]);
-    put(157, LONGEST_NAME, link.as_bytes());
+    put(157, MAX_NAME_LEN, link.as_bytes());
     put(257, 8, b"ustar\x0000");
     let sum: u32 = header.iter().copied().map(u32::from).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
@@ -112,7 +112,7 @@ pub(crate) fn read(archive: &[u8]) -> Vec<(String, Vec<u8>)> {
     while let Some((header, after)) = rest.split_at_checked(BLOCK) {
         let Some(size) = octal(&header[124..136]) else { break };
         let Some(content) = after.get(..size) else { break };
-        let path = text(&header[..LONGEST_NAME]);
+        let path = text(&header[..MAX_NAME_LEN]);
         if path.is_empty() {
             break;
         }

@@ -9,7 +9,7 @@ use machinist_instance::{Error, ErrorKind, NodeName, ProviderId, RecordedId};
 const PREFIX: &str = "docker:////";
 const EXPECTED: &str = "docker:////CONTAINER";
 /// A host name has at most this number of characters, and the container's name is its host name.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 
 /// Parses a recorded id.
 pub(crate) fn parse(text: &str) -> RecordedId {
@@ -46,11 +46,11 @@ pub(crate) fn of(name: &str) -> ProviderId {
 /// # Errors
 /// `InvalidSpec` with the expected form.
 pub(crate) fn check_name(name: &NodeName) -> Result<(), Error> {
-    if is_name(name.as_str()) && name.as_str().len() <= LONGEST_NAME {
+    if is_name(name.as_str()) && name.as_str().len() <= MAX_NAME_LEN {
         return Ok(());
     }
     let text = format!(
-        "name {:?}: expected at most {LONGEST_NAME} letters, digits, -, _ and ., because it is the \
+        "name {:?}: expected at most {MAX_NAME_LEN} letters, digits, -, _ and ., because it is the \
          name of a container and of its host",
         name.as_str()
     );

@@ -1,6 +1,6 @@
 //! Images: pulls them into the engine, and loads them from the engine into a container.
 //!
-//! Both take up to minutes, so they run as tasks of this process, at most [`MOST_LOADS`] at the
+//! Both take up to minutes, so they run as tasks of this process, at most [`MAX_LOADS`] at the
 //! same time. A call starts the task or observes it. After a restart of this process, the next call
 //! starts the task again; both operations can be repeated.
 
@@ -20,7 +20,7 @@ use crate::engine::failure::Failure;
 use crate::engine::{Command, Engine, Stdin};
 
 /// More loads at the same time compete for the disk of the engine.
-const MOST_LOADS: usize = 4;
+const MAX_LOADS: usize = 4;
 
 /// Longest time of one pull or one load: 10 GB over a slow connection.
 const TASK_WITHIN: Duration = Duration::from_secs(30 * 60);
@@ -56,7 +56,7 @@ enum Progress {
 
 impl Images {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self { engine, slots: Arc::new(Semaphore::new(MOST_LOADS)), tasks: Arc::default() }
+        Self { engine, slots: Arc::new(Semaphore::new(MAX_LOADS)), tasks: Arc::default() }
     }
 
     /// Checks whether the engine has the image, and starts to pull it if permitted. Returns whether
@@ -192,7 +192,7 @@ async fn pull(engine: &Engine, image: &str) -> Result<(), Error> {
     let mut last = Vec::new();
     while let Some(piece) = piece(&mut body, image).await? {
         last.extend_from_slice(&piece);
-        let start = last.len().saturating_sub(LONGEST_LINE);
+        let start = last.len().saturating_sub(MAX_LINE_LEN);
         last.drain(..start);
     }
     match error_line(&last) {
@@ -203,7 +203,7 @@ async fn pull(engine: &Engine, image: &str) -> Result<(), Error> {
 }
 
 /// The end of the answer to a pull is kept; an error is its last line.
-const LONGEST_LINE: usize = 64 * 1024;
+const MAX_LINE_LEN: usize = 64 * 1024;
 
 /// The error in the last lines of a pull.
 fn error_line(lines: &[u8]) -> Option<String> {
@@ -344,7 +344,7 @@ mod tests {
     ) -> usize {
         let task = Task::Load { image: "i".to_owned(), container: "c".to_owned() };
         images.observe_or_spawn(task, work).expect("started");
-        let all = u32::try_from(MOST_LOADS).expect("few");
+        let all = u32::try_from(MAX_LOADS).expect("few");
         // The task holds a slot from its first poll to its end.
         tokio::task::yield_now().await;
         drop(images.slots.acquire_many(all).await.expect("open"));

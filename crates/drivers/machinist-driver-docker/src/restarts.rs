@@ -36,9 +36,9 @@ const ASK_AFTER: Duration = Duration::from_secs(10);
 /// Time between two attempts to start a container.
 const START_EVERY: Duration = Duration::from_secs(5);
 /// Number of attempts to start a container.
-const MOST_STARTS: u32 = 24;
+const MAX_STARTS: u32 = 24;
 /// Maximum length of an event. A longer line of the stream is skipped.
-const LONGEST_LINE: usize = 1024 * 1024;
+const MAX_LINE_LEN: usize = 1024 * 1024;
 
 /// A change of an engine, for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,7 +236,7 @@ impl DockerProvider {
                 Err(failure) if failure.is_absence() => {
                     ended.containers.remove(&id);
                 }
-                Err(failure) if MOST_STARTS <= ended.attempts => {
+                Err(failure) if MAX_STARTS <= ended.attempts => {
                     ended.containers.remove(&id);
                     report(EngineNews::NotStarted { container: name, message: failure.error.message });
                 }
@@ -317,7 +317,7 @@ impl Lines {
                 return Ok(line);
             }
             match self.body.frame().await {
-                Some(Ok(frame)) if self.read.len() < LONGEST_LINE => {
+                Some(Ok(frame)) if self.read.len() < MAX_LINE_LEN => {
                     self.read.extend(frame.into_data().unwrap_or_default());
                 }
                 Some(_) | None => {

@@ -144,9 +144,9 @@ const KNOWN_FIELDS: &[&str] = &[
 ];
 
 /// Longer names of images, networks and paths are mistakes.
-const LONGEST_TEXT: usize = 4096;
+const MAX_TEXT_LEN: usize = 4096;
 /// More processors than any host has.
-const MOST_CPUS: f64 = 4096.0;
+const MAX_CPUS: f64 = 4096.0;
 /// The engine refuses a smaller limit.
 const LEAST_MEMORY: u64 = 6 * 1024 * 1024;
 
@@ -222,10 +222,10 @@ fn text_at(path: &str, value: Option<&Value>) -> Result<Option<String>, Error> {
     match value {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
-        Some(Value::String(text)) if !text.trim().is_empty() && text.len() <= LONGEST_TEXT => {
+        Some(Value::String(text)) if !text.trim().is_empty() && text.len() <= MAX_TEXT_LEN => {
             Ok(Some(text.clone()))
         }
-        Some(_) => Err(invalid(path, &format!("text of at most {LONGEST_TEXT} bytes"))),
+        Some(_) => Err(invalid(path, &format!("text of at most {MAX_TEXT_LEN} bytes"))),
     }
 }
 
@@ -308,7 +308,7 @@ fn resources(value: Option<&Value>) -> Result<Resources, Error> {
     };
     check_fields(path, fields, &["cpus", "memory"])?;
     let cpus = fields.get("cpus").map(|value| {
-        let cpus = value.as_f64().filter(|cpus| 0.0 < *cpus && *cpus <= MOST_CPUS);
+        let cpus = value.as_f64().filter(|cpus| 0.0 < *cpus && *cpus <= MAX_CPUS);
         cpus.ok_or_else(|| invalid(&format!("{path}.cpus"), "a positive number, for example 1.5"))
     });
     let memory = fields.get("memory").map(|value| {

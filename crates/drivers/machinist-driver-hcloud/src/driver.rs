@@ -33,7 +33,7 @@ use crate::{id, request};
 const TOKEN_ENTRIES: [&str; 2] = ["token", "hcloudToken"];
 
 /// `ensure` makes at most this number of calls: by key, creation, by name, labels.
-const LONGEST_CHAIN: u32 = 4;
+const MAX_CHAIN: u32 = 4;
 
 /// Calls that begin this long after the account was opened name the Nodes of Hetzner Robot. The
 /// controllers wait as long for a Node of another cloud that is registered again.
@@ -43,7 +43,7 @@ const ROBOTS_KNOWN_AFTER: Duration = Duration::from_secs(120);
 pub const PROMISES: Promises = Promises {
     // The API shows a server at once. The time covers a list whose pages changed while it was read.
     visible_within: Duration::from_secs(10),
-    call_bound: ATTEMPT_WITHIN.saturating_mul(LONGEST_CHAIN),
+    call_bound: ATTEMPT_WITHIN.saturating_mul(MAX_CHAIN),
     calls_outlive_process: true,
     create: CreateGuarantee::UniqueName,
     // A full bucket admits 3600 calls at once, but other programs of the project use it, too.

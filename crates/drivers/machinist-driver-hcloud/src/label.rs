@@ -15,7 +15,7 @@ const RESERVED: &str = "machinist.dev/";
 /// Longest name and longest value of a label.
 pub(crate) const LONGEST: usize = 63;
 /// Longest prefix of a label's name.
-const LONGEST_PREFIX: usize = 253;
+const MAX_PREFIX: usize = 253;
 
 /// Labels by name.
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -72,7 +72,7 @@ fn is_name(name: &str) -> bool {
         None => is_segment(name),
         Some((prefix, name)) => {
             let is_dns = |part: &str| is_segment(part) && !part.contains('_');
-            prefix.len() <= LONGEST_PREFIX && prefix.split('.').all(is_dns) && is_segment(name)
+            prefix.len() <= MAX_PREFIX && prefix.split('.').all(is_dns) && is_segment(name)
         }
     }
 }

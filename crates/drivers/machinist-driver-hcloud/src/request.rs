@@ -13,7 +13,7 @@ const SERVERS: &str = "/servers";
 const SERVER: &str = "/servers/-";
 
 /// The cloud rejects longer user data.
-const LONGEST_USER_DATA: usize = 32 * 1024;
+const MAX_USER_DATA_LEN: usize = 32 * 1024;
 
 /// Creates the server of a spec with its labels and its user data.
 ///
@@ -74,8 +74,8 @@ fn user_data(spec: &InstanceSpec) -> Result<Option<&str>, Error> {
     let invalid =
         |expected: String| Error::new(ErrorKind::InvalidSpec, format!("user data: expected {expected}"));
     let bytes = spec.user_data.expose();
-    if LONGEST_USER_DATA < bytes.len() {
-        return Err(invalid(format!("at most {LONGEST_USER_DATA} bytes, got {}", bytes.len())));
+    if MAX_USER_DATA_LEN < bytes.len() {
+        return Err(invalid(format!("at most {MAX_USER_DATA_LEN} bytes, got {}", bytes.len())));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| invalid("UTF-8 text".to_owned()))?;
     Ok((!text.is_empty()).then_some(text))

@@ -94,9 +94,9 @@ const KNOWN_FIELDS: &[&str] = &[
 
 const ID: &str = "the id of the object, a number";
 const TEXT: &str = "text that is not empty, of at most 255 bytes";
-const LONGEST_TEXT: usize = 255;
+const MAX_TEXT_LEN: usize = 255;
 /// The cloud accepts at most this number of entries in each list.
-const MOST_ENTRIES: usize = 50;
+const MAX_ENTRIES: usize = 50;
 
 /// The fields of one object of the spec.
 struct Fields<'a> {
@@ -140,8 +140,8 @@ impl<'a> Fields<'a> {
     ) -> Result<Vec<T>, Error> {
         let Some(value) = self.value(name) else { return Ok(Vec::new()) };
         let parse_all = |entries: &Vec<Value>| entries.iter().map(&parse).collect::<Option<Vec<T>>>();
-        let parsed = value.as_array().filter(|entries| entries.len() <= MOST_ENTRIES).and_then(parse_all);
-        let expected = || format!("a list of at most {MOST_ENTRIES} entries, each {expected}");
+        let parsed = value.as_array().filter(|entries| entries.len() <= MAX_ENTRIES).and_then(parse_all);
+        let expected = || format!("a list of at most {MAX_ENTRIES} entries, each {expected}");
         parsed.ok_or_else(|| invalid(&self.path_of(name), &expected()))
     }
 
@@ -192,7 +192,7 @@ fn name_or_id(value: &Value) -> Option<String> {
         Value::Number(_) => id(value)?.to_string(),
         _ => return None,
     };
-    (!text.trim().is_empty() && text.len() <= LONGEST_TEXT).then_some(text)
+    (!text.trim().is_empty() && text.len() <= MAX_TEXT_LEN).then_some(text)
 }
 
 fn invalid(field: &str, expected: &str) -> Error {

@@ -54,7 +54,7 @@ impl ProviderSpec {
 }
 
 /// In every cloud, names of sizes, zones and images are shorter.
-const LONGEST_TEXT: usize = 255;
+const MAX_TEXT_LEN: usize = 255;
 
 const KNOWN_FIELDS: &[&str] = &["instanceType", "size", "region", "zone", "image", "bootSeconds"];
 
@@ -73,11 +73,11 @@ fn instance_type(fields: &Map<String, Value>) -> Result<String, Error> {
 fn text(fields: &Map<String, Value>, name: &str) -> Result<Option<String>, Error> {
     match fields.get(name) {
         None | Some(Value::Null) => Ok(None),
-        Some(Value::String(text)) if !text.trim().is_empty() && text.len() <= LONGEST_TEXT => {
+        Some(Value::String(text)) if !text.trim().is_empty() && text.len() <= MAX_TEXT_LEN => {
             Ok(Some(text.clone()))
         }
         Some(_) => {
-            let expected = format!("text that is not empty, of at most {LONGEST_TEXT} bytes");
+            let expected = format!("text that is not empty, of at most {MAX_TEXT_LEN} bytes");
             Err(invalid(&format!("providerSpec.{name}"), &expected))
         }
     }

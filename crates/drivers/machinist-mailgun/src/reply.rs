@@ -8,7 +8,7 @@ use machinist_instance::{Error, ErrorKind};
 use serde_json::Value;
 
 /// Longest text of the service in an error message.
-const LONGEST_MESSAGE: usize = 500;
+const MAX_MESSAGE_LEN: usize = 500;
 
 /// Converts the answer to the request that sends a mail.
 pub(crate) fn sent(answer: &Response<Bytes>) -> Result<(), Error> {
@@ -57,7 +57,7 @@ fn denied(task: &str, answer: &Response<Bytes>) -> Error {
 fn error(kind: ErrorKind, answer: &Response<Bytes>) -> Error {
     let body: Value = serde_json::from_slice(answer.body()).unwrap_or(Value::Null);
     let text = body["message"].as_str().unwrap_or("no message");
-    let text: String = text.chars().take(LONGEST_MESSAGE).collect();
+    let text: String = text.chars().take(MAX_MESSAGE_LEN).collect();
     Error::new(kind, format!("{}: {text}", answer.status().as_u16()))
 }
 

@@ -38,7 +38,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 const PAGE: u32 = 500;
 
 /// Maximum number of pages, so that a pass ends even if a client keeps creating objects.
-const MOST_PAGES: usize = 1_000;
+const MAX_PAGES: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct NamespaceFacts {
@@ -234,7 +234,7 @@ type Listed = Vec<PartialObjectMeta<DynamicObject>>;
 async fn left(api: &Api<PartialObjectMeta<DynamicObject>>) -> Result<Listed, kube::Error> {
     let mut left = Vec::new();
     let mut page = ListParams::default().limit(PAGE);
-    for _ in 0..MOST_PAGES {
+    for _ in 0..MAX_PAGES {
         let list = match api.list(&page).await {
             Ok(list) => list,
             // The kind was removed meanwhile, and its objects with it.

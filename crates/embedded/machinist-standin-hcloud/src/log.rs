@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// Enough for the requests of an hour at full rate from several projects. Counters have no limit.
-const MOST_RECORDS: usize = 20_000;
+const MAX_RECORDS: usize = 20_000;
 
 /// One request and its reply. It names the project, not the token.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ impl Log {
     }
 
     pub(crate) fn end(&mut self, record: RequestRecord) {
-        if self.records.len() == MOST_RECORDS {
+        if self.records.len() == MAX_RECORDS {
             self.records.pop_front();
         }
         self.records.push_back(record);

@@ -14,7 +14,7 @@ pub(crate) const FIRST_ID: i64 = (1 << 33) + 65_537;
 
 /// Finished actions are kept for a while, because clients ask for them. This number is far above
 /// what a client remembers.
-const MOST_ACTIONS: usize = 20_000;
+const MAX_ACTIONS: usize = 20_000;
 
 /// All objects of all projects, as in a dump.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -164,7 +164,7 @@ impl Store {
     }
 
     fn forget_old_actions(&mut self) {
-        while MOST_ACTIONS < self.state.actions.len() {
+        while MAX_ACTIONS < self.state.actions.len() {
             let ended = self.state.actions.values().find(|action| action.finished.is_some());
             let Some(id) = ended.map(|action| action.id) else { return };
             self.remove_action(id);

@@ -40,7 +40,7 @@ pub(super) const CLOUD: Cloud = Cloud {
 };
 
 /// The longest call: a change of a load balancer consists of several requests.
-const LONGEST_CALL: Duration = Duration::from_secs(60);
+const MAX_CALL: Duration = Duration::from_secs(60);
 
 /// Default address of the plain HTTP server for metrics, as in hcloud-cloud-controller-manager.
 const METRICS_ADDRESS: &str = ":8233";
@@ -64,7 +64,7 @@ fn for_nodes() -> anyhow::Result<ForNodes> {
         has_balancers,
         metrics,
         measure: Box::new(move |metrics| hcloud_traffic::measure(metrics, &calls)),
-        call_bound: LONGEST_CALL,
+        call_bound: MAX_CALL,
     })
 }
 

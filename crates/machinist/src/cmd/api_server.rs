@@ -115,7 +115,7 @@ impl Running {
         let kubeconfig = api_server.write_kubeconfig(&[], args.kubeconfig_out.as_deref())?;
         let mut parts = JoinSet::new();
         embedded::run_built_in_controllers(&mut parts, &server)?;
-        for remark in remarks.into_iter().chain(api_server.told_of_move()) {
+        for remark in remarks.into_iter().chain(api_server.address_change_notice()) {
             progress.note(&remark)?;
         }
         Ok(Self { server, api_server, kubeconfig, parts })

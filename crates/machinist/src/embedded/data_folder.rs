@@ -58,7 +58,7 @@ impl Command {
 ///
 /// # Errors
 /// If there is another file. The error names it and suggests another directory.
-pub(crate) fn refuse_that_of_others(
+pub(crate) fn refuse_foreign_folder(
     path: &Path,
     unmistakable: &[&str],
     names: &[&str],
@@ -97,7 +97,7 @@ pub(crate) fn enumerated(names: &[&str]) -> String {
 }
 
 /// Formats `a, b and c exist`, for files that were created after a state that is missing.
-pub(crate) fn told_of_left_over(there: &[&str]) -> String {
+pub(crate) fn left_over_notice(there: &[&str]) -> String {
     let verb = if there.len() == 1 { "exists" } else { "exist" };
     format!("{} {verb}", enumerated(there))
 }
@@ -112,7 +112,7 @@ pub(crate) fn address(data_dir: &Path) -> Option<SocketAddr> {
 
 /// Returns a warning if the kubeconfig of an earlier run cannot be read, because its address is
 /// then unknown.
-pub(crate) fn told_of_lost_kubeconfig(data_dir: &Path) -> Option<String> {
+pub(crate) fn lost_kubeconfig_notice(data_dir: &Path) -> Option<String> {
     let file = data_dir.join(KUBECONFIG_FILE);
     address(data_dir).is_none().then(|| {
         format!(

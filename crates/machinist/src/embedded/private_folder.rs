@@ -34,7 +34,7 @@ fn lock_file(command: Command) -> &'static str {
 const PRIVATE_FOLDER: u32 = 0o700;
 const PRIVATE_FILE: u32 = 0o600;
 /// Limit of the entries of the temporary directory that are checked, so that the start stays fast.
-const MOST_ENTRIES: usize = 10_000;
+const MAX_ENTRIES: usize = 10_000;
 
 /// A directory that is deleted on drop.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl PrivateFolder {
 /// the start.
 fn remove_abandoned(parent: &Path, command: Command) {
     let Ok(entries) = fs::read_dir(parent) else { return };
-    for entry in entries.take(MOST_ENTRIES).flatten() {
+    for entry in entries.take(MAX_ENTRIES).flatten() {
         let Some(folder) = candidate(&entry, command) else { continue };
         // The lock is held during the deletion, so that no other process deletes the directory too.
         let Some(_lock) = abandoned(&folder, command) else { continue };

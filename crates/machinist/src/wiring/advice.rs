@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 /// Limit of the search for a free name. After it, `.old` is used.
-const MOST_NAMES: u32 = 1000;
+const MAX_NAMES: u32 = 1000;
 
 /// Returns the command that moves a directory to an unused name.
 pub(crate) fn set_aside(folder: &Path) -> String {
@@ -22,7 +22,7 @@ fn free_name(path: &Path) -> PathBuf {
         name.push(suffix);
         path.with_file_name(name)
     };
-    let numbered = (2..MOST_NAMES).map(|number| name(&format!(".old{number}")));
+    let numbered = (2..MAX_NAMES).map(|number| name(&format!(".old{number}")));
     std::iter::once(name(".old")).chain(numbered).find(|path| !path.exists()).unwrap_or_else(|| name(".old"))
 }
 

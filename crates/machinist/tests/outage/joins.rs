@@ -12,7 +12,7 @@ use crate::world::World;
 /// Longer than the scenario needs until the API server is away.
 const BOOT: u64 = 20;
 /// Work goes on this soon after the end of an outage. The limit leaves room for a busy computer.
-const GOES_ON_WITHIN: Duration = Duration::from_secs(30);
+const RESUMES_WITHIN: Duration = Duration::from_secs(30);
 /// A machine whose request has no answer tries again after this time at the latest.
 const MACHINE_TRIES_AGAIN: Duration = Duration::from_secs(70);
 
@@ -39,8 +39,8 @@ pub(crate) async fn start(world: &mut World) -> Result<Booting> {
 /// server is suspended, no Node can join: the machines do so when it goes on.
 pub(crate) async fn end(world: &mut World, booting: Booting, fault: Fault) -> Result<()> {
     let within = match fault {
-        Fault::Refuse | Fault::Hang => GOES_ON_WITHIN,
-        Fault::Suspend => MACHINE_TRIES_AGAIN + GOES_ON_WITHIN,
+        Fault::Refuse | Fault::Hang => RESUMES_WITHIN,
+        Fault::Suspend => MACHINE_TRIES_AGAIN + RESUMES_WITHIN,
     };
     world
         .until_within(within, "the Machines that joined meanwhile are Running", async |w| {

@@ -435,7 +435,7 @@ const TOO_MANY_REQUESTS: u16 = 429;
 /// The answers by which an API server or a webhook rejects an eviction, other than by a budget.
 const REJECTIONS: [u16; 3] = [400, 403, 500];
 /// Maximum number of stored violations. More would mostly be consequences of these.
-const MOST_VIOLATIONS: usize = 8;
+const MAX_VIOLATIONS: usize = 8;
 
 impl RunHistory {
     /// Creates a history that begins now.
@@ -738,7 +738,7 @@ impl Inner {
     fn report(&mut self, found: Vec<(Id, String)>, at: &str) {
         for (id, what) in found {
             self.line(LineKind::Note, format!("VIOLATION {id}: {what}"), String::new());
-            if self.violations.len() < MOST_VIOLATIONS {
+            if self.violations.len() < MAX_VIOLATIONS {
                 let tail = self.trace.tail();
                 self.violations.push(Violation { id, what, at: at.to_owned(), tail });
             }

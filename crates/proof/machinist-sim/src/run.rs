@@ -119,7 +119,7 @@ pub(crate) trait Court {
 
 /// Time after the end state in which late effects of the chaos may still arrive (the slowest
 /// commit, the last event).
-const ECHOES: Duration = Duration::from_secs(90);
+const LATE_EFFECTS: Duration = Duration::from_secs(90);
 
 /// Plays a scenario in a world, and checks its end state.
 pub(crate) async fn run<W: Court>(
@@ -145,7 +145,7 @@ pub(crate) async fn run<W: Court>(
 async fn judge(world: &impl Court, depth: Depth) -> Outcome {
     tokio::time::sleep(world.lab().plan.calm_in()).await;
     settle(world).await?;
-    tokio::time::sleep(if depth == Depth::Quiescence { ECHOES } else { world.aftermath() }).await;
+    tokio::time::sleep(if depth == Depth::Quiescence { LATE_EFFECTS } else { world.aftermath() }).await;
     if depth == Depth::Quiescence {
         let found = world.quiet().await;
         note_all(world, found);

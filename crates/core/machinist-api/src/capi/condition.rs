@@ -3,7 +3,7 @@
 use schemars::{JsonSchema, Schema};
 use serde::{Deserialize, Serialize};
 
-use super::limits::{LONGEST_MESSAGE, LONGEST_NAME, MOST_CONDITIONS};
+use super::limits::{MAX_CONDITIONS, MAX_MESSAGE_LEN, MAX_NAME_LEN};
 use crate::mcm::ConditionStatus;
 use crate::wire_time::WireTime;
 
@@ -13,7 +13,7 @@ use crate::wire_time::WireTime;
 pub struct Condition {
     /// Type of the condition.
     #[serde(rename = "type")]
-    #[schemars(length(min = 1, max = LONGEST_NAME))]
+    #[schemars(length(min = 1, max = MAX_NAME_LEN))]
     pub type_: String,
     /// Status of the condition.
     #[schemars(extend("enum" = ConditionStatus::KNOWN))]
@@ -29,13 +29,13 @@ pub struct Condition {
     pub reason: String,
     /// Text for users.
     #[serde(default)]
-    #[schemars(length(max = LONGEST_MESSAGE))]
+    #[schemars(length(max = MAX_MESSAGE_LEN))]
     pub message: String,
 }
 
 /// A list has one condition of each type.
 pub(super) fn one_of_each_type(list: &mut Schema) {
-    list.insert("maxItems".to_owned(), MOST_CONDITIONS.into());
+    list.insert("maxItems".to_owned(), MAX_CONDITIONS.into());
     list.insert("x-kubernetes-list-type".to_owned(), "map".into());
     list.insert("x-kubernetes-list-map-keys".to_owned(), ["type"].as_slice().into());
 }

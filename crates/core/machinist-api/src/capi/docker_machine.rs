@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::condition::one_of_each_type;
 use super::group;
-use super::limits::{LONGEST_ID, LONGEST_NAME, MOST_ADDRESSES};
+use super::limits::{MAX_ADDRESSES, MAX_ID_LEN, MAX_NAME_LEN};
 use super::{Condition, Deprecated, Initialization, MachineAddress, TemplateMetadata};
 use crate::absent::{is_default, null_as_default};
 use crate::duration::DurationText;
@@ -51,7 +51,7 @@ namespaced_kind!(DockerMachine, list: "DockerMachineList", plural: "dockermachin
 pub struct DockerMachineSpec {
     /// Identity of the container; the controller writes it once.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = LONGEST_ID))]
+    #[schemars(length(max = MAX_ID_LEN))]
     pub provider_id: Option<String>,
     /// Image of the container; default: that of the version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,11 +102,11 @@ pub struct DockerMachineStatus {
     pub initialization: Option<Initialization>,
     /// Addresses of the container.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = MOST_ADDRESSES), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(length(max = MAX_ADDRESSES), extend("x-kubernetes-list-type" = "atomic"))]
     pub addresses: Vec<MachineAddress>,
     /// The failure domain of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = LONGEST_NAME))]
+    #[schemars(length(min = 1, max = MAX_NAME_LEN))]
     pub failure_domain: Option<String>,
     /// Whether the load balancer has this machine.
     ///

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::group;
-use super::limits::{LONGEST_ID, LONGEST_MAIL_ADDRESS};
+use super::limits::{MAX_ID_LEN, MAX_MAIL_ADDRESS_LEN};
 use super::shared::PRIORITIES;
 use super::{MailStatus, OnUncertain};
 use crate::absent::null_as_default;
@@ -47,17 +47,17 @@ pub struct MailgunMachineSpec {
     pub request: String,
     /// Mail address of the person who asks.
     #[serde(default, deserialize_with = "null_as_default")]
-    #[schemars(length(min = 3, max = LONGEST_MAIL_ADDRESS))]
+    #[schemars(length(min = 3, max = MAX_MAIL_ADDRESS_LEN))]
     pub requester: String,
     /// Mail addresses of the recipients; without any, the recipient of the process.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
-    #[schemars(inner(length(min = 3, max = LONGEST_MAIL_ADDRESS)), extend("x-kubernetes-list-type" = "atomic"))]
+    #[schemars(inner(length(min = 3, max = MAX_MAIL_ADDRESS_LEN)), extend("x-kubernetes-list-type" = "atomic"))]
     pub recipients: Vec<String>,
     /// Message-Id of the mail; the controller writes it once.
     ///
     /// The controller writes it before it sends the mail.
     #[serde(default, rename = "messageID", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = LONGEST_ID))]
+    #[schemars(length(max = MAX_ID_LEN))]
     pub message_id: Option<String>,
     /// Handling of a mail whose outcome is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +65,6 @@ pub struct MailgunMachineSpec {
     pub on_uncertain: Option<OnUncertain>,
     /// Identity of the machine; the person who fulfils the request fills it in.
     #[serde(default, rename = "providerID", skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = LONGEST_ID))]
+    #[schemars(length(max = MAX_ID_LEN))]
     pub provider_id: Option<String>,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::condition::one_of_each_type;
-use super::limits::{LONGEST_ID, LONGEST_NAME, MOST_FAILURE_DOMAINS};
+use super::limits::{MAX_FAILURE_DOMAINS, MAX_ID_LEN, MAX_NAME_LEN};
 use crate::absent::null_as_default;
 use crate::text_enum::text_enum;
 
@@ -17,7 +17,7 @@ use crate::text_enum::text_enum;
 pub struct Endpoint {
     /// IP address or host name.
     #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "String::is_empty")]
-    #[schemars(length(max = LONGEST_ID))]
+    #[schemars(length(max = MAX_ID_LEN))]
     pub host: String,
     /// Port. The contract v1beta1 spells an unset port as 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -115,13 +115,13 @@ pub struct MachineAddress {
     #[schemars(extend("enum" = ["Hostname", "ExternalIP", "InternalIP", "ExternalDNS", "InternalDNS"]))]
     pub type_: String,
     /// The address.
-    #[schemars(length(min = 1, max = LONGEST_NAME))]
+    #[schemars(length(min = 1, max = MAX_NAME_LEN))]
     pub address: String,
 }
 
 /// The schema of failure domains, which accepts both forms: no schema can say "a list or a map".
 pub(super) fn failure_domains(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"maxItems": MOST_FAILURE_DOMAINS, "x-kubernetes-preserve-unknown-fields": true})
+    json_schema!({"maxItems": MAX_FAILURE_DOMAINS, "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// Labels and annotations of the objects that a template creates.

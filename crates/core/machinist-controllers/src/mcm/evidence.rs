@@ -55,7 +55,7 @@ fn is_compared(machine: &MachineFacts, ownership: &Ownership, asked: &Asked<'_>)
         || ownership.oldest_shown.is_some_and(|oldest| oldest <= machine.created);
     let is_asked = match &machine.provider_id {
         Some(_) => asked.answers.absence.is_some(),
-        None => !asked.process.saw_the_birth_of(machine.created),
+        None => !asked.process.saw_creation_of(machine.created),
     };
     is_asked && !is_known
 }

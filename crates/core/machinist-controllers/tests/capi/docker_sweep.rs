@@ -11,7 +11,7 @@ use super::{World, condition};
 
 /// Longest wait for a condition. After a death, an absence counts only when no call of the dead
 /// process can still have an effect.
-const MOST_SECONDS: u64 = 600;
+const MAX_SECONDS: u64 = 600;
 
 /// The objects of a cluster with a control plane and a worker.
 const OBJECTS: [(&str, &str); 3] =
@@ -55,7 +55,7 @@ impl Life {
     }
 
     async fn until(&mut self, state: &str, is_reached: impl AsyncFn(&World) -> bool) {
-        for _ in 0..MOST_SECONDS {
+        for _ in 0..MAX_SECONDS {
             if is_reached(&self.world).await {
                 return;
             }
@@ -66,7 +66,7 @@ impl Life {
                 () = died.died() => self.start_again(),
             }
         }
-        panic!("{}: not {state} within {MOST_SECONDS} s", self.what);
+        panic!("{}: not {state} within {MAX_SECONDS} s", self.what);
     }
 
     async fn create(&mut self) {

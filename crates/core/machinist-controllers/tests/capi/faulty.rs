@@ -1,4 +1,4 @@
-//! An engine with troubles: a process that dies at one of its calls, and calls that fail.
+//! An engine with new_problems: a process that dies at one of its calls, and calls that fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

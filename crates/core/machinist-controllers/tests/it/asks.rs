@@ -1,7 +1,7 @@
 //! Tests of driver calls: their shared limits, and the check before a queued call begins.
 
 use machinist_cloud_sim::{Code, Fault, FaultRule, Operation};
-use machinist_core::LONGEST_RETRY_AFTER;
+use machinist_core::MAX_RETRY_AFTER;
 
 use super::*;
 
@@ -92,7 +92,7 @@ async fn a_huge_retry_after_is_ignored() {
     make_class(&world, "c", "t").await;
     throttle_once(&world, 999_999);
     make_machine_of(&world, "m", "c").await;
-    tokio::time::sleep(LONGEST_RETRY_AFTER + Duration::from_secs(60)).await;
+    tokio::time::sleep(MAX_RETRY_AFTER + Duration::from_secs(60)).await;
     assert_eq!(world.cloud.alive(), 1);
 }
 

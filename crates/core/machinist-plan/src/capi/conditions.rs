@@ -10,7 +10,7 @@ use machinist_api::capi::{Condition, ConditionV1, Deprecated, DeprecatedV1Beta1}
 use machinist_api::{ConditionStatus, WireTime};
 
 /// Longest message of a condition in bytes. A longer one would make the whole status invalid.
-const LONGEST_MESSAGE: usize = 16_384;
+const MAX_MESSAGE_LEN: usize = 16_384;
 
 /// The state of one condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,8 +79,8 @@ impl ConditionReport {
 
 /// Cuts a message at a boundary of characters.
 pub(super) fn bounded(mut message: String) -> String {
-    if LONGEST_MESSAGE < message.len() {
-        let end = (0..=LONGEST_MESSAGE).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
+    if MAX_MESSAGE_LEN < message.len() {
+        let end = (0..=MAX_MESSAGE_LEN).rev().find(|at| message.is_char_boundary(*at)).unwrap_or(0);
         message.truncate(end);
     }
     message
@@ -200,7 +200,7 @@ pub struct Problem<'c> {
 
 /// Returns the problems that a new status is the first to report. Only the contract v1beta1
 /// separates problems from waits. A message that changes while the problem lasts is not news.
-pub fn troubles<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Problem<'c>> {
+pub fn new_problems<'c>(old: Option<&Deprecated>, new: Option<&'c Deprecated>) -> Vec<Problem<'c>> {
     let is_known = |condition: &&ConditionV1| {
         let same = |known: &ConditionV1| {
             (&known.type_, &known.status, &known.reason)
@@ -328,8 +328,8 @@ mod tests {
             merge_v1(None, &reports, at(0))
         };
         let emitted = |old: &Option<Deprecated>, new: &Option<Deprecated>| -> Vec<String> {
-            let troubles = troubles(old.as_ref(), new.as_ref());
-            troubles.iter().map(|trouble| format!("{}: {}", trouble.reason, trouble.message)).collect()
+            let new_problems = new_problems(old.as_ref(), new.as_ref());
+            new_problems.iter().map(|trouble| format!("{}: {}", trouble.reason, trouble.message)).collect()
         };
         let failed =
             |message| state(ConditionReport::no("A", "Failed", message).in_v1("A", "Failed", "Warning"));
@@ -347,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_long_message_is_cut_at_a_character() {
-        let report = ConditionReport::no("A", "Bad", "ä".repeat(LONGEST_MESSAGE));
-        assert!(report.message.len() <= LONGEST_MESSAGE && report.message.ends_with('ä'));
+        let report = ConditionReport::no("A", "Bad", "ä".repeat(MAX_MESSAGE_LEN));
+        assert!(report.message.len() <= MAX_MESSAGE_LEN && report.message.ends_with('ä'));
     }
 }

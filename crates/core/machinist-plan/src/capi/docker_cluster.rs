@@ -617,7 +617,7 @@ fn absence_counts_from(s: &Snapshot) -> Timestamp {
 fn knows_all_calls(s: &Snapshot) -> bool {
     let object = &s.docker.object;
     // A restored object is new, and its load balancer is not.
-    let is_new = s.process.saw_the_birth_of(object.created) && !gates::has_another_birth(object);
+    let is_new = s.process.saw_creation_of(object.created) && !gates::has_another_birth(object);
     is_new && (s.answers.ensure.is_some() || s.answers.unsure_at.is_some() || !s.answers.ever_ensured)
 }
 

@@ -72,7 +72,7 @@ const LASTING: Duration = Duration::from_secs(10);
 /// An engine that has refused this many looks in a row is not only being restarted.
 const RESTARTS_WITHIN: u32 = 2;
 /// Longest host name.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME_LEN: usize = 63;
 /// Reason of ContainerProvisioned in the contract v1beta1 while the engine creates a container.
 const CREATING: &str = "CreatingContainer";
 
@@ -364,7 +364,7 @@ impl Work<'_> {
             if let Some(plan) = self.no_data() {
                 return plan;
             }
-            if LONGEST_NAME < self.name().len() {
+            if MAX_NAME_LEN < self.name().len() {
                 let reason = CapiReason::NameTooLong { name: self.name() };
                 let fix = "use a shorter name for the Machine or the Cluster".to_owned();
                 return self.broken(Why::new(reason, Step::Fix(fix)), "NotProvisioned");

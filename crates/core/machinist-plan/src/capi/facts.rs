@@ -19,7 +19,7 @@ const BALANCER_REPOSITORY: &str = "kindest";
 const BALANCER_TAG: &str = "v20230606-42a2262b";
 
 /// Longest Message-Id that contains namespace and name. A longer one is shortened.
-pub(crate) const LONGEST_MESSAGE_ID: usize = 200;
+pub(crate) const MAX_MESSAGE_ID_LEN: usize = 200;
 
 /// Facts that the objects of all kinds have.
 #[derive(Debug, Clone)]
@@ -385,7 +385,7 @@ impl MailRequestFacts {
         };
         match rest.strip_prefix(&names) {
             Some(rest) => after_uid(rest),
-            None => LONGEST_MESSAGE_ID < id.len() + names.len() && after_uid(rest),
+            None => MAX_MESSAGE_ID_LEN < id.len() + names.len() && after_uid(rest),
         }
     }
 }

@@ -9,7 +9,7 @@ use machinist_core::retry_after;
 use machinist_instance::{Error, ErrorKind};
 
 /// The longest wait after a failure that a repetition may end.
-const LONGEST_WAIT: Duration = Duration::from_secs(15);
+const MAX_WAIT: Duration = Duration::from_secs(15);
 /// The wait while the engine works on something that the call needs.
 const PROGRESS_AGAIN: Duration = Duration::from_secs(2);
 /// The wait after the engine had no resources left.
@@ -23,7 +23,7 @@ pub(super) fn again_after(error: &Error, failures: u32) -> Duration {
     let wait = retry_after(error.kind, failures, EXHAUSTED_AGAIN);
     match error.kind {
         ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Throttled { retry_after: None } => {
-            wait.min(LONGEST_WAIT)
+            wait.min(MAX_WAIT)
         }
         ErrorKind::InvalidSpec
         | ErrorKind::Denied
@@ -37,7 +37,7 @@ pub(super) fn again_after(error: &Error, failures: u32) -> Duration {
 /// Returns the number of failures with which the planner that all contracts share waits as long as
 /// here, or a little shorter.
 pub(super) fn counted(error: &Error, failures: u32) -> u32 {
-    let is_short = |count: &u32| retry_after(error.kind, *count, EXHAUSTED_AGAIN) <= LONGEST_WAIT;
+    let is_short = |count: &u32| retry_after(error.kind, *count, EXHAUSTED_AGAIN) <= MAX_WAIT;
     (0..=failures.min(10)).rev().find(is_short).unwrap_or(failures)
 }
 

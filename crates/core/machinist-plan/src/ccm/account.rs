@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_core::{Call, LONGEST_RETRY_AFTER, Step, plus};
+use machinist_core::{Call, MAX_RETRY_AFTER, Step, plus};
 use machinist_instance::{AccountId, CallBudget, Error, ErrorKind};
 
 use super::names;
@@ -348,7 +348,7 @@ pub(super) fn calling(call: Call) -> Why {
 /// doubles from the first to the second value.
 pub(super) fn failure_wait(failure: &Failure, (first, most): (Duration, Duration)) -> Duration {
     match failure.error.kind {
-        ErrorKind::Throttled { retry_after: Some(asked) } => asked.min(LONGEST_RETRY_AFTER),
+        ErrorKind::Throttled { retry_after: Some(asked) } => asked.min(MAX_RETRY_AFTER),
         ErrorKind::InvalidSpec
         | ErrorKind::Denied
         | ErrorKind::Exhausted

@@ -135,9 +135,9 @@ pub fn unanswered(nodes_freshness: &Freshness, nodes_asked: Option<Timestamp>) -
 /// replace each other.
 fn orphans_event(orphans: &[&Balancer]) -> Option<EventText> {
     let [first, others @ ..] = orphans else { return None };
-    let named = orphans.iter().take(MOST_NAMED).map(|orphan| format!("{} ({})", orphan.name, orphan.id));
+    let named = orphans.iter().take(MAX_NAMED).map(|orphan| format!("{} ({})", orphan.name, orphan.id));
     let named = named.collect::<Vec<_>>().join(", ");
-    let message = match (others.is_empty(), orphans.len().saturating_sub(MOST_NAMED)) {
+    let message = match (others.is_empty(), orphans.len().saturating_sub(MAX_NAMED)) {
         (true, _) => format!(
             "Load balancer {} ({}) has the label of a Service that this cluster does not have. If no other \
              cluster uses it, delete it in the cloud.",
@@ -155,7 +155,7 @@ fn orphans_event(orphans: &[&Balancer]) -> Option<EventText> {
 }
 
 /// Up to this number of load balancers, the Event names each. The API server limits its text.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 fn list(s: &Snapshot) -> Plan<Action> {
     if let Some(since) = s.in_flight {

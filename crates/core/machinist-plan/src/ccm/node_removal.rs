@@ -176,7 +176,7 @@ const REMOVAL_VALID: Duration = Duration::from_secs(10);
 /// A list of this age still shows whether the account has instances of Nodes.
 const SHOWN_VALID: Duration = Duration::from_secs(600);
 /// Maximum number of Nodes that one decision deletes.
-const MOST_AT_ONCE: usize = 10;
+const MAX_AT_ONCE: usize = 10;
 /// First and longest wait after a rejected DELETE.
 const REFUSED_AGAIN: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 /// Wait before the next look while the brake holds.
@@ -247,7 +247,7 @@ fn delete(s: &Snapshot, proven: Vec<(&Suspect, Absences)>) -> Plan<Action> {
             }
             continue;
         }
-        if actions.len() == 2 * MOST_AT_ONCE {
+        if actions.len() == 2 * MAX_AT_ONCE {
             break;
         }
         let message =

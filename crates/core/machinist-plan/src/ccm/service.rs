@@ -568,8 +568,8 @@ fn done(s: &Snapshot, wanted: &Wanted, ensured: &Ensured, due_at: Option<Timesta
 /// Joins the messages of one Event. Of many messages, it has the first ones and the number of the
 /// others.
 fn joined(messages: &[String]) -> Option<String> {
-    let first = messages.get(..MOST_MESSAGES).unwrap_or(messages);
-    let more = match messages.len().saturating_sub(MOST_MESSAGES) {
+    let first = messages.get(..MAX_MESSAGES).unwrap_or(messages);
+    let more = match messages.len().saturating_sub(MAX_MESSAGES) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
@@ -577,7 +577,7 @@ fn joined(messages: &[String]) -> Option<String> {
 }
 
 /// Number of messages in one Event, whose text the API server limits.
-const MOST_MESSAGES: usize = 5;
+const MAX_MESSAGES: usize = 5;
 
 /// Whether the load balancer has none of the Service's ports, for example because the cloud does
 /// not support their protocol.
@@ -777,7 +777,7 @@ fn others_end(s: &Snapshot, last: &Answered<Progress<BalancerDeletion>>) -> Time
 /// only if it read the Service shortly before. So the requests of all processes end a certain time
 /// after one of them has recorded that the Service wants none.
 fn earlier_calls_end(s: &Snapshot) -> Timestamp {
-    if s.process.saw_the_birth_of(s.service.created) {
+    if s.process.saw_creation_of(s.service.created) {
         return Timestamp::MIN;
     }
     let late = s.process.promises.absence_takes();
@@ -939,14 +939,14 @@ impl fmt::Display for Outline<'_> {
         let nodes: Vec<_> = spec.targets.iter().map(|target| target.node.as_str()).collect();
         write!(f, "balancer {}, ports {}, ", spec.key, ports.join(" "))?;
         match nodes.len() {
-            0..=MOST_NAMED => write!(f, "nodes [{}]", nodes.join(" ")),
+            0..=MAX_NAMED => write!(f, "nodes [{}]", nodes.join(" ")),
             more => write!(f, "{more} nodes"),
         }
     }
 }
 
 /// Up to this number of Nodes, the log names each.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 #[cfg(test)]
 mod tests;

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 use crate::mcm::facts::{BudgetFacts, PodFacts};
 use crate::mcm::why::{BlockedPod, RejectedRequest};
-use machinist_core::{Attempts, LONGEST_RETRY_AFTER, Unseen, is_past, just_past, plus, since};
+use machinist_core::{Attempts, MAX_RETRY_AFTER, Unseen, is_past, just_past, plus, since};
 
 /// Wait between two eviction attempts for one pod.
 const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);
@@ -304,7 +304,7 @@ impl Drain<'_> {
 
     fn next_attempt(&self, eviction: &Eviction, seems_to_allow: bool) -> Timestamp {
         let wait = match &eviction.outcome {
-            EvictionAnswer::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
+            EvictionAnswer::Throttled { retry_after } => (*retry_after).min(MAX_RETRY_AFTER),
             EvictionAnswer::Held(_) if eviction.attempts.count <= QUICK_ATTEMPTS && seems_to_allow => {
                 EVICT_AGAIN_SOONEST
             }
@@ -329,7 +329,7 @@ impl Drain<'_> {
         let tried_just_now = |pod: &PodFacts| {
             last(pod).is_some_and(|attempt| {
                 let wait = match &attempt.outcome {
-                    EvictionAnswer::Throttled { retry_after } => (*retry_after).min(LONGEST_RETRY_AFTER),
+                    EvictionAnswer::Throttled { retry_after } => (*retry_after).min(MAX_RETRY_AFTER),
                     EvictionAnswer::Refused(_)
                     | EvictionAnswer::Failed(_)
                     | EvictionAnswer::Unanswered(_) => EVICT_AGAIN_SOONEST,

@@ -37,8 +37,9 @@ pub(super) fn wait<A>(late: &[LateAdoption], now: Timestamp, since: Option<Times
     Some(Plan::until(last.until, Why::new(reason, next).since(since)))
 }
 
-/// Whether it is not known that a child was adopted while its owner stayed. Then the adoption is
-/// repeated, and the owner is read after it.
+/// Whether the adoption of a child may have taken effect after the deletion of its owner began. The
+/// set then repeats the adoption and reads the owner afterwards: an owner that still stays proves
+/// that the adoption came in time.
 pub(super) fn is_unconfirmed(late: &[LateAdoption], uid: &str) -> bool {
     late.iter().any(|adoption| adoption.uid == uid)
 }

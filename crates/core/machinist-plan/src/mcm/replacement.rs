@@ -82,7 +82,7 @@ const JOINS_AT_ONCE: u32 = 10;
 /// How long the first Machine of a set waits whose instance can never join.
 const FIRST_BACK_OFF: Duration = Duration::from_secs(10);
 /// The back-off is then longer than every creation timeout.
-const MOST_DOUBLINGS: u32 = 20;
+const MAX_DOUBLINGS: u32 = 20;
 /// An observation of an instance counts for this long. It is repeated several times meanwhile.
 const BOOT_COUNTS_FOR: Duration = Duration::from_secs(120);
 
@@ -439,7 +439,7 @@ impl Snapshot {
 fn given_up_at(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
     s.never_joins(machine)?;
     let set = &machine.owner.as_ref()?.uid;
-    let doublings = s.never_joined.get(set).copied().unwrap_or_default().min(MOST_DOUBLINGS);
+    let doublings = s.never_joined.get(set).copied().unwrap_or_default().min(MAX_DOUBLINGS);
     let since = machine.status.phase_since.unwrap_or(machine.created);
     Some(s.gaps.deadline(since, FIRST_BACK_OFF * 2u32.pow(doublings)))
 }

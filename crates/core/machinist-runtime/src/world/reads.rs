@@ -15,7 +15,7 @@ const ENDS_WITHIN: Duration = Duration::from_secs(1);
 /// The pause after the first read without an answer.
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause between two reads.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
 /// The reads of a process, by kind.
 #[derive(Debug)]
@@ -59,7 +59,7 @@ impl<K: QueueKey> FreshReads<K> {
     /// Ends the read in flight without a fresh answer, and returns the keys that look again.
     pub(crate) fn fail(&mut self, resource: &'static str) -> BTreeSet<K> {
         let reading = self.0.entry(resource).or_default();
-        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(reading.failures)).min(LONGEST_PAUSE);
+        let pause = FIRST_PAUSE.saturating_mul(2_u32.saturating_pow(reading.failures)).min(MAX_PAUSE);
         reading.failures = reading.failures.saturating_add(1);
         reading.began = None;
         reading.next = Some(Instant::now() + pause);

@@ -16,7 +16,7 @@ const TARGET: &str = "# machinist target ";
 
 /// Bounds the memory of HAProxy, which otherwise derives it from the limit of open files. Without
 /// strict limits, HAProxy also starts where that limit is lower.
-const MOST_CONNECTIONS: u32 = 100_000;
+const MAX_CONNECTIONS: u32 = 100_000;
 
 /// The values of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl ProxyConfig {
 
     fn built_in(&self) -> String {
         let mut text = format!(
-            "global\n  log stdout format raw local0 notice\n  no strict-limits\n  maxconn {MOST_CONNECTIONS}\n\n\
+            "global\n  log stdout format raw local0 notice\n  no strict-limits\n  maxconn {MAX_CONNECTIONS}\n\n\
              defaults\n  log global\n  mode tcp\n  option dontlognull\n  timeout connect 5000\n  \
              timeout client 50000\n  timeout server 50000\n  default-server init-addr none\n\n\
              frontend stats\n  mode http\n  bind 127.0.0.1:8404\n  stats enable\n  stats uri /stats\n"

@@ -34,7 +34,7 @@ const CANDIDATE_PATH: &str = "/usr/local/etc/haproxy/haproxy.cfg.new";
 const LOADED: &str = "haproxy.cfg.loaded";
 
 /// Longest text of HAProxy in an error message.
-const LONGEST_PROBLEM: usize = 1000;
+const MAX_PROBLEM_LEN: usize = 1000;
 
 #[async_trait]
 impl Balancers for Account {
@@ -498,7 +498,7 @@ fn refused(errors: &str) -> Error {
         let text = "the load balancer was stopped while HAProxy checked the configuration";
         return Error::new(ErrorKind::Unavailable, text);
     }
-    let problem: String = errors.chars().take(LONGEST_PROBLEM).collect();
+    let problem: String = errors.chars().take(MAX_PROBLEM_LEN).collect();
     Error::new(ErrorKind::InvalidSpec, format!("HAProxy refuses the configuration: {problem}"))
 }
 

@@ -16,7 +16,7 @@ const HOST_PORT: &str = "host-port.";
 /// A further label of the container: `label.NAME`.
 const LABEL: &str = "label.";
 /// The largest template of a user: the size of a ConfigMap.
-const LONGEST_TEMPLATE: usize = 1024 * 1024;
+const MAX_TEMPLATE_LEN: usize = 1024 * 1024;
 
 /// The parsed options. The documentation of the crate lists them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl BalancerSettings {
                     let address: IpAddr = value.parse().map_err(|_| invalid("an IP address"))?;
                     settings.listen_address = address.to_string();
                 }
-                "haproxy-template" if LONGEST_TEMPLATE < value.len() => {
+                "haproxy-template" if MAX_TEMPLATE_LEN < value.len() => {
                     return Err(invalid("at most 1 MiB"));
                 }
                 "haproxy-template" => settings.template = Some(value.clone()),

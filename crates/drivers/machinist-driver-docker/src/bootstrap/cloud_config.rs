@@ -21,7 +21,7 @@ use super::{Machine, jinja, kubeadm, wrong, wrong_at};
 use crate::archive::Entry;
 
 /// Limit for decompressed content. Bootstrap data itself is at most 1 MiB.
-const LONGEST_CONTENT: u64 = 64 * 1024 * 1024;
+const MAX_CONTENT_LEN: u64 = 64 * 1024 * 1024;
 
 const NTP_FILE: &str = "etc/systemd/timesyncd.conf.d/machinist.conf";
 
@@ -210,9 +210,9 @@ fn decode(content: &str, encoding: &str) -> Result<Vec<u8>, &'static str> {
 /// Decompresses gzip.
 pub(super) fn gunzip(bytes: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut content = Vec::new();
-    let read = MultiGzDecoder::new(bytes).take(LONGEST_CONTENT + 1).read_to_end(&mut content);
+    let read = MultiGzDecoder::new(bytes).take(MAX_CONTENT_LEN + 1).read_to_end(&mut content);
     match read {
-        Ok(_) if content.len() as u64 <= LONGEST_CONTENT => Ok(content),
+        Ok(_) if content.len() as u64 <= MAX_CONTENT_LEN => Ok(content),
         Ok(_) => Err("at most 64 MiB of decompressed content"),
         Err(_) => Err("gzip"),
     }

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::call::Nature;
 
 /// Longest text of the engine in an error message.
-const LONGEST_TEXT: usize = 500;
+const MAX_TEXT_LEN: usize = 500;
 
 /// A failed call: the error for the caller of the driver, and the status for the driver.
 #[derive(Debug, Clone, PartialEq)]
@@ -96,7 +96,7 @@ pub(crate) fn refused(nature: Nature, call: &str, status: StatusCode, body: &[u8
     let engine_status = envelope.is_some().then_some(status);
     let text = envelope.map(|envelope| envelope.message).unwrap_or_default();
     let kind = kind(nature, status, &text);
-    let text: String = text.trim().chars().take(LONGEST_TEXT).collect();
+    let text: String = text.trim().chars().take(MAX_TEXT_LEN).collect();
     let text = if text.is_empty() { "no message".to_owned() } else { text };
     let message = format!("{call}: {text} (status {})", status.as_u16());
     Failure { error: Error::new(kind, message), status: engine_status }

@@ -4,7 +4,7 @@
 //! as a big-endian number.
 
 /// Kept of each stream. The driver's own commands print less.
-const LONGEST_OUTPUT: usize = 256 * 1024;
+const MAX_OUTPUT_LEN: usize = 256 * 1024;
 
 const HEADER: usize = 8;
 
@@ -27,7 +27,7 @@ impl Frames {
             }
             let frame: Vec<u8> = self.pending.drain(..end).skip(HEADER).collect();
             let kept = if stream == 2 { &mut self.stderr } else { &mut self.stdout };
-            let room = LONGEST_OUTPUT.saturating_sub(kept.len()).min(frame.len());
+            let room = MAX_OUTPUT_LEN.saturating_sub(kept.len()).min(frame.len());
             kept.extend_from_slice(&frame[..room]);
         }
     }

@@ -16,7 +16,7 @@ use serde_json::json;
 use crate::memory::{Fault, Memory};
 
 /// More attempts than one fault needs.
-const MOST_ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// Each part of a life needs more requests than this.
 const FEWEST_REQUESTS: usize = 25;
@@ -96,7 +96,7 @@ fn not_yet() -> Error {
 
 /// Repeats a part of a life until it succeeds. A death begins a new process.
 async fn live(engine: &Memory, what: &str, part: impl AsyncFn(&dyn Driver) -> Result<(), Error>) {
-    for _ in 0..MOST_ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let (process, credential) = (engine.process(), Credential::default());
         let driver: Arc<dyn Driver> =
             process.open(&process.account(&credential), &credential).expect("a socket needs no credential");
@@ -114,7 +114,7 @@ async fn live(engine: &Memory, what: &str, part: impl AsyncFn(&dyn Driver) -> Re
             None => {}
         }
     }
-    panic!("{what}: not complete after {MOST_ATTEMPTS} attempts");
+    panic!("{what}: not complete after {MAX_ATTEMPTS} attempts");
 }
 
 async fn sweep(fault: Fault) {

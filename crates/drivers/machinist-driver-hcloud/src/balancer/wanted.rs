@@ -194,8 +194,8 @@ fn targets(targets: &[BalancerTarget], notes: &mut Vec<BalancerNote>) -> Vec<Wan
 
 /// One note about all Nodes of other clouds: a mixed cluster may have hundreds.
 fn note_about_foreign(nodes: &[&str]) -> Option<BalancerNote> {
-    let named = nodes.get(..MOST_NAMED).unwrap_or(nodes).join(", ");
-    let more = match nodes.len().saturating_sub(MOST_NAMED) {
+    let named = nodes.get(..MAX_NAMED).unwrap_or(nodes).join(", ");
+    let more = match nodes.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
@@ -206,7 +206,7 @@ fn note_about_foreign(nodes: &[&str]) -> Option<BalancerNote> {
 }
 
 /// Number of Nodes that a note names.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 #[cfg(test)]
 pub(crate) mod tests {

@@ -318,10 +318,10 @@ impl std::fmt::Display for ErrorBody {
 }
 
 /// The longest part of a message that an error repeats: enough for every documented message.
-const LONGEST_TEXT_BYTES: usize = 300;
+const MAX_TEXT_BYTES: usize = 300;
 
 fn cut(text: &str) -> &str {
-    let mut end = text.len().min(LONGEST_TEXT_BYTES);
+    let mut end = text.len().min(MAX_TEXT_BYTES);
     while !text.is_char_boundary(end) {
         end -= 1;
     }

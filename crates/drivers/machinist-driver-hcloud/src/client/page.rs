@@ -22,7 +22,7 @@ pub(crate) const SORT: &str = "id:desc";
 /// Number of entries per page: the largest that the cloud accepts.
 pub(crate) const PER_PAGE: &str = "50";
 /// Ends a list whose pages never end: 50,000 entries are more than any project may have.
-const MOST_PAGES: u32 = 1000;
+const MAX_PAGES: u32 = 1000;
 
 /// The member `meta` of a list.
 #[derive(Debug, Clone, Deserialize)]
@@ -80,7 +80,7 @@ impl<T> Pages<T> {
         self.total = pagination.total_entries;
         let collected = self.entries.len() as u64;
         match pagination.next_page {
-            Some(next) if next != self.last_page + 1 || MOST_PAGES < next => AfterPage::Inconsistent,
+            Some(next) if next != self.last_page + 1 || MAX_PAGES < next => AfterPage::Inconsistent,
             Some(next) => AfterPage::Next(next),
             None if self.total.is_some_and(|total| total != collected) => AfterPage::Inconsistent,
             None => AfterPage::Complete,

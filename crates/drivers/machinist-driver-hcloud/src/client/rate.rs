@@ -26,7 +26,7 @@ pub struct RateState {
 const REFILLED_SHARE: u32 = 60;
 
 /// The longest wait: the bucket fills within an hour.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+const MAX_WAIT: Duration = Duration::from_secs(3600);
 
 /// Reads the three `RateLimit-*` headers.
 pub(crate) fn state(headers: &HeaderMap) -> Option<RateState> {
@@ -40,7 +40,7 @@ pub(crate) fn state(headers: &HeaderMap) -> Option<RateState> {
 /// The remaining calls on the clock of this process. The headers use the clock of the cloud.
 pub(crate) fn budget(state: RateState, now: Timestamp, cloud_time: Timestamp) -> CallBudget {
     let until_full = u64::try_from(state.reset.saturating_sub(cloud_time.as_second())).unwrap_or_default();
-    let full_in = Duration::from_secs(until_full).min(LONGEST_WAIT);
+    let full_in = Duration::from_secs(until_full).min(MAX_WAIT);
     let full_at = now.checked_add(full_in).unwrap_or(Timestamp::MAX);
     CallBudget { limit: state.limit, remaining: state.remaining, seen_at: now, full_at }
 }
@@ -50,7 +50,7 @@ pub(crate) fn budget(state: RateState, now: Timestamp, cloud_time: Timestamp) ->
 /// explain the answer: there are none, or the bucket has that share.
 pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     if let Some(seconds) = number(headers, RETRY_AFTER.as_str()) {
-        return Some(Duration::from_secs(seconds).min(LONGEST_WAIT));
+        return Some(Duration::from_secs(seconds).min(MAX_WAIT));
     }
     let state = state(headers)?;
     let until_full = u64::try_from(state.reset.saturating_sub(now.as_second())).unwrap_or_default();
@@ -61,7 +61,7 @@ pub(crate) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
         return None;
     }
     let seconds = until_full.saturating_mul(wanted).div_ceil(missing);
-    Some(Duration::from_secs(seconds.max(1)).min(LONGEST_WAIT))
+    Some(Duration::from_secs(seconds.max(1)).min(MAX_WAIT))
 }
 
 fn number<T: std::str::FromStr>(headers: &HeaderMap, name: &str) -> Option<T> {
@@ -122,6 +122,6 @@ mod tests {
         assert_eq!(retry_after(&headers(&both), now()), Some(Duration::from_secs(5)));
         assert_eq!(retry_after(&headers(&[]), now()), None);
         let absurd = [("retry-after", "999999")];
-        assert_eq!(retry_after(&headers(&absurd), now()), Some(LONGEST_WAIT));
+        assert_eq!(retry_after(&headers(&absurd), now()), Some(MAX_WAIT));
     }
 }

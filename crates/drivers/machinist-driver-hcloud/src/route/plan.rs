@@ -8,7 +8,7 @@ use crate::model::{Network, NetworkRoute, Server};
 use crate::{cidr, id};
 
 /// The largest number of routes of a network.
-pub(crate) const MOST_ROUTES: usize = 100;
+pub(crate) const MAX_ROUTES: usize = 100;
 
 /// Checks a destination without calling the cloud.
 ///
@@ -70,9 +70,8 @@ pub(crate) fn next(network: &Network, destination: &str, gateway: IpAddr) -> Res
     if let Some(old) = same.next() {
         return Ok(Next::Delete(old.clone()));
     }
-    if MOST_ROUTES <= network.routes.len() {
-        let text =
-            format!("network {} has {MOST_ROUTES} routes, which is the limit of the cloud", network.id);
+    if MAX_ROUTES <= network.routes.len() {
+        let text = format!("network {} has {MAX_ROUTES} routes, which is the limit of the cloud", network.id);
         return Err(Error::new(ErrorKind::Exhausted, text));
     }
     Ok(Next::Add)
@@ -101,7 +100,7 @@ pub(crate) fn table(network: &Network, servers: &[Server]) -> RouteTable {
     let gateway = |server: &Server| Some((id::of(server.id), address(server, network.id)?));
     RouteTable {
         routes: network.routes.iter().map(route).collect(),
-        limit: Some(MOST_ROUTES),
+        limit: Some(MAX_ROUTES),
         gateways: servers.iter().filter_map(gateway).collect(),
     }
 }
@@ -155,7 +154,7 @@ mod tests {
     #[test]
     fn a_full_network_is_exhausted_before_the_call() {
         let routes: Vec<(String, &str)> =
-            (0..MOST_ROUTES).map(|number| (format!("10.244.{number}.0/24"), "10.0.0.9")).collect();
+            (0..MAX_ROUTES).map(|number| (format!("10.244.{number}.0/24"), "10.0.0.9")).collect();
         let routes: Vec<(&str, &str)> = routes.iter().map(|(to, via)| (to.as_str(), *via)).collect();
         let error = next(&network(&routes), "10.245.0.0/24", ip("10.0.0.2")).expect_err("full");
         assert_eq!(error.kind, ErrorKind::Exhausted);
@@ -201,7 +200,7 @@ mod tests {
         let table = table(&network(&routes), &servers);
         let instances: Vec<_> = table.routes.into_iter().map(|route| route.instance).collect();
         assert_eq!(instances, [Some(id::of(7)), Some(id::of(7)), None, None]);
-        assert_eq!(table.limit, Some(MOST_ROUTES));
+        assert_eq!(table.limit, Some(MAX_ROUTES));
         assert_eq!(table.gateways, [(id::of(7), ip("10.0.0.2"))].into(), "8 is in another network");
     }
 

@@ -79,7 +79,7 @@ impl Authenticator<'_> {
             headers.get(http::header::AUTHORIZATION).map(|header| String::from_utf8_lossy(header.as_bytes()));
         let token = bearer.as_deref().or_else(|| header.as_deref().and_then(bearer_of));
         let known = token.and_then(|token| {
-            if tokens::looks_like_one(token) {
+            if tokens::has_token_format(token) {
                 // A token must be issued for this server's audience.
                 tokens::identify(self.store, self.keys, self.now, token, &[tokens::ISSUER])
                     .ok()

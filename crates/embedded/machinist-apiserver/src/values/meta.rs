@@ -22,6 +22,9 @@ const LABEL_VALUE_PROBLEM: &str = "a valid label must be an empty string or cons
 const NAME_PART_PROBLEM: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 const QUALIFIED_NAME_PROBLEM: &str = "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')";
 pub(crate) const IMMUTABLE: &str = "field is immutable";
+/// Finalizers of the garbage collector.
+pub(crate) const ORPHAN: &str = "orphan";
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 /// Rule for the names of a kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +35,79 @@ pub(crate) enum NameRule {
     ShortName,
     /// Any text that can be one segment of a path.
     PathSegment,
+}
+
+/// Checks the metadata of an object that is about to be stored.
+pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut FieldErrors) {
+    let prefix = object::meta_str(object, "generateName");
+    if !prefix.is_empty() {
+        for problem in prefix_problems(prefix, rule) {
+            errors.invalid("metadata.generateName", json!(prefix), problem);
+        }
+    }
+    let name = object::meta_str(object, "name");
+    if name.is_empty() {
+        errors.required("metadata.name", "name or generateName is required");
+    } else {
+        for problem in name_problems(name, rule) {
+            errors.invalid("metadata.name", json!(name), problem);
+        }
+    }
+    let namespace = object::meta_str(object, "namespace");
+    if namespaced {
+        if namespace.is_empty() {
+            errors.required("metadata.namespace", "");
+        } else {
+            for problem in name_problems(namespace, NameRule::Label) {
+                errors.invalid("metadata.namespace", json!(namespace), problem);
+            }
+        }
+    } else if !namespace.is_empty() {
+        errors.forbidden("metadata.namespace", "not allowed on this type");
+    }
+    validate_labels(object, "metadata.labels", errors);
+    validate_annotations(object, errors);
+    validate_owners(object, errors);
+    let finalizers = object::finalizers(object);
+    for finalizer in &finalizers {
+        for problem in qualified_name_problems(finalizer) {
+            errors.invalid("metadata.finalizers", json!(finalizer), problem);
+        }
+    }
+    if finalizers.contains(&ORPHAN) && finalizers.contains(&FOREGROUND) {
+        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
+        errors.invalid("metadata.finalizers", json!(finalizers), why);
+    }
+}
+
+/// Rejects changes of fields that no update may change.
+pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
+    if object::is_deleting(old) {
+        let before: HashSet<&str> = object::finalizers(old).into_iter().collect();
+        let added: Vec<&str> = object::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
+        if !added.is_empty() {
+            let list: Vec<String> = added.iter().map(|f| format!("\"{f}\"")).collect();
+            errors.forbidden(
+                "metadata.finalizers",
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    list.join(", ")
+                ),
+            );
+        }
+    }
+    for key in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
+        let of = |object: &Value| metadata(object).and_then(|m| m.get(key)).cloned().unwrap_or(Value::Null);
+        let (now, before) = (of(new), of(old));
+        if now != before {
+            errors.invalid(format!("metadata.{key}"), now, IMMUTABLE);
+        }
+    }
+    validate_labels(new, "metadata.labels", errors);
+    validate_annotations(new, errors);
+    validate_owners(new, errors);
 }
 
 /// Returns the problems of `name` under `rule`.
@@ -165,55 +241,8 @@ fn in_one(problems: &[String]) -> Option<String> {
     (!problems.is_empty()).then(|| problems.join("; "))
 }
 
-/// Checks the metadata of an object that is about to be stored.
-pub(crate) fn validate(object: &Value, namespaced: bool, rule: NameRule, errors: &mut FieldErrors) {
-    let prefix = object::meta_str(object, "generateName");
-    if !prefix.is_empty() {
-        for problem in prefix_problems(prefix, rule) {
-            errors.invalid("metadata.generateName", json!(prefix), problem);
-        }
-    }
-    let name = object::meta_str(object, "name");
-    if name.is_empty() {
-        errors.required("metadata.name", "name or generateName is required");
-    } else {
-        for problem in name_problems(name, rule) {
-            errors.invalid("metadata.name", json!(name), problem);
-        }
-    }
-    let namespace = object::meta_str(object, "namespace");
-    if namespaced {
-        if namespace.is_empty() {
-            errors.required("metadata.namespace", "");
-        } else {
-            for problem in name_problems(namespace, NameRule::Label) {
-                errors.invalid("metadata.namespace", json!(namespace), problem);
-            }
-        }
-    } else if !namespace.is_empty() {
-        errors.forbidden("metadata.namespace", "not allowed on this type");
-    }
-    validate_labels(object, "metadata.labels", errors);
-    validate_annotations(object, errors);
-    validate_owners(object, errors);
-    let finalizers = object::finalizers(object);
-    for finalizer in &finalizers {
-        for problem in qualified_name_problems(finalizer) {
-            errors.invalid("metadata.finalizers", json!(finalizer), problem);
-        }
-    }
-    if finalizers.contains(&ORPHAN) && finalizers.contains(&FOREGROUND) {
-        let why = format!("finalizer {ORPHAN} and {FOREGROUND} cannot be both set");
-        errors.invalid("metadata.finalizers", json!(finalizers), why);
-    }
-}
-
-/// Finalizers of the garbage collector.
-pub(crate) const ORPHAN: &str = "orphan";
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-
-/// Whether two writers could use the same finalizer for different purposes: it has no domain and is
-/// not one of Kubernetes' own.
+/// Whether a finalizer has no domain and is none of Kubernetes' own. Two programs could use such a
+/// name for different purposes.
 fn is_plain(finalizer: &str) -> bool {
     !finalizer.contains('/') && !matches!(finalizer, ORPHAN | FOREGROUND | "kubernetes")
 }
@@ -345,36 +374,6 @@ fn shown_owners(owners: &[Value]) -> String {
 fn shown_owner(owner: &Value) -> String {
     let fields = OWNER_FIELDS.iter().filter_map(|key| Some(format!("\"{key}\":{}", owner.get(*key)?)));
     format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
-}
-
-/// Rejects changes of fields that no update may change.
-pub(crate) fn validate_update(new: &Value, old: &Value, errors: &mut FieldErrors) {
-    if object::is_deleting(old) {
-        let before: HashSet<&str> = object::finalizers(old).into_iter().collect();
-        let added: Vec<&str> = object::finalizers(new).into_iter().filter(|f| !before.contains(f)).collect();
-        if !added.is_empty() {
-            let list: Vec<String> = added.iter().map(|f| format!("\"{f}\"")).collect();
-            errors.forbidden(
-                "metadata.finalizers",
-                format!(
-                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
-                    list.join(", ")
-                ),
-            );
-        }
-    }
-    for key in
-        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
-    {
-        let of = |object: &Value| metadata(object).and_then(|m| m.get(key)).cloned().unwrap_or(Value::Null);
-        let (now, before) = (of(new), of(old));
-        if now != before {
-            errors.invalid(format!("metadata.{key}"), now, IMMUTABLE);
-        }
-    }
-    validate_labels(new, "metadata.labels", errors);
-    validate_annotations(new, errors);
-    validate_owners(new, errors);
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::model::Listed;
 use crate::settings::LargePages;
 
 const DEFAULT_PER_PAGE: usize = 25;
-const MOST_PER_PAGE: usize = 50;
+const MAX_PER_PAGE: usize = 50;
 
 /// Filters, sorts and renders one page of a list.
 pub(super) fn list<T: Listed>(
@@ -58,11 +58,11 @@ pub(super) fn page<T>(call: &Call<'_>, name: &str, items: &[T], render: impl Fn(
     };
     let page = number("page", 1)?;
     let mut per_page = number("per_page", DEFAULT_PER_PAGE)?;
-    if MOST_PER_PAGE < per_page {
+    if MAX_PER_PAGE < per_page {
         match call.books.settings.large_pages {
-            LargePages::Clamp => per_page = MOST_PER_PAGE,
+            LargePages::Clamp => per_page = MAX_PER_PAGE,
             LargePages::Reject => {
-                return Err(ApiError::invalid("per_page", format!("expected at most {MOST_PER_PAGE}")));
+                return Err(ApiError::invalid("per_page", format!("expected at most {MAX_PER_PAGE}")));
             }
         }
     }

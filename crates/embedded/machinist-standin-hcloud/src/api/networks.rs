@@ -12,7 +12,7 @@ use crate::error::ApiError;
 use crate::model::{Effect, Network, ResourceRef, Subnet};
 
 /// The smallest prefix length of a subnet that the API accepts.
-const LONGEST_PREFIX: u32 = 30;
+const MAX_PREFIX: u32 = 30;
 
 /// Subnets without a range get this prefix length.
 const DEFAULT_SUBNET_PREFIX: u32 = 24;
@@ -167,7 +167,7 @@ fn read_subnet(body: &mut RequestBody, network: &Network) -> Option<Subnet> {
         body.problem("network_zone", "network zone does not exist");
     }
     match Range::parse(&ip_range) {
-        Some(range) if LONGEST_PREFIX < range.prefix() => {
+        Some(range) if MAX_PREFIX < range.prefix() => {
             body.problem("ip_range", "expected a range of at least /30");
         }
         Some(range) if !whole.contains(range) => {

@@ -17,7 +17,7 @@ use crate::{later, machines};
 use machinist_instance::UserData;
 
 /// Limit of the API.
-const MOST_USER_DATA_BYTES: usize = 32 * 1024;
+const MAX_USER_DATA_BYTES: usize = 32 * 1024;
 
 /// A request whose fields are valid.
 struct Wanted {
@@ -89,8 +89,8 @@ fn read(call: &Call<'_>) -> Result<Wanted, ApiError> {
         body.problem("location", "location does not exist");
     }
     let user_data = body.text("user_data").unwrap_or_default();
-    if MOST_USER_DATA_BYTES < user_data.len() {
-        body.problem("user_data", format!("expected at most {MOST_USER_DATA_BYTES} bytes"));
+    if MAX_USER_DATA_BYTES < user_data.len() {
+        body.problem("user_data", format!("expected at most {MAX_USER_DATA_BYTES} bytes"));
     }
     let labels = body.labels("labels").unwrap_or_default();
     let networks = body.ids("networks");

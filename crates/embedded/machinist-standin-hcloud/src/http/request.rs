@@ -17,7 +17,7 @@ use crate::settings::{Access, ReadOnlyCode};
 use crate::{Fault, Rate, RequestRecord, Standin};
 
 /// User data has at most 32 KiB; a load balancer with all its targets is far smaller.
-const MOST_REQUEST_BYTES: usize = 1024 * 1024;
+const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
 pub(super) async fn answer<B>(standin: &Standin, request: Request<B>) -> Result<Response<ReplyBody>, Broken>
 where
@@ -30,7 +30,7 @@ where
         return Ok(json(StatusCode::FORBIDDEN, &ApiError::new("forbidden", "no browsers").body()));
     }
     let Ok(body) =
-        Limited::new(body, MOST_REQUEST_BYTES).collect().await.map(|collected| collected.to_bytes())
+        Limited::new(body, MAX_REQUEST_BYTES).collect().await.map(|collected| collected.to_bytes())
     else {
         let error = ApiError::new("json_error", "the body is too long, or broke off");
         return Ok(json(error.status, &error.body()));

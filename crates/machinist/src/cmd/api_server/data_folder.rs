@@ -18,7 +18,7 @@ use crate::wiring::{LEDGER_FILE, in_shell, set_aside};
 const MARK: &str = "{\"command\":\"api-server\"}\n";
 
 /// Files of `machinist up` that this command never creates.
-const OF_UP: [&str; 2] = ["up.json", LEDGER_FILE];
+const FILES_OF_UP: [&str; 2] = ["up.json", LEDGER_FILE];
 
 const OURS: [&str; 7] =
     [LOCK_FILE, API_SERVER_FILE, STATE_FILE, KEY_FILES[0], KEY_FILES[1], KEY_FILES[2], KUBECONFIG_FILE];
@@ -29,13 +29,13 @@ const OURS: [&str; 7] =
 /// If the directory cannot be used. The error names the file and the fix, and says that nothing was
 /// changed.
 pub(super) fn open(path: &Path, config: Config) -> anyhow::Result<(Server, Vec<String>)> {
-    refuse_that_of_up(path)?;
-    data_folder::refuse_that_of_others(path, &[STATE_FILE, API_SERVER_FILE], &OURS)?;
+    refuse_folder_of_up(path)?;
+    data_folder::refuse_foreign_folder(path, &[STATE_FILE, API_SERVER_FILE], &OURS)?;
     let refusal = |error| data_folder::refusal(Command::ApiServer, path, error);
     // The directory is locked before its files are checked.
     let folder = Folder::open(path).map_err(refusal)?;
     // `up` may have used the directory before it was locked.
-    refuse_that_of_up(path)?;
+    refuse_folder_of_up(path)?;
     if !Folder::holds_state(path) {
         let left_over = files(path, &KEY_FILES);
         if !left_over.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn open(path: &Path, config: Config) -> anyhow::Result<(Server, Vec<S
     }
     let kept = Kept::open(folder).map_err(refusal)?;
     kept.check_keys(&config).map_err(refusal)?;
-    let remarks = data_folder::told_of_lost_kubeconfig(path).into_iter().collect();
+    let remarks = data_folder::lost_kubeconfig_notice(path).into_iter().collect();
     Ok((Server::resume(config, kept).map_err(refusal)?, remarks))
 }
 
@@ -64,8 +64,8 @@ pub(super) fn lost(path: &Path) -> Vec<&'static str> {
 
 /// Rejects a directory of `up`. Without its cloud, its Nodes would stop reporting and be treated as
 /// lost.
-fn refuse_that_of_up(path: &Path) -> anyhow::Result<()> {
-    let of_up = files(path, &OF_UP);
+fn refuse_folder_of_up(path: &Path) -> anyhow::Result<()> {
+    let of_up = files(path, &FILES_OF_UP);
     let (Some(file), true) = (of_up.first(), files(path, &[API_SERVER_FILE]).is_empty()) else {
         return Ok(());
     };
@@ -83,7 +83,7 @@ fn without_state(folder: &Path, left_over: &[&str]) -> String {
         "{} (the API server's objects) is missing, but {}. Nothing was changed. Restore {STATE_FILE} from a backup, or start again by \
          moving the directory away: {}",
         folder.join(STATE_FILE).display(),
-        data_folder::told_of_left_over(left_over),
+        data_folder::left_over_notice(left_over),
         set_aside(folder)
     )
 }

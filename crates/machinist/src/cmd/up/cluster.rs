@@ -114,7 +114,7 @@ impl Cluster {
         };
         let namespace = note.as_ref().map_or(&manifest.namespace, |note| &note.namespace).to_owned();
         let api_server = ApiServer::listen(server.clone(), place, args.listen).await?;
-        remarks.extend(api_server.told_of_move());
+        remarks.extend(api_server.address_change_notice());
         let client = embedded::client(&server, UP);
         embedded::let_machines_join(&client).await?;
         install_crds(&client).await?;

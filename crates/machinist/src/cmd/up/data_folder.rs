@@ -93,14 +93,14 @@ pub(super) fn open(
     purpose: Purpose<'_>,
 ) -> anyhow::Result<Opened> {
     let cloud = choice.which();
-    refuse_that_of_api_server(path)?;
+    refuse_folder_of_api_server(path)?;
     // Only Machinist creates the state. A ledger without a state belongs to `machinist sim-cloud`.
-    data_folder::refuse_that_of_others(path, &[STATE_FILE, LEDGER_FILE], &OURS)?;
-    cloud.refuse_that_of_another(path)?;
+    data_folder::refuse_foreign_folder(path, &[STATE_FILE, LEDGER_FILE], &OURS)?;
+    cloud.refuse_folder_of_another_cloud(path)?;
     // The directory is locked before its files are checked.
     let folder = Folder::open(path).map_err(|error| refusal(path, error))?;
     // `api-server` may have used the directory before it was locked.
-    refuse_that_of_api_server(path)?;
+    refuse_folder_of_api_server(path)?;
     if !Folder::holds_state(path) {
         return begin(path, config, choice, folder);
     }
@@ -152,7 +152,7 @@ pub(super) fn open(
             ledger_file.display()
         ));
     }
-    remarks.extend(told_of_unserved(&unserved, served));
+    remarks.extend(unserved_notice(&unserved, served));
     let mut strangers = None;
     if let Some(machines) = cloud.machines() {
         let ledger = machines.ledger();
@@ -160,7 +160,7 @@ pub(super) fn open(
         remarks.extend(stored.lost_disks(&disks, machines, &ledger));
     }
     if note.is_some() {
-        remarks.extend(data_folder::told_of_lost_kubeconfig(path));
+        remarks.extend(data_folder::lost_kubeconfig_notice(path));
     }
     let server = Server::resume(config, kept).map_err(|error| refusal(path, error))?;
     if is_lost && let (Some(note), Some(folder)) = (&note, server.folder()) {
@@ -199,7 +199,7 @@ fn begin(path: &Path, config: Config, choice: &Choice, folder: Folder) -> anyhow
 
 /// Rejects a directory of `api-server`. Its machine objects may belong to other controllers, and
 /// their instances to another cloud.
-fn refuse_that_of_api_server(path: &Path) -> anyhow::Result<()> {
+fn refuse_folder_of_api_server(path: &Path) -> anyhow::Result<()> {
     if data_folder::files(path, &[API_SERVER_FILE]).is_empty() {
         return Ok(());
     }
@@ -216,7 +216,7 @@ fn without_state(folder: &Path, ledger_file: &str, there: &[&str], alive: usize)
     let file = folder.join(STATE_FILE);
     let mut found = Vec::new();
     if !there.is_empty() {
-        found.push(data_folder::told_of_left_over(there));
+        found.push(data_folder::left_over_notice(there));
     }
     let (instances, them) = match alive {
         0 => (String::new(), "its content"),
@@ -293,7 +293,7 @@ fn without_cluster(folder: &Path, machine: &Machine, recorded: &Recorded) -> Str
 }
 
 /// Returns a remark about Machines in other namespaces, which may belong to another cloud.
-fn told_of_unserved(unknown: &[Unknown<'_>], served: &str) -> Option<String> {
+fn unserved_notice(unknown: &[Unknown<'_>], served: &str) -> Option<String> {
     let first = unknown.first()?;
     let machines = match unknown.len() {
         1 => "1 Machine in another namespace names an instance".to_owned(),

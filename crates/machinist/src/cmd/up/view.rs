@@ -36,8 +36,8 @@ const WARNED_OF: [(&str, &str); 5] = [
 
 /// Maximum number of objects with remembered warnings, and of warnings per object. A forgotten
 /// warning may be reported twice.
-const MOST_WARNED_OF: usize = 4096;
-const MOST_WARNINGS: usize = 64;
+const MAX_WARNED_OF: usize = 4096;
+const MAX_WARNINGS: usize = 64;
 
 /// Taint of a Node that a cloud controller manager has not initialised.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
@@ -350,7 +350,7 @@ impl View {
         let problem = (operation["state"] == "Failed").then(|| text(&operation["description"])).flatten();
         if let Some(problem) = &problem {
             let said = self.problems.entry(key).or_default();
-            if said.len() == MOST_WARNINGS {
+            if said.len() == MAX_WARNINGS {
                 said.clear();
             }
             said.insert(problem.clone());
@@ -390,11 +390,11 @@ impl View {
 
     /// Returns whether a warning is new, as far as warnings are remembered.
     fn is_news(&mut self, about: About, what: String) -> bool {
-        if self.warned.len() == MOST_WARNED_OF && !self.warned.contains_key(&about) {
+        if self.warned.len() == MAX_WARNED_OF && !self.warned.contains_key(&about) {
             self.warned.clear();
         }
         let warned = self.warned.entry(about).or_default();
-        if warned.len() == MOST_WARNINGS && !warned.contains(&what) {
+        if warned.len() == MAX_WARNINGS && !warned.contains(&what) {
             warned.clear();
         }
         warned.insert(what)
@@ -958,14 +958,14 @@ mod tests {
             world.send("DELETE", &format!("{path}/s"), json!({})).await;
             assert_eq!(world.view.warned.len(), 0, "{kind}");
         }
-        for number in 0..=MOST_WARNINGS {
+        for number in 0..=MAX_WARNINGS {
             world.view.take_in_event(&warning("Node", "n", &number.to_string()));
         }
         assert_eq!(world.view.warned.values().map(BTreeSet::len).sum::<usize>(), 1);
-        for number in 0..=MOST_WARNED_OF {
+        for number in 0..=MAX_WARNED_OF {
             world.view.take_in_event(&warning("Node", &number.to_string(), "full"));
         }
-        assert!(world.view.warned.len() <= MOST_WARNED_OF);
+        assert!(world.view.warned.len() <= MAX_WARNED_OF);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use super::rejection;
 /// A decision is repeated from memory for this time.
 const REMEMBERED_FOR: Duration = Duration::from_secs(10);
 /// Maximum number of remembered decisions. Clients choose the paths, so there is a limit.
-const MOST_REMEMBERED: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 
 /// Hash of a credential and a path. Both can be long, and the credential is secret.
 pub(super) type Question = [u8; 32];
@@ -62,7 +62,7 @@ impl Decisions {
     pub(super) fn remember(&self, question: Question, decision: Decision) {
         let mut remembered = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         remembered.retain(|_, (at, _)| is_fresh(*at));
-        if MOST_REMEMBERED <= remembered.len() {
+        if MAX_REMEMBERED <= remembered.len() {
             let oldest = remembered.iter().min_by_key(|(_, (at, _))| *at).map(|(question, _)| *question);
             oldest.and_then(|oldest| remembered.remove(&oldest));
         }
@@ -92,14 +92,14 @@ mod tests {
     async fn a_full_memory_forgets_the_oldest_decision() {
         let decisions = Decisions::default();
         // The oldest decision is not the one with the smallest hash.
-        decisions.remember(question(MOST_REMEMBERED), Decision::NoUser);
+        decisions.remember(question(MAX_REMEMBERED), Decision::NoUser);
         tokio::time::advance(Duration::from_millis(1)).await;
-        for number in 0..MOST_REMEMBERED {
+        for number in 0..MAX_REMEMBERED {
             decisions.remember(question(number), Decision::Allowed);
         }
-        assert_eq!(decisions.recall(&question(MOST_REMEMBERED)), None);
+        assert_eq!(decisions.recall(&question(MAX_REMEMBERED)), None);
         assert_eq!(decisions.recall(&question(0)), Some(Decision::Allowed));
-        assert_eq!(count(&decisions), MOST_REMEMBERED);
+        assert_eq!(count(&decisions), MAX_REMEMBERED);
     }
 
     #[tokio::test(start_paused = true)]

@@ -19,9 +19,9 @@ use super::decisions::{Decision, Decisions, Question};
 use super::rejection;
 
 /// Maximum length of a path in bytes. The paths of this port are shorter.
-const LONGEST_PATH: usize = 1024;
+const MAX_PATH_LEN: usize = 1024;
 /// Maximum number of clients about which the API server is asked at the same time.
-const MOST_IN_FLIGHT: usize = 8;
+const MAX_IN_FLIGHT: usize = 8;
 /// Time for the decision about one client, with all requests to the API server.
 const DECIDED_WITHIN: Duration = Duration::from_secs(5);
 /// Members of this group may read everything.
@@ -46,7 +46,7 @@ pub(crate) struct Reviews {
 impl Reviews {
     /// Uses these clients for TokenReviews and for SubjectAccessReviews.
     pub(crate) fn new(authentication: kube::Client, authorization: kube::Client) -> Self {
-        let in_flight = Semaphore::new(MOST_IN_FLIGHT);
+        let in_flight = Semaphore::new(MAX_IN_FLIGHT);
         Self { authentication, authorization, decisions: Decisions::default(), in_flight }
     }
 
@@ -62,8 +62,8 @@ impl Reviews {
         token: Option<&str>,
         path: &str,
     ) -> Result<(), Rejection> {
-        if LONGEST_PATH < path.len() {
-            let message = format!("414 URI Too Long: expected a path of at most {LONGEST_PATH} bytes");
+        if MAX_PATH_LEN < path.len() {
+            let message = format!("414 URI Too Long: expected a path of at most {MAX_PATH_LEN} bytes");
             return Err(rejection(StatusCode::URI_TOO_LONG, message));
         }
         let credential = match (caller, token) {
@@ -179,7 +179,7 @@ mod tests {
         let config = kube::Config::new("http://127.0.0.1:1".parse().expect("a URL"));
         let client = kube::Client::try_from(config).expect("a client");
         let reviews = Reviews::new(client.clone(), client);
-        let path = format!("/{}", "a".repeat(LONGEST_PATH));
+        let path = format!("/{}", "a".repeat(MAX_PATH_LEN));
         let refused = reviews.admit(None, Some("token"), &path).await.expect_err("too long");
         assert_eq!(refused.status, StatusCode::URI_TOO_LONG);
         assert!(refused.message.len() < 100, "{}", refused.message);
@@ -187,8 +187,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn reviews_in_flight_are_limited_and_end() {
-        let in_flight = Arc::new(Semaphore::new(MOST_IN_FLIGHT));
-        let silent: Vec<_> = (0..MOST_IN_FLIGHT)
+        let in_flight = Arc::new(Semaphore::new(MAX_IN_FLIGHT));
+        let silent: Vec<_> = (0..MAX_IN_FLIGHT)
             .map(|_| {
                 let in_flight = in_flight.clone();
                 tokio::spawn(async move { within_limits::<()>(&in_flight, std::future::pending()).await })

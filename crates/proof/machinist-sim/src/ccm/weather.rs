@@ -76,10 +76,10 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
     .await;
     if fault.kind == LongKind::CloudAway && outage::is_undisturbed(fault, shared.plan.profile()) {
         let waiting = unserved(&server, &standin);
-        tokio::time::sleep(outage::GOES_ON_WITHIN).await;
+        tokio::time::sleep(outage::RESUMES_WITHIN).await;
         let still = unserved(&server, &standin);
         for name in waiting.intersection(&still) {
-            let within = outage::GOES_ON_WITHIN;
+            let within = outage::RESUMES_WITHIN;
             shared.history.violate(
                 Id::L8,
                 format!("the cloud is back for {within:?}, and Service {name} has no load balancer"),

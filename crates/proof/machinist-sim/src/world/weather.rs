@@ -75,7 +75,7 @@ pub(super) async fn happen(elements: Elements, fault: LongFault) {
     })
     .await;
     if outage::is_judged(fault, shared.plan.profile()) {
-        tokio::time::sleep(outage::GOES_ON_WITHIN).await;
+        tokio::time::sleep(outage::RESUMES_WITHIN).await;
         for (id, what) in shared.history.look(|state| outage::judge(state, fault.side())).into_inner() {
             shared.history.violate(id, what);
         }

@@ -219,8 +219,8 @@ fn problems(s: &mut Snapshot, plan: Plan<Action>) -> Vec<String> {
     let old = s.docker.status.clone().and_then(|status| status.deprecated);
     written(s, plan);
     let new = s.docker.status.clone().and_then(|status| status.deprecated);
-    let troubles = conditions::troubles(old.as_ref(), new.as_ref());
-    troubles.iter().map(|trouble| trouble.message.to_owned()).collect()
+    let new_problems = conditions::new_problems(old.as_ref(), new.as_ref());
+    new_problems.iter().map(|trouble| trouble.message.to_owned()).collect()
 }
 
 #[test]

@@ -29,7 +29,7 @@ const OUTPUT: &str = "/var/lib/machinist/bootstrap";
 /// Number of lines at the end of an output that the status shows.
 const SHOWN_LINES: usize = 12;
 /// Longest line of an output that explains a failure, in characters.
-const LONGEST_LINE: usize = 400;
+const MAX_LINE_LEN: usize = 400;
 /// The longest wait before another attempt to reach a workload cluster.
 const UNREACHABLE_AGAIN: Duration = Duration::from_secs(30);
 
@@ -276,7 +276,7 @@ fn cause(failure: &BootstrapFailure) -> String {
     let marked = lines().find(|line| line.contains("[ERROR ")).or_else(|| lines().next_back());
     match marked {
         Some(line) => {
-            let line: String = line.chars().take(LONGEST_LINE).collect();
+            let line: String = line.chars().take(MAX_LINE_LEN).collect();
             format!("{}: {line}", failure.cause)
         }
         None => failure.cause.to_string(),

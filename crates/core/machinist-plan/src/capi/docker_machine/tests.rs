@@ -661,7 +661,7 @@ fn a_failed_deletion_is_a_problem_in_the_status() {
     };
     let plan = case.plan();
     let Some(Action::SetStatus(status)) = plan.actions.first() else { panic!("{:?}", plan.actions) };
-    let problems = crate::capi::conditions::troubles(None, status.deprecated.as_ref());
+    let problems = crate::capi::conditions::new_problems(None, status.deprecated.as_ref());
     assert_eq!((problems.len(), problems[0].reason), (1, "DeletionFailed"));
     assert_eq!(problems[0].message, "container c-w was not created by this driver");
 }
@@ -673,8 +673,8 @@ impl Case {
         let plan = plan(&snapshot);
         let Some(Action::SetStatus(new)) = plan.actions.first() else { return Vec::new() };
         let old = snapshot.machine.status.as_ref().and_then(|status| status.deprecated.as_ref());
-        let troubles = crate::capi::conditions::troubles(old, new.deprecated.as_ref());
-        let problems = troubles.iter().map(|trouble| trouble.reason.to_owned()).collect();
+        let new_problems = crate::capi::conditions::new_problems(old, new.deprecated.as_ref());
+        let problems = new_problems.iter().map(|trouble| trouble.reason.to_owned()).collect();
         self.machine["status"] = serde_json::to_value(new).expect("a status");
         problems
     }

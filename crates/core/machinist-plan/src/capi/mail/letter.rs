@@ -6,7 +6,7 @@ use machinist_mailer::Envelope;
 
 use super::Snapshot;
 use super::report::NEW_OBJECT;
-use crate::capi::facts::{LONGEST_MESSAGE_ID, MailRequestFacts};
+use crate::capi::facts::{MAX_MESSAGE_ID_LEN, MailRequestFacts};
 
 /// The text of a request.
 pub struct Letter<'a> {
@@ -57,7 +57,7 @@ fn chosen_id(s: &Snapshot, letter: &Letter<'_>) -> String {
     let object = &letter.request.object;
     let (namespace, name, uid) = (&object.namespace, &object.name, &object.uid);
     let id = format!("machinist.{}.{namespace}.{name}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain);
-    if id.len() <= LONGEST_MESSAGE_ID {
+    if id.len() <= MAX_MESSAGE_ID_LEN {
         return id;
     }
     format!("machinist.{}.{uid}.{}@{}", letter.kind, letter.purpose, s.domain)

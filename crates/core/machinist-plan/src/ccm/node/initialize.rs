@@ -123,7 +123,7 @@ fn retry_at(s: &Snapshot, error: &Error, ended: Timestamp) -> Timestamp {
         return s.now;
     }
     let wait = match error.kind {
-        ErrorKind::Throttled { retry_after: Some(asked) } => asked.min(machinist_core::LONGEST_RETRY_AFTER),
+        ErrorKind::Throttled { retry_after: Some(asked) } => asked.min(machinist_core::MAX_RETRY_AFTER),
         // The Nodes share the calls: together they ask about once in this time.
         ErrorKind::Unavailable
         | ErrorKind::Ambiguous

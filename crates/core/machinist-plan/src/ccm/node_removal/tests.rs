@@ -290,7 +290,7 @@ fn the_brake_holds_if_too_many_are_missing() {
     );
     let of_hundred = |count| Snapshot { nodes: 100, shown: Some((at(-1), 70)), ..missing(count) };
     assert_eq!(deleted(&of_hundred(30)), Vec::<String>::new(), "more than a fifth");
-    assert_eq!(deleted(&of_hundred(20)).len(), MOST_AT_ONCE);
+    assert_eq!(deleted(&of_hundred(20)).len(), MAX_AT_ONCE);
     let unproven = |count| {
         let mut s = of_hundred(count);
         s.suspects[1..].iter_mut().for_each(|suspect| suspect.answers.shown_in = None);

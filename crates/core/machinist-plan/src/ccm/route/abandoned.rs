@@ -44,11 +44,11 @@ pub(super) fn deleted_event(memory: &RouteMemory) -> Option<EventText> {
     let mut all: Vec<_> = memory.deleted.iter().collect();
     // The older ones were in the Event before.
     all.sort_by_key(|(_, deleted_at)| std::cmp::Reverse(**deleted_at));
-    let more = match all.len().saturating_sub(MOST_NAMED) {
+    let more = match all.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    let named = all.iter().take(MOST_NAMED).filter_map(|(change, _)| match change {
+    let named = all.iter().take(MAX_NAMED).filter_map(|(change, _)| match change {
         RouteChange::Delete { destination, gateway } => Some(format!("{destination} over {gateway}")),
         RouteChange::Create { .. } => None,
     });
@@ -63,7 +63,7 @@ pub(super) fn deleted_event(memory: &RouteMemory) -> Option<EventText> {
 }
 
 /// Up to this number of routes, the Event names each. The API server limits its text.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// Whether the cloud accepts all missing routes beside those that exist.
 pub(super) fn has_room(listed: &ListedRoutes, differences: &Differences) -> bool {

@@ -12,7 +12,7 @@ use crate::ccm::backends::Backends;
 use crate::ccm::names::NODE_SELECTOR;
 
 /// Length of the longest name of a load balancer.
-const LONGEST_NAME: usize = 32;
+const MAX_NAME_LEN: usize = 32;
 
 /// A load balancer that a Service wants.
 pub(super) struct Wanted {
@@ -113,7 +113,7 @@ pub(super) fn trace(s: &Snapshot) -> BalancerTrace {
 /// dashes.
 pub(super) fn default_name(uid: &str) -> String {
     let letters = uid.chars().filter(|letter| *letter != '-');
-    std::iter::once('a').chain(letters).take(LONGEST_NAME).collect()
+    std::iter::once('a').chain(letters).take(MAX_NAME_LEN).collect()
 }
 
 /// Returns the options from the annotations with the cloud's prefix.

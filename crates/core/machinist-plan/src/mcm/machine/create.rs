@@ -1,4 +1,14 @@
 //! Creates the instance of a Machine and records it on the Machine.
+//!
+//! ```text
+//! a known instance             -> record it
+//! an obstacle, such as a class -> report it
+//! otherwise                    -> token -> wait in the queue of the account -> ensure
+//! the creation deadline passed -> look the instance up once -> mark the Machine as Failed
+//! ```
+//!
+//! Deliberately absent: whether an instance that joined is healthy (`join`), and everything after
+//! the deletion of the Machine (`delete`).
 
 use std::time::Duration;
 
@@ -24,7 +34,7 @@ use machinist_core::{Answers, Call, Found, Known, MadeIn, is_past, just_past, pl
 
 /// The shortest lifetime of a bootstrap token, even if the creation timeout is shorter: an instance
 /// that boots needs the token for this long.
-const TOKEN_LASTS_AT_LEAST: Duration = Duration::from_secs(600);
+const MIN_TOKEN_LIFETIME: Duration = Duration::from_secs(600);
 /// A new token lasts longer by this. Thus it still has its whole lifetime when the call begins.
 const TOKEN_SPARE: Duration = Duration::from_secs(60);
 
@@ -49,9 +59,9 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     // Without an attempt that failed, the time says nothing about the Machine.
     let has_tried =
         obstacle.is_some() || blocked.is_some() || creation_failed(&s.machine) || ensure_failed(s);
-    let can_fail = !is_out_of_sight(s);
+    let can_fail = !cannot_be_looked_for(s);
     if has_tried && can_fail && is_past(s.now, deadline) {
-        return time_is_up(s, obstacle.as_ref());
+        return give_up_creation(s, obstacle.as_ref());
     }
     match obstacle {
         None => blocked.unwrap_or_else(|| make(s)),
@@ -66,14 +76,14 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
 
 /// Whether the Machine may have an instance that this process cannot look for: no credential opens
 /// an account. The instance and its Node may be in use, so the time decides nothing.
-fn is_out_of_sight(s: &Snapshot) -> bool {
+fn cannot_be_looked_for(s: &Snapshot) -> bool {
     s.ownership.account.is_none() && may_have_an_instance(s)
 }
 
 /// Whether an instance may exist although none is recorded: this process does not know every call
 /// about the Machine, or it made one.
 fn may_have_an_instance(s: &Snapshot) -> bool {
-    !s.process.saw_the_birth_of(s.machine.created)
+    !s.process.saw_creation_of(s.machine.created)
         || s.answers.unsure_since.is_some()
         || s.answers.made_in != MadeIn::Nowhere
 }
@@ -147,13 +157,13 @@ fn make(s: &Snapshot) -> Plan<Action> {
 
 /// Returns how long a token lasts from the call that creates the instance.
 fn token_lifetime(s: &Snapshot) -> Duration {
-    s.creation_timeout().max(TOKEN_LASTS_AT_LEAST)
+    s.creation_timeout().max(MIN_TOKEN_LIFETIME)
 }
 
 /// Returns how long an existing token must last. If an earlier call may have created the instance,
 /// the instance may still need the token that it got, so that token is replaced later.
 fn token_must_last(s: &Snapshot) -> Duration {
-    let is_unused = s.answers.made_in == MadeIn::Nowhere && s.process.saw_the_birth_of(s.machine.created);
+    let is_unused = s.answers.made_in == MadeIn::Nowhere && s.process.saw_creation_of(s.machine.created);
     if is_unused { token_lifetime(s) } else { token_lifetime(s) / 2 }
 }
 
@@ -339,7 +349,7 @@ fn report(s: &Snapshot, operation: &OperationWrite, why: Why, retry_at: Option<T
 
 /// Marks a Machine as Failed when creation times out. The MachineSet replaces it, and the ordinary
 /// deletion removes an instance that exists after all.
-fn time_is_up(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
+fn give_up_creation(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Action> {
     if !s.process.may_enforce_deadlines() {
         let seconds = s.process.skew.as_secs();
         return Plan::until(
@@ -380,7 +390,7 @@ fn look_first(s: &Snapshot) -> Option<Plan<Action>> {
     if !may_have_an_instance(s) {
         return None;
     }
-    let knows_all_calls = s.process.saw_the_birth_of(s.machine.created);
+    let knows_all_calls = s.process.saw_creation_of(s.machine.created);
     let last_call = [
         s.answers.unsure_since,
         // The previous leader may have asked for the instance just before.

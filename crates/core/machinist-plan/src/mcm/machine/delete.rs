@@ -1318,9 +1318,7 @@ fn left_in_target(s: &Snapshot) -> Option<Action> {
 
 /// Whether an instance existed that may have registered a Node.
 fn may_have_registered(s: &Snapshot) -> bool {
-    s.machine.provider_id.is_some()
-        || s.answers.ever_ensured
-        || !s.process.saw_the_birth_of(s.machine.created)
+    s.machine.provider_id.is_some() || s.answers.ever_ensured || !s.process.saw_creation_of(s.machine.created)
 }
 
 /// Whether the API server has confirmed, after the deletion of the instance, that no Node exists.

@@ -27,7 +27,7 @@ const UNKNOWN_KEPT: Duration = Duration::from_secs(300);
 /// Maximum number of names that one pass looks up.
 const LOOKED_UP_AT_ONCE: usize = 16;
 /// The longest valid object name.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LEN: usize = 253;
 
 /// The actions that follow from the names.
 #[derive(Debug, Default)]
@@ -145,7 +145,7 @@ impl<'t> Entry<'t> {
         };
         let may_be_in_a_name =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
-        let is_name = !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(may_be_in_a_name);
+        let is_name = !name.is_empty() && name.len() <= MAX_NAME_LEN && name.bytes().all(may_be_in_a_name);
         let since = time.parse().ok()?;
         is_name.then_some(Self { name, time, since })
     }

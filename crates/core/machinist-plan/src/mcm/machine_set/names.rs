@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use machinist_labels::LONGEST_VALUE;
+use machinist_labels::MAX_VALUE_LEN;
 
 use crate::generated::{SUFFIX_LENGTH, SUFFIXES, hash_of_bytes, suffix};
 use crate::mcm::facts::MachineSetFacts;
@@ -22,7 +22,7 @@ use crate::mcm::facts::MachineSetFacts;
 pub const RESERVED_NUMBERS: &str = "machinist.dev/reserved-numbers";
 
 /// The longest name of a Machine, which becomes a host name and a label value.
-const LONGEST_NAME: usize = LONGEST_VALUE;
+const MAX_NAME_LEN: usize = MAX_VALUE_LEN;
 
 /// Returns the name of the child with that number.
 ///
@@ -34,7 +34,7 @@ pub fn child_name(set_name: &str, set_uid: &str, number: u64) -> String {
     // A step that shares no factor with 27^5 visits every suffix once.
     let step = if high.is_multiple_of(3) { high + 1 } else { high };
     let shuffled = (number % SUFFIXES * step + low) % SUFFIXES;
-    let start: String = set_name.chars().take(LONGEST_NAME - SUFFIX_LENGTH - 1).collect();
+    let start: String = set_name.chars().take(MAX_NAME_LEN - SUFFIX_LENGTH - 1).collect();
     // A name truncated after a dot would have a part that starts with a hyphen, which is invalid.
     let mut name = start.trim_end_matches('.').to_owned();
     name.push('-');
@@ -96,11 +96,11 @@ impl FromStr for Reserved {
 
     fn from_str(text: &str) -> Result<Self, UnreadableReservation> {
         /// More than a set ever has pending. A wrong annotation must not fill memory.
-        const MOST_PENDING: u64 = 10_000;
+        const MAX_PENDING: u64 = 10_000;
         let number = |text: &str| text.parse::<u64>().map_err(|_| UnreadableReservation);
         let (next, ranges) = text.split_once(':').map_or((text, ""), |(next, ranges)| (next, ranges));
         let mut reserved = Self { next: number(next)?, pending: BTreeSet::new() };
-        let mut left = MOST_PENDING;
+        let mut left = MAX_PENDING;
         for range in ranges.split(',').filter(|range| !range.is_empty()) {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last) = (number(first)?, number(last)?);
@@ -143,7 +143,7 @@ mod tests {
         }
         assert_eq!(child_name("w", "uid", u64::MAX), child_name("w", "uid", u64::MAX % SUFFIXES));
         assert_ne!(child_name("w", "uid", 0), child_name("w", "other", 0));
-        assert!(child_name(&"w".repeat(100), "uid", 0).len() <= LONGEST_NAME);
+        assert!(child_name(&"w".repeat(100), "uid", 0).len() <= MAX_NAME_LEN);
         let cut_after_a_dot = format!("{}.workers", "w".repeat(56));
         assert_eq!(child_name(&cut_after_a_dot, "uid", 0), format!("{}-84j5n", "w".repeat(56)));
     }

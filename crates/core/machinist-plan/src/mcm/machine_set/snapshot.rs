@@ -17,7 +17,7 @@ use crate::mcm::rollout::Bounds;
 /// Wait after a failed creation or deletion of a Machine, doubled after each failure.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Longest wait after such a failure. It is short enough for a user who fixes the cause.
-const LONGEST_RETRY: Duration = Duration::from_secs(300);
+const MAX_RETRY: Duration = Duration::from_secs(300);
 
 /// All facts for one decision about one set.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl ChildFailure {
     /// Returns when the next attempt may be made, if it has to wait.
     pub(super) fn next_attempt(&self, now: Timestamp) -> Option<Timestamp> {
         let doublings = self.attempts.count.saturating_sub(1).min(8);
-        let wait = (RETRY_AFTER * 2u32.pow(doublings)).min(LONGEST_RETRY);
+        let wait = (RETRY_AFTER * 2u32.pow(doublings)).min(MAX_RETRY);
         Some(plus(self.attempts.last, wait)).filter(|again| now < *again)
     }
 }

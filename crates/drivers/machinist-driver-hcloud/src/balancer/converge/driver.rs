@@ -29,10 +29,10 @@ const TURN_AGAIN_AFTER: Duration = Duration::from_secs(3600);
 
 /// Number of plans during one call: network changes, services and targets, and one more to see
 /// that no difference is left.
-const MOST_PLANS: usize = 4;
+const MAX_PLANS: usize = 4;
 
 /// Number of changes during one call. More would exceed the time of a call.
-const MOST_CHANGES: usize = 20;
+const MAX_CHANGES: usize = 20;
 
 /// Knowledge about servers that is younger decides about targets. Older knowledge is read again
 /// before it excludes one.
@@ -80,7 +80,7 @@ impl Converging {
 
     fn takes_change(&mut self) -> bool {
         self.changes += 1;
-        self.changes <= MOST_CHANGES
+        self.changes <= MAX_CHANGES
     }
 }
 
@@ -112,7 +112,7 @@ impl Account {
             detached: None,
         };
         let mut earlier: Option<Plan> = None;
-        for _ in 0..MOST_PLANS {
+        for _ in 0..MAX_PLANS {
             if let Some(command) = unfinished(&shown) {
                 return Ok(Progress::Working(command.to_owned()));
             }

@@ -1,8 +1,9 @@
 //! ServiceAccount tokens: signed claims with the account, the expiry and the bound object.
 //!
 //! A token is valid until it expires, as long as its account and its bound object still exist with
-//! the same uid. The server checks this on every request, so deleting either object invalidates the
-//! token at once. (kube-apiserver caches a result for seconds.)
+//! the same uid. The server checks this on every request, so a token is invalid as soon as either
+//! object is gone, or a minute after it was marked for deletion. (kube-apiserver caches a result for
+//! seconds.)
 //!
 //! Tokens are signed with ES256 through `ring`. Tokens and keys are never logged.
 
@@ -42,7 +43,7 @@ pub(crate) enum Rejected {
 }
 
 /// Reports whether a bearer token has the form of a signed token.
-pub(crate) fn looks_like_one(token: &str) -> bool {
+pub(crate) fn has_token_format(token: &str) -> bool {
     token.split('.').count() == 3
 }
 

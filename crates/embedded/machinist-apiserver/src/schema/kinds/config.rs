@@ -12,7 +12,7 @@ use crate::values::status::{ApiResult, FieldErrorKind, FieldErrors};
 const MAX_SIZE: usize = 1024 * 1024;
 
 /// Maximum length of a key in a Secret or ConfigMap, in bytes. Each key may become a file name.
-const LONGEST_KEY: usize = 253;
+const MAX_KEY_LEN: usize = 253;
 
 pub(crate) struct Secrets;
 
@@ -137,8 +137,8 @@ fn validate_key(key: &str, field: &str, errors: &mut FieldErrors) {
         !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     let place = format!("{field}[{key}]");
     let mut problem = |why: &str| errors.invalid(place.clone(), json!(key), why);
-    if LONGEST_KEY < key.len() {
-        problem(&format!("must be no more than {LONGEST_KEY} characters"));
+    if MAX_KEY_LEN < key.len() {
+        problem(&format!("must be no more than {MAX_KEY_LEN} characters"));
     }
     if !plain {
         problem(PROBLEM);

@@ -19,9 +19,9 @@ const RENAMED: [(&str, &str); 7] = [
 ];
 
 /// Maximum length of the action, the reason and the reporting instance, in bytes.
-const LONGEST_WORD: usize = 128;
+const MAX_WORD_LEN: usize = 128;
 /// Maximum length of the message, in bytes.
-const LONGEST_MESSAGE: usize = 1024;
+const MAX_MESSAGE_LEN: usize = 1024;
 
 pub(crate) struct CoreEvents;
 
@@ -120,9 +120,9 @@ fn validate_as_ever(object: &Value, reporter: &str, errors: &mut FieldErrors) {
         if text(object, field).is_empty() {
             errors.required(field, "");
         }
-        validate_length(object, field, LONGEST_WORD, errors);
+        validate_length(object, field, MAX_WORD_LEN, errors);
     }
-    validate_length(object, "message", LONGEST_MESSAGE, errors);
+    validate_length(object, "message", MAX_MESSAGE_LEN, errors);
 }
 
 fn validate_length(object: &Value, field: &str, longest: usize, errors: &mut FieldErrors) {

@@ -29,7 +29,7 @@ pub(super) fn review(call: &Call, mut asked: Value) -> ApiResult<Value> {
 /// rejection.
 fn identify(call: &Call, token: &str, wanted: &[&str]) -> Result<(Value, Vec<String>), String> {
     const INVALID: &str = "invalid bearer token";
-    if tokens::looks_like_one(token) {
+    if tokens::has_token_format(token) {
         return match tokens::identify(
             &call.core.store,
             &call.core.keys,

@@ -33,7 +33,7 @@ use crate::values::status::{ApiError, ApiResult, FieldErrors};
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// Maximum duration of a watch. Beyond it, the end time would overflow.
-const LONGEST_WATCH: Duration = Duration::from_secs(365 * 24 * 3600);
+const MAX_WATCH: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Start of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) async fn watch(call: &Call) -> ApiResult<Body> {
     let bookmarks = call.query.flag("allowWatchBookmarks");
     let (start, at_least) = start(call)?;
     let timeout = match call.query.number("timeoutSeconds")? {
-        Some(seconds) if 0 < seconds => Duration::from_secs(seconds.unsigned_abs()).min(LONGEST_WATCH),
+        Some(seconds) if 0 < seconds => Duration::from_secs(seconds.unsigned_abs()).min(MAX_WATCH),
         Some(_) | None => call.core.config.watch_timeout,
     };
     if let Some(revision) = at_least {

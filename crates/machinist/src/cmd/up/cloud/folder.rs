@@ -63,7 +63,7 @@ impl UpCloud {
     ///
     /// # Errors
     /// If there is such state. The error has the command for that cloud.
-    pub(in crate::cmd::up) fn refuse_that_of_another(self, data_dir: &Path) -> anyhow::Result<()> {
+    pub(in crate::cmd::up) fn refuse_folder_of_another_cloud(self, data_dir: &Path) -> anyhow::Result<()> {
         let marks = [(Self::Sim, LEDGER_FILE), (Self::Hcloud, HCLOUD), (Self::Docker, DOCKER)];
         let mut others = marks.into_iter().filter(|(cloud, _)| *cloud != self);
         let found = others.find(|(_, mark)| !data_folder::files(data_dir, &[mark]).is_empty());

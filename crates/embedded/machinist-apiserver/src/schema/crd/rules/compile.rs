@@ -231,7 +231,7 @@ fn program(
             Wanted::Text => format!("messageExpression compilation failed: ERROR: {why}"),
         })
     })?;
-    let times = steps * place.count.unwrap_or_else(|| types::largest_count(schema)) / cost::MOST_ESTIMATED;
+    let times = steps * place.count.unwrap_or_else(|| types::largest_count(schema)) / cost::MAX_ESTIMATED;
     if 1.0 < times {
         return Err(Rejection::Costly(times, wanted));
     }

@@ -15,12 +15,12 @@ use crate::schema::crd::rules::types;
 
 /// Maximum steps of all rules on one object. kube-apiserver's limit has the same order of
 /// magnitude.
-pub(super) const MOST_STEPS: f64 = 10_000_000.0;
+pub(super) const MAX_STEPS: f64 = 10_000_000.0;
 /// Maximum bytes that one rule may hold at a time. The largest request has three million.
-pub(super) const MOST_BYTES: f64 = 268_435_456.0;
+pub(super) const MAX_BYTES: f64 = 268_435_456.0;
 /// Maximum estimated steps of a rule over all values of one object. A definition with a more
 /// expensive rule is rejected.
-pub(super) const MOST_ESTIMATED: f64 = 10_000_000.0;
+pub(super) const MAX_ESTIMATED: f64 = 10_000_000.0;
 /// Maximum nesting of expressions, so that evaluation never exhausts a stack.
 pub(super) const MAX_NESTING: usize = 100;
 
@@ -29,7 +29,7 @@ const COPYING: (f64, f64) = (0.5, 0.001);
 /// Steps of a function to read one value, and to read one byte of text.
 const READING: (f64, f64) = (1.0, 0.1);
 /// Maximum bytes of a formatted number: `f64::MIN` has 310.
-const LONGEST_NUMBER: f64 = 400.0;
+const MAX_NUMBER: f64 = 400.0;
 /// Bytes per value, excluding its text, in the debug format that functions such as `join` use.
 const SHOWN: f64 = 100.0;
 
@@ -197,8 +197,8 @@ impl<'a> Bound<'a> {
         let format = || match call.target.as_deref().map(|target| &target.expr) {
             Some(Expr::Literal(LiteralValue::String(text))) => written_out(text.inner()),
             // The format is unknown. Each precision in it takes seven characters, `%.9999f`, and
-            // adds at most `LONGEST_PRECISION` digits.
-            _ => first.bytes * LONGEST_PRECISION / 7.0,
+            // adds at most `MAX_PRECISION` digits.
+            _ => first.bytes * MAX_PRECISION / 7.0,
         };
         let made = match name {
             "size" | "int" | "uint" | "double" | "bool" | "contains" | "startsWith" | "endsWith"
@@ -206,12 +206,12 @@ impl<'a> Bound<'a> {
                 Extent::single()
             }
             "replace" => Extent::text(first.bytes + (first.bytes + 1.0) * operand(2).bytes),
-            "join" => Extent::text(first.bytes * LONGEST_ESCAPE + first.values * (SHOWN + second.bytes)),
+            "join" => Extent::text(first.bytes * MAX_ESCAPE + first.values * (SHOWN + second.bytes)),
             "split" | "findAll" => Extent::pieces_of(first.bytes),
-            "format" => Extent::text(
-                format() + first.bytes + second.bytes * LONGEST_ESCAPE + second.values * LONGEST_NUMBER,
-            ),
-            "string" | "quote" | "bytes" => Extent::text(LONGEST_NUMBER + read_bytes(&operands) * 3.0),
+            "format" => {
+                Extent::text(format() + first.bytes + second.bytes * MAX_ESCAPE + second.values * MAX_NUMBER)
+            }
+            "string" | "quote" | "bytes" => Extent::text(MAX_NUMBER + read_bytes(&operands) * 3.0),
             "first" | "last" => Extent::clone(&first.item()),
             "trim" | "substring" | "charAt" | "lowerAscii" | "upperAscii" | "reverse" | "slice" | "sort"
             | "distinct" | "find" | "dyn" | "of" | "ofNonZeroValue" | "value" | "or" | "orValue" => {
@@ -219,7 +219,7 @@ impl<'a> Bound<'a> {
             }
             _ => Extent::anything(
                 operands.iter().map(|operand| operand.values).sum::<f64>() + 1.0,
-                read_bytes(&operands) + LONGEST_NUMBER,
+                read_bytes(&operands) + MAX_NUMBER,
             ),
         };
         self.holds(made)
@@ -227,9 +227,9 @@ impl<'a> Bound<'a> {
 }
 
 /// Maximum digits after the decimal point in a format. The library panics beyond it.
-const LONGEST_PRECISION: f64 = 65_535.0;
+const MAX_PRECISION: f64 = 65_535.0;
 /// Maximum bytes of one escaped byte of text: `\u{7f}`.
-const LONGEST_ESCAPE: f64 = 6.0;
+const MAX_ESCAPE: f64 = 6.0;
 
 fn read_bytes(operands: &[Rc<Extent>]) -> f64 {
     operands.iter().map(|operand| operand.bytes).sum()
@@ -254,7 +254,7 @@ fn pairs(name: &str, first: &Extent, second: &Extent) -> f64 {
 fn written_out(format: &str) -> f64 {
     let precisions = format.split("%.").skip(1).map(|rest| {
         let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
-        digits.parse::<f64>().unwrap_or(0.0).min(LONGEST_PRECISION)
+        digits.parse::<f64>().unwrap_or(0.0).min(MAX_PRECISION)
     });
     precisions.sum()
 }

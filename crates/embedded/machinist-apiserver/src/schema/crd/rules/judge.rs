@@ -158,7 +158,7 @@ impl Judge<'_> {
         let cost = cost::most(program.expression(), &extents.now, extents.past.as_ref());
         self.steps += cost.steps;
         // In this form, NaN exceeds the budget.
-        self.steps <= cost::MOST_STEPS && cost.bytes <= cost::MOST_BYTES
+        self.steps <= cost::MAX_STEPS && cost.bytes <= cost::MAX_BYTES
     }
 
     /// Reports once that the budget is spent. No other rule runs afterwards.

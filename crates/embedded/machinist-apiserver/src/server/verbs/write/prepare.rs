@@ -235,13 +235,13 @@ pub(crate) fn ownership(call: &Call, part: Part, operation: Operation) -> Write<
 }
 
 /// Maximum length of a field manager's name, in bytes.
-const LONGEST_MANAGER: usize = 128;
+const MAX_MANAGER_LEN: usize = 128;
 
 /// Returns the program name in a `User-Agent`, without control characters.
 fn manager_of_agent(agent: &str) -> String {
     let mut name = String::new();
     for letter in agent.split('/').next().unwrap_or_default().chars().filter(|c| !c.is_control()) {
-        if LONGEST_MANAGER < name.len() + letter.len_utf8() {
+        if MAX_MANAGER_LEN < name.len() + letter.len_utf8() {
             break;
         }
         name.push(letter);
@@ -258,8 +258,8 @@ pub(crate) fn check_manager(call: &Call, options: &str) -> ApiResult<()> {
 }
 
 pub(crate) fn manager_problems(name: &str, errors: &mut FieldErrors) {
-    if LONGEST_MANAGER < name.len() {
-        let why = format!("may not be more than {LONGEST_MANAGER} bytes");
+    if MAX_MANAGER_LEN < name.len() {
+        let why = format!("may not be more than {MAX_MANAGER_LEN} bytes");
         errors.push(FieldErrorKind::TooLong, "fieldManager", None, why);
     }
     for (at, letter) in name.char_indices().filter(|(_, letter)| letter.is_control()) {

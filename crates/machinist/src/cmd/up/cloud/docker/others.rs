@@ -14,7 +14,7 @@ use super::{Docker, OWNER_FOLDER};
 use crate::embedded::is_abandoned;
 
 /// Maximum number of clusters in one remark.
-const MOST_NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// A cluster that no directory belongs to.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl Docker {
             let folder = Path::new(folder);
             is_owner(folder, name) && !is_abandoned(folder)
         });
-        Ok(lost.iter().take(MOST_NAMED).map(Orphan::remark).collect())
+        Ok(lost.iter().take(MAX_NAMED).map(Orphan::remark).collect())
     }
 }
 
