@@ -18,6 +18,9 @@ pub(crate) struct Module {
 pub(crate) enum Source {
     CacheOrProxy,
     CacheOnly,
+    /// Like `CacheOrProxy`, for files that are only read and compared. The checksum database is not
+    /// asked, which does not know every module.
+    FilesToRead,
 }
 
 /// Finds a module in Go's cache, or downloads it.
@@ -34,8 +37,14 @@ pub(crate) fn provide(module: &str, version: &str, source: Source) -> Result<Mod
     command.args(["mod", "download", "-json", &format!("{module}@{version}")]);
     // Runs outside of any module, because the current folder may be a module with other settings.
     command.current_dir(std::env::temp_dir()).env("GOFLAGS", "").env("GOWORK", "off");
-    if source == Source::CacheOnly {
-        command.env("GOPROXY", "off");
+    match source {
+        Source::CacheOrProxy => {}
+        Source::CacheOnly => {
+            command.env("GOPROXY", "off");
+        }
+        Source::FilesToRead => {
+            command.env("GONOSUMDB", module);
+        }
     }
     let output = command.output().context("cannot start `go mod download`")?;
     // The output contains the reason of a failure, too.

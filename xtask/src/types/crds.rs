@@ -1,30 +1,55 @@
-//! Compares our CRDs with those of Go MCM. A test of `machinist-api` compares them, because this
-//! crate does not compile the definitions.
+//! Compares our CRDs with those of the programs that we replace. Tests of `machinist-api` compare
+//! them, because this crate does not compile the definitions.
 
 use anyhow::Result;
 
 use crate::go_modules::{self, Source};
 use crate::workspace;
 
-const MODULE: &str = "github.com/gardener/machine-controller-manager";
-/// The newest release whose objects Machinist manages.
-const VERSION: &str = "v0.62.1";
-/// Folder of the CRDs in the module.
-const FOLDER: &str = "kubernetes/crds";
+/// The CRDs of a program, in its Go module.
+struct Crds {
+    program: &'static str,
+    module: &'static str,
+    version: &'static str,
+    folder: &'static str,
+    /// The test that compares them with ours, and the variable for the folder.
+    test: &'static str,
+    variable: &'static str,
+}
 
-/// Fails if a field of Go MCM is missing in our CRDs, or differs. Without the module, this only
-/// prints the reason.
+/// The releases whose objects Machinist manages.
+const ALL: [Crds; 2] = [
+    Crds {
+        program: "Go MCM",
+        module: "github.com/gardener/machine-controller-manager",
+        version: "v0.62.1",
+        folder: "kubernetes/crds",
+        test: "go_crds::every_field_of_go_is_a_field_of_ours",
+        variable: "MACHINIST_GO_CRDS",
+    },
+    Crds {
+        program: "Cluster API's Docker provider",
+        module: "sigs.k8s.io/cluster-api/test",
+        version: "v1.12.0",
+        folder: "infrastructure/docker/config/crd/bases",
+        test: "go_crds::the_docker_kinds_accept_the_objects_of_the_docker_provider",
+        variable: "MACHINIST_DOCKER_CRDS",
+    },
+];
+
+/// Fails if a field of a program is missing in our CRDs, or differs. For a module that cannot be
+/// downloaded, this only prints the reason.
 pub(super) fn compare() -> Result<()> {
-    // No other command of this program downloads the module.
-    match go_modules::provide(MODULE, VERSION, Source::CacheOrProxy) {
-        Ok(module) => workspace::run_test(
-            "machinist-api",
-            "go_crds::every_field_of_go_is_a_field_of_ours",
-            ("MACHINIST_GO_CRDS", module.folder.join(FOLDER).as_os_str()),
-        ),
-        Err(reason) => {
-            println!("SKIPPED the CRDs of Go MCM {VERSION}: {reason:#}");
-            Ok(())
+    for crds in &ALL {
+        // No other command of this program downloads these modules.
+        match go_modules::provide(crds.module, crds.version, Source::FilesToRead) {
+            Ok(module) => workspace::run_test(
+                "machinist-api",
+                crds.test,
+                (crds.variable, module.folder.join(crds.folder).as_os_str()),
+            )?,
+            Err(reason) => println!("SKIPPED the CRDs of {} {}: {reason:#}", crds.program, crds.version),
         }
     }
+    Ok(())
 }

@@ -169,7 +169,7 @@ fn add(fields: &mut Fields, (kind, version): (&str, &str), path: &str, schema: &
 }
 
 /// Returns a line for each way in which the present fields accept less than the recorded ones.
-fn narrowed(recorded: &Fields, present: &Fields) -> Vec<String> {
+pub(crate) fn narrowed(recorded: &Fields, present: &Fields) -> Vec<String> {
     let mut found = Vec::new();
     for (name, earlier) in recorded {
         let findings = match present.get(name) {
