@@ -1,5 +1,5 @@
-//! Compares our CRDs with those of the programs that we replace. Every field of Go MCM is ours, with
-//! the same type, the same limits, and required in the same cases. Each object that the Docker
+//! Compares our CRDs with those of the programs that we replace. Every field of Go MCM is ours,
+//! with the same type, the same limits, and required in the same cases. Each object that the Docker
 //! provider of Cluster API accepts is accepted with all fields of its spec, except for
 //! [`STRICTER`]: its status is written by this project alone.
 //!
@@ -21,8 +21,8 @@ fn every_field_of_go_is_a_field_of_ours() {
     assert!(found.is_empty(), "our CRDs differ from those of Go MCM: {found:#?}");
 }
 
-/// Fields of the Docker kinds in which we accept less or other values, as the end of their path, and
-/// the reason. No webhook converts our objects, so both versions have one schema.
+/// Fields of the Docker kinds in which we accept less or other values, as the end of their path,
+/// and the reason. No webhook converts our objects, so both versions have one schema.
 const STRICTER: [(&str, &str); 9] = [
     ("failureDomains", "v1beta1 has a map and v1beta2 a list: any value is stored"),
     ("controlPlaneEndpoint.host", "the limit of v1beta2 counts for both versions"),

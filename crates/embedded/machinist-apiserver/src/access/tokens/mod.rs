@@ -2,8 +2,8 @@
 //!
 //! A token is valid until it expires, as long as its account and its bound object still exist with
 //! the same uid. The server checks this on every request, so a token is invalid as soon as either
-//! object is gone, or a minute after it was marked for deletion. (kube-apiserver caches a result for
-//! seconds.)
+//! object is gone, or a minute after it was marked for deletion. (kube-apiserver caches a result
+//! for seconds.)
 //!
 //! Tokens are signed with ES256 through `ring`. Tokens and keys are never logged.
 
