@@ -138,6 +138,27 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             };
             write.patch::<MachineDeploymentFacts>(patch).await
         }
+        Action::RollBack(rollback) => {
+            let mut patch = without_rollback(deployment);
+            for (key, value) in &rollback.annotations {
+                let read = deployment.annotations.as_ref();
+                patch = match value {
+                    Some(value) => patch.set_annotation(read, key, value),
+                    None => patch.remove_annotation(read, key),
+                };
+            }
+            let template = serde_json::to_value(&rollback.template)
+                .map_err(|_| Stop::NotNow("the template cannot be written as JSON"))?;
+            write.patch::<MachineDeploymentFacts>(patch.add(&["spec", "template"], template)).await?;
+            let message = format!("Rolled back to the template of revision {}", rollback.revision);
+            tell(runtime, s, EventType::Normal, reasons::DEPLOYMENT_ROLLBACK, &message);
+            Ok(())
+        }
+        Action::EndRollback(refusal) => {
+            write.patch::<MachineDeploymentFacts>(without_rollback(deployment)).await?;
+            tell(runtime, s, EventType::Warning, refusal.reason, &refusal.message);
+            Ok(())
+        }
         Action::RemoveFrozen { index } => {
             let index = index.to_string();
             let condition = ["status", "conditions", &index];
@@ -361,6 +382,11 @@ async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Re
         tell(runtime, s, EventType::Normal, reasons::SCALING_MACHINE_SET, &message);
     }
     Ok(())
+}
+
+/// A patch that removes `spec.rollbackTo`, if the spec is still the one that was read.
+fn without_rollback(deployment: &MachineDeploymentFacts) -> GuardedPatch {
+    GuardedPatch::new(&deployment.uid).test_generation(deployment.generation).remove(&["spec", "rollbackTo"])
 }
 
 fn status_patch(deployment: &MachineDeploymentFacts, status: &MachineDeploymentStatus) -> GuardedPatch {

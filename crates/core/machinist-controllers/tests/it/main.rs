@@ -23,6 +23,7 @@ mod orphans;
 mod outage;
 mod queue;
 mod replacement;
+mod rollout;
 mod silent;
 mod slow_webhook;
 mod split;

@@ -1,22 +1,22 @@
 //! MachineDeployment: keeps one set per template, and rolls out template changes.
 //!
 //! ```text
-//! finalizer -> lift a freeze -> claim sets -> mark Machines that the autoscaler chose -> the set of this template -> its annotations
-//! and template -> sizes (rollout) -> history -> status
+//! finalizer -> lift a freeze -> claim sets -> mark Machines that the autoscaler chose -> roll back -> the set of this template -> its
+//! annotations and template -> sizes (rollout) -> history -> status
 //! ```
 //!
 //! The set of the current template is found by comparing templates, never by a hash, so that a
 //! takeover from Go MCM starts no rollout.
 //!
-//! Deliberately absent for now: the strategies Recreate and InPlaceUpdate, rollback, freezing, and
-//! the marks on Nodes of outdated sets. A deployment with Recreate or a rollback is rejected with a
-//! condition and an Event. A deployment with InPlaceUpdate is also reported, and it is still
-//! scaled.
+//! Deliberately absent for now: the strategy InPlaceUpdate, freezing, and the marks on Nodes of
+//! outdated sets. A deployment with InPlaceUpdate is reported with a condition and an Event, and it
+//! is still scaled.
 
 mod chosen;
 mod freeze;
 mod lowerings;
 mod raises;
+mod rollback;
 pub(crate) mod sizing;
 pub(crate) mod snapshot;
 pub(crate) mod template;
@@ -28,6 +28,7 @@ use std::sync::Arc;
 use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec};
 
+pub use self::rollback::Rollback;
 pub use self::sizing::{Limits, limits};
 use self::sizing::{new_set_index, strategy_refusal, unusable};
 pub use self::snapshot::{OpenRaise, Owned, Snapshot};
@@ -84,6 +85,11 @@ pub enum Action {
     ReadMachines,
     /// Writes the names of the chosen Machines, or removes the annotation if there are none.
     SetChosen(Option<String>),
+    /// Copies the template and the annotations of a former revision to the deployment, and removes
+    /// `spec.rollbackTo`.
+    RollBack(Box<Rollback>),
+    /// Removes `spec.rollbackTo`, with the reason why nothing is rolled back.
+    EndRollback(Refusal),
     /// Removes the condition `Frozen` from the status.
     RemoveFrozen {
         /// Index of the condition.
@@ -159,10 +165,14 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     if let Some(first) = chosen.first() {
         return first;
     }
-    let plan = chosen.with(match new_set_index(&s.deployment, &s.sets) {
-        None if !rollout::rests(&s.deployment, &s.sets) => create_set(s),
-        new => resize(s, new),
-    });
+    if let Some(rollback) = rollback::plan(s) {
+        return chosen.with(rollback);
+    }
+    let new = new_set_index(&s.deployment, &s.sets);
+    let creates = new.is_none()
+        && !rollout::rests(&s.deployment, &s.sets)
+        && !rollout::is_recreating(&s.deployment, &s.sets, new);
+    let plan = chosen.with(if creates { create_set(s) } else { resize(s, new) });
     lowerings::hold_back(s, raises::hold_back(s, plan))
 }
 
@@ -444,6 +454,8 @@ impl fmt::Display for Action {
             Self::ReadMachines => f.write_str("machines: list them at the API server"),
             Self::SetChosen(Some(chosen)) => write!(f, "deployment: machines to delete {chosen}"),
             Self::SetChosen(None) => f.write_str("deployment: no machines to delete"),
+            Self::RollBack(rollback) => write!(f, "deployment: roll back to revision {}", rollback.revision),
+            Self::EndRollback(refusal) => write!(f, "deployment: no rollback, {}", refusal.message),
             Self::RemoveFrozen { .. } => f.write_str("deployment: remove condition Frozen"),
             Self::RemoveFreeze => f.write_str("deployment: remove freeze"),
             Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),

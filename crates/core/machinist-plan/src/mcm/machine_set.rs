@@ -12,7 +12,7 @@
 //! Existing preservations of other clients are respected (`replicas`).
 
 mod freeze;
-mod names;
+pub(crate) mod names;
 mod replicas;
 pub(crate) mod snapshot;
 

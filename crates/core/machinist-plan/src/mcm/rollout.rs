@@ -1,11 +1,14 @@
-//! Rolling update: decides how many Machines each set of a deployment should have next.
+//! Rollout: decides how many Machines each set of a deployment should have next.
 //!
-//! Two bounds hold at every step. The total number of Machines, including those being deleted, is
-//! at most `replicas + maxSurge`. The number of available Machines is at least `replicas -
-//! maxUnavailable`. Both are computed from certain facts: after a set's replicas were lowered, only
-//! the lower number counts, even while the Machines exist. Which of them remain follows from the
-//! order in which the set deletes, which begins with their priority. A set that is being deleted
-//! counts as empty.
+//! With the strategy `Recreate`, all sets but the new one are emptied first. The new set is created
+//! and grows when no Machine of them is left, because two templates may not run side by side.
+//!
+//! In a rolling update, two bounds hold at every step. The total number of Machines, including
+//! those being deleted, is at most `replicas + maxSurge`. The number of available Machines is at
+//! least `replicas - maxUnavailable`. Both are computed from certain facts: after a set's replicas
+//! were lowered, only the lower number counts, even while the Machines exist. Which of them remain
+//! follows from the order in which the set deletes, which begins with their priority. A set that is
+//! being deleted counts as empty.
 //!
 //! A preserved failed Machine keeps its place in its set and is deleted last, after available
 //! Machines. So the required number of available Machines is reduced by the number of preserved
@@ -56,8 +59,15 @@ pub struct Bounds {
 }
 
 /// Returns what a set's surplus must leave, and how many Machines it may add. The Machines that
-/// another set still has to delete do not count as available.
-pub fn bounds(now: Timestamp, deployment: &MachineDeploymentFacts, sets: &[Owned], index: usize) -> Bounds {
+/// another set still has to delete do not count as available. `new` is the index of the set with
+/// the deployment's template.
+pub fn bounds(
+    now: Timestamp,
+    deployment: &MachineDeploymentFacts,
+    sets: &[Owned],
+    new: Option<usize>,
+    index: usize,
+) -> Bounds {
     let all = Sets::of(now, deployment, sets);
     let others = (0..sets.len()).filter(|other| *other != index);
     let staying = total(others.map(|other| all.certain(other, all.specified[other])));
@@ -66,7 +76,9 @@ pub fn bounds(now: Timestamp, deployment: &MachineDeploymentFacts, sets: &[Owned
         let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
         number(live).saturating_add(owned.unreadable)
     }));
-    Bounds { available: staying.saturating_add(own), fewest: all.fewest(), live, most: all.most() }
+    // Machines of an old template must all go before those of the new one exist.
+    let fewest = if is_recreating(deployment, sets, new) { 0 } else { all.fewest() };
+    Bounds { available: staying.saturating_add(own), fewest, live, most: all.most() }
 }
 
 /// Decides the sizes. `new` is the index of the set with the deployment's template. Only a resting
@@ -80,6 +92,9 @@ pub fn sizes(
     let all = Sets::of(now, deployment, sets);
     let active: Vec<usize> = (0..sets.len()).filter(|index| 0 < all.specified[*index]).collect();
     let rests = rests(deployment, sets);
+    if is_recreating(deployment, sets, new) {
+        return all.emptied(new);
+    }
     let only = match (active.as_slice(), new) {
         ([], Some(new)) => Some(new),
         ([], None) => sets.len().checked_sub(1),
@@ -102,6 +117,13 @@ pub fn sizes(
 /// Whether a deployment rests: it takes no rollout step and is only scaled.
 pub(crate) fn rests(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> bool {
     deployment.spec.is_paused() || deployment.is_in_place() || updating_in_place(sets).is_some()
+}
+
+/// Whether Machines of old templates have to go before any of the deployment's template is created.
+pub(crate) fn is_recreating(deployment: &MachineDeploymentFacts, sets: &[Owned], new: Option<usize>) -> bool {
+    let mut others = sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
+    let is_left = |owned: &Owned| 0 < specified(owned) || !has_no_machines(owned);
+    deployment.recreates() && !rests(deployment, sets) && others.any(|(_, owned)| is_left(owned))
 }
 
 /// Returns the first Machine with a running or failed in-place update. Machines that are being
@@ -200,6 +222,20 @@ impl<'s> Sets<'s> {
         replicas[only] = wanted.min(most.max(self.specified[only]));
         let why = if replicas[only] < wanted { self.surge_bound(only) } else { self.settling() };
         Sizes { replicas, why }
+    }
+
+    /// Empties all sets except the new one, which does not grow.
+    fn emptied(&self, new: Option<usize>) -> Sizes {
+        let mut replicas = vec![0; self.sets.len()];
+        if let Some(new) = new {
+            replicas[new] = self.specified[new].min(self.deployment.replicas());
+        }
+        let old = self.sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
+        let mut left = old.flat_map(|(_, owned)| &owned.machines);
+        let first = left.clone().next().map(|machine| machine.name.clone());
+        let reason = McmReason::MachinesLeaving { left: number(left.by_ref().count()), first };
+        let next = Step::Expect("the Machines of the new template are created after the old ones are gone");
+        Sizes { replicas, why: Why::new(reason, next) }
     }
 
     /// Whether the deployment's replicas have changed since its sets were last sized.

@@ -267,6 +267,8 @@ fn progressing(
     let say = |state, reason: &str, message: String| {
         Some(condition(current, conditions::PROGRESSING, state, reason, &message, s.now))
     };
+    let reason = before.and_then(|condition| condition.reason.as_deref());
+    let is_late = reason == Some(reasons::PROGRESS_DEADLINE_EXCEEDED);
     let new = match stage {
         Stage::Refused(Refusal { reason, message, .. }) => {
             return say(ConditionStatus::False, reason, message.clone());
@@ -276,6 +278,8 @@ fn progressing(
             let message = format!("Created new machine set \"{name}\"");
             return say(ConditionStatus::True, reasons::NEW_MACHINE_SET_CREATED, message);
         }
+        // A pause does not hide that the rollout made no progress before it.
+        Stage::Rolling(_) if s.deployment.spec.is_paused() && is_late => return before.cloned(),
         Stage::Rolling(_) if s.deployment.spec.is_paused() => {
             let message = "Deployment is paused".to_owned();
             return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_PAUSED, message);
@@ -294,20 +298,25 @@ fn progressing(
         || old(status) < old(current)
         || current.ready_replicas < status.ready_replicas
         || current.available_replicas < status.available_replicas;
-    let reason = before.and_then(|c| c.reason.as_deref());
     // A Machine that fails later does not reset a complete rollout.
     let was_complete = reason == Some(reasons::NEW_MACHINE_SET_AVAILABLE);
     let goes_on = is_new_spec || (has_moved && !was_complete);
-    let is_paused = reason == Some(reasons::DEPLOYMENT_PAUSED);
-    if goes_on || before.is_none() || is_paused {
+    if reason == Some(reasons::DEPLOYMENT_PAUSED) {
+        let message = "Deployment is resumed".to_owned();
+        return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_RESUMED, message);
+    }
+    if before.is_none() {
+        let message = format!("Found new machine set \"{new}\"");
+        return say(ConditionStatus::True, reasons::FOUND_NEW_MACHINE_SET, message);
+    }
+    if goes_on {
         let message = format!("MachineSet \"{new}\" is progressing.");
         let now = Some(seconds(s.now));
         let said = say(ConditionStatus::True, reasons::MACHINE_SET_UPDATED, message);
         return said.map(|said| MachineDeploymentCondition { last_update_time: now, ..said });
     }
-    let is_late = progress_deadline(s).is_some_and(|deadline| machinist_core::is_past(s.now, deadline));
-    let was_late = reason == Some(reasons::PROGRESS_DEADLINE_EXCEEDED);
-    if is_late && !was_complete && !was_late {
+    let is_due = progress_deadline(s).is_some_and(|deadline| machinist_core::is_past(s.now, deadline));
+    if is_due && !was_complete && !is_late {
         let message = format!("MachineSet \"{new}\" has timed out progressing.");
         return say(ConditionStatus::False, reasons::PROGRESS_DEADLINE_EXCEEDED, message);
     }

@@ -222,6 +222,20 @@ impl Toy {
                     None => annotations.remove(annotations::TRIGGER_DELETION),
                 };
             }
+            Action::RollBack(rollback) => {
+                let annotations = deployment.metadata.annotations.get_or_insert_default();
+                for (key, value) in rollback.annotations {
+                    match value {
+                        Some(value) => annotations.insert(key, value),
+                        None => annotations.remove(&key),
+                    };
+                }
+                deployment.spec.template = rollback.template;
+                deployment.spec.rollback_to = None;
+                deployment.metadata.generation =
+                    deployment.metadata.generation.map(|generation| generation + 1);
+            }
+            Action::EndRollback(_) => deployment.spec.rollback_to = None,
             Action::ReadMachines => unreachable!("the toy's Machines are fresh"),
             Action::LookFor(_) => unreachable!("the toy's autoscaler knows its Machines"),
             Action::RemoveFrozen { .. } | Action::RemoveFreeze => unreachable!("the toy is never frozen"),

@@ -85,12 +85,13 @@ impl MachineDeploymentFacts {
         u32::try_from(self.spec.replicas()).unwrap_or(0)
     }
 
-    /// Returns how many additional Machines a rollout may create; rounded up.
+    /// Returns how many additional Machines a rollout may create; rounded up, and 0 for `Recreate`.
     pub fn max_surge(&self) -> u32 {
         self.bounds().0
     }
 
-    /// Returns how many Machines may be unavailable; rounded down, and at most `replicas`.
+    /// Returns how many Machines may be unavailable while nothing is rolled out or during a rolling
+    /// update; rounded down, at most `replicas`, and 0 for `Recreate`.
     pub fn max_unavailable(&self) -> u32 {
         self.bounds().1
     }
@@ -109,8 +110,17 @@ impl MachineDeploymentFacts {
 
     /// Whether the strategy is `InPlaceUpdate`.
     pub fn is_in_place(&self) -> bool {
-        let strategy = self.spec.strategy.as_ref().and_then(|strategy| strategy.type_.as_ref());
-        strategy == Some(&StrategyType::InPlaceUpdate)
+        self.strategy() == Some(&StrategyType::InPlaceUpdate)
+    }
+
+    /// Whether the strategy is `Recreate`: all Machines of the old template are deleted before the
+    /// first one of the new template is created.
+    pub fn recreates(&self) -> bool {
+        self.strategy() == Some(&StrategyType::Recreate)
+    }
+
+    fn strategy(&self) -> Option<&StrategyType> {
+        self.spec.strategy.as_ref()?.type_.as_ref()
     }
 
     /// Returns the freeze of the deployment.
@@ -130,6 +140,9 @@ impl MachineDeploymentFacts {
 
     fn bounds(&self) -> (u32, u32) {
         let replicas = self.replicas();
+        if self.recreates() {
+            return (0, 0);
+        }
         let rolling = self.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
         let surge = self.part_of_replicas(rolling.and_then(|r| r.max_surge.as_ref()), Rounding::Up);
         let unavailable =

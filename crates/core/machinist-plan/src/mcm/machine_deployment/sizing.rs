@@ -37,10 +37,11 @@ pub fn limits(
     }
     let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
     let new = new_set_index(deployment, sets);
-    // A new set is created first.
-    let is_sized = new.is_some() || rollout::rests(deployment, sets);
+    // A new set is created first, except with `Recreate`.
+    let is_sized =
+        new.is_some() || rollout::rests(deployment, sets) || rollout::is_recreating(deployment, sets, new);
     let size = || rollout::sizes(now, deployment, sets, new).replicas.get(index).copied();
-    let bounds = rollout::bounds(now, deployment, sets, index);
+    let bounds = rollout::bounds(now, deployment, sets, new, index);
     Some(Limits { size: is_sized.then(size).flatten(), bounds })
 }
 
@@ -55,7 +56,6 @@ pub(super) fn new_set_index(deployment: &MachineDeploymentFacts, sets: &[Owned])
 
 /// Returns why a deployment is not reconciled until a user fixes its spec.
 pub(super) fn unusable(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
-    let spec = &deployment.spec;
     if let Some((field, message)) = &deployment.invalid {
         return Some(Refusal::invalid(field, message));
     }
@@ -65,19 +65,16 @@ pub(super) fn unusable(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
     if let Some(refusal) = strategy_refusal(deployment).filter(|_| !deployment.is_in_place()) {
         return Some(refusal);
     }
-    if spec.rollback_to.is_some() {
-        let message =
-            "spec.rollbackTo is not supported yet: expected the template of the former revision instead";
-        return Some(Refusal::invalid("spec.rollbackTo", message));
-    }
     None
 }
 
 /// Rejects a strategy that is not supported yet.
 pub(super) fn strategy_refusal(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
     let strategy = deployment.spec.strategy.as_ref()?.type_.as_ref()?;
-    (*strategy != StrategyType::RollingUpdate).then(|| {
-        let message = format!("spec.strategy.type {strategy} is not supported yet: expected RollingUpdate");
+    let is_supported = matches!(strategy, StrategyType::RollingUpdate | StrategyType::Recreate);
+    (!is_supported).then(|| {
+        let message =
+            format!("spec.strategy.type {strategy} is not supported yet: expected RollingUpdate or Recreate");
         Refusal::invalid("spec.strategy.type", message)
     })
 }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use crate::generated::{hash_of_bytes, suffix};
 use crate::mcm::facts::MachineDeploymentFacts;
+use crate::mcm::machine_set::names::RESERVED_NUMBERS;
 
 /// Whether a set's template equals the deployment's template in all parts that need a rollout.
 ///
@@ -180,9 +181,16 @@ pub fn owner_reference(deployment: &MachineDeploymentFacts) -> OwnerReference {
     }
 }
 
+/// Returns the annotations that a deployment shares with its sets. All others belong to the object
+/// itself.
+pub(crate) fn shared_annotations(all: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
+    let is_shared =
+        |key: &str| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key) && key != RESERVED_NUMBERS;
+    let all = all.into_iter().flatten().filter(|(key, _)| is_shared(key));
+    all.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
 /// Returns the annotations of a deployment that are copied to its sets.
 pub(crate) fn copied_annotations(deployment: &MachineDeploymentFacts) -> BTreeMap<String, String> {
-    let copied = |key: &String| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key.as_str());
-    let all = deployment.annotations.iter().flatten();
-    all.filter(|(key, _)| copied(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    shared_annotations(deployment.annotations.as_ref())
 }

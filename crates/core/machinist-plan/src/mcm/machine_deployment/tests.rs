@@ -2,6 +2,8 @@
 
 mod chosen;
 mod raises;
+mod recreate;
+mod rollback;
 mod sizes;
 mod status;
 
@@ -207,8 +209,6 @@ fn a_deployment_of_a_user_gets_its_finalizer_first() {
 fn an_invalid_deployment_is_reported_and_not_reconciled() {
     for (pointer, value, expected) in [
         ("/spec/selector", json!({}), "spec.selector is empty"),
-        ("/spec/strategy", json!({"type": "Recreate"}), "spec.strategy.type Recreate is not supported yet"),
-        ("/spec/rollbackTo", json!({"revision": 1}), "spec.rollbackTo is not supported yet"),
         ("/spec/strategy", json!({"type": "RollingUpdate"}), "spec.strategy.rollingUpdate: expected"),
         ("/spec/replicas", json!(-1), "spec.replicas: expected 0 or more"),
     ] {

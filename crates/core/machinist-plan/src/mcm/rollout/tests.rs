@@ -1,11 +1,12 @@
 //! Tests that run rollouts to their end in an order that a seed determines. They check the bounds
 //! at each create and delete.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use expect_test::expect_file;
-use machinist_api::{MachineDeployment, MachineSet, Phase};
+use machinist_api::{MachineDeployment, MachineSet, Phase, RollbackConfig, StrategyType};
 use serde_json::Value;
 
 use crate::mcm::machine_deployment::{self, Action};
@@ -71,6 +72,59 @@ fn every_rollout_keeps_its_bounds_and_ends() {
             step(&mut toy, &mut dice);
         }
         assert_done(&mut toy, usize::try_from(replicas).expect("small"), "c-2", seed);
+    }
+}
+
+#[test]
+fn a_recreation_never_mixes_templates_and_ends() {
+    for seed in 0..400_u64 {
+        let mut dice = Dice(seed.wrapping_mul(104_729));
+        let replicas = u32::try_from(1 + dice.roll(5)).expect("small");
+        let mut toy = Toy::new(replicas, 0, replicas);
+        toy.edit(|deployment| {
+            let strategy = deployment.spec.strategy.get_or_insert_default();
+            strategy.type_ = Some(StrategyType::Recreate);
+            strategy.rolling_update = None;
+        });
+        toy.settle();
+        let mut class = "c-1";
+        for _ in 0..3 {
+            class = ["c-1", "c-2", "c-3"][dice.roll(3)];
+            toy.use_class(class);
+            for _ in 0..dice.roll(80) {
+                step(&mut toy, &mut dice);
+                let classes: BTreeSet<&str> =
+                    toy.machines.values().map(|machine| machine.spec.class.name()).collect();
+                assert!(classes.len() <= 1, "seed {seed}: {classes:?}\n{}", toy.trace.join("\n"));
+            }
+        }
+        assert_done(&mut toy, usize::try_from(replicas).expect("small"), class, seed);
+    }
+}
+
+#[test]
+fn a_rollback_ends_with_the_former_template() {
+    for seed in 0..100_u64 {
+        let mut dice = Dice(seed.wrapping_mul(15_485_863));
+        let mut toy = Toy::new(3, 1, 0);
+        toy.settle();
+        toy.use_class("c-2");
+        toy.settle();
+        toy.use_class("c-3");
+        for _ in 0..dice.roll(60) {
+            step(&mut toy, &mut dice);
+        }
+        toy.settle();
+        let (revision, class) = [(1, "c-1"), (2, "c-2"), (0, "c-2")][dice.roll(3)];
+        toy.edit(|deployment| {
+            deployment.spec.rollback_to = Some(RollbackConfig { revision: Some(revision) });
+        });
+        for _ in 0..dice.roll(60) {
+            step(&mut toy, &mut dice);
+        }
+        assert_done(&mut toy, 3, class, seed);
+        let deployment = toy.deployment.as_ref().expect("the deployment exists");
+        assert_eq!(deployment.spec.rollback_to, None, "seed {seed}");
     }
 }
 

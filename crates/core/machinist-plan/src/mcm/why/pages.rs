@@ -36,7 +36,7 @@ rows! {
 
     CREATION: R::Contract(M::InvalidSpec(_)) => [
         M::InvalidSpec("spec.class.name is empty: expected the name of a MachineClass".into()),
-        M::InvalidSpec("spec.strategy.type Recreate is not supported yet: expected RollingUpdate".into()),
+        M::InvalidSpec("spec.strategy.type InPlaceUpdate is not supported yet: expected RollingUpdate or Recreate".into()),
     ];
     CREATION: R::Contract(M::ClassMissing { .. }) => [M::ClassMissing { class: class() }];
     CREATION: R::Contract(M::ClassDeleting { .. }) => [M::ClassDeleting { class: class() }];

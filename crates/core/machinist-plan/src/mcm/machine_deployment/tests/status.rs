@@ -49,8 +49,8 @@ fn the_status_sums_up_its_machines() {
               "status": "True",
               "lastUpdateTime": "2027-01-15T08:00:00Z",
               "lastTransitionTime": "2027-01-15T08:00:00Z",
-              "reason": "MachineSetUpdated",
-              "message": "MachineSet \"n\" is progressing."
+              "reason": "FoundNewMachineSet",
+              "message": "Found new machine set \"n\""
             },
             {
               "type": "Available",
@@ -145,6 +145,22 @@ fn a_complete_rollout_stays_complete_until_the_spec_changes() {
     assert_eq!(summary(&progressing(&changed)), "True MachineSetUpdated updated 0 changed -5000");
 }
 
+#[test]
+fn a_pause_ends_with_a_reason_of_its_own() {
+    let resumed = stalled(100, "DeploymentPaused", "Unknown").field("/metadata/generation", 6.into());
+    assert_eq!(summary(&progressing(&resumed)), "Unknown DeploymentResumed updated 0 changed -5000");
+    let waits = stalled(100, "DeploymentResumed", "Unknown");
+    assert_eq!(summary(&progressing(&waits)), "Unknown DeploymentResumed updated -100 changed -5000");
+    let late = stalled(601, "DeploymentResumed", "Unknown");
+    assert_eq!(summary(&progressing(&late)), "False ProgressDeadlineExceeded updated 0 changed 0");
+}
+
+#[test]
+fn a_pause_does_not_hide_a_missed_deadline() {
+    let paused = stalled(1, "ProgressDeadlineExceeded", "False").field("/spec/paused", true.into());
+    assert_eq!(summary(&progressing(&paused)), "False ProgressDeadlineExceeded updated -1 changed -5000");
+}
+
 fn world_of_one_set(phases: &[&str]) -> World {
     world(3).set("n", "c", 3, phases)
 }
@@ -155,6 +171,8 @@ fn a_pause_is_a_condition_and_so_is_a_new_set() {
     assert_eq!(summary(&progressing(&paused)), "Unknown DeploymentPaused updated 0 changed 0");
     let created = world(3).set("o", "b", 3, &[RUNNING; 3]);
     assert_eq!(summary(&progressing(&created)), "True NewMachineSetCreated updated 0 changed 0");
+    let found = stalled(100, "", "").field("/status/conditions", json!([]));
+    assert_eq!(summary(&progressing(&found)), "True FoundNewMachineSet updated 0 changed 0");
 }
 
 #[test]

@@ -1,0 +1,79 @@
+//! Returns to the template of a former revision, as `spec.rollbackTo` asks.
+//!
+//! One patch copies the template and the annotations of the revision's set to the deployment, and
+//! removes `spec.rollbackTo`. The rollout that follows is an ordinary one. If there is no such
+//! revision, or its template is the present one, only `spec.rollbackTo` is removed, and an Event
+//! says why. A paused deployment is rolled back when it goes on.
+
+use std::collections::BTreeMap;
+
+use machinist_api::MachineTemplateSpec;
+use machinist_api::constants::{labels, reasons};
+
+use super::template::{is_same_template, shared_annotations};
+use super::{Action, Owned, Snapshot, revision_of};
+use crate::mcm::refusal::Refusal;
+use crate::mcm::why::{Plan, Reason, Step, Why};
+
+/// The changes of a deployment that return it to a former revision.
+#[derive(Debug, Clone)]
+pub struct Rollback {
+    /// The revision.
+    pub revision: i64,
+    /// The template of that revision.
+    pub template: MachineTemplateSpec,
+    /// The annotations to set, and those to remove, which have no value.
+    pub annotations: BTreeMap<String, Option<String>>,
+}
+
+pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
+    let rollback_to = s.deployment.spec.rollback_to.as_ref().filter(|_| !s.deployment.spec.is_paused())?;
+    let action = match find(s, rollback_to.revision.unwrap_or(0)) {
+        Ok(owned) => Action::RollBack(Box::new(rollback(s, owned))),
+        Err(refusal) => Action::EndRollback(refusal),
+    };
+    let why = Why::new(Reason::Writing("rolling back"), Step::Expect("the rollout of that revision begins"));
+    Some(Plan::act(action, why))
+}
+
+/// Returns the set of a revision whose template differs from the present one. 0 is the revision
+/// before the newest one.
+fn find(s: &Snapshot, revision: i64) -> Result<&Owned, Refusal> {
+    let staying = || s.sets.iter().filter(|owned| owned.set.deleting_since.is_none());
+    let refuse =
+        |reason, message| Err(Refusal { reason, field: "spec.rollbackTo.revision".to_owned(), message });
+    let wanted = if revision == 0 { last_but_one(staying()) } else { Some(revision) };
+    let Some(wanted) = wanted else {
+        let message = "There is no earlier revision to roll back to.".to_owned();
+        return refuse(reasons::DEPLOYMENT_ROLLBACK_REVISION_NOT_FOUND, message);
+    };
+    let Some(owned) = staying().find(|owned| revision_of(&owned.set) == wanted) else {
+        let known: Vec<_> = staying().map(|owned| revision_of(&owned.set).to_string()).collect();
+        let message =
+            format!("There is no revision {wanted} to roll back to. Known revisions: {}.", known.join(", "));
+        return refuse(reasons::DEPLOYMENT_ROLLBACK_REVISION_NOT_FOUND, message);
+    };
+    if is_same_template(&s.deployment.spec.template, &owned.set.spec.template) {
+        let message = format!("Revision {wanted} has the present template, so nothing is rolled back.");
+        return refuse(reasons::DEPLOYMENT_ROLLBACK_TEMPLATE_UNCHANGED, message);
+    }
+    Ok(owned)
+}
+
+fn last_but_one<'s>(sets: impl Iterator<Item = &'s Owned>) -> Option<i64> {
+    let mut revisions: Vec<i64> = sets.map(|owned| revision_of(&owned.set)).collect();
+    revisions.sort_unstable();
+    revisions.iter().rev().nth(1).copied().filter(|revision| 0 < *revision)
+}
+
+fn rollback(s: &Snapshot, owned: &Owned) -> Rollback {
+    let set = &owned.set;
+    let mut template = set.spec.template.clone();
+    template.metadata.labels.remove(labels::MACHINE_TEMPLATE_HASH);
+    let ours = shared_annotations(s.deployment.annotations.as_ref());
+    let theirs = shared_annotations(set.annotations.as_ref());
+    let removed = ours.keys().filter(|key| !theirs.contains_key(*key)).map(|key| (key.clone(), None));
+    let changed = theirs.iter().filter(|(key, value)| ours.get(*key) != Some(value));
+    let changed = changed.map(|(key, value)| (key.clone(), Some(value.clone())));
+    Rollback { revision: revision_of(set), template, annotations: removed.chain(changed).collect() }
+}

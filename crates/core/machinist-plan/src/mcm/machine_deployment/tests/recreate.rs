@@ -1,0 +1,100 @@
+//! Tests of the strategy Recreate: no Machine of the new template exists beside one of an old one.
+
+use machinist_core::{FreshRead, Freshness, Silence};
+
+use super::*;
+
+fn recreate(replicas: u32) -> World {
+    world(replicas).field("/spec/strategy", json!({"type": "Recreate"}))
+}
+
+fn without_surge(set: &mut Value) {
+    let annotations = &mut set["metadata"]["annotations"];
+    let desired = annotations["deployment.kubernetes.io/desired-replicas"].clone();
+    annotations["deployment.kubernetes.io/max-replicas"] = desired;
+}
+
+/// T-86.
+#[test]
+fn old_machines_are_deleted_before_a_new_set_exists() {
+    recreate(3).set_with("o", "b", 3, &[RUNNING; 3], without_surge).check(expect![[r#"
+        do    set o: 3 -> 0 replicas
+        why   waiting for 3 machines to be deleted; the first is o-0; next: the Machines of the new template are created after the old ones are gone
+        wait  until 2027-01-15T08:01:41Z
+    "#]]);
+    let leaving = recreate(3).set_with("o", "b", 0, &["Terminating"], without_surge);
+    assert_eq!(leaving.actions(), [""; 0], "a Machine is left");
+    let gone = recreate(3).set_with("o", "b", 0, &[], without_surge);
+    let actions = gone.actions();
+    assert!(actions[0].ends_with("create with 3 replicas"), "{actions:?}");
+}
+
+#[test]
+fn a_set_that_exists_grows_after_the_others_are_gone() {
+    let rolled_back = |old: &[&str], size| {
+        recreate(3).set_with("o", "b", size, old, without_surge).set_with(
+            "n",
+            "c",
+            1,
+            &[RUNNING],
+            without_surge,
+        )
+    };
+    assert_eq!(rolled_back(&[RUNNING; 2], 2).sizes(), [0, 1]);
+    assert_eq!(rolled_back(&["Terminating"], 0).sizes(), [0, 1]);
+    assert_eq!(rolled_back(&[], 0).sizes(), [0, 3]);
+}
+
+#[test]
+fn a_set_that_is_being_deleted_is_waited_for() {
+    let deleted = |set: &mut Value| set["metadata"]["deletionTimestamp"] = at(-10).to_string().into();
+    let world = |machines: &[&str]| recreate(3).set_with("o", "b", 3, machines, deleted);
+    assert_eq!(world(&[RUNNING]).actions(), [""; 0]);
+    assert!(world(&[]).actions()[0].ends_with("create with 3 replicas"));
+}
+
+#[test]
+fn a_deployment_without_old_machines_is_only_scaled() {
+    let scaled = recreate(5).set_with("n", "c", 3, &[RUNNING; 3], without_surge);
+    assert_eq!(scaled.sizes(), [5]);
+    let shrunk = recreate(2).set_with("n", "c", 3, &[RUNNING; 3], without_surge);
+    assert_eq!(shrunk.sizes(), [2]);
+    let settled = recreate(3).set_with("n", "c", 3, &[RUNNING; 3], without_surge);
+    assert_eq!(settled.actions(), [""; 0]);
+}
+
+#[test]
+fn a_paused_deployment_recreates_nothing() {
+    let paused = recreate(3).field("/spec/paused", true.into());
+    let paused = paused.set_with("o", "b", 3, &[RUNNING; 3], without_surge);
+    assert_eq!(paused.actions(), [""; 0]);
+    assert!(paused.reason().contains("paused"), "{}", paused.reason());
+}
+
+/// The Machines of the old template are the only ones that are available. The bound that protects
+/// available Machines in a rolling update must not keep them.
+#[test]
+fn no_bound_keeps_old_machines() {
+    let limits_of = |world: World, uid: &str| {
+        let s = world.snapshot();
+        limits(s.now, &s.deployment, &s.sets, uid).expect("the deployment sizes the set")
+    };
+    let old = || recreate(3).set_with("o", "b", 0, &[RUNNING; 3], without_surge);
+    let wanted = limits_of(old(), "uid-o");
+    assert_eq!((wanted.size, wanted.bounds.fewest), (Some(0), 0));
+    // In a plain scale-down, available Machines stay as in a rolling update.
+    let shrunk = limits_of(recreate(2).set_with("n", "c", 2, &[RUNNING; 3], without_surge), "uid-n");
+    assert_eq!((shrunk.size, shrunk.bounds.fewest), (Some(2), 2));
+    // The template was changed back before the Machines were deleted.
+    let back = limits_of(recreate(3).set_with("n", "c", 0, &[RUNNING; 3], without_surge), "uid-n");
+    assert_eq!(back.size, Some(3));
+}
+
+#[test]
+fn old_machines_are_deleted_only_by_fresh_facts() {
+    let silence = Silence { server: "the API server".to_owned(), since: at(-200), read: FreshRead::Possible };
+    let world = recreate(3).set_with("o", "b", 3, &[RUNNING; 3], without_surge);
+    let snapshot = Snapshot { machines_freshness: Freshness::Stale(silence), ..world.snapshot() };
+    let actions: Vec<_> = plan(&snapshot).actions.iter().map(ToString::to_string).collect();
+    assert_eq!(actions, ["machines: list them at the API server"]);
+}
