@@ -32,6 +32,7 @@
 //! | force needs nodes | the label `force-deletion` waits for the API server of the Nodes | L10 |
 //! | idle lookups | each Machine is looked up again and again before it is created | S24 |
 //! | short token | a token lasts no longer than a short creation timeout, and is made again | S17 |
+//! | early recreation | the strategy `Recreate` is taken as a rolling update | S25 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -48,8 +49,9 @@ use machinist_controllers::mcm::Planners;
 use machinist_core::reverted::Fix;
 
 use self::planners::{
-    absence_without_lag, early_finalizer, late_size, no_ownership_proof, no_replacement_limit, node_by_name,
-    orphaned_machines, orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
+    absence_without_lag, early_finalizer, early_recreation, late_size, no_ownership_proof,
+    no_replacement_limit, node_by_name, orphaned_machines, orphaned_sets, two_raises, unbounded_requeue,
+    unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
 use crate::ask::WholeRequest;
@@ -138,6 +140,8 @@ pub enum Mutant {
     IdleLookups,
     /// A token lasts no longer than a short creation timeout, and is made again.
     ShortToken,
+    /// The strategy `Recreate` is taken as a rolling update.
+    EarlyRecreation,
 }
 
 impl Mutation for Mutant {
@@ -165,6 +169,7 @@ impl Mutation for Mutant {
             Self::ForceNeedsNodes => Id::L10,
             Self::IdleLookups => Id::S24,
             Self::ShortToken => Id::S17,
+            Self::EarlyRecreation => Id::S25,
         }
     }
 
@@ -194,6 +199,7 @@ impl Mutation for Mutant {
             Self::FailedCallEndsDrain => 370,
             Self::TwoRaises => 439,
             Self::UnaskedFailure => 454,
+            Self::EarlyRecreation => 87,
         })
     }
 
@@ -227,6 +233,7 @@ impl Mutant {
             Self::OwnershipProof => Planners { machine: no_ownership_proof, ..sound },
             Self::ReplacementLimit => Planners { replacement: no_replacement_limit, ..sound },
             Self::UnseenCordon => Planners { machine: unseen_cordon, ..sound },
+            Self::EarlyRecreation => Planners { machine_deployment: early_recreation, ..sound },
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }

@@ -192,12 +192,23 @@ impl<'a> SeenObject<'a> {
     /// Maximum number of Machines above `replicas`: a number, or a percentage of the replicas,
     /// rounded up.
     pub fn max_surge(self) -> u32 {
+        if self.recreates() {
+            return 0;
+        }
         self.part_of_replicas("/spec/strategy/rollingUpdate/maxSurge", Rounding::Up)
     }
 
-    /// Maximum number of unavailable Machines: a number, or a percentage of the replicas, rounded
-    /// down.
+    /// Whether the strategy of a deployment is `Recreate`.
+    pub fn recreates(self) -> bool {
+        self.text("/spec/strategy/type") == "Recreate"
+    }
+
+    /// Maximum number of unavailable Machines: all for `Recreate`, otherwise a number, or a
+    /// percentage of the replicas, rounded down.
     pub fn max_unavailable(self) -> u32 {
+        if self.recreates() {
+            return self.replicas();
+        }
         let unavailable =
             self.part_of_replicas("/spec/strategy/rollingUpdate/maxUnavailable", Rounding::Down);
         // As upstream: if both are 0, one may be unavailable, because otherwise no rollout could

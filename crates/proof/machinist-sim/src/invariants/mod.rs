@@ -20,6 +20,7 @@
 //! | S21 | a write changes or deletes only the object that its sender has seen | each commit |
 //! | S23 | a pod whose eviction is rejected is named in the status before it is deleted by force | each write about pods |
 //! | S22 | only the replica that holds the Lease writes, unless the Lease is free | each write that is sent |
+//! | S25 | with `Recreate`, no Machine is made while the manager sees one of an older template | each Machine that is made |
 //! | S24 | while many Machines wait for their creation, most calls of the cloud create | each call |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
@@ -75,6 +76,7 @@ mod identity;
 mod instances;
 pub mod leader;
 pub mod outage;
+mod recreate;
 mod replacement;
 mod stale;
 mod surge;
@@ -107,6 +109,7 @@ pub enum Id {
     S22,
     S23,
     S24,
+    S25,
     L1,
     L2,
     L4,
@@ -207,6 +210,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(instances::FinalizerTruth),
         Box::new(surge::SurgeBound),
         Box::new(availability::Availability),
+        Box::new(recreate::OneTemplate),
         Box::new(drain::DrainOrder::default()),
         Box::new(identity::ProviderIds),
         Box::new(identity::OwnNodesOnly),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use machinist_api::StrategyType;
 use machinist_api::constants::finalizers::ORPHAN;
 use machinist_core::{Known, Wait};
 use machinist_plan::mcm::facts::NodeFacts;
@@ -129,4 +130,13 @@ pub(super) fn no_replacement_limit(s: &replacement::Snapshot) -> Plan<replacemen
     let mut whole = replacement::plan(s);
     whole.actions = alone.flat_map(|plan| plan.actions).collect();
     whole
+}
+
+pub(super) fn early_recreation(s: &machine_deployment::Snapshot) -> Plan<machine_deployment::Action> {
+    let mut s = s.clone();
+    if s.deployment.recreates() {
+        let strategy = Arc::make_mut(&mut s.deployment).spec.strategy.get_or_insert_default();
+        strategy.type_ = Some(StrategyType::RollingUpdate);
+    }
+    machine_deployment::plan(&s)
 }

@@ -1,14 +1,15 @@
-//! Scenarios that roll Machines to another class.
+//! Scenarios that replace Machines by others of another class.
 
 use super::life::{settled, start_with, wait_for_long_faults};
 use crate::faults::LongKind;
 use crate::world::{MachineView, MachineWorld, Outcome, User, ensure};
 
-/// Three Machines of one class are replaced by three of another, one by one.
+/// Three Machines of one class are replaced by three of another: one by one, or all at once.
 pub async fn roll(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     user.create_class("d").await?;
     world.begin("the user changes the class of the deployment of 3");
+    choose_strategy(world, user).await?;
     rank_amid_outage(world, user).await?;
     user.roll_workers_to("d").await?;
     let view = world.until("all workers to be of the new class", |view| all_of_class(view, "d")).await?;
@@ -24,6 +25,7 @@ pub async fn change_of_mind(world: &dyn MachineWorld) -> Outcome {
     user.create_class("d").await?;
     user.create_class("e").await?;
     world.begin("the user changes the class of the deployment of 3, and again midway");
+    choose_strategy(world, user).await?;
     rank_amid_outage(world, user).await?;
     user.roll_workers_to("d").await?;
     let one_of_new = |view: &MachineView| {
@@ -37,6 +39,11 @@ pub async fn change_of_mind(world: &dyn MachineWorld) -> Outcome {
     user.roll_workers_to("e").await?;
     world.until("all workers to be of the newest class", |view| all_of_class(view, "e")).await?;
     Ok(())
+}
+
+/// Gives the deployment the strategy that the workload draws.
+async fn choose_strategy(world: &dyn MachineWorld, user: User<'_>) -> Outcome {
+    if world.workload().recreates { user.recreate_workers().await } else { Ok(()) }
 }
 
 /// If a zone loses power, ranks a Machine that may be available among others that are not, and lets

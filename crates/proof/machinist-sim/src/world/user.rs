@@ -173,6 +173,12 @@ impl<'w> User<'w> {
         self.patch_workers(json!({"spec": {"template": {"spec": {"class": {"name": class}}}}})).await
     }
 
+    /// Gives the deployment the strategy `Recreate`.
+    pub async fn recreate_workers(self) -> Outcome {
+        let strategy = json!({"type": "Recreate", "rollingUpdate": null});
+        self.patch_workers(json!({"spec": {"strategy": strategy}})).await
+    }
+
     /// Deletes the deployment.
     pub async fn delete_workers(self) -> Outcome {
         self.deployments().delete(WORKERS, &DeleteParams::default()).await?;

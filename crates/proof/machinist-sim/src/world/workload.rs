@@ -21,6 +21,8 @@ pub struct Workload {
     pub max_surge: u32,
     /// `spec.strategy.rollingUpdate.maxUnavailable` of the deployment.
     pub max_unavailable: u32,
+    /// Whether a rollout has the strategy `Recreate`.
+    pub recreates: bool,
     /// The pods on each Node.
     pub tenants: Tenants,
     /// Whether each process takes part in an election.
@@ -57,6 +59,7 @@ impl Workload {
         creation_timeout: None,
         max_surge: 1,
         max_unavailable: 0,
+        recreates: false,
         tenants: Tenants::None,
         election: Election::None,
     };
@@ -80,6 +83,7 @@ impl Workload {
             creation_timeout: creation,
             max_surge,
             max_unavailable,
+            recreates: seed.stream("strategy").happens(250),
             tenants,
             election,
         }
