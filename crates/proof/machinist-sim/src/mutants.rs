@@ -233,7 +233,10 @@ impl Mutant {
             Self::OwnershipProof => Planners { machine: no_ownership_proof, ..sound },
             Self::ReplacementLimit => Planners { replacement: no_replacement_limit, ..sound },
             Self::UnseenCordon => Planners { machine: unseen_cordon, ..sound },
-            Self::EarlyRecreation => Planners { machine_deployment: early_recreation, ..sound },
+            // A sound set would ask its deployment before it creates.
+            Self::EarlyRecreation => {
+                Planners { machine_deployment: early_recreation, machine_set: late_size, ..sound }
+            }
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }

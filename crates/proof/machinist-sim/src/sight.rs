@@ -203,11 +203,11 @@ impl<'a> SeenObject<'a> {
         self.text("/spec/strategy/type") == "Recreate"
     }
 
-    /// Maximum number of unavailable Machines: all for `Recreate`, otherwise a number, or a
-    /// percentage of the replicas, rounded down.
+    /// Maximum number of unavailable Machines: 0 for `Recreate`, otherwise a number, or a percentage
+    /// of the replicas, rounded down.
     pub fn max_unavailable(self) -> u32 {
         if self.recreates() {
-            return self.replicas();
+            return 0;
         }
         let unavailable =
             self.part_of_replicas("/spec/strategy/rollingUpdate/maxUnavailable", Rounding::Down);

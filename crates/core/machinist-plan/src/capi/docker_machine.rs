@@ -69,6 +69,9 @@ const OBSERVE_EVERY: (Duration, Duration) = (Duration::from_millis(300), Duratio
 const OBSERVE_FRACTION: u32 = 3;
 /// A state that usually ends soon is written to the status after it has lasted this long.
 const LASTING: Duration = Duration::from_secs(10);
+/// The same for the creation of the container. With hundreds of machines, its call waits for those
+/// of the others.
+const LASTING_CREATION: Duration = Duration::from_secs(60);
 /// An engine that has refused this many looks in a row is not only being restarted.
 const RESTARTS_WITHIN: u32 = 2;
 /// Longest host name.
@@ -355,7 +358,8 @@ impl Work<'_> {
             );
             let why = CapiReason::InfrastructureNotReady { cluster: cluster.clone() };
             let plan = wait(why, "the DockerCluster is provisioned");
-            return with_lasting_status(s, plan, s.machine.object.created, container, Depth::Nothing);
+            let due = plus(s.machine.object.created, LASTING);
+            return with_lasting_status(s, plan, due, container, Depth::Nothing);
         }
         if let Some(problem) = unusable_id(s) {
             return Plan::idle(problem);
@@ -374,7 +378,7 @@ impl Work<'_> {
             let why = Why::new(Reason::Calling(call), Step::Expect("the engine answers")).since(since);
             let plan = Plan::until(until, why);
             return if call == Call::ENSURE {
-                with_lasting_status(s, plan, since, self.creating(), Depth::Nothing)
+                with_lasting_status(s, plan, plus(since, LASTING_CREATION), self.creating(), Depth::Nothing)
             } else {
                 plan
             };
@@ -413,7 +417,7 @@ impl Work<'_> {
         // The data of a worker follows soon after the control plane serves its API.
         let since = self.cluster.control_plane_initialized_at.unwrap_or(Timestamp::MIN);
         let since = since.max(self.s.machine.object.created);
-        Some(with_lasting_status(self.s, plan, since, container, Depth::Nothing))
+        Some(with_lasting_status(self.s, plan, plus(since, LASTING), container, Depth::Nothing))
     }
 
     /// Creates the container, or looks it up.
@@ -480,7 +484,8 @@ impl Work<'_> {
             Action::Ensure(Box::new(spec)),
             Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the engine creates the container")),
         );
-        with_lasting_status(self.s, plan, self.s.now, self.creating(), Depth::Nothing)
+        let due = plus(self.s.now, LASTING_CREATION);
+        with_lasting_status(self.s, plan, due, self.creating(), Depth::Nothing)
     }
 
     fn creating(&self) -> Container {
@@ -584,7 +589,8 @@ impl Work<'_> {
                 let since = s.answers.ensure.as_ref().map_or(Timestamp::MIN, |made| made.ended);
                 let message = "The container is starting".to_owned();
                 let state = Container::Waiting("NotProvisioned", CREATING, message);
-                return with_lasting_status(s, self.look_soon(why), since, state, Depth::Nothing);
+                let due = plus(since, LASTING);
+                return with_lasting_status(s, self.look_soon(why), due, state, Depth::Nothing);
             }
             Power::Changing => return self.changing(instance),
             Power::Stopped | Power::Deleting => {
@@ -635,7 +641,7 @@ impl Work<'_> {
         let message = format!("Container {container} restarts again and again, or is paused");
         let since = s.answers.changing_since.unwrap_or(s.now);
         let state = Container::Failed("NotProvisioned", message);
-        with_lasting_status(s, plan, since, state, Depth::Nothing)
+        with_lasting_status(s, plan, plus(since, LASTING), state, Depth::Nothing)
     }
 
     /// Looks at the container again after a moment.
@@ -657,7 +663,8 @@ impl Work<'_> {
                 let why = wait(CapiReason::ContainerStarting { missing: missing.clone() }, "it starts").why;
                 let since = s.steps.doing_since(missing, ended);
                 let plan = observe(s, since, ended, why, || Action::ObserveStart(which()));
-                return Some(with_lasting_status(s, plan, since, Container::Runs, depth(missing)));
+                let due = plus(since, LASTING);
+                return Some(with_lasting_status(s, plan, due, Container::Runs, depth(missing)));
             }
             Some((Err(error), ended)) => {
                 let plan = self.step_failed(READINESS, error, ended, || Action::ObserveStart(which()));
@@ -678,7 +685,8 @@ impl Work<'_> {
                     wait(CapiReason::ImagesLoading { image: image.clone() }, "the images are loaded").why;
                 let (since, depth) = (s.steps.doing_since(image, ended), Depth::Loading(image.clone()));
                 let plan = observe(s, since, ended, why, load);
-                return Some(with_lasting_status(s, plan, since, Container::Runs, depth));
+                let due = plus(since, LASTING);
+                return Some(with_lasting_status(s, plan, due, Container::Runs, depth));
             }
             Some((Err(error), ended)) => {
                 let plan = self.step_failed(LOAD_IMAGES, error, ended, load);

@@ -373,7 +373,7 @@ fn revision_annotations(s: &Snapshot, set: &MachineSetFacts) -> BTreeMap<String,
 
 /// Returns the old empty sets beyond `revisionHistoryLimit`, oldest first. Without a limit all sets
 /// are kept. During a rollout all sets are kept, too, because a user may want to return to one of
-/// them; a pause ends this.
+/// them; a pause ends this, unless a rollback waits for the end of the pause.
 ///
 /// Only the oldest sets beyond the limit are candidates. A candidate with Machines is kept, and no
 /// younger set is deleted instead.
@@ -389,6 +389,9 @@ fn outdated_history(s: &Snapshot, new: Option<usize>, rolling: &Stage<'_>) -> Ve
     let surplus = limit.map_or(0, |limit| old.len().saturating_sub(limit));
     let oldest = old.into_iter().take(surplus).filter(|owned| is_empty(owned));
     let outdated: Vec<_> = oldest.map(|owned| owned.set.clone()).collect();
+    if s.deployment.spec.rollback_to.is_some() {
+        return Vec::new();
+    }
     let is_due =
         || s.deployment.spec.is_paused() || status::is_complete(s, &status::of_deployment(s, rolling));
     if outdated.is_empty() || !is_due() { Vec::new() } else { outdated }

@@ -76,13 +76,13 @@ pub fn bounds(
         let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
         number(live).saturating_add(owned.unreadable)
     }));
-    // Machines of an old template must all go before those of the new one exist.
+    // No available Machine has to stay while all Machines of old templates are deleted.
     let fewest = if is_recreating(deployment, sets, new) { 0 } else { all.fewest() };
     Bounds { available: staying.saturating_add(own), fewest, live, most: all.most() }
 }
 
-/// Decides the sizes. `new` is the index of the set with the deployment's template. Only a resting
-/// deployment may lack it.
+/// Decides the sizes. `new` is the index of the set with the deployment's template. Only a
+/// deployment that rests, or that recreates its Machines, may lack it.
 pub fn sizes(
     now: Timestamp,
     deployment: &MachineDeploymentFacts,
@@ -97,7 +97,10 @@ pub fn sizes(
     }
     let only = match (active.as_slice(), new) {
         ([], Some(new)) => Some(new),
-        ([], None) => sets.len().checked_sub(1),
+        // A set that still has Machines, so that no Machine of another template is created.
+        ([], None) => {
+            (0..sets.len()).rfind(|index| !has_no_machines(&sets[*index])).or(sets.len().checked_sub(1))
+        }
         // A resting deployment is still scaled, even if its template has changed.
         ([only], _) if rests || Some(*only) == new => Some(*only),
         ([_, ..], _) => None,
@@ -217,25 +220,49 @@ impl<'s> Sets<'s> {
         let wanted = self.deployment.replicas();
         let others = (0..self.sets.len()).filter(|index| *index != only);
         let leftovers = total(others.map(|index| self.present(index)));
-        let most = self.most().saturating_sub(leftovers);
+        // With `Recreate`, no set grows beside Machines of another template.
+        let most = if self.deployment.recreates() && 0 < leftovers {
+            self.specified[only]
+        } else {
+            self.most().saturating_sub(leftovers)
+        };
         let mut replicas = self.specified.clone();
         replicas[only] = wanted.min(most.max(self.specified[only]));
         let why = if replicas[only] < wanted { self.surge_bound(only) } else { self.settling() };
         Sizes { replicas, why }
     }
 
-    /// Empties all sets except the new one, which does not grow.
+    /// Empties all sets except the new one, which creates no Machine beside those of the others.
     fn emptied(&self, new: Option<usize>) -> Sizes {
         let mut replicas = vec![0; self.sets.len()];
         if let Some(new) = new {
-            replicas[new] = self.specified[new].min(self.deployment.replicas());
+            let owned = &self.sets[new];
+            let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
+            let present = number(live).saturating_add(owned.unreadable);
+            replicas[new] = self.specified[new].min(self.deployment.replicas()).min(present);
         }
-        let old = self.sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
-        let mut left = old.flat_map(|(_, owned)| &owned.machines);
-        let first = left.clone().next().map(|machine| machine.name.clone());
-        let reason = McmReason::MachinesLeaving { left: number(left.by_ref().count()), first };
-        let next = Step::Expect("the Machines of the new template are created after the old ones are gone");
-        Sizes { replicas, why: Why::new(reason, next) }
+        Sizes { replicas, why: self.why_emptied(new) }
+    }
+
+    fn why_emptied(&self, new: Option<usize>) -> Why {
+        let old = || self.sets.iter().enumerate().filter(|(index, _)| Some(*index) != new);
+        let machines = || old().flat_map(|(_, owned)| &owned.machines);
+        if let Some(machine) = machines().find(|machine| is_live(machine) && machine.is_updated_in_place()) {
+            return crate::mcm::why::why_updated_in_place(machine);
+        }
+        let unreadable = total(old().map(|(_, owned)| owned.unreadable));
+        let first = machines().next().map(|machine| machine.name.clone());
+        let next = match &first {
+            None if 0 < unreadable => Step::Fix(
+                "correct the Machines that cannot be parsed; their MachineSets name them".to_owned(),
+            ),
+            _ => Step::Expect("the Machines of the new template are created after the old ones are gone"),
+        };
+        let left = number(machines().count()).saturating_add(unreadable);
+        match left {
+            0 => Why::new(Reason::Writing("scaling down the old MachineSets"), next),
+            left => Why::new(McmReason::MachinesLeaving { left, first }, next),
+        }
     }
 
     /// Whether the deployment's replicas have changed since its sets were last sized.

@@ -17,6 +17,7 @@ use super::live::{is_available, is_live};
 use super::machine_deployment::snapshot::{self as machine_deployment, Owned};
 use super::machine_set::snapshot as machine_set;
 use super::refusal::Refusal;
+use super::rollout::rests;
 use crate::mcm::facts::{MachineFacts, MachineSetFacts};
 use crate::mcm::why::{Plan, Why};
 use machinist_core::plus;
@@ -96,7 +97,8 @@ pub enum Stage<'s> {
     Leaving,
     /// The set of the template is about to be created, with its name.
     Creating(String),
-    /// The sets are sized. The set of the template exists unless the rollout rests.
+    /// The sets are sized. The set of the template exists, unless the rollout rests or old Machines
+    /// have to be deleted first.
     Rolling(Option<&'s Owned>),
 }
 
@@ -284,12 +286,16 @@ fn progressing(
             let message = "Deployment is paused".to_owned();
             return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_PAUSED, message);
         }
-        // A rollout that has not begun has no new set.
-        Stage::Rolling(None) => return before.cloned(),
-        Stage::Rolling(Some(owned)) => owned.set.name.as_str(),
+        Stage::Rolling(None) if rests(&s.deployment, &s.sets) => return before.cloned(),
+        Stage::Rolling(new) => new,
+    };
+    let about = match new {
+        Some(owned) => format!("MachineSet \"{}\"", owned.set.name),
+        // With `Recreate`, the new set is created after the old Machines are gone.
+        None => format!("MachineDeployment \"{}\"", s.deployment.name),
     };
     if is_complete(s, status) {
-        let message = format!("MachineSet \"{new}\" has successfully progressed.");
+        let message = format!("{about} has successfully progressed.");
         return say(ConditionStatus::True, reasons::NEW_MACHINE_SET_AVAILABLE, message);
     }
     let is_new_spec = current.observed_generation != s.deployment.generation.unwrap_or_default();
@@ -305,19 +311,19 @@ fn progressing(
         let message = "Deployment is resumed".to_owned();
         return say(ConditionStatus::Unknown, reasons::DEPLOYMENT_RESUMED, message);
     }
-    if before.is_none() {
-        let message = format!("Found new machine set \"{new}\"");
+    if let (None, Some(owned)) = (before, new) {
+        let message = format!("Found new machine set \"{}\"", owned.set.name);
         return say(ConditionStatus::True, reasons::FOUND_NEW_MACHINE_SET, message);
     }
-    if goes_on {
-        let message = format!("MachineSet \"{new}\" is progressing.");
+    if goes_on || before.is_none() {
+        let message = format!("{about} is progressing.");
         let now = Some(seconds(s.now));
         let said = say(ConditionStatus::True, reasons::MACHINE_SET_UPDATED, message);
         return said.map(|said| MachineDeploymentCondition { last_update_time: now, ..said });
     }
     let is_due = progress_deadline(s).is_some_and(|deadline| machinist_core::is_past(s.now, deadline));
     if is_due && !was_complete && !is_late {
-        let message = format!("MachineSet \"{new}\" has timed out progressing.");
+        let message = format!("{about} has timed out progressing.");
         return say(ConditionStatus::False, reasons::PROGRESS_DEADLINE_EXCEEDED, message);
     }
     before.cloned()

@@ -4,7 +4,8 @@
 //! Deaths caused by the environment are not voluntary, and the choice of the autoscaler is not that
 //! of the program: a Machine that it names is deleted in every state of the others. A Machine
 //! counts as available if the manager had last seen it as available. The promise is the smallest of
-//! all specs that were current since that revision.
+//! all specs that were current since that revision. With `Recreate` there is no promise while
+//! Machines of another class exist.
 
 use machinist_api::constants::annotations;
 
@@ -34,11 +35,17 @@ impl Invariant for Availability {
         let Some((uid, deployment)) = deployment_of(state, set) else { return };
         let specs = || deployment.since(shown_at(sent, MACHINE_DEPLOYMENTS, deployment));
         let is_wanted = specs().all(|spec| !spec.is_deleting()) && deployment.now().is_some();
-        let Some(promised) = specs()
-            .map(|spec| spec.replicas().saturating_sub(spec.max_unavailable()))
-            .min()
-            .filter(|_| is_wanted)
-        else {
+        let promise = |spec: SeenObject<'_>| {
+            let of_another_class = |machine: SeenObject<'_>| {
+                machine.text("/spec/class/name") != spec.text("/spec/template/spec/class/name")
+            };
+            let machines = || machines_of_deployment(state, uid);
+            // All old Machines go before the first new one exists.
+            let is_recreating =
+                spec.recreates() && (of_another_class(old) || machines().any(of_another_class));
+            if is_recreating { 0 } else { spec.replicas().saturating_sub(spec.max_unavailable()) }
+        };
+        let Some(promised) = specs().map(promise).min().filter(|_| is_wanted) else {
             return;
         };
         let was_available = |machine: SeenObject<'_>| {

@@ -20,7 +20,7 @@
 //! | S21 | a write changes or deletes only the object that its sender has seen | each commit |
 //! | S23 | a pod whose eviction is rejected is named in the status before it is deleted by force | each write about pods |
 //! | S22 | only the replica that holds the Lease writes, unless the Lease is free | each write that is sent |
-//! | S25 | with `Recreate`, no Machine is made while the manager sees one of an older template | each Machine that is made |
+//! | S25 | with `Recreate`, no Machine is made while the manager sees one of another class | each Machine that is made |
 //! | S24 | while many Machines wait for their creation, most calls of the cloud create | each call |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |

@@ -1,5 +1,5 @@
-//! S25: with the strategy `Recreate`, no Machine is made while the manager sees one of an older
-//! template, even one that is being deleted.
+//! S25: with the strategy `Recreate`, no Machine is made while the manager sees one of another class,
+//! even one that is being deleted.
 //!
 //! A deployment counts if all its specs have that strategy that were current since the one that the
 //! manager had seen when it sent the POST.
@@ -38,7 +38,7 @@ impl Invariant for OneTemplate {
             let (name, other_class) = (other.name(), class(other));
             found.add(
                 Id::S25,
-                format!("{} was made beside {name}, which has the older class {other_class}", made.name()),
+                format!("{} was made beside {name}, which has the class {other_class}", made.name()),
             );
         }
     }

@@ -7,10 +7,9 @@ use machinist_api::capi::constants::conditions::{
     KEY_TAKEN, NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
 };
 use machinist_api::capi::{Condition, DockerMachineStatus, Initialization, MachineAddress};
-use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
-use super::{Action, CREATING, LASTING, Snapshot};
+use super::{Action, CREATING, Snapshot};
 use crate::capi::conditions::{self, ConditionReport, Problem};
 use crate::capi::why::Plan;
 
@@ -191,15 +190,15 @@ pub(super) fn with_status(s: &Snapshot, plan: Plan<Action>, state: Container, de
     with_changed_status(s, plan, state, depth, |_| {})
 }
 
-/// The same for a state that usually ends soon: its status is written after it has lasted.
+/// The same for a state that usually ends soon: its status is written when it has lasted until
+/// `due`.
 pub(super) fn with_lasting_status(
     s: &Snapshot,
     plan: Plan<Action>,
-    since: Timestamp,
+    due: Timestamp,
     state: Container,
     depth: Depth,
 ) -> Plan<Action> {
-    let due = plus(since, LASTING);
     // A pause that has ended must not stay in the status.
     if due <= s.now || shows_pause(s) {
         return with_status(s, plan, state, depth);

@@ -471,10 +471,10 @@ fn the_creation_of_a_container_writes_no_status_at_first() {
     let case = Case::new();
     assert_eq!(case.reports("ContainerProvisioned"), "");
     let mut s = case.read();
-    s.answers.in_flight = Some((Call::ENSURE, at(89)));
+    s.answers.in_flight = Some((Call::ENSURE, at(40)));
     let written = |s: &Snapshot| plan(s).actions.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(written(&s), ["status: NotReady"], "the creation lasts");
-    s.answers.in_flight = Some((Call::ENSURE, at(91)));
+    s.answers.in_flight = Some((Call::ENSURE, at(41)));
     assert!(written(&s).is_empty());
 }
 

@@ -90,8 +90,8 @@ impl MachineDeploymentFacts {
         self.bounds().0
     }
 
-    /// Returns how many Machines may be unavailable while nothing is rolled out or during a rolling
-    /// update; rounded down, at most `replicas`, and 0 for `Recreate`.
+    /// Returns how many Machines may be unavailable; rounded down, and at most `replicas`. With
+    /// `Recreate` it is 0, and does not bind while old Machines are deleted.
     pub fn max_unavailable(&self) -> u32 {
         self.bounds().1
     }

@@ -93,11 +93,16 @@ fn a_recreation_never_mixes_templates_and_ends() {
             toy.use_class(class);
             for _ in 0..dice.roll(80) {
                 step(&mut toy, &mut dice);
+                if dice.roll(20) == 0 {
+                    let is_paused = dice.roll(2) == 0;
+                    toy.edit(|deployment| deployment.spec.paused = Some(is_paused));
+                }
                 let classes: BTreeSet<&str> =
                     toy.machines.values().map(|machine| machine.spec.class.name()).collect();
                 assert!(classes.len() <= 1, "seed {seed}: {classes:?}\n{}", toy.trace.join("\n"));
             }
         }
+        toy.edit(|deployment| deployment.spec.paused = None);
         assert_done(&mut toy, usize::try_from(replicas).expect("small"), class, seed);
     }
 }
@@ -114,7 +119,6 @@ fn a_rollback_ends_with_the_former_template() {
         for _ in 0..dice.roll(60) {
             step(&mut toy, &mut dice);
         }
-        toy.settle();
         let (revision, class) = [(1, "c-1"), (2, "c-2"), (0, "c-2")][dice.roll(3)];
         toy.edit(|deployment| {
             deployment.spec.rollback_to = Some(RollbackConfig { revision: Some(revision) });

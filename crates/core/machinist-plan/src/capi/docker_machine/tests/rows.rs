@@ -125,7 +125,7 @@ fn each_wait_has_a_condition_of_severity_info() {
 fn the_old_summary_counts_steps_until_the_id() {
     // A state is written only if it lasts.
     let mut case = Case::new();
-    case.snapshot = |s| s.answers.in_flight = Some((Call::ENSURE, at(80)));
+    case.snapshot = |s| s.answers.in_flight = Some((Call::ENSURE, at(40)));
     assert_eq!(case.v1("Ready").message.as_deref(), Some("0 of 2 completed"));
     case.annotations().insert("machinist.dev/container-id".to_owned(), json!("default/c-w/id-1"));
     case.snapshot = |s| {

@@ -63,6 +63,67 @@ fn a_deployment_without_old_machines_is_only_scaled() {
     assert_eq!(settled.actions(), [""; 0]);
 }
 
+/// While it is paused, no set grows beside Machines of another template.
+#[test]
+fn a_pause_midway_creates_no_machine() {
+    let paused = || recreate(3).field("/spec/paused", true.into());
+    let leaving = ["Terminating"];
+    let both = paused().set_with("o", "b", 0, &leaving, without_surge);
+    assert_eq!(both.set_with("n", "c", 0, &[], without_surge).sizes(), [0, 0]);
+    let another = paused().set_with("o", "b", 0, &leaving, without_surge);
+    assert_eq!(another.set_with("z", "a", 0, &[], without_surge).sizes(), [3, 0], "only the former template");
+    let gone = paused().set_with("o", "b", 0, &[], without_surge);
+    assert_eq!(gone.set_with("n", "c", 0, &[], without_surge).sizes(), [0, 3]);
+}
+
+/// The strategy was changed while a rolling update had sized both sets.
+#[test]
+fn the_new_set_creates_nothing_beside_old_machines() {
+    let midway = || recreate(3).set_with("o", "b", 3, &[RUNNING; 3], without_surge);
+    let missing = midway().set_with("n", "c", 1, &[], without_surge);
+    assert_eq!(missing.sizes(), [0, 0]);
+    let s = missing.snapshot();
+    let wanted = limits(s.now, &s.deployment, &s.sets, "uid-n").and_then(|limits| limits.size);
+    assert_eq!(wanted, Some(0), "the set asks before it creates");
+    assert_eq!(midway().set_with("n", "c", 2, &[RUNNING], without_surge).sizes(), [0, 1]);
+}
+
+#[test]
+fn the_reason_names_what_a_user_must_do() {
+    let mut unreadable = recreate(3).set_with("o", "b", 0, &[], without_surge).snapshot();
+    unreadable.sets[0].unreadable = 2;
+    let why = plan(&unreadable).why.to_string();
+    assert!(why.contains("waiting for 2 machines to be deleted"), "{why}");
+    assert!(why.contains("correct the Machines that cannot be parsed"), "{why}");
+    let mut updated = recreate(3).set_with("o", "b", 0, &[RUNNING], without_surge);
+    updated.sets[0].1[0]["metadata"]["labels"]["node.machine.sapcloud.io/update-result"] =
+        "successful".into();
+    assert!(updated.reason().contains("in-place"), "{}", updated.reason());
+}
+
+#[test]
+fn the_condition_shows_that_old_machines_leave() {
+    let progressing = |reason: &str, seconds_ago: i64| {
+        let world = recreate(3)
+            .field("/spec/progressDeadlineSeconds", 600.into())
+            .field(
+                "/status",
+                json!({"observedGeneration": 5, "replicas": 3, "updatedReplicas": 0, "readyReplicas": 3, "availableReplicas": 3,
+                       "conditions": [{"type": "Progressing", "status": "True", "reason": reason,
+                                       "lastUpdateTime": at(-seconds_ago).to_string()}]}),
+            )
+            .set_with("o", "b", 0, &[RUNNING; 3], without_surge);
+        let s = world.snapshot();
+        let status = crate::mcm::status::of_deployment(&s, &Stage::Rolling(None));
+        let found = status.conditions.into_iter().find(|condition| condition.type_ == "Progressing");
+        let found = found.expect("the condition");
+        format!("{} {}", found.status, found.reason.unwrap_or_default())
+    };
+    assert_eq!(progressing("MachineSetUpdated", 10), "True MachineSetUpdated");
+    assert_eq!(progressing("MachineSetUpdated", 601), "False ProgressDeadlineExceeded");
+    assert_eq!(progressing("DeploymentPaused", 10), "Unknown DeploymentResumed");
+}
+
 #[test]
 fn a_paused_deployment_recreates_nothing() {
     let paused = recreate(3).field("/spec/paused", true.into());

@@ -90,3 +90,58 @@ fn a_paused_deployment_is_rolled_back_later() {
     assert!(actions.iter().all(|action| !action.contains("roll back")), "{actions:?}");
     assert!(paused.reason().contains("paused"), "{}", paused.reason());
 }
+
+/// The set of the present template does not exist yet, or has the number of its former use.
+#[test]
+fn revision_0_is_the_newest_one_of_another_template() {
+    let undo = |world: World| rollback(&world.field("/spec/rollbackTo", json!({}))).revision;
+    let old = || world(2).set_with("w-1", "a", 0, &[], revision("1"));
+    let without_set = old().set_with("w-2", "b", 2, &[RUNNING; 2], revision("2"));
+    assert_eq!(undo(without_set), 2);
+    let not_renumbered = world(2).set_with("w-1", "c", 0, &[], revision("1")).set_with(
+        "w-2",
+        "b",
+        2,
+        &[RUNNING; 2],
+        revision("2"),
+    );
+    assert_eq!(undo(not_renumbered), 2);
+    let without_number = old().set_with("w-2", "b", 2, &[RUNNING; 2], |set| {
+        set["metadata"]["annotations"]["deployment.kubernetes.io/revision"] = "x".into();
+    });
+    assert_eq!(undo(without_number), 1);
+}
+
+#[test]
+fn the_autoscalers_time_is_not_rolled_back() {
+    const TIME: &str = "machine.sapcloud.io/last-deployment-replica-change-by-scaler-time";
+    let mut world = rolling_back(json!({"revision": 1}));
+    world.deployment["metadata"]["annotations"][TIME] = at(-5).to_string().into();
+    world.sets[0].0["metadata"]["annotations"][TIME] = at(-500).to_string().into();
+    assert!(!rollback(&world).annotations.contains_key(TIME));
+    world.sets[0].0["metadata"]["annotations"][TIME].take();
+    world.sets[0].0["metadata"]["annotations"].as_object_mut().expect("a map").remove(TIME);
+    assert!(!rollback(&world).annotations.contains_key(TIME));
+}
+
+/// Otherwise a pause would delete the revision to which the user wants to return.
+#[test]
+fn a_rollback_that_waits_keeps_the_history() {
+    let paused = |to| {
+        let empty = |number| {
+            move |set: &mut Value| {
+                revision(number)(set);
+                is_empty(set);
+            }
+        };
+        let world = world(2)
+            .set_with("w-1", "a", 0, &[], empty("1"))
+            .set_with("w-2", "b", 0, &[], empty("2"))
+            .set_with("w-3", "c", 2, &[RUNNING; 2], revision("3"));
+        let world = world.field("/spec/revisionHistoryLimit", 1.into()).field("/spec/paused", true.into());
+        world.field("/spec/rollbackTo", to)
+    };
+    let deletes = |world: World| world.actions().iter().any(|action| action.ends_with("delete"));
+    assert!(deletes(paused(Value::Null)));
+    assert!(!deletes(paused(json!({"revision": 1}))));
+}
