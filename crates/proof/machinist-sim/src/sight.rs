@@ -203,8 +203,8 @@ impl<'a> SeenObject<'a> {
         self.text("/spec/strategy/type") == "Recreate"
     }
 
-    /// Maximum number of unavailable Machines: 0 for `Recreate`, otherwise a number, or a percentage
-    /// of the replicas, rounded down.
+    /// Maximum number of unavailable Machines: 0 for `Recreate`, otherwise a number, or a
+    /// percentage of the replicas, rounded down.
     pub fn max_unavailable(self) -> u32 {
         if self.recreates() {
             return 0;

@@ -1,5 +1,5 @@
-//! S25: with the strategy `Recreate`, no Machine is made while the manager sees one of another class,
-//! even one that is being deleted.
+//! S25: with the strategy `Recreate`, no Machine is made while the manager sees one of another
+//! class, even one that is being deleted.
 //!
 //! A deployment counts if all its specs have that strategy that were current since the one that the
 //! manager had seen when it sent the POST.
