@@ -9,7 +9,7 @@
 
 use machinist_api::constants::annotations;
 
-use super::surge::{deployment_of, machines_of_deployment, shown_at, track_of};
+use super::surge::{deployment_of, machines_of_deployment, seen_by, shown_at, track_of};
 use super::{Id, Invariant, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::history::{Event, RunState};
@@ -49,10 +49,7 @@ impl Invariant for Availability {
             return;
         };
         let was_available = |machine: SeenObject<'_>| {
-            let key = format!("{}/{}", machine.namespace(), machine.name());
-            let shown = sent.had_seen(Side::Control, MACHINES, &key);
-            let then = state.track(Side::Control, MACHINES, &key).and_then(|track| track.at(shown));
-            then.is_some_and(|then| then.phase() == RUNNING && then.uid() == machine.uid())
+            seen_by(sent, state, machine).is_some_and(|then| then.phase() == RUNNING)
         };
         if !was_available(old) {
             return;

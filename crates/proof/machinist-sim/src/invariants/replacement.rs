@@ -9,7 +9,7 @@ use std::time::Duration;
 use machinist_api::constants::markers;
 use machinist_apiserver::Commit;
 
-use super::surge::{deployment_uid, machines_of_deployment};
+use super::surge::{deployment_uid, machines_of_deployment, seen_by};
 use super::{Id, Invariant, Violations};
 use crate::actor::Side;
 use crate::ask::WriteInFlight;
@@ -65,17 +65,13 @@ impl Invariant for NothingToReplaceWith {
             return;
         }
         for other in state.objects(Side::Control, MACHINES).filter(|other| other.owner_uid() == Some(set)) {
-            let key = format!("{}/{}", other.namespace(), other.name());
-            let shown = sent.had_seen(Side::Control, MACHINES, &key);
-            let track = state.track(Side::Control, MACHINES, &key);
             let stuck = |then: SeenObject<'_>| {
-                then.uid() == other.uid()
-                    && then.provider_id().is_empty()
+                then.provider_id().is_empty()
                     && !then.is_deleting()
                     && then.text("/status/lastOperation/type") == CREATE
                     && then.text("/status/lastOperation/state") == FAILED
             };
-            if stuck(other) && track.and_then(|track| track.at(shown)).is_some_and(stuck) {
+            if stuck(other) && seen_by(sent, state, other).is_some_and(stuck) {
                 let (name, other) = (machine.name(), other.name());
                 found.add(Id::S16, format!("{name} is marked Failed while {other} cannot be created"));
             }
@@ -156,15 +152,14 @@ impl Invariant for OneAtATime {
         let Some(deployment) = deployment_uid(state, new) else { return };
         let others = machines_of_deployment(state, deployment).filter(|other| other.uid() != new.uid());
         for other in others {
-            let key = format!("{}/{}", other.namespace(), other.name());
-            let shown = sent.had_seen(Side::Control, MACHINES, &key);
-            let was_given_up = state.track(Side::Control, MACHINES, &key).is_some_and(|track| {
-                let is_old_news =
-                    track.at(shown).is_some_and(|then| then.is_deleting() && then.uid() == other.uid());
-                let had_failed =
-                    track.versions().any(|(_, then)| then.phase() == FAILED && then.uid() == other.uid());
-                is_old_news && had_failed
-            });
+            let had_failed = || {
+                let key = format!("{}/{}", other.namespace(), other.name());
+                state.track(Side::Control, MACHINES, &key).is_some_and(|track| {
+                    track.versions().any(|(_, then)| then.phase() == FAILED && then.uid() == other.uid())
+                })
+            };
+            let is_old_news = seen_by(sent, state, other).is_some_and(SeenObject::is_deleting);
+            let was_given_up = is_old_news && had_failed();
             // The machine controller writes these marks itself, so it knows each of them, even if
             // no watch has shown it yet.
             if other.phase() == FAILED || was_given_up {

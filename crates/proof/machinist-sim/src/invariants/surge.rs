@@ -16,12 +16,7 @@ pub(super) struct SurgeBound;
 
 impl Invariant for SurgeBound {
     fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
-        let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return };
-        let is_birth = *commit.resource == *MACHINES && commit.old.is_none();
-        if !is_birth || sent.process != TestedProcess::Manager {
-            return;
-        }
-        let Some(made) = commit.new.as_deref().map(|object| SeenObject(object.value())) else { return };
+        let Some((sent, made)) = made_by_manager(event) else { return };
         let Some(set) = made.owner_uid().and_then(|uid| track_of(state, MACHINE_SETS, uid)) else {
             return found
                 .add(Id::S4, format!("Machine {} was created for a set that does not exist", made.name()));
@@ -56,6 +51,26 @@ impl Invariant for SurgeBound {
             );
         }
     }
+}
+
+/// The Machine that the manager has just made, with the request.
+pub(super) fn made_by_manager<'e>(event: &'e Event<'_>) -> Option<(&'e WriteInFlight, SeenObject<'e>)> {
+    let Event::Committed { side: Side::Control, commit, cause: Some(sent) } = event else { return None };
+    let is_birth = *commit.resource == *MACHINES && commit.old.is_none();
+    let made = commit.new.as_deref().filter(|_| is_birth && sent.process == TestedProcess::Manager)?;
+    Some((sent, SeenObject(made.value())))
+}
+
+/// A Machine as the sender of a write had last seen it.
+pub(super) fn seen_by<'s>(
+    sent: &WriteInFlight,
+    state: &'s RunState,
+    machine: SeenObject<'_>,
+) -> Option<SeenObject<'s>> {
+    let key = format!("{}/{}", machine.namespace(), machine.name());
+    let shown = sent.had_seen(Side::Control, MACHINES, &key);
+    let then = state.track(Side::Control, MACHINES, &key)?.at(shown)?;
+    (then.uid() == machine.uid()).then_some(then)
 }
 
 /// All versions of the object that has that UID, or had it last.
