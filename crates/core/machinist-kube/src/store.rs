@@ -36,7 +36,6 @@
 //!   [`Store::unreadable`]. If the store has no readable facts of it, a change without old and new
 //!   facts reports that it appeared or was deleted.
 
-use std::collections::btree_map::Entry as Slot;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
@@ -863,12 +862,8 @@ impl<F> Store<F> {
         for index in self.indexes.values_mut() {
             (index.values_of)(facts, &mut values);
             for value in values.drain(..) {
-                match index.keys.entry(value) {
-                    Slot::Vacant(slot) => {
-                        slot.insert(Keys::One(key.clone()));
-                    }
-                    Slot::Occupied(mut slot) => slot.get_mut().add(key),
-                }
+                let slot = index.keys.entry(value).and_modify(|keys| keys.add(key));
+                slot.or_insert_with(|| Keys::One(key.clone()));
             }
         }
     }

@@ -57,11 +57,8 @@ fn the_docker_kinds_accept_the_objects_of_the_docker_provider() {
 fn reason_in(line: &str) -> Option<&'static str> {
     let path = line.split(": ").next()?.rsplit(' ').next()?;
     // The schema of the entries of a map or list is part of the field.
-    let path = path
-        .split("failureDomains")
-        .next()
-        .filter(|start| *start != path)
-        .map_or_else(|| path.to_owned(), |start| format!("{start}failureDomains"));
+    let domains = "failureDomains";
+    let path = path.find(domains).map_or(path, |start| &path[..start + domains.len()]);
     let (field, _) = STRICTER.iter().find(|(field, _)| {
         path == *field || path.strip_suffix(field).is_some_and(|start| start.ends_with('.'))
     })?;

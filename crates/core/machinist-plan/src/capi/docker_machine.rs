@@ -38,7 +38,9 @@ use machinist_instance::{
 use serde_json::{Value, json};
 
 use self::bootstrap::after_provision;
-use self::status::{Container, Depth, with_lasting_status, with_status, with_unknown_container};
+use self::status::{
+    Container, Depth, with_lasting_status, with_status, with_status_from, with_unknown_container,
+};
 use super::gates::{self, Claim};
 use super::{conditions, retry};
 use crate::capi::facts::{ClusterFacts, CoreMachineFacts, DockerClusterFacts, DockerMachineFacts};
@@ -358,8 +360,7 @@ impl Work<'_> {
             );
             let why = CapiReason::InfrastructureNotReady { cluster: cluster.clone() };
             let plan = wait(why, "the DockerCluster is provisioned");
-            let due = plus(s.machine.object.created, LASTING);
-            return with_lasting_status(s, plan, due, container, Depth::Nothing);
+            return with_lasting_status(s, plan, s.machine.object.created, container, Depth::Nothing);
         }
         if let Some(problem) = unusable_id(s) {
             return Plan::idle(problem);
@@ -377,11 +378,7 @@ impl Work<'_> {
         if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
             let why = Why::new(Reason::Calling(call), Step::Expect("the engine answers")).since(since);
             let plan = Plan::until(until, why);
-            return if call == Call::ENSURE {
-                with_lasting_status(s, plan, plus(since, LASTING_CREATION), self.creating(), Depth::Nothing)
-            } else {
-                plan
-            };
+            return if call == Call::ENSURE { self.creating(plan, since) } else { plan };
         }
         self.container()
     }
@@ -417,7 +414,7 @@ impl Work<'_> {
         // The data of a worker follows soon after the control plane serves its API.
         let since = self.cluster.control_plane_initialized_at.unwrap_or(Timestamp::MIN);
         let since = since.max(self.s.machine.object.created);
-        Some(with_lasting_status(self.s, plan, plus(since, LASTING), container, Depth::Nothing))
+        Some(with_lasting_status(self.s, plan, since, container, Depth::Nothing))
     }
 
     /// Creates the container, or looks it up.
@@ -484,12 +481,14 @@ impl Work<'_> {
             Action::Ensure(Box::new(spec)),
             Why::new(Reason::Calling(Call::ENSURE), Step::Expect("the engine creates the container")),
         );
-        let due = plus(self.s.now, LASTING_CREATION);
-        with_lasting_status(self.s, plan, due, self.creating(), Depth::Nothing)
+        self.creating(plan, self.s.now)
     }
 
-    fn creating(&self) -> Container {
-        Container::Waiting("NotProvisioned", CREATING, format!("Creating container {}", self.name()))
+    /// Adds the status of a container whose creation was requested at `since`.
+    fn creating(&self, plan: Plan<Action>, since: Timestamp) -> Plan<Action> {
+        let message = format!("Creating container {}", self.name());
+        let state = Container::Waiting("NotProvisioned", CREATING, message);
+        with_status_from(self.s, plan, plus(since, LASTING_CREATION), state, Depth::Nothing)
     }
 
     /// Returns the image of the container.
@@ -589,8 +588,7 @@ impl Work<'_> {
                 let since = s.answers.ensure.as_ref().map_or(Timestamp::MIN, |made| made.ended);
                 let message = "The container is starting".to_owned();
                 let state = Container::Waiting("NotProvisioned", CREATING, message);
-                let due = plus(since, LASTING);
-                return with_lasting_status(s, self.look_soon(why), due, state, Depth::Nothing);
+                return with_lasting_status(s, self.look_soon(why), since, state, Depth::Nothing);
             }
             Power::Changing => return self.changing(instance),
             Power::Stopped | Power::Deleting => {
@@ -641,7 +639,7 @@ impl Work<'_> {
         let message = format!("Container {container} restarts again and again, or is paused");
         let since = s.answers.changing_since.unwrap_or(s.now);
         let state = Container::Failed("NotProvisioned", message);
-        with_lasting_status(s, plan, plus(since, LASTING), state, Depth::Nothing)
+        with_lasting_status(s, plan, since, state, Depth::Nothing)
     }
 
     /// Looks at the container again after a moment.
@@ -663,8 +661,7 @@ impl Work<'_> {
                 let why = wait(CapiReason::ContainerStarting { missing: missing.clone() }, "it starts").why;
                 let since = s.steps.doing_since(missing, ended);
                 let plan = observe(s, since, ended, why, || Action::ObserveStart(which()));
-                let due = plus(since, LASTING);
-                return Some(with_lasting_status(s, plan, due, Container::Runs, depth(missing)));
+                return Some(with_lasting_status(s, plan, since, Container::Runs, depth(missing)));
             }
             Some((Err(error), ended)) => {
                 let plan = self.step_failed(READINESS, error, ended, || Action::ObserveStart(which()));
@@ -685,8 +682,7 @@ impl Work<'_> {
                     wait(CapiReason::ImagesLoading { image: image.clone() }, "the images are loaded").why;
                 let (since, depth) = (s.steps.doing_since(image, ended), Depth::Loading(image.clone()));
                 let plan = observe(s, since, ended, why, load);
-                let due = plus(since, LASTING);
-                return Some(with_lasting_status(s, plan, due, Container::Runs, depth));
+                return Some(with_lasting_status(s, plan, since, Container::Runs, depth));
             }
             Some((Err(error), ended)) => {
                 let plan = self.step_failed(LOAD_IMAGES, error, ended, load);

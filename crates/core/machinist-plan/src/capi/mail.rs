@@ -247,8 +247,8 @@ fn first(s: &Snapshot, letter: &Letter<'_>) -> Decision {
     let created = letter.request.object.created;
     // Creation timestamps are truncated. A restore does not end in the second in which a process
     // begins to act.
-    let saw_the_birth = s.process.saw_creation_of(plus(created, Duration::from_secs(1)));
-    let is_new = saw_the_birth && made_no_call(s, letter);
+    let saw_creation = s.process.saw_creation_of(plus(created, Duration::from_secs(1)));
+    let is_new = saw_creation && made_no_call(s, letter);
     if is_new || may_repeat(letter) {
         intend(s, letter, 1)
     } else {

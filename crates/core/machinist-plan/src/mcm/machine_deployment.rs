@@ -30,7 +30,7 @@ use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, Machi
 
 pub use self::rollback::Rollback;
 pub use self::sizing::{Limits, limits};
-use self::sizing::{new_set_index, strategy_refusal, unusable};
+use self::sizing::{creates_set_first, new_set_index, strategy_refusal, unusable};
 pub use self::snapshot::{OpenRaise, Owned, Snapshot};
 pub use self::template::{
     FieldChange, is_same_template, new_set, owner_reference, set_name, synced_changes, template_hash,
@@ -169,10 +169,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         return chosen.with(rollback);
     }
     let new = new_set_index(&s.deployment, &s.sets);
-    let creates = new.is_none()
-        && !rollout::rests(&s.deployment, &s.sets)
-        && !rollout::is_recreating(&s.deployment, &s.sets, new);
-    let plan = chosen.with(if creates { create_set(s) } else { resize(s, new) });
+    let creates_first = creates_set_first(&s.deployment, &s.sets, new);
+    let plan = chosen.with(if creates_first { create_set(s) } else { resize(s, new) });
     lowerings::hold_back(s, raises::hold_back(s, plan))
 }
 

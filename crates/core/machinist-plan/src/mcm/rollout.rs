@@ -72,10 +72,7 @@ pub fn bounds(
     let others = (0..sets.len()).filter(|other| *other != index);
     let staying = total(others.map(|other| all.certain(other, all.specified[other])));
     let own = sets.get(index).map_or(0, available);
-    let live = total(sets.iter().map(|owned| {
-        let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
-        number(live).saturating_add(owned.unreadable)
-    }));
+    let live = total(sets.iter().map(live));
     // No available Machine has to stay while all Machines of old templates are deleted.
     let fewest = if is_recreating(deployment, sets, new) { 0 } else { all.fewest() };
     Bounds { available: staying.saturating_add(own), fewest, live, most: all.most() }
@@ -140,6 +137,12 @@ pub(crate) fn updating_in_place(sets: &[Owned]) -> Option<&MachineFacts> {
 /// Returns the replicas in a set's spec; 0 if the set is being deleted.
 pub(crate) fn specified(owned: &Owned) -> u32 {
     if owned.set.deleting_since.is_some() { 0 } else { owned.set.replicas() }
+}
+
+/// Returns the number of Machines of a set, without those that are being deleted.
+fn live(owned: &Owned) -> u32 {
+    let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
+    number(live).saturating_add(owned.unreadable)
 }
 
 /// Whether a set has no Machines.
@@ -236,10 +239,8 @@ impl<'s> Sets<'s> {
     fn emptied(&self, new: Option<usize>) -> Sizes {
         let mut replicas = vec![0; self.sets.len()];
         if let Some(new) = new {
-            let owned = &self.sets[new];
-            let live = owned.machines.iter().filter(|machine| is_live(machine)).count();
-            let present = number(live).saturating_add(owned.unreadable);
-            replicas[new] = self.specified[new].min(self.deployment.replicas()).min(present);
+            let wanted = self.specified[new].min(self.deployment.replicas());
+            replicas[new] = wanted.min(live(&self.sets[new]));
         }
         Sizes { replicas, why: self.why_emptied(new) }
     }

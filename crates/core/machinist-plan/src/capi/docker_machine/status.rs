@@ -7,9 +7,10 @@ use machinist_api::capi::constants::conditions::{
     KEY_TAKEN, NODE_INITIALIZED, PAUSED, PRELOADED_IMAGES_READY,
 };
 use machinist_api::capi::{Condition, DockerMachineStatus, Initialization, MachineAddress};
+use machinist_core::plus;
 use machinist_instance::{AddressKind, Instance};
 
-use super::{Action, CREATING, Snapshot};
+use super::{Action, CREATING, LASTING, Snapshot};
 use crate::capi::conditions::{self, ConditionReport, Problem};
 use crate::capi::why::Plan;
 
@@ -190,9 +191,19 @@ pub(super) fn with_status(s: &Snapshot, plan: Plan<Action>, state: Container, de
     with_changed_status(s, plan, state, depth, |_| {})
 }
 
-/// The same for a state that usually ends soon: its status is written when it has lasted until
-/// `due`.
+/// The same for a state that usually ends soon: its status is written after it has lasted.
 pub(super) fn with_lasting_status(
+    s: &Snapshot,
+    plan: Plan<Action>,
+    since: Timestamp,
+    state: Container,
+    depth: Depth,
+) -> Plan<Action> {
+    with_status_from(s, plan, plus(since, LASTING), state, depth)
+}
+
+/// The same for a state whose status is written from `due` on.
+pub(super) fn with_status_from(
     s: &Snapshot,
     plan: Plan<Action>,
     due: Timestamp,

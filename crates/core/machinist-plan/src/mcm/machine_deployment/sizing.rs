@@ -37,12 +37,21 @@ pub fn limits(
     }
     let index = sets.iter().position(|owned| owned.set.uid == set_uid)?;
     let new = new_set_index(deployment, sets);
-    // A new set is created first, except with `Recreate`.
-    let is_sized =
-        new.is_some() || rollout::rests(deployment, sets) || rollout::is_recreating(deployment, sets, new);
+    let is_sized = !creates_set_first(deployment, sets, new);
     let size = || rollout::sizes(now, deployment, sets, new).replicas.get(index).copied();
     let bounds = rollout::bounds(now, deployment, sets, new, index);
     Some(Limits { size: is_sized.then(size).flatten(), bounds })
+}
+
+/// Whether the set of the template is created before any set is sized. With `Recreate`, the old
+/// sets are emptied first.
+pub(super) fn creates_set_first(
+    deployment: &MachineDeploymentFacts,
+    sets: &[Owned],
+    new: Option<usize>,
+) -> bool {
+    let is_later = || rollout::rests(deployment, sets) || rollout::is_recreating(deployment, sets, new);
+    new.is_none() && !is_later()
 }
 
 /// Returns the oldest set of this template. A set that is being deleted never counts, because its
