@@ -60,7 +60,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is unreachable"),
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
     ("machine-preserve-timeout", "preserving failed machines"),
-    ("autoscaler-scaledown-annotation-during-rollout", "marking nodes for the autoscaler during a rollout"),
 ];
 
 /// A command line, ready for clap.

@@ -49,6 +49,10 @@ pub(crate) struct ManagerArgs {
     /// Number of machines below the limit of --safety-up at which the manager lifts a freeze
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = WORK)]
     pub safety_down: u32,
+    /// Keep the cluster-autoscaler from removing Nodes during a rollout
+    #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1,
+          require_equals = true, value_parser = value::go_bool, action = ArgAction::Set, help_heading = WORK)]
+    pub autoscaler_scaledown_annotation_during_rollout: bool,
     /// Ignored: the manager checks freezes at every change
     #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
     pub machine_safety_overshooting_period: Option<Duration>,

@@ -26,9 +26,11 @@ pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
     };
     args.compatibility.warn();
     let safety_margins = SafetyMargins { up: args.safety_up, down: args.safety_down };
+    let protects_nodes = args.autoscaler_scaledown_annotation_during_rollout;
     process
         .run(|clients, options, leadership| {
-            Manager::start(clients, Options { safety_margins, ..Options::from(options) }, leadership)
+            let options = Options { safety_margins, protects_nodes, ..Options::from(options) };
+            Manager::start(clients, options, leadership)
         })
         .await
 }

@@ -39,8 +39,9 @@ pub async fn explain(
     machine: MachineOptions,
     key: &Key,
 ) -> Result<Explanation, ExplainError> {
-    let Options { process, safety_margins, planners } = options.into();
-    let tools = Tools { machine: Some(machine), decides_sets: true, safety_margins, planners };
+    let Options { process, safety_margins, protects_nodes, planners } = options.into();
+    let tools =
+        Tools { machine: Some(machine), decides_sets: true, safety_margins, protects_nodes, planners };
     let runtime = runtime_without_workers::<Mcm>(clients, process, tools);
     read_all(&runtime).await?;
     let mut explanation = key.explain(&runtime)?;

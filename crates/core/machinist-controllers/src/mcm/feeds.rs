@@ -160,6 +160,11 @@ impl Fed<Mcm> for MachineSetFacts {
             // The set's own key, too: no decisions are made under it once the set has a deployment.
             wake.push(Key::Replacement(facts.uid.clone()));
         }
+        let marks = |facts: &Arc<Self>| facts.node_marks();
+        if change.old.as_ref().map(marks) != change.new.as_ref().map(marks) {
+            let owned = seen.machines.by_index(BY_OWNER, &change.uid);
+            wake.extend(owned.map(|(key, _)| Key::Machine(key.clone())));
+        }
         // The set of these Machines is known now, or no longer exists.
         if change.old.is_none() || change.new.is_none() {
             let owned = seen.machines.by_index(BY_OWNER, &change.uid);

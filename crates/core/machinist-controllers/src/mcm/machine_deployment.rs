@@ -14,15 +14,16 @@ use super::options::Tools;
 use super::reference::object_key;
 use super::seen::{BY_OWNER, NO_OWNER, Seen, sets_owned_by};
 use k8s_openapi::api::core::v1::ObjectReference;
-use machinist_api::constants::{annotations, finalizers, reasons};
+use machinist_api::constants::{annotations, finalizers, labels, reasons};
 use machinist_api::{MachineDeploymentStatus, MachinePriority, MachineSet};
 use machinist_kube::recorder::EventType;
 use machinist_kube::{Cluster, GuardedPatch, ObjectKey};
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{
-    Action, OpenRaise, SetPatch, Snapshot, owner_reference, synced_changes,
+    Action, HashStep, OpenRaise, Relabel, SetPatch, Snapshot, owner_reference, synced_changes,
 };
+use machinist_plan::mcm::machine_set::owner_reference as machine_owner;
 use machinist_runtime::{Created, Fed, Kind, Observed, Stop, controlled_by, refresh, version_if_owned};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -64,6 +65,7 @@ impl Kind<Mcm> for Deployments {
             adoptable,
             taken_names,
             looked_for: world.seen.memory.looked_for.get(&deployment.uid).cloned().unwrap_or_default(),
+            protects_nodes: runtime.tools.protects_nodes,
             status_written: world.seen.memory.status_written.get(&deployment.uid).copied(),
             open_raises: open_raises(runtime, world, &deployment.uid),
             late_adoptions: world.seen.memory.late_adoptions_of(&deployment.uid),
@@ -179,6 +181,8 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         }
         Action::CreateSet(set) => create_set(runtime, s, *set).await,
         Action::PatchSet(patch) => patch_set(runtime, s, patch).await,
+        Action::AddHash { step, hash } => add_hash(runtime, s, &step, &hash).await,
+        Action::Relabel(step) => relabel(runtime, s, &step).await,
         Action::DeleteSet(set) => {
             set_write(runtime, &set, &charged(s, &set)).delete::<MachineSetFacts>(&set.uid).await
         }
@@ -346,11 +350,80 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
     }
 }
 
+/// Changes the labels of a Machine, and its owner if it moves to another set. Neither set nor the
+/// deployment decide anything before they see the change.
+async fn relabel(runtime: &Arc<Runtime>, s: &Snapshot, step: &Relabel) -> Result<(), Stop> {
+    let machine = &step.machine;
+    let mut patch = match &step.owner {
+        Some(set) => {
+            let owner = machine_owner(set);
+            controlled_by(&machine.uid, machine.owners_as_read().as_ref(), Some(&owner))
+        }
+        None => GuardedPatch::new(&machine.uid),
+    };
+    for (key, value) in &step.labels {
+        patch = match value {
+            Some(value) => patch.set_label(machine.labels.as_ref(), key, value),
+            None => patch.remove_label(machine.labels.as_ref(), key),
+        };
+    }
+    let set = |name: &str| Key::Set(object_key(&machine.namespace, name));
+    let mut charged = vec![Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name))];
+    charged.extend(machine.owner.as_ref().map(|owner| set(&owner.name)));
+    charged.extend(step.owner.as_ref().map(|owner| set(&owner.name)));
+    let write = Write { runtime, charged: &charged, key: object_key(&machine.namespace, &machine.name) };
+    write.patch::<MachineFacts>(patch).await
+}
+
+/// Adds the label `machine-template-hash`. The set and the deployment decide nothing before they see
+/// it.
+async fn add_hash(runtime: &Arc<Runtime>, s: &Snapshot, step: &HashStep, hash: &str) -> Result<(), Stop> {
+    const KEY: &str = labels::MACHINE_TEMPLATE_HASH;
+    match step {
+        HashStep::Template(set) => {
+            let read = &set.spec.template.metadata.labels;
+            let mut all = read.clone();
+            all.insert(KEY.to_owned(), hash.to_owned());
+            let patch = GuardedPatch::new(&set.uid)
+                .test_generation(set.generation)
+                .add(&["spec", "template", "metadata", "labels"], json!(all));
+            set_write(runtime, set, &charged(s, set)).patch::<MachineSetFacts>(patch).await
+        }
+        HashStep::Machine(machine) => {
+            let owner = machine.owner.as_ref().map(|owner| object_key(&machine.namespace, &owner.name));
+            let own = Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name));
+            let charged: Vec<_> = [own].into_iter().chain(owner.map(Key::Set)).collect();
+            let patch = GuardedPatch::new(&machine.uid).set_label(machine.labels.as_ref(), KEY, hash);
+            let key = object_key(&machine.namespace, &machine.name);
+            Write { runtime, charged: &charged, key }.patch::<MachineFacts>(patch).await
+        }
+        HashStep::Selector(set) => {
+            let selector = set.spec.selector.clone().unwrap_or_default();
+            let mut all = selector.match_labels.unwrap_or_default();
+            all.insert(KEY.to_owned(), hash.to_owned());
+            let patch = GuardedPatch::new(&set.uid)
+                .test_generation(set.generation)
+                .set_label(set.labels.as_ref(), KEY, hash)
+                .add(&["spec", "selector", "matchLabels"], json!(all));
+            set_write(runtime, set, &charged(s, set)).patch::<MachineSetFacts>(patch).await
+        }
+    }
+}
+
 async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Result<(), Stop> {
     let set = &change.set;
     let mut patch = GuardedPatch::new(&set.uid);
     for (key, value) in &change.annotations {
-        patch = patch.set_annotation(set.annotations.as_ref(), key, value);
+        patch = match value {
+            Some(value) => patch.set_annotation(set.annotations.as_ref(), key, value),
+            None => patch.remove_annotation(set.annotations.as_ref(), key),
+        };
+    }
+    for (key, value) in &change.labels {
+        patch = match value {
+            Some(value) => patch.set_label(set.labels.as_ref(), key, value),
+            None => patch.remove_label(set.labels.as_ref(), key),
+        };
     }
     if change.replicas.is_some() || change.template.is_some() {
         patch = patch.test_generation(set.generation);

@@ -21,13 +21,16 @@ pub struct Options {
     /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
     /// freeze ends.
     pub safety_margins: SafetyMargins,
+    /// Whether the autoscaler must not remove Nodes during a rollout.
+    pub protects_nodes: bool,
     /// Functions that decide.
     pub planners: Planners,
 }
 
 impl From<ProcessOptions> for Options {
     fn from(process: ProcessOptions) -> Self {
-        Self { process, safety_margins: SafetyMargins::default(), planners: Planners::default() }
+        let (safety_margins, planners) = (SafetyMargins::default(), Planners::default());
+        Self { process, safety_margins, protects_nodes: true, planners }
     }
 }
 
@@ -106,6 +109,8 @@ pub struct Tools {
     /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
     /// freeze ends.
     pub safety_margins: SafetyMargins,
+    /// Whether the autoscaler must not remove Nodes during a rollout.
+    pub protects_nodes: bool,
     /// Functions that decide.
     pub planners: Planners,
 }

@@ -33,8 +33,9 @@ impl MachineController {
         machine: MachineOptions,
         leadership: Option<Leadership>,
     ) -> Running {
-        let Options { process, safety_margins, planners } = options.into();
-        let tools = Tools { machine: Some(machine), decides_sets: false, safety_margins, planners };
+        let Options { process, safety_margins, protects_nodes, planners } = options.into();
+        let tools =
+            Tools { machine: Some(machine), decides_sets: false, safety_margins, protects_nodes, planners };
         Running::start(clients, process, tools, leadership)
     }
 }
@@ -42,8 +43,8 @@ impl MachineController {
 impl Manager {
     /// Starts the manager. `leadership` is `None` if no other process can act.
     pub fn start(clients: Clients, options: impl Into<Options>, leadership: Option<Leadership>) -> Running {
-        let Options { process, safety_margins, planners } = options.into();
-        let tools = Tools { machine: None, decides_sets: true, safety_margins, planners };
+        let Options { process, safety_margins, protects_nodes, planners } = options.into();
+        let tools = Tools { machine: None, decides_sets: true, safety_margins, protects_nodes, planners };
         Running::start(clients, process, tools, leadership)
     }
 }

@@ -155,6 +155,12 @@ impl Seen {
         self.classes.get(&ObjectKey::new(&machine.namespace, machine.spec.class.name()))
     }
 
+    /// Returns the MachineSet that owns a Machine, if that set is known.
+    pub(crate) fn set_of(&self, machine: &MachineFacts) -> Option<&Entry<MachineSetFacts>> {
+        let owner = machine.owner.as_ref()?;
+        self.sets.by_index(BY_UID, &owner.uid).next().map(|(_, set)| set)
+    }
+
     /// Returns whether a MachineSet or MachineDeployment with that UID is known.
     pub(crate) fn has_owner(&self, uid: &str) -> bool {
         self.is_owner_deleting(uid).is_some()

@@ -17,7 +17,7 @@ pub use machine::{
     ConditionFacts, DELETION_HELD, MachineFacts, OwnerFacts, Preserved, PreservedBy, ReadPhase, StatusFacts,
 };
 pub use machine_deployment::MachineDeploymentFacts;
-pub use machine_set::MachineSetFacts;
+pub use machine_set::{MachineSetFacts, NodeMarks, PROTECTED_FROM_AUTOSCALER};
 pub use node::{NODE_MARK, NodeFacts, NodeMark};
 pub use pod::{BudgetFacts, PodFacts};
 pub use token::{

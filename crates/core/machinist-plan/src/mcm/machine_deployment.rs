@@ -1,26 +1,28 @@
 //! MachineDeployment: keeps one set per template, and rolls out template changes.
 //!
 //! ```text
-//! finalizer -> lift a freeze -> claim sets -> mark Machines that the autoscaler chose -> roll back -> the set of this template -> its
+//! finalizer -> lift a freeze -> claim sets -> hash of adopted sets -> mark Machines that the autoscaler chose -> roll back -> the set of this template -> its
 //! annotations and template -> sizes (rollout) -> history -> status
 //! ```
 //!
 //! The set of the current template is found by comparing templates, never by a hash, so that a
 //! takeover from Go MCM starts no rollout.
 //!
-//! Deliberately absent for now: the strategy InPlaceUpdate, freezing, and the marks on Nodes of
-//! outdated sets. A deployment with InPlaceUpdate is reported with a condition and an Event, and it
-//! is still scaled.
+//! Deliberately absent for now: freezing.
 
 mod chosen;
 mod freeze;
+mod hash_sync;
+mod in_place;
 mod lowerings;
+mod node_marks;
 mod raises;
 mod rollback;
 pub(crate) mod sizing;
 pub(crate) mod snapshot;
 pub(crate) mod template;
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -28,9 +30,11 @@ use std::sync::Arc;
 use machinist_api::constants::{annotations, finalizers, reasons};
 use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, MachineSpec};
 
+pub use self::hash_sync::HashStep;
+pub use self::in_place::Relabel;
 pub use self::rollback::Rollback;
 pub use self::sizing::{Limits, limits};
-use self::sizing::{creates_set_first, new_set_index, strategy_refusal, unusable};
+use self::sizing::{creates_set_first, new_set_index, unusable};
 pub use self::snapshot::{OpenRaise, Owned, Snapshot};
 pub use self::template::{
     FieldChange, is_same_template, new_set, owner_reference, set_name, synced_changes, template_hash,
@@ -65,6 +69,15 @@ pub enum Action {
     CreateSet(Box<MachineSet>),
     /// Changes a set, in one patch.
     PatchSet(SetPatch),
+    /// Adds the label `machine-template-hash` to an adopted set or to one of its Machines.
+    AddHash {
+        /// What gets the label.
+        step: HashStep,
+        /// The value of the label.
+        hash: String,
+    },
+    /// Changes the labels of a Machine and perhaps its owner, in an update in place.
+    Relabel(Box<Relabel>),
     /// DELETEs a set, by UID.
     DeleteSet(Arc<MachineSetFacts>),
     /// Reads a set of a deployment that is being deleted, and DELETEs the version that was read if
@@ -110,8 +123,10 @@ pub struct SetPatch {
     pub set: Arc<MachineSetFacts>,
     /// The new replicas.
     pub replicas: Option<u32>,
-    /// Annotations to set.
-    pub annotations: BTreeMap<String, String>,
+    /// Annotations to set, and to remove (`None`).
+    pub annotations: BTreeMap<String, Option<String>>,
+    /// Labels to set, and to remove (`None`).
+    pub labels: BTreeMap<String, Option<String>>,
     /// The parts of the template that need no rollout, copied from the deployment.
     pub template: Option<TemplateSync>,
 }
@@ -160,6 +175,9 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     let claim = claim(s);
     if !claim.is_empty() {
         return Plan::act_all(claim, Why::new(Reason::Writing("claiming MachineSets"), Step::Nothing));
+    }
+    if let Some(sync) = hash_sync::plan(s) {
+        return sync;
     }
     let mut chosen = chosen::chosen(s);
     if let Some(first) = chosen.first() {
@@ -211,13 +229,8 @@ fn rest(s: &Snapshot) -> Option<Why> {
     if s.deployment.spec.is_paused() {
         return Some(Why::new(McmReason::Paused, Step::Fix("set spec.paused to false".to_owned())));
     }
-    if let Some(machine) = rollout::updating_in_place(&s.sets) {
-        return Some(crate::mcm::why::why_updated_in_place(machine));
-    }
-    strategy_refusal(&s.deployment).map(|refusal| {
-        let fix = Step::Fix(format!("fix {}", refusal.field));
-        Why::new(McmReason::InvalidSpec(refusal.message), fix)
-    })
+    let updating = rollout::updating_in_place(&s.sets).filter(|_| !s.deployment.is_in_place());
+    updating.map(crate::mcm::why::why_updated_in_place)
 }
 
 /// Returns the sets to adopt or release, by selector and owner. A set that is being deleted keeps
@@ -268,21 +281,26 @@ fn create_set(s: &Snapshot) -> Plan<Action> {
 }
 
 fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {
+    let rolling = Stage::Rolling(new.map(|new| &s.sets[new]));
+    let is_complete = LazyCell::new(|| status::is_complete(s, &status::of_deployment(s, &rolling)));
     let sizes = rollout::sizes(s.now, &s.deployment, &s.sets, new);
     let sized = s.sets.iter().zip(sizes.replicas).enumerate();
     let mut actions: Vec<_> = sized
-        .filter_map(|(index, (owned, replicas))| patch_set(s, owned, replicas, Some(index) == new))
+        .filter_map(|(index, (owned, replicas))| {
+            let is_new = Some(index) == new;
+            let marks = node_marks::changes(s, owned, new, replicas, || *is_complete);
+            patch_set(s, owned, replicas, is_new, marks)
+        })
         .collect();
+    actions.extend(new.into_iter().flat_map(|new| in_place::steps(s, new)));
     if let Some(new) = new {
         let revision = next_revision(s, Some(new)).to_string();
         if s.deployment.annotation(annotations::REVISION) != Some(&revision) {
             actions.push(Action::Annotate(BTreeMap::from([(annotations::REVISION.to_owned(), revision)])));
         }
     }
-    let rolling = Stage::Rolling(new.map(|new| &s.sets[new]));
-    actions.extend(outdated_history(s, new, &rolling).into_iter().map(Action::DeleteSet));
-    let stage = strategy_refusal(&s.deployment).map_or(rolling, Stage::Refused);
-    let plan = with_status(s, &stage, actions, rest(s).unwrap_or(sizes.why));
+    actions.extend(outdated_history(s, new, || *is_complete).into_iter().map(Action::DeleteSet));
+    let plan = with_status(s, &rolling, actions, rest(s).unwrap_or(sizes.why));
     match status::progress_deadline(s) {
         Some(deadline) if s.now <= deadline => plan.no_later_than(just_past(deadline)),
         Some(_) | None => plan,
@@ -290,7 +308,13 @@ fn resize(s: &Snapshot, new: Option<usize>) -> Plan<Action> {
 }
 
 /// Returns the patch that a set needs, if any.
-fn patch_set(s: &Snapshot, owned: &Owned, replicas: u32, is_new: bool) -> Option<Action> {
+fn patch_set(
+    s: &Snapshot,
+    owned: &Owned,
+    replicas: u32,
+    is_new: bool,
+    node_marks::Marks { labels, mut annotations }: node_marks::Marks,
+) -> Option<Action> {
     let set = &owned.set;
     if set.deleting_since.is_some() {
         return None;
@@ -305,10 +329,11 @@ fn patch_set(s: &Snapshot, owned: &Owned, replicas: u32, is_new: bool) -> Option
         wanted.extend(revision_annotations(s, set));
     }
     wanted.retain(|key, value| set.annotation(key) != Some(value));
+    annotations.extend(wanted.into_iter().map(|(key, value)| (key, Some(value))));
     let template = if is_new { template_sync(s, set) } else { None };
-    let nothing = resized.is_none() && wanted.is_empty() && template.is_none();
+    let nothing = resized.is_none() && annotations.is_empty() && labels.is_empty() && template.is_none();
     (!nothing).then(|| {
-        Action::PatchSet(SetPatch { set: set.clone(), replicas: resized, annotations: wanted, template })
+        Action::PatchSet(SetPatch { set: set.clone(), replicas: resized, annotations, labels, template })
     })
 }
 
@@ -335,7 +360,10 @@ fn size_annotations(s: &Snapshot) -> BTreeMap<String, String> {
     let desired = s.deployment.replicas();
     BTreeMap::from([
         (annotations::DESIRED_REPLICAS.to_owned(), desired.to_string()),
-        (annotations::MAX_REPLICAS.to_owned(), desired.saturating_add(s.deployment.max_surge()).to_string()),
+        (
+            annotations::MAX_REPLICAS.to_owned(),
+            desired.saturating_add(s.deployment.rolling_surge()).to_string(),
+        ),
     ])
 }
 
@@ -375,7 +403,11 @@ fn revision_annotations(s: &Snapshot, set: &MachineSetFacts) -> BTreeMap<String,
 ///
 /// Only the oldest sets beyond the limit are candidates. A candidate with Machines is kept, and no
 /// younger set is deleted instead.
-fn outdated_history(s: &Snapshot, new: Option<usize>, rolling: &Stage<'_>) -> Vec<Arc<MachineSetFacts>> {
+fn outdated_history(
+    s: &Snapshot,
+    new: Option<usize>,
+    is_complete: impl FnOnce() -> bool,
+) -> Vec<Arc<MachineSetFacts>> {
     let old: Vec<_> = s
         .sets
         .iter()
@@ -390,8 +422,7 @@ fn outdated_history(s: &Snapshot, new: Option<usize>, rolling: &Stage<'_>) -> Ve
     if s.deployment.spec.rollback_to.is_some() {
         return Vec::new();
     }
-    let is_due =
-        || s.deployment.spec.is_paused() || status::is_complete(s, &status::of_deployment(s, rolling));
+    let is_due = || s.deployment.spec.is_paused() || is_complete();
     if outdated.is_empty() || !is_due() { Vec::new() } else { outdated }
 }
 
@@ -436,12 +467,28 @@ impl fmt::Display for Action {
                     write!(f, " {} -> {replicas} replicas", patch.set.replicas())?;
                 }
                 let short = |key: &String| key.rsplit('/').next().unwrap_or(key).to_owned();
-                let keys: Vec<_> = patch.annotations.keys().map(short).collect();
-                if !keys.is_empty() {
-                    write!(f, " annotations {}", keys.join(" "))?;
+                let shown = |(key, value): (&String, &Option<String>)| match value {
+                    Some(_) => short(key),
+                    None => format!("-{}", short(key)),
+                };
+                for (what, changes) in [("annotations", &patch.annotations), ("labels", &patch.labels)] {
+                    let keys: Vec<_> = changes.iter().map(shown).collect();
+                    if !keys.is_empty() {
+                        write!(f, " {what} {}", keys.join(" "))?;
+                    }
                 }
                 if patch.template.is_some() { f.write_str(" template") } else { Ok(()) }
             }
+            Self::AddHash { step: HashStep::Template(set), hash } => {
+                write!(f, "set {}: label template {hash}", set.name)
+            }
+            Self::AddHash { step: HashStep::Machine(machine), hash } => {
+                write!(f, "machine {}: label {hash}", machine.name)
+            }
+            Self::AddHash { step: HashStep::Selector(set), hash } => {
+                write!(f, "set {}: select {hash}", set.name)
+            }
+            Self::Relabel(step) => write!(f, "machine {}: {}", step.machine.name, step.what),
             Self::DeleteSet(set) => write!(f, "set {}: delete", set.name),
             Self::DeleteOwnedSet(set) => write!(f, "set {}: delete if owned", set.name),
             Self::Annotate(annotations) => {

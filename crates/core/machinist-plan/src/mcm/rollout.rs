@@ -14,13 +14,15 @@
 //! Machines. So the required number of available Machines is reduced by the number of preserved
 //! ones. Otherwise a rollout could wait for days until they expire.
 //!
-//! While a Machine is updated in place, and in a deployment with that strategy, sets are scaled and
-//! nothing is rolled out. In-place updates are not supported yet, and a rollout would delete
-//! Machines that another program is updating.
+//! While a Machine is updated in place, a deployment with another strategy is only scaled, because
+//! a rollout would delete Machines that a program on their Nodes is updating. The strategy
+//! InPlaceUpdate has its own rules (`in_place`).
 //!
 //! Growth waits until Machines of other sets are deleted, because users set `maxSurge: 0` if there
 //! is no capacity for another instance. Growth does not wait for Machines of the same set, so a
 //! slow drain does not delay a plain scale-up.
+
+mod in_place;
 
 use std::cell::OnceCell;
 use std::cmp::Reverse;
@@ -92,6 +94,9 @@ pub fn sizes(
     if is_recreating(deployment, sets, new) {
         return all.emptied(new);
     }
+    if let Some(new) = new.filter(|_| deployment.is_in_place() && (!rests || all.is_scaled())) {
+        return all.update_in_place(new);
+    }
     let only = match (active.as_slice(), new) {
         ([], Some(new)) => Some(new),
         // A set that still has Machines, so that no Machine of another template is created.
@@ -116,7 +121,8 @@ pub fn sizes(
 
 /// Whether a deployment rests: it takes no rollout step and is only scaled.
 pub(crate) fn rests(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> bool {
-    deployment.spec.is_paused() || deployment.is_in_place() || updating_in_place(sets).is_some()
+    let is_updating = || !deployment.is_in_place() && updating_in_place(sets).is_some();
+    deployment.spec.is_paused() || is_updating()
 }
 
 /// Whether Machines of old templates have to go before any of the deployment's template is created.
@@ -190,8 +196,13 @@ impl<'s> Sets<'s> {
     /// Returns how many Machines of a set exist or will exist: the maximum of its replicas and its
     /// Machines.
     fn present(&self, index: usize) -> u32 {
+        self.specified[index].max(self.existing(index))
+    }
+
+    /// Returns how many Machines of a set exist, including those that are being deleted.
+    fn existing(&self, index: usize) -> u32 {
         let owned = &self.sets[index];
-        self.specified[index].max(number(owned.machines.len()).saturating_add(owned.unreadable))
+        number(owned.machines.len()).saturating_add(owned.unreadable)
     }
 
     fn present_in_all(&self) -> u32 {

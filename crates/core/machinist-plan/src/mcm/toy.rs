@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machinist_api::constants::annotations;
+use machinist_api::constants::{annotations, labels};
 use machinist_api::{Machine, MachineDeployment, MachineSet, Phase};
 use serde_json::{Value, json};
 
@@ -43,6 +43,8 @@ pub(crate) struct Toy {
     pub(crate) hurt: BTreeSet<String>,
     /// Whether sets delete Machines without a look at their deployment.
     pub(crate) sets_look_away: bool,
+    /// By set, the numbers of Machines that the set has created.
+    settled: BTreeMap<String, BTreeSet<u64>>,
 }
 
 impl Toy {
@@ -69,6 +71,7 @@ impl Toy {
             fewest: usize::MAX,
             hurt: BTreeSet::new(),
             sets_look_away: false,
+            settled: BTreeMap::new(),
         };
         toy.note_bounds();
         toy
@@ -136,6 +139,7 @@ impl Toy {
             adoptable: Vec::new(),
             taken_names: Default::default(),
             looked_for: Default::default(),
+            protects_nodes: true,
             status_written: None,
             open_raises: Vec::new(),
             late_adoptions: Vec::new(),
@@ -159,7 +163,7 @@ impl Toy {
             deployment: self.facts().map(Arc::new),
             limits,
             margins: Default::default(),
-            settled_numbers: Default::default(),
+            settled_numbers: self.settled.get(name).cloned().unwrap_or_default(),
             status_written: None,
             failure: None,
             rejected: Default::default(),
@@ -198,7 +202,7 @@ impl Toy {
             }
             Action::PatchSet(patch) => {
                 let Some(set) = self.sets.get_mut(&patch.set.name) else { return };
-                set.metadata.annotations.get_or_insert_default().extend(patch.annotations);
+                change(set.metadata.annotations.get_or_insert_default(), patch.annotations);
                 if let Some(replicas) = patch.replicas {
                     set.spec.replicas = i32::try_from(replicas).ok();
                     set.metadata.generation = set.metadata.generation.map(|generation| generation + 1);
@@ -206,12 +210,21 @@ impl Toy {
                 if let Some(template) = patch.template {
                     set.spec.template.spec = *template.spec;
                 }
+                change(set.metadata.labels.get_or_insert_default(), patch.labels);
+            }
+            Action::Relabel(step) => {
+                let Some(machine) = self.machines.get_mut(&step.machine.name) else { return };
+                change(machine.metadata.labels.get_or_insert_default(), step.labels);
+                if let Some(set) = step.owner {
+                    machine.metadata.owner_references = Some(vec![machine_set::owner_reference(&set)]);
+                }
             }
             Action::DeleteSet(set) | Action::DeleteOwnedSet(set) => {
                 if let Some(set) = self.sets.get_mut(&set.name) {
                     set.metadata.deletion_timestamp = now;
                 }
             }
+            Action::AddHash { .. } => unreachable!("the toy's deployment creates its sets"),
             Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has an owner"),
             Action::Warn(_) => unreachable!("the toy's deployment is valid"),
             Action::MarkMachine { machine, since } => self.mark(&machine.name, since),
@@ -223,13 +236,7 @@ impl Toy {
                 };
             }
             Action::RollBack(rollback) => {
-                let annotations = deployment.metadata.annotations.get_or_insert_default();
-                for (key, value) in rollback.annotations {
-                    match value {
-                        Some(value) => annotations.insert(key, value),
-                        None => annotations.remove(&key),
-                    };
-                }
+                change(deployment.metadata.annotations.get_or_insert_default(), rollback.annotations);
                 deployment.spec.template = rollback.template;
                 deployment.spec.rollback_to = None;
                 deployment.metadata.generation =
@@ -260,12 +267,14 @@ impl Toy {
         let now = Some(Time(self.now()));
         let name = facts.name.clone();
         match action {
-            Action::Create { name, .. } => {
-                if self.most <= self.live() {
-                    self.violations.push(format!("too many: {name} created while {} are live", self.live()));
-                }
+            Action::Create { number, name } => {
+                // As in the controller: whether the name was free or not, the number is in use now.
+                self.settled.entry(facts.name.clone()).or_default().insert(number);
                 if self.machines.contains_key(&name) {
                     return;
+                }
+                if self.most <= self.live() {
+                    self.violations.push(format!("too many: {name} created while {} are live", self.live()));
                 }
                 let mut machine = machine_set::child(facts, &name);
                 machine.metadata.uid = Some(uid);
@@ -303,6 +312,9 @@ impl Toy {
                 let Some(set) = self.sets.get_mut(&name) else { return };
                 let annotations = set.metadata.annotations.get_or_insert_default();
                 annotations.insert(machine_set::RESERVED_NUMBERS.to_owned(), reserved.to_string());
+                if let Some(settled) = self.settled.get_mut(&name) {
+                    settled.retain(|number| reserved.pending.contains(number));
+                }
             }
             Action::SetStatus(status) => {
                 if let Some(set) = self.sets.get_mut(&name) {
@@ -328,6 +340,10 @@ impl Toy {
 
     /// Reports a violation if an available Machine is deleted and too few remain.
     fn judge_deletion(&mut self, machine: &MachineFacts) {
+        self.judge_loss(machine, "deleted");
+    }
+
+    fn judge_loss(&mut self, machine: &MachineFacts, how: &str) {
         let Some(deployment) = self.facts() else { return };
         if !is_available(machine) || deployment.deleting_since.is_some() {
             return;
@@ -337,7 +353,7 @@ impl Toy {
             |other: &MachineFacts| is_available(other) || (is_live(other) && self.hurt.contains(&other.name));
         let left = all.filter(counts).count();
         if left < self.fewest {
-            self.violations.push(format!("too few: {} deleted, {left} are left", machine.name));
+            self.violations.push(format!("too few: {} {how}, {left} are left", machine.name));
         }
     }
 
@@ -394,13 +410,26 @@ impl Toy {
             self.trace.push(format!("machine {name}: gone"));
             return true;
         }
+        let facts = MachineFacts::parse(machine);
         let next = match machine.phase() {
             Phase::Empty => Phase::Pending,
-            Phase::Pending => Phase::Running,
+            Phase::Pending | Phase::InPlaceUpdateSuccessful => Phase::Running,
+            Phase::Running if facts.is_selected_for_update() => {
+                self.judge_loss(&facts, "drained");
+                Phase::InPlaceUpdating
+            }
+            Phase::InPlaceUpdating => Phase::InPlaceUpdateSuccessful,
             _ => return false,
         };
         self.trace.push(format!("machine {name}: {next}"));
-        self.set_phase(name, next);
+        self.set_phase(name, next.clone());
+        let Some(machine) = self.machines.get_mut(name) else { return true };
+        let labels = machine.metadata.labels.get_or_insert_default();
+        if next == Phase::Running {
+            labels.insert(labels::NODE.to_owned(), name.to_owned());
+        } else if next == Phase::InPlaceUpdateSuccessful {
+            labels.insert(labels::UPDATE_RESULT.to_owned(), labels::UPDATE_SUCCESSFUL.to_owned());
+        }
         true
     }
 
@@ -463,4 +492,14 @@ pub(crate) fn parse<T: serde::de::DeserializeOwned>(value: Value) -> T {
 fn add_finalizer(metadata: &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) {
     let finalizer = machinist_api::constants::finalizers::MACHINE_CONTROLLER_MANAGER;
     metadata.finalizers.get_or_insert_default().push(finalizer.to_owned());
+}
+
+/// Sets values of a map, and removes keys without a value.
+fn change(map: &mut BTreeMap<String, String>, changes: BTreeMap<String, Option<String>>) {
+    for (key, value) in changes {
+        match value {
+            Some(value) => map.insert(key, value),
+            None => map.remove(&key),
+        };
+    }
 }

@@ -338,7 +338,16 @@ pub enum McmReason {
     /// The set must not create Machines, because Machines of the deployment are being updated in
     /// place.
     ScaleUpDisabled,
-    /// A Machine is being or was updated in place. Such updates are not supported yet.
+    /// Machines of the deployment are being updated in place.
+    UpdatingInPlace {
+        /// Number of available Machines of the new template.
+        updated: u32,
+        /// Desired number of Machines.
+        desired: u32,
+        /// Name of the first Machine whose update has begun and not succeeded.
+        waiting_for: Option<String>,
+    },
+    /// A Machine is being updated in place, or was and is moving to its new set.
     UpdatedInPlace {
         /// Name of the Machine.
         machine: String,
@@ -449,14 +458,19 @@ pub enum TokenUse {
     Used,
 }
 
-/// Returns why a Machine that is being or was updated in place is left alone.
+/// Returns why a Machine that is being updated in place, or was and is moving to its new set, is left
+/// alone.
 pub(crate) fn why_updated_in_place(machine: &MachineFacts) -> Why {
     let what = match machine.status.phase {
         Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed => format!("is {}", machine.status.phase),
         _ => format!("has the label {}={}", labels::UPDATE_RESULT, labels::UPDATE_SUCCESSFUL),
     };
-    let next = "finish the update with Go's machine-controller-manager, or delete the Machine";
-    Why::new(McmReason::UpdatedInPlace { machine: machine.name.clone(), what }, Step::Fix(next.to_owned()))
+    let next = match machine.status.phase {
+        Phase::InPlaceUpdateFailed => Step::Fix("repair the Node, or delete the Machine".to_owned()),
+        Phase::InPlaceUpdating => Step::Expect("the program on the Node reports the result of the update"),
+        _ => Step::Expect("the Machine moves to the MachineSet of the new template"),
+    };
+    Why::new(McmReason::UpdatedInPlace { machine: machine.name.clone(), what }, next)
         .since(machine.status.phase_since)
 }
 
@@ -681,11 +695,16 @@ impl fmt::Display for McmReason {
             }
             Self::ScaleUpDisabled => write!(
                 f,
-                "the label {} prevents scale-up: in-place updates are not supported yet",
+                "the label {} prevents scale-up: machines of the deployment are updated in place",
                 labels::SCALE_UP_DISABLED
             ),
+            Self::UpdatingInPlace { updated, desired, waiting_for } => {
+                let are = if *updated == 1 { "is" } else { "are" };
+                write!(f, "update in place: {updated} of {} {are} updated", machines(*desired))?;
+                waiting_for.as_ref().map_or(Ok(()), |machine| write!(f, "; waiting for {machine}"))
+            }
             Self::UpdatedInPlace { machine, what } => {
-                write!(f, "Machine {machine} {what}: in-place updates are not supported yet")
+                write!(f, "Machine {machine} is being updated in place: it {what}")
             }
             Self::ChosenUnknown { machine } => write!(
                 f,

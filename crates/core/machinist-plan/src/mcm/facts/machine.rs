@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use machinist_api::constants::{annotations, finalizers, labels, markers::DeletionMarker};
+use machinist_api::constants::{
+    annotations, conditions, finalizers, labels, markers::DeletionMarker, reasons,
+};
 use machinist_api::{GoDuration, LastOperation, Machine, MachineSpec, Phase};
 use machinist_instance::{AccountId, InstanceKey, NodeName, ProviderId};
 use serde_json::Value;
@@ -196,6 +198,23 @@ impl MachineFacts {
     /// Whether the instance was updated in place and the Machine is moving to its new set.
     pub fn is_updated_in_place(&self) -> bool {
         self.label(labels::UPDATE_RESULT) == Some(labels::UPDATE_SUCCESSFUL)
+    }
+
+    /// Whether the manager has selected the Machine for an update in place.
+    pub fn is_selected_for_update(&self) -> bool {
+        self.label(labels::SELECTED_FOR_UPDATE).is_some()
+    }
+
+    /// Whether the Machine is selected for an update in place that has not succeeded yet. A user
+    /// selects the Node, which the Machine shows by the copy of its condition.
+    pub fn undergoes_update(&self) -> bool {
+        const STAGES: [&str; 3] =
+            [reasons::SELECTED_FOR_UPDATE, reasons::DRAIN_SUCCESSFUL, reasons::READY_FOR_UPDATE];
+        let mut conditions = self.status.conditions.iter();
+        let shown = conditions.find(|condition| condition.kind == conditions::NODE_IN_PLACE_UPDATE);
+        let is_shown = shown.is_some_and(|condition| STAGES.contains(&condition.reason.as_str()));
+        !self.is_updated_in_place()
+            && (self.is_selected_for_update() || self.is_updating_in_place() || is_shown)
     }
 
     /// Returns the stage of the deletion that the status names.

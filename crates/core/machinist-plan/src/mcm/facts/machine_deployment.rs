@@ -7,7 +7,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use machinist_api::constants::finalizers;
 use machinist_api::scaled_value::{Rounding, scaled_value};
 use machinist_api::validation::validate_machine_deployment;
-use machinist_api::{MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus, StrategyType};
+use machinist_api::{
+    InPlaceUpdateStrategy, MachineDeployment, MachineDeploymentSpec, MachineDeploymentStatus,
+    OrchestrationType, StrategyType,
+};
 use machinist_labels::Selector;
 
 use super::freeze::FreezeFacts;
@@ -100,7 +103,7 @@ impl MachineDeploymentFacts {
     pub fn any_surge(&self) -> u32 {
         let strategy = self.spec.strategy.as_ref();
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.as_ref());
-        let in_place = strategy.and_then(|strategy| strategy.in_place_update.as_ref());
+        let in_place = self.in_place();
         let surge = match rolling {
             Some(rolling) => rolling.max_surge.as_ref(),
             None => in_place.and_then(|in_place| in_place.max_surge.as_ref()),
@@ -117,6 +120,21 @@ impl MachineDeploymentFacts {
     /// first one of the new template is created.
     pub fn recreates(&self) -> bool {
         self.strategy() == Some(&StrategyType::Recreate)
+    }
+
+    /// Whether this program selects the Machines of an update in place, and not a user.
+    pub fn selects_for_update(&self) -> bool {
+        let in_place = self.in_place().and_then(|in_place| in_place.orchestration_type.as_ref());
+        self.is_in_place() && in_place == Some(&OrchestrationType::Auto)
+    }
+
+    /// Returns how many additional Machines a rolling update may create; 0 for other strategies.
+    pub fn rolling_surge(&self) -> u32 {
+        if self.is_in_place() { 0 } else { self.max_surge() }
+    }
+
+    fn in_place(&self) -> Option<&InPlaceUpdateStrategy> {
+        self.spec.strategy.as_ref()?.in_place_update.as_ref()
     }
 
     fn strategy(&self) -> Option<&StrategyType> {
@@ -143,10 +161,23 @@ impl MachineDeploymentFacts {
         if self.recreates() {
             return (0, 0);
         }
-        let rolling = self.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
-        let surge = self.part_of_replicas(rolling.and_then(|r| r.max_surge.as_ref()), Rounding::Up);
-        let unavailable =
-            self.part_of_replicas(rolling.and_then(|r| r.max_unavailable.as_ref()), Rounding::Down);
+        let (surge, unavailable) = if self.is_in_place() {
+            let in_place = self.in_place();
+            // If a user selects the Machines, only the user creates the room for their pods.
+            let auto = in_place.filter(|_| self.selects_for_update());
+            (
+                auto.and_then(|auto| auto.max_surge.as_ref()),
+                in_place.and_then(|in_place| in_place.max_unavailable.as_ref()),
+            )
+        } else {
+            let rolling = self.spec.strategy.as_ref().and_then(|strategy| strategy.rolling_update.as_ref());
+            (
+                rolling.and_then(|rolling| rolling.max_surge.as_ref()),
+                rolling.and_then(|rolling| rolling.max_unavailable.as_ref()),
+            )
+        };
+        let surge = self.part_of_replicas(surge, Rounding::Up);
+        let unavailable = self.part_of_replicas(unavailable, Rounding::Down);
         // If both are 0, no Machine could ever be replaced. Then one Machine may be missing.
         let unavailable = if surge == 0 && unavailable == 0 { 1 } else { unavailable };
         (surge, unavailable.min(replicas))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use machinist_api::constants::{finalizers, labels};
+use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_api::validation::validate_machine_set;
 use machinist_api::{MachineSet, MachineSetSpec, MachineSetStatus};
 use machinist_labels::Selector;
@@ -13,6 +13,22 @@ use super::freeze::FreezeFacts;
 use super::machine::OwnerFacts;
 use super::machine::has_finalizer;
 use crate::facts::{RawJson, Version};
+
+/// Annotation of a MachineSet: the autoscaler must not remove the Nodes of its Machines, because a
+/// rollout of the deployment is running. The value is `true`.
+pub const PROTECTED_FROM_AUTOSCALER: &str = "machinist.dev/protected-from-autoscaler";
+
+/// What a set asks for on the Nodes of its Machines. The manager decides it and marks the set; the
+/// machine controller, which watches Nodes, writes it to them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct NodeMarks {
+    /// The template is outdated, so pods should prefer other Nodes.
+    pub is_outdated: bool,
+    /// The autoscaler must not remove the Nodes.
+    pub is_protected: bool,
+    /// The Nodes may be selected for an update in place.
+    pub is_candidate: bool,
+}
 
 /// Planner facts of a MachineSet.
 #[derive(Debug, Clone)]
@@ -113,6 +129,15 @@ impl MachineSetFacts {
             (condition.type_.as_str(), condition.reason.as_deref(), condition.last_transition_time.as_ref())
         });
         FreezeFacts::parse(self.labels.as_ref(), self.annotations.as_ref(), conditions)
+    }
+
+    /// Returns what the set asks for on the Nodes of its Machines.
+    pub fn node_marks(&self) -> NodeMarks {
+        NodeMarks {
+            is_outdated: self.annotation(annotations::PREFER_NO_SCHEDULE).is_some(),
+            is_protected: self.annotation(PROTECTED_FROM_AUTOSCALER).is_some(),
+            is_candidate: self.is_scale_up_disabled(),
+        }
     }
 
     /// Whether scale-up is disabled because Machines of the set are being updated in place.

@@ -237,7 +237,7 @@ fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
 fn unlabelled_node(s: &Snapshot) -> Option<NodeSync> {
     match (stage(s), s.own_node(), s.joined_node()) {
         (Stage::Drain, OwnNode::NotOurs(..), OwnNode::Ours(node)) if !node.is_not_managed() => {
-            NodeSync::needed(&s.machine, node, &s.cluster)
+            NodeSync::needed(&s.machine, node, &s.cluster, None)
         }
         _ => None,
     }

@@ -72,7 +72,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     }
     let mut actions = Vec::new();
     if !node.is_not_managed()
-        && let Some(sync) = NodeSync::needed(&s.machine, node, &s.cluster)
+        && let Some(sync) = NodeSync::needed(&s.machine, node, &s.cluster, s.node_marks)
     {
         actions.push(Action::SyncNode(Box::new(sync)));
     }

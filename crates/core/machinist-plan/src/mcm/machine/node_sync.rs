@@ -6,6 +6,11 @@
 //! names another installation although this Machine records the Node's instance: then the Machine
 //! was moved here.
 //!
+//! During a rollout, the set of the Machine asks for a taint, and for protection from the
+//! autoscaler ([`NodeMarks`]). The protection is two annotations: one that the autoscaler reads, and
+//! one that says who set it. A Node that a user has protected already gets neither, so that the end
+//! of the rollout does not end the user's protection.
+//!
 //! One patch writes all changes. It is computed against the last applied template (an annotation on
 //! the Node), so that values of other clients stay.
 
@@ -15,10 +20,10 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
 use machinist_api::NodeTemplateSpec;
-use machinist_api::constants::{annotations, finalizers, labels};
+use machinist_api::constants::{annotations, finalizers, labels, taints};
 use machinist_labels::is_value;
 
-use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark};
+use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark, NodeMarks};
 
 /// One patch of a Node. Parts that are absent need no change.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,8 +47,14 @@ impl PartialEq for NodeFacts {
 }
 
 impl NodeSync {
-    /// Returns the patch that a Node needs, if any.
-    pub fn needed(machine: &MachineFacts, node: &Arc<NodeFacts>, cluster: &str) -> Option<Self> {
+    /// Returns the patch that a Node needs, if any. `marks` is what the set asks for; absent if the
+    /// set is unknown, or the Node is about to be deleted.
+    pub fn needed(
+        machine: &MachineFacts,
+        node: &Arc<NodeFacts>,
+        cluster: &str,
+        marks: Option<NodeMarks>,
+    ) -> Option<Self> {
         let desired = &machine.spec.node_template;
         // An annotation that cannot be parsed counts as empty and is overwritten, because only this
         // program writes it.
@@ -80,7 +91,14 @@ impl NodeSync {
         if finalizers.is_some() || node.mark().is_some_and(is_earlier) {
             annotations.insert(NODE_MARK.to_owned(), Some(mark.to_string()));
         }
-        let taints = taints(node.taints.as_deref().unwrap_or_default(), last.taints(), desired.taints());
+        let current = node.taints.as_deref().unwrap_or_default();
+        let mut taints = taints(current, last.taints(), desired.taints());
+        if let Some(marks) = marks {
+            let wanted = marks.is_outdated;
+            let with_mark = mark_outdated(taints.as_deref().unwrap_or(current), desired.taints(), wanted);
+            taints = with_mark.or(taints);
+            annotations.extend(protection(machine, node, marks.is_protected));
+        }
         let nothing = finalizers.is_none() && labels.is_empty() && annotations.is_empty() && taints.is_none();
         (!nothing).then(|| Self { node: node.clone(), finalizers, labels, annotations, taints })
     }
@@ -130,6 +148,44 @@ fn taints(current: &[Taint], last: &[Taint], desired: &[Taint]) -> Option<Vec<Ta
         }
     }
     differ.then_some(taints)
+}
+
+/// Returns the taints with or without the taint of an outdated template, if they differ. A taint
+/// that the node template asks for stays.
+fn mark_outdated(current: &[Taint], desired: &[Taint], wanted: bool) -> Option<Vec<Taint>> {
+    let is_mark = |taint: &Taint| {
+        taint.key == taints::PREFER_NO_SCHEDULE && taint.effect == taints::EFFECT_PREFER_NO_SCHEDULE
+    };
+    match (current.iter().any(is_mark), wanted) {
+        (false, true) => {
+            let mark = Taint {
+                key: taints::PREFER_NO_SCHEDULE.to_owned(),
+                value: Some(taints::PREFER_NO_SCHEDULE_VALUE.to_owned()),
+                effect: taints::EFFECT_PREFER_NO_SCHEDULE.to_owned(),
+                time_added: None,
+            };
+            Some(current.iter().cloned().chain([mark]).collect())
+        }
+        (true, false) if !desired.iter().any(is_mark) => {
+            Some(current.iter().filter(|taint| !is_mark(taint)).cloned().collect())
+        }
+        (true, _) | (false, false) => None,
+    }
+}
+
+/// Returns the changes of the annotations that protect a Node from the autoscaler. A preserved
+/// Machine keeps the protection.
+fn protection(machine: &MachineFacts, node: &NodeFacts, wanted: bool) -> BTreeMap<String, Option<String>> {
+    let is_protected = annotation(node, annotations::SCALE_DOWN_DISABLED).is_some();
+    let by_us = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
+    let value = match wanted {
+        true if !is_protected => Some("true".to_owned()),
+        false if by_us && machine.status.preserve_until.is_none() => None,
+        true | false => return BTreeMap::new(),
+    };
+    let keys = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
+    let is_news = |key: &&str| annotation(node, key) != value.as_deref();
+    keys.into_iter().filter(is_news).map(|key| (key.to_owned(), value.clone())).collect()
 }
 
 impl fmt::Display for NodeSync {

@@ -4,7 +4,8 @@ use super::action::Action;
 use super::identity::MachineIdentity;
 use crate::mcm::drain::Eviction;
 use crate::mcm::facts::{
-    AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, Token,
+    AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, NodeMarks, PodFacts, SecretFacts,
+    Token,
 };
 use crate::mcm::reads::{NodeSeen, Reads};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, TokenUse, Why};
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub defaults: Arc<Defaults>,
     /// The Machine to decide about.
     pub machine: Arc<MachineFacts>,
+    /// What the set of the Machine asks for on its Node; absent without a known set.
+    pub node_marks: Option<NodeMarks>,
     /// The MachineClass of the Machine.
     pub class: Known<Arc<ClassFacts>>,
     /// The provider's validation error for the class, found without a cloud call.
@@ -105,6 +108,7 @@ impl Hash for Snapshot {
             pods_freshness,
             defaults: _,
             machine,
+            node_marks,
             class,
             class_error,
             secrets,
@@ -130,7 +134,7 @@ impl Hash for Snapshot {
             key_holder,
         } = self;
         (nodes_freshness.is_fresh(), pods_freshness.is_fresh()).hash(state);
-        (promises, machine, class, class_error, secrets, inputs, token, token_use).hash(state);
+        (promises, machine, node_marks, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, other_nodes, identity, pods, budgets).hash(state);
         (evictions, attachments, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.

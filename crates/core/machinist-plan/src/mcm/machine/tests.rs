@@ -90,6 +90,7 @@ fn world() -> World {
         pods_freshness: Freshness::Fresh,
         defaults: Arc::default(),
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
+        node_marks: None,
         class: Known::Present(Arc::new(ClassFacts::parse(&class))),
         class_error: None,
         secrets: vec![SecretNeed { name: "ns/s".into(), facts: Known::Present(secret()) }],
@@ -1869,7 +1870,7 @@ fn the_node_of_a_machine_updated_in_place_is_synced() {
     world.node_field("/status/conditions", conditions).check(expect![[r#"
         do    node m: sync labels pool, annotations last-applied-anno-labels-taints
         do    status: 2 conditions
-        why   Machine m is InPlaceUpdating: in-place updates are not supported yet; since 2027-01-15T07:59:30Z; next: finish the update with Go's machine-controller-manager, or delete the Machine
+        why   Machine m is being updated in place: it is InPlaceUpdating; since 2027-01-15T07:59:30Z; next: the program on the Node reports the result of the update
         wait  for a change
     "#]]);
 }

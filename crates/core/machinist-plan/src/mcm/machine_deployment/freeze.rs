@@ -20,8 +20,14 @@ pub(super) fn thaw(s: &Snapshot) -> Option<Plan<Action>> {
     if let Some(value) = s.deployment.annotation(annotations::UNFREEZE) {
         let unasked = frozen().filter(|owned| !owned.set.freeze().is_lift_asked);
         let pass_on = |owned: &Owned| {
-            let annotations = BTreeMap::from([(annotations::UNFREEZE.to_owned(), value.to_owned())]);
-            Action::PatchSet(SetPatch { set: owned.set.clone(), replicas: None, annotations, template: None })
+            let annotations = BTreeMap::from([(annotations::UNFREEZE.to_owned(), Some(value.to_owned()))]);
+            Action::PatchSet(SetPatch {
+                set: owned.set.clone(),
+                replicas: None,
+                annotations,
+                labels: BTreeMap::new(),
+                template: None,
+            })
         };
         let actions: Vec<_> = unasked.map(pass_on).collect();
         if !actions.is_empty() {

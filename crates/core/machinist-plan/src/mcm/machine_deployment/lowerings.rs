@@ -1,6 +1,7 @@
-//! Patches that lower the size of a set, which need fresh Machines.
+//! Patches that lower the size of a set or select a Machine for an update in place, which need fresh
+//! Machines.
 //!
-//! A size is lowered because enough other Machines are available. If the watch of the Machines is
+//! Both are done because enough other Machines are available. If the watch of the Machines is
 //! silent, they may have become unavailable since, and the set would delete the last one that is.
 
 use super::{Action, Snapshot};
@@ -21,5 +22,10 @@ pub(super) fn hold_back(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
 }
 
 fn lowers(action: &Action) -> bool {
-    matches!(action, Action::PatchSet(patch) if patch.is_lower())
+    match action {
+        Action::PatchSet(patch) => patch.is_lower(),
+        // A Machine that is selected for an update in place is drained.
+        Action::Relabel(step) => step.selects(),
+        _ => false,
+    }
 }

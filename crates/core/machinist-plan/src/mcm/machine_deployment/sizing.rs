@@ -5,7 +5,6 @@
 //! or creates Machines, it asks what its deployment would want by the facts of today.
 
 use jiff::Timestamp;
-use machinist_api::StrategyType;
 
 use super::snapshot::Owned;
 use super::template::is_same_template;
@@ -68,22 +67,5 @@ pub(super) fn unusable(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
     if let Some((field, message)) = &deployment.invalid {
         return Some(Refusal::invalid(field, message));
     }
-    if let Some(refusal) = Refusal::if_selecting_all(deployment.selector.as_ref()) {
-        return Some(refusal);
-    }
-    if let Some(refusal) = strategy_refusal(deployment).filter(|_| !deployment.is_in_place()) {
-        return Some(refusal);
-    }
-    None
-}
-
-/// Rejects a strategy that is not supported yet.
-pub(super) fn strategy_refusal(deployment: &MachineDeploymentFacts) -> Option<Refusal> {
-    let strategy = deployment.spec.strategy.as_ref()?.type_.as_ref()?;
-    let is_supported = matches!(strategy, StrategyType::RollingUpdate | StrategyType::Recreate);
-    (!is_supported).then(|| {
-        let message =
-            format!("spec.strategy.type {strategy} is not supported yet: expected RollingUpdate or Recreate");
-        Refusal::invalid("spec.strategy.type", message)
-    })
+    Refusal::if_selecting_all(deployment.selector.as_ref())
 }

@@ -28,6 +28,9 @@ pub struct Snapshot {
     /// Names of Machines that this process has looked up at the API server. If no set has such a
     /// Machine, the deployment does not own it. Memory: may be empty at any moment.
     pub looked_for: BTreeSet<String>,
+    /// `--autoscaler-scaledown-annotation-during-rollout`: whether the autoscaler must not remove
+    /// Nodes during a rollout.
+    pub protects_nodes: bool,
     /// When this process last wrote the deployment's status.
     pub status_written: Option<Timestamp>,
     /// Writes of this process that raise the size of a set, had no answer, and may still take
@@ -42,7 +45,7 @@ pub struct Snapshot {
 
 impl Hash for Snapshot {
     /// Hashes everything that determines a decision. Values that change without news are excluded:
-    /// the moment, the last write of this process, and sets of other owners. If these matter, the
+    /// the moment, the settings and the last write of this process, and sets of other owners. If these matter, the
     /// planned actions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
@@ -53,6 +56,7 @@ impl Hash for Snapshot {
             adoptable: _,
             taken_names: _,
             looked_for,
+            protects_nodes: _,
             status_written: _,
             open_raises,
             late_adoptions,

@@ -11,8 +11,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::generated::{hash_of_bytes, suffix};
-use crate::mcm::facts::MachineDeploymentFacts;
+use crate::mcm::facts::{MachineDeploymentFacts, PROTECTED_FROM_AUTOSCALER};
 use crate::mcm::machine_set::names::RESERVED_NUMBERS;
+
+/// Annotations of this program that belong to one set.
+const OF_A_SET: [&str; 2] = [RESERVED_NUMBERS, PROTECTED_FROM_AUTOSCALER];
 
 /// Whether a set's template equals the deployment's template in all parts that need a rollout.
 ///
@@ -185,7 +188,7 @@ pub fn owner_reference(deployment: &MachineDeploymentFacts) -> OwnerReference {
 /// itself.
 pub(crate) fn shared_annotations(all: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
     let is_shared =
-        |key: &str| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key) && key != RESERVED_NUMBERS;
+        |key: &str| !annotations::NOT_COPIED_TO_MACHINE_SET.contains(&key) && !OF_A_SET.contains(&key);
     let all = all.into_iter().flatten().filter(|(key, _)| is_shared(key));
     all.map(|(key, value)| (key.clone(), value.clone())).collect()
 }

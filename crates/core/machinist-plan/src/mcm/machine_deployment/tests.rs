@@ -1,6 +1,9 @@
 //! Tests of the deployment planner: each test builds a snapshot and checks the plan.
 
 mod chosen;
+mod hash_sync;
+mod in_place;
+mod node_marks;
 mod raises;
 mod recreate;
 mod rollback;
@@ -30,6 +33,7 @@ struct World {
     free: Vec<Value>,
     taken: BTreeSet<String>,
     looked_for: BTreeSet<String>,
+    protects_nodes: bool,
     status_written: Option<Timestamp>,
     open_raises: Vec<OpenRaise>,
     late_adoptions: Vec<LateAdoption>,
@@ -58,6 +62,8 @@ fn world(replicas: u32) -> World {
         free: Vec::new(),
         taken: BTreeSet::new(),
         looked_for: BTreeSet::new(),
+        // Only the tests about marks on Nodes check them.
+        protects_nodes: false,
         status_written,
         open_raises: Vec::new(),
         late_adoptions: Vec::new(),
@@ -74,6 +80,8 @@ fn template(class: &str) -> Value {
 
 /// A set with the annotations of a deployment with `desired` replicas.
 fn set(name: &str, class: &str, replicas: u32, desired: u32) -> Value {
+    let mut template = template(class);
+    template["metadata"]["labels"]["machine-template-hash"] = class.into();
     json!({
         "metadata": {
             "name": name, "namespace": "ns", "uid": format!("uid-{name}"), "generation": 1,
@@ -84,7 +92,10 @@ fn set(name: &str, class: &str, replicas: u32, desired: u32) -> Value {
                 "deployment.kubernetes.io/max-replicas": (desired + 1).to_string(),
             },
         },
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"name": "w"}}, "template": template(class)},
+        "spec": {
+            "replicas": replicas, "template": template,
+            "selector": {"matchLabels": {"name": "w", "machine-template-hash": class}},
+        },
     })
 }
 
@@ -159,6 +170,7 @@ impl World {
             adoptable: self.free.iter().map(set).collect(),
             taken_names: self.taken.clone(),
             looked_for: self.looked_for.clone(),
+            protects_nodes: self.protects_nodes,
             status_written: self.status_written,
             open_raises: self.open_raises.clone(),
             late_adoptions: self.late_adoptions.clone(),
@@ -548,10 +560,10 @@ fn a_template_that_returns_is_a_new_revision() {
         .set_with("w-2", "b", 1, &[RUNNING], revision("2", ""));
     let plan = plan(&world.snapshot());
     let Some(Action::PatchSet(patch)) = plan.actions.first() else { panic!("{plan}") };
-    assert_eq!(patch.annotations["deployment.kubernetes.io/revision"], "3");
+    assert_eq!(patch.annotations["deployment.kubernetes.io/revision"].as_deref(), Some("3"));
     assert_eq!(
-        patch.annotations["deployment.kubernetes.io/revision-history"],
-        "91,92,93,94,95,96,97,98,99,1"
+        patch.annotations["deployment.kubernetes.io/revision-history"].as_deref(),
+        Some("91,92,93,94,95,96,97,98,99,1")
     );
     assert!(world.actions().contains(&"deployment: annotate deployment.kubernetes.io/revision=3".to_owned()));
 }

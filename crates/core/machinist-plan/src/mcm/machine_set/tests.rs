@@ -394,7 +394,7 @@ fn a_set_whose_machines_are_updated_in_place_does_not_grow() {
     let world = world(3).field("/metadata/labels", labels);
     assert_eq!(world.actions(), [""; 0]);
     world.machine("a", "Running").check(expect![[r#"
-        why   the label node.machine.sapcloud.io/scale-up-disabled prevents scale-up: in-place updates are not supported yet; next: remove the label so that the set can create machines
+        why   the label node.machine.sapcloud.io/scale-up-disabled prevents scale-up: machines of the deployment are updated in place; next: remove the label so that the set can create machines
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
@@ -684,7 +684,7 @@ fn a_machine_updated_in_place_is_not_deleted_as_surplus() {
         "a failed Machine with the label is not deleted either"
     );
     world(2).check(expect![[r#"
-        why   Machine moved has the label node.machine.sapcloud.io/update-result=successful: in-place updates are not supported yet; next: finish the update with Go's machine-controller-manager, or delete the Machine
+        why   Machine moved is being updated in place: it has the label node.machine.sapcloud.io/update-result=successful; next: the Machine moves to the MachineSet of the new template
         wait  until 2027-01-15T08:01:41Z
     "#]]);
 }
@@ -709,7 +709,10 @@ fn a_machine_in_an_update_counts_and_is_not_available() {
         let world = world(2).machine("a", "Running").machine("b", phase);
         assert_eq!(world.actions(), [""; 0]);
         let message = plan(&world.snapshot()).why.to_string();
-        assert!(message.starts_with(&format!("Machine b is {phase}: in-place updates")), "{message}");
+        assert!(
+            message.starts_with(&format!("Machine b is being updated in place: it is {phase}")),
+            "{message}"
+        );
         let status = status::of_set(&world.snapshot());
         assert_eq!((status.replicas, status.available_replicas), (2, 1));
         assert_eq!(

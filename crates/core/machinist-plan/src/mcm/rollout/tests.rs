@@ -107,6 +107,99 @@ fn a_recreation_never_mixes_templates_and_ends() {
     }
 }
 
+fn update_in_place(toy: &mut Toy, orchestration: &str, surge: u32, unavailable: u32) {
+    let strategy = serde_json::json!({
+        "type": "InPlaceUpdate",
+        "inPlaceUpdate": {
+            "maxSurge": surge, "maxUnavailable": unavailable, "orchestrationType": orchestration,
+        },
+    });
+    toy.edit(|deployment| deployment.spec.strategy = Some(parse(strategy)));
+}
+
+/// Returns the names of the Machines of the deployment's present template.
+fn of_newest_set(toy: &Toy) -> Vec<String> {
+    let class = toy.deployment.as_ref().expect("it stays").spec.template.spec.class.name().to_owned();
+    let newest =
+        toy.sets.values().find(|set| set.spec.template.spec.class.name() == class).expect("it exists");
+    let uid = newest.metadata.uid.as_deref();
+    let is_owner = |machine: &&machinist_api::Machine| {
+        machine.metadata.owner_references.iter().flatten().any(|owner| Some(owner.uid.as_str()) == uid)
+    };
+    toy.machines.values().filter(is_owner).filter_map(|machine| machine.metadata.name.clone()).collect()
+}
+
+#[test]
+fn an_update_in_place_keeps_its_bounds_and_its_machines() {
+    for seed in 0..400_u64 {
+        let mut dice = Dice(seed.wrapping_mul(2_750_159));
+        let replicas = u32::try_from(1 + dice.roll(5)).expect("small");
+        let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2), (0, 0)][dice.roll(5)];
+        let mut toy = Toy::new(replicas, surge, unavailable);
+        update_in_place(&mut toy, "Auto", surge, unavailable);
+        toy.settle();
+        let before: BTreeSet<String> = toy.machines.keys().cloned().collect();
+        toy.use_class("c-2");
+        for _ in 0..dice.roll(80) {
+            step(&mut toy, &mut dice);
+        }
+        toy.settle();
+        let trace = || toy.trace.join("\n");
+        assert_eq!(toy.violations, Vec::<String>::new(), "seed {seed}:\n{}", trace());
+        let after: BTreeSet<String> = of_newest_set(&toy).into_iter().collect();
+        assert_eq!(after.len(), usize::try_from(replicas).expect("small"), "seed {seed}:\n{}", trace());
+        assert_eq!(after.len(), toy.machines.len(), "seed {seed}:\n{}", trace());
+        let lost = before.difference(&after).count();
+        assert!(lost <= usize::try_from(surge).expect("small"), "seed {seed}: {lost} lost\n{}", trace());
+        for machine in toy.machines.values() {
+            assert_eq!(machine.phase(), Phase::Running, "seed {seed}");
+            let labels = machine.metadata.labels.clone().unwrap_or_default();
+            assert!(labels.keys().all(|key| !key.contains("update")), "seed {seed}: {labels:?}");
+        }
+    }
+}
+
+#[test]
+fn scaling_and_new_templates_do_not_stop_an_update_in_place() {
+    for seed in 0..400_u64 {
+        let mut dice = Dice(seed.wrapping_mul(32_452_843));
+        let (surge, unavailable) = [(1, 0), (0, 1), (1, 1), (2, 2)][dice.roll(4)];
+        let mut toy = Toy::new(4, surge, unavailable);
+        update_in_place(&mut toy, "Auto", surge, unavailable);
+        toy.settle();
+        let mut replicas = 4;
+        for _ in 0..3 {
+            toy.use_class(["c-1", "c-2", "c-3"][dice.roll(3)]);
+            replicas = i32::try_from(dice.roll(7)).expect("small");
+            for _ in 0..dice.roll(50) {
+                step(&mut toy, &mut dice);
+                match dice.roll(40) {
+                    0 => {
+                        let paused = dice.roll(2) == 0;
+                        toy.edit(|deployment| deployment.spec.paused = Some(paused));
+                    }
+                    1 => toy.edit(|deployment| deployment.spec.replicas = Some(replicas)),
+                    _ => {}
+                }
+            }
+        }
+        toy.edit(|deployment| {
+            deployment.spec.paused = None;
+            deployment.spec.replicas = Some(replicas);
+        });
+        toy.settle();
+        let trace = || toy.trace.join("\n");
+        assert_eq!(toy.violations, Vec::<String>::new(), "seed {seed}:\n{}", trace());
+        let wanted = usize::try_from(replicas).expect("small");
+        assert_eq!(
+            (of_newest_set(&toy).len(), toy.machines.len()),
+            (wanted, wanted),
+            "seed {seed}:\n{}",
+            trace()
+        );
+    }
+}
+
 #[test]
 fn a_rollback_ends_with_the_former_template() {
     for seed in 0..100_u64 {

@@ -36,7 +36,6 @@ rows! {
 
     CREATION: R::Contract(M::InvalidSpec(_)) => [
         M::InvalidSpec("spec.class.name is empty: expected the name of a MachineClass".into()),
-        M::InvalidSpec("spec.strategy.type InPlaceUpdate is not supported yet: expected RollingUpdate or Recreate".into()),
     ];
     CREATION: R::Contract(M::ClassMissing { .. }) => [M::ClassMissing { class: class() }];
     CREATION: R::Contract(M::ClassDeleting { .. }) => [M::ClassDeleting { class: class() }];
@@ -235,6 +234,10 @@ rows! {
         M::UnavailableBound { available: 2, fewest: 2, waiting_for: Some(machine()) },
     ];
     SETS: R::Contract(M::RollingOut { .. }) => [M::RollingOut { updated: 1, desired: 3 }];
+    SETS: R::Contract(M::UpdatingInPlace { .. }) => [
+        M::UpdatingInPlace { updated: 1, desired: 3, waiting_for: None },
+        M::UpdatingInPlace { updated: 1, desired: 3, waiting_for: Some(machine()) },
+    ];
 
     CLUSTER: R::Settled => [R::Settled];
     CLUSTER: R::Writing(_) => [

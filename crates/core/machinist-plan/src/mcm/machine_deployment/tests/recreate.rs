@@ -98,7 +98,7 @@ fn the_reason_names_what_a_user_must_do() {
     let mut updated = recreate(3).set_with("o", "b", 0, &[RUNNING], without_surge);
     updated.sets[0].1[0]["metadata"]["labels"]["node.machine.sapcloud.io/update-result"] =
         "successful".into();
-    assert!(updated.reason().contains("in-place"), "{}", updated.reason());
+    assert!(updated.reason().contains("in place"), "{}", updated.reason());
 }
 
 #[test]

@@ -192,10 +192,7 @@ fn updating(phase: &'static str) -> super::World {
 fn a_rollout_rests_while_a_machine_is_updated_in_place() {
     for phase in ["InPlaceUpdating", "InPlaceUpdateFailed"] {
         assert_eq!(updating(phase).sizes(), [3, 1]);
-        assert_eq!(
-            updating(phase).reason(),
-            format!("Machine o-2 is {phase}: in-place updates are not supported yet")
-        );
+        assert_eq!(updating(phase).reason(), format!("Machine o-2 is being updated in place: it is {phase}"));
         let without_new = world(3).set("o", "b", 3, &[RUNNING, RUNNING, phase]);
         assert_eq!(without_new.actions(), [""; 0], "no set is created either");
     }
@@ -219,27 +216,6 @@ fn scaling_goes_on_while_a_machine_is_updated_in_place() {
     let deleted =
         updating("InPlaceUpdating").field("/metadata/deletionTimestamp", super::at(-1).to_string().into());
     assert!(deleted.actions().contains(&"set o: delete if owned".to_owned()));
-}
-
-#[test]
-fn an_in_place_deployment_is_scaled_and_not_rolled() {
-    let in_place = |replicas| {
-        let strategy = json!({"type": "InPlaceUpdate", "inPlaceUpdate":
-            {"maxSurge": 0, "maxUnavailable": 1, "orchestrationType": "Auto"}});
-        world(replicas).field("/spec/strategy", strategy)
-    };
-    let sized = |set: &mut Value| {
-        set["metadata"]["annotations"]["deployment.kubernetes.io/max-replicas"] = "3".into()
-    };
-    let scaled = in_place(5).set_with("o", "c", 3, &[RUNNING; 3], sized);
-    assert_eq!(scaled.sizes(), [5]);
-    assert!(
-        scaled.reason().contains("spec.strategy.type InPlaceUpdate is not supported yet"),
-        "{}",
-        scaled.reason()
-    );
-    let old = in_place(3).set_with("o", "b", 3, &[RUNNING; 3], sized);
-    assert_eq!(old.actions(), [""; 0], "no set is created for the new template");
 }
 
 // === pause ===
