@@ -42,6 +42,12 @@ impl PartialEq for NodeFacts {
 }
 
 impl NodeSync {
+    /// A patch of a Node that changes nothing yet.
+    pub(super) fn empty(node: &Arc<NodeFacts>) -> Self {
+        let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
+        Self { node: node.clone(), finalizers: None, labels, annotations, taints: None }
+    }
+
     /// Returns the patch that a Node needs, if any.
     pub fn needed(machine: &MachineFacts, node: &Arc<NodeFacts>, cluster: &str) -> Option<Self> {
         let desired = &machine.spec.node_template;
