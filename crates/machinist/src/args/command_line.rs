@@ -59,7 +59,6 @@ const NOT_YET: &[(&str, &str)] = &[
     ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is unreachable"),
     ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is unreachable"),
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
-    ("machine-preserve-timeout", "preserving failed machines"),
 ];
 
 /// A command line, ready for clap.
@@ -206,13 +205,14 @@ mod tests {
 
     #[test]
     fn a_flag_of_a_missing_feature_is_an_error() {
-        let error = words("machinist machine-controller --machine-preserve-timeout=1h").expect_err("refused");
+        let error =
+            words("machinist machine-controller --machine-safety-orphan-vms-period=1h").expect_err("refused");
         assert_eq!(
             error.to_string(),
-            "--machine-preserve-timeout: preserving failed machines is not supported yet. Remove the flag to run without it"
+            "--machine-safety-orphan-vms-period: collecting orphaned instances is not supported yet. Remove the flag to run without it"
         );
         assert!(
-            words("machinist up --machine-preserve-timeout=1h").is_ok(),
+            words("machinist up --machine-safety-orphan-vms-period=1h").is_ok(),
             "clap rejects the flag for other commands"
         );
     }

@@ -102,6 +102,9 @@ pub(crate) struct MachineDefaultArgs {
     /// Time that a forced drain waits for the volumes of the Node to be detached
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2m", help_heading = MACHINES)]
     pub machine_pv_detach_timeout: Duration,
+    /// Time that a Machine is preserved, if an annotation asks for it
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "96h", help_heading = MACHINES)]
+    pub machine_preserve_timeout: Duration,
     /// Number of eviction attempts for a pod before the controller deletes it
     #[arg(long, value_name = "N", default_value_t = 360, help_heading = MACHINES)]
     pub machine_max_evict_retries: u32,

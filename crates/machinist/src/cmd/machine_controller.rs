@@ -67,6 +67,7 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         health_timeout: args.machine_health_timeout,
         drain_timeout: args.machine_drain_timeout,
         detach_timeout: args.machine_pv_detach_timeout,
+        preserve_timeout: args.machine_preserve_timeout,
         max_evictions: args.machine_max_evict_retries,
         exhausted_retry,
         bad_conditions: args

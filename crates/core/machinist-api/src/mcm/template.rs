@@ -208,6 +208,11 @@ impl MachineConfiguration {
         self.creation_timeout.as_ref()?.duration()
     }
 
+    /// Returns [`Self::machine_preserve_timeout`] as a value.
+    pub fn machine_preserve_timeout(&self) -> Option<GoDuration> {
+        self.machine_preserve_timeout.as_ref()?.duration()
+    }
+
     /// Returns whether the health timeout is disabled.
     pub fn disables_health_timeout(&self) -> bool {
         self.disable_health_timeout.unwrap_or_default()

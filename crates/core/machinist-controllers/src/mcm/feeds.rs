@@ -23,7 +23,7 @@ use super::contract::{Mcm, Runtime};
 use super::key::Key;
 use super::machine::reference as machine_reference;
 use super::seen::{
-    BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DELETING, HELD, SecretEntry, Seen, TokenEntry, YES,
+    BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DRAINED, HELD, SecretEntry, Seen, TokenEntry, YES,
     differs_from_its_size, machines_without_owner,
 };
 
@@ -300,7 +300,7 @@ impl Fed<Mcm> for PodFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         for facts in [&change.old, &change.new].into_iter().flatten() {
-            wake.extend(deleting_machines_of_node(seen, &facts.node));
+            wake.extend(drained_machines_of_node(seen, &facts.node));
         }
     }
 }
@@ -314,7 +314,7 @@ impl Fed<Mcm> for BudgetFacts {
 
     fn route(seen: &Seen, _: &Change<Self>, wake: &mut Vec<Key>) {
         // Drains are rare, and the planner decides which pods a budget covers.
-        wake.extend(seen.machines.by_index(DELETING, YES).map(|(key, _)| Key::Machine(key.clone())));
+        wake.extend(seen.machines.by_index(DRAINED, YES).map(|(key, _)| Key::Machine(key.clone())));
     }
 }
 
@@ -327,17 +327,18 @@ impl Fed<Mcm> for AttachmentFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         for facts in [&change.old, &change.new].into_iter().flatten() {
-            wake.extend(deleting_machines_of_node(seen, &facts.node));
+            wake.extend(drained_machines_of_node(seen, &facts.node));
         }
     }
 }
 
-/// Returns the Machines of a Node that are being deleted: only their decisions depend on the
-/// objects on the Node.
-fn deleting_machines_of_node<'w>(seen: &'w Seen, node: &'w str) -> impl Iterator<Item = Key> + 'w {
+/// Returns the Machines of a Node that are being deleted, or that have failed and are preserved:
+/// only their decisions depend on the objects on the Node.
+fn drained_machines_of_node<'w>(seen: &'w Seen, node: &'w str) -> impl Iterator<Item = Key> + 'w {
     let id = seen.nodes.get(&ObjectKey::cluster_scoped(node)).and_then(|node| node.facts.provider_id());
     let by_id = id.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id)).map(|(key, _)| key);
     let on_node = seen.machines_of_node(node).chain(by_id);
-    let deleting = on_node.filter(|key| seen.machines.get(key).is_some_and(|entry| entry.deleting));
-    deleting.cloned().map(Key::Machine)
+    let drained =
+        on_node.filter(|key| seen.machines.get(key).is_some_and(|entry| entry.facts.may_be_drained()));
+    drained.cloned().map(Key::Machine)
 }

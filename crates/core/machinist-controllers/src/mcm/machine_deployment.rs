@@ -8,6 +8,7 @@ use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
+use super::machine_set::preserve::{end_patch, preserve_patch};
 use super::machine_set::{remember_status_written, with_changes};
 use super::memory::Raise;
 use super::options::Tools;
@@ -86,6 +87,8 @@ impl Kind<Mcm> for Deployments {
     fn takes_away(action: &Action) -> bool {
         match action {
             Action::PatchSet(change) => change.is_lower(),
+            // The set deletes a failed Machine that is no longer preserved.
+            Action::EndPreservation(_) => true,
             // Without its deployment, the garbage collector deletes a set that a former leader
             // adopts late.
             Action::DeleteSet(_) | Action::DeleteOwnedSet(_) | Action::RemoveFinalizer => true,
@@ -94,7 +97,13 @@ impl Kind<Mcm> for Deployments {
     }
 
     fn is_independent(action: &Action) -> bool {
-        matches!(action, Action::MarkMachine { .. } | Action::LookFor(_))
+        matches!(
+            action,
+            Action::MarkMachine { .. }
+                | Action::LookFor(_)
+                | Action::Preserve(_)
+                | Action::EndPreservation(_)
+        )
     }
 
     fn reference(s: &Snapshot) -> Option<ObjectReference> {
@@ -126,6 +135,18 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             write.patch::<MachineDeploymentFacts>(patch).await
         }
         Action::MarkMachine { machine, since } => mark(runtime, s, &machine, &since).await,
+        Action::Preserve(machine) => {
+            let charged = sharing_machines(s);
+            let write =
+                Write { charged: &charged, key: object_key(&machine.namespace, &machine.name), ..write };
+            write.patch::<MachineFacts>(preserve_patch(&machine)).await
+        }
+        Action::EndPreservation(machine) => {
+            let charged = sharing_machines(s);
+            let write =
+                Write { charged: &charged, key: object_key(&machine.namespace, &machine.name), ..write };
+            write.patch_that_takes_away::<MachineFacts>(end_patch(&machine)).await
+        }
         Action::LookFor(name) => look_for(runtime, s, &name).await,
         Action::ReadMachines => {
             runtime.read_soon::<MachineFacts>(&own[0]);
@@ -269,6 +290,14 @@ async fn raise<T>(
 fn charged(s: &Snapshot, set: &MachineSetFacts) -> [Key; 2] {
     let deployment = object_key(&s.deployment.namespace, &s.deployment.name);
     [Key::Deployment(deployment), Key::Set(object_key(&set.namespace, &set.name))]
+}
+
+/// Returns the keys of the decisions that depend on which Machines of the deployment are preserved:
+/// the MachineDeployment's, and the keys of all its sets.
+fn sharing_machines(s: &Snapshot) -> Vec<Key> {
+    let namespace = &s.deployment.namespace;
+    let sets = s.sets.iter().map(|owned| Key::Set(object_key(namespace, &owned.set.name)));
+    sets.chain([Key::Deployment(object_key(namespace, &s.deployment.name))]).collect()
 }
 
 /// Gives a Machine the first place in the deletion order of its MachineSet. Neither the set nor the
@@ -436,6 +465,10 @@ async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Re
         patch = with_changes(patch, &["spec", "template", "spec"], changes);
         patch = match template.min_ready_seconds {
             Some(seconds) => patch.add(&["spec", "minReadySeconds"], Value::from(seconds)),
+            None => patch,
+        };
+        patch = match template.auto_preserve_max {
+            Some(most) => patch.add(&["spec", "autoPreserveFailedMachineMax"], Value::from(most)),
             None => patch,
         };
     }

@@ -17,6 +17,7 @@ use machinist_plan::mcm::machine_set::{
 };
 use serde_json::json;
 
+use self::preserve::{end_patch, preserve_patch};
 use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
@@ -31,6 +32,8 @@ use super::seen::{BY_UID, Seen, differs_from_its_size};
 use machinist_core::Attempts;
 use machinist_plan::mcm::Plan;
 use machinist_runtime::{Created, Fed, Kind, Observed, Stop, controlled_by, version_if_owned};
+
+pub(super) mod preserve;
 
 /// The kind MachineSet in the work loop.
 pub(crate) struct Sets;
@@ -70,6 +73,7 @@ impl Kind<Mcm> for Sets {
             skew: runtime.skew(),
             machines_freshness: runtime.freshness::<MachineFacts>(world),
             rejected: machines.iter().filter_map(kept).collect(),
+            auto_preserve: preserve::auto_preserve(world, &set.facts, &machines),
             machines,
             unreadable: unreadable_machines_owned_by(&world.seen, &set.uid),
             adoptable: machines_without_owner(&world.seen, &id.namespace),
@@ -96,13 +100,21 @@ impl Kind<Mcm> for Sets {
     fn takes_away(action: &Action) -> bool {
         // Without its set, the garbage collector deletes a Machine that a former leader adopts
         // late.
-        matches!(action, Action::Delete(_) | Action::DeleteOwned(_) | Action::RemoveFinalizer)
+        matches!(
+            action,
+            Action::Delete(_) | Action::DeleteOwned(_) | Action::EndPreservation(_) | Action::RemoveFinalizer
+        )
     }
 
     fn is_independent(action: &Action) -> bool {
         matches!(
             action,
-            Action::Create { .. } | Action::Delete(_) | Action::DeleteOwned(_) | Action::SyncMachine(_)
+            Action::Create { .. }
+                | Action::Delete(_)
+                | Action::DeleteOwned(_)
+                | Action::SyncMachine(_)
+                | Action::Preserve(_)
+                | Action::EndPreservation(_)
         )
     }
 
@@ -205,6 +217,15 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
         Action::Release(machine) => {
             let patch = controlled_by(&machine.uid, machine.owners_as_read().as_ref(), None);
             child_write(runtime, s, &machine, &own).patch::<MachineFacts>(patch).await
+        }
+        Action::Preserve(machine) => {
+            let charged = counting(s);
+            child_write(runtime, s, &machine, &charged).patch::<MachineFacts>(preserve_patch(&machine)).await
+        }
+        Action::EndPreservation(machine) => {
+            let charged = counting(s);
+            let write = child_write(runtime, s, &machine, &charged);
+            write.patch_that_takes_away::<MachineFacts>(end_patch(&machine)).await
         }
         Action::SyncMachine(machine) => {
             child_write(runtime, s, &machine, &own).patch::<MachineFacts>(template_patch(s, &machine)).await

@@ -30,6 +30,8 @@ pub(crate) const BY_MACHINE: &str = "machine";
 pub(crate) const BY_CLASS: &str = "class";
 /// Index: Machines that are being deleted, under [`YES`].
 pub(crate) const DELETING: &str = "deleting";
+/// Index: Machines with a Node whose pods may have to be evicted, under [`YES`].
+pub(crate) const DRAINED: &str = "drained";
 /// Index: Nodes that are being deleted and have our finalizer, under [`YES`].
 pub(crate) const HELD: &str = "held";
 /// Index: classes by the Secrets they refer to, `namespace/name`.
@@ -117,6 +119,7 @@ impl Default for Seen {
                 (BY_CLASS, |m, keys| keys.push(m.spec.class.name().to_owned())),
                 (BY_ID, |m, keys| keys.extend(m.spec.provider_id().map(str::to_owned))),
                 (DELETING, |m, keys| keys.extend(m.deleting_since.map(|_| YES.to_owned()))),
+                (DRAINED, |m, keys| keys.extend(m.may_be_drained().then(|| YES.to_owned()))),
             ]),
             sets: Store::new(&[
                 (BY_OWNER, |s: &MachineSetFacts, keys| {

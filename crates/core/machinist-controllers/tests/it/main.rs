@@ -21,6 +21,7 @@ mod namespace;
 mod newer_crd;
 mod orphans;
 mod outage;
+mod preserve;
 mod queue;
 mod replacement;
 mod rollout;

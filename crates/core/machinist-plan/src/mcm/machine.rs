@@ -20,13 +20,14 @@ mod delete;
 mod identity;
 mod join;
 mod node_sync;
+mod preserve;
 mod proof;
 mod snapshot;
 mod status;
 
 pub use self::action::{
     Action, BOOT_FAILED, CREATE_FAILED, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND,
-    INSTANCE_NOT_OURS, JOINED, NODE_UNHEALTHY, TARGET_SILENT, VOLUMES_LEFT,
+    INSTANCE_NOT_OURS, JOINED, NODE_UNHEALTHY, PRESERVATION_ENDED, PRESERVED, TARGET_SILENT, VOLUMES_LEFT,
 };
 pub use self::snapshot::{Defaults, OtherNode, SecretNeed, Snapshot, creation_failed};
 
@@ -35,6 +36,7 @@ pub use self::identity::MachineIdentity;
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
 pub use self::node_sync::NodeSync;
+pub use self::preserve::PreservedCondition;
 pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
 pub use crate::event::Severity;
 use crate::mcm::why::{Plan, Reason, Step, Why, why_updated_in_place};
@@ -58,11 +60,12 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
     if let Some(why) = s.unusable_id() {
         return Plan::idle(why);
     }
-    match &s.machine.provider_id {
+    let plan = match &s.machine.provider_id {
         None if s.machine.is_updating_in_place() => Plan::idle(why_updated_in_place(&s.machine)),
         None => create::plan(s),
         Some(_) => proof::gather(s, join::plan(s)),
-    }
+    };
+    preserve::attend(s, plan)
 }
 
 #[cfg(test)]

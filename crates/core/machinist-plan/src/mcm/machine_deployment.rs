@@ -16,6 +16,7 @@ mod hash_sync;
 mod in_place;
 mod lowerings;
 mod node_marks;
+mod preserve;
 mod raises;
 mod rollback;
 pub(crate) mod sizing;
@@ -32,6 +33,7 @@ use machinist_api::{MachineDeploymentStatus, MachineSet, MachineSetStatus, Machi
 
 pub use self::hash_sync::HashStep;
 pub use self::in_place::Relabel;
+pub use self::preserve::about_to_preserve;
 pub use self::rollback::Rollback;
 pub use self::sizing::{Limits, limits};
 use self::sizing::{creates_set_first, new_set_index, unusable};
@@ -92,6 +94,10 @@ pub enum Action {
         /// When the autoscaler chose the Machine, RFC 3339.
         since: String,
     },
+    /// Asks the machine controller to preserve a failed Machine.
+    Preserve(Arc<MachineFacts>),
+    /// Removes the annotation that [`Self::Preserve`] added.
+    EndPreservation(Arc<MachineFacts>),
     /// Looks up a Machine with that name at the API server.
     LookFor(String),
     /// Lists the Machines at the API server. All deployments and sets share the answer.
@@ -151,6 +157,8 @@ pub struct TemplateSync {
     pub spec: Box<MachineSpec>,
     /// `minReadySeconds`, if it differs.
     pub min_ready_seconds: Option<i32>,
+    /// `autoPreserveFailedMachineMax`, if it differs.
+    pub auto_preserve_max: Option<i32>,
 }
 
 /// Decides the next actions for one deployment.
@@ -164,6 +172,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
             Why::new(Reason::Writing("adding the finalizer"), Step::Nothing),
         );
     }
+    preserve::attend(s, plan_living(s))
+}
+
+fn plan_living(s: &Snapshot) -> Plan<Action> {
     if let Some(thaw) = freeze::thaw(s) {
         return thaw;
     }
@@ -341,7 +353,9 @@ fn template_sync(s: &Snapshot, set: &MachineSetFacts) -> Option<TemplateSync> {
     let (ours, theirs) = (&s.deployment.spec, &set.spec);
     let min_ready_seconds = ours.min_ready_seconds.unwrap_or(0);
     let waits_as_long = min_ready_seconds == theirs.min_ready_seconds.unwrap_or(0);
-    if waits_as_long && is_synced(&ours.template.spec, &theirs.template.spec) {
+    let auto_preserve_max = ours.auto_preserve_failed_machine_max.unwrap_or(0);
+    let preserves_as_many = auto_preserve_max == theirs.auto_preserve_failed_machine_max.unwrap_or(0);
+    if waits_as_long && preserves_as_many && is_synced(&ours.template.spec, &theirs.template.spec) {
         return None;
     }
     let mut spec = theirs.template.spec.clone();
@@ -352,6 +366,7 @@ fn template_sync(s: &Snapshot, set: &MachineSetFacts) -> Option<TemplateSync> {
     Some(TemplateSync {
         spec: Box::new(spec),
         min_ready_seconds: (!waits_as_long).then_some(min_ready_seconds),
+        auto_preserve_max: (!preserves_as_many).then_some(auto_preserve_max),
     })
 }
 
@@ -498,6 +513,8 @@ impl fmt::Display for Action {
             Self::MarkMachine { machine, since } => {
                 write!(f, "machine {}: mark for deletion since {since}", machine.name)
             }
+            Self::Preserve(machine) => write!(f, "machine {}: preserve", machine.name),
+            Self::EndPreservation(machine) => write!(f, "machine {}: preserve no longer", machine.name),
             Self::LookFor(name) => write!(f, "machine {name}: look for it"),
             Self::ReadMachines => f.write_str("machines: list them at the API server"),
             Self::SetChosen(Some(chosen)) => write!(f, "deployment: machines to delete {chosen}"),

@@ -8,11 +8,12 @@
 //! first (`names`), and this process does not decide while the store lacks its own writes.
 //!
 //! Deliberately absent: which Machine is marked Failed ([`super::replacement`]), how many Machines
-//! a rollout may have ([`super::rollout`]), freezing a set, and preserving failed Machines.
-//! Existing preservations of other clients are respected (`replicas`).
+//! a rollout may have ([`super::rollout`]), freezing a set, and the expiry, the taint and the drain
+//! of a preserved Machine ([`super::machine`]).
 
 mod freeze;
 pub(crate) mod names;
+pub(crate) mod preserve;
 mod replicas;
 pub(crate) mod snapshot;
 
@@ -26,6 +27,7 @@ use machinist_api::constants::{finalizers, reasons};
 use machinist_api::{MachineSetStatus, Phase};
 
 pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
+pub use self::preserve::AutoPreserve;
 pub use self::replicas::{child, owner_reference};
 use self::snapshot::invalid;
 pub use self::snapshot::{ChildFailure, SafetyMargins, Snapshot};
@@ -71,6 +73,10 @@ pub enum Action {
     Release(Arc<MachineFacts>),
     /// Copies the parts of the template that need no rollout to a Machine.
     SyncMachine(Arc<MachineFacts>),
+    /// Asks the machine controller to preserve a failed Machine.
+    Preserve(Arc<MachineFacts>),
+    /// Removes the annotation that [`Self::Preserve`] added.
+    EndPreservation(Arc<MachineFacts>),
     /// Removes the condition `Frozen` from the status.
     RemoveFrozen {
         /// Index of the condition.
@@ -118,9 +124,10 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         Some(write_off) => vec![write_off],
         None => replicas::plan(s, again),
     };
+    actions.splice(0..0, preserve::actions(s));
     actions.extend(sync(s));
     if let Some(wait) = stale(s, &actions) {
-        actions.retain(|action| !matches!(action, Action::Delete(_)));
+        actions.retain(|action| !matches!(action, Action::Delete(_) | Action::EndPreservation(_)));
         actions.extend(wait.actions);
         let mut plan = with_status(s, actions, wait.why);
         plan.wait = plan.wait.earliest(wait.wait);
@@ -131,7 +138,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     }
     let look_at = again.into_iter().chain(replicas::next_expiry(s)).chain(s.next_deletion());
     let is_bound = replicas::kept_available(s).is_some() || replicas::without_room(s).is_some();
-    let is_waiting = is_bound || waits_for_size(s).is_some();
+    let is_waiting = is_bound || waits_for_size(s).is_some() || replicas::awaiting_preservation(s).is_some();
     let look_at = look_at.chain(is_waiting.then(|| plus(s.now, SIZE_AGAIN))).min();
     match look_at {
         Some(look_at) => with_status(s, actions, why(s)).no_later_than(look_at),
@@ -143,7 +150,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
 /// be Failed or no longer preserved although it has recovered, and the deployment may want fewer
 /// Machines in this set because others were available.
 fn stale(s: &Snapshot, actions: &[Action]) -> Option<Plan<Action>> {
-    let is_held = actions.iter().any(|action| matches!(action, Action::Delete(_)));
+    let is_held =
+        actions.iter().any(|action| matches!(action, Action::Delete(_) | Action::EndPreservation(_)));
     if is_held { s.machines_freshness.obstacle(|| Action::ReadMachines) } else { None }
 }
 
@@ -311,6 +319,11 @@ fn why(s: &Snapshot) -> Why {
         let mut waiting =
             s.machines.iter().filter(|machine| is_live(machine) && !machine.status.phase.is_available());
         let kept = waiting.clone().find_map(|machine| Some((machine, s.failed_and_preserved(machine)?)));
+        if let (Some(machine), Some(owner)) = (replicas::awaiting_preservation(s), &s.set.owner) {
+            let (machine, deployment) = (machine.name.clone(), owner.name.clone());
+            let next = Step::Expect("the MachineDeployment annotates the Machine");
+            return Why::new(McmReason::AwaitingPreservation { machine, deployment }, next);
+        }
         let first = waiting.find(|machine| s.failed_and_preserved(machine).is_none());
         if let (Some((machine, preserved)), None, true) = (kept, first, desired <= live) {
             return crate::mcm::why::why_preserved(machine, preserved);
@@ -365,6 +378,8 @@ impl fmt::Display for Action {
             Self::Adopt(machine) => write!(f, "machine {}: adopt", machine.name),
             Self::Release(machine) => write!(f, "machine {}: release", machine.name),
             Self::SyncMachine(machine) => write!(f, "machine {}: sync template", machine.name),
+            Self::Preserve(machine) => write!(f, "machine {}: preserve", machine.name),
+            Self::EndPreservation(machine) => write!(f, "machine {}: preserve no longer", machine.name),
             Self::RemoveFrozen { .. } => f.write_str("set: remove condition Frozen"),
             Self::RemoveFreeze => f.write_str("set: remove freeze"),
             Self::TellThawed(_) => write!(f, "event {}", reasons::UNFROZE_MACHINE_SET),

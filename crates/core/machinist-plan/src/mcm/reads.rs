@@ -126,6 +126,8 @@ pub struct NodeSeen {
     /// Since when the Node has been cordoned without interruption, according to an unbroken
     /// sequence of seen versions.
     pub cordoned: Option<Timestamp>,
+    /// Since when the Node has had the taint of a preserved Machine without interruption.
+    pub tainted: Option<Timestamp>,
     /// For bad conditions without a time: since when the watch has shown them, by type.
     pub untimed: BTreeMap<String, Timestamp>,
 }
@@ -145,9 +147,9 @@ impl NodeSeen {
     pub fn after(self, node: &NodeFacts, version: Succession, now: Timestamp) -> Self {
         // If a version was missed, the Node may have been schedulable in between, and a pod may
         // have been bound to it.
-        let cordoned = match version {
-            Succession::Next => self.cordoned,
-            Succession::Later => None,
+        let (cordoned, tainted) = match version {
+            Succession::Next => (self.cordoned, self.tainted),
+            Succession::Later => (None, None),
         };
         let is_wrong = |(kind, fine): &(&str, &str)| {
             node.condition(kind).is_some_and(|condition| is_untimed(condition, fine))
@@ -156,6 +158,7 @@ impl NodeSeen {
             |(kind, _): (&str, &str)| (kind.to_owned(), self.untimed.get(kind).copied().unwrap_or(now));
         Self {
             cordoned: (node.unschedulable == Some(true)).then(|| cordoned.unwrap_or(now)),
+            tainted: node.preserved_taint().map(|_| tainted.unwrap_or(now)),
             untimed: DEADLY.into_iter().filter(is_wrong).map(since).collect(),
         }
     }
@@ -163,7 +166,7 @@ impl NodeSeen {
     /// Restarts all times at `now`, after the clock has stepped and earlier moments are
     /// meaningless.
     pub fn begin_again(&mut self, now: Timestamp) {
-        let moments = self.cordoned.iter_mut().chain(self.untimed.values_mut());
+        let moments = self.cordoned.iter_mut().chain(&mut self.tainted).chain(self.untimed.values_mut());
         moments.for_each(|moment| *moment = now);
     }
 

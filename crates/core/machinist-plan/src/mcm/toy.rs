@@ -162,6 +162,7 @@ impl Toy {
             adoptable: Vec::new(),
             deployment: self.facts().map(Arc::new),
             limits,
+            auto_preserve: self.auto_preserve(),
             margins: Default::default(),
             settled_numbers: self.settled.get(name).cloned().unwrap_or_default(),
             status_written: None,
@@ -170,6 +171,26 @@ impl Toy {
             late_adoptions: Vec::new(),
             machines_freshness: Default::default(),
         })
+    }
+
+    /// Returns which failed Machines the deployment is about to preserve.
+    fn auto_preserve(&self) -> machine_set::AutoPreserve {
+        match self.deployment_snapshot() {
+            None => machine_set::AutoPreserve::Own,
+            Some(s) => machine_set::AutoPreserve::Deployment {
+                about_to: machine_deployment::about_to_preserve(&s.deployment, &s.sets),
+            },
+        }
+    }
+
+    /// Writes or removes the annotation of the automatic preservation.
+    fn preserve(&mut self, name: &str, value: Option<&str>) {
+        let Some(machine) = self.machines.get_mut(name) else { return };
+        let annotations = machine.metadata.annotations.get_or_insert_default();
+        match value {
+            Some(value) => annotations.insert(annotations::PRESERVE.to_owned(), value.to_owned()),
+            None => annotations.remove(annotations::PRESERVE),
+        };
     }
 
     /// Runs one pass over the deployment. Returns whether any action was performed.
@@ -209,6 +230,9 @@ impl Toy {
                 }
                 if let Some(template) = patch.template {
                     set.spec.template.spec = *template.spec;
+                    if template.auto_preserve_max.is_some() {
+                        set.spec.auto_preserve_failed_machine_max = template.auto_preserve_max;
+                    }
                 }
                 change(set.metadata.labels.get_or_insert_default(), patch.labels);
             }
@@ -228,6 +252,8 @@ impl Toy {
             Action::Adopt(_) | Action::Release(_) => unreachable!("every set of the toy has an owner"),
             Action::Warn(_) => unreachable!("the toy's deployment is valid"),
             Action::MarkMachine { machine, since } => self.mark(&machine.name, since),
+            Action::Preserve(machine) => self.preserve(&machine.name, Some(annotations::PRESERVE_AUTO)),
+            Action::EndPreservation(machine) => self.preserve(&machine.name, None),
             Action::SetChosen(chosen) => {
                 let annotations = deployment.metadata.annotations.get_or_insert_default();
                 match chosen {
@@ -294,6 +320,8 @@ impl Toy {
                     machine.spec.configuration = template.configuration;
                 }
             }
+            Action::Preserve(machine) => self.preserve(&machine.name, Some(annotations::PRESERVE_AUTO)),
+            Action::EndPreservation(machine) => self.preserve(&machine.name, None),
             Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has an owner"),
             Action::ReadMachines => unreachable!("the Machines of the toy are fresh"),
             Action::Warn(_) => unreachable!("the toy's sets are valid"),

@@ -183,6 +183,24 @@ pub enum McmReason {
         /// The Node that has the annotation. If absent, the Machine has it.
         node: Option<String>,
     },
+    /// The Machine has failed and is preserved, and pods are being evicted from its Node.
+    PreservedDraining {
+        /// Name of the Machine.
+        machine: String,
+        /// The expiry.
+        until: Timestamp,
+        /// Number of pods left.
+        left: usize,
+        /// The first pod that cannot be evicted.
+        blocked: Option<BlockedPod>,
+    },
+    /// The Machine has failed, and its deployment is about to preserve it.
+    AwaitingPreservation {
+        /// Name of the Machine.
+        machine: String,
+        /// Name of the deployment.
+        deployment: String,
+    },
     /// Pods are being evicted from the Node.
     Draining {
         /// Number of pods left.
@@ -576,25 +594,15 @@ impl fmt::Display for McmReason {
                 "Machine {machine} has failed and is preserved by the annotation {} of its Node {node}",
                 annotations::PRESERVE
             ),
-            Self::Draining { left, blocked } => {
-                write!(f, "waiting for {} to leave the Node", pods(*left))?;
-                match blocked {
-                    None => Ok(()),
-                    Some(BlockedPod { pod, rejection: Some(RejectedRequest::Eviction(message)), .. }) => {
-                        write!(f, "; the API server rejects the eviction of pod {pod}: {message}")
-                    }
-                    Some(BlockedPod { pod, rejection: Some(RejectedRequest::Deletion(message)), .. }) => {
-                        write!(f, "; the API server rejects the deletion of pod {pod}: {message}")
-                    }
-                    Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; pod {pod} cannot be evicted"),
-                    Some(BlockedPod { pod, budget: Some(budget), never: false, .. }) => {
-                        write!(f, "; PodDisruptionBudget {budget} blocks the eviction of pod {pod}")
-                    }
-                    Some(BlockedPod { pod, budget: Some(budget), never: true, .. }) => {
-                        write!(f, "; PodDisruptionBudget {budget} never allows the eviction of pod {pod}")
-                    }
-                }
+            Self::PreservedDraining { machine, until, left, blocked } => {
+                write!(f, "Machine {machine} has failed and is preserved until {until:.0}; ")?;
+                write_draining(f, *left, blocked.as_ref())
             }
+            Self::AwaitingPreservation { machine, deployment } => write!(
+                f,
+                "Machine {machine} has failed, and MachineDeployment {deployment} is about to preserve it"
+            ),
+            Self::Draining { left, blocked } => write_draining(f, *left, blocked.as_ref()),
             Self::NodesUnanswered { since, error, waiting } => write!(
                 f,
                 "the API server of the target cluster has not answered since {since:.0} ({error}); {waiting}"
@@ -736,6 +744,27 @@ impl fmt::Display for McmReason {
                     are(*updated)
                 )
             }
+        }
+    }
+}
+
+/// Renders a drain, with the pod that blocks it.
+fn write_draining(f: &mut fmt::Formatter<'_>, left: usize, blocked: Option<&BlockedPod>) -> fmt::Result {
+    write!(f, "waiting for {} to leave the Node", pods(left))?;
+    match blocked {
+        None => Ok(()),
+        Some(BlockedPod { pod, rejection: Some(RejectedRequest::Eviction(message)), .. }) => {
+            write!(f, "; the API server rejects the eviction of pod {pod}: {message}")
+        }
+        Some(BlockedPod { pod, rejection: Some(RejectedRequest::Deletion(message)), .. }) => {
+            write!(f, "; the API server rejects the deletion of pod {pod}: {message}")
+        }
+        Some(BlockedPod { pod, budget: None, .. }) => write!(f, "; pod {pod} cannot be evicted"),
+        Some(BlockedPod { pod, budget: Some(budget), never: false, .. }) => {
+            write!(f, "; PodDisruptionBudget {budget} blocks the eviction of pod {pod}")
+        }
+        Some(BlockedPod { pod, budget: Some(budget), never: true, .. }) => {
+            write!(f, "; PodDisruptionBudget {budget} never allows the eviction of pod {pod}")
         }
     }
 }

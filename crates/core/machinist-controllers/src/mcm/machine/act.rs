@@ -18,7 +18,7 @@ use machinist_plan::mcm::machine::{Action, OperationWrite, Severity, Snapshot};
 use machinist_runtime::Stop;
 use serde_json::Value;
 
-use super::{drain, instance, node, observe, reference, status_patch, token, user_data};
+use super::{drain, expiry_patch, instance, node, observe, reference, status_patch, token, user_data};
 use crate::mcm::contract::{Runtime, Write};
 use crate::mcm::key::Key;
 use crate::mcm::reference::object_key;
@@ -103,6 +103,20 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             };
             write.patch::<MachineFacts>(patch).await
         }
+        Action::ForgetPreserve => {
+            let read = machine.annotations.as_ref();
+            let patch = GuardedPatch::new(&machine.uid)
+                .remove_annotation(read, annotations::PRESERVE)
+                .remove_annotation(read, annotations::LAST_APPLIED_NODE_PRESERVE_VALUE);
+            write.patch::<MachineFacts>(patch).await
+        }
+        Action::SetPreserveExpiry(until) => {
+            // A preserved Machine that has failed delays no replacement in its deployment.
+            let replacement = runtime.lock().seen.replacement_key(machine);
+            let charged = [own_key[0].clone(), replacement];
+            let write = Write { charged: &charged, ..write };
+            write.patch_status::<MachineFacts>(expiry_patch(machine, until)).await
+        }
         Action::RecordHold(held) => {
             let read = machine.annotations.as_ref();
             let patch = GuardedPatch::new(&machine.uid).set_annotation(read, DELETION_HELD, &held);
@@ -151,6 +165,11 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             let terminating = node::terminating(&node, reason, s.now);
             let result = Write { key, ..write }.merge_status::<NodeFacts>(terminating).await;
             node::note_rejection(runtime, machine, result)
+        }
+        Action::SetPreserved { node, condition } => {
+            let key = ObjectKey::cluster_scoped(&node.name);
+            let preserved = node::preserved(&node, &condition, s.now);
+            Write { key, ..write }.merge_status::<NodeFacts>(preserved).await
         }
         Action::Cordon(node) => {
             let patch = GuardedPatch::new(&node.uid)

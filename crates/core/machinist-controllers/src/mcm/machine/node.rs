@@ -11,7 +11,7 @@ use machinist_api::constants::{conditions, finalizers};
 use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once};
 use machinist_plan::mcm::facts::{MachineFacts, NodeFacts, PodFacts};
-use machinist_plan::mcm::machine::NodeSync;
+use machinist_plan::mcm::machine::{NodeSync, PreservedCondition};
 use machinist_plan::mcm::{LeaseRead, NodeRead, PodList, Reads, Renewal};
 use machinist_runtime::{Stop, refresh, take_in};
 use serde_json::{Value, json};
@@ -61,6 +61,26 @@ pub(super) fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Val
             "message": "Machine Controller is scaling down machine",
             "lastHeartbeatTime": time(now),
             "lastTransitionTime": time(now),
+        }] },
+    })
+}
+
+/// Returns the patch of the condition `Preserved`. The time of its last transition stays while
+/// status and reason stay.
+pub(super) fn preserved(node: &NodeFacts, condition: &PreservedCondition, now: Timestamp) -> Value {
+    let current = node.condition(conditions::NODE_PRESERVED);
+    let same = current
+        .filter(|current| (&*current.status, &*current.reason) == (condition.status, condition.reason));
+    let since = same.and_then(|current| current.since).unwrap_or(now);
+    json!({
+        "metadata": { "uid": node.uid },
+        "status": { "conditions": [{
+            "type": conditions::NODE_PRESERVED,
+            "status": condition.status,
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastHeartbeatTime": time(now),
+            "lastTransitionTime": time(since),
         }] },
     })
 }

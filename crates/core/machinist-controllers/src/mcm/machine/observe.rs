@@ -35,7 +35,8 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let node = node_of(runtime, seen, &machine);
     let node_name = node.map_or(machine.node_name(), |node| &node.facts.name);
     let is_deleting = machine.deleting_since.is_some();
-    let pods = if is_deleting { on_node(&seen.pods, node_name) } else { Vec::new() };
+    let may_be_drained = machine.may_be_drained();
+    let pods = if may_be_drained { on_node(&seen.pods, node_name) } else { Vec::new() };
     let others = node.map_or_else(Vec::new, |node| other_nodes(runtime, seen, &machine, node));
     let names = [node_name].into_iter().chain(others.iter().map(|other| other.node.name.as_str()));
     let attached = names.filter(|_| is_deleting).flat_map(|name| on_node(&seen.attachments, name));

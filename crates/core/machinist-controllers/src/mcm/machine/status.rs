@@ -37,7 +37,7 @@ pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> Guard
             (false, false) => patch,
         };
         if status.preserve_until.is_some() && *ends_promise {
-            patch = patch.remove(&below("preserveExpiryTime"));
+            patch = patch.remove(&below(EXPIRY));
         }
     }
     if let Some(operation) = &write.operation {
@@ -70,6 +70,26 @@ pub(crate) fn deadline_patch(machine: &MachineFacts, write: &StatusWrite) -> Gua
     }
 }
 
+/// Returns a status patch that sets or removes the end of a preservation. It applies only if the
+/// phase and the end are still those that the decision was based on. The time of the phase stays.
+pub(crate) fn expiry_patch(machine: &MachineFacts, until: Option<Timestamp>) -> GuardedPatch {
+    let status = &machine.status;
+    let mut patch = GuardedPatch::new(&machine.uid);
+    let nothing: Option<&Value> = None;
+    patch = match &status.read {
+        ReadPhase::NoStatus => patch.ensure_map(&["status"], nothing).add(&CURRENT_STATUS, json!({})),
+        ReadPhase::NoCurrentStatus => patch.test(&CURRENT_STATUS, nothing).add(&CURRENT_STATUS, json!({})),
+        ReadPhase::Read { phase, .. } => patch
+            .test(&below(PHASE), phase.clone().map(Value::from).as_ref())
+            .test(&below(EXPIRY), status.preserve_until.map(time).as_ref()),
+    };
+    match until {
+        Some(until) => patch.add(&below(EXPIRY), time(until)),
+        None => patch.remove(&below(EXPIRY)),
+    }
+}
+
+const EXPIRY: &str = "preserveExpiryTime";
 const PHASE: &str = "phase";
 const SINCE: &str = "lastUpdateTime";
 
@@ -149,6 +169,21 @@ mod tests {
                 ("/status/currentStatus/lastUpdateTime".to_owned(), json!(since)),
             ]
         );
+    }
+
+    #[test]
+    fn the_end_of_a_preservation_is_changed_only_if_it_was_read() {
+        let until = "2026-11-21T05:55:17Z";
+        let preserved = machine(json!({"currentStatus": {"phase": "Failed", "preserveExpiryTime": until}}));
+        let phase = ("/status/currentStatus/phase".to_owned(), json!("Failed"));
+        let read = |value: Value| ("/status/currentStatus/preserveExpiryTime".to_owned(), value);
+        assert_eq!(tests(expiry_patch(&preserved, None)), [phase.clone(), read(json!(until))]);
+        let plain = machine(json!({"currentStatus": {"phase": "Failed"}}));
+        let starts = expiry_patch(&plain, Some(Timestamp::UNIX_EPOCH));
+        assert_eq!(tests(starts.clone()), [phase, read(Value::Null)]);
+        let changes: Vec<_> = wire(starts).into_iter().filter(|change| change["op"] != "test").collect();
+        let path = "/status/currentStatus/preserveExpiryTime";
+        assert_eq!(changes, [json!({"op": "add", "path": path, "value": "1970-01-01T00:00:00Z"})]);
     }
 
     #[test]

@@ -158,11 +158,7 @@ impl MachineFacts {
     /// Node's value is read from the Machine, where the machine controller writes it
     /// ([`Self::preserve_news`]), because the manager does not watch Nodes.
     pub fn preserved(&self, now: Timestamp) -> Option<Preserved> {
-        let of_node = self.carried_preserve();
-        let (value, by) = match of_node {
-            "" => (self.annotation(annotations::PRESERVE).unwrap_or_default(), PreservedBy::Machine),
-            of_node => (of_node, PreservedBy::Node),
-        };
+        let (value, by) = self.preserve_value();
         let by_itself = value == annotations::PRESERVE_AUTO;
         if let Some(until) = self.status.preserve_until {
             let preserved = Preserved { until: Some(until), by_itself, by: PreservedBy::Expiry };
@@ -176,6 +172,29 @@ impl MachineFacts {
             _ => false,
         };
         keeps.then_some(Preserved { until: None, by_itself, by })
+    }
+
+    /// Returns the value that decides about the preservation, and the object that has it. The value
+    /// of the Node, as last written to the Machine, comes before the value of the Machine. An
+    /// unknown value counts as absent, so it is empty.
+    pub fn preserve_value(&self) -> (&str, PreservedBy) {
+        let own = self.annotation(annotations::PRESERVE).filter(|value| is_preserve_value(value));
+        match self.carried_preserve() {
+            "" => (own.unwrap_or_default(), PreservedBy::Machine),
+            of_node => (of_node, PreservedBy::Node),
+        }
+    }
+
+    /// Whether the pods of the Machine's Node may have to be evicted: the Machine is being deleted,
+    /// or it has failed and is preserved.
+    pub fn may_be_drained(&self) -> bool {
+        let is_kept = self.status.phase == Phase::Failed && self.status.preserve_until.is_some();
+        self.deleting_since.is_some() || is_kept
+    }
+
+    /// Whether the label `force-drain` requests a drain without waiting for pods.
+    pub fn wants_force_drain(&self) -> bool {
+        self.label(labels::FORCE_DRAIN) == Some("True")
     }
 
     /// Returns the Node's annotation as last written to the Machine; empty if there is none.
@@ -246,6 +265,18 @@ pub enum PreservedBy {
     Node,
 }
 
+/// Whether a text is a value of the preserve annotation. An empty text stands for no annotation.
+pub(super) fn is_preserve_value(text: &str) -> bool {
+    const VALUES: [&str; 5] = [
+        "",
+        annotations::PRESERVE_NOW,
+        annotations::PRESERVE_WHEN_FAILED,
+        annotations::PRESERVE_AUTO,
+        annotations::PRESERVE_FALSE,
+    ];
+    VALUES.contains(&text)
+}
+
 /// Whether an object has a finalizer.
 pub(crate) fn has_finalizer(metadata: &ObjectMeta, finalizer: &str) -> bool {
     metadata.finalizers.as_ref().is_some_and(|all| all.iter().any(|f| f == finalizer))
@@ -287,6 +318,13 @@ impl ConditionFacts {
         let since = text("lastTransitionTime").parse().ok();
         let (kind, status, reason) = (text("type"), text("status"), text("reason"));
         Some(Self { kind, status, reason, since, raw: RawJson::of(&raw)? })
+    }
+}
+
+impl ConditionFacts {
+    /// Returns a text field of the condition, such as `message`; empty if there is none.
+    pub fn text(&self, field: &str) -> String {
+        self.raw.value().get(field).and_then(Value::as_str).unwrap_or_default().to_owned()
     }
 }
 

@@ -5,11 +5,11 @@ use std::fmt;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use machinist_api::constants::{annotations, conditions, finalizers, labels};
+use machinist_api::constants::{annotations, conditions, finalizers, labels, taints};
 
 use super::machine::ConditionFacts;
 use super::machine::MachineFacts;
-use super::machine::has_finalizer;
+use super::machine::{has_finalizer, is_preserve_value};
 use crate::facts::Version;
 
 /// Annotation of a Node: which Machine of which installation added our finalizer, as
@@ -145,16 +145,21 @@ impl NodeFacts {
 
     /// Returns the preserve annotation; empty if the Node has none, absent if the value is unknown.
     pub fn preserve(&self) -> Option<&str> {
-        const VALUES: [&str; 5] = [
-            "",
-            annotations::PRESERVE_NOW,
-            annotations::PRESERVE_WHEN_FAILED,
-            annotations::PRESERVE_AUTO,
-            annotations::PRESERVE_FALSE,
-        ];
-        let value = self.annotations.as_ref().and_then(|all| all.get(annotations::PRESERVE));
-        let value = value.map_or("", String::as_str);
-        VALUES.contains(&value).then_some(value)
+        let value = self.annotation(annotations::PRESERVE).unwrap_or_default();
+        is_preserve_value(value).then_some(value)
+    }
+
+    /// Returns the value of an annotation.
+    pub fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    /// Returns the taint of the Node of a preserved Machine that has failed.
+    pub fn preserved_taint(&self) -> Option<&Taint> {
+        self.taints
+            .iter()
+            .flatten()
+            .find(|taint| taint.key == taints::PRESERVED && taint.effect == taints::EFFECT_NO_SCHEDULE)
     }
 
     /// Whether the annotation `not-managed-by-mcm` excludes the Node from management.

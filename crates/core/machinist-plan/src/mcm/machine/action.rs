@@ -1,6 +1,7 @@
 //! The calls for one Machine, as values, and the reasons of its Events.
 
 use super::node_sync::NodeSync;
+use super::preserve::PreservedCondition;
 use super::status::StatusWrite;
 use crate::event::Severity;
 use crate::mcm::drain::{self};
@@ -78,6 +79,10 @@ pub enum Action {
     /// Copies the preserve annotation of the Node to the Machine, where the manager reads it; empty
     /// if the Node no longer has the annotation.
     CarryPreserve(String),
+    /// Removes the annotations of the Machine that ask for its preservation.
+    ForgetPreserve,
+    /// Writes until when the Machine is preserved, or removes that time.
+    SetPreserveExpiry(Option<Timestamp>),
     /// Records the periods in which the deletion waited for a user.
     RecordHold(String),
     /// Writes the Machine's status.
@@ -90,6 +95,13 @@ pub enum Action {
         node: Arc<NodeFacts>,
         /// Reason of the condition.
         reason: &'static str,
+    },
+    /// Writes the condition Preserved to the Node.
+    SetPreserved {
+        /// The Node.
+        node: Arc<NodeFacts>,
+        /// The condition.
+        condition: PreservedCondition,
     },
     /// Makes the Node unschedulable.
     Cordon(Arc<NodeFacts>),
@@ -130,6 +142,7 @@ impl Action {
         match self {
             Self::SyncNode(_)
             | Self::SetTerminating { .. }
+            | Self::SetPreserved { .. }
             | Self::Cordon(_)
             | Self::Drain(_)
             | Self::ListPods(_)
@@ -153,6 +166,8 @@ impl Action {
             | Self::Record { .. }
             | Self::LabelNode(_)
             | Self::CarryPreserve(_)
+            | Self::ForgetPreserve
+            | Self::SetPreserveExpiry(_)
             | Self::RecordHold(_)
             | Self::SetStatus(_)
             | Self::DeleteMachine
@@ -189,10 +204,16 @@ impl fmt::Display for Action {
             Self::Record { node: None, provider_id, .. } => write!(f, "machine: record {provider_id}"),
             Self::LabelNode(node) => write!(f, "machine: label node {node}"),
             Self::CarryPreserve(value) => write!(f, "machine: record preserve {value:?} of its node"),
+            Self::ForgetPreserve => f.write_str("machine: remove the preserve annotations"),
+            // Without the time, which differs in each pass: a pass must recognize that it repeats an
+            // action.
+            Self::SetPreserveExpiry(Some(_)) => f.write_str("status: preserved until the timeout"),
+            Self::SetPreserveExpiry(None) => f.write_str("status: no longer preserved"),
             Self::RecordHold(held) => write!(f, "machine: record that the deletion waited, {held}"),
             Self::SetStatus(write) => write!(f, "status: {write}"),
             Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
             Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
+            Self::SetPreserved { node, condition } => write!(f, "node {}: {condition}", node.name),
             Self::Cordon(node) => write!(f, "node {}: cordon", node.name),
             Self::Drain(drain::PodCall::Evict(pod)) => write!(f, "pod {}/{}: evict", pod.namespace, pod.name),
             Self::Drain(drain::PodCall::Delete(pod)) => {
@@ -241,3 +262,7 @@ pub const VOLUMES_LEFT: &str = "VolumesLeft";
 /// Reason of the Event for objects that a forced deletion leaves in a target cluster whose API
 /// server does not answer.
 pub const TARGET_SILENT: &str = "TargetSilent";
+/// Reason of the Event for a Machine that is preserved from now on.
+pub const PRESERVED: &str = "MachinePreserved";
+/// Reason of the Event for a Machine that is no longer preserved.
+pub const PRESERVATION_ENDED: &str = "PreservationEnded";

@@ -42,9 +42,9 @@ use machinist_core::instance::{AbsenceEvidence, Departure, Next, Refused};
 use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, minus, plus, since};
 
 /// Time for the calls of a forced drain, which does not wait for pods.
-const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
+pub(super) const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
 /// Minimum interval between two status writes about a blocked drain.
-const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
+pub(super) const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
 /// are answered.
 const DELETIONS_PER_PASS: usize = 20;
@@ -54,7 +54,7 @@ const OPEN_NODE_PATIENCE: Duration = Duration::from_secs(300);
 /// Maximum number of pods that an Event names.
 const PODS_NAMED: usize = 10;
 /// Why a dead Node is drained by force, as a phrase.
-const NODE_IS_DEAD: &str = "the Node is dead";
+pub(super) const NODE_IS_DEAD: &str = "the Node is dead";
 /// Start of the description of a drain that was tried and is blocked. A process that takes over
 /// reads from it that the pods were evicted before.
 const BLOCKED: &str = "Drain is blocked: ";
@@ -340,7 +340,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     Plan::act_all(actions, why).no_later_than(look_at)
 }
 
-fn drain_timeout(s: &Snapshot) -> Duration {
+pub(super) fn drain_timeout(s: &Snapshot) -> Duration {
     let own = s.machine.spec.configuration.drain_timeout().and_then(|timeout| timeout.to_std());
     own.unwrap_or(s.defaults.drain_timeout)
 }
@@ -435,7 +435,7 @@ fn pressure(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_end
 
 /// Whether pods are about to be deleted because a Node is dead, and no GET has just shown that. A
 /// watch may deliver and still lag by minutes, so that the Node has recovered.
-fn is_dead_unread(s: &Snapshot, node: &NodeFacts, manner: Manner, cause: &str) -> bool {
+pub(super) fn is_dead_unread(s: &Snapshot, node: &NodeFacts, manner: Manner, cause: &str) -> bool {
     let Manner::Forced { since } = manner else { return false };
     let is_read = |look: &NodeRead| look.uid.as_ref() == Some(&node.uid);
     let has_begun = s.evictions.values().any(|attempt| attempt.is_deletion && since <= attempt.asked);
@@ -444,7 +444,7 @@ fn is_dead_unread(s: &Snapshot, node: &NodeFacts, manner: Manner, cause: &str) -
 
 /// Whether the store shows the pods that are on the Node now. A pod that an old store lacks was
 /// never evicted.
-fn shows_pods(s: &Snapshot, node: &NodeFacts) -> bool {
+pub(super) fn shows_pods(s: &Snapshot, node: &NodeFacts) -> bool {
     s.pods_freshness.is_fresh() || s.reads.pods_since(&node.uid, Timestamp::MIN, s.now).is_some()
 }
 
@@ -461,17 +461,20 @@ fn was_polite(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_e
     let is_said =
         operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(BLOCKED);
     let is_said_before = is_said && written_at(s).is_some_and(|at| at < s.process.acting_since());
-    let was_tried = |pod: &PodFacts| {
-        let attempt = s.evictions.get(&pod.uid);
-        let has_answer = |eviction: &Eviction| 0 < eviction.attempts.count || eviction.outcome.is_failure();
-        let accepted = attempt
-            .filter(|attempt| attempt.outcome == EvictionAnswer::Accepted && patience_ends < attempt.first);
-        let leaves_until =
-            accepted.map(|attempt| plus(attempt.attempts.last, pod.grace.min(drain_timeout(s))));
-        let has_grace = leaves_until.is_some_and(|until| s.now < until) && !came_late(s, node, pod);
-        !has_grace && (attempt.is_some_and(has_answer) || pod.deleting_since.is_some())
-    };
-    is_said_before || pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| was_tried(pod))
+    let is_tried = |pod: &PodFacts| was_tried(s, pod, patience_ends, came_late(s, node, pod));
+    is_said_before || pods.iter().filter(|pod| pod.leaves_in_a_drain()).all(|pod| is_tried(pod))
+}
+
+/// Whether a pod was tried politely, with an answer. A pod that was first evicted after the timeout
+/// keeps its grace period, unless it came to a Node that should take none.
+pub(super) fn was_tried(s: &Snapshot, pod: &PodFacts, patience_ends: Timestamp, is_late: bool) -> bool {
+    let attempt = s.evictions.get(&pod.uid);
+    let has_answer = |eviction: &Eviction| 0 < eviction.attempts.count || eviction.outcome.is_failure();
+    let accepted = attempt
+        .filter(|attempt| attempt.outcome == EvictionAnswer::Accepted && patience_ends < attempt.first);
+    let leaves_until = accepted.map(|attempt| plus(attempt.attempts.last, pod.grace.min(drain_timeout(s))));
+    let has_grace = leaves_until.is_some_and(|until| s.now < until) && !is_late;
+    !has_grace && (attempt.is_some_and(has_answer) || pod.deleting_since.is_some())
 }
 
 /// Whether a pod came to a Node that should take none: the pod tolerates the cordon, or the cordon
@@ -487,7 +490,7 @@ fn came_late(s: &Snapshot, node: &NodeFacts, pod: &PodFacts) -> bool {
 /// A condition without a time counts from its first observation. If the Lease shows that the
 /// kubelet has been silent for long enough, the Node counts as dead at once. Go MCM treats a
 /// missing time as long ago, without a check of the Lease.
-fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
+pub(super) fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
     let patience = s.defaults.dead_node_after;
     let wrong = DEADLY.into_iter().filter_map(|(kind, fine)| {
         let condition = node.condition(kind)?;
@@ -522,12 +525,12 @@ fn seen_untimed_since(s: &Snapshot, kind: &str) -> Timestamp {
 }
 
 /// Whether the Lease of the Node is needed to choose between eviction and forced deletion.
-fn is_lease_needed(s: &Snapshot, node: &NodeFacts) -> bool {
+pub(super) fn is_lease_needed(s: &Snapshot, node: &NodeFacts) -> bool {
     s.process.may_enforce_deadlines()
         && untimed_since(s, node).is_some_and(|since| s.reads.lease_since(&node.uid, since).is_none())
 }
 
-fn max_evictions(s: &Snapshot) -> u32 {
+pub(super) fn max_evictions(s: &Snapshot) -> u32 {
     const EVICTION_RETRY_SECONDS: u64 = 20;
     let own = s.machine.spec.configuration.max_evict_retries.and_then(|most| u32::try_from(most).ok());
     let fits = drain_timeout(s).as_secs() / EVICTION_RETRY_SECONDS;
@@ -568,7 +571,7 @@ fn say(s: &Snapshot, description: String) -> Vec<Action> {
 
 /// Reports the pods that a polite drain deletes without grace, because their eviction was rejected
 /// too often.
-fn tell_impatience(calls: &[PodCall]) -> Option<Action> {
+pub(super) fn tell_impatience(calls: &[PodCall]) -> Option<Action> {
     let deleted = calls.iter().filter_map(|call| match call {
         PodCall::Delete(pod) => Some(format!("{}/{}", pod.namespace, pod.name)),
         PodCall::Evict(_) => None,
@@ -580,7 +583,7 @@ fn tell_impatience(calls: &[PodCall]) -> Option<Action> {
 }
 
 /// Returns the Event about a drain that ends by force.
-fn tell_forced(s: &Snapshot, since: Timestamp, cause: &str) -> Option<Action> {
+pub(super) fn tell_forced(s: &Snapshot, since: Timestamp, cause: &str) -> Option<Action> {
     let with = |is: fn(&EvictionAnswer) -> bool| {
         let attempts = s
             .evictions

@@ -47,6 +47,12 @@ impl PartialEq for NodeFacts {
 }
 
 impl NodeSync {
+    /// A patch of a Node that changes nothing yet.
+    pub(super) fn empty(node: &Arc<NodeFacts>) -> Self {
+        let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
+        Self { node: node.clone(), finalizers: None, labels, annotations, taints: None }
+    }
+
     /// Returns the patch that a Node needs, if any. `marks` is what the set asks for; absent if the
     /// set is unknown, or the Node is about to be deleted.
     pub fn needed(

@@ -244,6 +244,8 @@ pub struct Defaults {
     pub dead_node_after: Duration,
     /// `--machine-pv-detach-timeout`: how long a forced drain waits for volumes.
     pub detach_timeout: Duration,
+    /// `--machine-preserve-timeout`: how long a Machine is preserved.
+    pub preserve_timeout: Duration,
 }
 
 impl Defaults {
@@ -272,6 +274,7 @@ impl Default for Defaults {
                 .to_vec(),
             dead_node_after: minutes(5),
             detach_timeout: minutes(2),
+            preserve_timeout: minutes(96 * 60),
         }
     }
 }

@@ -4,6 +4,7 @@ mod chosen;
 mod hash_sync;
 mod in_place;
 mod node_marks;
+mod preserve;
 mod raises;
 mod recreate;
 mod rollback;

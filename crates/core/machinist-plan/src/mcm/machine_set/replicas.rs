@@ -1,6 +1,7 @@
 //! Decides how many Machines a set creates, and which Machines it deletes.
 //!
-//! A failed Machine is deleted unless it is preserved ([`MachineFacts::preserved`]). A preserved
+//! A failed Machine is deleted unless it is preserved ([`MachineFacts::preserved`]), or is about to
+//! be preserved automatically ([`super::preserve`]). A preserved
 //! Machine counts as one of the set's Machines until it expires, so no replacement is created. If
 //! the set has too many Machines, preserved ones are deleted last.
 //!
@@ -27,6 +28,7 @@ use machinist_api::{Machine, MachinePriority, Phase};
 
 use super::Action;
 use super::names::{Reserved, child_name};
+use super::preserve;
 use super::snapshot::Snapshot;
 use crate::mcm::deletion_order::{is_marked, place};
 use crate::mcm::facts::{MachineFacts, MachineSetFacts};
@@ -119,9 +121,16 @@ pub(super) fn kept_available(s: &Snapshot) -> Option<Bounds> {
     is_short.then_some(bounds)
 }
 
-/// Whether a Machine has failed and is not preserved.
+/// Whether a Machine has failed and is not preserved, now or soon.
 fn is_given_up(s: &Snapshot, machine: &MachineFacts) -> bool {
-    machine.status.phase == Phase::Failed && s.preserved(machine).is_none()
+    let is_lost = machine.status.phase == Phase::Failed && s.preserved(machine).is_none();
+    is_lost && !preserve::is_about_to_be(s, machine)
+}
+
+/// Returns the first failed Machine that stays because the deployment is about to preserve it.
+pub(super) fn awaiting_preservation(s: &Snapshot) -> Option<&Arc<MachineFacts>> {
+    let is_kept = |machine: &&Arc<MachineFacts>| preserve::is_about_to_be(s, machine);
+    s.machines.iter().filter(|machine| is_live(machine)).find(is_kept)
 }
 
 /// Returns when the next preserved Machine expires.

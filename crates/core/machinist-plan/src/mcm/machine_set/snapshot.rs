@@ -8,6 +8,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{Attempts, Freshness, plus};
 
+use super::preserve::AutoPreserve;
 use crate::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::Limits;
@@ -41,6 +42,8 @@ pub struct Snapshot {
     /// The size and bounds of this set that the deployment wants now, if known. Only a set whose
     /// replicas differ from its Machines needs them.
     pub limits: Option<Limits>,
+    /// The component that decides which failed Machines are preserved automatically.
+    pub auto_preserve: AutoPreserve,
     /// The limits for setting and lifting a freeze.
     pub margins: SafetyMargins,
     /// Numbers that are certainly in use. Memory: may be empty at any moment.
@@ -93,6 +96,7 @@ impl Hash for Snapshot {
             adoptable: _,
             deployment,
             limits,
+            auto_preserve,
             margins: _,
             settled_numbers,
             status_written: _,
@@ -101,7 +105,7 @@ impl Hash for Snapshot {
             late_adoptions,
         } = self;
         machines_freshness.is_fresh().hash(state);
-        (set, machines, unreadable, deployment, limits).hash(state);
+        (set, machines, unreadable, deployment, limits, auto_preserve).hash(state);
         (settled_numbers, failure, rejected, late_adoptions).hash(state);
     }
 }

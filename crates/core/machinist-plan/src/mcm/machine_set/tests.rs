@@ -15,6 +15,8 @@ use crate::mcm::machine_deployment::synced_changes;
 use crate::mcm::machine_deployment::{Owned, limits};
 use crate::testing::{self, at};
 
+mod preserve;
+
 const UID: &str = "uid-s";
 
 /// A set and the objects around it. A test changes them step by step into its situation.
@@ -29,6 +31,7 @@ struct World {
     late_adoptions: Vec<LateAdoption>,
     status_written: Option<Timestamp>,
     deployment: Option<Value>,
+    auto_preserve: AutoPreserve,
 }
 
 /// A set with that many replicas, no Machines, and a written status.
@@ -58,6 +61,7 @@ fn world(replicas: u32) -> World {
         // Only the tests about statuses check status writes.
         status_written: Some(at(100)),
         deployment: None,
+        auto_preserve: AutoPreserve::Own,
     }
 }
 
@@ -142,6 +146,7 @@ impl World {
                 .as_ref()
                 .map(|value| Arc::new(MachineDeploymentFacts::parse(&parse(value)))),
             limits: None,
+            auto_preserve: self.auto_preserve.clone(),
             margins: SafetyMargins::default(),
             settled_numbers: self.settled.clone(),
             status_written: self.status_written,
@@ -754,6 +759,8 @@ fn a_preserved_failed_machine_is_kept() {
         ("", false),
         ("Now", false),
     ] {
+        let most = i32::from(value == "auto-preserved");
+        let world = |replicas| world(replicas).field("/spec/autoPreserveFailedMachineMax", json!(most));
         let kept = world(2).machine("a", "Running").machine_with("b", "Failed", preserve(value));
         assert_eq!(kept.actions().is_empty(), is_kept, "{value:?}");
         let missing = world(3).machine("a", "Running").machine_with("b", "Failed", preserve(value));
@@ -779,6 +786,7 @@ fn an_expired_machine_is_deleted_despite_its_annotation() {
 #[test]
 fn preserved_machines_are_deleted_last() {
     let world = world(0)
+        .field("/spec/autoPreserveFailedMachineMax", json!(1))
         .machine_with("later", "Failed", preserved_until(200))
         .machine_with("by-itself", "Failed", |m| {
             preserved_until(900)(m);

@@ -123,6 +123,17 @@ rows! {
         M::Preserved { machine: machine(), until: None, node: None },
         M::Preserved { machine: machine(), until: None, node: Some(machine()) },
     ];
+    HEALTH: R::Contract(M::PreservedDraining { .. }) => [
+        M::PreservedDraining {
+            machine: machine(),
+            until: "2027-01-15T08:00:00Z".parse().unwrap_or_default(),
+            left: 2,
+            blocked: Some(blocked(Some("default/web"), false)),
+        },
+    ];
+    HEALTH: R::Contract(M::AwaitingPreservation { .. }) => [
+        M::AwaitingPreservation { machine: machine(), deployment: "workers".into() },
+    ];
     HEALTH: R::Contract(M::UpdatedInPlace { .. }) => [
         M::UpdatedInPlace { machine: machine(), what: "is InPlaceUpdating".into() },
         M::UpdatedInPlace {

@@ -692,10 +692,12 @@ fn the_annotation_of_the_node_takes_precedence() {
 }
 
 #[test]
-fn a_machine_preserved_by_its_node_reports_it() {
+fn a_machine_preserved_by_its_node_gets_an_expiry() {
     let failed = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
     failed.carries("when-failed").check(expect![[r#"
-        why   Machine m has failed and is preserved by the annotation node.machine.sapcloud.io/preserve of its Node m; since 2027-01-15T07:59:30Z; next: remove the annotation node.machine.sapcloud.io/preserve from Node m, or delete Machine m, to replace the Machine
+        do    status: preserved until the timeout
+        do    event MachinePreserved: Machine m is preserved until 2027-01-19T08:00:00Z
+        why   recording until when the Machine is preserved
         wait  for a change
     "#]]);
 }
