@@ -55,7 +55,6 @@ const REMOVED: &[Removed] = &[
 /// feature.
 const NOT_YET: &[(&str, &str)] = &[
     ("machine-inplace-update-timeout", "updates in place"),
-    ("machine-pv-reattach-timeout", "waiting for volumes to be attached again"),
     ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is unreachable"),
     ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is unreachable"),
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),

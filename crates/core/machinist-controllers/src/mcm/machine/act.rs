@@ -179,6 +179,10 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             Write { key, ..write }.delete::<AttachmentFacts>(&attachment.uid).await
         }
         Action::Drain(call) => drain::perform(runtime, machine, call).await,
+        Action::NoteVolumes(waits) => {
+            drain::note_volumes(runtime, machine, waits);
+            Ok(())
+        }
         Action::Tell { severity, reason, message } => {
             let kind = match severity {
                 Severity::Normal => EventType::Normal,

@@ -7,7 +7,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
-use machinist_api::constants::{conditions, finalizers};
+use machinist_api::constants::{conditions, finalizers, reasons};
 use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once};
 use machinist_plan::mcm::facts::{MachineFacts, NodeFacts, PodFacts};
@@ -52,13 +52,17 @@ pub(super) fn patch(sync: &NodeSync) -> GuardedPatch {
 }
 
 pub(super) fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Value {
+    let message = match reason {
+        reasons::UNHEALTHY => "Machine Controller is terminating failed machine",
+        _ => "Machine Controller is scaling down machine",
+    };
     json!({
         "metadata": { "uid": node.uid },
         "status": { "conditions": [{
             "type": conditions::NODE_TERMINATING,
             "status": "True",
             "reason": reason,
-            "message": "Machine Controller is scaling down machine",
+            "message": message,
             "lastHeartbeatTime": time(now),
             "lastTransitionTime": time(now),
         }] },

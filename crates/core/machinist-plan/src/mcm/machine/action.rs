@@ -11,6 +11,7 @@ use machinist_api::constants::reasons;
 use machinist_core::Call;
 use machinist_core::Permit;
 use machinist_instance::{AccountId, InstanceKey, InstanceRef, NodeName, ProviderId};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -95,6 +96,8 @@ pub enum Action {
     Cordon(Arc<NodeFacts>),
     /// Evicts or deletes a pod.
     Drain(drain::PodCall),
+    /// Remembers the waits for the volumes of pods that leave. Nothing is written.
+    NoteVolumes(BTreeMap<String, drain::VolumeWait>),
     /// Lists the pods on the Node at the API server.
     ListPods(Arc<NodeFacts>),
     /// Lists the Nodes at the API server. All Machines share the answer.
@@ -156,6 +159,7 @@ impl Action {
             | Self::RecordHold(_)
             | Self::SetStatus(_)
             | Self::DeleteMachine
+            | Self::NoteVolumes(_)
             | Self::RemoveFinalizer
             | Self::Tell { .. } => false,
         }
@@ -198,6 +202,7 @@ impl fmt::Display for Action {
             Self::Drain(drain::PodCall::Delete(pod)) => {
                 write!(f, "pod {}/{}: delete without grace", pod.namespace, pod.name)
             }
+            Self::NoteVolumes(waits) => write!(f, "memory: volumes of {} pods", waits.len()),
             Self::ListPods(node) => write!(f, "node {}: list its pods at the API server", node.name),
             Self::ReadNodes => f.write_str("nodes: list them at the API server"),
             Self::LookAtLease(node) => write!(f, "node {}: look at its lease", node.name),
