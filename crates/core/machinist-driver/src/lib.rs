@@ -21,7 +21,7 @@ use jiff::SignedDuration;
 use machinist_instance::{
     AccountId, Balancer, BalancerDeletion, BalancerRef, BalancerSpec, Boot, BootstrapData, BootstrapStatus,
     CallBudget, Credential, Ensured, Error, Instance, InstanceKey, InstanceRef, InstanceSpec, Progress,
-    Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting,
+    Promises, ProviderId, Readiness, RecordedId, Route, RouteSpec, RouteTable, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
 
@@ -152,7 +152,8 @@ pub trait Driver: Send + Sync {
     fn routes(&self) -> Option<&dyn Routes> {
         None
     }
-    /// Calls for volumes: which volumes of a pod this cloud attaches.
+    /// Rules about volumes: which volumes of a pod this cloud attaches. A driver without them makes
+    /// a drain wait for no single volume.
     fn volumes(&self) -> Option<&dyn Volumes> {
         None
     }
@@ -366,8 +367,15 @@ pub trait Routes: Send + Sync {
     async fn delete(&self, route: &Route) -> Result<Progress<()>, Error>;
 }
 
-/// Calls for the volumes of one account. They will be added with volume detachment.
-pub trait Volumes: Send + Sync {}
+/// Rules about the volumes of one account.
+pub trait Volumes: Send + Sync {
+    /// Returns the cloud's id of a volume, if this cloud attaches the volume to instances. A drain
+    /// waits for such volumes. The function does not call the cloud.
+    ///
+    /// # Guarantees
+    /// Returns `None` for a volume of another cloud, and different ids for different volumes.
+    fn volume_id(&self, source: &VolumeSource) -> Option<String>;
+}
 
 /// Calls that bootstrap an instance from outside, once per instance.
 ///

@@ -16,6 +16,7 @@ mod instance;
 mod promises;
 mod route;
 mod spec;
+mod volume;
 
 pub use balancer::{
     Balancer, BalancerDeletion, BalancerKey, BalancerNote, BalancerRef, BalancerSpec, BalancerTarget,
@@ -32,3 +33,4 @@ pub use instance::{Address, AddressKind, Foreign, Instance, InstanceRef, Power, 
 pub use promises::{CallBudget, CallRate, CreateGuarantee, KeyTag, Promises};
 pub use route::{Route, RouteSpec, RouteTable};
 pub use spec::{AccountId, Credential, InstanceSpec, UserData};
+pub use volume::VolumeSource;

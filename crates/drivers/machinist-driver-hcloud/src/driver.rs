@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::{SignedDuration, Timestamp};
-use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes};
+use machinist_driver::{Balancers, CloudClock, Driver, Instances, Provider, Routes, Volumes};
 use machinist_instance::{
     AccountId, BalancerKey, BalancerNote, CallBudget, CallRate, CreateGuarantee, Credential, Error,
     ErrorKind, Instance, InstanceKey, InstanceRef, InstanceSpec, KeyTag, NodeName, Promises, ProviderId,
-    RecordedId, Scope, Sighting,
+    RecordedId, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
 use tokio::sync::OnceCell;
@@ -31,6 +31,9 @@ use crate::{id, request};
 
 /// The entries of a credential that may hold the token, in the order in which they are tried.
 const TOKEN_ENTRIES: [&str; 2] = ["token", "hcloudToken"];
+
+/// Name of the CSI driver of Hetzner Cloud. The handle of its volumes is the id in the cloud.
+const CSI_DRIVER: &str = "csi.hetzner.cloud";
 
 /// `ensure` makes at most this number of calls: by key, creation, by name, labels.
 const MAX_CHAIN: u32 = 4;
@@ -201,6 +204,10 @@ impl Driver for Account {
         self.options.has_routes().then_some(self)
     }
 
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        Some(self)
+    }
+
     fn promises(&self) -> Promises {
         Promises { calls_outlive_process: self.client.transport.outlives_process(), ..PROMISES }
     }
@@ -215,6 +222,12 @@ impl Driver for Account {
 
     fn budget(&self) -> Option<CallBudget> {
         self.client.traffic.budget(&self.client.account)
+    }
+}
+
+impl Volumes for Account {
+    fn volume_id(&self, source: &VolumeSource) -> Option<String> {
+        (source.plugin == CSI_DRIVER && !source.id.is_empty()).then(|| source.id.clone())
     }
 }
 

@@ -6,10 +6,10 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
-use machinist_driver::{Driver, Instances, Provider};
+use machinist_driver::{Driver, Instances, Provider, Volumes};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef,
-    InstanceSpec, KeyTag, Promises, ProviderId, RecordedId, Scope, Sighting,
+    InstanceSpec, KeyTag, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
 };
 use serde_json::Value;
 
@@ -32,6 +32,9 @@ pub const PROMISES: Promises = Promises {
     rate: None,
     keys: KeyTag::Rekeyable,
 };
+
+/// Name of the CSI driver of a simulated cloud. Volumes of other CSI drivers are of another cloud.
+pub const CSI_DRIVER: &str = "csi.sim.machinist.dev";
 
 /// The default scheme of a simulated cloud's ids.
 const SCHEME: &str = "sim";
@@ -149,12 +152,22 @@ impl Driver for SimAccount {
         self
     }
 
+    fn volumes(&self) -> Option<&dyn Volumes> {
+        Some(self)
+    }
+
     fn promises(&self) -> Promises {
         self.promises
     }
 
     fn clock_skew(&self) -> Option<SignedDuration> {
         self.transport.clock_skew()
+    }
+}
+
+impl Volumes for SimAccount {
+    fn volume_id(&self, source: &VolumeSource) -> Option<String> {
+        (source.plugin == CSI_DRIVER && !source.id.is_empty()).then(|| source.id.clone())
     }
 }
 

@@ -16,7 +16,7 @@ mod request;
 mod spec;
 mod transport;
 
-pub use driver::{PROMISES, SimProvider};
+pub use driver::{CSI_DRIVER, PROMISES, SimProvider};
 pub use endpoint::{Endpoint, EndpointError};
 pub use spec::ProviderSpec;
 pub use transport::Transport;

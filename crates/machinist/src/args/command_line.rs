@@ -54,8 +54,6 @@ const REMOVED: &[Removed] = &[
 /// Flags of Go's machine controller whose feature is not implemented yet, with the name of the
 /// feature.
 const NOT_YET: &[(&str, &str)] = &[
-    ("machine-inplace-update-timeout", "updates in place"),
-    ("machine-pv-reattach-timeout", "waiting for volumes to be attached again"),
     ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is unreachable"),
     ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is unreachable"),
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),

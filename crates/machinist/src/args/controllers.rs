@@ -1,6 +1,7 @@
 //! Flags of the two controllers, with the names and defaults of Go's machine-controller-manager.
 
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
@@ -99,12 +100,23 @@ pub(crate) struct MachineDefaultArgs {
     /// Time for a drain; after it, the controller deletes the remaining pods without grace
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2h", help_heading = MACHINES)]
     pub machine_drain_timeout: Duration,
-    /// Time that a forced drain waits for the volumes of the Node to be detached
+    /// Time that a drain waits for the volumes of the Node to be detached, after the grace period of
+    /// their pods
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2m", help_heading = MACHINES)]
     pub machine_pv_detach_timeout: Duration,
+    /// Time that an update in place may take after the drain; after it, the update has failed
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "20m", help_heading = MACHINES)]
+    pub machine_inplace_update_timeout: Duration,
     /// Time that a Machine is preserved, if an annotation asks for it
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "96h", help_heading = MACHINES)]
     pub machine_preserve_timeout: Duration,
+    /// Time that a drain waits for a detached volume to be attached to another Node
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "90s", help_heading = MACHINES)]
+    pub machine_pv_reattach_timeout: Duration,
+    /// Number of pods with volumes that a drain moves at the same time; 1 is the behavior of Go
+    /// [default: no limit]
+    #[arg(long, value_name = "N", help_heading = MACHINES)]
+    pub drain_volumes_at_once: Option<NonZeroUsize>,
     /// Number of eviction attempts for a pod before the controller deletes it
     #[arg(long, value_name = "N", default_value_t = 360, help_heading = MACHINES)]
     pub machine_max_evict_retries: u32,

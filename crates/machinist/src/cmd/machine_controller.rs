@@ -67,7 +67,10 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         health_timeout: args.machine_health_timeout,
         drain_timeout: args.machine_drain_timeout,
         detach_timeout: args.machine_pv_detach_timeout,
+        in_place_update_timeout: args.machine_inplace_update_timeout,
         preserve_timeout: args.machine_preserve_timeout,
+        reattach_timeout: args.machine_pv_reattach_timeout,
+        volumes_at_once: args.drain_volumes_at_once,
         max_evictions: args.machine_max_evict_retries,
         exhausted_retry,
         bad_conditions: args

@@ -198,6 +198,11 @@ impl MachineConfiguration {
         self.drain_timeout.as_ref()?.duration()
     }
 
+    /// Returns [`Self::in_place_update_timeout`] as a value.
+    pub fn in_place_update_timeout(&self) -> Option<GoDuration> {
+        self.in_place_update_timeout.as_ref()?.duration()
+    }
+
     /// Returns [`Self::health_timeout`] as a value.
     pub fn health_timeout(&self) -> Option<GoDuration> {
         self.health_timeout.as_ref()?.duration()

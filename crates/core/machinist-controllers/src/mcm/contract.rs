@@ -6,8 +6,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::Reason;
 use machinist_plan::mcm::facts::{
-    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
-    NodeFacts, PodFacts,
+    AttachmentFacts, BudgetFacts, ClaimFacts, ClassFacts, MachineDeploymentFacts, MachineFacts,
+    MachineSetFacts, NodeFacts, PodFacts, VolumeFacts,
 };
 use machinist_plan::mcm::{McmReason, Why};
 use machinist_runtime::{Contract, Feed, feed};
@@ -54,6 +54,8 @@ impl Contract for Mcm {
                 feed::<Self, PodFacts>(),
                 feed::<Self, BudgetFacts>(),
                 feed::<Self, AttachmentFacts>(),
+                feed::<Self, ClaimFacts>(),
+                feed::<Self, VolumeFacts>(),
             ]);
         }
         feeds

@@ -1,6 +1,6 @@
 //! The kinds that the machine API watches, and the keys that a change of each kind wakes.
 
-use k8s_openapi::api::core::v1::{Node, Pod, Secret};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Secret};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::watch::WatchOptions;
 use machinist_kube::{Change, ObjectKey};
 use machinist_plan::mcm::facts::{
-    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
-    NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE,
+    AttachmentFacts, BudgetFacts, ClaimFacts, ClassFacts, MachineDeploymentFacts, MachineFacts,
+    MachineSetFacts, NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE, VolumeFacts,
 };
 use machinist_runtime::{Fed, stored};
 
@@ -301,8 +301,21 @@ impl Fed<Mcm> for PodFacts {
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         for facts in [&change.old, &change.new].into_iter().flatten() {
             wake.extend(drained_machines_of_node(seen, &facts.node));
+            wake.extend(machines_awaiting_pod(seen, facts));
         }
     }
+}
+
+/// Returns the keys of the Machines that wait for a volume of this pod: the pod may replace one that
+/// was evicted.
+fn machines_awaiting_pod(seen: &Seen, pod: &PodFacts) -> Vec<Key> {
+    if seen.memory.volume_waits.is_empty() {
+        return Vec::new();
+    }
+    let keys = pod.claims.iter().filter_map(|claim| claim.split_once('/'));
+    let claims = keys.filter_map(|(namespace, name)| seen.claims.get(&ObjectKey::new(namespace, name)));
+    let volumes = claims.filter_map(|claim| claim.facts.volume.as_deref());
+    volumes.flat_map(|volume| machines_awaiting(seen, volume)).collect()
 }
 
 impl Fed<Mcm> for BudgetFacts {
@@ -328,8 +341,37 @@ impl Fed<Mcm> for AttachmentFacts {
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         for facts in [&change.old, &change.new].into_iter().flatten() {
             wake.extend(drained_machines_of_node(seen, &facts.node));
+            let volume = facts.volume.as_deref().into_iter();
+            wake.extend(volume.flat_map(|volume| machines_awaiting(seen, volume)));
         }
     }
+}
+
+impl Fed<Mcm> for ClaimFacts {
+    stored! { Mcm; claims: PersistentVolumeClaim as "persistentvolumeclaims", namespaced in target }
+
+    fn watched(runtime: &Runtime) -> (Api<PersistentVolumeClaim>, WatchOptions) {
+        (Api::all(runtime.clients.target.clone()), WatchOptions::default())
+    }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        let of_claim = [&change.old, &change.new].into_iter().flatten();
+        let volumes = of_claim.filter_map(|claim| claim.volume.as_deref());
+        wake.extend(volumes.flat_map(|volume| machines_awaiting(seen, volume)));
+    }
+}
+
+impl Fed<Mcm> for VolumeFacts {
+    stored! { Mcm; volumes: PersistentVolume as "persistentvolumes", all in target }
+
+    fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
+        wake.extend(machines_awaiting(seen, &change.key.name));
+    }
+}
+
+/// Returns the keys of the Machines that wait in a drain for a volume.
+fn machines_awaiting<'w>(seen: &'w Seen, volume: &'w str) -> impl Iterator<Item = Key> + 'w {
+    seen.machines_awaiting(volume).cloned().map(Key::Machine)
 }
 
 /// Returns the Machines of a Node that are being deleted, or that have failed and are preserved:

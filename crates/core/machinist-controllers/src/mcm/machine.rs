@@ -10,6 +10,7 @@
 //! instance   driver calls
 //! evidence_recorder  evidence from the results of driver calls
 //! user_data  boot data of the instance
+//! volumes    the volumes of the pods on the Node
 //! ```
 
 use super::seen::Seen;
@@ -41,6 +42,7 @@ mod observe;
 mod status;
 mod token;
 mod user_data;
+mod volumes;
 
 pub(super) use node::look_for;
 pub(super) use observe::{has_better_node, identity, node_of, other_nodes};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_core::Answers;
-use machinist_plan::mcm::drain::Eviction;
+use machinist_plan::mcm::drain::{Eviction, VolumeWait};
 use machinist_plan::mcm::late_adoption::LateAdoption;
 use machinist_plan::mcm::lost_owner::OwnerRead;
 use machinist_plan::mcm::machine_set::ChildFailure;
@@ -41,6 +41,8 @@ pub(crate) struct Memory {
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
     pub evictions: BTreeMap<String, Arc<BTreeMap<String, Eviction>>>,
+    /// Waits for the volumes of pods that leave, by Machine UID, then by pod UID.
+    pub volume_waits: BTreeMap<String, Arc<BTreeMap<String, VolumeWait>>>,
     /// Numbers of a set's reserved range that are known to be in use, by set UID.
     pub settled_numbers: BTreeMap<String, BTreeSet<u64>>,
     /// Time of the last status write, by object UID.
@@ -129,6 +131,7 @@ impl Memory {
         self.owner_looks.remove(uid);
         self.reads.remove(uid);
         self.evictions.remove(uid);
+        self.volume_waits.remove(uid);
         self.kept.remove(uid);
     }
 
@@ -161,6 +164,7 @@ impl Memory {
         }
         self.evidence.forget_moments();
         self.evictions.clear();
+        self.volume_waits.clear();
         self.status_written.clear();
         self.child_failures.clear();
         self.kept.clear();

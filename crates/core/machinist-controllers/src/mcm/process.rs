@@ -3,7 +3,7 @@
 //! | | machine controller | manager |
 //! |---|---|---|
 //! | control cluster | Machines, sets (to find deployments), classes, Secrets | Machines, sets, deployments |
-//! | target cluster | Nodes, pods, budgets, VolumeAttachments, bootstrap tokens | nothing yet |
+//! | target cluster | Nodes, pods, budgets, volumes with their claims and attachments, bootstrap tokens | nothing yet |
 //! | decides about | Machines, classes, Secrets, replacements | sets, deployments |
 //!
 //! Both may run in one program; they share only the API server.

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::Credential;
 use machinist_kube::{Entry, ObjectKey, Store};
 use machinist_plan::mcm::facts::{
-    AttachmentFacts, BudgetFacts, ClassFacts, MachineDeploymentFacts, MachineFacts, MachineSetFacts,
-    NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA,
+    AttachmentFacts, BudgetFacts, ClaimFacts, ClassFacts, MachineDeploymentFacts, MachineFacts,
+    MachineSetFacts, NodeFacts, PodFacts, SecretFacts, TokenFacts, USER_DATA, VolumeFacts,
 };
 use machinist_plan::mcm::machine_deployment::Owned;
 use machinist_plan::mcm::machine_set::would_adopt;
@@ -22,6 +22,10 @@ pub(crate) const BY_OWNER: &str = "owner";
 pub(crate) const BY_UID: &str = "uid";
 /// Index: Machines, pods and VolumeAttachments by the name of their Node.
 pub(crate) const BY_NODE: &str = "node";
+/// Index: VolumeAttachments by the name of their PersistentVolume.
+pub(crate) const BY_VOLUME: &str = "volume";
+/// Index: pods by the claims that they use, `namespace/name`.
+pub(crate) const BY_CLAIM: &str = "claim";
 /// Index: Machines and Nodes by their `spec.providerID`, if it is set.
 pub(crate) const BY_ID: &str = "id";
 /// Index: Nodes by the Machine in their label.
@@ -55,6 +59,8 @@ pub struct Seen {
     pub(crate) pods: Store<PodFacts>,
     pub(crate) budgets: Store<BudgetFacts>,
     pub(crate) attachments: Store<AttachmentFacts>,
+    pub(crate) claims: Store<ClaimFacts>,
+    pub(crate) volumes: Store<VolumeFacts>,
     pub(crate) memory: Memory,
 }
 
@@ -138,9 +144,17 @@ impl Default for Seen {
                 (BY_MACHINE, |n, keys| keys.extend(n.machine_name().map(str::to_owned))),
                 (HELD, |n, keys| keys.extend(n.is_held().then(|| YES.to_owned()))),
             ]),
-            pods: Store::new(&[(BY_NODE, |p: &PodFacts, keys| keys.push(p.node.clone()))]),
+            pods: Store::new(&[
+                (BY_NODE, |p: &PodFacts, keys| keys.push(p.node.clone())),
+                (BY_CLAIM, |p, keys| keys.extend(p.claims.iter().map(|claim| claim.to_string()))),
+            ]),
             budgets: Store::new(&[(BY_NAMESPACE, |b: &BudgetFacts, keys| keys.push(b.namespace.clone()))]),
-            attachments: Store::new(&[(BY_NODE, |a: &AttachmentFacts, keys| keys.push(a.node.clone()))]),
+            attachments: Store::new(&[
+                (BY_NODE, |a: &AttachmentFacts, keys| keys.push(a.node.clone())),
+                (BY_VOLUME, |a, keys| keys.extend(a.volume.clone())),
+            ]),
+            claims: Store::new(&[]),
+            volumes: Store::new(&[]),
             memory: Memory::default(),
         }
     }
@@ -210,6 +224,13 @@ impl Seen {
     pub(crate) fn unknown_owner<'m>(&self, machine: &'m MachineFacts) -> Option<&'m str> {
         let owner = machine.owner.as_ref().filter(|owner| owner.kind == "MachineSet")?;
         self.replacing_set(machine).is_none().then_some(owner.name.as_str())
+    }
+
+    /// Returns the Machines that wait in a drain for a volume, or for the pod of a volume.
+    pub(crate) fn machines_awaiting<'w>(&'w self, volume: &'w str) -> impl Iterator<Item = &'w ObjectKey> {
+        let waits = self.memory.volume_waits.iter();
+        let awaits = waits.filter(|(_, waits)| waits.values().any(|wait| wait.awaits(volume)));
+        awaits.flat_map(|(uid, _)| self.machines.by_index(BY_UID, uid)).map(|(key, _)| key)
     }
 
     /// Returns the Machines that belong to a Node, by name or label.

@@ -30,6 +30,7 @@ mod slow_webhook;
 mod split;
 mod stale_nodes;
 mod timeouts;
+mod volumes;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -5,7 +5,7 @@
 //! its cloud can produce trouble. [`run`] plays every case against the subject and returns a
 //! [`Report`]. If a cloud lacks a hook, the report lists the case as skipped. Each case creates
 //! instances under new keys and deletes them at its end. So the suite can run against an account
-//! that has other instances. Cases for balancers and routes are skipped for a driver without them.
+//! that has other instances. Cases for balancers, routes and volumes are skipped for a driver without them.
 //!
 //! Deliberately absent: speed, prices, quotas of real clouds, and facts from Kubernetes objects.
 
@@ -19,6 +19,7 @@ mod reading;
 mod refusals;
 mod routing;
 mod unknown_outcomes;
+mod volumes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +28,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId};
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId, VolumeSource};
 use serde_json::Value;
 
 use crate::Provider;
@@ -99,6 +100,12 @@ pub trait Subject: Send + Sync {
     /// Options without which the cloud creates no balancer.
     fn balancer_options(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
+    }
+
+    /// Two volumes of this cloud, as their PersistentVolumes name them; empty if the cloud attaches
+    /// no volumes.
+    fn volumes(&self) -> Vec<VolumeSource> {
+        Vec::new()
     }
 
     /// A range of pod addresses in CIDR notation for a route. Different numbers give different
@@ -242,6 +249,7 @@ pub async fn run(subject: &dyn Subject) -> Report {
         refusals::CASES,
         balancing::CASES,
         routing::CASES,
+        volumes::CASES,
     ];
     let mut cases = Vec::new();
     for case in groups.into_iter().flatten() {

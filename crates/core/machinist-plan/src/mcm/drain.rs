@@ -4,13 +4,14 @@
 //! pod store shows whether a pod has left, so a drain survives a crash without memory. The
 //! remembered eviction attempts only space the next attempts.
 //!
-//! The cordon and the volumes are deliberately absent: the caller handles them before and after the
-//! drain.
+//! The cordon is deliberately absent: the caller cordons the Node before the drain. [`volumes`] has
+//! the rules for pods with volumes.
 //!
 //! A drain ends by force only with answers. After the force began, the API server must have
 //! accepted or rejected the deletion of each pod that is left. A request without an answer, a
 //! throttled request and an error of the server do not count.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,14 @@ use jiff::Timestamp;
 use crate::mcm::facts::{BudgetFacts, PodFacts};
 use crate::mcm::why::{BlockedPod, RejectedRequest};
 use machinist_core::{Attempts, MAX_RETRY_AFTER, Unseen, is_past, just_past, plus, since};
+
+#[cfg(test)]
+mod tests;
+mod volumes;
+
+pub use volumes::{
+    AwaitedVolume, DrainVolumes, SeenVolume, VolumeLimits, VolumeStep, VolumeTurn, VolumeWait, Volumes,
+};
 
 /// Wait between two eviction attempts for one pod.
 const EVICT_AGAIN_AFTER: Duration = Duration::from_secs(20);
@@ -67,6 +76,8 @@ pub struct Drain<'s> {
     pub unseen: &'s Unseen,
     /// Number of rejected evictions after which a pod is deleted instead.
     pub max_evictions: u32,
+    /// The volumes of those pods.
+    pub volumes: DrainVolumes<'s>,
 }
 
 /// How a drain removes pods.
@@ -251,7 +262,13 @@ impl Drain<'_> {
         let ends = just_past(self.deadline);
         let mut look_at = end_or_later(self.now, ends);
         let pause = self.pause();
-        for pod in leaving {
+        let mut turns = self.turns();
+        if let Some(first) = self.awaited_volumes().first() {
+            look_at = look_at.min(first.until);
+        }
+        let mut in_order = leaving.to_vec();
+        in_order.sort_by_key(|pod| Reverse(pod.priority));
+        for pod in in_order {
             if pod.deleting_since.is_some() {
                 continue;
             }
@@ -260,9 +277,10 @@ impl Drain<'_> {
             let seems_to_allow = budget.is_some_and(|tightest| 0 < tightest.disruptions_allowed);
             let attempt = self.attempts.get(&pod.uid);
             let due = attempt.map_or(self.now, |attempt| self.next_attempt(attempt, seems_to_allow));
-            if due <= self.now && pause.is_none() && calls.len() < self.calls_per_pass() {
+            let is_due = due <= self.now && pause.is_none() && calls.len() < self.calls_per_pass();
+            if is_due && turns.take(pod) {
                 calls.push(self.call_for(pod, attempt));
-            } else {
+            } else if !is_due {
                 look_at = look_at.min(pause.map_or(due, |pause| due.max(pause)));
             }
             let rejection = match attempt.map(|attempt| &attempt.outcome) {

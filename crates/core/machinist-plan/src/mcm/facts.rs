@@ -9,6 +9,7 @@ mod machine_set;
 mod node;
 mod pod;
 mod token;
+mod volume;
 
 pub use attachment::AttachmentFacts;
 pub use class::{ClassFacts, SecretFacts, TOKEN_PLACEHOLDER, TOKEN_PLACEHOLDER_ENCODED, USER_DATA};
@@ -24,12 +25,14 @@ pub use token::{
     TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, description as token_description,
     legacy_token_id, token_id,
 };
+pub use volume::{ClaimFacts, VolumeFacts};
 
 use crate::facts::hash_by_version;
 
 hash_by_version!(
     AttachmentFacts,
     BudgetFacts,
+    ClaimFacts,
     ClassFacts,
     MachineDeploymentFacts,
     MachineFacts,
@@ -37,5 +40,6 @@ hash_by_version!(
     NodeFacts,
     PodFacts,
     SecretFacts,
-    TokenFacts
+    TokenFacts,
+    VolumeFacts
 );

@@ -18,7 +18,9 @@ mod boot;
 mod create;
 mod delete;
 mod identity;
+mod in_place;
 mod join;
+mod living_drain;
 mod node_sync;
 mod preserve;
 mod proof;
@@ -27,12 +29,14 @@ mod status;
 
 pub use self::action::{
     Action, BOOT_FAILED, CREATE_FAILED, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND,
-    INSTANCE_NOT_OURS, JOINED, NODE_UNHEALTHY, PRESERVATION_ENDED, PRESERVED, TARGET_SILENT, VOLUMES_LEFT,
+    INSTANCE_NOT_OURS, JOINED, NODE_UNHEALTHY, PRESERVATION_ENDED, PRESERVED, TARGET_SILENT, UPDATE_FAILED,
+    VOLUMES_LEFT,
 };
 pub use self::snapshot::{Defaults, OtherNode, SecretNeed, Snapshot, creation_failed};
 
 pub(crate) use self::boot::description as boot_problem;
 pub use self::identity::MachineIdentity;
+pub use self::in_place::UpdateCondition;
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
 pub use self::node_sync::NodeSync;
@@ -65,7 +69,7 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
         None => create::plan(s),
         Some(_) => proof::gather(s, join::plan(s)),
     };
-    preserve::attend(s, plan)
+    preserve::attend(s, in_place::attend(s, plan))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use machinist_api::constants::{annotations, labels};
 use machinist_core::{Call, ContractReason, just_past};
 pub use machinist_core::{Deadline, Step};
 
+use crate::mcm::drain::{AwaitedVolume, VolumeStep};
 use crate::mcm::facts::{MachineFacts, Preserved, PreservedBy};
 
 #[cfg(test)]
@@ -235,6 +236,27 @@ pub enum McmReason {
         first: String,
         /// The PersistentVolume of the first VolumeAttachment, if it has one.
         volume: Option<String>,
+    },
+    /// A volume of an evicted pod was detached from the Node, and is not attached to another Node.
+    VolumesUnattached {
+        /// Name of the Node.
+        node: String,
+        /// Number of these volumes.
+        left: usize,
+        /// The PersistentVolume that is waited for the longest.
+        volume: String,
+        /// The claim of that volume, `namespace/name`.
+        claim: String,
+        /// The cloud's id of that volume.
+        id: String,
+    },
+    /// Pods with volumes wait for their turn to be evicted.
+    VolumeTurn {
+        /// Number of pods.
+        pods: usize,
+        /// The volume of the pod that has its turn; absent while the outcome of its eviction is
+        /// unknown.
+        moving: Option<AwaitedVolume>,
     },
     /// The watch shows no Node of the Machine. The API server must confirm this before the instance
     /// is deleted.
@@ -623,6 +645,35 @@ impl fmt::Display for McmReason {
                     )?,
                 }
                 volume.as_ref().map_or(Ok(()), |volume| write!(f, " of PersistentVolume {volume}"))
+            }
+            Self::VolumesUnattached { node, left, volume, claim, id } => {
+                match *left {
+                    1 => write!(
+                        f,
+                        "waiting for a volume to be attached to another Node, after it was detached from Node {node}:"
+                    )?,
+                    many => write!(
+                        f,
+                        "waiting for {many} volumes to be attached to other Nodes, after they were detached from Node {node}; the last is"
+                    )?,
+                }
+                write!(f, " PersistentVolume {volume} of claim {claim}, volume {id} in the cloud")
+            }
+            Self::VolumeTurn { pods: count, moving } => {
+                write!(f, "waiting to evict {} with volumes", pods(*count))?;
+                match moving {
+                    None => f.write_str("; the API server has not answered the eviction of another one"),
+                    Some(AwaitedVolume { volume, claim, step: VolumeStep::Detach, .. }) => write!(
+                        f,
+                        " until PersistentVolume {volume} of claim {claim} is detached, and attached to another Node"
+                    ),
+                    Some(AwaitedVolume { volume, claim, step: VolumeStep::Attach, .. }) => {
+                        write!(
+                            f,
+                            " until PersistentVolume {volume} of claim {claim} is attached to another Node"
+                        )
+                    }
+                }
             }
             Self::ConfirmingNoNode { node } => {
                 write!(f, "checking with the API server whether Node {node} exists")

@@ -41,6 +41,8 @@ const SKIPPED: &[&str] = &[
     "create_refuses_an_address_that_the_instance_lacks",
     "delete_leaves_a_route_to_another_gateway",
     "delete_of_an_absent_route_succeeds",
+    "volumes_of_this_cloud_have_an_id_of_their_own",
+    "volumes_of_another_cloud_have_no_id",
 ];
 
 #[tokio::test]

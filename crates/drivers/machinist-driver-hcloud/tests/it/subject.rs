@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use machinist_driver::Provider;
 use machinist_driver::contract::{DriverVerb, Hook, Subject, Trouble};
 use machinist_driver_hcloud::PROMISES;
-use machinist_instance::{AccountId, Credential, InstanceKey, NodeName};
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, VolumeSource};
 use machinist_standin_hcloud::{Access, Fault, FaultRule, NewServer};
 use serde_json::{Value, json};
 
@@ -33,6 +33,11 @@ impl Subject for Cloud {
 
     fn provider_spec(&self) -> Value {
         json!({"serverType": "cx22", "image": "ubuntu-24.04", "location": "fsn1", "networks": [NETWORK]})
+    }
+
+    fn volumes(&self) -> Vec<VolumeSource> {
+        let volume = |id: &str| VolumeSource { plugin: "csi.hetzner.cloud".to_owned(), id: id.to_owned() };
+        vec![volume("4711"), volume("4712")]
     }
 
     fn broken_spec(&self) -> (Value, &'static str) {

@@ -8,7 +8,8 @@ use jiff::Timestamp;
 use machinist_cloud_sim::{Clock, Cloud, Code, Fault, FaultRule, Foreigner, Operation, Settings, Stockout};
 use machinist_driver::Provider;
 use machinist_driver::contract::{DriverVerb, Hook, Subject, Trouble};
-use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId, UserData};
+use machinist_driver_sim::CSI_DRIVER;
+use machinist_instance::{AccountId, Credential, InstanceKey, NodeName, ProviderId, UserData, VolumeSource};
 use serde_json::{Value, json};
 
 pub(crate) const TOKEN: &str = "secret-of-the-account";
@@ -64,6 +65,11 @@ impl Subject for SimSubject {
 
     fn broken_spec(&self) -> (Value, &'static str) {
         (json!({"size": "m5.large", "zone": 7}), "providerSpec.zone")
+    }
+
+    fn volumes(&self) -> Vec<VolumeSource> {
+        let volume = |id: &str| VolumeSource { plugin: CSI_DRIVER.to_owned(), id: id.to_owned() };
+        vec![volume("vol-1"), volume("vol-2")]
     }
 
     fn other_spellings(&self, id: &ProviderId) -> Vec<String> {

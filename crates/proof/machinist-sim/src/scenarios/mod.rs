@@ -14,6 +14,7 @@ mod life;
 mod names;
 mod rollout;
 mod undecided;
+mod volumes;
 
 use std::fmt;
 
@@ -27,6 +28,7 @@ pub use self::life::{burst, create_one, delete, delete_one, delete_while_creatin
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::rollout::{change_of_mind, roll};
 pub use self::undecided::{force_deletion, short_creation_timeout, undecided};
+pub use self::volumes::volumes;
 use crate::faults::LongKind;
 use crate::world::{Ability, MachineWorld, Played};
 
@@ -74,6 +76,7 @@ pub const EVERY: &[Scenario] = &[
     everywhere("heal-with-a-pod", |w| Box::pin(heal_with_a_pod(w))),
     everywhere("drain", |w| Box::pin(drain(w))),
     everywhere("drain-of-a-crowd", |w| Box::pin(drain_of_a_crowd(w))),
+    everywhere("volumes", |w| Box::pin(volumes(w))),
     everywhere("bound-before-the-cordon", |w| Box::pin(bound_before_the_cordon(w))),
     everywhere("delete-while-creating", |w| Box::pin(delete_while_creating(w))),
     everywhere("flap", |w| Box::pin(flap(w))),

@@ -166,6 +166,19 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             let result = Write { key, ..write }.merge_status::<NodeFacts>(terminating).await;
             node::note_rejection(runtime, machine, result)
         }
+        Action::SetUpdate { node, condition } => {
+            let key = ObjectKey::cluster_scoped(&node.name);
+            let condition = node::update(&node, &condition, s.now);
+            Write { key, ..write }.merge_status::<NodeFacts>(condition).await
+        }
+        Action::LabelUpdated => {
+            let patch = GuardedPatch::new(&machine.uid).set_label(
+                machine.labels.as_ref(),
+                labels::UPDATE_RESULT,
+                labels::UPDATE_SUCCESSFUL,
+            );
+            write.patch::<MachineFacts>(patch).await
+        }
         Action::SetPreserved { node, condition } => {
             let key = ObjectKey::cluster_scoped(&node.name);
             let preserved = node::preserved(&node, &condition, s.now);
@@ -198,6 +211,10 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             Write { key, ..write }.delete::<AttachmentFacts>(&attachment.uid).await
         }
         Action::Drain(call) => drain::perform(runtime, machine, call).await,
+        Action::NoteVolumes(waits) => {
+            drain::note_volumes(runtime, machine, waits);
+            Ok(())
+        }
         Action::Tell { severity, reason, message } => {
             let kind = match severity {
                 Severity::Normal => EventType::Normal,

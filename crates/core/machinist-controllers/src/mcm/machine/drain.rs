@@ -1,5 +1,6 @@
 //! Evicts the pods of a Node.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 use machinist_kube::{WriteOutcome, outcome};
-use machinist_plan::mcm::drain::{Eviction, EvictionAnswer, PodCall, PodRef};
+use machinist_plan::mcm::drain::{Eviction, EvictionAnswer, PodCall, PodRef, VolumeWait};
 use machinist_plan::mcm::facts::MachineFacts;
 use machinist_runtime::Stop;
 
@@ -41,6 +42,13 @@ pub(super) async fn perform(
         memory.reads.entry(machine.uid.clone()).or_default().heard(asked, now, unanswered);
     });
     Ok(())
+}
+
+/// Remembers the waits for the volumes of pods that leave.
+pub(super) fn note_volumes(runtime: &Runtime, machine: &MachineFacts, waits: BTreeMap<String, VolumeWait>) {
+    remember(runtime, machine, |memory| {
+        memory.volume_waits.insert(machine.uid.clone(), Arc::new(waits));
+    });
 }
 
 fn with_uid(uid: &str) -> DeleteParams {

@@ -7,11 +7,11 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
-use machinist_api::constants::{conditions, finalizers};
+use machinist_api::constants::{conditions, finalizers, reasons};
 use machinist_kube::store::RelistPart;
 use machinist_kube::{Delta, GuardedPatch, ObjectKey, list_once};
 use machinist_plan::mcm::facts::{MachineFacts, NodeFacts, PodFacts};
-use machinist_plan::mcm::machine::{NodeSync, PreservedCondition};
+use machinist_plan::mcm::machine::{NodeSync, PreservedCondition, UpdateCondition};
 use machinist_plan::mcm::{LeaseRead, NodeRead, PodList, Reads, Renewal};
 use machinist_runtime::{Stop, refresh, take_in};
 use serde_json::{Value, json};
@@ -48,17 +48,42 @@ pub(super) fn patch(sync: &NodeSync) -> GuardedPatch {
         let taints = serde_json::to_value(taints).unwrap_or(Value::Null);
         patch = patch.test(&["spec", "taints"], read.as_ref()).add(&["spec", "taints"], taints);
     }
+    if sync.uncordons
+        && let Some(read) = node.unschedulable
+    {
+        let path = ["spec", "unschedulable"];
+        patch = patch.test(&path, Some(&Value::from(read))).remove(&path);
+    }
     patch
 }
 
 pub(super) fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Value {
+    let message = match reason {
+        reasons::UNHEALTHY => "Machine Controller is terminating failed machine",
+        _ => "Machine Controller is scaling down machine",
+    };
     json!({
         "metadata": { "uid": node.uid },
         "status": { "conditions": [{
             "type": conditions::NODE_TERMINATING,
             "status": "True",
             "reason": reason,
-            "message": "Machine Controller is scaling down machine",
+            "message": message,
+            "lastHeartbeatTime": time(now),
+            "lastTransitionTime": time(now),
+        }] },
+    })
+}
+
+/// Returns the patch of the condition `InPlaceUpdate`.
+pub(super) fn update(node: &NodeFacts, condition: &UpdateCondition, now: Timestamp) -> Value {
+    json!({
+        "metadata": { "uid": node.uid },
+        "status": { "conditions": [{
+            "type": conditions::NODE_IN_PLACE_UPDATE,
+            "status": "True",
+            "reason": condition.reason,
+            "message": condition.message,
             "lastHeartbeatTime": time(now),
             "lastTransitionTime": time(now),
         }] },

@@ -9,7 +9,7 @@ use machinist_core::instance::{Listed, Shared};
 use machinist_core::{Answers, Call, Known};
 use machinist_instance::{Credential, Error, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
-use machinist_plan::mcm::drain::Eviction;
+use machinist_plan::mcm::drain::{Eviction, Volumes};
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, SecretNeed, Snapshot};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
@@ -17,6 +17,7 @@ use machinist_runtime::{Account, Opened, fingerprint};
 use tokio::time::Instant;
 
 use super::token::token;
+use super::volumes::{OnNodes, volumes};
 use crate::mcm::contract::{Runtime, World};
 use crate::mcm::evidence;
 use crate::mcm::reference::object_key;
@@ -39,8 +40,8 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     let pods = if may_be_drained { on_node(&seen.pods, node_name) } else { Vec::new() };
     let others = node.map_or_else(Vec::new, |node| other_nodes(runtime, seen, &machine, node));
     let names = [node_name].into_iter().chain(others.iter().map(|other| other.node.name.as_str()));
-    let attached = names.filter(|_| is_deleting).flat_map(|name| on_node(&seen.attachments, name));
-    let attachments = attached.collect();
+    let attached = names.filter(|_| may_be_drained).flat_map(|name| on_node(&seen.attachments, name));
+    let attachments: Vec<_> = attached.collect();
     let mut namespaces: Vec<&str> = pods.iter().map(|pod| pod.namespace.as_str()).collect();
     namespaces.dedup();
     let budgets = namespaces
@@ -66,6 +67,18 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
     };
     let asked = evidence::Asked { answers: &answers, token: &token, process: &process };
     let observes_boot = opened.as_ref().is_some_and(|opened| opened.driver.bootstrap().is_some());
+    let volumes = if may_be_drained {
+        let names = [node_name].into_iter().chain(others.iter().map(|other| other.node.name.as_str()));
+        let on_nodes = OnNodes {
+            names: names.collect(),
+            pods: pods.iter().chain(others.iter().flat_map(|other| &other.pods)).collect(),
+            attachments: &attachments,
+        };
+        let driver = opened.as_ref().and_then(|opened| opened.driver.volumes());
+        volumes(seen, &machine, &on_nodes, driver)
+    } else {
+        Volumes::default()
+    };
     let account = opened.map(|opened| opened.account.id().clone());
     let ownership = evidence::ownership(seen, &machine, class.map(|class| &**class), account, &asked);
     Snapshot {
@@ -90,6 +103,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         budgets,
         evictions: seen.memory.evictions.get(&machine.uid).cloned().unwrap_or_default(),
         attachments,
+        volumes,
         reads: reads(runtime, seen, &machine),
         node_seen: node.and_then(|node| seen.memory.nodes.get(&node.uid)).cloned().unwrap_or_default(),
         ownership,

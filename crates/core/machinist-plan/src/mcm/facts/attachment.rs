@@ -18,6 +18,8 @@ pub struct AttachmentFacts {
     pub node: String,
     /// The PersistentVolume; absent if the attachment contains an inline volume.
     pub volume: Option<String>,
+    /// Whether the attacher has attached the volume.
+    pub is_attached: bool,
     /// Deletion timestamp; absent unless the object is being deleted.
     pub deleting_since: Option<Timestamp>,
 }
@@ -32,6 +34,7 @@ impl AttachmentFacts {
             uid: metadata.uid.clone().unwrap_or_default(),
             node: attachment.spec.node_name.clone(),
             volume: attachment.spec.source.persistent_volume_name.clone(),
+            is_attached: attachment.status.as_ref().is_some_and(|status| status.attached),
             deleting_since: metadata.deletion_timestamp.as_ref().map(|time| time.0),
         }
     }

@@ -186,10 +186,10 @@ impl MachineFacts {
     }
 
     /// Whether the pods of the Machine's Node may have to be evicted: the Machine is being deleted,
-    /// or it has failed and is preserved.
+    /// it has failed and is preserved, or it is selected for an update in place.
     pub fn may_be_drained(&self) -> bool {
         let is_kept = self.status.phase == Phase::Failed && self.status.preserve_until.is_some();
-        self.deleting_since.is_some() || is_kept
+        self.deleting_since.is_some() || is_kept || self.undergoes_update()
     }
 
     /// Whether the label `force-drain` requests a drain without waiting for pods.

@@ -84,6 +84,8 @@ pub struct NodeFacts {
     pub taints: Option<Vec<Taint>>,
     /// Conditions of the Node.
     pub conditions: Vec<ConditionFacts>,
+    /// Names of the attached volumes in the status.
+    pub attached: Box<[Box<str>]>,
 }
 
 impl NodeFacts {
@@ -97,6 +99,7 @@ impl NodeFacts {
         let metadata = &node.metadata;
         let spec = node.spec.as_ref();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
         Self {
             version: Version::of(metadata),
             name: metadata.name.clone().unwrap_or_default(),
@@ -111,6 +114,7 @@ impl NodeFacts {
             unschedulable: spec.and_then(|spec| spec.unschedulable),
             taints: spec.and_then(|spec| spec.taints.clone()),
             conditions: conditions.into_iter().flatten().filter_map(ConditionFacts::of).collect(),
+            attached: attached.into_iter().flatten().map(|volume| volume.name.as_str().into()).collect(),
         }
     }
 
@@ -147,6 +151,11 @@ impl NodeFacts {
     pub fn preserve(&self) -> Option<&str> {
         let value = self.annotation(annotations::PRESERVE).unwrap_or_default();
         is_preserve_value(value).then_some(value)
+    }
+
+    /// Returns the value of a label.
+    pub fn label(&self, key: &str) -> Option<&str> {
+        self.labels.as_ref()?.get(key).map(String::as_str)
     }
 
     /// Returns the value of an annotation.

@@ -42,6 +42,10 @@ pub struct PodFacts {
     pub is_mirror: bool,
     /// Whether all containers of the pod have ended for good.
     pub has_ended: bool,
+    /// The priority of the pod. Pods with volumes are evicted in its order.
+    pub priority: i32,
+    /// `namespace/name` of the claims that the pod uses, with those that were created for it.
+    pub claims: Box<[Box<str>]>,
 }
 
 impl PodFacts {
@@ -70,6 +74,8 @@ impl PodFacts {
                 .as_ref()
                 .is_some_and(|all| all.contains_key("kubernetes.io/config.mirror")),
             has_ended: matches!(phase, Some("Succeeded" | "Failed")),
+            priority: spec.and_then(|spec| spec.priority).unwrap_or_default(),
+            claims: claims_of(pod),
         }
     }
 
@@ -88,6 +94,20 @@ impl PodFacts {
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
     }
+}
+
+/// Returns the claims of a pod. Kubernetes creates the claim of an ephemeral volume, and names it
+/// after the pod and the volume.
+fn claims_of(pod: &Pod) -> Box<[Box<str>]> {
+    let name = |name: &Option<String>| name.clone().unwrap_or_default();
+    let (namespace, pod_name) = (name(&pod.metadata.namespace), name(&pod.metadata.name));
+    let volumes = pod.spec.iter().filter_map(|spec| spec.volumes.as_ref()).flatten();
+    let claims = volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some(format!("{namespace}/{}", claim.claim_name)),
+        (None, Some(_)) => Some(format!("{namespace}/{pod_name}-{}", volume.name)),
+        (None, None) => None,
+    });
+    claims.map(String::into_boxed_str).collect()
 }
 
 /// Planner facts of a PodDisruptionBudget.

@@ -1,5 +1,6 @@
 //! The calls for one Machine, as values, and the reasons of its Events.
 
+use super::in_place::UpdateCondition;
 use super::node_sync::NodeSync;
 use super::preserve::PreservedCondition;
 use super::status::StatusWrite;
@@ -12,6 +13,7 @@ use machinist_api::constants::reasons;
 use machinist_core::Call;
 use machinist_core::Permit;
 use machinist_instance::{AccountId, InstanceKey, InstanceRef, NodeName, ProviderId};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -103,10 +105,21 @@ pub enum Action {
         /// The condition.
         condition: PreservedCondition,
     },
+    /// Writes the condition InPlaceUpdate to the Node.
+    SetUpdate {
+        /// The Node.
+        node: Arc<NodeFacts>,
+        /// The condition.
+        condition: UpdateCondition,
+    },
+    /// Labels the Machine as updated in place, so that it moves to its new set.
+    LabelUpdated,
     /// Makes the Node unschedulable.
     Cordon(Arc<NodeFacts>),
     /// Evicts or deletes a pod.
     Drain(drain::PodCall),
+    /// Remembers the waits for the volumes of pods that leave. Nothing is written.
+    NoteVolumes(BTreeMap<String, drain::VolumeWait>),
     /// Lists the pods on the Node at the API server.
     ListPods(Arc<NodeFacts>),
     /// Lists the Nodes at the API server. All Machines share the answer.
@@ -143,6 +156,7 @@ impl Action {
             Self::SyncNode(_)
             | Self::SetTerminating { .. }
             | Self::SetPreserved { .. }
+            | Self::SetUpdate { .. }
             | Self::Cordon(_)
             | Self::Drain(_)
             | Self::ListPods(_)
@@ -167,10 +181,12 @@ impl Action {
             | Self::LabelNode(_)
             | Self::CarryPreserve(_)
             | Self::ForgetPreserve
+            | Self::LabelUpdated
             | Self::SetPreserveExpiry(_)
             | Self::RecordHold(_)
             | Self::SetStatus(_)
             | Self::DeleteMachine
+            | Self::NoteVolumes(_)
             | Self::RemoveFinalizer
             | Self::Tell { .. } => false,
         }
@@ -213,12 +229,15 @@ impl fmt::Display for Action {
             Self::SetStatus(write) => write!(f, "status: {write}"),
             Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
             Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
+            Self::SetUpdate { node, condition } => write!(f, "node {}: {condition}", node.name),
+            Self::LabelUpdated => f.write_str("machine: label as updated"),
             Self::SetPreserved { node, condition } => write!(f, "node {}: {condition}", node.name),
             Self::Cordon(node) => write!(f, "node {}: cordon", node.name),
             Self::Drain(drain::PodCall::Evict(pod)) => write!(f, "pod {}/{}: evict", pod.namespace, pod.name),
             Self::Drain(drain::PodCall::Delete(pod)) => {
                 write!(f, "pod {}/{}: delete without grace", pod.namespace, pod.name)
             }
+            Self::NoteVolumes(waits) => write!(f, "memory: volumes of {} pods", waits.len()),
             Self::ListPods(node) => write!(f, "node {}: list its pods at the API server", node.name),
             Self::ReadNodes => f.write_str("nodes: list them at the API server"),
             Self::LookAtLease(node) => write!(f, "node {}: look at its lease", node.name),
@@ -262,6 +281,8 @@ pub const VOLUMES_LEFT: &str = "VolumesLeft";
 /// Reason of the Event for objects that a forced deletion leaves in a target cluster whose API
 /// server does not answer.
 pub const TARGET_SILENT: &str = "TargetSilent";
+/// Reason of the Event for an update in place that failed.
+pub const UPDATE_FAILED: &str = reasons::UPDATE_FAILED;
 /// Reason of the Event for a Machine that is preserved from now on.
 pub const PRESERVED: &str = "MachinePreserved";
 /// Reason of the Event for a Machine that is no longer preserved.

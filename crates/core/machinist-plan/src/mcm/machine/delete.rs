@@ -32,9 +32,10 @@ use super::snapshot::Snapshot;
 use super::status::OperationWrite;
 use super::status::{code_of, code_text};
 use crate::mcm::drain::{
-    Drain, DrainProgress, Eviction, EvictionAnswer, Manner, PodCall, UNANSWERED_FOR, end_or_later,
+    AwaitedVolume, Drain, DrainProgress, DrainVolumes, Eviction, EvictionAnswer, Manner, PodCall,
+    UNANSWERED_FOR, VolumeStep, VolumeTurn, end_or_later,
 };
-use crate::mcm::facts::{NODE_MARK, NodeFacts, PodFacts, Token};
+use crate::mcm::facts::{AttachmentFacts, NODE_MARK, NodeFacts, PodFacts, Token};
 use crate::mcm::reads::{DEADLY, NodeRead, PodList, Renewal, again_at, is_untimed};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others};
 use machinist_core::Evidence;
@@ -48,6 +49,8 @@ pub(super) const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
 /// are answered.
 const DELETIONS_PER_PASS: usize = 20;
+/// Minimum wait before the next look at a progress that could not be written.
+const LOOK_AT_LEAST: Duration = Duration::from_secs(5);
 /// A drain that timed out does not wait for pods that came to a Node without a cordon less than
 /// this ago.
 const OPEN_NODE_PATIENCE: Duration = Duration::from_secs(300);
@@ -58,6 +61,11 @@ pub(super) const NODE_IS_DEAD: &str = "the Node is dead";
 /// Start of the description of a drain that was tried and is blocked. A process that takes over
 /// reads from it that the pods were evicted before.
 const BLOCKED: &str = "Drain is blocked: ";
+/// Start of the description of a deletion that begins with a failed Machine. The condition of the
+/// Node names the reason, and the phase no longer shows it.
+const HAD_FAILED: &str = "The Machine had failed. ";
+/// Start of the description of a drain in progress.
+const DRAINING: &str = "Drain in progress: ";
 /// Start of the description of a deletion that waits for a user.
 const HELD: &str = "Deletion is blocked: ";
 
@@ -217,6 +225,7 @@ fn awaits_the_nodes(reason: &Reason) -> bool {
         reason,
         Reason::Contract(
             McmReason::Draining { .. }
+                | McmReason::VolumeTurn { .. }
                 | McmReason::ConfirmingDrain { .. }
                 | McmReason::ConfirmingNoNode { .. }
                 | McmReason::NodeLeaving { .. }
@@ -226,7 +235,8 @@ fn awaits_the_nodes(reason: &Reason) -> bool {
 
 /// Writes the phase Terminating, with the marker of the stage at which Go MCM would have to begin.
 fn begin(s: &Snapshot, since: Timestamp) -> Plan<Action> {
-    let write = write_progress(s, first_marker(s).as_str());
+    let had_failed = if s.machine.status.phase == Phase::Failed { HAD_FAILED } else { "" };
+    let write = write_progress(s, format!("{had_failed}{}", first_marker(s)));
     let why =
         Why::new(Reason::Writing("starting the deletion"), Step::Expect("the Node is drained")).since(since);
     Plan::act_all(write.into_iter().collect(), why)
@@ -266,7 +276,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     let Pressure { manner, deadline, cause } = pressure(s, node, &s.pods, patience_ends);
     let is_forced = manner != Manner::Polite;
     let is_over = is_forced && is_past(s.now, deadline);
-    let writes: Vec<_> = nodes_of_instance(s, node).flat_map(prepare).collect();
+    let writes: Vec<_> = nodes_of_instance(s, node).flat_map(|node| prepare(s, node)).collect();
     // Rejected writes to the Node must not keep its pods forever. A pass ends with the first
     // rejected call, so these writes come last if a polite drain has not ended in time.
     let is_rejected = s.reads.is_write_rejected(s.now) && is_past(s.now, patience_ends);
@@ -295,7 +305,12 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         let why = Why::new(Reason::Looking("the Node"), Step::Expect("a dead Node is drained by force"));
         return Plan::act_all(actions, why.since(deleting_since));
     }
-    let (calls, left, blocked, look_at) = match progress(s, &s.pods, manner, deadline) {
+    let (noted, turn) = match manner {
+        Manner::Polite => volumes(s, node, deadline),
+        Manner::Forced { .. } => (None, None),
+    };
+    actions.extend(noted);
+    let (calls, left, blocked, look_at) = match progress(s, node, &s.pods, manner, deadline) {
         DrainProgress::Done | DrainProgress::GivenUp { .. } => {
             actions.append(&mut last);
             let left = Left { node, deadline, actions, deleting_since };
@@ -306,22 +321,30 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
         }
         DrainProgress::Leaving { calls, left, blocked, look_at } => (calls, left, blocked, look_at),
     };
-    let reason = McmReason::Draining { left, blocked: blocked.clone() };
+    let reason = match turn.filter(|_| blocked.is_none()) {
+        Some(VolumeTurn { pods, first }) => McmReason::VolumeTurn { pods, moving: first },
+        None => McmReason::Draining { left, blocked: blocked.clone() },
+    };
+    let mut look_at = look_at;
+    let mut said = Vec::new();
     if blocked.is_some() && s.reads.silence.is_none() {
         actions.extend(say_blocked(s, &reason));
+    } else if !is_forced {
+        look_at = look_at.min(say_progress(s, &reason, &mut said));
     }
     if !is_forced {
         actions.extend(tell_impatience(&calls));
     }
-    if !actions.iter().any(|action| matches!(action, Action::RecordHold(_))) {
+    if !actions.iter().chain(&said).any(|action| matches!(action, Action::RecordHold(_))) {
         actions.extend(record_hold(s));
     }
     let is_said = volumes_awaited_since(s).is_some() || held_since(s).is_some();
-    if is_said && !actions.iter().any(|action| matches!(action, Action::SetStatus(_))) {
+    if is_said && said.is_empty() && !actions.iter().any(|action| matches!(action, Action::SetStatus(_))) {
         // The hold has ended. The wait for volumes begins again when these pods have left.
         actions.extend(write_progress(s, DeletionMarker::DrainNode.as_str()));
     }
     actions.extend(calls.into_iter().map(Action::Drain));
+    actions.append(&mut said);
     actions.append(&mut last);
     let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
     let next = match never {
@@ -350,7 +373,33 @@ fn patience_ends(s: &Snapshot, deleting_since: Timestamp) -> Timestamp {
     unseen(s).deadline(deleting_since, drain_timeout(s))
 }
 
-fn progress(s: &Snapshot, pods: &[Arc<PodFacts>], manner: Manner, deadline: Timestamp) -> DrainProgress {
+fn progress(
+    s: &Snapshot,
+    node: &NodeFacts,
+    pods: &[Arc<PodFacts>],
+    manner: Manner,
+    deadline: Timestamp,
+) -> DrainProgress {
+    with_drain(s, node, pods, manner, deadline, |drain| drain.progress())
+}
+
+/// Returns the note about the volumes of the pods on the Node, if it has changed, and the pods that
+/// wait for their turn.
+fn volumes(s: &Snapshot, node: &NodeFacts, deadline: Timestamp) -> (Option<Action>, Option<VolumeTurn>) {
+    let (waits, turn) = with_drain(s, node, &s.pods, Manner::Polite, deadline, |drain| {
+        (drain.volume_waits(), drain.volume_turn())
+    });
+    ((waits != *s.volumes.waits).then_some(Action::NoteVolumes(waits)), turn)
+}
+
+fn with_drain<T>(
+    s: &Snapshot,
+    node: &NodeFacts,
+    pods: &[Arc<PodFacts>],
+    manner: Manner,
+    deadline: Timestamp,
+    ask: impl FnOnce(&Drain<'_>) -> T,
+) -> T {
     let drain = Drain {
         now: s.now,
         pods,
@@ -362,8 +411,9 @@ fn progress(s: &Snapshot, pods: &[Arc<PodFacts>], manner: Manner, deadline: Time
         is_silent: s.reads.silence.is_some(),
         unseen: &unseen(s),
         max_evictions: max_evictions(s),
+        volumes: DrainVolumes { node, seen: &s.volumes, limits: s.defaults.volume_limits() },
     };
-    drain.progress()
+    ask(&drain)
 }
 
 /// Returns the time that the drain timeout leaves out: no process acted, or the deletion waited for
@@ -538,10 +588,10 @@ pub(super) fn max_evictions(s: &Snapshot) -> u32 {
 }
 
 /// Returns the actions before the first eviction: the condition Terminating and the cordon.
-fn prepare(node: &Arc<NodeFacts>) -> Vec<Action> {
+fn prepare(s: &Snapshot, node: &Arc<NodeFacts>) -> Vec<Action> {
     let mut actions = Vec::new();
     if node.condition(conditions::NODE_TERMINATING).is_none_or(|condition| condition.status != "True") {
-        actions.push(Action::SetTerminating { node: node.clone(), reason: reasons::SCALE_DOWN });
+        actions.push(Action::SetTerminating { node: node.clone(), reason: terminating_reason(s) });
     }
     if node.unschedulable != Some(true) {
         actions.push(Action::Cordon(node.clone()));
@@ -549,10 +599,37 @@ fn prepare(node: &Arc<NodeFacts>) -> Vec<Action> {
     actions
 }
 
+/// Returns the reason of the condition Terminating.
+fn terminating_reason(s: &Snapshot) -> &'static str {
+    let operation = &s.machine.status.operation;
+    let had_failed =
+        operation.type_ == Some(OperationType::Delete) && operation.description().starts_with(HAD_FAILED);
+    if had_failed { reasons::UNHEALTHY } else { reasons::SCALE_DOWN }
+}
+
 /// Reports a blocked drain, at most every 30 seconds. The description keeps the marker from which
 /// Go MCM would continue.
 fn say_blocked(s: &Snapshot, reason: &McmReason) -> Vec<Action> {
     say(s, format!("{BLOCKED}{reason}. {}", DeletionMarker::DrainNode))
+}
+
+/// Reports the progress of a drain in the status, at most every 30 seconds. Returns when to look
+/// again.
+fn say_progress(s: &Snapshot, reason: &McmReason, actions: &mut Vec<Action>) -> Timestamp {
+    let Some(write) = write_progress(s, format!("{DRAINING}{reason}. {}", DeletionMarker::DrainNode)) else {
+        return Timestamp::MAX;
+    };
+    let began = s.machine.deleting_since.unwrap_or(s.now);
+    let said = written_at(s).map_or(began, |written| written.max(began));
+    if s.reads.silence.is_some() {
+        return Timestamp::MAX;
+    }
+    if since(s.now, said) < DRAIN_TEXT_EVERY {
+        return plus(said, DRAIN_TEXT_EVERY).max(plus(s.now, LOOK_AT_LEAST));
+    }
+    actions.extend(record_hold(s));
+    actions.push(write);
+    Timestamp::MAX
 }
 
 /// Reports a hindrance in the status and by an Event, at most every 30 seconds.
@@ -637,6 +714,9 @@ impl Left<'_> {
                 None => plan,
             };
         }
+        if let Some((left, last)) = self.expected_elsewhere(s) {
+            return self.until_attached(s, left, last);
+        }
         match listed(s, self.node) {
             Some((cordoned, list)) if list.leaving == 0 => {
                 // Another actor may have uncordoned the Node since the store last changed.
@@ -658,6 +738,34 @@ impl Left<'_> {
             }
             _ => self.confirm(s),
         }
+    }
+
+    /// Returns the volumes that are detached and expected on other Nodes: their number, and the one
+    /// that is waited for the longest.
+    fn expected_elsewhere(&self, s: &Snapshot) -> Option<(usize, AwaitedVolume)> {
+        if is_past(s.now, self.deadline) && s.process.may_enforce_deadlines() {
+            return None;
+        }
+        let (node, manner) = (self.node, Manner::Polite);
+        let mut awaited =
+            with_drain(s, node, &s.pods, manner, self.deadline, |drain| drain.awaited_volumes());
+        awaited.retain(|awaited| awaited.step == VolumeStep::Attach);
+        Some((awaited.len(), awaited.pop()?))
+    }
+
+    /// Waits until these volumes are attached to other Nodes.
+    fn until_attached(mut self, s: &Snapshot, left: usize, last: AwaitedVolume) -> Plan<Action> {
+        let until = last.until.min(just_past(self.deadline)).max(plus(s.now, LOOK_AT_LEAST));
+        let node = self.node.name.clone();
+        let reason =
+            McmReason::VolumesUnattached { node, left, volume: last.volume, claim: last.claim, id: last.id };
+        // This text would end the wait for volumes that are still attached, and begin it again.
+        let may_say = awaited_attachments(s).next().is_none();
+        let look_at = if may_say { say_progress(s, &reason, &mut self.actions) } else { until };
+        let why = Why::new(reason, Step::Expect("the volumes are attached to other Nodes"));
+        let why =
+            why.since(self.deleting_since).deadline(until, Step::Expect("the instance is deleted anyway"));
+        Plan::act_all(self.actions, why).no_later_than(look_at.min(until))
     }
 
     /// A forced drain also requests a list: pods that only the list shows are deleted, too. While
@@ -745,10 +853,11 @@ struct Awaiting {
 /// wait is limited, because volumes may belong to pods that a drain does not evict. The status
 /// records when the wait began.
 fn volumes_awaited(s: &Snapshot, left: &Left<'_>) -> Option<Awaiting> {
-    if s.attachments.is_empty() {
+    let attached: Vec<_> = awaited_attachments(s).collect();
+    if attached.is_empty() {
         return None;
     }
-    let why = volumes_attached(s, left.node, "the volumes are detached").since(left.deleting_since);
+    let why = volumes_attached(&attached, left.node, "the volumes are detached").since(left.deleting_since);
     let Some(began) = volumes_awaited_since(s) else {
         let said = write_progress(s, awaiting_volumes());
         return Some(Awaiting { said, why, look_at: None });
@@ -771,9 +880,19 @@ fn volumes_awaited_since(s: &Snapshot) -> Option<Timestamp> {
     written_at(s).filter(|_| is_said)
 }
 
+/// Returns the VolumeAttachments that a polite drain waits for: those of pods that have left.
+fn awaited_attachments(s: &Snapshot) -> impl Iterator<Item = &Arc<AttachmentFacts>> {
+    let others = s.other_nodes.iter().map(|other| &other.pods);
+    let pods: Vec<_> = std::iter::once(&s.pods).chain(others).collect();
+    let stays = move |attachment: &AttachmentFacts| {
+        pods.iter().any(|pods| s.volumes.is_of_a_pod_that_stays(attachment, pods))
+    };
+    s.attachments.iter().filter(move |attachment| !stays(attachment))
+}
+
 /// Returns the Event about volumes that are still attached when the instance is deleted.
 fn volumes_left(s: &Snapshot) -> Option<Action> {
-    let left = named(s.attachments.iter().map(|attachment| attachment.name.clone()).collect())?;
+    let left = named(awaited_attachments(s).map(|attachment| attachment.name.clone()).collect())?;
     Some(Action::warn(
         VOLUMES_LEFT,
         format!("The instance is deleted with attached volumes: VolumeAttachment {left}"),
@@ -823,7 +942,7 @@ fn unconfirmed(s: &Snapshot, deleting_since: Timestamp) -> Option<(&Arc<NodeFact
             }
             Manner::Forced { .. } | Manner::Polite => listed(s, node).map(|(_, list)| list),
         };
-        let progress = progress(s, pods, manner, deadline);
+        let progress = progress(s, node, pods, manner, deadline);
         let is_confirmed = match manner {
             Manner::Polite => is_empty(list),
             Manner::Forced { .. } => list.is_some() && has_ended(&progress),
@@ -846,11 +965,11 @@ fn has_ended(progress: &DrainProgress) -> bool {
     matches!(progress, DrainProgress::Done | DrainProgress::GivenUp { .. })
 }
 
-fn volumes_attached(s: &Snapshot, node: &NodeFacts, expected: &'static str) -> Why {
-    let first = s.attachments.first();
+fn volumes_attached(attached: &[&Arc<AttachmentFacts>], node: &NodeFacts, expected: &'static str) -> Why {
+    let first = attached.first();
     let reason = McmReason::VolumesAttached {
         node: node.name.clone(),
-        left: s.attachments.len(),
+        left: attached.len(),
         first: first.map(|first| first.name.clone()).unwrap_or_default(),
         volume: first.and_then(|first| first.volume.clone()),
     };
@@ -898,7 +1017,7 @@ fn before_end_by_force(s: &Snapshot, deleting_since: Timestamp) -> Option<Plan<A
         };
         // Without the cordon, pods may be bound to this Node after the list.
         let is_closed = manner != Manner::Polite || is_empty(listed(s, node).map(|(_, list)| list));
-        has_ended(&progress(s, &waited_for, manner, deadline)) && is_closed
+        has_ended(&progress(s, node, &waited_for, manner, deadline)) && is_closed
     };
     let are_free = std::iter::once((node, &s.pods)).chain(others).all(is_free);
     (!are_free).then(|| drain_again(s, deleting_since))
@@ -934,7 +1053,8 @@ fn detach(s: &Snapshot, deleting_since: Timestamp) -> Plan<Action> {
     }
     let staying = s.attachments.iter().filter(|attachment| attachment.deleting_since.is_none());
     let actions = staying.take(DELETIONS_PER_PASS).cloned().map(Action::DeleteAttachment).collect();
-    let why = volumes_attached(s, node, "the attacher detaches the volumes").since(deleting_since);
+    let attached: Vec<_> = s.attachments.iter().collect();
+    let why = volumes_attached(&attached, node, "the attacher detaches the volumes").since(deleting_since);
     let why = why.deadline(just_past(until), Step::Expect("the instance is deleted anyway"));
     Plan::act_all(actions, why).no_later_than(end_or_later(s.now, just_past(until)))
 }

@@ -23,7 +23,9 @@ use machinist_api::NodeTemplateSpec;
 use machinist_api::constants::{annotations, finalizers, labels, taints};
 use machinist_labels::is_value;
 
+use super::action::Action;
 use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark, NodeMarks};
+use crate::mcm::why::Plan;
 
 /// One patch of a Node. Parts that are absent need no change.
 #[derive(Debug, Clone, PartialEq)]
@@ -38,6 +40,8 @@ pub struct NodeSync {
     pub annotations: BTreeMap<String, Option<String>>,
     /// All new taints.
     pub taints: Option<Vec<Taint>>,
+    /// Whether the Node becomes schedulable.
+    pub uncordons: bool,
 }
 
 impl PartialEq for NodeFacts {
@@ -50,7 +54,7 @@ impl NodeSync {
     /// A patch of a Node that changes nothing yet.
     pub(super) fn empty(node: &Arc<NodeFacts>) -> Self {
         let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
-        Self { node: node.clone(), finalizers: None, labels, annotations, taints: None }
+        Self { node: node.clone(), finalizers: None, labels, annotations, taints: None, uncordons: false }
     }
 
     /// Returns the patch that a Node needs, if any. `marks` is what the set asks for; absent if the
@@ -106,7 +110,14 @@ impl NodeSync {
             annotations.extend(protection(machine, node, marks.is_protected));
         }
         let nothing = finalizers.is_none() && labels.is_empty() && annotations.is_empty() && taints.is_none();
-        (!nothing).then(|| Self { node: node.clone(), finalizers, labels, annotations, taints })
+        (!nothing).then(|| Self {
+            node: node.clone(),
+            finalizers,
+            labels,
+            annotations,
+            taints,
+            uncordons: false,
+        })
     }
 }
 
@@ -194,6 +205,38 @@ fn protection(machine: &MachineFacts, node: &NodeFacts, wanted: bool) -> BTreeMa
     keys.into_iter().filter(is_news).map(|key| (key.to_owned(), value.clone())).collect()
 }
 
+/// Returns the patch of the Node that the plan contains already, or adds an empty one.
+pub(super) fn sync_of<'p>(node: &Arc<NodeFacts>, plan: &'p mut Plan<Action>) -> &'p mut NodeSync {
+    let is_sync = |action: &Action| matches!(action, Action::SyncNode(sync) if sync.node.uid == node.uid);
+    let index = plan.actions.iter().position(is_sync).unwrap_or_else(|| {
+        plan.actions.push(Action::SyncNode(Box::new(NodeSync::empty(node))));
+        plan.actions.len() - 1
+    });
+    match &mut plan.actions[index] {
+        Action::SyncNode(sync) => sync,
+        other => unreachable!("{other} is no patch of the Node"),
+    }
+}
+
+/// Changes the taints of the Node, if the change has an effect.
+pub(super) fn change_taints(
+    node: &Arc<NodeFacts>,
+    plan: &mut Plan<Action>,
+    change: impl FnOnce(&mut Vec<Taint>),
+) {
+    let is_sync = |action: &&Action| matches!(action, Action::SyncNode(sync) if sync.node.uid == node.uid);
+    let planned = plan.actions.iter().find(is_sync).and_then(|action| match action {
+        Action::SyncNode(sync) => sync.taints.clone(),
+        _ => None,
+    });
+    let before = planned.or_else(|| node.taints.clone()).unwrap_or_default();
+    let mut after = before.clone();
+    change(&mut after);
+    if after != before {
+        sync_of(node, plan).taints = Some(after);
+    }
+}
+
 impl fmt::Display for NodeSync {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut parts = Vec::new();
@@ -216,6 +259,9 @@ impl fmt::Display for NodeSync {
         }
         if let Some(taints) = &self.taints {
             parts.push(format!("{} taints", taints.len()));
+        }
+        if self.uncordons {
+            parts.push("uncordon".to_owned());
         }
         write!(f, "sync {}", parts.join(", "))
     }

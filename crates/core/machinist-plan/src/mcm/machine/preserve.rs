@@ -30,7 +30,7 @@ use machinist_api::constants::{annotations, conditions, reasons, taints};
 
 use super::action::{Action, PRESERVATION_ENDED, PRESERVED};
 use super::identity::OwnNode;
-use super::node_sync::NodeSync;
+use super::node_sync::{change_taints, sync_of};
 use super::snapshot::Snapshot;
 use crate::event::Severity;
 use crate::mcm::drain::end_or_later;
@@ -273,32 +273,4 @@ fn set_condition(
 ) -> Action {
     let condition = PreservedCondition { status, reason, message };
     Action::SetPreserved { node: node.clone(), condition }
-}
-
-/// Returns the patch of the Node that the plan contains already, or adds an empty one.
-fn sync_of<'p>(node: &Arc<NodeFacts>, plan: &'p mut Plan<Action>) -> &'p mut NodeSync {
-    let is_sync = |action: &Action| matches!(action, Action::SyncNode(sync) if sync.node.uid == node.uid);
-    let index = plan.actions.iter().position(is_sync).unwrap_or_else(|| {
-        plan.actions.push(Action::SyncNode(Box::new(NodeSync::empty(node))));
-        plan.actions.len() - 1
-    });
-    match &mut plan.actions[index] {
-        Action::SyncNode(sync) => sync,
-        other => unreachable!("{other} is no patch of the Node"),
-    }
-}
-
-/// Changes the taints of the Node, if the change has an effect.
-fn change_taints(node: &Arc<NodeFacts>, plan: &mut Plan<Action>, change: impl FnOnce(&mut Vec<Taint>)) {
-    let is_sync = |action: &&Action| matches!(action, Action::SyncNode(sync) if sync.node.uid == node.uid);
-    let planned = plan.actions.iter().find(is_sync).and_then(|action| match action {
-        Action::SyncNode(sync) => sync.taints.clone(),
-        _ => None,
-    });
-    let before = planned.or_else(|| node.taints.clone()).unwrap_or_default();
-    let mut after = before.clone();
-    change(&mut after);
-    if after != before {
-        sync_of(node, plan).taints = Some(after);
-    }
 }

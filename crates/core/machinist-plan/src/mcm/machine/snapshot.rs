@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::identity::MachineIdentity;
-use crate::mcm::drain::Eviction;
+use crate::mcm::drain::{Eviction, VolumeLimits, Volumes};
 use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, NodeMarks, PodFacts, SecretFacts,
     Token,
@@ -20,6 +20,7 @@ use machinist_instance::{AccountId, Instance, InstanceKey};
 use machinist_labels::is_value;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -73,6 +74,8 @@ pub struct Snapshot {
     pub evictions: Arc<BTreeMap<String, Eviction>>,
     /// The VolumeAttachments of that Node, and of the other Nodes of the instance.
     pub attachments: Vec<Arc<AttachmentFacts>>,
+    /// The volumes of these pods, and of pods that have left.
+    pub volumes: Volumes,
     /// Reads from the API server, which are newer than the stores.
     pub reads: Reads,
     /// Observation times for states of the Node without a timestamp.
@@ -122,6 +125,7 @@ impl Hash for Snapshot {
             budgets,
             evictions,
             attachments,
+            volumes,
             reads,
             node_seen,
             answers,
@@ -136,7 +140,7 @@ impl Hash for Snapshot {
         (nodes_freshness.is_fresh(), pods_freshness.is_fresh()).hash(state);
         (promises, machine, node_marks, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, other_nodes, identity, pods, budgets).hash(state);
-        (evictions, attachments, reads, node_seen).hash(state);
+        (evictions, attachments, volumes, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
     }
@@ -242,16 +246,33 @@ pub struct Defaults {
     pub bad_conditions: Vec<String>,
     /// How long a Node may be NotReady before its pods are deleted by force.
     pub dead_node_after: Duration,
-    /// `--machine-pv-detach-timeout`: how long a forced drain waits for volumes.
+    /// `--machine-pv-detach-timeout`: how long a drain waits until volumes are detached.
     pub detach_timeout: Duration,
+    /// `--machine-inplace-update-timeout`: how long an update in place may take after the drain.
+    pub in_place_update_timeout: Duration,
     /// `--machine-preserve-timeout`: how long a Machine is preserved.
     pub preserve_timeout: Duration,
+    /// `--machine-pv-reattach-timeout`: how long a drain waits until a detached volume is attached
+    /// to another Node.
+    pub reattach_timeout: Duration,
+    /// `--drain-volumes-at-once`: how many pods with volumes a drain moves at the same time; absent
+    /// if there is no limit.
+    pub volumes_at_once: Option<NonZeroUsize>,
 }
 
 impl Defaults {
     /// The creation timeout of a Machine.
     fn creation_timeout_of(&self, machine: &MachineFacts) -> Duration {
         machine.creation_timeout.unwrap_or(self.creation_timeout)
+    }
+
+    /// The limits for pods with volumes.
+    pub(super) fn volume_limits(&self) -> VolumeLimits {
+        VolumeLimits {
+            at_once: self.volumes_at_once,
+            detach_timeout: self.detach_timeout,
+            reattach_timeout: self.reattach_timeout,
+        }
     }
 
     /// The creation timeout of a Machine, for deadlines.
@@ -274,7 +295,10 @@ impl Default for Defaults {
                 .to_vec(),
             dead_node_after: minutes(5),
             detach_timeout: minutes(2),
+            in_place_update_timeout: minutes(20),
             preserve_timeout: minutes(96 * 60),
+            reattach_timeout: Duration::from_secs(90),
+            volumes_at_once: None,
         }
     }
 }

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::Version;
-use crate::mcm::drain::{self, Eviction, EvictionAnswer};
+use crate::mcm::drain::{self, Eviction, EvictionAnswer, Volumes};
 use crate::mcm::facts::{
     BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token, TokenFacts,
     token_id,
@@ -36,6 +36,7 @@ mod boot;
 mod evidence;
 mod force;
 mod preserve;
+mod volumes;
 
 const UID: &str = "uid-m";
 
@@ -112,6 +113,7 @@ fn world() -> World {
         budgets: Vec::new(),
         evictions: Arc::default(),
         attachments: Vec::new(),
+        volumes: Volumes::default(),
         reads: Reads::default(),
         node_seen: NodeSeen::default(),
         answers: Answers::default(),
@@ -1077,7 +1079,7 @@ fn a_drain_cordons_before_it_evicts() {
             do    node m: cordon
             do    pod ns/p: evict
             why   waiting for 1 pod to leave the Node; since 2027-01-15T07:59:59Z; next: the pods leave the Node; deadline 2027-01-15T10:00:00Z: the pods are deleted without grace
-            wait  until 2027-01-15T10:00:00Z
+            wait  until 2027-01-15T08:00:29Z
         "#]]);
 }
 
@@ -1297,6 +1299,7 @@ fn during_clock_skew_an_overdue_drain_stays_polite() {
             s.evictions = Arc::new(BTreeMap::from([("uid-p".to_owned(), evicted)]));
         })
         .check(expect![[r#"
+            do    status: Delete Processing "Drain in progress: waiting for 2 pods to leave the Node. Initiate node drain"
             why   waiting for 2 pods to leave the Node; since 2027-01-15T05:58:20Z; next: the pods leave the Node; deadline 2027-01-15T07:58:21Z: the pods are deleted without grace
             wait  until 2027-01-15T08:00:20Z
         "#]]);

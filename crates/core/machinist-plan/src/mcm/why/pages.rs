@@ -165,6 +165,27 @@ rows! {
         M::VolumesAttached { node: machine(), left: 1, first: "csi-1f0c".into(), volume: Some("pv-data".into()) },
         M::VolumesAttached { node: machine(), left: 2, first: "csi-1f0c".into(), volume: None },
     ];
+    DELETION: R::Contract(M::VolumesUnattached { .. }) => [
+        M::VolumesUnattached {
+            node: machine(),
+            left: 1,
+            volume: "pv-data".into(),
+            claim: "default/data-0".into(),
+            id: "4711".into(),
+        },
+        M::VolumesUnattached {
+            node: machine(),
+            left: 2,
+            volume: "pv-data".into(),
+            claim: "default/data-0".into(),
+            id: "4711".into(),
+        },
+    ];
+    DELETION: R::Contract(M::VolumeTurn { .. }) => [
+        M::VolumeTurn { pods: 3, moving: Some(moving(VolumeStep::Detach)) },
+        M::VolumeTurn { pods: 1, moving: Some(moving(VolumeStep::Attach)) },
+        M::VolumeTurn { pods: 1, moving: None },
+    ];
     DELETION: R::Contract(M::ConfirmingNoNode { .. }) => [M::ConfirmingNoNode { node: machine() }];
     DELETION: R::Contract(M::InstanceDeleting { .. }) => [M::InstanceDeleting { instance: instance() }];
     DELETION: R::Contract(M::AbsenceNotProven { .. }) => [M::AbsenceNotProven { instance: instance() }];
@@ -322,6 +343,16 @@ fn blocked(budget: Option<&str>, never: bool) -> BlockedPod {
 fn rejected(of: fn(String) -> RejectedRequest) -> BlockedPod {
     let message = "admission webhook \"pods.example.com\" denied the request: frozen".to_owned();
     BlockedPod { rejection: Some(of(message)), ..blocked(None, false) }
+}
+
+fn moving(step: VolumeStep) -> AwaitedVolume {
+    AwaitedVolume {
+        volume: "pv-data".to_owned(),
+        claim: "default/data-0".to_owned(),
+        id: "4711".to_owned(),
+        step,
+        until: Timestamp::UNIX_EPOCH,
+    }
 }
 
 fn page() -> Page {
