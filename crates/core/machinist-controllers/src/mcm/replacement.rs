@@ -66,7 +66,7 @@ impl Kind<Mcm> for Replacements {
         let is_unheard = |machine: &&Arc<MachineFacts>| is_unheard(runtime, world, machine);
         let unheard = machines.iter().filter(is_unheard).map(|machine| machine.uid.clone()).collect();
         let waits = |machine: &&Arc<MachineFacts>| {
-            matches!(machine.status.phase, Phase::Unknown | Phase::Pending)
+            matches!(machine.status.phase, Phase::Unknown | Phase::Pending | Phase::InPlaceUpdateFailed)
                 && machine.deleting_since.is_none()
         };
         let nodes = machines.iter().filter(waits);

@@ -58,7 +58,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use machinist_api::constants::annotations;
+use machinist_api::constants::{annotations, labels};
 use machinist_api::{OperationState, OperationType, Phase};
 use machinist_instance::{Boot, BootTrouble};
 
@@ -379,9 +379,21 @@ fn looking() -> Why {
 /// Judges a Machine by its Node. Without facts, the Node counts as missing, so that a GET decides.
 fn judged(s: &Snapshot, machine: &MachineFacts) -> Judged {
     match s.nodes.get(&machine.uid) {
-        Some(NodeOf { node, identity, .. }) => judge(machine, node, identity, &s.defaults),
+        Some(NodeOf { node, identity, .. }) => match judge(machine, node, identity, &s.defaults) {
+            Judged::Healthy if has_failed_update(machine, node.present()) => {
+                let what = format!("is {}", machine.status.phase);
+                Judged::Bad(McmReason::UpdatedInPlace { machine: machine.name.clone(), what })
+            }
+            judged => judged,
+        },
         None => Judged::Missing,
     }
+}
+
+/// Whether the update in place of a Machine has failed, and no later one has succeeded.
+fn has_failed_update(machine: &MachineFacts, node: Option<&Arc<NodeFacts>>) -> bool {
+    let result = node.and_then(|node| node.label(labels::UPDATE_RESULT));
+    machine.status.phase == Phase::InPlaceUpdateFailed && result != Some(labels::UPDATE_SUCCESSFUL)
 }
 
 /// The reason for the Machines that wait until others have been replaced.
@@ -414,7 +426,8 @@ fn cannot_be_replaced(s: &Snapshot, machine: &MachineFacts) -> Option<Why> {
 /// Returns until when a Machine may be unhealthy; absent if it is healthy, being deleted, or never
 /// marked Failed.
 fn unhealthy_until(s: &Snapshot, machine: &MachineFacts) -> Option<Timestamp> {
-    let waits = machine.status.phase == Phase::Unknown && machine.deleting_since.is_none();
+    let is_bad = matches!(machine.status.phase, Phase::Unknown | Phase::InPlaceUpdateFailed);
+    let waits = is_bad && machine.deleting_since.is_none();
     // The set deletes a Failed Machine at once unless the Machine carries the preserve annotation.
     let waits = waits && !s.unheard.contains(&machine.uid);
     health_deadline(machine, &s.defaults, &s.gaps).filter(|_| waits)

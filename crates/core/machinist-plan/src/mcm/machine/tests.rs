@@ -35,12 +35,14 @@ use machinist_core::{
 mod boot;
 mod evidence;
 mod force;
+mod in_place;
 mod preserve;
 mod volumes;
 
 const UID: &str = "uid-m";
 
 /// A Machine and the objects around it. A test changes them step by step into its situation.
+#[derive(Clone)]
 struct World {
     machine: Value,
     node: Option<Value>,

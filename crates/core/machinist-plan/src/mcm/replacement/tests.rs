@@ -616,3 +616,13 @@ fn each_node_of_the_instance_is_looked_up_first() {
     assert!(other(Some(-11)).starts_with(look), "that look is too old");
     assert!(other(Some(-1)).starts_with("do    machine b: Failed"), "{}", other(Some(-1)));
 }
+
+/// T-30.
+#[test]
+fn a_failed_update_in_place_is_replaced_after_the_health_timeout() {
+    let failed = |seconds| [machine("a", "InPlaceUpdateFailed", seconds)];
+    assert!(plan(&snapshot(&failed(600))).actions.is_empty());
+    assert_eq!(plan(&snapshot(&failed(602))).actions.len(), 1);
+    let stays = with(machine("a", "InPlaceUpdateFailed", 9000), "/spec/disableHealthTimeout", true);
+    assert!(plan(&snapshot(&[stays])).actions.is_empty());
+}

@@ -216,7 +216,7 @@ fn the_node_of_a_failed_machine_is_tainted_and_drained() {
         wait  until 2027-01-15T08:16:41Z
     "#]]);
     World::kept().listed().check(expect![[r#"
-        do    node m: Preserved=True, Preserved by user. Preserved node drained successfully. Machine m is preserved until 2027-01-15T08:16:40Z.
+        do    node m: Preserved=True, Preserved by user. Preserved node drained successfully. Machine preserved until 2027-01-15T08:16:40Z.
         why   Machine m has failed and is preserved until 2027-01-15T08:16:40Z; since 2027-01-15T07:59:30Z; next: the Node recovers; deadline 2027-01-15T08:16:41Z: the MachineSet deletes and replaces the Machine
         wait  until 2027-01-15T08:16:41Z
     "#]]);

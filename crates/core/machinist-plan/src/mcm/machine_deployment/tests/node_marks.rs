@@ -38,7 +38,7 @@ fn rollout(old: u32, old_phases: &[&str], new: u32, new_phases: &[&str]) -> Worl
 fn a_rollout_marks_the_old_set_and_protects_both() {
     let begins = rollout(3, &[RUNNING; 3], 0, &[]);
     assert_eq!(marks(&begins, "o"), ["+outdated", "+protected"]);
-    assert_eq!(marks(&begins, "n"), [""; 0], "the new set has no Machines yet");
+    assert_eq!(marks(&begins, "n"), ["+protected"], "in the patch that lets it grow");
     assert_eq!(marks(&rollout(3, &[RUNNING; 3], 1, &["Pending"]), "n"), ["+protected"]);
     let last = rollout(0, &["Terminating"], 3, &[RUNNING; 3]);
     assert_eq!(marks(&last, "n"), ["+protected"], "a Machine is still being drained");
