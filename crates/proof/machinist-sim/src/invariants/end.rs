@@ -170,7 +170,7 @@ pub struct Spent {
     pub deleted: usize,
     /// How often a Machine became Unknown or Failed, or Running again.
     pub health: usize,
-    /// How often the reason for a waiting drain was written.
+    /// How often the reason for a waiting drain, or the progress of a drain, was written.
     pub drain_texts: usize,
     /// How often a drain ended by force, which needs one more write for its marker.
     pub forced: usize,
@@ -182,6 +182,9 @@ const WRITES_TO_MAKE: usize = 6;
 const WRITES_TO_DELETE: usize = 7;
 /// Writes per Machine under faults, where writes are refused, lost and repeated.
 const WRITES_UNDER_FAULTS: usize = 15;
+
+/// The starts of the texts of a drain in progress, which a drain of more than 30 seconds writes.
+const DRAIN_TEXTS: [&str; 2] = ["Drain in progress: ", "The pods have left the Node; waiting for volumes"];
 
 /// The disturbances of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -216,7 +219,9 @@ impl Spent {
                 let is_held_up =
                     version.text("/status/lastOperation/state") == "Failed" && version.is_deleting();
                 let is_news = before.is_some_and(|before| text(before) != text(version));
-                spent.drain_texts += usize::from(is_held_up && is_news);
+                let said = text(version);
+                let is_progress = DRAIN_TEXTS.iter().any(|start| said.starts_with(start));
+                spent.drain_texts += usize::from((is_held_up || is_progress) && is_news);
                 let is_forced = text(version).contains(DeletionMarker::DeleteVolumeAttachments.as_str());
                 spent.forced += usize::from(is_forced && is_news);
                 before = Some(version);
