@@ -218,12 +218,8 @@ impl Draining<'_> {
                 Manner::Polite => None,
                 Manner::Forced { since } => tell_forced(s, since, cause),
             };
-            let message = format!(
-                "{} Machine {} is preserved until {:.0}.",
-                markers::PRESERVED_NODE_DRAINED,
-                s.machine.name,
-                self.until
-            );
+            let message =
+                format!("{} Machine preserved until {:.0}.", markers::PRESERVED_NODE_DRAINED, self.until);
             plan.actions.push(set_condition(node, "True", reason(s), message));
             plan.actions.extend(events);
             return plan;
