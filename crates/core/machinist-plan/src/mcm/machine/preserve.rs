@@ -125,7 +125,7 @@ fn preserve(s: &Snapshot, node: Option<&Arc<NodeFacts>>, plan: Plan<Action>) -> 
     // The message of an earlier failure must not stay. Otherwise the Node would count as drained
     // when the Machine fails again.
     if !has_condition(s, node) || drain::is_drained(node) {
-        let message = format!("Machine {} is preserved until {until:.0}.", s.machine.name);
+        let message = format!("Machine preserved until {until:.0}.");
         plan.actions.push(set_condition(node, "True", reason(s), message));
     }
     plan

@@ -738,6 +738,7 @@ fn preserve(value: &'static str) -> impl Fn(&mut Value) + Copy {
     move |m| m["metadata"]["annotations"]["node.machine.sapcloud.io/preserve"] = value.into()
 }
 
+/// T-80
 #[test]
 fn a_preserved_failed_machine_is_kept() {
     world(2).machine("a", "Running").machine_with("b", "Failed", preserved_until(100)).check(expect![[r#"
@@ -768,6 +769,7 @@ fn a_preserved_failed_machine_is_kept() {
     }
 }
 
+/// T-80
 #[test]
 fn an_expired_machine_is_deleted_despite_its_annotation() {
     let over = |seconds| {
@@ -783,6 +785,7 @@ fn an_expired_machine_is_deleted_despite_its_annotation() {
     assert!(plan(&skewed).actions.is_empty(), "during clock skew nothing is deleted");
 }
 
+/// T-76: of the preserved Machines, those of the automatic preservation come first.
 #[test]
 fn preserved_machines_are_deleted_last() {
     let world = world(0)
@@ -801,6 +804,7 @@ fn preserved_machines_are_deleted_last() {
     expect!["over running not-failed by-itself sooner later chosen"].assert_eq(&order);
 }
 
+/// T-81
 #[test]
 fn preserved_machines_are_counted_as_such_and_not_as_failed() {
     let world = world(3)

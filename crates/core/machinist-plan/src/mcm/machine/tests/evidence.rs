@@ -676,6 +676,7 @@ fn the_preserve_annotation_of_the_node_is_copied() {
     assert!(matches!(taken_back.actions.as_slice(), [Action::CarryPreserve(value)] if value.is_empty()));
 }
 
+/// T-80
 #[test]
 fn the_annotation_of_the_node_takes_precedence() {
     let kept = |own: Option<&str>, of_node: &str| {

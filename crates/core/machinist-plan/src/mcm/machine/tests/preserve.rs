@@ -171,7 +171,7 @@ fn a_preserved_machine_that_runs_is_only_marked() {
     let running = || World::in_phase("Running").node_asks("now").until(1000);
     running().check(expect![[r#"
         do    node m: sync annotations scale-down-disabled scale-down-disabled-by-mcm
-        do    node m: Preserved=True, Preserved by user. Machine m is preserved until 2027-01-15T08:16:40Z.
+        do    node m: Preserved=True, Preserved by user. Machine preserved until 2027-01-15T08:16:40Z.
         why   up to date; since 2027-01-15T07:59:30Z; deadline 2027-01-15T08:16:41Z: the preservation ends
         wait  until 2027-01-15T08:16:41Z
     "#]]);
@@ -336,10 +336,7 @@ fn a_machine_that_recovers_loses_the_taint_and_is_drained_again_later() {
     let recovered = World::in_phase("Running").asks("now").until(1000).protected().tainted(600).drained();
     let calls = recovered.node_field("/spec/unschedulable", json!(true)).calls();
     assert_eq!(calls[0], "node m: sync 0 taints", "the cordon of a user stays");
-    assert!(
-        calls[1].contains("Preserved=True, Preserved by user. Machine m is preserved until"),
-        "{calls:?}"
-    );
+    assert!(calls[1].contains("Preserved=True, Preserved by user. Machine preserved until"), "{calls:?}");
 }
 
 // === when a preservation ends ===
