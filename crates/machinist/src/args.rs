@@ -7,7 +7,10 @@
 mod capi;
 mod cloud_controller_manager;
 mod command_line;
+mod configuration;
 mod controllers;
+#[cfg(test)]
+mod go_flags;
 mod secure;
 pub(crate) mod value;
 
@@ -16,16 +19,18 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
 use crate::clouds::docker::DockerArgs;
 use crate::clouds::{self, UpCloud};
 
 pub(crate) use self::capi::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, CrdKinds, StandInName};
 pub(crate) use self::cloud_controller_manager::{CloudControllerManagerArgs, Controller};
+pub(crate) use self::configuration::{config_of_machine_controller, config_of_manager};
 pub(crate) use self::controllers::{
-    ClusterArgs, CompatibilityArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs,
+    ClusterArgs, LeaderArgs, LogArgs, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs,
     ManagerArgs,
 };
 pub(crate) use self::secure::SecureArgs;
@@ -499,10 +504,18 @@ pub(crate) struct Parsed {
 /// Parses a command line. The error prints itself and has the exit code: 0 for `--help` and
 /// `--version`, else 2.
 pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed, clap::Error> {
-    let line = command_line::read(words).map_err(|unsupported| {
-        clap::Error::raw(clap::error::ErrorKind::InvalidValue, format!("{unsupported}\n"))
-    })?;
-    let cli = Cli::try_parse_from(line.words).map_err(|mut error| {
+    let line = command_line::read(words);
+    // As in Go, the last value of a flag counts.
+    let mut definition = Cli::command().args_override_self(true);
+    let matches = definition.try_get_matches_from_mut(line.words);
+    // clap names a wrong value first. `--help` checks the flags before it, too.
+    let is_valid = |error: &clap::Error| error.kind() == ErrorKind::DisplayHelp;
+    if let Some(error) = line.not_supported
+        && matches.as_ref().err().is_none_or(is_valid)
+    {
+        return Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{error}\n")));
+    }
+    let matches = matches.map_err(|mut error| {
         // The error lists all supported shells. A tip would suggest `zsh` for `tcsh`, which is
         // another shell.
         if error.get(ContextKind::InvalidArg) == Some(&ContextValue::String("<SHELL>".to_owned())) {
@@ -510,13 +523,31 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
         }
         error
     })?;
-    Ok(Parsed { command: cli.command, warnings: line.warnings })
+    let cli = Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut definition))?;
+    let warnings = line.warnings.into_iter().chain(unused_flags(&definition, &matches)).collect();
+    Ok(Parsed { command: cli.command, warnings })
+}
+
+/// Returns one warning about the given flags that have no meaning here. A switch that is off asks
+/// for nothing.
+fn unused_flags(definition: &clap::Command, matches: &ArgMatches) -> Option<String> {
+    let (name, matches) = matches.subcommand()?;
+    if !["machine-controller", "machine-controller-manager"].contains(&name) {
+        return None;
+    }
+    let is_given = |flag: &&clap::Arg| {
+        let id = flag.get_id().as_str();
+        let is_off = matches.try_get_one::<bool>(id).is_ok_and(|value| value == Some(&false));
+        matches.value_source(id) == Some(ValueSource::CommandLine) && !is_off
+    };
+    let flags = definition.find_subcommand(name)?.get_arguments();
+    let unused = flags.filter(|flag| flag.get_help_heading() == Some(controllers::UNUSED)).filter(is_given);
+    let names: Vec<String> = unused.filter_map(|flag| Some(format!("--{}", flag.get_long()?))).collect();
+    (!names.is_empty()).then(|| format!("these flags have no effect: {}; --help says why", names.join(", ")))
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
     use crate::cmd;
 

@@ -47,10 +47,7 @@ fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
-    for warning in warnings {
-        output::complain(&format!("warning: {warning}"));
-    }
-    match run(command) {
+    match run(command, &warnings) {
         Ok(code) => code,
         // The reader closed our stdout. Print no error, but report that the job is not complete.
         Err(error) if output::is_broken_pipe(&error) => ExitCode::FAILURE,
@@ -65,7 +62,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> anyhow::Result<ExitCode> {
+/// Runs a command. Only the controllers of machines have warnings; they are the first lines of
+/// their log.
+fn run(command: Command, warnings: &[String]) -> anyhow::Result<ExitCode> {
+    let warn = || warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let output = Output::stdout();
     match command {
         Command::Crds(args) => cmd::crds::run(&args, &output),
@@ -73,10 +73,12 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Version(args) => cmd::version::run(&args, &output),
         Command::MachineControllerManager(args) => {
             log::start(&args.log, Voice::Daemon, &output);
+            warn();
             block_on(cmd::machine_controller_manager::run(&args))
         }
         Command::MachineController(args) => {
             log::start(&args.log, Voice::Daemon, &output);
+            warn();
             block_on(cmd::machine_controller::run(&args))
         }
         Command::Up(args) => {

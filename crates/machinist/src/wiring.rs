@@ -21,25 +21,29 @@ mod identity;
 mod ledger;
 mod namespace;
 mod permissions;
+mod process_metrics;
 mod request_metrics;
 mod secure;
 mod standby;
 
+use std::any::Any;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_controllers::{
-    Clients, Contract, Drained, ProcessInspector as Inspector, ProcessOptions, RunningProcess,
+    Clients, Contract, Drained, ProcessInspector as Inspector, ProcessOptions, Pulse, RunningProcess,
 };
 use machinist_kube::ClientOptions;
 use machinist_kube::lease::{Leadership, LeaseOptions};
 use machinist_serve::{Metrics, listen, serve_behind, serve_metrics};
 use tokio::net::TcpListener;
 
-use crate::args::{ClusterArgs, CompatibilityArgs, LeaderArgs};
+use crate::args::{ClusterArgs, LeaderArgs};
 use crate::wrong_flags::WrongFlags;
 use crate::{cmd, stop};
 
@@ -50,8 +54,8 @@ pub(crate) use self::core_api::{core_api, core_api_of};
 use self::election::Election;
 pub(crate) use self::identity::{host_name, seed};
 pub(crate) use self::ledger::{LEDGER_FILE, open_ledger, read_ledger, resume_ledger};
-pub(crate) use self::permissions::Needed;
-pub(crate) use self::secure::{CLIENT_CA_CONFIG_MAP, SecureOptions};
+pub(crate) use self::permissions::{Needed, of_port};
+pub(crate) use self::secure::SecureOptions;
 use self::secure::{FrontDoor, Reviews};
 pub(crate) use self::standby::API_SERVER as WAITS_FOR_API_SERVER;
 
@@ -78,6 +82,19 @@ pub(crate) struct Process<'a> {
     /// How long after its start a call to the cloud may take effect; absent for a controller
     /// without a cloud.
     pub call_bound: Option<Duration>,
+    /// What the process shows besides what every controller shows.
+    pub shows: Shows,
+}
+
+/// What a controller of machines shows besides what every controller shows.
+#[derive(Clone, Default)]
+pub(crate) struct Shows {
+    /// The effective configuration, for `/configz`; null for none.
+    pub config: serde_json::Value,
+    /// Announces the metrics that exist before they have a value.
+    pub announce: Option<fn(&Metrics)>,
+    /// Watches what the metrics show while another process leads, until the result is dropped.
+    pub observe: Option<fn(Clients, ProcessOptions, Leadership) -> Box<dyn Any + Send>>,
 }
 
 /// Namespace and name of the Lease that the processes of a controller share.
@@ -112,10 +129,15 @@ impl Process<'_> {
         start: impl FnOnce(T, Clients, ProcessOptions, Option<Leadership>) -> RunningProcess<C>,
     ) -> anyhow::Result<ExitCode> {
         let lease = election::lease_options(&self).map_err(WrongFlags::new)?;
+        let identity = lease.as_ref().map(|lease| lease.identity.clone());
         let agent = format!("machinist-{}/{}", self.component, cmd::version::VERSION);
         let (sources, mut control_options) = clusters::sources(self.clusters, &agent)?;
-        let metrics = Metrics::default();
-        control_options.observer = Some(request_metrics::observer(&metrics, &sources.control_host()));
+        let (metrics, pulse) = (Metrics::default(), Pulse::default());
+        self.shows.announce.iter().for_each(|announce| announce(&metrics));
+        request_metrics::announce(&metrics);
+        process_metrics::add(&metrics);
+        let host = sources.control_host();
+        control_options.observer = Some(request_metrics::observer(&metrics, &pulse, &host));
         let mut stop = stop::Requests::listen().context("cannot listen for signals")?;
         tracing::info!(component = self.component, version = cmd::version::VERSION, "Starting");
         let port = self.port().await?;
@@ -125,14 +147,19 @@ impl Process<'_> {
             () = stop.next() => return Ok(ExitCode::SUCCESS),
             found = self.find(prerequisite, &port, &metrics) => found?,
         };
+        let measured = Measured { metrics, pulse };
         let ready = tokio::select! {
             () = stop.next() => return Ok(ExitCode::SUCCESS),
-            ready = self.prepare(&port, &sources, control_options, lease, at_most, metrics) => ready?,
+            ready = self.prepare(&port, &sources, control_options, lease, at_most, measured) => ready?,
         };
         let Ready { clients, options, mut election } = ready;
         let mut watching =
             std::pin::pin!(self.tell_of_namespace(clients.control.clone(), options.metrics.clone()));
         let mut running = start(found, clients, options, election.leadership.clone());
+        if let Some(identity) = identity.filter(|_| self.shows.announce.is_some()) {
+            let message = format!("{identity} became leader");
+            running.record(&lease_reference(self.lease), "LeaderElection", &message);
+        }
         let mut answering = std::pin::pin!(port.serve(running.inspector()));
         let ended = tokio::select! {
             () = stop.next() => Ok(()),
@@ -209,7 +236,8 @@ impl Process<'_> {
     }
 
     fn phase(&self, awaits: &'static str, metrics: &Metrics) -> standby::Phase {
-        standby::Phase::new(self.component, &self.clusters.namespace, metrics, awaits)
+        let config = self.shows.config.clone();
+        standby::Phase::new(self.component, &self.clusters.namespace, metrics, awaits).with_config(config)
     }
 
     /// Connects to the clusters and gets the Lease. Meanwhile the HTTP port reports that the
@@ -221,13 +249,14 @@ impl Process<'_> {
         control_options: ClientOptions,
         lease: Option<LeaseOptions>,
         drains_within: Duration,
-        metrics: Metrics,
+        measured: Measured,
     ) -> anyhow::Result<Ready> {
+        let Measured { metrics, pulse } = measured;
         let phase = self.phase(standby::API_SERVER, &metrics);
         let ready = async {
             let mut options = ProcessOptions::new(&self.clusters.namespace, self.component);
             let clients =
-                clusters::connect(sources, &control_options, &options.target_skew, &metrics).await?;
+                clusters::connect(sources, &control_options, &options.target_skew, &metrics, &pulse).await?;
             clusters::wait_until_served(&clients, sources, self.resources).await?;
             if let Some(secure) = &self.secure {
                 let (agent, server) = (&control_options.user_agent, &control_options.server);
@@ -240,14 +269,20 @@ impl Process<'_> {
             options.seed = identity::seed();
             options.instance = identity::host_name();
             options.metrics = metrics;
-            permissions::review(&clients.target, &self.permissions, &options.metrics).await;
+            options.pulse = pulse;
+            options.config = Arc::new(self.shows.config.clone());
+            permissions::review(&clients.control, &self.permissions, &options.metrics).await;
             // Lease requests bypass the rate limit. Otherwise a busy process could not renew its
             // Lease in time.
             let unlimited = ClientOptions { qps: None, burst: None, ..control_options };
             let election = match lease {
                 Some(lease) => {
                     let client = machinist_kube::connect(&sources.control, &unlimited).await?;
-                    Election::join(client, lease, drains_within, &phase).await?
+                    let observe = self.shows.observe.map(|observe| {
+                        let (clients, options) = (clients.clone(), options.clone());
+                        move |leadership| observe(clients, options, leadership)
+                    });
+                    Election::join(client, lease, drains_within, &phase, observe).await?
                 }
                 None => Election::none(),
             };
@@ -259,6 +294,12 @@ impl Process<'_> {
             never = phase.answer_metrics(port.metrics.as_ref()) => match never {},
         }
     }
+}
+
+/// What the clients of a process record before it starts.
+struct Measured {
+    metrics: Metrics,
+    pulse: Pulse,
 }
 
 /// The HTTP ports of a process; no listener if one is disabled.
@@ -315,6 +356,17 @@ fn second_signal_message(left: Drained) -> String {
     )
 }
 
+/// The Lease, for the Event that Kubernetes' leader election emits about it.
+fn lease_reference(lease: LeaseName<'_>) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".to_owned()),
+        kind: Some("Lease".to_owned()),
+        namespace: Some(lease.namespace.to_owned()),
+        name: Some(lease.name.to_owned()),
+        ..ObjectReference::default()
+    }
+}
+
 /// Something that the start of a process needs besides its API server.
 pub(crate) struct Prerequisite<F> {
     /// The state of the process until then, for `/readyz`.
@@ -327,16 +379,4 @@ struct Ready {
     clients: Clients,
     options: ProcessOptions,
     election: Election,
-}
-
-impl CompatibilityArgs {
-    /// Warns about flags that have no effect.
-    pub(crate) fn warn(&self) {
-        let pprof = [("profiling", self.profiling), ("contention-profiling", self.contention_profiling)];
-        for (flag, asked) in pprof {
-            if asked == Some(true) {
-                tracing::warn!(flag, "The flag has no effect: there is no /debug/pprof endpoint");
-            }
-        }
-    }
 }

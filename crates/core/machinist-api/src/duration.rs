@@ -34,6 +34,11 @@ impl GoDuration {
         Self { nanos: seconds.saturating_mul(NANOS_PER_SECOND as i64) }
     }
 
+    /// Converts from the type of timers; saturates at Go's bounds.
+    pub fn from_std(duration: std::time::Duration) -> Self {
+        Self { nanos: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX) }
+    }
+
     /// Converts to the type of timers; `None` if negative.
     pub fn to_std(self) -> Option<std::time::Duration> {
         u64::try_from(self.nanos).ok().map(std::time::Duration::from_nanos)

@@ -22,6 +22,6 @@ mod evidence;
 pub mod mcm;
 
 pub use machinist_runtime::{
-    Clients, Contract, Drained, Ended, Inspector as ProcessInspector, Options as ProcessOptions,
+    Clients, Contract, Drained, Ended, Inspector as ProcessInspector, Options as ProcessOptions, Pulse,
     Running as RunningProcess, Task, Wrap, render_why,
 };

@@ -65,4 +65,4 @@ pub use queue::KeyQueue;
 pub use recorder::Recorder;
 pub use request::ClientOptions;
 pub use store::{Change, Delta, Entry, ObjectKey, Store};
-pub use watch::{WatchFatal, WatchNote, WatchOptions, list_once, run_watch};
+pub use watch::{WatchFatal, WatchNote, WatchOptions, WatchTiming, list_once, run_watch};

@@ -152,10 +152,15 @@ impl<K: Ord + Clone> KeyQueue<K> {
 
     /// Waits until a key is due and returns it. The caller calls [`KeyQueue::done`] afterwards.
     pub async fn next(&self) -> K {
+        self.next_due().await.0
+    }
+
+    /// Waits like [`KeyQueue::next`]. Also returns since when the key has been due.
+    pub async fn next_due(&self) -> (K, Instant) {
         loop {
             let changed = self.shared.changed.notified();
             let earliest = match self.try_next() {
-                Ok(key) => return key,
+                Ok(due) => return due,
                 Err(earliest) => earliest,
             };
             match earliest {
@@ -220,8 +225,14 @@ impl<K: Ord + Clone> KeyQueue<K> {
         }
     }
 
-    /// Returns the first due key, or the time at which the earliest key will be due.
-    fn try_next(&self) -> Result<K, Option<Instant>> {
+    /// Visits the keys that are due now, the longest due one first.
+    pub fn visit_due(&self, mut visit: impl FnMut(&K)) {
+        let now = Instant::now();
+        self.lock().due.iter().take_while(|(at, _)| *at <= now).for_each(|(_, key)| visit(key));
+    }
+
+    /// Returns the first due key and its time, or the time at which the earliest key will be due.
+    fn try_next(&self) -> Result<(K, Instant), Option<Instant>> {
         let now = Instant::now();
         let mut state = self.lock();
         let (at, key) = state.due.first().cloned().ok_or(None)?;
@@ -238,7 +249,7 @@ impl<K: Ord + Clone> KeyQueue<K> {
             // passes the notice on.
             self.shared.changed.notify_one();
         }
-        Ok(key)
+        Ok((key, at))
     }
 
     fn lock(&self) -> MutexGuard<'_, State<K>> {

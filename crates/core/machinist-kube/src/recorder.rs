@@ -127,6 +127,8 @@ type SeriesKey = (String, String);
 /// A series outlives its Events by minutes, so it holds only what an Event is made from: an
 /// [`Event`] takes more than a kilobyte.
 struct Series {
+    /// The source of the Events; that of the recorder if absent.
+    component: Option<&'static str>,
     object: ObjectReference,
     kind: EventType,
     message: String,
@@ -159,6 +161,30 @@ impl Recorder {
     /// Records one occurrence of an Event on an object. The `uid`, `name`, `kind` and `apiVersion`
     /// of the object should be set.
     pub fn record(&self, object: &ObjectReference, kind: EventType, reason: &str, message: &str) {
+        self.record_series(None, object, kind, reason, message);
+    }
+
+    /// Records an Event like [`Recorder::record`] whose source is another component: other programs
+    /// name one of their parts, and users select Events by it.
+    pub fn record_by(
+        &self,
+        component: &'static str,
+        object: &ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: &str,
+    ) {
+        self.record_series(Some(component), object, kind, reason, message);
+    }
+
+    fn record_series(
+        &self,
+        component: Option<&'static str>,
+        object: &ObjectReference,
+        kind: EventType,
+        reason: &str,
+        message: &str,
+    ) {
         let key = (object.uid.clone().unwrap_or_default(), reason.to_owned());
         let (now, wall) = (Instant::now(), self.shared.clock.now());
         let mut state = self.lock();
@@ -171,7 +197,7 @@ impl Recorder {
         } else if is_full {
             state.metrics.dropped += 1;
         } else {
-            state.begin(key, Series::new(object, kind, message, wall, now));
+            state.begin(key, Series { component, ..Series::new(object, kind, message, wall, now) });
         }
         drop(state);
         self.shared.changed.notify_one();
@@ -270,8 +296,6 @@ impl Shared {
             type_: Some(kind.as_str().to_owned()),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            source: Some(EventSource { component: Some(self.component.clone()), host: None }),
-            reporting_component: Some(self.component.clone()),
             reporting_instance: Some(self.instance.clone()),
             ..Event::default()
         }
@@ -281,6 +305,7 @@ impl Shared {
 impl Series {
     fn new(object: &ObjectReference, kind: EventType, message: &str, wall: Timestamp, now: Instant) -> Self {
         Self {
+            component: None,
             object: object.clone(),
             kind,
             message: shortened(message, MAX_MESSAGE_BYTES).to_owned(),
@@ -297,11 +322,15 @@ impl Series {
 
     /// The Event with its current times and count.
     fn current(&self, shared: &Shared, reason: &str) -> Event {
+        let event = shared.event(&self.object, self.kind, reason, &self.message, self.first_seen);
+        let component = self.component.unwrap_or(&shared.component).to_owned();
         Event {
             first_timestamp: Some(Time(self.first_seen)),
             last_timestamp: Some(Time(self.last_seen)),
             count: Some(self.count),
-            ..shared.event(&self.object, self.kind, reason, &self.message, self.first_seen)
+            source: Some(EventSource { component: Some(component.clone()), host: None }),
+            reporting_component: Some(component),
+            ..event
         }
     }
 }

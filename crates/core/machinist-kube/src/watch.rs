@@ -121,6 +121,32 @@ pub enum WatchNote {
     },
 }
 
+/// The duration of a finished list or stream, for metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchTiming {
+    /// A list of the whole kind.
+    List {
+        /// Number of listed objects.
+        objects: usize,
+        /// Time from the first request to the end of the last answer.
+        took: Duration,
+    },
+    /// An open stream.
+    Stream {
+        /// Number of events, without bookmarks.
+        events: u64,
+        /// Time from the request to the end of the stream.
+        lasted: Duration,
+    },
+}
+
+impl WatchTiming {
+    /// Whether the stream ended so soon that the next one waits for a pause.
+    pub fn is_short(self) -> bool {
+        matches!(self, Self::Stream { lasted, .. } if lasted < SHORT_STREAM)
+    }
+}
+
 /// Selectors and observer of a watch.
 #[derive(Clone, Default)]
 pub struct WatchOptions {
@@ -137,6 +163,8 @@ pub struct WatchOptions {
     pub relist: Option<Arc<Notify>>,
     /// Receives a note of each list, reconnect and unreadable object.
     pub observer: Option<Arc<dyn Fn(WatchNote) + Send + Sync>>,
+    /// Receives the duration of each list and of each stream that was opened.
+    pub timer: Option<Arc<dyn Fn(WatchTiming) + Send + Sync>>,
 }
 
 impl fmt::Debug for WatchOptions {
@@ -262,6 +290,7 @@ impl Watch {
                         listed = Some(Instant::now());
                         self.heard = Moment::now(self.options.clock.as_ref());
                         self.note(|| WatchNote::Listed { objects: list.items.len() });
+                        self.time(WatchTiming::List { objects: list.items.len(), took: started.elapsed() });
                         sink(Delta::Relist(list));
                         continue;
                     }
@@ -436,6 +465,7 @@ impl Watch {
         P: Fn(K) -> F + Send,
     {
         let server_timeout = self.jitter.stretch(SERVER_TIMEOUT, SERVER_TIMEOUT_SPREAD);
+        let asked = Instant::now();
         let params = WatchParams {
             label_selector: self.options.label_selector.clone(),
             field_selector: self.options.field_selector.clone(),
@@ -454,8 +484,31 @@ impl Watch {
             Ok(Ok(answer)) => answer,
         };
         let open = Open { answer, silence: server_timeout + IDLE_MARGIN };
+        let mut events = 0;
+        let ended = self.follow_open(open, rv, reader, sink, &mut events).await;
+        self.time(WatchTiming::Stream { events, lasted: asked.elapsed() });
+        ended
+    }
+
+    /// Follows a stream, and says when it has stayed open.
+    async fn follow_open<K, F, P>(
+        &mut self,
+        open: Open<impl AsyncBufRead>,
+        rv: &mut u64,
+        reader: &Reader<K, P>,
+        sink: &mut (impl FnMut(Delta<F>) + Send),
+        events: &mut u64,
+    ) -> Ended
+    where
+        K: Resource + DeserializeOwned,
+        P: Fn(K) -> F + Send,
+    {
         let opened = self.options.observer.clone();
-        let mut follow = std::pin::pin!(self.follow(open, rv, reader, sink));
+        let mut sink = |delta: Delta<F>| {
+            *events += u64::from(!matches!(delta, Delta::Bookmark(_)));
+            sink(delta);
+        };
+        let mut follow = std::pin::pin!(self.follow(open, rv, reader, &mut sink));
         // A server that closes each stream at once answers each request, but shows nothing. So only
         // time proves that a watch is open. An event proves it too, but a kind may have none for
         // hours, and not every server sends bookmarks.
@@ -553,6 +606,12 @@ impl Watch {
             _ => None,
         };
         Ok(delta)
+    }
+
+    fn time(&self, timing: WatchTiming) {
+        if let Some(timer) = &self.options.timer {
+            timer(timing);
+        }
     }
 
     fn note(&self, note: impl FnOnce() -> WatchNote) {

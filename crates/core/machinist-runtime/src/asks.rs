@@ -31,6 +31,7 @@ use crate::begun::Begun;
 use crate::contract::{Contract, Stop};
 use crate::in_flight::Work;
 use crate::line::Lane;
+use crate::measurement::Measurement;
 use crate::panics;
 use crate::pass::program_failed;
 use crate::passes::Count;
@@ -263,6 +264,7 @@ impl<C: Contract> Runtime<C> {
     }
 
     fn measure(&self, call: Call, took: Duration, error: Option<&Error>) {
+        self.note_measurement(&Measurement::Call { call, took, error });
         let (call, metrics) = (call.to_string(), &self.options.metrics);
         let result = error.map_or_else(|| "ok".to_owned(), |error| error.kind.to_string());
         metrics.count(&CALLS, &[("call", &call), ("result", &result)]);

@@ -14,6 +14,7 @@ use machinist_serve::Metrics;
 
 use crate::feed::Feed;
 use crate::kinds::{ContractKey, KindId};
+use crate::measurement::Measurement;
 use crate::passes::{Count, WhyRecord};
 use crate::runtime::Runtime;
 use crate::world::World;
@@ -46,6 +47,13 @@ pub trait Contract: Sized + Send + Sync + 'static {
 
     /// Records the metrics of the contract's memory beside its stores.
     fn measure(_seen: &Self::Seen, _now: jiff::Timestamp, _metrics: &Metrics) {}
+
+    /// Records the metrics that need more than the memory. A process that waits for its Lease calls
+    /// it, too; its stores contain only the kinds that it watches.
+    fn measure_state(_runtime: &Runtime<Self>, _world: &World<Self>, _metrics: &Metrics) {}
+
+    /// Records a measured event in the metrics of this contract.
+    fn note(_tools: &Self::Tools, _measurement: &Measurement<'_>, _metrics: &Metrics) {}
 
     /// Whether the objects show that a leader has acted on them before.
     fn shows_former_leader(_seen: &Self::Seen) -> bool {

@@ -139,6 +139,10 @@ pub trait Feed<C: Contract>: Send + Sync {
     fn heard_at(&self, _seen: &C::Seen) -> Option<Instant> {
         None
     }
+    /// The newest resourceVersion that the watch has shown; absent if the feed reads no cluster.
+    fn version(&self, _seen: &C::Seen) -> Option<u64> {
+        None
+    }
     /// From now on, the kind is not fresh until its watch delivers something.
     fn doubt(&self, _seen: &mut C::Seen) {}
     /// Watches the kind until an error that the watch cannot recover from.

@@ -129,6 +129,17 @@ impl<C: Contract> Inspector<C> {
         &self.runtime.options.namespace
     }
 
+    /// Which loop of the process does not turn, if one does not.
+    pub fn stall(&self) -> Option<String> {
+        self.runtime.stall()
+    }
+
+    /// The effective configuration, if the process shows it.
+    pub fn config(&self) -> Option<serde_json::Value> {
+        let config = &*self.runtime.options.config;
+        (!config.is_null()).then(|| config.clone())
+    }
+
     /// All metrics of the process, by name with labels.
     pub fn metrics(&self) -> Vec<Sample> {
         samples_of(&self.metrics_text())

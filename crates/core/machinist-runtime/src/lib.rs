@@ -15,6 +15,9 @@
 //! explain    the same facts and planners without a controller
 //! inspector  reads the state of a running process; served renders it for the HTTP endpoints
 //! measured   the metrics of the state of a process; other files have those of their events
+//! measurement  what only a contract can name in its metrics
+//! activity   which passes run, and whether the loop turns
+//! standby    the watches of a process that does not lead, for its metrics
 //! process    watches and workers, started and ended together; watch_log says that a watch fails
 //! ```
 //!
@@ -25,6 +28,7 @@
 //! Deliberately absent: decisions. Every rule belongs in a planner.
 
 mod accounts;
+mod activity;
 mod asks;
 mod begun;
 mod clock_steps;
@@ -41,6 +45,7 @@ mod key;
 mod kinds;
 mod line;
 mod measured;
+mod measurement;
 mod options;
 mod outages;
 mod outcomes;
@@ -54,6 +59,7 @@ mod runtime;
 mod served;
 mod silence;
 mod silent_servers;
+mod standby;
 mod sweep;
 mod take_in;
 #[cfg(test)]
@@ -67,6 +73,7 @@ mod world;
 mod write;
 
 pub use accounts::{Account, Accounts, Opened, Sightings};
+pub use activity::Pulse;
 pub use asks::{Ask, Remember, StillWanted};
 pub use contract::{Contract, Kind, Observed, Stop};
 pub use explain::{decide, explain_one, read_all, runtime_without_workers};
@@ -83,6 +90,7 @@ pub use line::Lane;
 pub use machinist_driver::Check;
 #[doc(hidden)]
 pub use machinist_kube::Cluster;
+pub use measurement::{Measurement, QueueState};
 pub use options::{Clients, Options, Task, Wrap};
 pub use owners::{controlled_by, stays, version_if_owned};
 pub use pass::pass;
@@ -92,6 +100,7 @@ pub use queued::{NoteWait, QueuedCall, StillInNeed};
 pub use runtime::{LAST_WRITES, Runtime};
 pub use served::render_why;
 pub use silence::SilentServer;
+pub use standby::Observing;
 pub use take_in::{entry_of, refresh, take_in};
 pub use watched::feed;
 pub use world::{Pending, Queued, World};

@@ -4,6 +4,7 @@ use machinist_serve::{Counter, Gauge, Metrics};
 
 use crate::contract::Contract;
 use crate::runtime::Runtime;
+use crate::world::World;
 
 const WRITES_OPEN: Gauge = Gauge::new(
     "machinist_own_writes_open",
@@ -59,6 +60,11 @@ pub(crate) fn record_state<C: Contract>(runtime: &Runtime<C>, metrics: &Metrics)
     metrics.add(&RESTORES, &[], barrier.restores);
     metrics.set_number(&CALLS_IN_FLIGHT, &[], world.asks.count() + world.queued.count());
     world.passes.record(metrics);
+    record_stores(runtime, &world, metrics);
+}
+
+/// Records what the stores show.
+pub(crate) fn record_stores<C: Contract>(runtime: &Runtime<C>, world: &World<C>, metrics: &Metrics) {
     for feed in &runtime.feeds {
         let resource = feed.resource();
         let store = Gauge::named(
@@ -68,4 +74,5 @@ pub(crate) fn record_state<C: Contract>(runtime: &Runtime<C>, metrics: &Metrics)
         metrics.set_number(&store, &[], feed.len(&world.seen));
     }
     C::measure(&world.seen, runtime.now(), metrics);
+    C::measure_state(runtime, world, metrics);
 }

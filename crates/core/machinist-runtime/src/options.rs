@@ -9,6 +9,7 @@ use machinist_kube::{SharedClock, Skew, SystemClock};
 use machinist_serve::Metrics;
 
 use crate::accounts::Accounts;
+use crate::activity::Pulse;
 
 /// The clients of one process. Both may connect to the same API server.
 #[derive(Clone)]
@@ -69,6 +70,10 @@ pub struct Options {
     pub component: &'static str,
     /// The instance name of this process in Events; usually the host name.
     pub instance: String,
+    /// When a pass or a request last began or ended. The program beats it for each request.
+    pub pulse: Pulse,
+    /// The effective configuration, for `/configz`; null if the process shows none.
+    pub config: Arc<serde_json::Value>,
 }
 
 impl Options {
@@ -87,6 +92,8 @@ impl Options {
             wrap: Wrap::default(),
             component,
             instance: String::new(),
+            pulse: Pulse::default(),
+            config: Arc::default(),
         }
     }
 }

@@ -228,6 +228,12 @@ pub(crate) enum Repetition {
 const MAX_REHEARSED: usize = 256;
 
 impl<K: QueueKey, R> Passes<K, R> {
+    /// The number of passes that failed and were tried again after a pause, by kind.
+    pub(crate) fn retries(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let failed = self.counts.iter().filter(|((count, _), _)| *count != Count::NotNow);
+        failed.map(|((_, kind), number)| (*kind, *number))
+    }
+
     /// Records the planned actions of a pass, and returns how the pass must handle them.
     pub(crate) fn repetition(&mut self, key: &K, version: u64, actions: &[String]) -> Repetition {
         if actions.is_empty() {

@@ -3,7 +3,9 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_kube::lease::Leadership;
+use machinist_kube::recorder::EventType;
 use machinist_serve::{Histogram, REQUEST_SECONDS};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -13,6 +15,7 @@ use crate::in_flight::{Drained, Work};
 use crate::inspector::Inspector;
 use crate::key::QueueKey as _;
 use crate::kinds::ContractKey as _;
+use crate::measurement::Measurement;
 use crate::options::{Clients, Options};
 use crate::panics;
 use crate::runtime::Runtime;
@@ -104,6 +107,11 @@ impl<C: Contract> Running<C> {
         Drained { deletes, late, ..self.runtime.in_flight.now() }
     }
 
+    /// Emits an Event about an object that is no key, such as the Lease of the process.
+    pub fn record(&self, object: &ObjectReference, reason: &str, message: &str) {
+        self.runtime.recorder.record(object, EventType::Normal, reason, message);
+    }
+
     /// Returns a handle that reads the state of the running process.
     pub fn inspector(&self) -> Inspector<C> {
         Inspector::of(self.runtime.clone())
@@ -121,16 +129,21 @@ impl<C: Contract> Drop for Running<C> {
 /// One worker: performs one pass after another, in an endless loop.
 async fn work<C: Contract>(runtime: Arc<Runtime<C>>) {
     loop {
-        let key = runtime.queue.next().await;
+        let (key, due) = runtime.queue.next_due().await;
+        let waited = due.elapsed();
         let Some(_begun) = runtime.in_flight.begin(Work::Pass) else {
             // The process is stopping. The next leader continues with the key.
             return std::future::pending().await;
         };
-        let began = Instant::now();
+        runtime.options.pulse.beat();
+        let (began, kind) = (Instant::now(), key.kind());
+        let running = runtime.activity.begin(kind);
         key.pass(&runtime).await;
-        let labels = [("name", key.kind())];
-        let metrics = &runtime.options.metrics;
-        metrics.observe(&PASS_DURATION, &labels, began.elapsed());
+        drop(running);
+        runtime.options.pulse.beat();
+        let (took, metrics) = (began.elapsed(), &runtime.options.metrics);
+        metrics.observe(&PASS_DURATION, &[("name", kind)], took);
+        runtime.note_measurement(&Measurement::Pass { kind, waited, took });
         runtime.queue.done(&key);
     }
 }

@@ -17,6 +17,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
 use crate::accounts::Accounts;
+use crate::activity::Activity;
 use crate::clock_steps::ClockSteps;
 use crate::contract::Contract;
 use crate::feed::Feed;
@@ -24,6 +25,7 @@ use crate::gaps::Gaps;
 use crate::in_flight::InFlight;
 use crate::key::QueueKey;
 use crate::kinds::ContractKey as _;
+use crate::measurement::Measurement;
 use crate::options::{Clients, Options};
 use crate::passes::{Count, WhyRecord};
 use crate::silence::Told;
@@ -73,6 +75,8 @@ pub struct Runtime<C: Contract> {
     /// The time that deadlines leave out.
     pub(crate) gaps: Gaps,
     pub(crate) told_silences: Told,
+    /// The passes that run.
+    pub(crate) activity: Activity,
     /// Notified when a decision differs from the previous one.
     pub(crate) decided: Notify,
 }
@@ -101,6 +105,7 @@ impl<C: Contract> Runtime<C> {
             clock_steps: ClockSteps::default(),
             gaps: Gaps::default(),
             told_silences: Told::default(),
+            activity: Activity::default(),
             decided: Notify::default(),
             clients,
             options,
@@ -321,6 +326,17 @@ impl<C: Contract> Runtime<C> {
             }
         };
         self.queue.wake_at(key.clone(), at);
+    }
+
+    /// Returns which loop of the process does not turn, if one does not. Waiting for an API server
+    /// or for a cloud is no stall.
+    pub(crate) fn stall(&self) -> Option<String> {
+        self.activity.stall(self.queue.metrics().lag, &self.options.pulse)
+    }
+
+    /// Records a measured event.
+    pub(crate) fn note_measurement(&self, measurement: &Measurement<'_>) {
+        C::note(&self.tools, measurement, &self.options.metrics);
     }
 
     /// Starts a task that ends with the process.

@@ -32,6 +32,14 @@ impl<C: Contract> Inspect for Inspector<C> {
         }
     }
 
+    fn stall(&self) -> Option<String> {
+        Self::stall(self)
+    }
+
+    fn config(&self) -> Option<Value> {
+        Self::config(self)
+    }
+
     fn metrics(&self) -> String {
         self.metrics_text()
     }

@@ -23,6 +23,7 @@ impl<C: Contract> Runtime<C> {
         loop {
             tokio::time::sleep(SWEEP_EVERY).await;
             self.accounts.close_unused();
+            self.activity.swept();
             if self.started().is_none() {
                 continue;
             }

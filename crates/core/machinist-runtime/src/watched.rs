@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use crate::contract::Contract;
 use crate::feed::{Fed, Feed, Question};
+use crate::measurement::Measurement;
 use crate::outcomes::ask_api;
 use crate::runtime::Runtime;
 use crate::take_in::{read_kind, take_in};
@@ -56,6 +57,10 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
         F::store(seen).heard_at()
     }
 
+    fn version(&self, seen: &C::Seen) -> Option<u64> {
+        Some(F::store(seen).observed_rv())
+    }
+
     fn doubt(&self, seen: &mut C::Seen) {
         F::store_mut(seen).doubt();
     }
@@ -69,6 +74,12 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
                 Arc::new(move |note| {
                     noted.note_watch(F::RESOURCE, &note);
                     log(note);
+                })
+            });
+            let timed = runtime.clone();
+            options.timer.get_or_insert_with(|| {
+                Arc::new(move |timing| {
+                    timed.note_measurement(&Measurement::Watch { resource: F::RESOURCE, timing });
                 })
             });
             options.clock.get_or_insert_with(|| runtime.options.clock.clone());

@@ -2,9 +2,10 @@
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/healthz`, `/livez` | 200 `OK` while the process runs |
+//! | `/healthz`, `/livez` | 200 `OK` while the process works, 500 if one of its loops does not turn |
 //! | `/readyz` | 200 if the process is ready, else 503, with the text that the process gives |
 //! | `/metrics` | counters and gauges, Prometheus text |
+//! | `/configz` | the effective configuration, JSON |
 //! | `/why` | the last decision about every object, JSON |
 //! | `/why/<kind>/<name>` | the last decision about one object, JSON |
 //! | `/serves` | the component and the namespace that it serves, JSON |
@@ -67,7 +68,11 @@ pub async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 async fn answer(process: &impl Inspect, path: &str) -> Response<Full<Bytes>> {
     match path {
-        "/healthz" | "/livez" => text(StatusCode::OK, "OK".to_owned()),
+        "/healthz" | "/livez" => match process.stall() {
+            None => text(StatusCode::OK, "OK".to_owned()),
+            Some(stall) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("the process is stuck: {stall}")),
+        },
+        "/configz" => process.config().map_or_else(not_found, |config| json_of(&config)),
         "/readyz" => match process.readiness() {
             ProcessReadiness::Ready(body) => text(StatusCode::OK, body),
             ProcessReadiness::NotReady(body) => text(StatusCode::SERVICE_UNAVAILABLE, body),

@@ -13,6 +13,16 @@ pub trait Inspect: Clone + Send + Sync + 'static {
     /// Whether the process is ready, with the text for a user.
     fn readiness(&self) -> ProcessReadiness;
 
+    /// Which loop of the process does not turn, if one does not. Waiting for a server is no stall.
+    fn stall(&self) -> Option<String> {
+        None
+    }
+
+    /// The effective configuration; absent if the process shows none. It contains no secret.
+    fn config(&self) -> Option<Value> {
+        None
+    }
+
     /// All metrics of the process, in the text format of Prometheus.
     fn metrics(&self) -> String;
 

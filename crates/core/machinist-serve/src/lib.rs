@@ -7,6 +7,7 @@
 //! connections  HTTP on a connection: timeouts, a maximum age, an answer by path
 //! endpoints    health, readiness, metrics and reasons of a process that implements Inspect
 //! metrics      the measured values of a process, as Prometheus text
+//! summaries    the sums and numbers of values, for metrics
 //! ```
 //!
 //! The crate depends on no other crate of the workspace. So it names no kind of object and no
@@ -19,6 +20,7 @@ mod endpoints;
 mod inspect;
 mod loopback;
 mod metrics;
+mod summaries;
 
 pub use accept::accept;
 pub use connections::{answer_all, answer_behind};
@@ -27,6 +29,6 @@ pub use endpoints::{answer_with_metrics, listen, serve, serve_behind, serve_metr
 pub use inspect::{Inspect, ProcessReadiness};
 pub use loopback::{ListenError, LoopbackApi, LoopbackServer, serve_connection};
 pub use metrics::{
-    CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, REQUEST_SECONDS, Sample, WAIT_SECONDS,
-    samples_of,
+    Announced, CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, REQUEST_SECONDS, Sample, Summary,
+    WAIT_SECONDS, samples_of,
 };

@@ -18,6 +18,8 @@ use prometheus::core::Collector;
 use prometheus::proto::{LabelPair, MetricFamily};
 use prometheus::{CounterVec, GaugeVec, HistogramOpts, HistogramVec, Opts, TextEncoder};
 
+use crate::summaries::Summaries;
+
 /// Bounds of durations of requests, in seconds.
 pub const REQUEST_SECONDS: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0];
 /// Bounds of waits that users notice, in seconds: each is four times the one before.
@@ -46,6 +48,17 @@ pub struct Gauge(Described);
 pub struct Histogram {
     described: Described,
     bounds: &'static [f64],
+}
+
+/// The sum and the number of values, without quantiles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary(Described);
+
+/// A metric that is announced before it has a value.
+#[derive(Debug, Clone, Copy)]
+pub struct Announced<'a> {
+    described: &'a Described,
+    kind: &'static str,
 }
 
 /// The name of a metric, and what it counts, in which unit.
@@ -96,6 +109,37 @@ impl Histogram {
     }
 }
 
+impl Summary {
+    /// A summary. `help` says what it measures.
+    pub const fn new(name: &'static str, help: &'static str) -> Self {
+        Self(Described::new(name, help))
+    }
+}
+
+impl<'a> From<&'a Counter> for Announced<'a> {
+    fn from(counter: &'a Counter) -> Self {
+        Self { described: &counter.0, kind: "counter" }
+    }
+}
+
+impl<'a> From<&'a Gauge> for Announced<'a> {
+    fn from(gauge: &'a Gauge) -> Self {
+        Self { described: &gauge.0, kind: "gauge" }
+    }
+}
+
+impl<'a> From<&'a Histogram> for Announced<'a> {
+    fn from(histogram: &'a Histogram) -> Self {
+        Self { described: &histogram.described, kind: "histogram" }
+    }
+}
+
+impl<'a> From<&'a Summary> for Announced<'a> {
+    fn from(summary: &'a Summary) -> Self {
+        Self { described: &summary.0, kind: "summary" }
+    }
+}
+
 /// The measured values of a process. Clones share them.
 #[derive(Clone, Default)]
 pub struct Metrics(Arc<Mutex<Recorded>>);
@@ -105,6 +149,8 @@ struct Recorded {
     /// The metrics that have values, by name.
     metrics: BTreeMap<String, Recording>,
     sources: Vec<Source>,
+    /// The help lines and types of the metrics that are shown even without a value, by name.
+    announced: BTreeMap<String, String>,
 }
 
 /// The values of one metric.
@@ -118,9 +164,17 @@ enum Values {
     Counter(CounterVec),
     Gauge(GaugeVec),
     Histogram(HistogramVec),
+    Summary(Summaries),
 }
 
 impl Metrics {
+    /// Announces a metric: its help line and its type are shown even while it has no value.
+    pub fn announce<'a>(&self, metric: impl Into<Announced<'a>>) {
+        let Announced { described: Described { name, help }, kind } = metric.into();
+        let lines = format!("# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        self.lock().announced.insert(name.clone().into_owned(), lines);
+    }
+
     /// Adds one to a counter.
     pub fn count(&self, counter: &Counter, labels: Labels<'_>) {
         self.add(counter, labels, 1);
@@ -129,13 +183,24 @@ impl Metrics {
     /// Adds a number to a counter.
     #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
     pub fn add(&self, counter: &Counter, labels: Labels<'_>, number: u64) {
+        self.increase(counter, labels, number as f64);
+    }
+
+    /// Adds a duration to a counter of seconds.
+    pub fn add_seconds(&self, counter: &Counter, labels: Labels<'_>, took: Duration) {
+        self.increase(counter, labels, took.as_secs_f64());
+    }
+
+    fn increase(&self, counter: &Counter, labels: Labels<'_>, by: f64) {
         let new = |names: &[&str]| CounterVec::new(counter.0.options(), names).map(Values::Counter);
         self.record(&counter.0, labels, new, |values, labels| match values {
             Values::Counter(counters) => {
                 let counter = counters.get_metric_with_label_values(labels);
-                counter.map(|counter| counter.inc_by(number as f64))
+                counter.map(|counter| counter.inc_by(by))
             }
-            Values::Gauge(_) | Values::Histogram(_) => Err(prometheus::Error::AlreadyReg),
+            Values::Gauge(_) | Values::Histogram(_) | Values::Summary(_) => {
+                Err(prometheus::Error::AlreadyReg)
+            }
         });
     }
 
@@ -146,7 +211,9 @@ impl Metrics {
             Values::Gauge(gauges) => {
                 gauges.get_metric_with_label_values(labels).map(|gauge| gauge.set(value))
             }
-            Values::Counter(_) | Values::Histogram(_) => Err(prometheus::Error::AlreadyReg),
+            Values::Counter(_) | Values::Histogram(_) | Values::Summary(_) => {
+                Err(prometheus::Error::AlreadyReg)
+            }
         });
     }
 
@@ -168,7 +235,18 @@ impl Metrics {
                 let histogram = histograms.get_metric_with_label_values(labels);
                 histogram.map(|histogram| histogram.observe(took.as_secs_f64()))
             }
-            Values::Counter(_) | Values::Gauge(_) => Err(prometheus::Error::AlreadyReg),
+            Values::Counter(_) | Values::Gauge(_) | Values::Summary(_) => Err(prometheus::Error::AlreadyReg),
+        });
+    }
+
+    /// Adds a value to a summary.
+    pub fn sum(&self, summary: &Summary, labels: Labels<'_>, value: f64) {
+        let new = |names: &[&str]| Ok(Values::Summary(Summaries::new(summary.0.options(), names)));
+        self.record(&summary.0, labels, new, |values, labels| match values {
+            Values::Summary(summaries) => summaries.add(labels, value),
+            Values::Counter(_) | Values::Gauge(_) | Values::Histogram(_) => {
+                Err(prometheus::Error::AlreadyReg)
+            }
         });
     }
 
@@ -194,11 +272,9 @@ impl Metrics {
                 None => drop(metrics.insert(name, family)),
             }
         }
-        let families: Vec<MetricFamily> = metrics.into_values().collect();
-        TextEncoder::new().encode_to_string(&families).unwrap_or_else(|error| {
-            tracing::error!(%error, "Internal error (please report it): cannot render the metrics");
-            String::new()
-        })
+        let mut texts = self.lock().announced.clone();
+        texts.extend(metrics.into_iter().map(|(name, family)| (name, rendered(family))));
+        texts.into_values().collect()
     }
 
     fn record(
@@ -248,6 +324,7 @@ impl Recording {
             Values::Counter(values) => values.collect(),
             Values::Gauge(values) => values.collect(),
             Values::Histogram(values) => values.collect(),
+            Values::Summary(values) => vec![values.gathered()],
         };
         let mut family = families.into_iter().next().unwrap_or_default();
         let place = |label: &LabelPair| self.labels.iter().position(|name| *name == label.name());
@@ -257,6 +334,13 @@ impl Recording {
         family.mut_metric().sort_by(|one, other| values_of(one).cmp(values_of(other)));
         family
     }
+}
+
+fn rendered(family: MetricFamily) -> String {
+    TextEncoder::new().encode_to_string(&[family]).unwrap_or_else(|error| {
+        tracing::error!(%error, "Internal error (please report it): cannot render a metric");
+        String::new()
+    })
 }
 
 fn values_of(metric: &prometheus::proto::Metric) -> impl Iterator<Item = &str> {
@@ -281,6 +365,7 @@ mod tests {
     const AGE: Gauge = Gauge::new("age", "Age in seconds.");
     const AGE_COUNT: Gauge = Gauge::new("age_count", "Number of ages.");
     const WAIT: Histogram = Histogram::new("wait_seconds", "Waits in seconds.", &[1.0, 4.0]);
+    const ITEMS: Summary = Summary::new("items", "Items.");
     const PLAIN: Histogram = Histogram::new("plain_seconds", "Without labels.", &[0.005, 1.0]);
 
     #[test]
@@ -354,5 +439,27 @@ wait_seconds_count{kind="y"} 1
         let text = metrics.text();
         assert!(text.contains("\nplain_seconds_bucket{le=\"0.005\"} 1\n"), "{text}");
         assert!(text.contains("\nplain_seconds_count 1\n"), "{text}");
+    }
+
+    #[test]
+    fn a_summary_has_a_sum_and_a_number() {
+        let metrics = Metrics::default();
+        metrics.sum(&ITEMS, &[("name", "b")], 3.0);
+        metrics.sum(&ITEMS, &[("name", "a")], 1.0);
+        metrics.sum(&ITEMS, &[("name", "b")], 4.5);
+        let expected = "# HELP items Items.\n# TYPE items summary\nitems_sum{name=\"a\"} 1\nitems_count{name=\"a\"} 1\n\
+                        items_sum{name=\"b\"} 7.5\nitems_count{name=\"b\"} 2\n";
+        assert_eq!(metrics.text(), expected);
+    }
+
+    #[test]
+    fn an_announced_metric_is_shown_without_a_value() {
+        let metrics = Metrics::default();
+        metrics.announce(&ITEMS);
+        metrics.announce(&CALLS);
+        metrics.count(&CALLS, &[("code", "200")]);
+        let expected = "# HELP calls_total Calls.\n# TYPE calls_total counter\ncalls_total{code=\"200\"} 1\n\
+                        # HELP items Items.\n# TYPE items summary\n";
+        assert_eq!(metrics.text(), expected);
     }
 }

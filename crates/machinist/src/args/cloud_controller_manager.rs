@@ -339,6 +339,6 @@ mod tests {
         let expected =
             ["enable-leader-migration", "leader-migration-config", "feature-gates", "contention-profiling"];
         assert_eq!(named, expected);
-        assert_eq!(args.server.authorization_always_allow_paths, ["/healthz", "/metrics"]);
+        assert_eq!(args.server.always_allow(), ["/healthz", "/metrics"]);
     }
 }

@@ -3,10 +3,12 @@
 //!
 //! Old manifests use flags that no longer exist. A flag that is not needed is dropped with a
 //! warning. A flag for a feature that is not implemented yet is an error, because silently
-//! switching off a safety feature is dangerous.
+//! switching off a safety feature is dangerous. clap checks the value of such a flag first.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
+
+use super::value::go_bool;
 
 /// Link names under which this program runs one of the two controllers.
 const CALLED_AS: [&str; 2] = ["machine-controller-manager", "machine-controller"];
@@ -52,11 +54,13 @@ const REMOVED: &[Removed] = &[
 ];
 
 /// Flags of Go's machine controller whose feature is not implemented yet, with the name of the
-/// feature.
+/// feature. With a value after `=`, only that value asks for the feature. This is the only list of
+/// them.
 const NOT_YET: &[(&str, &str)] = &[
     ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is unreachable"),
     ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is unreachable"),
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
+    ("target-kubeconfig=none", "machines without a target cluster"),
 ];
 
 /// A command line, ready for clap.
@@ -66,6 +70,8 @@ pub(crate) struct CommandLine {
     pub words: Vec<OsString>,
     /// Warnings about flags, for the user.
     pub warnings: Vec<String>,
+    /// The first flag that asks for a feature that is not implemented yet.
+    pub not_supported: Option<NotSupported>,
 }
 
 /// Error for a known flag whose feature is not supported.
@@ -79,13 +85,10 @@ impl std::fmt::Display for NotSupported {
 }
 
 /// Rewrites the arguments of a command line for clap.
-///
-/// # Errors
-/// If a flag asks for a feature that is not implemented yet.
-pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<CommandLine, NotSupported> {
-    let mut words = words.into_iter();
+pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> CommandLine {
+    let mut words = words.into_iter().peekable();
     let program = words.next().unwrap_or_else(|| "machinist".into());
-    let mut line = CommandLine { words: vec![program.clone()], warnings: Vec::new() };
+    let mut line = CommandLine { words: vec![program.clone()], warnings: Vec::new(), not_supported: None };
     if let Some(name) = called_as(&program) {
         line.words.push(name.into());
     }
@@ -107,17 +110,19 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> Result<CommandL
             }
             continue;
         }
-        if let Some(what) = not_yet(&command, &flag) {
-            return Err(NotSupported(format!(
-                "--{flag}: {what} is not supported yet. Remove the flag to run without it"
-            )));
+        let next = words.peek().and_then(|next| next.to_str());
+        if let Some(what) = not_yet(&command, &flag, value.or(next)) {
+            line.not_supported.get_or_insert_with(|| {
+                let fix = "Remove the flag to run without it";
+                NotSupported(format!("--{flag}: {what} is not supported yet. {fix}"))
+            });
         }
         line.words.push(match value {
             Some(value) => format!("--{flag}={value}").into(),
             None => format!("--{flag}").into(),
         });
     }
-    Ok(line)
+    line
 }
 
 /// Returns the command for the name under which the program was started.
@@ -141,8 +146,18 @@ fn removed(command: &str, flag: &str) -> Option<&'static Removed> {
     REMOVED.iter().find(|removed| is_manager && removed.name == flag)
 }
 
-fn not_yet(command: &str, flag: &str) -> Option<&'static str> {
-    let (_, what) = NOT_YET.iter().find(|(name, _)| CALLED_AS.contains(&command) && *name == flag)?;
+/// Returns the missing feature that a flag asks for. A switch without a value has the next word as
+/// `value`, or none, and then means true.
+fn not_yet(command: &str, flag: &str, value: Option<&str>) -> Option<&'static str> {
+    let asks_for_it = |wanted: &str| match wanted {
+        "true" => value.is_none_or(|value| go_bool(value) != Ok(false)),
+        wanted => value == Some(wanted),
+    };
+    let is_it = |name: &str| match name.split_once('=') {
+        Some((name, wanted)) => name == flag && asks_for_it(wanted),
+        None => name == flag,
+    };
+    let (_, what) = NOT_YET.iter().find(|(name, _)| CALLED_AS.contains(&command) && is_it(name))?;
     Some(what)
 }
 
@@ -150,12 +165,12 @@ fn not_yet(command: &str, flag: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn words(text: &str) -> Result<CommandLine, NotSupported> {
+    fn words(text: &str) -> CommandLine {
         read(text.split(' ').map(OsString::from))
     }
 
     fn read_back(text: &str) -> String {
-        let line = words(text).expect("supported");
+        let line = words(text);
         line.words.join(OsStr::new(" ")).into_string().expect("text in, text out")
     }
 
@@ -183,8 +198,7 @@ mod tests {
             "--delete_migrated_machine_class",
             "--machine-safety-orphan-vms-period 30m",
         ] {
-            let line =
-                words(&format!("machinist machine-controller-manager {text} --port 1")).expect("accepted");
+            let line = words(&format!("machinist machine-controller-manager {text} --port 1"));
             assert_eq!(line.words[2..], ["--port", "1"]);
             assert_eq!(line.warnings.len(), 1);
             assert!(line.warnings[0].contains(" is deprecated and has no effect: "), "{:?}", line.warnings);
@@ -203,15 +217,29 @@ mod tests {
 
     #[test]
     fn a_flag_of_a_missing_feature_is_an_error() {
-        let error =
-            words("machinist machine-controller --machine-safety-orphan-vms-period=1h").expect_err("refused");
+        let refused = |text: &str| words(text).not_supported.map(|error| error.to_string());
         assert_eq!(
-            error.to_string(),
-            "--machine-safety-orphan-vms-period: collecting orphaned instances is not supported yet. Remove the flag to run without it"
+            refused("machinist machine-controller --machine-safety-orphan-vms-period=1h").as_deref(),
+            Some(
+                "--machine-safety-orphan-vms-period: collecting orphaned instances is not supported yet. Remove the flag to run without it"
+            )
         );
-        assert!(
-            words("machinist up --machine-safety-orphan-vms-period=1h").is_ok(),
+        assert_eq!(
+            refused("machinist up --machine-safety-orphan-vms-period=1h"),
+            None,
             "clap rejects the flag for other commands"
         );
+    }
+
+    #[test]
+    fn only_the_value_that_asks_for_a_missing_feature_is_refused() {
+        let is_refused = |flags: &str| {
+            words(&format!("machinist machine-controller-manager {flags}")).not_supported.is_some()
+        };
+        let rollout = "--autoscaler-scaledown-annotation-during-rollout";
+        assert!(is_refused(rollout) && is_refused(&format!("{rollout}=1")));
+        assert!(!is_refused(&format!("{rollout}=False")));
+        assert!(is_refused("--target-kubeconfig none") && is_refused("--target_kubeconfig=none"));
+        assert!(!is_refused("--target-kubeconfig none.yaml --control-kubeconfig none"));
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::{ArgAction, Args};
 
-use super::value::{self, ClusterFlag, ModuleLevel};
+use super::secure::SecureArgs;
+use super::value::{self, ClusterFlag, LogFormat, ModuleLevels};
 use crate::clouds::CloudArgs;
 
 const CLUSTERS: &str = "Clusters";
@@ -16,12 +17,18 @@ const MACHINES: &str = "Defaults for Machines";
 const CLOUD: &str = "Cloud";
 const LEADER: &str = "Leader election";
 const LOG: &str = "Log";
-const UNUSED: &str = "Compatibility (no effect)";
+/// Heading of the flags that have no meaning here. The program names the given ones at the start.
+pub(super) const UNUSED: &str = "Compatibility (no effect)";
+/// Heading of the flags that the controllers reject; `command_line` lists them.
+const NOT_YET: &str = "Not supported yet (rejected)";
 
 const HOW_IT_ENDS: &str = "Shutdown: on Ctrl-C or SIGTERM, the process starts no new work and waits for cloud calls and API writes in \
     flight. Then it releases its Lease and exits with code 0. The wait takes at most 35s, or longer if a cloud call may take \
     effect later; the log shows the limit. Set terminationGracePeriodSeconds of the pod to that limit plus 10s. A second \
-    signal stops the process at once with exit code 1, and its Lease expires.";
+    signal stops the process at once with exit code 1, and its Lease expires.\n\n\
+    HTTP server: without a flag of \"HTTPS server\", it is plain HTTP. Every client may read /healthz, /livez, /readyz, /metrics, \
+    /configz and /serves, and only clients on the loopback interface the other paths. Each flag of \"HTTPS server\" turns on TLS, \
+    authentication and authorization for the port.";
 
 /// Flags of `machinist machine-controller-manager`.
 #[derive(Debug, Args)]
@@ -29,13 +36,13 @@ const HOW_IT_ENDS: &str = "Shutdown: on Ctrl-C or SIGTERM, the process starts no
 pub(crate) struct ManagerArgs {
     #[command(flatten)]
     pub clusters: ClusterArgs,
-    /// Port of the HTTP server with /healthz, /readyz, /metrics, /why and /serves
-    #[arg(long, value_name = "PORT", default_value_t = 10258, value_parser = clap::value_parser!(u16).range(1..), help_heading = SERVER)]
+    /// Port of the HTTP server with /healthz, /readyz, /metrics, /configz, /why and /serves
+    #[arg(long, value_name = "PORT", default_value = "10258", value_parser = value::port, help_heading = SERVER)]
     pub port: u16,
     #[command(flatten)]
     pub server: ServerArgs,
     /// Number of objects that are reconciled at the same time
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..), help_heading = WORK)]
+    #[arg(long, value_name = "N", default_value = "10", value_parser = value::workers, help_heading = WORK)]
     pub concurrent_syncs: u16,
     #[command(flatten)]
     pub leader: LeaderArgs,
@@ -45,10 +52,10 @@ pub(crate) struct ManagerArgs {
     pub compatibility: CompatibilityArgs,
     /// Number of machines beyond replicas and surge at which Go's manager freezes a set; this
     /// manager only lifts freezes
-    #[arg(long, value_name = "N", default_value_t = 2, help_heading = WORK)]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = value::count, help_heading = WORK)]
     pub safety_up: u32,
     /// Number of machines below the limit of --safety-up at which the manager lifts a freeze
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = WORK)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = value::count, help_heading = WORK)]
     pub safety_down: u32,
     /// Keep the cluster-autoscaler from removing Nodes during a rollout
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1,
@@ -57,6 +64,8 @@ pub(crate) struct ManagerArgs {
     /// Ignored: the manager checks freezes at every change
     #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
     pub machine_safety_overshooting_period: Option<Duration>,
+    #[command(flatten)]
+    pub secure: SecureArgs,
 }
 
 /// Flags of `machinist machine-controller`.
@@ -70,22 +79,26 @@ pub(crate) struct MachineControllerArgs {
     pub cluster_name: Option<String>,
     #[command(flatten)]
     pub clusters: ClusterArgs,
-    /// Port of the HTTP server with /healthz, /readyz, /metrics, /why and /serves
-    #[arg(long, value_name = "PORT", default_value_t = 10259, value_parser = clap::value_parser!(u16).range(1..), help_heading = SERVER)]
+    /// Port of the HTTP server with /healthz, /readyz, /metrics, /configz, /why and /serves
+    #[arg(long, value_name = "PORT", default_value = "10259", value_parser = value::port, help_heading = SERVER)]
     pub port: u16,
     #[command(flatten)]
     pub server: ServerArgs,
     /// Number of objects that are reconciled at the same time
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..), help_heading = WORK)]
+    #[arg(long, value_name = "N", default_value = "50", value_parser = value::workers, help_heading = WORK)]
     pub concurrent_syncs: u16,
     #[command(flatten)]
     pub machines: MachineDefaultArgs,
+    #[command(flatten)]
+    pub safety: MachineSafetyArgs,
     #[command(flatten)]
     pub leader: LeaderArgs,
     #[command(flatten)]
     pub log: LogArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
+    #[command(flatten)]
+    pub secure: SecureArgs,
 }
 
 /// Defaults for fields that a Machine leaves empty.
@@ -118,7 +131,7 @@ pub(crate) struct MachineDefaultArgs {
     #[arg(long, value_name = "N", help_heading = MACHINES)]
     pub drain_volumes_at_once: Option<NonZeroUsize>,
     /// Number of eviction attempts for a pod before the controller deletes it
-    #[arg(long, value_name = "N", default_value_t = 360, help_heading = MACHINES)]
+    #[arg(long, value_name = "N", default_value = "360", value_parser = value::count, help_heading = MACHINES)]
     pub machine_max_evict_retries: u32,
     /// Node conditions that make a Node unhealthy unless their status is False, separated by commas
     #[arg(long, value_name = "TYPES", value_delimiter = ',',
@@ -130,6 +143,20 @@ pub(crate) struct MachineDefaultArgs {
     /// Time to wait before the next create call after the cloud reported exhausted resources
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "10m", help_heading = MACHINES)]
     pub resource_exhausted_retry: Duration,
+}
+
+/// Safety of the machine controller.
+#[derive(Debug, Args)]
+pub(crate) struct MachineSafetyArgs {
+    /// Time without an answer of an API server after which no Machine fails
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "30s", help_heading = NOT_YET)]
+    pub machine_safety_apiserver_statuscheck_timeout: Duration,
+    /// Time between two checks of the API servers; at least that timeout
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "1m", help_heading = NOT_YET)]
+    pub machine_safety_apiserver_statuscheck_period: Duration,
+    /// Time between two searches for orphaned instances
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "15m", help_heading = NOT_YET)]
+    pub machine_safety_orphan_vms_period: Duration,
 }
 
 /// Clusters and request limits.
@@ -150,7 +177,7 @@ pub(crate) struct ClusterArgs {
     pub kube_api_qps: Option<f64>,
     /// Number of requests that may exceed --kube-api-qps in a burst [default: the value of
     /// --kube-api-qps]
-    #[arg(long, value_name = "N", help_heading = CLUSTERS)]
+    #[arg(long, value_name = "N", value_parser = value::count, help_heading = CLUSTERS)]
     pub kube_api_burst: Option<u32>,
     /// URL of the API server, for a controller that has the flag.
     #[arg(skip)]
@@ -189,16 +216,21 @@ pub(crate) struct LeaderArgs {
     pub leader_elect_resource_lock: String,
 }
 
-/// Log levels.
+/// Log levels and format.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
     /// Log level on stderr, from 0 to 5; at 0 controllers log their actions, other commands only
     /// warnings
-    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value_t = 0, help_heading = LOG)]
+    #[arg(long = "v", short = 'v', value_name = "LEVEL", default_value = "0", value_parser = value::verbosity, allow_hyphen_values = true,
+          help_heading = LOG)]
     pub v: u8,
-    /// Log levels of single modules, for example machinist_controllers=4, separated by commas
-    #[arg(long, value_name = "MODULE=LEVEL", value_delimiter = ',', help_heading = LOG)]
-    pub vmodule: Vec<ModuleLevel>,
+    /// Log levels of single modules, separated by commas: a path such as
+    /// machinist_controllers::mcm, or its last part; * and ? match any letters
+    #[arg(long, value_name = "PATTERN=LEVEL,...", default_value = "", hide_default_value = true, help_heading = LOG)]
+    pub vmodule: ModuleLevels,
+    /// Format of the log: text, or one JSON object per line
+    #[arg(long, visible_alias = "log-format", value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text, help_heading = LOG)]
+    pub logging_format: LogFormat,
 }
 
 /// Flags of Go's machine-controller-manager that have no effect here.
@@ -208,7 +240,7 @@ pub(crate) struct CompatibilityArgs {
     #[arg(long, value_name = "NAME", help_heading = UNUSED)]
     pub cloud_provider: Option<String>,
     /// Ignored: requests are always JSON
-    #[arg(long, value_name = "TYPE", help_heading = UNUSED)]
+    #[arg(long, value_name = "TYPE", value_parser = value::media_type, help_heading = UNUSED)]
     pub kube_api_content_type: Option<String>,
     /// Ignored: every object is reconciled at least every ten minutes
     #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
@@ -224,7 +256,74 @@ pub(crate) struct CompatibilityArgs {
     #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
           value_parser = value::go_bool, help_heading = UNUSED)]
     pub contention_profiling: Option<bool>,
+    /// Ignored: there are no feature gates
+    #[arg(long, value_name = "NAME=BOOL,...", value_parser = value::feature_gates, help_heading = UNUSED)]
+    pub feature_gates: Option<String>,
     /// Ignored: log lines are written immediately
     #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
     pub log_flush_frequency: Option<Duration>,
+    #[command(flatten)]
+    pub klog: KlogArgs,
+}
+
+/// Flags of Go's log library that have no effect: all lines go to stderr, at once and complete.
+#[derive(Debug, Args)]
+pub(crate) struct KlogArgs {
+    /// Ignored: log lines have no directories
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub add_dir_header: Option<bool>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub alsologtostderr: Option<bool>,
+    /// Ignored: there are no stack traces in the log
+    #[arg(long, value_name = "FILE:LINE", help_heading = UNUSED)]
+    pub log_backtrace_at: Option<String>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "DIR", help_heading = UNUSED)]
+    pub log_dir: Option<String>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "FILE", help_heading = UNUSED)]
+    pub log_file: Option<String>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "MEGABYTES", value_parser = value::count, help_heading = UNUSED)]
+    pub log_file_max_size: Option<u32>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub logtostderr: Option<bool>,
+    /// Ignored: there is one log
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub one_output: Option<bool>,
+    /// Ignored: each line has its time and level
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub skip_headers: Option<bool>,
+    /// Ignored: there are no log files
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub skip_log_headers: Option<bool>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "SEVERITY", value_parser = value::severity, help_heading = UNUSED)]
+    pub stderrthreshold: Option<String>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub legacy_stderr_threshold_behavior: Option<bool>,
+    /// Ignored: log lines are written immediately
+    #[arg(long, value_name = "SIZE", value_parser = value::size, help_heading = UNUSED)]
+    pub log_json_info_buffer_size: Option<String>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub log_json_split_stream: Option<bool>,
+    /// Ignored: log lines are written immediately
+    #[arg(long, value_name = "SIZE", value_parser = value::size, help_heading = UNUSED)]
+    pub log_text_info_buffer_size: Option<String>,
+    /// Ignored: the log is always on stderr
+    #[arg(long, value_name = "BOOL", default_missing_value = "true", num_args = 0..=1, require_equals = true,
+          value_parser = value::go_bool, help_heading = UNUSED)]
+    pub log_text_split_stream: Option<bool>,
 }

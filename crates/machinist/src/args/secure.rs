@@ -29,6 +29,32 @@ pub(crate) struct SecureArgs {
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     pub authorization_kubeconfig: Option<PathBuf>,
     /// Paths that every client may read, separated by commas; * at the end stands for any rest
-    #[arg(long, value_name = "PATHS", value_delimiter = ',', default_value = "/healthz,/readyz,/livez", help_heading = SERVER)]
-    pub authorization_always_allow_paths: Vec<String>,
+    /// [default: /healthz,/readyz,/livez]
+    #[arg(long, value_name = "PATHS", value_delimiter = ',', help_heading = SERVER)]
+    pub authorization_always_allow_paths: Option<Vec<String>>,
+}
+
+/// Paths that every client may read if the flag is absent.
+const ALWAYS_ALLOWED: [&str; 3] = ["/healthz", "/readyz", "/livez"];
+
+impl SecureArgs {
+    /// Whether a flag asks for TLS and permissions. Without one, a controller that is plain by
+    /// default stays plain.
+    pub(crate) fn is_given(&self) -> bool {
+        let files = [
+            &self.tls_cert_file,
+            &self.tls_private_key_file,
+            &self.cert_dir,
+            &self.client_ca_file,
+            &self.authentication_kubeconfig,
+            &self.authorization_kubeconfig,
+        ];
+        files.into_iter().any(Option::is_some) || self.authorization_always_allow_paths.is_some()
+    }
+
+    /// The paths that every client may read.
+    pub(crate) fn always_allow(&self) -> Vec<String> {
+        let default = || ALWAYS_ALLOWED.map(str::to_owned).to_vec();
+        self.authorization_always_allow_paths.clone().unwrap_or_else(default)
+    }
 }

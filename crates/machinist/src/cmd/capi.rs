@@ -16,7 +16,7 @@ use machinist_plan::capi::mail::SEND_BOUND;
 
 use crate::args::{CapiArgs, CapiDockerArgs, CapiMailgunArgs, ClusterArgs, ClusterFlag};
 use crate::clouds::docker;
-use crate::wiring::{self, LeaseName, Prerequisite, Process};
+use crate::wiring::{self, LeaseName, Prerequisite, Process, Shows};
 
 /// Namespace of the Lease outside of a pod.
 const LEASE_NAMESPACE: &str = "kube-system";
@@ -122,6 +122,7 @@ async fn run(
         permissions: permissions::needed(provider.kinds, &args.namespace),
         metrics: None,
         call_bound: Some(provider.call_bound),
+        shows: Shows::default(),
     };
     let options = Prerequisite {
         waits_for: serves.waits_for,

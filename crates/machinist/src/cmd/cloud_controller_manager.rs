@@ -14,7 +14,7 @@ use machinist_plan::ccm::{route, service};
 use machinist_serve::Metrics;
 
 use crate::args::{CloudControllerManagerArgs, ClusterArgs, ClusterFlag, Controller};
-use crate::wiring::{LeaseName, Process, SecureOptions, credential};
+use crate::wiring::{LeaseName, Process, SecureOptions, Shows, credential};
 use crate::wrong_flags::WrongFlags;
 
 /// Fewer missing servers than this never stop the deletion of Nodes.
@@ -42,6 +42,7 @@ pub(crate) async fn run(args: &CloudControllerManagerArgs) -> anyhow::Result<Exi
         concurrency: args.concurrent_node_syncs.saturating_add(args.concurrent_service_syncs),
         leader: &args.leader,
         call_bound: Some(call_bound),
+        shows: Shows::default(),
     };
     args.unused.warn();
     tracing::info!(cloud = args.cloud_provider.name, controllers = ?options.controllers, "Serving Nodes of a cloud");

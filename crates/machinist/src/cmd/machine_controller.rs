@@ -6,32 +6,52 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use machinist_controllers::mcm::{MachineController, MachineOptions};
+use machinist_controllers::mcm::{MachineController, MachineOptions, announce_machine_controller};
 use machinist_plan::mcm::machine::Defaults;
 
-use crate::args::{MachineControllerArgs, MachineDefaultArgs};
+use crate::args::{
+    MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
+};
 use crate::clouds::{CLOUDS, CloudArgs, ForMachines};
-use crate::wiring::{LeaseName, Prerequisite, Process};
+use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
 use crate::wrong_flags::WrongFlags;
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
+    let MachineSafetyArgs {
+        machine_safety_apiserver_statuscheck_timeout: timeout,
+        machine_safety_apiserver_statuscheck_period: period,
+        ..
+    } = &args.safety;
+    if period < timeout {
+        bail!(WrongFlags::new(
+            "--machine-safety-apiserver-statuscheck-period: expected at least the value of \
+             --machine-safety-apiserver-statuscheck-timeout"
+        ));
+    }
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
     let ForMachines { provider, waits_for, call_bound } = cloud(&args.cloud)?;
     let provider = Prerequisite { waits_for, found: provider };
+    let secure = args.secure.is_given().then(|| SecureOptions::of(&args.secure, args.server.address));
     let process = Process {
         component: "machine-controller",
         resources: &["machines", "machinesets", "machineclasses"],
         clusters: &args.clusters,
         listen: Some(SocketAddr::new(args.server.address, args.port)),
-        secure: None,
         lease: LeaseName { namespace: &args.clusters.namespace, name: "machine-controller" },
         concurrency: args.concurrent_syncs,
         leader: &args.leader,
-        permissions: Vec::new(),
+        permissions: secure.as_ref().map(of_port).unwrap_or_default(),
+        secure,
         metrics: None,
         call_bound: Some(call_bound),
+        shows: Shows {
+            config: config_of_machine_controller(args),
+            announce: Some(announce_machine_controller),
+            observe: Some(|clients, options, leadership| {
+                Box::new(MachineController::observe(clients, options, leadership))
+            }),
+        },
     };
-    args.compatibility.warn();
     process
         .run_after(provider, |provider, clients, common, leadership| {
             let mut options = MachineOptions::new(provider, cluster);

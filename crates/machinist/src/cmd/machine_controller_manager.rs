@@ -4,27 +4,34 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use machinist_controllers::mcm::{Manager, Options};
+use machinist_controllers::mcm::{Manager, Options, announce_manager};
 use machinist_plan::mcm::machine_set::SafetyMargins;
 
-use crate::args::ManagerArgs;
-use crate::wiring::{LeaseName, Process};
+use crate::args::{ManagerArgs, config_of_manager};
+use crate::wiring::{LeaseName, Process, SecureOptions, Shows, of_port};
 
 pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
+    let secure = args.secure.is_given().then(|| SecureOptions::of(&args.secure, args.server.address));
     let process = Process {
         component: "machine-controller-manager",
         resources: &["machines", "machinesets", "machinedeployments"],
         clusters: &args.clusters,
         listen: Some(SocketAddr::new(args.server.address, args.port)),
-        secure: None,
         lease: LeaseName { namespace: &args.clusters.namespace, name: "machine-controller-manager" },
         concurrency: args.concurrent_syncs,
         leader: &args.leader,
-        permissions: Vec::new(),
+        permissions: secure.as_ref().map(of_port).unwrap_or_default(),
+        secure,
         metrics: None,
         call_bound: None,
+        shows: Shows {
+            config: config_of_manager(args),
+            announce: Some(announce_manager),
+            observe: Some(|clients, options, leadership| {
+                Box::new(Manager::observe(clients, options, leadership))
+            }),
+        },
     };
-    args.compatibility.warn();
     let safety_margins = SafetyMargins { up: args.safety_up, down: args.safety_down };
     let protects_nodes = args.autoscaler_scaledown_annotation_during_rollout;
     process

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use kube::config::Kubeconfig;
 use machinist_api::mcm::API_VERSION;
-use machinist_controllers::Clients;
+use machinist_controllers::{Clients, Pulse};
 use machinist_kube::clock::Skew;
 use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client, is_answer};
 use machinist_serve::Metrics;
@@ -89,7 +89,8 @@ pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(S
     };
     let mut options = ClientOptions::new(user_agent);
     options.qps = args.kube_api_qps;
-    options.burst = args.kube_api_burst;
+    // As in Go's clients, a burst of 0 means the default of the client.
+    options.burst = args.kube_api_burst.filter(|burst| *burst != 0);
     options.server.clone_from(&args.master);
     options.seed = super::seed();
     Ok((Sources { control, target, server: args.master.clone() }, options))
@@ -109,6 +110,7 @@ pub(super) async fn connect(
     control: &ClientOptions,
     target_skew: &Skew,
     metrics: &Metrics,
+    pulse: &Pulse,
 ) -> anyhow::Result<Clients> {
     let mut target = ClientOptions::new(&control.user_agent);
     target.skew = target_skew.clone();
@@ -116,8 +118,11 @@ pub(super) async fn connect(
     target.burst = control.burst;
     target.seed = super::seed();
     target.server.clone_from(&control.server);
-    target.observer =
-        Some(super::request_metrics::observer(metrics, &host(&sources.target, control.server.as_deref())));
+    target.observer = Some(super::request_metrics::observer(
+        metrics,
+        pulse,
+        &host(&sources.target, control.server.as_deref()),
+    ));
     let (control_title, target_title) = titles(sources);
     Ok(Clients {
         control: connect_client(&sources.control, control).await.context(control_title)?,
@@ -125,7 +130,8 @@ pub(super) async fn connect(
     })
 }
 
-/// Creates the clients for TokenReviews and for SubjectAccessReviews.
+/// Creates the clients for TokenReviews and for SubjectAccessReviews: of the control cluster, which
+/// usually runs this process and those that read its metrics.
 ///
 /// Every client in the network can cause such requests. So they have a limit of their own, and
 /// their answers do not change the clock of the controllers.
@@ -144,11 +150,14 @@ pub(super) async fn review_clients(
             Some(file) => (KubeconfigSource::File(file.clone()), flag),
             None => {
                 options.server.clone_from(server);
-                (sources.target.clone(), "cluster of the reviews")
+                (sources.control.clone(), "cluster of the reviews")
             }
         };
-        options.observer =
-            Some(super::request_metrics::observer(metrics, &host(&source, options.server.as_deref())));
+        options.observer = Some(super::request_metrics::observer(
+            metrics,
+            &Pulse::default(),
+            &host(&source, options.server.as_deref()),
+        ));
         connect_client(&source, &options).await.context(title)
     };
     Ok((

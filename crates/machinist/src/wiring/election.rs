@@ -5,6 +5,7 @@
 //! flags do not depend on the length of calls. If a process dies during a call, instance keys
 //! prevent a duplicate instance.
 
+use std::any::Any;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -38,6 +39,9 @@ pub(super) fn lease_options(process: &Process<'_>) -> anyhow::Result<Option<Leas
 /// calls and reports them.
 const BEHIND: Duration = Duration::from_secs(1);
 
+/// A process that does not lead within this time begins to watch for its metrics.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
+
 /// Leader election of a process, if it is enabled.
 pub(super) struct Election {
     pub leadership: Option<Leadership>,
@@ -59,7 +63,8 @@ impl Election {
         Self { leadership: None, elector: None }
     }
 
-    /// Joins the election and waits until this process is the leader.
+    /// Joins the election and waits until this process is the leader. `observe` starts what runs
+    /// meanwhile.
     ///
     /// # Errors
     /// If the lease was lost before work began.
@@ -68,6 +73,7 @@ impl Election {
         options: LeaseOptions,
         drains_within: Duration,
         phase: &Phase,
+        observe: Option<impl FnOnce(Leadership) -> Box<dyn Any + Send>>,
     ) -> anyhow::Result<Self> {
         tracing::info!(lease = options.name, identity = options.identity, "Waiting for the lease");
         let lease = options.name.clone();
@@ -79,6 +85,12 @@ impl Election {
             tokio::spawn(elector.run_and_drain(dropped(stop), dropped(drained), drains_within + BEHIND));
         let elector = Running { leading: Some(leading), in_flight, task };
         let election = Self { leadership: Some(leadership.clone()), elector: Some(elector) };
+        // A process that leads at once needs no watches for its wait.
+        let first_answer = tokio::time::timeout(FIRST_ANSWER, leadership.acquired()).await;
+        let _observing = match (first_answer, observe) {
+            (Err(_), Some(observe)) => Some(observe(leadership.clone())),
+            (Ok(_) | Err(_), _) => None,
+        };
         if leadership.acquired().await.is_err() {
             bail!("the lease was lost before work began");
         }
@@ -135,7 +147,7 @@ mod tests {
 
     use super::*;
     use crate::args::{Cli, Command};
-    use crate::wiring::LeaseName;
+    use crate::wiring::{LeaseName, Shows};
 
     /// Returns the election options of a command line.
     fn options_of(flags: &str, call_bound: Duration) -> anyhow::Result<Option<LeaseOptions>> {
@@ -154,6 +166,7 @@ mod tests {
             permissions: Vec::new(),
             metrics: None,
             call_bound: Some(call_bound),
+            shows: Shows::default(),
         })
     }
 

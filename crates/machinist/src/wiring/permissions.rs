@@ -10,6 +10,8 @@ use kube::Api;
 use kube::api::PostParams;
 use machinist_serve::{Gauge, Metrics};
 
+use super::secure::{CLIENT_CA_CONFIG_MAP, SecureOptions};
+
 const MISSING: Gauge = Gauge::new(
     "machinist_permission_missing",
     "1 for each permission that the process lacked at its start, by group, resource and verb.",
@@ -26,6 +28,39 @@ pub(crate) struct Needed {
     /// Absent for every object.
     pub name: Option<String>,
     pub consequence: &'static str,
+}
+
+/// The consequence without the permission to review clients.
+const NO_METRICS: &str = "/metrics of the HTTPS port rejects every token";
+
+/// Returns what the checks of the clients of a port with TLS need. With kubeconfigs of their own,
+/// reviews have the permissions of another user.
+pub(crate) fn of_port(port: &SecureOptions) -> Vec<Needed> {
+    let of_cluster = |group, resource, verbs, consequence| Needed {
+        group,
+        resource,
+        verbs,
+        namespace: None,
+        name: None,
+        consequence,
+    };
+    let mut all = Vec::new();
+    if port.authentication.is_none() {
+        all.push(of_cluster("authentication.k8s.io", "tokenreviews", &["create"], NO_METRICS));
+    }
+    if port.authorization.is_none() {
+        all.push(of_cluster("authorization.k8s.io", "subjectaccessreviews", &["create"], NO_METRICS));
+    }
+    if port.client_ca.is_none() && port.authentication.is_none() {
+        let (namespace, name) = CLIENT_CA_CONFIG_MAP;
+        let consequence = "clients of the HTTPS port cannot use certificates";
+        all.push(Needed {
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            ..of_cluster("", "configmaps", &["get"], consequence)
+        });
+    }
+    all
 }
 
 /// Reports each missing permission in the log and in a metric.

@@ -6,7 +6,8 @@
 //!                                    |     -> SubjectAccessReview -> answer (review)
 //! ```
 //!
-//! A process without these options serves plain HTTP to every client.
+//! A process without these options serves plain HTTP: the paths that probes and scrapers need to
+//! every client, and the other ones to clients on the same host.
 
 mod certificate;
 mod client_ca;
@@ -66,7 +67,7 @@ impl SecureOptions {
             folder: args.cert_dir.clone(),
             client_ca: args.client_ca_file.clone(),
             addresses: vec![address],
-            always_allow: args.authorization_always_allow_paths.clone(),
+            always_allow: args.always_allow(),
             authentication: args.authentication_kubeconfig.clone(),
             authorization: args.authorization_kubeconfig.clone(),
         }
@@ -177,23 +178,54 @@ impl Secure {
     }
 }
 
+/// The client of a connection.
+#[derive(Clone)]
+pub(crate) enum Peer {
+    /// A client of a plain port: whether it is on this host.
+    Plain { is_local: bool },
+    /// A client of a port with TLS: the user of its certificate, if it has one.
+    Secure(Option<Arc<Caller>>),
+}
+
+/// Paths of a plain port that every client may read. The other ones show the state of objects.
+const OPEN: [&str; 6] = ["/healthz", "/livez", "/readyz", "/metrics", "/configz", "/serves"];
+
+/// Decides about a request to a plain port.
+fn admit_plain(is_local: bool, path: &str) -> Result<(), Rejection> {
+    if is_local || OPEN.contains(&path) {
+        return Ok(());
+    }
+    Err(rejection(
+        StatusCode::FORBIDDEN,
+        "403 Forbidden: without TLS, only clients on this host get an answer. Use kubectl port-forward, \
+         or turn on TLS and authentication, for example with --cert-dir",
+    ))
+}
+
 impl Door<TcpStream> for FrontDoor {
     type Stream = Box<dyn Connection>;
-    type Peer = Option<Arc<Caller>>;
+    type Peer = Peer;
 
     async fn open(&self, stream: TcpStream) -> io::Result<(Self::Stream, Self::Peer)> {
-        let Self::Secure(secure) = self else { return Ok((Box::new(stream), None)) };
+        let Self::Secure(secure) = self else {
+            let is_local = stream.peer_addr()?.ip().to_canonical().is_loopback();
+            return Ok((Box::new(stream), Peer::Plain { is_local }));
+        };
         let config = secure.tls.read().unwrap_or_else(PoisonError::into_inner).clone();
         let stream = TlsAcceptor::from(config).accept(stream).await?;
         // The handshake has verified the certificate.
         let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let caller = leaf.and_then(|leaf| caller_of(leaf)).map(Arc::new);
-        Ok((Box::new(stream), caller))
+        Ok((Box::new(stream), Peer::Secure(caller)))
     }
 
     async fn admit(&self, peer: &Self::Peer, request: &Parts) -> Result<(), Rejection> {
-        let Self::Secure(secure) = self else { return Ok(()) };
         let path = request.uri.path();
+        let (secure, caller) = match (self, peer) {
+            (Self::Secure(secure), Peer::Secure(caller)) => (secure, caller.as_deref()),
+            (_, Peer::Plain { is_local }) => return admit_plain(*is_local, path),
+            (Self::Plain, Peer::Secure(_)) => return admit_plain(false, path),
+        };
         if is_excluded(path, &secure.always_allow) {
             return Ok(());
         }
@@ -205,7 +237,7 @@ impl Door<TcpStream> for FrontDoor {
         };
         let token = request.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
         let token = token.and_then(|value| value.strip_prefix("Bearer ")).map(str::trim);
-        reviews.admit(peer.as_deref(), token, path).await
+        reviews.admit(caller, token, path).await
     }
 }
 
@@ -233,6 +265,19 @@ mod tests {
         }
         for path in ["/healthz/", "/metrics", "/why", "/"] {
             assert!(!is_excluded(path, &allowed), "{path}");
+        }
+    }
+
+    #[test]
+    fn only_this_host_reads_the_state_of_objects_from_a_plain_port() {
+        for path in ["/healthz", "/livez", "/readyz", "/metrics", "/configz", "/serves"] {
+            assert_eq!(admit_plain(false, path), Ok(()), "{path}");
+        }
+        for path in ["/why", "/why/machine/a", "/debug/pprof/", "/timeline", "/healthz/"] {
+            let refused = admit_plain(false, path).expect_err(path);
+            assert_eq!(refused.status, StatusCode::FORBIDDEN, "{path}");
+            assert!(refused.message.contains("port-forward") && refused.message.contains("--cert-dir"));
+            assert_eq!(admit_plain(true, path), Ok(()), "{path}");
         }
     }
 

@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use http_body_util::Full;
 use machinist_kube::lease::Leadership;
 use machinist_serve::{Metrics, answer_all, answer_behind, answer_with_metrics};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::request_metrics;
@@ -30,6 +30,8 @@ struct State {
     metrics: Metrics,
     /// What the process waits for before it takes part in the election.
     awaits: &'static str,
+    /// The effective configuration; null for none.
+    config: Value,
     /// Absent until the process takes part in the election.
     leadership: OnceLock<Leadership>,
 }
@@ -43,8 +45,16 @@ impl Phase {
         awaits: &'static str,
     ) -> Self {
         let (namespace, metrics) = (namespace.to_owned(), metrics.clone());
-        let leadership = OnceLock::new();
-        Self(Arc::new(State { component, namespace, metrics, awaits, leadership }))
+        let (config, leadership) = (Value::Null, OnceLock::new());
+        Self(Arc::new(State { component, namespace, metrics, awaits, config, leadership }))
+    }
+
+    /// Shows this configuration.
+    pub(super) fn with_config(mut self, config: Value) -> Self {
+        if let Some(state) = Arc::get_mut(&mut self.0) {
+            state.config = config;
+        }
+        self
     }
 
     /// Records that the process takes part in the election for a Lease.
@@ -79,9 +89,10 @@ impl Phase {
             "/readyz" if self.is_standby() => text(StatusCode::OK, &format!("OK: {}", self.waits_for())),
             "/readyz" | "/why" => text(StatusCode::SERVICE_UNAVAILABLE, self.waits_for()),
             "/metrics" => answer_with_metrics(self.0.metrics.text()),
+            "/configz" if !self.0.config.is_null() => json_text(&self.0.config),
             "/serves" => {
                 let served = json!({"component": self.0.component, "namespace": self.0.namespace});
-                text(StatusCode::OK, &served.to_string())
+                json_text(&served)
             }
             path if path.starts_with("/why/") => text(StatusCode::SERVICE_UNAVAILABLE, self.waits_for()),
             _ => not_found(),
@@ -101,6 +112,13 @@ impl Phase {
             Some(_) => "this process is waiting for its lease",
         }
     }
+}
+
+fn json_text(value: &Value) -> Response<Full<Bytes>> {
+    let mut response = text(StatusCode::OK, &value.to_string());
+    let kind = http::HeaderValue::from_static("application/json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
 }
 
 fn not_found() -> Response<Full<Bytes>> {

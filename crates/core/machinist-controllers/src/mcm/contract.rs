@@ -10,10 +10,11 @@ use machinist_plan::mcm::facts::{
     MachineSetFacts, NodeFacts, PodFacts, VolumeFacts,
 };
 use machinist_plan::mcm::{McmReason, Why};
-use machinist_runtime::{Contract, Feed, feed};
+use machinist_runtime::{Contract, Feed, Measurement, feed};
 use machinist_serve::{Gauge, Metrics};
 
 use super::key::Key;
+use super::measure;
 use super::options::Tools;
 use super::seen::{SecretEntry, Seen, TokenEntry};
 
@@ -85,6 +86,14 @@ impl Contract for Mcm {
         let (machines, owners) = seen.memory.remembered();
         metrics.set_number(&REMEMBERED_MACHINES, &[], machines);
         metrics.set_number(&REMEMBERED_OWNERS, &[], owners);
+    }
+
+    fn measure_state(runtime: &Runtime, world: &World, metrics: &Metrics) {
+        measure::record(runtime, world, metrics);
+    }
+
+    fn note(tools: &Tools, measurement: &Measurement<'_>, metrics: &Metrics) {
+        measure::note(tools, measurement, metrics);
     }
 
     fn shows_former_leader(seen: &Seen) -> bool {

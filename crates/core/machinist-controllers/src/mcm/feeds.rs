@@ -22,6 +22,7 @@ use super::adoption;
 use super::contract::{Mcm, Runtime};
 use super::key::Key;
 use super::machine::reference as machine_reference;
+use super::measure;
 use super::seen::{
     BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DRAINED, HELD, SecretEntry, Seen, TokenEntry, YES,
     differs_from_its_size, machines_without_owner,
@@ -36,6 +37,7 @@ impl Fed<Mcm> for MachineFacts {
 
     fn report(runtime: &Runtime, seen: &Seen, change: &Change<Self>) {
         if runtime.tools.machine.is_some() {
+            measure::changed(runtime, seen, change);
             report_lost_finalizer(runtime, seen, change);
         }
     }

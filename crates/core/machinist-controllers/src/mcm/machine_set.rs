@@ -22,6 +22,7 @@ use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
 use super::freeze::{without_freeze, without_frozen};
 use super::key::Key;
+use super::measure;
 use super::options::Tools;
 use super::reference::object_key;
 use super::seen::machines_owned_by;
@@ -250,6 +251,10 @@ fn child_write<'a>(
     Write { runtime, charged, key: object_key(&s.set.namespace, &machine.name) }
 }
 
+/// The source of the Events about created and deleted Machines, as in Go's
+/// machine-controller-manager. The other Events of sets name the manager.
+const SET_CONTROLLER: &str = "machineset-controller";
+
 async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -> Result<(), Stop> {
     let set = &s.set;
     let charged = counting(s);
@@ -258,7 +263,13 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
     match write.create::<MachineFacts>(&machine).await {
         Ok(Created::Made) => {
             let message = format!("Created Machine {name}");
-            runtime.recorder.record(&reference(set), EventType::Normal, reasons::SUCCESSFUL_CREATE, &message);
+            runtime.recorder.record_by(
+                SET_CONTROLLER,
+                &reference(set),
+                EventType::Normal,
+                reasons::SUCCESSFUL_CREATE,
+                &message,
+            );
         }
         // If the Machine is ours, the watch shows it and it is counted; otherwise it is not. In
         // both cases the number is in use.
@@ -272,7 +283,13 @@ async fn create(runtime: &Arc<Runtime>, s: &Snapshot, number: u64, name: &str) -
             );
         }
         Err(Stop::Refused { message, .. }) => {
-            runtime.recorder.record(&reference(set), EventType::Warning, reasons::FAILED_CREATE, &message);
+            runtime.recorder.record_by(
+                SET_CONTROLLER,
+                &reference(set),
+                EventType::Warning,
+                reasons::FAILED_CREATE,
+                &message,
+            );
             let (now, mut world) = (runtime.now(), runtime.lock());
             if world.seen.has_owner(&set.uid) {
                 remember_failure(&mut world.seen.memory.child_failures, &set.uid, &message, now);
@@ -309,8 +326,10 @@ async fn delete(
     };
     match result {
         Ok(()) => {
+            measure::set_deleted(&runtime.options.metrics, machine);
             let message = format!("Deleted Machine {}", machine.name);
-            runtime.recorder.record(
+            runtime.recorder.record_by(
+                SET_CONTROLLER,
                 &reference(&s.set),
                 EventType::Normal,
                 reasons::SUCCESSFUL_DELETE,
@@ -322,7 +341,13 @@ async fn delete(
             Ok(())
         }
         Err(Stop::Refused { message, .. }) => {
-            runtime.recorder.record(&reference(&s.set), EventType::Warning, reasons::FAILED_DELETE, &message);
+            runtime.recorder.record_by(
+                SET_CONTROLLER,
+                &reference(&s.set),
+                EventType::Warning,
+                reasons::FAILED_DELETE,
+                &message,
+            );
             let (now, mut world) = (runtime.now(), runtime.lock());
             if world.seen.has_machine(&machine.uid) {
                 remember_failure(&mut world.seen.memory.kept, &machine.uid, &message, now);

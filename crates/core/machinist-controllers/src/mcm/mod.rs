@@ -4,6 +4,7 @@
 //! contract   watched kinds, keys, and which process decides about which kind
 //! seen       the stores and the memory; feeds: which keys a changed object wakes
 //! <kind>     collects the facts of a kind and performs its actions; same path as its planner
+//! measure    the metrics of Go's machine-controller-manager
 //! process    the machine controller and the manager; explain: the same without a controller
 //! ```
 
@@ -20,6 +21,7 @@ mod machine;
 mod machine_class;
 mod machine_deployment;
 mod machine_set;
+mod measure;
 mod memory;
 mod options;
 mod orphaned_node;
@@ -31,5 +33,6 @@ mod seen;
 pub use contract::Mcm;
 pub use explain::{ExplainError, Explanation, explain};
 pub use key::Key;
+pub use measure::{announce_machine_controller, announce_manager};
 pub use options::{Entropy, MachineOptions, Options, Planners};
-pub use process::{Inspector, MachineController, Manager, Running};
+pub use process::{Inspector, MachineController, Manager, Observing, Running};

@@ -13,11 +13,15 @@ use machinist_runtime::Clients;
 
 use super::contract::Mcm;
 use super::options::{MachineOptions, Options, Tools};
+use crate::ProcessOptions;
 
 /// A process of the machine API that runs until it is dropped.
 pub type Running = machinist_runtime::Running<Mcm>;
 /// Returns information about such a process.
 pub type Inspector = machinist_runtime::Inspector<Mcm>;
+
+/// The watches of a process that waits for its Lease, for its metrics.
+pub type Observing = machinist_runtime::Observing<Mcm>;
 
 /// The process that creates, watches and deletes instances.
 pub struct MachineController;
@@ -38,6 +42,11 @@ impl MachineController {
             Tools { machine: Some(machine), decides_sets: false, safety_margins, protects_nodes, planners };
         Running::start(clients, process, tools, leadership)
     }
+
+    /// Watches what the metrics of a machine controller show that does not lead.
+    pub fn observe(clients: Clients, process: ProcessOptions, leadership: Leadership) -> Observing {
+        observe(clients, process, leadership, false, &["machines"])
+    }
 }
 
 impl Manager {
@@ -47,4 +56,22 @@ impl Manager {
         let tools = Tools { machine: None, decides_sets: true, safety_margins, protects_nodes, planners };
         Running::start(clients, process, tools, leadership)
     }
+
+    /// Watches what the metrics of a manager show that does not lead.
+    pub fn observe(clients: Clients, process: ProcessOptions, leadership: Leadership) -> Observing {
+        observe(clients, process, leadership, true, &["machinesets", "machinedeployments"])
+    }
+}
+
+/// Watches these kinds, and decides nothing.
+fn observe(
+    clients: Clients,
+    process: ProcessOptions,
+    leadership: Leadership,
+    decides_sets: bool,
+    resources: &[&str],
+) -> Observing {
+    let Options { process, safety_margins, protects_nodes, planners } = process.into();
+    let tools = Tools { machine: None, decides_sets, safety_margins, protects_nodes, planners };
+    Observing::start(clients, process, tools, leadership, resources)
 }

@@ -2,9 +2,8 @@
 
 use machinist_controllers::ccm::CcmOptions;
 
-use crate::wiring::{CLIENT_CA_CONFIG_MAP, LeaseName, Needed, SecureOptions};
+use crate::wiring::{LeaseName, Needed, SecureOptions, of_port};
 
-const NO_METRICS: &str = "/metrics of the HTTPS port rejects every token";
 const NO_START: &str = "the process does not start its work";
 const MACHINES: &str = "machine.sapcloud.io";
 
@@ -22,22 +21,7 @@ pub(super) fn needed(
         of_cluster("", "nodes", &["get"], "a Node is not read again after a conflict"),
         of_cluster("", "events", &["create", "patch"], "users see no Events"),
     ];
-    // With kubeconfigs of their own, reviews have the permissions of another user.
-    if port.is_some_and(|port| port.authentication.is_none()) {
-        all.push(of_cluster("authentication.k8s.io", "tokenreviews", &["create"], NO_METRICS));
-    }
-    if port.is_some_and(|port| port.authorization.is_none()) {
-        all.push(of_cluster("authorization.k8s.io", "subjectaccessreviews", &["create"], NO_METRICS));
-    }
-    if port.is_some_and(|port| port.client_ca.is_none() && port.authentication.is_none()) {
-        let (namespace, name) = CLIENT_CA_CONFIG_MAP;
-        let consequence = "clients of the HTTPS port cannot use certificates";
-        all.push(Needed {
-            namespace: Some(namespace.to_owned()),
-            name: Some(name.to_owned()),
-            ..of_cluster("", "configmaps", &["get"], consequence)
-        });
-    }
+    all.extend(port.map(of_port).unwrap_or_default());
     if any_node {
         let consequence = "Nodes are not initialised, labelled or tainted";
         all.push(of_cluster("", "nodes", &["patch"], consequence));

@@ -49,6 +49,8 @@ pub struct ClassFacts {
     /// `credentialsSecretRef`, which takes precedence. Each is `(namespace, name)`; an empty
     /// namespace means the class's namespace.
     pub secrets: Vec<(String, String)>,
+    /// `nodeTemplate.instanceType`, for metrics; absent without a template.
+    pub instance_type: Option<String>,
 }
 
 impl ClassFacts {
@@ -77,6 +79,7 @@ impl ClassFacts {
             provider: class.provider.clone(),
             provider_spec: Arc::new(class.provider_spec.clone()),
             secrets,
+            instance_type: class.node_template.as_ref().map(|template| template.instance_type.clone()),
             namespace,
         }
     }
