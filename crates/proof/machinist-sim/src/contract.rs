@@ -48,12 +48,18 @@ pub trait SimulatedContract: Copy + fmt::Debug + Send + Sync + 'static {
         &[]
     }
 
+    /// Scenarios that no seed draws.
+    fn undrawn_scenarios() -> &'static [Self::Scenario] {
+        &[]
+    }
+
     /// Plays a case in a runtime with paused time.
     fn run(case: &CaseOf<Self>, depth: Depth) -> impl Future<Output = RunReport>;
 
     /// The scenario of that name.
     fn by_name(name: &str) -> Option<Self::Scenario> {
-        let mut all = Self::scenarios().iter().chain(Self::further_scenarios());
+        let mut all =
+            Self::scenarios().iter().chain(Self::further_scenarios()).chain(Self::undrawn_scenarios());
         all.find(|scenario| scenario.name() == name).copied()
     }
 }

@@ -43,6 +43,10 @@ impl SimulatedContract for SimulatedMcm {
         scenarios::FURTHER
     }
 
+    fn undrawn_scenarios() -> &'static [Scenario] {
+        scenarios::UNDRAWN
+    }
+
     async fn run(case: &Case, depth: Depth) -> RunReport {
         let world = Simulated::new(&setup_of(case)).await;
         run(world, async |world| (case.scenario.play)(world).await, depth).await

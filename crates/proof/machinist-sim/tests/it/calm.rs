@@ -8,4 +8,5 @@ use crate::contracts::pass_without_faults;
 #[test]
 fn every_scenario_passes_without_faults() {
     pass_without_faults::<SimulatedMcm>(scenarios::ALL);
+    pass_without_faults::<SimulatedMcm>(scenarios::UNDRAWN);
 }

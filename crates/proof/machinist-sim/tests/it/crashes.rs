@@ -1,4 +1,4 @@
-//! Four scenarios, killed at every call that they make.
+//! Five scenarios, killed at every call that they make.
 
 use machinist_sim::mcm::SimulatedMcm;
 
@@ -6,5 +6,5 @@ use crate::contracts::survive_crashes;
 
 #[test]
 fn every_crash_is_survived() {
-    survive_crashes::<SimulatedMcm>(&["create-one", "delete-one", "burst", "rollout"]);
+    survive_crashes::<SimulatedMcm>(&["volumes", "create-one", "delete-one", "burst", "rollout"]);
 }

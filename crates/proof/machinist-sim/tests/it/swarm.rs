@@ -121,7 +121,7 @@ fn chosen() -> Vec<scenarios::Scenario> {
 /// The scenario of that name; all without a name. An unknown name is an error, because otherwise no
 /// scenario would run and the test would pass.
 fn named(only: Option<&str>) -> Result<Vec<scenarios::Scenario>, String> {
-    let all = scenarios::ALL.iter().copied();
+    let all = scenarios::ALL.iter().chain(scenarios::UNDRAWN).copied();
     let Some(only) = only else { return Ok(all.collect()) };
     let found: Vec<_> = all.clone().filter(|scenario| scenario.name == only).collect();
     if found.is_empty() {
