@@ -59,8 +59,10 @@ fn the_flags_are_those_of_help() {
 }
 
 /// First words of the names of metrics: our metrics, and metrics of other programs.
-const PREFIXES: [&str; 9] = [
+const PREFIXES: [&str; 11] = [
     "machinist_",
+    "mcm_",
+    "process_",
     "node_controller_",
     "service_controller_",
     "route_controller_",

@@ -7,6 +7,7 @@ mod cloud;
 mod commands;
 mod completion;
 mod data_folder;
+mod metrics;
 mod process;
 mod processes;
 mod restart;

@@ -14,6 +14,7 @@ mod drain;
 mod freeze;
 mod gate;
 mod identity;
+mod in_place;
 mod late;
 mod leadership;
 mod logs;

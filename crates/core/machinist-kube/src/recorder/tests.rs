@@ -65,6 +65,18 @@ fn patches(server: &FakeServer) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_can_name_a_part_of_the_program() {
+    let server = FakeServer::new();
+    let recording = Recording::start(&server);
+    let recorder = &recording.recorder;
+    recorder.record_by("set-controller", &machine("u1"), EventType::Normal, "SuccessfulCreate", "Created m1");
+    sleep(Duration::from_secs(1)).await;
+    let event = server.objects().remove(0);
+    assert_eq!(event["source"]["component"], "set-controller");
+    assert_eq!(event["reportingComponent"], "set-controller");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_has_what_kubectl_describe_shows() {
     let server = FakeServer::new();
     let recording = Recording::start(&server);
