@@ -159,6 +159,11 @@ pub trait Kind<C: Contract>: 'static {
         false
     }
 
+    /// Whether independent actions like this one run in batches that double, until one is rejected.
+    fn starts_slowly(_action: &Self::Action) -> bool {
+        false
+    }
+
     /// Whether this action may run concurrently with adjacent independent actions.
     fn is_independent(_action: &Self::Action) -> bool {
         false

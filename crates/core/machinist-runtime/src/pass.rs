@@ -219,7 +219,9 @@ fn failed<R: ContractReason>(what: &'static str, panicked: Panicked, message: St
     Why::new(reason, Step::Fix("report this bug; the controller tries again after a pause".to_owned()))
 }
 
-/// Performs the actions in order. Adjacent independent actions run concurrently.
+/// Performs the actions in order. Adjacent independent actions run concurrently, and those that
+/// start slowly in batches of 1, 2, 4 and so on: if the API server rejects what one of them asks
+/// for, it most likely rejects the others, too.
 async fn perform<C: Contract, K: Kind<C>>(
     runtime: &Arc<Runtime<C>>,
     read: Moment,
@@ -233,16 +235,23 @@ async fn perform<C: Contract, K: Kind<C>>(
             K::act(runtime, snapshot, action).await?;
             continue;
         }
+        let is_slow = K::starts_slowly(&action);
         let mut together = vec![action];
-        while let Some(action) = actions.next_if(K::is_independent) {
+        let is_alike = |action: &K::Action| K::is_independent(action) && K::starts_slowly(action) == is_slow;
+        while let Some(action) = actions.next_if(is_alike) {
             together.push(action);
         }
-        let calls = together.into_iter().map(async |action| {
-            may_act::<C, K>(runtime, read, &action)?;
-            K::act(runtime, snapshot, action).await
-        });
-        let results: Vec<_> = futures::stream::iter(calls).buffered(CALLS_AT_ONCE).collect().await;
-        results.into_iter().collect::<Result<(), Stop>>()?;
+        let mut batch = if is_slow { 1 } else { together.len() };
+        let mut together = together.into_iter().peekable();
+        while together.peek().is_some() {
+            let calls = together.by_ref().take(batch).map(async |action| {
+                may_act::<C, K>(runtime, read, &action)?;
+                K::act(runtime, snapshot, action).await
+            });
+            let results: Vec<_> = futures::stream::iter(calls).buffered(CALLS_AT_ONCE).collect().await;
+            results.into_iter().collect::<Result<(), Stop>>()?;
+            batch = batch.saturating_mul(2);
+        }
     }
     Ok(())
 }
@@ -335,5 +344,62 @@ mod tests {
             perform::<TestContract, Removals>(&runtime, Moment::now(Some(&clock)), &performed, actions).await;
         assert!(matches!(ended, Err(Stop::NotNow(_))), "{ended:?}");
         assert_eq!(performed.0.load(Ordering::Relaxed), 2 * CALLS_AT_ONCE, "two rounds of six seconds");
+    }
+
+    /// Creates children, of which the API server rejects those with an odd number.
+    struct Creations;
+
+    struct Create(usize);
+
+    impl std::fmt::Display for Create {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "create {}", self.0)
+        }
+    }
+
+    impl Kind<TestContract> for Creations {
+        type Id = ();
+        type Snapshot = Counter;
+        type Action = Create;
+
+        fn ids(_: &crate::test_contract::Seen, (): &()) -> Vec<()> {
+            Vec::new()
+        }
+        fn observe(_: &TestRuntime, _: &World<TestContract>, (): &()) -> Observed<Counter> {
+            Observed::NotYet
+        }
+        fn plan((): &(), _: &Counter) -> Plan<Create, NoReason> {
+            Plan::idle(Why::settled())
+        }
+        async fn act(_: &Arc<TestRuntime>, performed: &Counter, create: Create) -> Result<(), Stop> {
+            performed.0.fetch_add(1, Ordering::Relaxed);
+            if create.0 % 2 == 0 { Ok(()) } else { Err(Stop::NotNow("rejected")) }
+        }
+        fn starts_slowly(_: &Create) -> bool {
+            true
+        }
+        fn is_independent(_: &Create) -> bool {
+            true
+        }
+        fn reference(_: &Counter) -> Option<ObjectReference> {
+            None
+        }
+    }
+
+    /// T-77.
+    #[tokio::test(start_paused = true)]
+    async fn creations_start_slowly_and_end_at_a_rejection() {
+        let performed = async |numbers: Vec<usize>| {
+            let (runtime, clock) = runtime(|| Value::Null);
+            let performed = Counter::default();
+            let clock: machinist_kube::SharedClock = clock;
+            let actions = numbers.into_iter().map(Create).collect();
+            let moment = Moment::now(Some(&clock));
+            let ended = perform::<TestContract, Creations>(&runtime, moment, &performed, actions).await;
+            (performed.0.load(Ordering::Relaxed), ended.is_ok())
+        };
+        assert_eq!(performed(vec![1; 100]).await, (1, false));
+        assert_eq!(performed(vec![0, 0, 0, 0, 1, 0, 0, 0, 0]).await, (7, false), "the batch of the fifth");
+        assert_eq!(performed(vec![0; 100]).await, (100, true));
     }
 }

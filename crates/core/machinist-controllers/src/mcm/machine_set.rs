@@ -107,6 +107,9 @@ impl Kind<Mcm> for Sets {
         )
     }
 
+    fn starts_slowly(action: &Action) -> bool {
+        matches!(action, Action::Create { .. })
+    }
     fn is_independent(action: &Action) -> bool {
         matches!(
             action,

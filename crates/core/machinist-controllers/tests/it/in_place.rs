@@ -183,7 +183,8 @@ async fn old_nodes_are_marked_while_new_ones_replace_them() {
     let user_protects = nodes(&world).await[0].metadata.name.clone().unwrap_or_default();
     patch_node(&world, &user_protects, json!({"metadata": {"annotations": {PROTECTED: "true"}}})).await;
     let old: BTreeSet<_> = nodes(&world).await.into_iter().filter_map(|node| node.metadata.name).collect();
-    let is_protected = |node: &Node| node.metadata.annotations.iter().flatten().any(|(key, _)| key == PROTECTED);
+    let is_protected =
+        |node: &Node| node.metadata.annotations.iter().flatten().any(|(key, _)| key == PROTECTED);
     paint(&world, "blue").await;
     world
         .until("the old Nodes are marked", async |w| {
@@ -196,7 +197,8 @@ async fn old_nodes_are_marked_while_new_ones_replace_them() {
         let by_us = format!("{PROTECTED}-by-mcm");
         node.metadata.annotations.iter().flatten().any(|(key, _)| *key == by_us)
     };
-    let of_user = nodes(&world).await.into_iter().find(|node| node.metadata.name.as_ref() == Some(&user_protects));
+    let of_user =
+        nodes(&world).await.into_iter().find(|node| node.metadata.name.as_ref() == Some(&user_protects));
     assert!(!by_us(&of_user.expect("it exists")), "the protection of a user is not taken over");
     for _ in 0..300 {
         world.join().await;
