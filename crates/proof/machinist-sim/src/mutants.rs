@@ -33,6 +33,7 @@
 //! | idle lookups | each Machine is looked up again and again before it is created | S24 |
 //! | short token | a token lasts no longer than a short creation timeout, and is made again | S17 |
 //! | early recreation | the strategy `Recreate` is taken as a rolling update | S25 |
+//! | forgotten preservation | a set deletes a failed Machine although it is preserved | S26 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -49,9 +50,9 @@ use machinist_controllers::mcm::Planners;
 use machinist_core::reverted::Fix;
 
 use self::planners::{
-    absence_without_lag, early_finalizer, early_recreation, late_size, no_ownership_proof,
-    no_replacement_limit, node_by_name, orphaned_machines, orphaned_sets, two_raises, unbounded_requeue,
-    unseen_cordon,
+    absence_without_lag, early_finalizer, early_recreation, forgotten_preservation, late_size,
+    no_ownership_proof, no_replacement_limit, node_by_name, orphaned_machines, orphaned_sets, two_raises,
+    unbounded_requeue, unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
 use crate::ask::WholeRequest;
@@ -142,6 +143,8 @@ pub enum Mutant {
     ShortToken,
     /// The strategy `Recreate` is taken as a rolling update.
     EarlyRecreation,
+    /// A set deletes a failed Machine although it is preserved.
+    ForgottenPreservation,
 }
 
 impl Mutation for Mutant {
@@ -170,6 +173,7 @@ impl Mutation for Mutant {
             Self::IdleLookups => Id::S24,
             Self::ShortToken => Id::S17,
             Self::EarlyRecreation => Id::S25,
+            Self::ForgottenPreservation => Id::S26,
         }
     }
 
@@ -200,6 +204,7 @@ impl Mutation for Mutant {
             Self::TwoRaises => 439,
             Self::UnaskedFailure => 454,
             Self::EarlyRecreation => 87,
+            Self::ForgottenPreservation => 17,
         })
     }
 
@@ -237,6 +242,7 @@ impl Mutant {
             Self::EarlyRecreation => {
                 Planners { machine_deployment: early_recreation, machine_set: late_size, ..sound }
             }
+            Self::ForgottenPreservation => Planners { machine_set: forgotten_preservation, ..sound },
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }

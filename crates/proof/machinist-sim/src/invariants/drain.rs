@@ -1,4 +1,5 @@
-//! S6: a Node is cordoned before its first pod is evicted. Before the drain may use force, no pod
+//! S6: a Node is cordoned before its first pod is evicted; the Node of a preserved Machine has a
+//! taint instead. Before the drain may use force, no pod
 //! is deleted without grace, and no instance is deleted under a pod that has to leave.
 //!
 //! S14: a timeout ends a drain by force only after the API server has answered about each pod: an
@@ -16,9 +17,10 @@ use std::time::Duration;
 use http::Method;
 use jiff::Timestamp;
 use machinist_api::GoDuration;
-use machinist_api::constants::labels;
+use machinist_api::constants::{labels, taints};
 use machinist_cloud_sim as cloud;
 
+use super::preserve::is_kept;
 use super::{Id, Invariant, Violations};
 use crate::actor::{Side, TestedProcess};
 use crate::ask::WriteInFlight;
@@ -68,7 +70,7 @@ impl DrainOrder {
         let is_eviction = sent.method == Method::POST && sent.about.subresource == "eviction";
         if is_eviction {
             let on = state.track(Side::Target, NODES, node).and_then(|track| track.now());
-            if on.is_some_and(|node| !node.is_cordoned()) {
+            if on.is_some_and(|node| !node.is_cordoned() && tainted_since(node).is_none()) {
                 found
                     .add(Id::S6, format!("pod {} is evicted from {node}, which is not cordoned", pod.name()));
             }
@@ -127,7 +129,14 @@ impl DrainOrder {
 
     fn force(&self, state: &RunState, now: Timestamp, node: &str) -> Force {
         let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
-        let Some(machine) = machine.filter(|machine| machine.is_deleting()) else { return Force::Never };
+        let began = |machine: SeenObject<'_>| {
+            let node = state.track(Side::Target, NODES, node).and_then(|track| track.now());
+            let of_preservation = || node.filter(|_| is_kept(machine, now)).and_then(tainted_since);
+            machine.deleting_since().or_else(of_preservation)
+        };
+        let Some((machine, began)) = machine.and_then(|machine| Some((machine, began(machine)?))) else {
+            return Force::Never;
+        };
         let forced = labels::parse_bool(machine.label(labels::FORCE_DELETION)) == Some(true);
         let dead_since = state
             .track(Side::Target, NODES, node)
@@ -135,8 +144,7 @@ impl DrainOrder {
             .filter(|node| !matches!(node.condition("Ready"), "True" | ""))
             .and_then(|node| node.condition_since("Ready"));
         let is_dead = dead_since.is_some_and(|since| self.dead_node_after <= elapsed(since, now));
-        let is_overdue =
-            machine.deleting_since().is_some_and(|since| self.patience_of(machine) <= elapsed(since, now));
+        let is_overdue = self.patience_of(machine) <= elapsed(began, now);
         match (forced || is_dead, is_overdue) {
             (true, _) => Force::Always,
             (false, true) => Force::AfterTimeout,
@@ -153,11 +161,21 @@ impl DrainOrder {
 /// Time in which a rejected eviction must be in the status of the Machine.
 const REPORTED_WITHIN: Duration = Duration::from_secs(90);
 
+/// Since when a Node has the taint of a preserved Machine.
+fn tainted_since(node: SeenObject<'_>) -> Option<Timestamp> {
+    let taint = node.list("/spec/taints").iter().find(|taint| taint["key"] == taints::PRESERVED)?;
+    taint["timeAdded"].as_str()?.parse().ok()
+}
+
 /// Whether a status of the Machine named a pod of that Node since then. A drain with several such
 /// pods names one of them. A Machine whose status cannot be written is left out.
 fn is_rejection_reported(state: &RunState, node: &str, since: Timestamp) -> bool {
     let machine = state.objects(Side::Control, MACHINES).find(|machine| machine.node_label() == node);
     let key = machine.map(|machine| format!("{}/{}", machine.namespace(), machine.name()));
+    // The condition of the Node names such a pod while the Machine is preserved.
+    if machine.is_some_and(|machine| !machine.is_deleting()) {
+        return true;
+    }
     let Some(track) = key.and_then(|key| state.track(Side::Control, MACHINES, &key)) else { return true };
     let pods: Vec<String> = state
         .objects(Side::Target, PODS)

@@ -21,6 +21,7 @@
 //! | S23 | a pod whose eviction is rejected is named in the status before it is deleted by force | each write about pods |
 //! | S22 | only the replica that holds the Lease writes, unless the Lease is free | each write that is sent |
 //! | S25 | with `Recreate`, no Machine is made while the manager sees one of another class | each Machine that is made |
+//! | S26 | a failed Machine that is preserved is not deleted by its set, unless the set has too many | each deletion of a Machine |
 //! | S24 | while many Machines wait for their creation, most calls of the cloud create | each call |
 //! | L1 | the requested objects exist, and remain | at the end |
 //! | L2 | nothing else is left | at the end |
@@ -76,6 +77,7 @@ mod identity;
 mod instances;
 pub mod leader;
 pub mod outage;
+mod preserve;
 mod recreate;
 mod replacement;
 mod stale;
@@ -110,6 +112,7 @@ pub enum Id {
     S23,
     S24,
     S25,
+    S26,
     L1,
     L2,
     L4,
@@ -211,6 +214,7 @@ pub fn all() -> Vec<Box<dyn Invariant>> {
         Box::new(surge::SurgeBound),
         Box::new(availability::Availability),
         Box::new(recreate::OneTemplate),
+        Box::new(preserve::PreservedStay),
         Box::new(drain::DrainOrder::default()),
         Box::new(identity::ProviderIds),
         Box::new(identity::OwnNodesOnly),

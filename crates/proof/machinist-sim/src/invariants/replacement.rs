@@ -9,6 +9,7 @@ use std::time::Duration;
 use machinist_api::constants::markers;
 use machinist_apiserver::Commit;
 
+use super::preserve::is_kept;
 use super::surge::{deployment_uid, machines_of_deployment, seen_by};
 use super::{Id, Invariant, Violations};
 use crate::actor::Side;
@@ -162,7 +163,9 @@ impl Invariant for OneAtATime {
             let was_given_up = is_old_news && had_failed();
             // The machine controller writes these marks itself, so it knows each of them, even if
             // no watch has shown it yet.
-            if other.phase() == FAILED || was_given_up {
+            // A preserved Machine is not being replaced.
+            let is_failed = other.phase() == FAILED && !is_kept(other, sent.at);
+            if is_failed || was_given_up {
                 let (name, other) = (new.name(), other.name());
                 found.add(Id::S13, format!("{name} is marked Failed while {other} is being replaced"));
             }

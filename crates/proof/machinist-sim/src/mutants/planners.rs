@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use machinist_api::StrategyType;
+use machinist_api::constants::annotations;
 use machinist_api::constants::finalizers::ORPHAN;
 use machinist_core::{Known, Wait};
 use machinist_plan::mcm::facts::NodeFacts;
@@ -139,4 +140,18 @@ pub(super) fn early_recreation(s: &machine_deployment::Snapshot) -> Plan<machine
         strategy.type_ = Some(StrategyType::RollingUpdate);
     }
     machine_deployment::plan(&s)
+}
+
+/// Does not see that failed Machines are preserved.
+pub(super) fn forgotten_preservation(s: &machine_set::Snapshot) -> Plan<machine_set::Action> {
+    let mut s = s.clone();
+    for machine in &mut s.machines {
+        let machine = Arc::make_mut(machine);
+        machine.status.preserve_until = None;
+        if let Some(all) = &mut machine.annotations {
+            all.remove(annotations::PRESERVE);
+            all.remove(annotations::LAST_APPLIED_NODE_PRESERVE_VALUE);
+        }
+    }
+    machine_set::plan(&s)
 }

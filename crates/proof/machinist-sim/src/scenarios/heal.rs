@@ -1,5 +1,6 @@
 //! Scenarios with instances that die without a request.
 
+use machinist_api::constants::annotations;
 use machinist_instance::ProviderId;
 
 use super::life::{settled, start_with};
@@ -15,15 +16,24 @@ pub async fn heal(world: &dyn MachineWorld) -> Outcome {
     healed(world, 1).await
 }
 
-/// The same with a pod on the dead Node, where no kubelet can end the pod.
+/// The same with a pod on the dead Node, where no kubelet can end the pod. A user may preserve the
+/// Machine for a while.
 pub async fn heal_with_a_pod(world: &dyn MachineWorld) -> Outcome {
     let user = start_with(world, 3).await?;
     let view = world.look().await?;
     let victim = first_running(&view)?;
     user.create_pod("p", "a", victim.node_label()).await?;
+    let name = victim.name().to_owned();
     world.until("the pod to be ready", |view| pod_is_ready(view, "p")).await?;
     world.begin("the instance of a Node with a pod dies");
+    if world.workload().preserves {
+        user.preserve(&name, annotations::PRESERVE_WHEN_FAILED).await?;
+    }
     kill_first(world, 1).await?;
+    if world.workload().preserves {
+        world.until("the Machine to be preserved and its Node drained", |view| is_kept(view, &name)).await?;
+        user.preserve(&name, annotations::PRESERVE_FALSE).await?;
+    }
     healed(world, 1).await?;
     let view = world.look().await?;
     let lost = view.pod("p").is_some_and(|pod| view.node(pod.text("/spec/nodeName")).is_some());
@@ -56,6 +66,17 @@ pub(super) async fn healed(world: &dyn MachineWorld, died: usize) -> Outcome {
     ensure(died == replaced || !world.keeps_machines(), || {
         format!("{replaced} workers were replaced, and {died} died")
     })
+}
+
+/// Whether the Machine has failed, has an expiry, and its Node has no pod `p`.
+fn is_kept(view: &MachineView, name: &str) -> Result<(), String> {
+    let machine = view.machine(name).filter(|machine| !machine.is_deleting());
+    let Some(machine) = machine else { return Err(format!("{name} is not preserved")) };
+    if machine.time("/status/currentStatus/preserveExpiryTime").is_none() {
+        return Err(format!("{name} has no expiry"));
+    }
+    let node = view.node(machine.node_label()).map_or("", |node| node.condition("Preserved"));
+    if node == "True" { Ok(()) } else { Err(format!("the Node of {name} is not drained")) }
 }
 
 pub(super) fn first_running(view: &MachineView) -> Result<SeenObject<'_>, ScenarioError> {

@@ -238,6 +238,13 @@ impl<'w> User<'w> {
         Ok(())
     }
 
+    /// Sets the annotation of a Machine about its preservation.
+    pub async fn preserve(self, name: &str, value: &str) -> Outcome {
+        let patch = json!({"metadata": {"annotations": {(annotations::PRESERVE): value}}});
+        self.machines().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
     /// Creates a pod on a Node.
     pub async fn create_pod(self, name: &str, app: &str, node: &str) -> Result<Pod, ScenarioError> {
         let pod = json!({

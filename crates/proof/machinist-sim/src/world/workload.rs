@@ -23,6 +23,8 @@ pub struct Workload {
     pub max_unavailable: u32,
     /// Whether a rollout has the strategy `Recreate`.
     pub recreates: bool,
+    /// Whether a user preserves the Machine of the Node with a pod that dies.
+    pub preserves: bool,
     /// The pods on each Node.
     pub tenants: Tenants,
     /// Whether each process takes part in an election.
@@ -60,6 +62,7 @@ impl Workload {
         max_surge: 1,
         max_unavailable: 0,
         recreates: false,
+        preserves: false,
         tenants: Tenants::None,
         election: Election::None,
     };
@@ -84,6 +87,7 @@ impl Workload {
             max_surge,
             max_unavailable,
             recreates: seed.stream("strategy").happens(250),
+            preserves: seed.stream("preservation").happens(500),
             tenants,
             election,
         }

@@ -16,8 +16,8 @@ use super::deployment_of;
 use crate::mcm::contract::World;
 use crate::mcm::seen::sets_owned_by;
 
-/// Returns who decides about the failed Machines of a set. A set of a deployment that does not exist
-/// decides itself.
+/// Returns the component that decides about the failed Machines of a set. A set whose deployment
+/// does not exist decides itself.
 pub(super) fn auto_preserve(
     world: &World,
     set: &MachineSetFacts,

@@ -221,8 +221,8 @@ impl fmt::Display for Action {
             Self::LabelNode(node) => write!(f, "machine: label node {node}"),
             Self::CarryPreserve(value) => write!(f, "machine: record preserve {value:?} of its node"),
             Self::ForgetPreserve => f.write_str("machine: remove the preserve annotations"),
-            // Without the time, which differs in each pass: a pass must recognize that it repeats an
-            // action.
+            // Without the time, which differs in each pass: a pass must recognize that it repeats
+            // an action.
             Self::SetPreserveExpiry(Some(_)) => f.write_str("status: preserved until the timeout"),
             Self::SetPreserveExpiry(None) => f.write_str("status: no longer preserved"),
             Self::RecordHold(held) => write!(f, "machine: record that the deletion waited, {held}"),

@@ -9,12 +9,13 @@
 //! over finds what is left to do. The set deletes a failed Machine whose expiry has passed. The
 //! expiry of such a Machine therefore stays, so that nothing preserves the Machine a second time.
 //!
-//! The Node of a failed Machine gets a taint instead of a cordon. So a Node that a user has cordoned
-//! stays cordoned when the preservation ends. Only annotations that this program added are removed.
+//! The Node of a failed Machine gets a taint instead of a cordon. So a Node that a user has
+//! cordoned stays cordoned when the preservation ends. Only annotations that this program added are
+//! removed.
 //!
 //! A preservation never changes the phase. Deliberately absent: which failed Machines are preserved
-//! automatically ([`crate::mcm::machine_set`], [`crate::mcm::machine_deployment`]), and the value of
-//! the Node's annotation, which [`super::join`] copies to the Machine.
+//! automatically ([`crate::mcm::machine_set`], [`crate::mcm::machine_deployment`]), and the value
+//! of the Node's annotation, which [`super::join`] copies to the Machine.
 
 mod drain;
 

@@ -34,8 +34,8 @@ pub(super) fn attend(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     plan
 }
 
-/// Returns the UIDs of the failed Machines that a deployment is about to preserve. Their sets do not
-/// delete them meanwhile.
+/// Returns the UIDs of the failed Machines that a deployment is about to preserve. Their sets do
+/// not delete them meanwhile.
 pub fn about_to_preserve(deployment: &MachineDeploymentFacts, sets: &[Owned]) -> BTreeSet<String> {
     if deployment.deleting_since.is_some() {
         return BTreeSet::new();

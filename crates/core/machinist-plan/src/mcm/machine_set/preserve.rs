@@ -2,7 +2,8 @@
 //!
 //! `autoPreserveFailedMachineMax` limits how many Machines have the annotation value
 //! `auto-preserved`. The limit counts the Machines of all sets of a deployment, so the deployment
-//! decides for them ([`crate::mcm::machine_deployment`]). A set without a deployment decides itself.
+//! decides for them ([`crate::mcm::machine_deployment`]). A set without a deployment decides
+//! itself.
 //!
 //! The annotation is written by a pass that may come after the pass of the set. So a set does not
 //! delete a failed Machine that is about to be preserved.
