@@ -1,5 +1,5 @@
-//! Tests of drains of pods with volumes, with real requests to the embedded server. The test acts as
-//! kubelet, scheduler and attacher.
+//! Tests of drains of pods with volumes, with real requests to the embedded server. The test acts
+//! as kubelet, scheduler and attacher.
 
 use std::num::NonZeroUsize;
 
