@@ -113,8 +113,8 @@ pub(crate) struct MachineDefaultArgs {
     /// Time for a drain; after it, the controller deletes the remaining pods without grace
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2h", help_heading = MACHINES)]
     pub machine_drain_timeout: Duration,
-    /// Time that a drain waits for the volumes of the Node to be detached, after the grace period of
-    /// their pods
+    /// Time that a drain waits for the volumes of the Node to be detached, after the grace period
+    /// of their pods
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "2m", help_heading = MACHINES)]
     pub machine_pv_detach_timeout: Duration,
     /// Time that an update in place may take after the drain; after it, the update has failed

@@ -308,8 +308,8 @@ impl Fed<Mcm> for PodFacts {
     }
 }
 
-/// Returns the keys of the Machines that wait for a volume of this pod: the pod may replace one that
-/// was evicted.
+/// Returns the keys of the Machines that wait for a volume of this pod: the pod may replace one
+/// that was evicted.
 fn machines_awaiting_pod(seen: &Seen, pod: &PodFacts) -> Vec<Key> {
     if seen.memory.volume_waits.is_empty() {
         return Vec::new();

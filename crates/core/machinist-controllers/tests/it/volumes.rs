@@ -1,5 +1,5 @@
-//! Tests of drains of pods with volumes, with real requests to the embedded server. The test acts as
-//! kubelet, scheduler and attacher.
+//! Tests of drains of pods with volumes, with real requests to the embedded server. The test acts
+//! as kubelet, scheduler and attacher.
 
 use std::num::NonZeroUsize;
 
@@ -183,4 +183,39 @@ async fn one_at_a_time_the_next_pod_waits_for_its_turn() {
     seconds(2).await;
     assert!(world.is_leaving("db-1").await, "it is the turn of the second pod");
     drop((controller, manager));
+}
+
+/// The pods leave one after the other within seconds. The drain follows without a pause.
+#[tokio::test(start_paused = true)]
+async fn forty_pods_with_volumes_leave_together() {
+    let world = World::new().await;
+    let ((controller, _manager), [node, other]) = world.two_running(None).await;
+    let claims: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
+    for claim in &claims {
+        world.create_volume(claim).await;
+        world.bind_with_volume(&format!("old-{claim}"), claim, &node).await;
+        world.attach_volume(claim, &node).await;
+    }
+    world.delete_machine(&node).await;
+    seconds(5).await;
+    for claim in &claims {
+        assert!(world.is_leaving(&format!("old-{claim}")).await, "the pod of {claim} is evicted");
+    }
+    let a_moment = Duration::from_millis(50);
+    for claim in &claims {
+        world.end(&format!("old-{claim}")).await;
+        world.bind_with_volume(&format!("new-{claim}"), claim, &other).await;
+        tokio::time::sleep(a_moment).await;
+    }
+    for claim in &claims {
+        world.detach_volume(claim, &node).await;
+        tokio::time::sleep(a_moment).await;
+    }
+    for claim in &claims {
+        assert!(world.runs(&node), "the volume of {claim} is not on another Node");
+        world.attach_volume(claim, &other).await;
+        tokio::time::sleep(a_moment).await;
+    }
+    seconds(2).await;
+    assert!(!world.runs(&node), "all volumes are attached: {}", why(&controller.inspector(), &node));
 }

@@ -5,7 +5,8 @@
 //! its cloud can produce trouble. [`run`] plays every case against the subject and returns a
 //! [`Report`]. If a cloud lacks a hook, the report lists the case as skipped. Each case creates
 //! instances under new keys and deletes them at its end. So the suite can run against an account
-//! that has other instances. Cases for balancers, routes and volumes are skipped for a driver without them.
+//! that has other instances. Cases for balancers, routes and volumes are skipped for a driver
+//! without them.
 //!
 //! Deliberately absent: speed, prices, quotas of real clouds, and facts from Kubernetes objects.
 

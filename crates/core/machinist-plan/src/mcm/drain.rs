@@ -27,7 +27,7 @@ mod tests;
 mod volumes;
 
 pub use volumes::{
-    AwaitedVolume, DrainVolumes, SeenVolume, VolumeLimits, VolumeStep, VolumeTurn, VolumeWait, Volumes,
+    AwaitedVolume, DrainVolumes, NodeVolumes, SeenVolume, VolumeLimits, VolumeStep, VolumeTurn, VolumeWait,
 };
 
 /// Wait between two eviction attempts for one pod.

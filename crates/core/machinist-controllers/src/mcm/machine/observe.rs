@@ -9,7 +9,7 @@ use machinist_core::instance::{Listed, Shared};
 use machinist_core::{Answers, Call, Known};
 use machinist_instance::{Credential, Error, ProviderId};
 use machinist_kube::{Cluster, Entry, ObjectKey, Store};
-use machinist_plan::mcm::drain::{Eviction, Volumes};
+use machinist_plan::mcm::drain::{Eviction, NodeVolumes};
 use machinist_plan::mcm::facts::{ClassFacts, MachineFacts, NodeFacts, PodFacts};
 use machinist_plan::mcm::machine::{MachineIdentity, OtherNode, SecretNeed, Snapshot};
 use machinist_plan::mcm::{Reads, TargetSilence, TokenUse};
@@ -77,7 +77,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         let driver = opened.as_ref().and_then(|opened| opened.driver.volumes());
         volumes(seen, &machine, &on_nodes, driver)
     } else {
-        Volumes::default()
+        NodeVolumes::default()
     };
     let account = opened.map(|opened| opened.account.id().clone());
     let ownership = evidence::ownership(seen, &machine, class.map(|class| &**class), account, &asked);

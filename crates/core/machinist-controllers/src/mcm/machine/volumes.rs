@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use machinist_driver::Volumes as Known;
+use machinist_driver::Volumes;
 use machinist_kube::ObjectKey;
-use machinist_plan::mcm::drain::{SeenVolume, Volumes};
+use machinist_plan::mcm::drain::{NodeVolumes, SeenVolume};
 use machinist_plan::mcm::facts::{AttachmentFacts, ClaimFacts, MachineFacts, PodFacts, VolumeFacts};
 
 use crate::mcm::seen::{BY_CLAIM, BY_VOLUME, Seen};
@@ -26,10 +26,10 @@ pub(super) fn volumes(
     seen: &Seen,
     machine: &MachineFacts,
     on_nodes: &OnNodes<'_>,
-    driver: Option<&dyn Known>,
-) -> Volumes {
+    driver: Option<&dyn Volumes>,
+) -> NodeVolumes {
     let waits = seen.memory.volume_waits.get(&machine.uid).cloned().unwrap_or_default();
-    let mut volumes = Volumes { waits, ..Volumes::default() };
+    let mut volumes = NodeVolumes { waits, ..NodeVolumes::default() };
     let claimed = on_nodes.pods.iter().flat_map(|pod| &pod.claims).filter_map(|claim| claim_of(seen, claim));
     for claim in claimed {
         volumes.claims.insert(claim.full_name.clone(), claim);

@@ -52,7 +52,7 @@ struct Cluster {
     deleted_claims: Vec<String>,
     ephemeral_claims: Vec<String>,
     missing_claims: Vec<String>,
-    /// Volumes that the driver does not know.
+    /// NodeVolumes that the driver does not know.
     foreign: Vec<String>,
     /// The second at which the process forgets everything.
     restart: Option<i64>,
@@ -123,7 +123,7 @@ impl Cluster {
     /// One pass. Returns whether the drain has ended.
     fn step(&mut self) -> bool {
         let (pods, node) = (self.pods(), self.node());
-        let seen = Volumes { waits: Arc::new(self.waits.clone()), ..self.seen() };
+        let seen = NodeVolumes { waits: Arc::new(self.waits.clone()), ..self.seen() };
         let moving = seen.volumes.values().filter(|volume| volume.attachments.is_empty()).count();
         self.most_moving = self.most_moving.max(moving);
         let drain = Drain {
@@ -196,8 +196,8 @@ impl Cluster {
     }
 
     /// The claims, volumes and attachments at this second.
-    fn seen(&self) -> Volumes {
-        let mut seen = Volumes::default();
+    fn seen(&self) -> NodeVolumes {
+        let mut seen = NodeVolumes::default();
         for name in self.tenants.iter().flat_map(|tenant| &tenant.volumes) {
             let full_name: Box<str> = format!("ns/{name}").into();
             if !self.missing_claims.contains(name) {

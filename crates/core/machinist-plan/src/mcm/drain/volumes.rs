@@ -1,4 +1,4 @@
-//! Volumes in a drain: which pods with volumes are evicted now, and which volumes a drain waits
+//! NodeVolumes in a drain: which pods with volumes are evicted now, and which volumes a drain waits
 //! for.
 //!
 //! ```text
@@ -40,7 +40,7 @@ const BOUND_WITHIN: Duration = Duration::from_secs(20);
 
 /// The facts about the volumes of the pods on the Nodes of one instance.
 #[derive(Debug, Clone, Default, Hash)]
-pub struct Volumes {
+pub struct NodeVolumes {
     /// Claims by `namespace/name`.
     pub claims: BTreeMap<Box<str>, Arc<ClaimFacts>>,
     /// PersistentVolumes by name.
@@ -93,7 +93,7 @@ pub struct DrainVolumes<'s> {
     /// The Node that is drained.
     pub node: &'s NodeFacts,
     /// The facts.
-    pub seen: &'s Volumes,
+    pub seen: &'s NodeVolumes,
     /// The limits.
     pub limits: VolumeLimits,
 }
@@ -315,11 +315,11 @@ impl Drain<'_> {
     /// Returns the names of the volumes of a pod that this cloud has attached to the Node.
     fn attached_volumes_of<'a>(&'a self, pod: &'a PodFacts) -> impl Iterator<Item = Box<str>> + 'a {
         let names = pod.claims.iter().filter_map(|claim| self.volumes.seen.volume_of(claim));
-        let is_tracked = |name: &&Box<str>| {
+        let is_tracked = |name: &&str| {
             let volume = self.volumes.seen.volumes.get(*name);
             volume.is_some_and(|volume| volume.id.is_some() && self.is_here(volume, &self.volumes.node.name))
         };
-        names.filter(is_tracked).cloned()
+        names.filter(is_tracked).map(Box::from)
     }
 
     /// Whether another pod on the Node uses the volume, too.
@@ -354,15 +354,15 @@ impl Drain<'_> {
     }
 }
 
-impl Volumes {
+impl NodeVolumes {
     /// Returns the PersistentVolume of a claim, by the full name of the claim.
-    fn volume_of(&self, claim: &str) -> Option<&Box<str>> {
-        self.claims.get(claim)?.volume.as_ref()
+    fn volume_of(&self, claim: &str) -> Option<&str> {
+        self.claims.get(claim)?.volume.as_deref()
     }
 
     /// Whether a pod uses a PersistentVolume.
     fn is_used_by(&self, pod: &PodFacts, volume: &str) -> bool {
-        pod.claims.iter().any(|claim| self.volume_of(claim).is_some_and(|name| **name == *volume))
+        pod.claims.iter().any(|claim| self.volume_of(claim) == Some(volume))
     }
 
     /// Whether a VolumeAttachment is of a volume that a pod uses which a drain does not evict. The

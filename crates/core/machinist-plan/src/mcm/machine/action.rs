@@ -237,7 +237,14 @@ impl fmt::Display for Action {
             Self::Drain(drain::PodCall::Delete(pod)) => {
                 write!(f, "pod {}/{}: delete without grace", pod.namespace, pod.name)
             }
-            Self::NoteVolumes(waits) => write!(f, "memory: volumes of {} pods", waits.len()),
+            // The numbers differ in each note of a drain, so the notes do not count as one action
+            // that is repeated without an end.
+            Self::NoteVolumes(waits) => {
+                let leaving = waits.values().filter(|wait| wait.leaving_since.is_some()).count();
+                let detached = waits.values().filter(|wait| wait.detached_since.is_some()).count();
+                let pods = waits.len();
+                write!(f, "memory: volumes of {pods} pods, {leaving} leaving, {detached} detached")
+            }
             Self::ListPods(node) => write!(f, "node {}: list its pods at the API server", node.name),
             Self::ReadNodes => f.write_str("nodes: list them at the API server"),
             Self::LookAtLease(node) => write!(f, "node {}: look at its lease", node.name),

@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::identity::MachineIdentity;
-use crate::mcm::drain::{Eviction, VolumeLimits, Volumes};
+use crate::mcm::drain::{Eviction, NodeVolumes, VolumeLimits};
 use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, NodeMarks, PodFacts, SecretFacts,
     Token,
@@ -75,7 +75,7 @@ pub struct Snapshot {
     /// The VolumeAttachments of that Node, and of the other Nodes of the instance.
     pub attachments: Vec<Arc<AttachmentFacts>>,
     /// The volumes of these pods, and of pods that have left.
-    pub volumes: Volumes,
+    pub volumes: NodeVolumes,
     /// Reads from the API server, which are newer than the stores.
     pub reads: Reads,
     /// Observation times for states of the Node without a timestamp.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::facts::Version;
-use crate::mcm::drain::{self, Eviction, EvictionAnswer, Volumes};
+use crate::mcm::drain::{self, Eviction, EvictionAnswer, NodeVolumes};
 use crate::mcm::facts::{
     BudgetFacts, ClassFacts, MachineFacts, NodeFacts, PodFacts, SecretFacts, StatusFacts, Token, TokenFacts,
     token_id,
@@ -115,7 +115,7 @@ fn world() -> World {
         budgets: Vec::new(),
         evictions: Arc::default(),
         attachments: Vec::new(),
-        volumes: Volumes::default(),
+        volumes: NodeVolumes::default(),
         reads: Reads::default(),
         node_seen: NodeSeen::default(),
         answers: Answers::default(),

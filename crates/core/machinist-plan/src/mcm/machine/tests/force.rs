@@ -107,14 +107,14 @@ fn a_silent_api_server_holds_the_machine_and_is_named() {
     lost(20).check(expect![[r#"
         do    pod ns/p: evict
         why   the API server of the target cluster has not answered since 2027-01-15T07:59:40Z (refused); waiting for 1 pod to leave the Node; since 2027-01-15T03:30:00Z; next: restore the API server of the target cluster, or set label force-deletion=true to give up the pods
-        wait  until 2027-01-15T08:00:05Z
+        wait  until 2027-01-15T08:01:00Z
     "#]]);
     lost(40).check(expect![[r#"
         do    status: Delete Failed "Deletion waits: the API server of the target cluster has not answered since 2027-01-15T07:59:20Z (refused); waiting for 1 pod to leave the Node. Initiate node drain"
         do    warning DrainBlocked: Deletion waits: the API server of the target cluster has not answered since 2027-01-15T07:59:20Z (refused); waiting for 1 pod to leave the Node. Initiate node drain
         do    pod ns/p: evict
         why   the API server of the target cluster has not answered since 2027-01-15T07:59:20Z (refused); waiting for 1 pod to leave the Node; since 2027-01-15T03:30:00Z; next: restore the API server of the target cluster, or set label force-deletion=true to give up the pods
-        wait  until 2027-01-15T08:00:05Z
+        wait  until 2027-01-15T08:01:00Z
     "#]]);
     let unlisted = world().draining().deleting(9000).silent_for(20);
     unlisted.check(expect![[r#"

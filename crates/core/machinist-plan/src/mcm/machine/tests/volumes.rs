@@ -102,14 +102,14 @@ fn pods_with_volumes_take_turns() {
     };
     let two = || world().draining().pod_with_volume("a", None).pod_with_volume("b", None);
     two().check(expect![[r#"
-        do    memory: volumes of 2 pods
+        do    memory: volumes of 2 pods, 0 leaving, 0 detached
         do    pod ns/a: evict
         do    pod ns/b: evict
         why   waiting for 2 pods to leave the Node; since 2027-01-15T07:59:50Z; next: the pods leave the Node; deadline 2027-01-15T09:59:51Z: the pods are deleted without grace
         wait  until 2027-01-15T08:00:20Z
     "#]]);
     two().with(one).check(expect![[r#"
-        do    memory: volumes of 2 pods
+        do    memory: volumes of 2 pods, 0 leaving, 0 detached
         do    pod ns/a: evict
         why   waiting for 2 pods to leave the Node; since 2027-01-15T07:59:50Z; next: the pods leave the Node; deadline 2027-01-15T09:59:51Z: the pods are deleted without grace
         wait  until 2027-01-15T08:00:20Z
