@@ -4,7 +4,6 @@ use machinist_serve::{Counter, Gauge, Metrics};
 
 use crate::contract::Contract;
 use crate::runtime::Runtime;
-use crate::world::World;
 
 const WRITES_OPEN: Gauge = Gauge::new(
     "machinist_own_writes_open",
@@ -60,11 +59,13 @@ pub(crate) fn record_state<C: Contract>(runtime: &Runtime<C>, metrics: &Metrics)
     metrics.add(&RESTORES, &[], barrier.restores);
     metrics.set_number(&CALLS_IN_FLIGHT, &[], world.asks.count() + world.queued.count());
     world.passes.record(metrics);
-    record_stores(runtime, &world, metrics);
+    drop(world);
+    record_stores(runtime, metrics);
 }
 
 /// Records what the stores show.
-pub(crate) fn record_stores<C: Contract>(runtime: &Runtime<C>, world: &World<C>, metrics: &Metrics) {
+pub(crate) fn record_stores<C: Contract>(runtime: &Runtime<C>, metrics: &Metrics) {
+    let world = runtime.lock();
     for feed in &runtime.feeds {
         let resource = feed.resource();
         let store = Gauge::named(
@@ -74,5 +75,6 @@ pub(crate) fn record_stores<C: Contract>(runtime: &Runtime<C>, world: &World<C>,
         metrics.set_number(&store, &[], feed.len(&world.seen));
     }
     C::measure(&world.seen, runtime.now(), metrics);
-    C::measure_state(runtime, world, metrics);
+    drop(world);
+    C::measure_state(runtime, metrics);
 }

@@ -37,7 +37,7 @@ impl<C: Contract> Observing<C> {
         let shown: Weak<Runtime<C>> = Arc::downgrade(&runtime);
         metrics.add_source(move |metrics| {
             if let Some(runtime) = shown.upgrade() {
-                record_stores(&runtime, &runtime.lock(), metrics);
+                record_stores(&runtime, metrics);
             }
         });
         Self { _runtime: runtime, _tasks: tasks }

@@ -401,6 +401,48 @@ async fn until_answer(port: u16, path: &str, is_expected: impl Fn(u16, &str) -> 
     answered.unwrap_or_else(|_| panic!("{path} is not as expected after {PATIENCE:?}"))
 }
 
+/// The flags of the cloud controller manager turn on TLS and permissions; the log is JSON if asked.
+#[tokio::test]
+async fn the_manager_of_machines_has_a_port_with_tls_and_a_json_log() {
+    let world = World::new().await;
+    let (may, may_not) = (world.token("scraper").await, world.token("stranger").await);
+    world.allow_metrics("scraper").await;
+    let port = free_port();
+    let certificates = world.up.folder.path().join("certificates");
+    let manager = Process::start(&mut machinist(&format!(
+        "machine-controller-manager --target-kubeconfig {} --namespace kube-system --address 127.0.0.1 --port {port} \
+         --cert-dir {} --logging-format=json --cloud-provider=aws --delete-migrated-machine-class",
+        world.up.kubeconfig.display(),
+        certificates.display()
+    )));
+    let serves = async {
+        let mut again = tokio::time::interval(Duration::from_millis(100));
+        loop {
+            again.tick().await;
+            if ask(port, "/metrics", Some(&may)).await.is_some_and(|(status, _)| status == 200) {
+                break;
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, serves).await.expect("the process serves");
+    assert_eq!(get(port, "/healthz", None).await, Ok("OK".to_owned()));
+    assert_eq!(get(port, "/metrics", None).await, Err(401));
+    assert_eq!(get(port, "/metrics", Some(&may_not)).await, Err(403));
+    assert_eq!(get(port, "/configz", Some(&may)).await, Err(403), "only /metrics is granted");
+    let text = get(port, "/metrics", Some(&may)).await.expect("allowed");
+    assert!(text.contains("mcm_machine_set_items_total"), "{text}");
+    let log = manager.terminate().cleanly();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect();
+    let warnings: Vec<&str> =
+        lines.iter().filter(|line| line["level"] == "warn").filter_map(|line| line["msg"].as_str()).collect();
+    let is_told = |text: &str| warnings.iter().any(|warning| warning.starts_with(text));
+    assert!(is_told("these flags have no effect: --cloud-provider; --help says why"), "{warnings:?}");
+    assert!(is_told("--delete-migrated-machine-class is deprecated"), "{warnings:?}");
+}
+
 /// Sends a GET to the port of a controller. Returns the body, or the status of another answer.
 async fn get(port: u16, path: &str, token: Option<&str>) -> Result<String, u16> {
     let (status, body) = ask(port, path, token).await.expect("an answer");

@@ -88,8 +88,8 @@ impl Contract for Mcm {
         metrics.set_number(&REMEMBERED_OWNERS, &[], owners);
     }
 
-    fn measure_state(runtime: &Runtime, world: &World, metrics: &Metrics) {
-        measure::record(runtime, world, metrics);
+    fn measure_state(runtime: &Runtime, metrics: &Metrics) {
+        measure::record(runtime, metrics);
     }
 
     fn note(tools: &Tools, measurement: &Measurement<'_>, metrics: &Metrics) {

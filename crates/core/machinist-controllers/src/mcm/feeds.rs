@@ -235,8 +235,15 @@ impl Fed<Mcm> for SecretEntry {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Secret(change.key.clone()));
+        let had_content = change.old.as_ref().is_none_or(|old| old.has_content());
         for (class, _) in seen.classes.by_index(BY_SECRET, &change.key.to_string()) {
-            wake.extend(machines_that_need(seen, class));
+            if had_content {
+                wake.extend(machines_that_need(seen, class));
+            } else {
+                // Every Machine of the class waited for the content.
+                let machines = seen.machines.by_index(BY_CLASS, &class.name);
+                wake.extend(machines.map(|(key, _)| Key::Machine(key.clone())));
+            }
         }
     }
 }

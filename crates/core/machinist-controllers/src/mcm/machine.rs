@@ -100,6 +100,13 @@ impl Kind<Mcm> for Machines {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         match world.seen.machines.get(id) {
+            // The read of the content wakes the Machines of the class.
+            Some(machine)
+                if observe::ClassInputs::of(world, &machine.facts)
+                    .is_some_and(|inputs| inputs.lacks_content()) =>
+            {
+                Observed::NotYet
+            }
             Some(machine) => Observed::Ready(observe::snapshot(runtime, world, machine.facts.clone())),
             None => Observed::Gone,
         }

@@ -15,8 +15,8 @@ use machinist_kube::recorder::EventType;
 use machinist_kube::{Cluster, GuardedPatch, ObjectKey, Store};
 use machinist_plan::mcm::facts::ClassFacts;
 use machinist_plan::mcm::machine_class::{Action, ClassSnapshot, SecretSnapshot, Users};
-use machinist_plan::mcm::{McmReason, Plan};
-use machinist_runtime::{Kind, Observed, Stop};
+use machinist_plan::mcm::{McmReason, Plan, Why};
+use machinist_runtime::{Kind, Observed, Stop, refresh};
 
 /// The kind MachineClass in the work loop.
 pub(crate) struct Classes;
@@ -64,6 +64,7 @@ impl Kind<Mcm> for Classes {
             Action::RemoveFinalizer => GuardedPatch::new(&class.uid)
                 .remove_finalizer(class.finalizers.as_deref(), finalizers::MACHINE_CONTROLLER_MANAGER),
             Action::Warn(message) => return warn(runtime, Self::reference(s), &message),
+            Action::ReadContent => unreachable!("only a Secret has content"),
         };
         let charged = [Key::Class(key.clone())];
         Write { runtime, charged: &charged, key }.patch::<ClassFacts>(patch).await
@@ -98,12 +99,21 @@ impl Kind<Mcm> for Secrets {
         let classes = world.seen.classes.by_index(BY_SECRET, &name).map(|(key, _)| &key.name);
         let unreadable = unreadable_in(&world.seen.classes, &id.namespace);
         let users = users(world, &Key::Secret(id.clone()), classes, unreadable);
-        let snapshot = SecretSnapshot { secret: secret.facts.facts.clone(), users };
-        Observed::Ready(snapshot)
+        let has_content = secret.facts.has_content();
+        Observed::Ready(SecretSnapshot { secret: secret.facts.facts.clone(), users, has_content })
     }
 
     fn plan(tools: &Tools, snapshot: &SecretSnapshot) -> Plan<Action> {
         (tools.planners.secret)(snapshot)
+    }
+
+    /// No other Secret of the namespace concerns this process.
+    fn publish(runtime: &Runtime, s: &SecretSnapshot, _: &Why) {
+        if s.users.first.is_none() && s.users.unreadable.is_none() {
+            let key = ObjectKey::new(&s.secret.namespace, &s.secret.name);
+            let world = runtime.lock();
+            world.seen.secrets.get(&key).iter().for_each(|secret| secret.facts.forget_content());
+        }
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &SecretSnapshot, action: Action) -> Result<(), Stop> {
@@ -116,6 +126,7 @@ impl Kind<Mcm> for Secrets {
                 patch.remove_finalizer(secret.finalizers.as_deref(), finalizers::SECRET)
             }
             Action::Warn(message) => return warn(runtime, Self::reference(s), &message),
+            Action::ReadContent => return read_content(runtime, &key).await,
         };
         let charged = [Key::Secret(key.clone())];
         Write { runtime, charged: &charged, key }.patch::<SecretEntry>(patch).await
@@ -125,6 +136,24 @@ impl Kind<Mcm> for Secrets {
         let reference = reference("Secret", &s.secret.namespace, &s.secret.name, &s.secret.uid);
         Some(ObjectReference { api_version: Some("v1".to_owned()), ..reference })
     }
+}
+
+/// Reads the content of a Secret, and wakes the Machines that waited for it.
+async fn read_content(runtime: &Arc<Runtime>, key: &ObjectKey) -> Result<(), Stop> {
+    let read = refresh::<Mcm, SecretEntry>(runtime, key).await;
+    let Some(read) = read.map_err(|error| Stop::Unanswered(error.to_string()))? else { return Ok(()) };
+    let waiting: Vec<Key> = {
+        let world = runtime.lock();
+        // The store keeps its entry if the version is the same.
+        let kept = world.seen.secrets.get(key).filter(|kept| kept.resource_version == read.resource_version);
+        kept.iter().for_each(|kept| kept.facts.take_content(&read.facts));
+        let name = key.to_string();
+        let classes = world.seen.classes.by_index(BY_SECRET, &name);
+        let machines = classes.flat_map(|(class, _)| world.seen.machines.by_index(BY_CLASS, &class.name));
+        machines.map(|(machine, _)| Key::Machine(machine.clone())).collect()
+    };
+    waiting.into_iter().for_each(|key| runtime.wake(key));
+    Ok(())
 }
 
 /// Returns the users of an object, and whether they were the last reason: then the Event was

@@ -4,13 +4,14 @@
 //! series behind. Durations are recorded at the change of the Machine that ends them: a gauge with
 //! the last Machine of each deployment, as in Go, and a histogram under a name of our own.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use machinist_api::constants::{labels, markers::DeletionMarker};
 use machinist_api::{ConditionStatus, MachineSummary, OperationType, Phase, StrategyType};
 use machinist_core::{Call, since};
-use machinist_kube::{Change, Cluster, WatchTiming};
+use machinist_kube::{Change, Cluster, Store, WatchTiming};
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::code_of;
 use machinist_runtime::Measurement;
@@ -307,17 +308,22 @@ fn announce_both(metrics: &Metrics, binary: &str, kinds: &[&str]) {
     summaries.iter().for_each(|summary| metrics.announce(summary));
 }
 
-/// Records what the stores and the queue show.
-pub(super) fn record(runtime: &Runtime, world: &World, metrics: &Metrics) {
-    let seen = &world.seen;
+/// Records what the stores and the queue show. Only the facts are collected under the lock.
+pub(super) fn record(runtime: &Runtime, metrics: &Metrics) {
+    let world = runtime.lock();
+    let (states, versions) = (runtime.queue_states(&world), runtime.watched_versions(&world));
     if runtime.tools.decides_sets {
-        record_sets(seen, metrics);
-        record_deployments(seen, metrics);
+        let (sets, deployments) = (all(&world.seen.sets), all(&world.seen.deployments));
+        drop(world);
+        record_sets(&sets, metrics);
+        record_deployments(&deployments, metrics);
     } else {
-        record_machines(seen, metrics);
-        metrics.set_number(&FROZEN, &[], usize::from(is_frozen(runtime, world)));
+        let (machines, is_frozen) = (all(&world.seen.machines), is_frozen(runtime, &world));
+        drop(world);
+        record_machines(&machines, metrics);
+        metrics.set_number(&FROZEN, &[], usize::from(is_frozen));
     }
-    for (kind, state) in runtime.queue_states(world) {
+    for (kind, state) in states {
         let name = [("name", kind)];
         metrics.set_number(&QUEUE_DEPTH, &name, state.due);
         metrics.add(&QUEUE_ADDS, &name, state.adds);
@@ -325,10 +331,14 @@ pub(super) fn record(runtime: &Runtime, world: &World, metrics: &Metrics) {
         metrics.set(&QUEUE_UNFINISHED, &name, state.unfinished.as_secs_f64());
         metrics.set(&QUEUE_LONGEST, &name, state.longest.as_secs_f64());
     }
-    for (resource, version) in runtime.watched_versions(world) {
+    for (resource, version) in versions {
         #[expect(clippy::cast_precision_loss, reason = "metrics are floating point numbers")]
         metrics.set(&LAST_VERSION, &[("name", resource)], version as f64);
     }
+}
+
+fn all<F>(store: &Store<F>) -> Vec<Arc<F>> {
+    store.iter().map(|(_, entry)| entry.facts.clone()).collect()
 }
 
 /// Whether deadlines of Machines wait because an API server does not answer.
@@ -337,10 +347,9 @@ fn is_frozen(runtime: &Runtime, world: &World) -> bool {
     runtime.silent_servers(world).iter().any(|server| is_needed(&server.cluster))
 }
 
-fn record_machines(seen: &Seen, metrics: &Metrics) {
-    metrics.set_number(&MACHINES, &[], seen.machines.len());
-    for (_, entry) in seen.machines.iter() {
-        let machine = &entry.facts;
+fn record_machines(machines: &[Arc<MachineFacts>], metrics: &Metrics) {
+    metrics.set_number(&MACHINES, &[], machines.len());
+    for machine in machines {
         let id = identity(&machine.name, &machine.namespace);
         let phase = match machine.status.phase {
             Phase::Terminating => -4.0,
@@ -374,10 +383,9 @@ fn record_machines(seen: &Seen, metrics: &Metrics) {
     }
 }
 
-fn record_sets(seen: &Seen, metrics: &Metrics) {
-    metrics.set_number(&SETS, &[], seen.sets.len());
-    for (_, entry) in seen.sets.iter() {
-        let set: &MachineSetFacts = &entry.facts;
+fn record_sets(sets: &[Arc<MachineSetFacts>], metrics: &Metrics) {
+    metrics.set_number(&SETS, &[], sets.len());
+    for set in sets {
         let id = identity(&set.name, &set.namespace);
         let class = match set.spec.machine_class.name() {
             // The older field is empty in sets of today.
@@ -413,10 +421,9 @@ fn record_sets(seen: &Seen, metrics: &Metrics) {
     }
 }
 
-fn record_deployments(seen: &Seen, metrics: &Metrics) {
-    metrics.set_number(&DEPLOYMENTS, &[], seen.deployments.len());
-    for (_, entry) in seen.deployments.iter() {
-        let deployment: &MachineDeploymentFacts = &entry.facts;
+fn record_deployments(deployments: &[Arc<MachineDeploymentFacts>], metrics: &Metrics) {
+    metrics.set_number(&DEPLOYMENTS, &[], deployments.len());
+    for deployment in deployments {
         let (spec, status) = (&deployment.spec, deployment.status.clone().unwrap_or_default());
         let id = identity(&deployment.name, &deployment.namespace);
         let strategy = spec.strategy.clone().unwrap_or_default();

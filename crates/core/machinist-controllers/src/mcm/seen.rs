@@ -1,7 +1,8 @@
 //! Everything that a process of the machine API has seen: its stores, and its memory.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::Credential;
@@ -65,24 +66,47 @@ pub struct Seen {
 }
 
 /// A Secret of the control cluster: facts for planners, data for drivers.
+///
+/// The namespace may have many Secrets. The process keeps the content of those to which a class
+/// refers, and forgets that of the others at their first pass.
 pub(crate) struct SecretEntry {
     pub facts: Arc<SecretFacts>,
-    data: std::collections::BTreeMap<String, Vec<u8>>,
+    /// Absent if it was forgotten.
+    data: Mutex<Option<BTreeMap<String, Vec<u8>>>>,
 }
 
 impl SecretEntry {
     pub(crate) fn parse(secret: &Secret) -> Self {
         let data = secret.data.iter().flatten().map(|(key, bytes)| (key.clone(), bytes.0.clone()));
-        Self { facts: std::sync::Arc::new(SecretFacts::parse(secret)), data: data.collect() }
+        Self { facts: Arc::new(SecretFacts::parse(secret)), data: Mutex::new(Some(data.collect())) }
+    }
+
+    /// Whether the content is known.
+    pub(crate) fn has_content(&self) -> bool {
+        self.data().is_some()
+    }
+
+    /// Forgets the content.
+    pub(crate) fn forget_content(&self) {
+        *self.data() = None;
+    }
+
+    /// Takes over the content of a later read of the same version.
+    pub(crate) fn take_content(&self, read: &Self) {
+        self.data().clone_from(&read.data());
+    }
+
+    fn data(&self) -> MutexGuard<'_, Option<BTreeMap<String, Vec<u8>>>> {
+        self.data.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Merges the data of all Secrets of a class, later ones over earlier ones, and splits it into the
 /// credential and the user data.
 pub(crate) fn merge(secrets: &[Arc<SecretEntry>]) -> (Credential, Vec<u8>) {
-    let mut data = std::collections::BTreeMap::new();
+    let mut data = BTreeMap::new();
     for secret in secrets {
-        data.extend(secret.data.clone());
+        data.extend(secret.data().clone().unwrap_or_default());
     }
     let user_data = data.remove(USER_DATA).unwrap_or_default();
     (Credential::new(data), user_data)
@@ -278,4 +302,19 @@ pub(crate) fn sets_owned_by(seen: &Seen, deployment_uid: &str) -> Vec<Owned> {
         seen.sets.by_index(BY_OWNER, deployment_uid).map(|(_, entry)| owned(&entry.facts)).collect();
     sets.sort_by(|a, b| (a.set.created, &a.set.name).cmp(&(b.set.created, &b.set.name)));
     sets
+}
+
+#[test]
+fn a_forgotten_secret_has_no_content_until_it_is_read_again() {
+    let secret =
+        serde_json::json!({"metadata": {"name": "s"}, "data": {"userData": "aGVsbG8=", "token": "eA=="}});
+    let parse = || SecretEntry::parse(&serde_json::from_value(secret.clone()).expect("a Secret"));
+    let entry = Arc::new(parse());
+    assert_eq!(merge(&[entry.clone()]).1, b"hello");
+    entry.forget_content();
+    assert!(!entry.has_content());
+    assert!(merge(&[entry.clone()]).1.is_empty());
+    entry.take_content(&parse());
+    assert!(entry.has_content());
+    assert_eq!(merge(&[entry]).1, b"hello");
 }

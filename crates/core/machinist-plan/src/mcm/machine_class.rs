@@ -30,6 +30,8 @@ pub struct SecretSnapshot {
     pub secret: Arc<SecretFacts>,
     /// The classes that refer to the Secret.
     pub users: Users,
+    /// Whether the process has the content. It forgets that of a Secret without users.
+    pub has_content: bool,
 }
 
 /// The objects that use a class or Secret.
@@ -54,6 +56,8 @@ pub enum Action {
     RemoveFinalizer,
     /// Emits an Event that the object is still in use and therefore not deleted yet.
     Warn(String),
+    /// Reads the content of a Secret that has users again.
+    ReadContent,
 }
 
 /// Decides the next actions for a class.
@@ -65,7 +69,14 @@ pub fn plan(s: &ClassSnapshot) -> Plan<Action> {
 /// Decides the next actions for a Secret.
 pub fn plan_secret(s: &SecretSnapshot) -> Plan<Action> {
     let fix = "change the classes to refer to another Secret, or delete them";
-    finalize(&s.users, s.secret.has_finalizer, s.secret.deleting_since, ["MachineClass", "classes"], fix)
+    let by = ["MachineClass", "classes"];
+    let mut plan = finalize(&s.users, s.secret.has_finalizer, s.secret.deleting_since, by, fix);
+    // The answer to the patch of the finalizer brings the content, too.
+    let is_brought = plan.actions.contains(&Action::AddFinalizer);
+    if s.users.first.is_some() && !s.has_content && !is_brought {
+        plan.actions.push(Action::ReadContent);
+    }
+    plan
 }
 
 fn finalize(
@@ -105,6 +116,7 @@ impl fmt::Display for Action {
             Self::AddFinalizer => f.write_str("add finalizer"),
             Self::RemoveFinalizer => f.write_str("remove finalizer"),
             Self::Warn(message) => write!(f, "warning {}: {message}", reasons::STILL_IN_USE),
+            Self::ReadContent => f.write_str("read the content"),
         }
     }
 }
@@ -175,5 +187,27 @@ mod tests {
             wait  for a change
         "#]],
         );
+    }
+
+    #[test]
+    fn the_content_of_a_secret_is_read_again_only_if_needed() {
+        let secret = |finalizers: &[&str], deleting: bool| {
+            let mut secret = json!({"metadata": {"name": "s", "namespace": "ns", "uid": "uid-s", "finalizers": finalizers}});
+            if deleting {
+                secret["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z".into();
+            }
+            Arc::new(SecretFacts::parse(&serde_json::from_value(secret).expect("a Secret")))
+        };
+        let ours = "machine.sapcloud.io/machine-controller";
+        let reads = |secret: Arc<SecretFacts>, users: usize, has_content: bool| {
+            let first = (0 < users).then(|| "c".to_owned());
+            let users = Users { count: users, first, is_emitted: true, ..Users::default() };
+            plan_secret(&SecretSnapshot { secret, users, has_content }).actions.contains(&Action::ReadContent)
+        };
+        assert!(reads(secret(&[ours], false), 1, false));
+        assert!(reads(secret(&["other"], true), 1, false), "no finalizer can be added");
+        assert!(!reads(secret(&[], false), 1, false), "the patch of the finalizer brings it");
+        assert!(!reads(secret(&[ours], false), 1, true));
+        assert!(!reads(secret(&[], false), 0, false));
     }
 }

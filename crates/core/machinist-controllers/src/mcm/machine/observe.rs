@@ -344,6 +344,11 @@ impl<'w> ClassInputs<'w> {
         Some(Self { class, secrets })
     }
 
+    /// Whether the content of a Secret was forgotten and is being read again.
+    pub(super) fn lacks_content(&self) -> bool {
+        self.secrets.iter().flatten().any(|secret| !secret.facts.has_content())
+    }
+
     /// Returns the Secrets in the form that planners use.
     fn needs(&self, runtime: &Runtime) -> Vec<SecretNeed> {
         let named = self.class.secrets.iter().zip(&self.secrets);
