@@ -79,9 +79,6 @@ impl Update<'_> {
     /// The steps of a Machine in a set of an old template.
     fn of_candidate(&self, plan: &mut Plan<Action>) {
         self.label(labels::CANDIDATE_FOR_UPDATE, plan);
-        if self.s.machine.is_selected_for_update() {
-            self.label(labels::SELECTED_FOR_UPDATE, plan);
-        }
         if self.s.machine.is_updated_in_place() {
             // The manager moves the Machine.
             self.end_phase(plan);
@@ -92,10 +89,15 @@ impl Update<'_> {
             return;
         }
         if self.result().is_some() {
-            let sync = sync_of(self.node, plan);
-            sync.labels.insert(labels::UPDATE_RESULT.to_owned(), None);
-            sync.labels.retain(|key, _| key != labels::SELECTED_FOR_UPDATE);
+            // Both labels are left from an earlier update. The selection was for that one, too.
+            let stale = [labels::UPDATE_RESULT, labels::SELECTED_FOR_UPDATE];
+            let stale = stale.into_iter().filter(|key| self.node.label(key).is_some());
+            let changes: Vec<_> = stale.map(|key| (key.to_owned(), None)).collect();
+            sync_of(self.node, plan).labels.extend(changes);
             return;
+        }
+        if self.s.machine.is_selected_for_update() {
+            self.label(labels::SELECTED_FOR_UPDATE, plan);
         }
         let is_selected = self.node.label(labels::SELECTED_FOR_UPDATE).is_some();
         match (is_selected, self.stage()) {

@@ -40,6 +40,18 @@ pub struct Relabel {
 }
 
 impl Relabel {
+    /// The labels of the Machine after the change.
+    fn labels_after(&self) -> BTreeMap<String, String> {
+        let mut all = self.machine.labels.clone().unwrap_or_default();
+        for (key, value) in &self.labels {
+            match value {
+                Some(value) => all.insert(key.clone(), value.clone()),
+                None => all.remove(key),
+            };
+        }
+        all
+    }
+
     /// Whether the change selects the Machine, so that its Node is drained.
     pub(super) fn selects(&self) -> bool {
         self.labels.get(labels::SELECTED_FOR_UPDATE).is_some_and(Option::is_some)
@@ -62,12 +74,14 @@ fn moves(s: &Snapshot, new: usize) -> Vec<Relabel> {
     let to = &s.sets[new].set;
     let moved = old(s, new).flat_map(|owned| {
         let updated = owned.machines.iter().filter(|m| is_live(m) && m.is_updated_in_place());
-        updated.map(|machine| Relabel {
+        let moved = updated.map(|machine| Relabel {
             machine: machine.clone(),
             labels: labels_after_move(&owned.set, to),
             owner: Some(to.clone()),
             what: "move to the new set",
-        })
+        });
+        // A set releases a Machine that it does not select.
+        moved.filter(|step| to.selector.as_ref().is_some_and(|all| all.selects(&step.labels_after())))
     });
     moved.collect()
 }

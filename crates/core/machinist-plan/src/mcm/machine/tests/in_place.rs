@@ -189,7 +189,10 @@ impl World {
 fn the_result_of_an_earlier_update_does_not_end_this_one() {
     let stale = World::at_stage(Some("UpdateSuccessful")).node_label(SELECTED, "true");
     let stale = stale.node_label(RESULT, "successful");
-    assert_eq!(stale.steps(), ["node m: sync labels -update-result"]);
+    let removed = "node m: sync labels -selected-for-update -update-result";
+    assert_eq!(stale.steps(), [removed]);
+    let selected_again = stale.machine_label(SELECTED, "true");
+    assert_eq!(selected_again.steps(), [removed], "the Node is labelled again in the next pass");
 }
 
 #[test]
