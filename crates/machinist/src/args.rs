@@ -93,7 +93,7 @@ pub(crate) enum Command {
     /// The manager creates and deletes Machine objects to match the replicas of deployments and
     /// sets, and rolls out changes. It does not call a cloud; the machine controller creates the
     /// instances.
-    MachineControllerManager(ManagerArgs),
+    MachineControllerManager(Box<ManagerArgs>),
     /// Run the controller of Machines, their instances and their Nodes
     ///
     /// The controller creates an instance for each Machine, waits for its Node and watches the

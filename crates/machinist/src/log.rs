@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io::IsTerminal;
 
+use machinist_kube::{Clock, SystemClock};
 use tracing::Event;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -120,7 +121,7 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        writeln!(writer, "{}", json_line(event, jiff::Timestamp::now()))
+        writeln!(writer, "{}", json_line(event, Clock::now(&SystemClock)))
     }
 }
 

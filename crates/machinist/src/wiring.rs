@@ -94,8 +94,11 @@ pub(crate) struct Shows {
     /// Announces the metrics that exist before they have a value.
     pub announce: Option<fn(&Metrics)>,
     /// Watches what the metrics show while another process leads, until the result is dropped.
-    pub observe: Option<fn(Clients, ProcessOptions, Leadership) -> Box<dyn Any + Send>>,
+    pub observe: Option<Observe>,
 }
+
+/// Starts watches, which end when the result is dropped.
+type Observe = fn(Clients, ProcessOptions, Leadership) -> Box<dyn Any + Send>;
 
 /// Namespace and name of the Lease that the processes of a controller share.
 #[derive(Clone, Copy)]

@@ -164,7 +164,7 @@ enum Values {
     Counter(CounterVec),
     Gauge(GaugeVec),
     Histogram(HistogramVec),
-    Summary(Summaries),
+    Summary(Box<Summaries>),
 }
 
 impl Metrics {
@@ -241,7 +241,7 @@ impl Metrics {
 
     /// Adds a value to a summary.
     pub fn sum(&self, summary: &Summary, labels: Labels<'_>, value: f64) {
-        let new = |names: &[&str]| Ok(Values::Summary(Summaries::new(summary.0.options(), names)));
+        let new = |names: &[&str]| Ok(Values::Summary(Box::new(Summaries::new(summary.0.options(), names))));
         self.record(&summary.0, labels, new, |values, labels| match values {
             Values::Summary(summaries) => summaries.add(labels, value),
             Values::Counter(_) | Values::Gauge(_) | Values::Histogram(_) => {

@@ -1,8 +1,9 @@
 //! Metrics of the operating system about this process, with the usual names. Only Linux has them.
 
 use std::fs;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use machinist_kube::{Clock, SystemClock};
 use machinist_serve::{Counter, Gauge, Metrics};
 
 const CPU: Counter =
@@ -20,7 +21,7 @@ const TICKS_PER_SECOND: u64 = 100;
 
 /// Adds the metrics. They are read for each answer.
 pub(super) fn add(metrics: &Metrics) {
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let started = Clock::now(&SystemClock).as_duration();
     metrics.add_source(move |metrics| {
         metrics.set(&STARTED, &[], started.as_secs_f64());
         record(metrics);

@@ -310,10 +310,10 @@ fn a_forgotten_secret_has_no_content_until_it_is_read_again() {
         serde_json::json!({"metadata": {"name": "s"}, "data": {"userData": "aGVsbG8=", "token": "eA=="}});
     let parse = || SecretEntry::parse(&serde_json::from_value(secret.clone()).expect("a Secret"));
     let entry = Arc::new(parse());
-    assert_eq!(merge(&[entry.clone()]).1, b"hello");
+    assert_eq!(merge(std::slice::from_ref(&entry)).1, b"hello");
     entry.forget_content();
     assert!(!entry.has_content());
-    assert!(merge(&[entry.clone()]).1.is_empty());
+    assert!(merge(std::slice::from_ref(&entry)).1.is_empty());
     entry.take_content(&parse());
     assert!(entry.has_content());
     assert_eq!(merge(&[entry]).1, b"hello");
