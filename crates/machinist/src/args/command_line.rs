@@ -149,12 +149,8 @@ fn removed(command: &str, flag: &str) -> Option<&'static Removed> {
 /// Returns the missing feature that a flag asks for. A switch without a value has the next word as
 /// `value`, or none, and then means true.
 fn not_yet(command: &str, flag: &str, value: Option<&str>) -> Option<&'static str> {
-    let asks_for_it = |wanted: &str| match wanted {
-        "true" => value.is_none_or(|value| go_bool(value) != Ok(false)),
-        wanted => value == Some(wanted),
-    };
     let is_it = |name: &str| match name.split_once('=') {
-        Some((name, wanted)) => name == flag && asks_for_it(wanted),
+        Some((name, wanted)) => name == flag && value == Some(wanted),
         None => name == flag,
     };
     let (_, what) = NOT_YET.iter().find(|(name, _)| CALLED_AS.contains(&command) && is_it(name))?;
@@ -236,9 +232,6 @@ mod tests {
         let is_refused = |flags: &str| {
             words(&format!("machinist machine-controller-manager {flags}")).not_supported.is_some()
         };
-        let rollout = "--autoscaler-scaledown-annotation-during-rollout";
-        assert!(is_refused(rollout) && is_refused(&format!("{rollout}=1")));
-        assert!(!is_refused(&format!("{rollout}=False")));
         assert!(is_refused("--target-kubeconfig none") && is_refused("--target_kubeconfig=none"));
         assert!(!is_refused("--target-kubeconfig none.yaml --control-kubeconfig none"));
     }

@@ -162,7 +162,7 @@ impl Fed<Mcm> for MachineSetFacts {
             // The set's own key, too: no decisions are made under it once the set has a deployment.
             wake.push(Key::Replacement(facts.uid.clone()));
         }
-        let marks = |facts: &Arc<Self>| facts.node_marks();
+        let marks = |facts: &Arc<Self>| facts.node_marks(true);
         if change.old.as_ref().map(marks) != change.new.as_ref().map(marks) {
             let owned = seen.machines.by_index(BY_OWNER, &change.uid);
             wake.extend(owned.map(|(key, _)| Key::Machine(key.clone())));
@@ -383,8 +383,8 @@ fn machines_awaiting<'w>(seen: &'w Seen, volume: &'w str) -> impl Iterator<Item 
     seen.machines_awaiting(volume).cloned().map(Key::Machine)
 }
 
-/// Returns the Machines of a Node that are being deleted, or that have failed and are preserved:
-/// only their decisions depend on the objects on the Node.
+/// Returns the Machines of a Node that are being deleted, are preserved after a failure, or are
+/// selected for an update in place: only their decisions depend on the objects on the Node.
 fn drained_machines_of_node<'w>(seen: &'w Seen, node: &'w str) -> impl Iterator<Item = Key> + 'w {
     let id = seen.nodes.get(&ObjectKey::cluster_scoped(node)).and_then(|node| node.facts.provider_id());
     let by_id = id.into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id)).map(|(key, _)| key);

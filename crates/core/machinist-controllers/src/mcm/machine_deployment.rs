@@ -404,8 +404,8 @@ async fn relabel(runtime: &Arc<Runtime>, s: &Snapshot, step: &Relabel) -> Result
     write.patch::<MachineFacts>(patch).await
 }
 
-/// Adds the label `machine-template-hash`. The set and the deployment decide nothing before they see
-/// it.
+/// Adds the label `machine-template-hash`. The set and the deployment decide nothing before they
+/// see it.
 async fn add_hash(runtime: &Arc<Runtime>, s: &Snapshot, step: &HashStep, hash: &str) -> Result<(), Stop> {
     const KEY: &str = labels::MACHINE_TEMPLATE_HASH;
     match step {

@@ -202,6 +202,16 @@ impl Seen {
         self.sets.by_index(BY_UID, &owner.uid).next().map(|(_, set)| set)
     }
 
+    /// Whether no other set of the deployment of a set has Machines.
+    pub(crate) fn is_alone(&self, set: &MachineSetFacts) -> bool {
+        let Some(deployment) = &set.owner else { return true };
+        let sets = self.sets.by_index(BY_OWNER, &deployment.uid).map(|(_, entry)| &entry.facts);
+        let has_machines = |other: &MachineSetFacts| {
+            0 < other.replicas() || self.machines.by_index(BY_OWNER, &other.uid).next().is_some()
+        };
+        sets.filter(|other| other.uid != set.uid).all(|other| !has_machines(other))
+    }
+
     /// Returns whether a MachineSet or MachineDeployment with that UID is known.
     pub(crate) fn has_owner(&self, uid: &str) -> bool {
         self.is_owner_deleting(uid).is_some()

@@ -21,6 +21,8 @@ mod identity;
 mod in_place;
 mod join;
 mod living_drain;
+mod node_condition;
+mod node_patch;
 mod node_sync;
 mod preserve;
 mod proof;
@@ -36,11 +38,10 @@ pub use self::snapshot::{Defaults, OtherNode, SecretNeed, Snapshot, creation_fai
 
 pub(crate) use self::boot::description as boot_problem;
 pub use self::identity::MachineIdentity;
-pub use self::in_place::UpdateCondition;
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
+pub use self::node_condition::{PreservedCondition, UpdateCondition};
 pub use self::node_sync::NodeSync;
-pub use self::preserve::PreservedCondition;
 pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
 pub use crate::event::Severity;
 use crate::mcm::why::{Plan, Reason, Step, Why, why_updated_in_place};

@@ -3,6 +3,7 @@
 //! | Machine | marked Failed | limit |
 //! |---|---|---|
 //! | Unknown: its Node is unhealthy or missing | after the health timeout | one at a time |
+//! | InPlaceUpdateFailed | after the health timeout, even if its Node is healthy | one at a time |
 //! | Pending: its Node has not joined | after the creation timeout | a tenth of the replicas at a time |
 //! | Pending: its instance can never join | after a back-off of its set | as above |
 //!
@@ -99,7 +100,8 @@ pub struct Snapshot {
     pub nodes_freshness: Freshness,
     /// Every Machine of the deployment.
     pub machines: Vec<Arc<MachineFacts>>,
-    /// The Nodes of the Machines that are Unknown or Pending, by UID of the Machine.
+    /// The Nodes of the Machines that are Unknown, Pending or InPlaceUpdateFailed, by UID of the
+    /// Machine.
     pub nodes: BTreeMap<String, NodeOf>,
     /// The instances that have not joined, as the cloud shows them, by UID of the Machine.
     pub boots: BTreeMap<String, Answered<Boot>>,

@@ -498,8 +498,8 @@ pub enum TokenUse {
     Used,
 }
 
-/// Returns why a Machine that is being updated in place, or was and is moving to its new set, is left
-/// alone.
+/// Returns why a Machine that is being updated in place, or was and is moving to its new set, is
+/// left alone.
 pub(crate) fn why_updated_in_place(machine: &MachineFacts) -> Why {
     let what = match machine.status.phase {
         Phase::InPlaceUpdating | Phase::InPlaceUpdateFailed => format!("is {}", machine.status.phase),

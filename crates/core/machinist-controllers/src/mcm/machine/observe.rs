@@ -87,7 +87,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         nodes_freshness: runtime.freshness::<NodeFacts>(world),
         pods_freshness: runtime.freshness::<PodFacts>(world),
         defaults: options.defaults.clone(),
-        node_marks: seen.set_of(&machine).map(|set| set.facts.node_marks()),
+        node_marks: seen.set_of(&machine).map(|set| set.facts.node_marks(seen.is_alone(&set.facts))),
         class: Known::from_store(class.cloned()),
         class_error,
         secrets: made_from.as_ref().map(|made_from| made_from.needs(runtime)).unwrap_or_default(),

@@ -18,14 +18,15 @@ use crate::facts::{RawJson, Version};
 /// rollout of the deployment is running. The value is `true`.
 pub const PROTECTED_FROM_AUTOSCALER: &str = "machinist.dev/protected-from-autoscaler";
 
-/// What a set asks for on the Nodes of its Machines. The manager decides it and marks the set; the
-/// machine controller, which watches Nodes, writes it to them.
+/// The state that a set wants for the Nodes of its Machines. The manager decides it and marks the
+/// set; the machine controller, which watches Nodes, writes it to them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct NodeMarks {
     /// The template is outdated, so pods should prefer other Nodes.
     pub is_outdated: bool,
-    /// The autoscaler must not remove the Nodes.
-    pub is_protected: bool,
+    /// Whether the autoscaler must not remove the Nodes. Absent while the manager has not decided
+    /// it: another set of the deployment has Machines, so the rollout may be one that Go MCM began.
+    pub is_protected: Option<bool>,
     /// The Nodes may be selected for an update in place.
     pub is_candidate: bool,
 }
@@ -131,12 +132,15 @@ impl MachineSetFacts {
         FreezeFacts::parse(self.labels.as_ref(), self.annotations.as_ref(), conditions)
     }
 
-    /// Returns what the set asks for on the Nodes of its Machines.
-    pub fn node_marks(&self) -> NodeMarks {
+    /// Returns what the set wants on the Nodes of its Machines. `is_alone` says whether no other set
+    /// of its deployment has Machines.
+    pub fn node_marks(&self, is_alone: bool) -> NodeMarks {
+        let has_deployment = self.owner.as_ref().is_some_and(|owner| owner.kind == "MachineDeployment");
+        let is_protected = self.annotation(PROTECTED_FROM_AUTOSCALER).is_some();
         NodeMarks {
             is_outdated: self.annotation(annotations::PREFER_NO_SCHEDULE).is_some(),
-            is_protected: self.annotation(PROTECTED_FROM_AUTOSCALER).is_some(),
-            is_candidate: self.is_scale_up_disabled(),
+            is_protected: (is_protected || is_alone).then_some(is_protected),
+            is_candidate: has_deployment && self.is_scale_up_disabled(),
         }
     }
 

@@ -1,8 +1,7 @@
 //! The calls for one Machine, as values, and the reasons of its Events.
 
-use super::in_place::UpdateCondition;
+use super::node_condition::{PreservedCondition, UpdateCondition};
 use super::node_sync::NodeSync;
-use super::preserve::PreservedCondition;
 use super::status::StatusWrite;
 use crate::event::Severity;
 use crate::mcm::drain::{self};

@@ -14,10 +14,10 @@
 //! updated: one that is left from an earlier update would otherwise end this update before it
 //! began.
 
-use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
+use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::constants::{annotations, conditions, labels, markers, reasons, taints};
 use machinist_api::{OperationType, Phase};
 
@@ -25,7 +25,8 @@ use super::action::{Action, DRAIN_BLOCKED, UPDATE_FAILED};
 use super::delete::DRAIN_TEXT_EVERY;
 use super::identity::OwnNode;
 use super::living_drain::{DrainState, LivingDrain};
-use super::node_sync::{change_taints, sync_of};
+use super::node_condition::UpdateCondition;
+use super::node_patch::{change_taints, sync_of};
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
 use crate::mcm::facts::NodeFacts;
@@ -35,21 +36,6 @@ use machinist_core::{Wait, is_past, just_past, since};
 /// Annotation of a Node that was cordoned before the update. The Node stays cordoned afterwards.
 const CORDONED_BEFORE: &str = "machinist.dev/cordoned-before-update";
 
-/// The condition `InPlaceUpdate` of a Node. Its status is always `True`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UpdateCondition {
-    /// The stage of the update.
-    pub reason: &'static str,
-    /// Message for users.
-    pub message: String,
-}
-
-impl fmt::Display for UpdateCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "InPlaceUpdate, {}", self.reason)
-    }
-}
-
 /// Adds the calls of the update to the plan for a Machine that is not being deleted.
 pub(super) fn attend(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
     let writes_phase = |action: &Action| matches!(action, Action::SetStatus(write) if write.phase.is_some());
@@ -57,11 +43,15 @@ pub(super) fn attend(s: &Snapshot, mut plan: Plan<Action>) -> Plan<Action> {
         OwnNode::Ours(node) if !node.is_not_managed() && node.deleting_since.is_none() => node,
         OwnNode::Ours(_) | OwnNode::Missing | OwnNode::NotOurs(..) => return plan,
     };
+    let Some(marks) = s.node_marks else { return plan };
+    let update = Update { s, node };
+    if marks.is_candidate && update.is_unrecorded() {
+        let why = Why::new(Reason::Writing("recording the result of the update"), MOVED);
+        return Plan::act(Action::LabelUpdated, why);
+    }
     if plan.actions.iter().any(writes_phase) {
         return plan;
     }
-    let Some(marks) = s.node_marks else { return plan };
-    let update = Update { s, node };
     if marks.is_candidate {
         update.of_candidate(&mut plan)
     } else {
@@ -108,6 +98,15 @@ impl Update<'_> {
                 self.say(reasons::CANDIDATE_FOR_UPDATE, "The Node may be selected for an update", plan);
             }
         }
+    }
+
+    /// Whether the update has succeeded under Go MCM, which has not moved the Machine yet. The phase
+    /// is about to become Running, and then the result would look like one of an earlier update.
+    fn is_unrecorded(&self) -> bool {
+        let machine = &self.s.machine;
+        machine.status.phase == Phase::InPlaceUpdateSuccessful
+            && self.result() == Some(labels::UPDATE_SUCCESSFUL)
+            && !machine.is_updated_in_place()
     }
 
     fn label(&self, key: &str, plan: &mut Plan<Action>) {
@@ -174,7 +173,8 @@ impl Update<'_> {
 
     /// Reports a blocked drain in the status and by an Event, at most every 30 seconds.
     fn say_blocked(&self, blocked: &McmReason) -> Vec<Action> {
-        let description = format!("Drain for the update is blocked: {blocked}");
+        let marker = DeletionMarker::DrainNode;
+        let description = format!("Drain for the update is blocked: {blocked}. {marker}");
         let operation = OperationWrite::processing(OperationType::DrainNode, &description);
         let written = self.s.machine.status.operation.last_update_time.as_ref().map(|time| time.0);
         let is_drain = self.s.machine.status.operation.type_ == Some(OperationType::DrainNode);
@@ -266,8 +266,8 @@ impl Update<'_> {
         }
     }
 
-    /// The Machine is in a set that is not of an old template: the update has ended, or the template
-    /// has become the present one again.
+    /// The Machine is in a set that is not of an old template: the update has ended, or the
+    /// template has become the present one again.
     fn finish(&self, plan: &mut Plan<Action>) {
         let keys = [labels::CANDIDATE_FOR_UPDATE, labels::SELECTED_FOR_UPDATE, labels::UPDATE_RESULT];
         let present: Vec<_> = keys.into_iter().filter(|key| self.node.label(key).is_some()).collect();

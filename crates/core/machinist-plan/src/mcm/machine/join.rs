@@ -105,8 +105,7 @@ pub fn health(node: &[ConditionFacts], bad: &[String]) -> Result<(), String> {
 
 fn with_node(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
     if s.machine.is_updating_in_place() {
-        // In-place updates are not supported yet, so the phase stays for the program that began the
-        // update.
+        // The health of the Node says nothing during the update, which may restart it.
         let mut plan = Plan::idle(why_updated_in_place(&s.machine));
         if s.conditions_differ(&node.conditions) {
             plan.actions.push(copy_conditions(s, node));

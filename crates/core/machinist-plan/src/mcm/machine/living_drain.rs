@@ -26,8 +26,8 @@ use crate::mcm::reads::again_at;
 use crate::mcm::why::{BlockedPod, McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Wait, is_past, just_past, plus};
 
-/// A pod that was created this long after the drain began tolerates that the Node takes no new pods.
-/// The drain does not wait for such pods, because others would follow them forever.
+/// A pod that was created this long after the drain began tolerates that the Node takes no new
+/// pods. The drain does not wait for such pods, because others would follow them forever.
 const LATE_AFTER: Duration = Duration::from_secs(30);
 
 /// The drain of the Node of a Machine that stays.

@@ -7,12 +7,11 @@
 //! was moved here.
 //!
 //! During a rollout, the set of the Machine asks for a taint, and for protection from the
-//! autoscaler ([`NodeMarks`]). The protection is two annotations: one that the autoscaler reads, and
-//! one that says who set it. A Node that a user has protected already gets neither, so that the end
-//! of the rollout does not end the user's protection.
-//!
-//! One patch writes all changes. It is computed against the last applied template (an annotation on
-//! the Node), so that values of other clients stay.
+//! autoscaler ([`NodeMarks`]). The protection is two annotations: one that the autoscaler reads,
+//! and one that says who set it. A Node that a user has protected already gets neither, so that the
+//! end of the rollout does not end the user's protection.  One patch writes all changes. It is
+//! computed against the last applied template (an annotation on the Node), so that values of other
+//! clients stay.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,9 +22,7 @@ use machinist_api::NodeTemplateSpec;
 use machinist_api::constants::{annotations, finalizers, labels, taints};
 use machinist_labels::is_value;
 
-use super::action::Action;
 use crate::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts, NodeMark, NodeMarks};
-use crate::mcm::why::Plan;
 
 /// One patch of a Node. Parts that are absent need no change.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,7 +65,8 @@ impl NodeSync {
         let desired = &machine.spec.node_template;
         // An annotation that cannot be parsed counts as empty and is overwritten, because only this
         // program writes it.
-        let last: NodeTemplateSpec = annotation(node, annotations::LAST_APPLIED_NODE_TEMPLATE)
+        let last: NodeTemplateSpec = node
+            .annotation(annotations::LAST_APPLIED_NODE_TEMPLATE)
             .and_then(|text| serde_json::from_str(text).ok())
             .unwrap_or_default();
 
@@ -80,7 +78,7 @@ impl NodeSync {
         }
         let mut annotations =
             changes(node.annotations.as_ref(), &last.metadata.annotations, &desired.metadata.annotations);
-        let never_applied = annotation(node, annotations::LAST_APPLIED_NODE_TEMPLATE).is_none();
+        let never_applied = node.annotation(annotations::LAST_APPLIED_NODE_TEMPLATE).is_none();
         if *desired != last || never_applied {
             // A template can always be written as JSON. If that ever failed, the annotation would
             // claim nothing as applied.
@@ -119,10 +117,6 @@ impl NodeSync {
             uncordons: false,
         })
     }
-}
-
-fn annotation<'n>(node: &'n NodeFacts, key: &str) -> Option<&'n str> {
-    node.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
 /// Returns the changes from `current` to `desired`: removes keys of the last template that this
@@ -190,51 +184,22 @@ fn mark_outdated(current: &[Taint], desired: &[Taint], wanted: bool) -> Option<V
     }
 }
 
-/// Returns the changes of the annotations that protect a Node from the autoscaler. A preserved
-/// Machine keeps the protection.
-fn protection(machine: &MachineFacts, node: &NodeFacts, wanted: bool) -> BTreeMap<String, Option<String>> {
-    let is_protected = annotation(node, annotations::SCALE_DOWN_DISABLED).is_some();
-    let by_us = annotation(node, annotations::SCALE_DOWN_DISABLED_BY_MCM).is_some();
-    let value = match wanted {
-        true if !is_protected => Some("true".to_owned()),
-        false if by_us && machine.status.preserve_until.is_none() => None,
-        true | false => return BTreeMap::new(),
-    };
+/// Returns the changes of the annotations that protect a Node from the autoscaler. The end of a
+/// rollout changes nothing for a preserved Machine.
+fn protection(
+    machine: &MachineFacts,
+    node: &NodeFacts,
+    is_wanted: Option<bool>,
+) -> BTreeMap<String, Option<String>> {
     let keys = [annotations::SCALE_DOWN_DISABLED, annotations::SCALE_DOWN_DISABLED_BY_MCM];
-    let is_news = |key: &&str| annotation(node, key) != value.as_deref();
+    let [is_protected, is_by_us] = keys.map(|key| node.annotation(key) == Some("true"));
+    let value = match is_wanted {
+        Some(true) if !is_protected => Some("true".to_owned()),
+        Some(false) if is_by_us && machine.status.preserve_until.is_none() => None,
+        Some(true | false) | None => return BTreeMap::new(),
+    };
+    let is_news = |key: &&str| node.annotation(key) != value.as_deref();
     keys.into_iter().filter(is_news).map(|key| (key.to_owned(), value.clone())).collect()
-}
-
-/// Returns the patch of the Node that the plan contains already, or adds an empty one.
-pub(super) fn sync_of<'p>(node: &Arc<NodeFacts>, plan: &'p mut Plan<Action>) -> &'p mut NodeSync {
-    let is_sync = |action: &Action| matches!(action, Action::SyncNode(sync) if sync.node.uid == node.uid);
-    let index = plan.actions.iter().position(is_sync).unwrap_or_else(|| {
-        plan.actions.push(Action::SyncNode(Box::new(NodeSync::empty(node))));
-        plan.actions.len() - 1
-    });
-    match &mut plan.actions[index] {
-        Action::SyncNode(sync) => sync,
-        other => unreachable!("{other} is no patch of the Node"),
-    }
-}
-
-/// Changes the taints of the Node, if the change has an effect.
-pub(super) fn change_taints(
-    node: &Arc<NodeFacts>,
-    plan: &mut Plan<Action>,
-    change: impl FnOnce(&mut Vec<Taint>),
-) {
-    let is_sync = |action: &&Action| matches!(action, Action::SyncNode(sync) if sync.node.uid == node.uid);
-    let planned = plan.actions.iter().find(is_sync).and_then(|action| match action {
-        Action::SyncNode(sync) => sync.taints.clone(),
-        _ => None,
-    });
-    let before = planned.or_else(|| node.taints.clone()).unwrap_or_default();
-    let mut after = before.clone();
-    change(&mut after);
-    if after != before {
-        sync_of(node, plan).taints = Some(after);
-    }
 }
 
 impl fmt::Display for NodeSync {

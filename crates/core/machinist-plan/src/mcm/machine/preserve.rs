@@ -19,7 +19,6 @@
 
 mod drain;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +30,8 @@ use machinist_api::constants::{annotations, conditions, reasons, taints};
 
 use super::action::{Action, PRESERVATION_ENDED, PRESERVED};
 use super::identity::OwnNode;
-use super::node_sync::{change_taints, sync_of};
+use super::node_condition::PreservedCondition;
+use super::node_patch::{change_taints, sync_of};
 use super::snapshot::Snapshot;
 use crate::event::Severity;
 use crate::mcm::drain::end_or_later;
@@ -203,6 +203,12 @@ fn stop(
     mut plan: Plan<Action>,
 ) -> Plan<Action> {
     let is_recorded = s.machine.status.preserve_until.is_some();
+    // The set deletes a failed Machine because its expiry has passed.
+    let is_given_up = has_expired(s) && s.machine.status.phase == Phase::Failed;
+    let ended = || {
+        let message = format!("Machine {} is no longer preserved", s.machine.name);
+        Action::Tell { severity: Severity::Normal, reason: PRESERVATION_ENDED, message }
+    };
     let removes = stale == StaleAnnotations::Remove;
     if let Some(node) = node {
         let reports =
@@ -210,9 +216,10 @@ fn stop(
         if is_recorded && (reports.is_some() || drain::is_blocked(node)) {
             let message = "The Machine is no longer preserved.".to_owned();
             plan.actions.push(set_condition(node, "False", reasons::PRESERVATION_STOPPED, message));
+            plan.actions.extend(is_given_up.then(ended));
         }
         if is_recorded {
-            release_to_autoscaler(node, &mut plan);
+            release_to_autoscaler(s, node, &mut plan);
             change_taints(node, &mut plan, |all| all.retain(|taint| !is_preserved(taint)));
         }
         if removes && node.annotation(annotations::PRESERVE).is_some() {
@@ -223,20 +230,19 @@ fn stop(
     if removes && asks.iter().any(|key| s.machine.annotation(key).is_some()) {
         plan.actions.push(Action::ForgetPreserve);
     }
-    // The set deletes a failed Machine because its expiry has passed.
-    let is_given_up = has_expired(s) && s.machine.status.phase == Phase::Failed;
     if is_recorded && !is_given_up {
-        let message = format!("Machine {} is no longer preserved", s.machine.name);
         plan.actions.push(Action::SetPreserveExpiry(None));
-        plan.actions.push(Action::Tell { severity: Severity::Normal, reason: PRESERVATION_ENDED, message });
+        plan.actions.push(ended());
         plan.why = Why::new(Reason::Writing("ending the preservation"), Step::Nothing);
     }
     plan
 }
 
-/// Removes the annotations for the autoscaler if this program, or Go MCM, added them.
-fn release_to_autoscaler(node: &Arc<NodeFacts>, plan: &mut Plan<Action>) {
-    if node.annotation(annotations::SCALE_DOWN_DISABLED_BY_MCM) != Some("true") {
+/// Removes the annotations for the autoscaler if this program, or Go MCM, added them, and no rollout
+/// needs them.
+fn release_to_autoscaler(s: &Snapshot, node: &Arc<NodeFacts>, plan: &mut Plan<Action>) {
+    let is_rolling = s.node_marks.is_some_and(|marks| marks.is_protected != Some(false));
+    if is_rolling || node.annotation(annotations::SCALE_DOWN_DISABLED_BY_MCM) != Some("true") {
         return;
     }
     let sync = sync_of(node, plan);
@@ -248,23 +254,6 @@ fn release_to_autoscaler(node: &Arc<NodeFacts>, plan: &mut Plan<Action>) {
 }
 
 // === writes to the Node ===
-
-/// The condition `Preserved` of a Node.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PreservedCondition {
-    /// `True` or `False`.
-    pub status: &'static str,
-    /// Reason of the condition; Go MCM has texts with spaces there.
-    pub reason: &'static str,
-    /// Message for users. It begins with a marker if the drain has ended or is blocked.
-    pub message: String,
-}
-
-impl fmt::Display for PreservedCondition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Preserved={}, {} {}", self.status, self.reason, self.message)
-    }
-}
 
 fn set_condition(
     node: &Arc<NodeFacts>,

@@ -36,6 +36,7 @@ mod boot;
 mod evidence;
 mod force;
 mod in_place;
+mod node_sync;
 mod preserve;
 mod volumes;
 

@@ -11,9 +11,10 @@
 //! machine controller   lets pods run on the Node again
 //! ```
 //!
-//! While the Machine has the label `update-result`, no set deletes it ([`crate::mcm::machine_set`]),
-//! and sets of old templates create no Machines. So neither set replaces a Machine between its move
-//! and the change of both sizes, which [`crate::mcm::rollout`] decides.
+//! While the Machine has the label `update-result`, no set deletes it
+//! ([`crate::mcm::machine_set`]), and sets of old templates create no Machines. So neither set
+//! replaces a Machine between its move and the change of both sizes, which [`crate::mcm::rollout`]
+//! decides.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

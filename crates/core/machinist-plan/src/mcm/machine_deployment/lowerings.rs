@@ -1,8 +1,7 @@
-//! Patches that lower the size of a set or select a Machine for an update in place, which need fresh
-//! Machines.
-//!
-//! Both are done because enough other Machines are available. If the watch of the Machines is
-//! silent, they may have become unavailable since, and the set would delete the last one that is.
+//! Patches that lower the size of a set or select a Machine for an update in place, which need
+//! fresh Machines.  Both are done because enough other Machines are available. If the watch of the
+//! Machines is silent, they may have become unavailable since, and the set would delete the last
+//! one that is.
 
 use super::{Action, Snapshot};
 use crate::mcm::why::Plan;

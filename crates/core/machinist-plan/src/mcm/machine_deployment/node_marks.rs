@@ -28,7 +28,8 @@ pub(super) struct Marks {
     pub annotations: BTreeMap<String, Option<String>>,
 }
 
-/// Returns the changes of the marks of one set, which gets that many replicas. `is_complete` says whether the rollout is complete.
+/// Returns the changes of the marks of one set, which gets that many replicas. `is_complete` says
+/// whether the rollout is complete.
 pub(super) fn changes(
     s: &Snapshot,
     owned: &Owned,

@@ -45,8 +45,8 @@ pub struct Snapshot {
 
 impl Hash for Snapshot {
     /// Hashes everything that determines a decision. Values that change without news are excluded:
-    /// the moment, the settings and the last write of this process, and sets of other owners. If these matter, the
-    /// planned actions differ.
+    /// the moment, the settings and the last write of this process, and sets of other owners. If
+    /// these matter, the planned actions differ.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let Self {
             now: _,

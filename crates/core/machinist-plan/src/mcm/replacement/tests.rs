@@ -617,12 +617,45 @@ fn each_node_of_the_instance_is_looked_up_first() {
     assert!(other(Some(-1)).starts_with("do    machine b: Failed"), "{}", other(Some(-1)));
 }
 
-/// T-30.
+/// T-30. The Node of a Machine whose update failed is usually healthy.
 #[test]
-fn a_failed_update_in_place_is_replaced_after_the_health_timeout() {
-    let failed = |seconds| [machine("a", "InPlaceUpdateFailed", seconds)];
-    assert!(plan(&snapshot(&failed(600))).actions.is_empty());
-    assert_eq!(plan(&snapshot(&failed(602))).actions.len(), 1);
-    let stays = with(machine("a", "InPlaceUpdateFailed", 9000), "/spec/disableHealthTimeout", true);
-    assert!(plan(&snapshot(&[stays])).actions.is_empty());
+fn a_failed_update_in_place_ends_with_the_health_timeout() {
+    let failed = |seconds: i64, result: Option<&str>| {
+        let mut s = snapshot(&[machine("a", "InPlaceUpdateFailed", seconds)]);
+        let of = s.nodes.get_mut("uid-a").expect("its Node");
+        let node = healthy_node("a", result);
+        of.reads.nodes = vec![NodeRead { name: "a".into(), started: at(-1), uid: Some(node.uid.clone()) }];
+        of.node = machinist_core::Known::Present(node);
+        s
+    };
+    assert!(plan(&failed(600, Some("failed"))).actions.is_empty());
+    assert_eq!(plan(&failed(602, Some("failed"))).actions.len(), 1);
+    assert_eq!(plan(&failed(602, None)).actions.len(), 1);
+    assert!(plan(&failed(602, Some("successful"))).actions.is_empty(), "a user has repaired it");
+    let mut stays = failed(9000, Some("failed"));
+    let kept = with(machine("a", "InPlaceUpdateFailed", 9000), "/spec/disableHealthTimeout", true);
+    let kept: machinist_api::Machine = serde_json::from_value(kept).expect("a Machine");
+    stays.machines = vec![Arc::new(MachineFacts::parse(&kept))];
+    assert!(plan(&stays).actions.is_empty());
+}
+
+fn healthy_node(name: &str, result: Option<&str>) -> Arc<NodeFacts> {
+    let node = json!({
+        "metadata": {
+            "name": name, "uid": "uid-n",
+            "labels": {"node.machine.sapcloud.io/update-result": result,
+                       "node.gardener.cloud/machine-name": name},
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    let mut node: k8s_openapi::api::core::v1::Node =
+        serde_json::from_value(without_nulls(node)).expect("a Node");
+    node.metadata.creation_timestamp = None;
+    Arc::new(NodeFacts::parse(&node))
+}
+
+fn without_nulls(mut node: Value) -> Value {
+    let labels = node["metadata"]["labels"].as_object_mut().expect("labels");
+    labels.retain(|_, value| !value.is_null());
+    node
 }

@@ -86,7 +86,7 @@ fn as_many_machines_are_selected_as_may_be_unavailable() {
 }
 
 #[test]
-fn no_machine_is_selected_by_an_old_view_or_beside_a_former_leader() {
+fn no_machine_is_selected_by_an_old_view_or_after_a_failover() {
     let world = in_place(3, 0, 1).updating(2, &[RUNNING; 2], 1, &[RUNNING]);
     let mut s = world.snapshot();
     s.machines_freshness = Freshness::Stale(Silence {
@@ -174,7 +174,8 @@ fn a_deployment_is_scaled_during_the_update() {
     assert_eq!(down.sizes(), [1, 1], "the old set shrinks");
 }
 
-/// A template that becomes the present one again can create Machines again, and loses the selection.
+/// A template that becomes the present one again can create Machines again, and loses the
+/// selection.
 #[test]
 fn a_rolled_back_template_creates_machines_again() {
     let back = in_place(2, 0, 1)
