@@ -27,10 +27,9 @@ use machinist_api::constants::{finalizers, reasons};
 use machinist_api::{MachineSetStatus, Phase};
 
 pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
-pub use self::preserve::AutoPreserve;
 pub use self::replicas::{child, owner_reference};
 use self::snapshot::invalid;
-pub use self::snapshot::{ChildFailure, SafetyMargins, Snapshot};
+pub use self::snapshot::{AutoPreserve, ChildFailure, SafetyMargins, Snapshot};
 use super::late_adoption;
 use super::live::{is_live, number};
 use super::machine_deployment::template::is_synced;

@@ -15,7 +15,6 @@ use machinist_api::{
 
 use super::live::{is_available, is_live};
 use super::machine_deployment::snapshot::{self as machine_deployment, Owned};
-use super::machine_set::preserve::is_auto_preserved;
 use super::machine_set::snapshot as machine_set;
 use super::refusal::Refusal;
 use super::rollout::rests;
@@ -72,7 +71,7 @@ pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
         failed_machines: failed(machines, &s.set.name, s.now),
         preserved_failed_replicas: count(machines, |machine| is_preserved(machine, s.now)),
         auto_preserve_failed_machine_count: count(machines, |machine| {
-            is_live(machine) && is_auto_preserved(machine)
+            is_live(machine) && machine.is_auto_preserved()
         }),
     }
 }

@@ -9,29 +9,15 @@
 //! delete a failed Machine that is about to be preserved.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use machinist_api::Phase;
 use machinist_api::constants::annotations;
 
 use super::Action;
-use super::snapshot::Snapshot;
+use super::snapshot::{AutoPreserve, Snapshot};
 use crate::mcm::facts::MachineFacts;
 use crate::mcm::live::{is_chosen, is_live};
-
-/// The component that decides which failed Machines of a set are preserved automatically.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum AutoPreserve {
-    /// The set decides, because it has no deployment.
-    #[default]
-    Own,
-    /// The deployment decides.
-    Deployment {
-        /// UIDs of the failed Machines that the deployment is about to preserve.
-        about_to: BTreeSet<String>,
-    },
-}
 
 /// The changes that bring the number of preserved Machines to the limit.
 #[derive(Debug, Default)]
@@ -50,7 +36,7 @@ pub(crate) fn choose<'m>(
     let most = usize::try_from(most.unwrap_or(0)).unwrap_or(0);
     let age = |machine: &Arc<MachineFacts>| (machine.created, machine.name.clone());
     let live = machines.filter(|machine| is_live(machine));
-    let count = live.clone().filter(|machine| is_auto_preserved(machine)).count();
+    let count = live.clone().filter(|machine| machine.is_auto_preserved()).count();
     if most < count {
         let own = |machine: &&Arc<MachineFacts>| {
             machine.annotation(annotations::PRESERVE) == Some(annotations::PRESERVE_AUTO)
@@ -67,11 +53,6 @@ pub(crate) fn choose<'m>(
     preserve.sort_by_cached_key(|machine| Reverse(age(machine)));
     preserve.truncate(most - count);
     Choice { preserve, ..Choice::default() }
-}
-
-/// Whether a Machine has the annotation value of the automatic preservation.
-pub(crate) fn is_auto_preserved(machine: &MachineFacts) -> bool {
-    machine.preserve_value().0 == annotations::PRESERVE_AUTO
 }
 
 /// Whether a failed Machine has no request about its preservation and was not preserved before. A

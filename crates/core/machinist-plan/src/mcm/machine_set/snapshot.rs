@@ -8,7 +8,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{Attempts, Freshness, plus};
 
-use super::preserve::AutoPreserve;
 use crate::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use crate::mcm::late_adoption::LateAdoption;
 use crate::mcm::machine_deployment::Limits;
@@ -108,6 +107,19 @@ impl Hash for Snapshot {
         (set, machines, unreadable, deployment, limits, auto_preserve).hash(state);
         (settled_numbers, failure, rejected, late_adoptions).hash(state);
     }
+}
+
+/// The component that decides which failed Machines of a set are preserved automatically.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum AutoPreserve {
+    /// The set decides, because it has no deployment.
+    #[default]
+    Own,
+    /// The deployment decides.
+    Deployment {
+        /// UIDs of the failed Machines that the deployment is about to preserve.
+        about_to: BTreeSet<String>,
+    },
 }
 
 /// A failed creation or deletion of a child.
