@@ -71,7 +71,7 @@ pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
         failed_machines: failed(machines, &s.set.name, s.now),
         preserved_failed_replicas: count(machines, |machine| is_preserved(machine, s.now)),
         auto_preserve_failed_machine_count: count(machines, |machine| {
-            is_live(machine) && is_auto_preserved(machine)
+            is_live(machine) && machine.is_auto_preserved()
         }),
     }
 }

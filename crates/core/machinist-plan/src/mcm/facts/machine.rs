@@ -185,6 +185,11 @@ impl MachineFacts {
         }
     }
 
+    /// Whether the Machine has the annotation value of the automatic preservation.
+    pub fn is_auto_preserved(&self) -> bool {
+        self.preserve_value().0 == annotations::PRESERVE_AUTO
+    }
+
     /// Whether the pods of the Machine's Node may have to be evicted: the Machine is being deleted,
     /// it has failed and is preserved, or it is selected for an update in place.
     pub fn may_be_drained(&self) -> bool {

@@ -36,7 +36,7 @@ pub(crate) fn choose<'m>(
     let most = usize::try_from(most.unwrap_or(0)).unwrap_or(0);
     let age = |machine: &Arc<MachineFacts>| (machine.created, machine.name.clone());
     let live = machines.filter(|machine| is_live(machine));
-    let count = live.clone().filter(|machine| is_auto_preserved(machine)).count();
+    let count = live.clone().filter(|machine| machine.is_auto_preserved()).count();
     if most < count {
         let own = |machine: &&Arc<MachineFacts>| {
             machine.annotation(annotations::PRESERVE) == Some(annotations::PRESERVE_AUTO)

@@ -122,6 +122,19 @@ impl Hash for Snapshot {
     }
 }
 
+/// The component that decides which failed Machines of a set are preserved automatically.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum AutoPreserve {
+    /// The set decides, because it has no deployment.
+    #[default]
+    Own,
+    /// The deployment decides.
+    Deployment {
+        /// UIDs of the failed Machines that the deployment is about to preserve.
+        about_to: BTreeSet<String>,
+    },
+}
+
 /// A failed creation or deletion of a child.
 #[derive(Debug, Clone)]
 pub struct ChildFailure {

@@ -332,7 +332,7 @@ fn a_blocked_drain_is_reported() {
 }
 
 #[test]
-fn a_machine_that_recovers_loses_the_taint_until_it_fails_again() {
+fn a_machine_that_recovers_is_drained_again_when_it_fails() {
     let recovered = World::in_phase("Running").asks("now").until(1000).protected().tainted(600).drained();
     let calls = recovered.node_field("/spec/unschedulable", json!(true)).calls();
     assert_eq!(calls[0], "node m: sync 0 taints", "the cordon of a user stays");
