@@ -48,9 +48,9 @@ pub trait Contract: Sized + Send + Sync + 'static {
     /// Records the metrics of the contract's memory beside its stores.
     fn measure(_seen: &Self::Seen, _now: jiff::Timestamp, _metrics: &Metrics) {}
 
-    /// Records the metrics of single objects and of the queue. There may be thousands of objects, so
-    /// the caller has no lock. A process that waits for its Lease calls it, too; its stores contain
-    /// only the kinds that it watches.
+    /// Records the metrics of single objects and of the queue. There may be thousands of objects,
+    /// so the caller has no lock. A process that waits for its Lease calls it, too; its stores
+    /// contain only the kinds that it watches.
     fn measure_state(_runtime: &Runtime<Self>, _metrics: &Metrics) {}
 
     /// Records a measured event in the metrics of this contract.

@@ -1,9 +1,14 @@
 //! The metrics of the state of a process. They are counted when a client asks for them.
 
+use std::collections::BTreeMap;
+
 use machinist_serve::{Counter, Gauge, Metrics};
 
 use crate::contract::Contract;
+use crate::key::QueueKey as _;
+use crate::measurement::QueueState;
 use crate::runtime::Runtime;
+use crate::world::World;
 
 const WRITES_OPEN: Gauge = Gauge::new(
     "machinist_own_writes_open",
@@ -77,4 +82,33 @@ pub(crate) fn record_stores<C: Contract>(runtime: &Runtime<C>, metrics: &Metrics
     C::measure(&world.seen, runtime.now(), metrics);
     drop(world);
     C::measure_state(runtime, metrics);
+}
+
+impl<C: Contract> Runtime<C> {
+    /// The state of the queue, by kind. Kinds that had no key yet are absent.
+    pub fn queue_states(&self, world: &World<C>) -> BTreeMap<&'static str, QueueState> {
+        let mut states: BTreeMap<&'static str, QueueState> = BTreeMap::new();
+        for (kind, begun) in self.activity.begun() {
+            states.entry(kind).or_default().adds += begun;
+        }
+        self.queue.visit_due(|key| {
+            let state = states.entry(key.kind()).or_default();
+            state.due += 1;
+            state.adds += 1;
+        });
+        for (kind, retries) in world.passes.retries() {
+            states.entry(kind).or_default().retries += retries;
+        }
+        for (kind, took) in self.activity.running() {
+            let state = states.entry(kind).or_default();
+            state.unfinished += took;
+            state.longest = state.longest.max(took);
+        }
+        states
+    }
+
+    /// The newest resourceVersion that each watch has shown, by the plural name of the kind.
+    pub fn watched_versions(&self, world: &World<C>) -> Vec<(&'static str, u64)> {
+        self.feeds.iter().filter_map(|feed| Some((feed.resource(), feed.version(&world.seen)?))).collect()
+    }
 }
