@@ -32,6 +32,7 @@ const ROLES: &[(&str, &str)] = &[
     ("Mount", "a mount of a container"),
     ("Mutant", "a way in which the programs of a contract are broken on purpose"),
     ("NoAnswer", "why a cloud gave no answer"),
+    ("Observing", "the watches of a process that does not lead"),
     ("OpenError", "why a data folder cannot be used"),
     ("Options", "the settings of a planner or of a process"),
     ("OptionsError", "a wrong setting of a driver"),

@@ -44,6 +44,11 @@ impl Fed<Mcm> for MachineFacts {
 
     fn learn(seen: &mut Seen, change: &Change<Self>, _: Succession, now: Timestamp) {
         adoption::learn(seen, change, |machine| machine.owner.as_ref(), now);
+        let was_drained = change.old.as_ref().is_some_and(|machine| machine.may_be_drained());
+        if was_drained && change.new.as_ref().is_some_and(|machine| !machine.may_be_drained()) {
+            // The evictions of this drain say nothing about the patience of a later one.
+            seen.memory.forget_drain(&change.uid);
+        }
     }
     fn forget(seen: &mut Seen, uid: &str) {
         seen.memory.forget_machine(uid);

@@ -87,6 +87,8 @@ impl Kind<Mcm> for Deployments {
     fn takes_away(action: &Action) -> bool {
         match action {
             Action::PatchSet(change) => change.is_lower(),
+            // The Machine is drained.
+            Action::Relabel(step) => step.selects(),
             // The set deletes a failed Machine that is no longer preserved.
             Action::EndPreservation(_) => true,
             // Without its deployment, the garbage collector deletes a set that a former leader

@@ -124,6 +124,12 @@ impl Memory {
         of_owner.filter(|adoption| !adoption.is_in_time).map(|adoption| adoption.late.clone()).collect()
     }
 
+    /// Forgets the drain of a Machine that has ended while the Machine stays.
+    pub(crate) fn forget_drain(&mut self, machine_uid: &str) {
+        self.evictions.remove(machine_uid);
+        self.volume_waits.remove(machine_uid);
+    }
+
     /// Forgets a deleted Machine.
     pub(crate) fn forget_machine(&mut self, uid: &str) {
         self.answers.remove(uid);

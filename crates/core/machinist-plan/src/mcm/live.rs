@@ -27,11 +27,6 @@ pub(crate) fn is_chosen(machine: &MachineFacts) -> bool {
     priority == Some(MachinePriority::DELETE_FIRST) && marked_at(machine).is_some()
 }
 
-/// Whether a Machine has the annotation value of the automatic preservation.
-pub(crate) fn is_auto_preserved(machine: &MachineFacts) -> bool {
-    machine.preserve_value().0 == annotations::PRESERVE_AUTO
-}
-
 /// Converts a count to `u32`, saturated.
 pub(crate) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)

@@ -13,7 +13,7 @@ use machinist_api::{
     MachineSetStatus, MachineSummary, OperationState, Phase,
 };
 
-use super::live::{is_auto_preserved, is_available, is_live};
+use super::live::{is_available, is_live};
 use super::machine_deployment::snapshot::{self as machine_deployment, Owned};
 use super::machine_set::snapshot as machine_set;
 use super::refusal::Refusal;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machinist_api::constants::{annotations, labels};
+use machinist_api::constants::{annotations, labels, reasons};
 use machinist_api::{Machine, MachineDeployment, MachineSet, Phase};
 use serde_json::{Value, json};
 
@@ -439,6 +439,10 @@ impl Toy {
             return true;
         }
         let facts = MachineFacts::parse(machine);
+        if self.becomes_candidate(&facts) {
+            self.set_stage(name, reasons::CANDIDATE_FOR_UPDATE);
+            return true;
+        }
         let next = match machine.phase() {
             Phase::Empty => Phase::Pending,
             Phase::Pending | Phase::InPlaceUpdateSuccessful => Phase::Running,
@@ -457,8 +461,27 @@ impl Toy {
             labels.insert(labels::NODE.to_owned(), name.to_owned());
         } else if next == Phase::InPlaceUpdateSuccessful {
             labels.insert(labels::UPDATE_RESULT.to_owned(), labels::UPDATE_SUCCESSFUL.to_owned());
+            self.set_stage(name, reasons::UPDATE_SUCCESSFUL);
         }
         true
+    }
+
+    /// Whether the machine controller is about to show that a Machine may be selected for an update.
+    fn becomes_candidate(&self, machine: &MachineFacts) -> bool {
+        let owner = machine.owner.as_ref().map(|owner| owner.uid.as_str());
+        let set = self.sets.values().find(|set| set.metadata.uid.as_deref() == owner);
+        let is_old = set.is_some_and(|set| MachineSetFacts::parse(set).is_scale_up_disabled());
+        let is_shown = machine.update_stage() == Some(reasons::CANDIDATE_FOR_UPDATE);
+        let is_running = machine.status.phase == Phase::Running;
+        is_old && is_running && !is_shown && !machine.is_updated_in_place()
+    }
+
+    fn set_stage(&mut self, name: &str, stage: &str) {
+        let condition = json!({"type": "InPlaceUpdate", "status": "True", "reason": stage});
+        let condition = serde_json::from_value(condition).expect("a condition");
+        if let Some(machine) = self.machines.get_mut(name) {
+            machine.status.get_or_insert_default().conditions = vec![condition];
+        }
     }
 
     /// Runs all controllers in turn until nothing changes.

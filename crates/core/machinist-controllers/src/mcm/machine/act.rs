@@ -263,6 +263,10 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
     let (asking, class, template, token) = {
         let world = runtime.lock();
         let made_from = observe::ClassInputs::of(&world, machine).ok_or(CLASS_OR_SECRET_GONE)?;
+        if made_from.lacks_content() {
+            // The content of a Secret is forgotten while no class refers to it.
+            return Err(CLASS_OR_SECRET_GONE);
+        }
         let asking = asking_with(runtime, s, &made_from)?;
         let (_, template) = made_from.merged().ok_or(CLASS_OR_SECRET_GONE)?;
         let token = match token::token(&world.seen, machine) {

@@ -48,12 +48,13 @@ pub(super) fn patch(sync: &NodeSync) -> GuardedPatch {
         let taints = serde_json::to_value(taints).unwrap_or(Value::Null);
         patch = patch.test(&["spec", "taints"], read.as_ref()).add(&["spec", "taints"], taints);
     }
-    if sync.uncordons
-        && let Some(read) = node.unschedulable
-    {
-        let path = ["spec", "unschedulable"];
-        patch = patch.test(&path, Some(&Value::from(read))).remove(&path);
-    }
+    let path = ["spec", "unschedulable"];
+    let read = node.unschedulable.map(Value::from);
+    patch = match (sync.schedulable, &read) {
+        (Some(true), Some(_)) => patch.test(&path, read.as_ref()).remove(&path),
+        (Some(false), _) => patch.test(&path, read.as_ref()).add(&path, Value::from(true)),
+        (Some(true), None) | (None, _) => patch,
+    };
     patch
 }
 

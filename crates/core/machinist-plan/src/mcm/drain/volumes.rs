@@ -183,7 +183,8 @@ impl Drain<'_> {
                 .get(uid)
                 .is_some_and(|attempt| matches!(attempt.outcome, EvictionAnswer::Unanswered(_)));
             let has_volumes = !wait.volumes.is_empty();
-            (self.awaited(wait).is_some() || (is_asked && has_volumes)).then(|| uid.clone())
+            let is_leaving = wait.leaving_since.is_some();
+            (self.awaited(wait).is_some() || (is_asked && has_volumes && !is_leaving)).then(|| uid.clone())
         };
         let taken = waits.iter().filter_map(is_taken).collect();
         Turns { waits, taken, most }

@@ -229,14 +229,20 @@ impl MachineFacts {
         self.label(labels::SELECTED_FOR_UPDATE).is_some()
     }
 
+    /// Returns the stage of an update in place, as the Machine shows it: the reason of the copied
+    /// condition of its Node.
+    pub fn update_stage(&self) -> Option<&str> {
+        let mut conditions = self.status.conditions.iter();
+        let shown = conditions.find(|condition| condition.kind == conditions::NODE_IN_PLACE_UPDATE);
+        shown.map(|condition| condition.reason.as_str())
+    }
+
     /// Whether the Machine is selected for an update in place that has not succeeded yet. A user
     /// selects the Node, which the Machine shows by the copy of its condition.
     pub fn undergoes_update(&self) -> bool {
         const STAGES: [&str; 3] =
             [reasons::SELECTED_FOR_UPDATE, reasons::DRAIN_SUCCESSFUL, reasons::READY_FOR_UPDATE];
-        let mut conditions = self.status.conditions.iter();
-        let shown = conditions.find(|condition| condition.kind == conditions::NODE_IN_PLACE_UPDATE);
-        let is_shown = shown.is_some_and(|condition| STAGES.contains(&condition.reason.as_str()));
+        let is_shown = self.update_stage().is_some_and(|stage| STAGES.contains(&stage));
         !self.is_updated_in_place()
             && (self.is_selected_for_update() || self.is_updating_in_place() || is_shown)
     }

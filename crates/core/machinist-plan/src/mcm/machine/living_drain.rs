@@ -169,7 +169,7 @@ impl LivingDrain<'_> {
     }
 
     fn came_late(&self, pod: &PodFacts) -> bool {
-        plus(self.began, LATE_AFTER + self.s.process.skew) < pod.created
+        plus(self.began.max(self.closed), LATE_AFTER + self.s.process.skew) < pod.created
     }
 
     /// The Node is drained if a list has just shown that no pod is left. Otherwise requests the

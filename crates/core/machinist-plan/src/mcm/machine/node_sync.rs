@@ -37,8 +37,8 @@ pub struct NodeSync {
     pub annotations: BTreeMap<String, Option<String>>,
     /// All new taints.
     pub taints: Option<Vec<Taint>>,
-    /// Whether the Node becomes schedulable.
-    pub uncordons: bool,
+    /// Whether the Node becomes schedulable or unschedulable; absent if that stays.
+    pub schedulable: Option<bool>,
 }
 
 impl PartialEq for NodeFacts {
@@ -51,7 +51,7 @@ impl NodeSync {
     /// A patch of a Node that changes nothing yet.
     pub(super) fn empty(node: &Arc<NodeFacts>) -> Self {
         let (labels, annotations) = (BTreeMap::new(), BTreeMap::new());
-        Self { node: node.clone(), finalizers: None, labels, annotations, taints: None, uncordons: false }
+        Self { node: node.clone(), finalizers: None, labels, annotations, taints: None, schedulable: None }
     }
 
     /// Returns the patch that a Node needs, if any. `marks` is what the set asks for; absent if the
@@ -114,7 +114,7 @@ impl NodeSync {
             labels,
             annotations,
             taints,
-            uncordons: false,
+            schedulable: None,
         })
     }
 }
@@ -225,8 +225,8 @@ impl fmt::Display for NodeSync {
         if let Some(taints) = &self.taints {
             parts.push(format!("{} taints", taints.len()));
         }
-        if self.uncordons {
-            parts.push("uncordon".to_owned());
+        if let Some(is_schedulable) = self.schedulable {
+            parts.push(if is_schedulable { "uncordon" } else { "cordon" }.to_owned());
         }
         write!(f, "sync {}", parts.join(", "))
     }

@@ -19,7 +19,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machinist_api::constants::labels;
+use machinist_api::constants::{labels, reasons};
 
 use super::{Action, Owned, Snapshot};
 use crate::mcm::deletion_order::place;
@@ -54,7 +54,7 @@ impl Relabel {
     }
 
     /// Whether the change selects the Machine, so that its Node is drained.
-    pub(super) fn selects(&self) -> bool {
+    pub fn selects(&self) -> bool {
         self.labels.get(labels::SELECTED_FOR_UPDATE).is_some_and(Option::is_some)
     }
 }
@@ -147,16 +147,28 @@ fn budget(s: &Snapshot, new: usize) -> u32 {
     let machines = || s.sets.iter().flat_map(|owned| &owned.machines);
     let count = |test: &dyn Fn(&MachineFacts) -> bool| number(machines().filter(|m| test(m)).count());
     let undergoing = count(&|machine| is_live(machine) && machine.undergoes_update());
-    // A selected Machine is available until it is drained, but not for long.
-    let available = count(&|machine| is_available(machine) && !machine.undergoes_update());
+    // A selected Machine is available until it is drained, but not for long. A user, or Go MCM, may
+    // have selected a Node of an old template whose stage the Machine does not show yet.
+    let may_be_selected = old(s, new).flat_map(|owned| &owned.machines);
+    let may_be_selected = may_be_selected.filter(|machine| is_available(machine) && !shows_stage(machine));
+    let available = count(&|machine| is_available(machine) && !machine.undergoes_update())
+        .saturating_sub(number(may_be_selected.count()));
     let fewest = s.deployment.replicas().saturating_sub(s.deployment.max_unavailable());
     let updated = rollout::specified(&s.sets[new]);
     let left = s.deployment.replicas().saturating_sub(updated).saturating_sub(undergoing);
     available.saturating_sub(fewest).min(left)
 }
 
+/// Whether the Machine shows at which stage its Node is in this update.
+fn shows_stage(machine: &MachineFacts) -> bool {
+    machine.undergoes_update()
+        || machine.is_updated_in_place()
+        || machine.update_stage() == Some(reasons::CANDIDATE_FOR_UPDATE)
+}
+
 fn is_candidate(machine: &MachineFacts) -> bool {
     is_available(machine)
+        && shows_stage(machine)
         && machine.node.is_some()
         && !machine.undergoes_update()
         && !machine.is_updated_in_place()

@@ -17,7 +17,7 @@ use machinist_api::constants::annotations;
 use super::Action;
 use super::snapshot::{AutoPreserve, Snapshot};
 use crate::mcm::facts::MachineFacts;
-use crate::mcm::live::{is_auto_preserved, is_chosen, is_live};
+use crate::mcm::live::{is_chosen, is_live};
 
 /// The changes that bring the number of preserved Machines to the limit.
 #[derive(Debug, Default)]

@@ -80,19 +80,6 @@ impl Snapshot {
     }
 }
 
-/// The component that decides which failed Machines of a set are preserved automatically.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-pub enum AutoPreserve {
-    /// The set decides, because it has no deployment.
-    #[default]
-    Own,
-    /// The deployment decides.
-    Deployment {
-        /// UIDs of the failed Machines that the deployment is about to preserve.
-        about_to: BTreeSet<String>,
-    },
-}
-
 impl Hash for Snapshot {
     /// Hashes everything that determines a decision. Values that change without news are excluded:
     /// the moment, the settings and measurements of the process, its last write, and Machines of

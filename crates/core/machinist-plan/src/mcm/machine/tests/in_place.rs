@@ -46,8 +46,13 @@ impl World {
 
     /// A selected Machine whose cordoned Node is being drained.
     fn draining_for_update() -> Self {
-        Self::selected("SelectedForUpdate")
-            .node_field("/spec/unschedulable", true.into())
+        Self::selected("SelectedForUpdate").cordoned(&at(-50).to_string())
+    }
+
+    /// The Node is cordoned, and records who did so.
+    fn cordoned(self, by: &str) -> Self {
+        self.node_field("/spec/unschedulable", true.into())
+            .node_field("/metadata/annotations/machinist.dev~1cordoned-for-update", by.into())
             .with(|s| s.node_seen.cordoned = Some(at(-50)))
     }
 
@@ -84,7 +89,10 @@ fn a_selected_node_is_cordoned_and_drained() {
     assert_eq!(chosen.steps(), ["node m: sync labels selected-for-update"]);
     let by_user = World::at_stage(Some("CandidateForUpdate")).node_label(SELECTED, "true");
     assert_eq!(by_user.steps(), ["node m: InPlaceUpdate, SelectedForUpdate"]);
-    assert_eq!(World::selected("SelectedForUpdate").steps(), ["node m: cordon"]);
+    assert_eq!(
+        World::selected("SelectedForUpdate").steps(),
+        ["node m: sync annotations cordoned-for-update, cordon"]
+    );
     assert_eq!(World::draining_for_update().pod("p").steps(), ["pod ns/p: evict"]);
 }
 
@@ -133,10 +141,48 @@ fn patience(seconds: u64) -> Arc<Defaults> {
 
 #[test]
 fn the_condition_follows_the_drain() {
-    let updating = |stage| World::selected(stage).in_update("InPlaceUpdating", -10);
-    assert_eq!(updating("SelectedForUpdate").steps(), ["node m: InPlaceUpdate, DrainSuccessful"]);
+    let updating =
+        |stage: &str| World::selected(stage).cordoned(&at(-50).to_string()).in_update("InPlaceUpdating", -10);
+    assert_eq!(updating("SelectedForUpdate").listed().steps(), ["node m: InPlaceUpdate, DrainSuccessful"]);
+    assert_eq!(
+        updating("SelectedForUpdate").steps(),
+        ["node m: list its pods at the API server"],
+        "a phase without a drain allows no update"
+    );
     assert_eq!(updating("DrainSuccessful").steps(), ["node m: InPlaceUpdate, ReadyForUpdate"]);
+    let open = updating("DrainSuccessful").node_field("/spec/unschedulable", false.into());
+    assert_eq!(open.steps(), ["node m: InPlaceUpdate, SelectedForUpdate"], "it takes pods again");
     assert_eq!(updating("ReadyForUpdate").steps(), [""; 0]);
+}
+
+#[test]
+fn a_failed_update_is_repeated_only_after_another_drain() {
+    let failed = |stage: &str| World::selected(stage).in_update("InPlaceUpdateFailed", -10);
+    assert_eq!(failed("UpdateFailed").steps(), ["node m: InPlaceUpdate, SelectedForUpdate"]);
+    let again = failed("SelectedForUpdate").steps();
+    assert_eq!(again, ["node m: sync annotations cordoned-for-update, cordon"]);
+    assert_eq!(failed("ReadyForUpdate").steps(), [""; 0], "an update without a result is not repeated");
+}
+
+#[test]
+fn only_machines_with_a_healthy_node_are_selected_and_drained() {
+    for phase in ["Failed", "Pending", "Unknown"] {
+        let mut world = World::draining_for_update().in_update(phase, -10).pod("p");
+        world.machine["status"]["lastOperation"]["type"] = "HealthCheck".into();
+        let world = world.node_field("/status/conditions/0/status", "False".into());
+        let steps = world.steps();
+        assert!(
+            !steps.iter().any(|step| step.contains("evict") || step.contains("InPlace")),
+            "{phase}: {steps:?}"
+        );
+    }
+}
+
+#[test]
+fn a_machine_without_its_node_ends_its_update_in_time() {
+    let mut world = World::selected("ReadyForUpdate").in_update("InPlaceUpdating", -1300);
+    world.node = None;
+    assert!(world.steps()[0].starts_with("status: InPlaceUpdateFailed"), "{:?}", world.steps());
 }
 
 /// T-29.
@@ -188,7 +234,7 @@ impl World {
 #[test]
 fn the_result_of_an_earlier_update_does_not_end_this_one() {
     let stale = World::at_stage(Some("UpdateSuccessful")).node_label(SELECTED, "true");
-    let stale = stale.node_label(RESULT, "successful");
+    let stale = stale.node_label(RESULT, "successful").cordoned(&at(-50).to_string());
     let removed = "node m: sync labels -selected-for-update -update-result";
     assert_eq!(stale.steps(), [removed]);
     let selected_again = stale.machine_label(SELECTED, "true");
@@ -196,27 +242,42 @@ fn the_result_of_an_earlier_update_does_not_end_this_one() {
 }
 
 #[test]
+fn an_update_that_go_ended_moves_its_machine() {
+    let of_go = World::at_stage(Some("UpdateSuccessful"))
+        .node_label(SELECTED, "true")
+        .node_label(RESULT, "successful")
+        .node_field("/spec/unschedulable", true.into());
+    assert_eq!(of_go.steps(), ["machine: label as updated"]);
+    assert_eq!(of_go.in_update("InPlaceUpdateSuccessful", -5).steps(), ["machine: label as updated"]);
+}
+
+const ALL: &str = "labels -candidate-for-update -selected-for-update -update-result";
+
+#[test]
 fn a_machine_in_its_new_set_takes_pods_again() {
-    let moved = || {
-        World::selected("UpdateSuccessful")
-            .node_label(RESULT, "successful")
-            .node_field("/spec/unschedulable", true.into())
-            .of_set(false)
-    };
-    let all = "labels -candidate-for-update -selected-for-update -update-result";
-    assert_eq!(moved().steps(), [format!("node m: sync {all}, 1 taints, uncordon")]);
-    let cordoned_before =
-        moved().node_field("/metadata/annotations/machinist.dev~1cordoned-before-update", "true".into());
+    let moved = || World::selected("UpdateSuccessful").node_label(RESULT, "successful").of_set(false);
+    let time = at(-50).to_string();
+    let removed = "annotations -cordoned-for-update";
     assert_eq!(
-        cordoned_before.steps(),
-        [format!("node m: sync {all}, annotations -cordoned-before-update, 1 taints")],
+        moved().cordoned(&time).steps(),
+        [format!("node m: sync {ALL}, {removed}, 1 taints, uncordon")]
+    );
+    assert_eq!(
+        moved().cordoned("by-others").steps(),
+        [format!("node m: sync {ALL}, {removed}, 1 taints")],
         "a user has cordoned it"
     );
-    let tainted = moved().node_field(
+    let by_go = moved().node_field("/spec/unschedulable", true.into());
+    assert_eq!(by_go.steps(), [format!("node m: sync {ALL}, 1 taints, uncordon")]);
+    let tainted = moved().cordoned(&time).node_field(
         "/spec/taints",
         json!([{"key": "node.gardener.cloud/critical-components-not-ready", "effect": "NoSchedule"}]),
     );
-    assert_eq!(tainted.steps(), [format!("node m: sync {all}, uncordon")], "the taint exists once");
+    assert_eq!(
+        tainted.steps(),
+        [format!("node m: sync {ALL}, {removed}, uncordon")],
+        "the taint exists once"
+    );
 }
 
 #[test]
@@ -225,21 +286,40 @@ fn a_template_that_is_the_present_one_again_ends_the_selection() {
     assert_eq!(
         drained.steps(),
         [
-            "node m: InPlaceUpdate, CandidateForUpdate",
-            "node m: sync labels -candidate-for-update -selected-for-update, uncordon"
+            "node m: sync labels -candidate-for-update -selected-for-update, annotations -cordoned-for-update, uncordon",
+            "node m: InPlaceUpdate, CandidateForUpdate"
         ]
     );
+    let only_cordoned = world().running().cordoned(&at(-50).to_string()).of_set(false);
+    assert_eq!(only_cordoned.steps(), ["node m: sync annotations -cordoned-for-update, uncordon"]);
     let at_work = World::selected("ReadyForUpdate").in_update("InPlaceUpdating", -10).of_set(false);
     assert_eq!(at_work.steps(), [""; 0], "the program on the Node may be at work");
+    let not_allowed = World::selected("SelectedForUpdate").in_update("InPlaceUpdating", -10).of_set(false);
+    assert!(not_allowed.steps()[0].starts_with("status: Unknown, HealthCheck"), "{:?}", not_allowed.steps());
+    let by_user = world().running().node_label(SELECTED, "true").of_set(false);
+    assert_eq!(by_user.steps(), [""; 0], "a user selects early");
+}
+
+#[test]
+fn a_deselected_node_takes_pods_again() {
+    let deselected = World::at_stage(Some("SelectedForUpdate")).cordoned(&at(-50).to_string());
+    assert_eq!(deselected.steps(), ["node m: InPlaceUpdate, CandidateForUpdate"]);
+    let candidate = World::at_stage(Some("CandidateForUpdate")).cordoned(&at(-50).to_string());
+    assert_eq!(candidate.steps(), ["node m: sync annotations -cordoned-for-update, uncordon"]);
 }
 
 #[test]
 fn a_node_that_a_user_cordoned_is_remembered() {
-    let cordoned = World::at_stage(Some("CandidateForUpdate"))
-        .node_label(SELECTED, "true")
-        .node_field("/spec/unschedulable", true.into());
-    assert_eq!(
-        cordoned.steps(),
-        ["node m: sync annotations cordoned-before-update", "node m: InPlaceUpdate, SelectedForUpdate"]
-    );
+    let cordoned = World::selected("SelectedForUpdate").node_field("/spec/unschedulable", true.into());
+    assert_eq!(cordoned.steps(), ["node m: sync annotations cordoned-for-update"]);
+    assert_eq!(cordoned.sync_annotation("machinist.dev/cordoned-for-update").as_deref(), Some("by-others"));
+}
+
+impl World {
+    fn sync_annotation(&self, key: &str) -> Option<String> {
+        self.clone().plan().actions.into_iter().find_map(|action| match action {
+            Action::SyncNode(sync) => sync.annotations.get(key).cloned().flatten(),
+            _ => None,
+        })
+    }
 }

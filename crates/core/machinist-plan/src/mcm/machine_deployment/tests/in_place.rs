@@ -39,6 +39,9 @@ impl World {
             .set_with("n", "c", new_size, new_phases, sized);
         for machine in world.sets.iter_mut().flat_map(|(_, machines)| machines) {
             machine["metadata"]["labels"]["node"] = machine["metadata"]["name"].clone();
+            let condition =
+                json!({"type": "InPlaceUpdate", "status": "True", "reason": "CandidateForUpdate"});
+            machine["status"]["conditions"] = json!([condition]);
         }
         world
     }
@@ -74,6 +77,10 @@ fn as_many_machines_are_selected_as_may_be_unavailable() {
     let without_nodes =
         in_place(3, 0, 1).set_with("o", "b", 2, &[RUNNING; 2], old).set("n", "c", 1, &[RUNNING]);
     assert_eq!(selected(without_nodes), [""; 0], "no Machine has a Node");
+    let mut unknown = in_place(4, 0, 1).updating(3, &[RUNNING; 3], 1, &[RUNNING]);
+    assert_eq!(selected(unknown.clone()).len(), 1);
+    unknown.sets[0].1[0]["status"]["conditions"] = json!([]);
+    assert_eq!(selected(unknown), [""; 0], "another program may have selected its Node");
     let manual = with_type("Manual", 3, 0, 1).updating(2, &[RUNNING; 2], 1, &[RUNNING]);
     assert_eq!(selected(manual.clone()), [""; 0]);
     assert!(
