@@ -8,7 +8,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-
 /// Link names under which this program runs one of the two controllers.
 const CALLED_AS: [&str; 2] = ["machine-controller-manager", "machine-controller"];
 

@@ -204,6 +204,7 @@ fn the_table_knows_every_flag_that_is_not_ours() {
         "help",
         "provider",
         "cluster-name",
+        "drain-volumes-at-once",
         "tls-cert-file",
         "tls-private-key-file",
         "cert-dir",

@@ -50,9 +50,11 @@ fn label<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
+/// The taints that the controller writes. The server writes others.
 fn taints(node: &Node) -> Vec<String> {
-    let spec = node.spec.as_ref();
-    spec.and_then(|spec| spec.taints.clone()).unwrap_or_default().into_iter().map(|taint| taint.key).collect()
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let keys = taints.map(|taint| taint.key.clone());
+    keys.filter(|key| [OUTDATED, NOT_READY].contains(&key.as_str())).collect()
 }
 
 fn is_cordoned(node: &Node) -> bool {

@@ -1872,8 +1872,8 @@ fn the_node_of_a_machine_updated_in_place_is_synced() {
     world.node_field("/status/conditions", conditions).check(expect![[r#"
         do    node m: sync labels pool, annotations last-applied-anno-labels-taints
         do    status: 2 conditions
-        why   Machine m is being updated in place: it is InPlaceUpdating; since 2027-01-15T07:59:30Z; next: the program on the Node reports the result of the update
-        wait  for a change
+        why   Machine m is being updated in place: it is InPlaceUpdating; since 2027-01-15T07:59:30Z; next: the program on the Node reports the result of the update; deadline 2027-01-15T08:19:31Z: the phase becomes InPlaceUpdateFailed
+        wait  until 2027-01-15T08:19:31Z
     "#]]);
 }
 

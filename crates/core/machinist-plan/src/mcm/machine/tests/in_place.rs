@@ -113,7 +113,7 @@ fn a_node_is_ready_for_its_update_only_after_a_list_of_its_pods() {
 
 #[test]
 fn the_drain_of_an_update_has_the_rules_of_a_deletion() {
-    let late = || World::draining_for_update().pod("p").with(|s| s.defaults = patience(50));
+    let late = || World::draining_for_update().pod("p").with(|s| s.defaults = patience(45));
     assert_eq!(late().steps(), ["pod ns/p: evict"], "it is tried politely first");
     let held = EvictionAnswer::Held("budget".to_owned());
     let tried = |seconds| {

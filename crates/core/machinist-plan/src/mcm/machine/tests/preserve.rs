@@ -389,6 +389,7 @@ fn an_expired_preservation_ends_and_is_not_repeated() {
     );
     expired("Failed").tainted(60).drained().check(expect![[r#"
         do    node m: Preserved=False, Preservation stopped. The Machine is no longer preserved.
+        do    event PreservationEnded: Machine m is no longer preserved
         do    node m: sync annotations -scale-down-disabled -scale-down-disabled-by-mcm, 0 taints
         do    machine: remove the preserve annotations
         why   waiting for the MachineSet to replace this machine: health timeout; since 2027-01-15T07:59:30Z; next: the MachineSet deletes the Machine
