@@ -373,7 +373,7 @@ mod tests {
         }
         async fn act(_: &Arc<TestRuntime>, performed: &Counter, create: Create) -> Result<(), Stop> {
             performed.0.fetch_add(1, Ordering::Relaxed);
-            if create.0 % 2 == 0 { Ok(()) } else { Err(Stop::NotNow("rejected")) }
+            if create.0.is_multiple_of(2) { Ok(()) } else { Err(Stop::NotNow("rejected")) }
         }
         fn starts_slowly(_: &Create) -> bool {
             true

@@ -199,7 +199,7 @@ impl Mutation for Mutant {
             Self::UnavailableFirst | Self::LateSize => 58,
             Self::AttemptsAsAnswers => 221,
             Self::FirstPassByForce => 222,
-            Self::UidCheck => 341,
+            Self::UidCheck => 336,
             Self::FailedCallEndsDrain => 370,
             Self::TwoRaises => 439,
             Self::UnaskedFailure => 454,

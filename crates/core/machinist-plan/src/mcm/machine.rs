@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! living:    finalizer -> prerequisites -> token -> ensure -> record -> Pending -> Node joins -> Running <-> Unknown
+//! besides:   in place: selected -> drained -> updated -> in its new set;  preserved: expiry -> drained -> ended
 //! deleting:  Terminating -> drain -> volumes -> delete the instance -> confirm its absence -> Node -> finalizer
 //! ```
 //!

@@ -466,7 +466,8 @@ impl Toy {
         true
     }
 
-    /// Whether the machine controller is about to show that a Machine may be selected for an update.
+    /// Whether the machine controller is about to show that a Machine may be selected for an
+    /// update.
     fn becomes_candidate(&self, machine: &MachineFacts) -> bool {
         let owner = machine.owner.as_ref().map(|owner| owner.uid.as_str());
         let set = self.sets.values().find(|set| set.metadata.uid.as_deref() == owner);

@@ -75,6 +75,17 @@ pub fn is_undisturbed(outage: LongFault, profile: &Profile) -> bool {
         && !others.into_iter().any(|other| is_near(other.begins, other.ends()))
 }
 
+/// Whether a Machine waits for its Node. The deadline that was due in the outage leaves out the
+/// outage, so it is no longer due.
+fn has_a_later_deadline(state: &RunState, waiting: &Undelivered) -> bool {
+    let track = state.track(waiting.side, MACHINES, &waiting.key);
+    let machine = track.and_then(|track| track.now());
+    machine.is_some_and(|machine| {
+        let phase = machine.text("/status/currentStatus/phase");
+        !machine.is_deleting() && ["Pending", "Unknown"].contains(&phase)
+    })
+}
+
 /// Whether a Machine still needs the write. After the forced deletion of a Machine, the user cleans
 /// up its Node and pods.
 fn is_still_wanted(state: &RunState, waiting: &Undelivered) -> bool {
@@ -84,6 +95,7 @@ fn is_still_wanted(state: &RunState, waiting: &Undelivered) -> bool {
             .and_then(|track| track.now())
             .map(|pod| pod.text("/spec/nodeName").to_owned()),
         NODES => Some(waiting.key.clone()),
+        MACHINES => return !has_a_later_deadline(state, waiting),
         _ => return true,
     };
     let Some(node) = node else { return true };

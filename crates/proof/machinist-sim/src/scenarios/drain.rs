@@ -26,6 +26,7 @@ pub async fn drain(world: &dyn MachineWorld) -> Outcome {
     let [(victim, node), (_, other_node)] = names.as_slice() else {
         return Err(ScenarioError::new("expected two workers that run"));
     };
+    let uid = view.machine(victim).map(|machine| machine.uid().to_owned()).unwrap_or_default();
     user.create_budget("a").await?;
     user.create_pod("held", "a", node).await?;
     world.until("the pod to be ready", |view| pod_is_ready(view, "held")).await?;
@@ -53,9 +54,10 @@ pub async fn drain(world: &dyn MachineWorld) -> Outcome {
     if world.is_prompt() {
         ensure_in_time(allowed, world.now())?;
     }
+    // A manager that restarts may use the name again.
     let gone = |view: &MachineView| match view.machine(victim) {
-        None => settled(view, 2),
-        Some(_) => Err(format!("{victim} still exists")),
+        Some(machine) if machine.uid() == uid => Err(format!("{victim} still exists")),
+        Some(_) | None => settled(view, 2),
     };
     world.until("the Machine to be replaced", gone).await?;
     no_force(world)

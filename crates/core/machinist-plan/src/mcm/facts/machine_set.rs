@@ -132,8 +132,8 @@ impl MachineSetFacts {
         FreezeFacts::parse(self.labels.as_ref(), self.annotations.as_ref(), conditions)
     }
 
-    /// Returns what the set wants on the Nodes of its Machines. `is_alone` says whether no other set
-    /// of its deployment has Machines.
+    /// Returns what the set wants on the Nodes of its Machines. `is_alone` says whether no other
+    /// set of its deployment has Machines.
     pub fn node_marks(&self, is_alone: bool) -> NodeMarks {
         let has_deployment = self.owner.as_ref().is_some_and(|owner| owner.kind == "MachineDeployment");
         let is_protected = self.annotation(PROTECTED_FROM_AUTOSCALER).is_some();

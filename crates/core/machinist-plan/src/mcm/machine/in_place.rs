@@ -141,8 +141,8 @@ impl Update<'_> {
         }
     }
 
-    /// Whether Go MCM has ended the update and not moved the Machine yet. A result of an update that
-    /// this program began is labelled on the Machine before the phase changes.
+    /// Whether Go MCM has ended the update and not moved the Machine yet. A result of an update
+    /// that this program began is labelled on the Machine before the phase changes.
     fn is_of_go(&self) -> bool {
         let machine = &self.s.machine;
         let is_left = machine.status.phase == Phase::InPlaceUpdateSuccessful
@@ -330,7 +330,8 @@ impl Update<'_> {
     }
 }
 
-/// Ends an update that takes too long. Only the phase changes; the Node may still report its result.
+/// Ends an update that takes too long. Only the phase changes; the Node may still report its
+/// result.
 fn time_out(s: &Snapshot, plan: &mut Plan<Action>) {
     let Some(began) = s.machine.status.phase_since else { return };
     if s.machine.status.phase != Phase::InPlaceUpdating {

@@ -238,8 +238,8 @@ fn stop(
     plan
 }
 
-/// Removes the annotations for the autoscaler if this program, or Go MCM, added them, and no rollout
-/// needs them.
+/// Removes the annotations for the autoscaler if this program, or Go MCM, added them, and no
+/// rollout needs them.
 fn release_to_autoscaler(s: &Snapshot, node: &Arc<NodeFacts>, plan: &mut Plan<Action>) {
     let is_rolling = s.node_marks.is_some_and(|marks| marks.is_protected != Some(false));
     if is_rolling || node.annotation(annotations::SCALE_DOWN_DISABLED_BY_MCM) != Some("true") {

@@ -29,11 +29,10 @@ impl World {
     }
 
     fn sync(&self) -> Option<super::super::NodeSync> {
-        let found = self.clone().plan().actions.into_iter().find_map(|action| match action {
+        self.clone().plan().actions.into_iter().find_map(|action| match action {
             Action::SyncNode(sync) => Some(*sync),
             _ => None,
-        });
-        found
+        })
     }
 
     fn taints(&self) -> Option<Vec<String>> {
@@ -79,7 +78,7 @@ fn key_and_effect_identify_a_taint() {
 }
 
 #[test]
-fn an_outdated_set_taints_its_nodes_until_it_is_the_newest_again() {
+fn an_outdated_set_taints_its_nodes_until_it_is_the_newest() {
     let taint = json!([{"key": OUTDATED, "value": "True", "effect": "PreferNoSchedule"}]);
     let tainted = || world().running().node_field("/spec/taints", taint.clone());
     let name = format!("{OUTDATED}:PreferNoSchedule");
