@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use machinist_api::constants::markers::DeletionMarker;
+use machinist_api::constants::{annotations, taints};
 
 use super::{Id, Violations};
 use crate::actor::Side;
@@ -174,6 +175,8 @@ pub struct Spent {
     pub drain_texts: usize,
     /// How often a drain ended by force, which needs one more write for its marker.
     pub forced: usize,
+    /// How often the marks of a rollout on a Node changed.
+    pub marked: usize,
 }
 
 /// Writes per created Machine; docs/src/develop/writes.md lists them.
@@ -195,10 +198,26 @@ pub enum Disturbed {
     Times(usize),
 }
 
+/// The marks of a rollout on a Node: its taint, and its protection from the autoscaler.
+fn rollout_marks(node: SeenObject<'_>) -> (bool, bool) {
+    let taints = node.0.pointer("/spec/taints").and_then(serde_json::Value::as_array);
+    let mut keys = taints.into_iter().flatten().filter_map(|taint| taint["key"].as_str());
+    let by_us = annotations::SCALE_DOWN_DISABLED_BY_MCM;
+    let is_protected = node.0["metadata"]["annotations"].get(by_us).is_some();
+    (keys.any(|key| key == taints::PREFER_NO_SCHEDULE), is_protected)
+}
+
 impl Spent {
     /// Counts the causes of a run's writes.
     pub fn of(state: &RunState, writes: usize) -> Self {
         let mut spent = Self { writes, ..Self::default() };
+        for (_, track) in state.table(Side::Target, NODES) {
+            let versions: Vec<_> = track.versions().map(|(_, version)| version).collect();
+            let is_change = |pair: &&[SeenObject<'_>]| {
+                pair[0].uid() == pair[1].uid() && rollout_marks(pair[0]) != rollout_marks(pair[1])
+            };
+            spent.marked += versions.windows(2).filter(is_change).count();
+        }
         for (_, track) in state.table(Side::Control, MACHINES) {
             let births = track.births();
             spent.made += births;
@@ -232,8 +251,8 @@ impl Spent {
 
     /// Checks the number of writes against the budget.
     pub fn judge(self, disturbed: Disturbed) -> Violations {
-        let Self { writes, made, alone, deleted, health, drain_texts, forced } = self;
-        let apart = alone + health + drain_texts + forced;
+        let Self { writes, made, alone, deleted, health, drain_texts, forced, marked } = self;
+        let apart = alone + health + drain_texts + forced + marked;
         let allowed = match disturbed {
             Disturbed::Never => WRITES_TO_MAKE * made + WRITES_TO_DELETE * deleted + apart,
             Disturbed::Times(faults) => WRITES_UNDER_FAULTS * (made + deleted) + apart + 2 * faults,
