@@ -4,7 +4,7 @@
 //! pod store shows whether a pod has left, so a drain survives a crash without memory. The
 //! remembered eviction attempts only space the next attempts.
 //!
-//! The cordon is deliberately absent: the caller cordons the Node before the drain. [`volumes`] has
+//! The cordon is deliberately absent: the caller cordons the Node before the drain. `volumes` has
 //! the rules for pods with volumes.
 //!
 //! A drain ends by force only with answers. After the force began, the API server must have
