@@ -75,15 +75,12 @@ pub fn is_undisturbed(outage: LongFault, profile: &Profile) -> bool {
         && !others.into_iter().any(|other| is_near(other.begins, other.ends()))
 }
 
-/// Whether a Machine waits for its instance or its Node. The deadline that was due in the outage
-/// leaves out the outage, so it is no longer due.
+/// Whether a Machine waits for its instance after a failed call. The deadline that was due in the
+/// outage leaves out the outage, so it is no longer due.
 fn has_a_later_deadline(state: &RunState, waiting: &Undelivered) -> bool {
     let track = state.track(waiting.side, MACHINES, &waiting.key);
     let machine = track.and_then(|track| track.now());
-    machine.is_some_and(|machine| {
-        let phase = machine.text("/status/currentStatus/phase");
-        !machine.is_deleting() && ["CrashLoopBackOff", "Pending", "Unknown"].contains(&phase)
-    })
+    machine.is_some_and(|machine| !machine.is_deleting() && machine.phase() == "CrashLoopBackOff")
 }
 
 /// Whether a Machine still needs the write. After the forced deletion of a Machine, the user cleans
