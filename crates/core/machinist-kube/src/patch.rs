@@ -19,6 +19,9 @@ use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use serde_json::Value;
 
+/// Changes of a map of strings: values to set, and keys to remove (`None`).
+type MapChanges = BTreeMap<String, Option<String>>;
+
 const LABELS: [&str; 2] = ["metadata", "labels"];
 const ANNOTATIONS: [&str; 2] = ["metadata", "annotations"];
 const FINALIZERS: [&str; 2] = ["metadata", "finalizers"];
@@ -138,6 +141,25 @@ impl GuardedPatch {
     #[must_use]
     pub fn remove_annotation(self, read: Option<&BTreeMap<String, String>>, key: &str) -> Self {
         self.remove_map_entry(&ANNOTATIONS, read, key)
+    }
+
+    /// Sets and removes labels (`None`) if they have not changed since they were read.
+    #[must_use]
+    pub fn change_labels(self, read: Option<&BTreeMap<String, String>>, changes: &MapChanges) -> Self {
+        self.change_map(&LABELS, read, changes)
+    }
+
+    /// Sets and removes annotations (`None`) if they have not changed since they were read.
+    #[must_use]
+    pub fn change_annotations(self, read: Option<&BTreeMap<String, String>>, changes: &MapChanges) -> Self {
+        self.change_map(&ANNOTATIONS, read, changes)
+    }
+
+    fn change_map(self, map: &[&str], read: Option<&BTreeMap<String, String>>, changes: &MapChanges) -> Self {
+        changes.iter().fold(self, |patch, (key, value)| match value {
+            Some(value) => patch.set_map_entry(map, read, key, value),
+            None => patch.remove_map_entry(map, read, key),
+        })
     }
 
     /// Sets one entry of a map of strings if the entry has not changed since it was read.

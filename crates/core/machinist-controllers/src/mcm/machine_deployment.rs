@@ -1,6 +1,7 @@
 //! MachineDeployment: collects its facts, and performs its actions. The rules are in
 //! `machinist_plan::mcm::machine_deployment` and `rollout`.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -164,14 +165,8 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             write.patch::<MachineDeploymentFacts>(patch).await
         }
         Action::RollBack(rollback) => {
-            let mut patch = without_rollback(deployment);
-            for (key, value) in &rollback.annotations {
-                let read = deployment.annotations.as_ref();
-                patch = match value {
-                    Some(value) => patch.set_annotation(read, key, value),
-                    None => patch.remove_annotation(read, key),
-                };
-            }
+            let read = deployment.annotations.as_ref();
+            let patch = without_rollback(deployment).change_annotations(read, &rollback.annotations);
             let template = serde_json::to_value(&rollback.template)
                 .map_err(|_| Stop::NotNow("the template cannot be written as JSON"))?;
             write.patch::<MachineDeploymentFacts>(patch.add(&["spec", "template"], template)).await?;
@@ -385,19 +380,14 @@ async fn create_set(runtime: &Arc<Runtime>, s: &Snapshot, set: MachineSet) -> Re
 /// deployment decide anything before they see the change.
 async fn relabel(runtime: &Arc<Runtime>, s: &Snapshot, step: &Relabel) -> Result<(), Stop> {
     let machine = &step.machine;
-    let mut patch = match &step.owner {
+    let patch = match &step.owner {
         Some(set) => {
             let owner = machine_owner(set);
             controlled_by(&machine.uid, machine.owners_as_read().as_ref(), Some(&owner))
         }
         None => GuardedPatch::new(&machine.uid),
     };
-    for (key, value) in &step.labels {
-        patch = match value {
-            Some(value) => patch.set_label(machine.labels.as_ref(), key, value),
-            None => patch.remove_label(machine.labels.as_ref(), key),
-        };
-    }
+    let patch = patch.change_labels(machine.labels.as_ref(), &step.labels);
     let set = |name: &str| Key::Set(object_key(&machine.namespace, name));
     let mut charged = vec![Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name))];
     charged.extend(machine.owner.as_ref().map(|owner| set(&owner.name)));
@@ -421,12 +411,9 @@ async fn add_hash(runtime: &Arc<Runtime>, s: &Snapshot, step: &HashStep, hash: &
             set_write(runtime, set, &charged(s, set)).patch::<MachineSetFacts>(patch).await
         }
         HashStep::Machine(machine) => {
-            let owner = machine.owner.as_ref().map(|owner| object_key(&machine.namespace, &owner.name));
-            let own = Key::Deployment(object_key(&s.deployment.namespace, &s.deployment.name));
-            let charged: Vec<_> = [own].into_iter().chain(owner.map(Key::Set)).collect();
-            let patch = GuardedPatch::new(&machine.uid).set_label(machine.labels.as_ref(), KEY, hash);
-            let key = object_key(&machine.namespace, &machine.name);
-            Write { runtime, charged: &charged, key }.patch::<MachineFacts>(patch).await
+            let labels = BTreeMap::from([(KEY.to_owned(), Some(hash.to_owned()))]);
+            let step = Relabel { machine: machine.clone(), labels, owner: None, what: "label" };
+            relabel(runtime, s, &step).await
         }
         HashStep::Selector(set) => {
             let selector = set.spec.selector.clone().unwrap_or_default();
@@ -443,19 +430,9 @@ async fn add_hash(runtime: &Arc<Runtime>, s: &Snapshot, step: &HashStep, hash: &
 
 async fn patch_set(runtime: &Arc<Runtime>, s: &Snapshot, change: SetPatch) -> Result<(), Stop> {
     let set = &change.set;
-    let mut patch = GuardedPatch::new(&set.uid);
-    for (key, value) in &change.annotations {
-        patch = match value {
-            Some(value) => patch.set_annotation(set.annotations.as_ref(), key, value),
-            None => patch.remove_annotation(set.annotations.as_ref(), key),
-        };
-    }
-    for (key, value) in &change.labels {
-        patch = match value {
-            Some(value) => patch.set_label(set.labels.as_ref(), key, value),
-            None => patch.remove_label(set.labels.as_ref(), key),
-        };
-    }
+    let mut patch = GuardedPatch::new(&set.uid)
+        .change_annotations(set.annotations.as_ref(), &change.annotations)
+        .change_labels(set.labels.as_ref(), &change.labels);
     if change.replicas.is_some() || change.template.is_some() {
         patch = patch.test_generation(set.generation);
     }

@@ -247,8 +247,8 @@ impl Seen {
 
     /// Returns the set that replaces a Machine: its owner, otherwise the first set that selects it.
     fn replacing_set(&self, machine: &MachineFacts) -> Option<&MachineSetFacts> {
-        if let Some(owner) = &machine.owner {
-            return self.sets.by_index(BY_UID, &owner.uid).next().map(|(_, set)| set.facts.as_ref());
+        if machine.owner.is_some() {
+            return self.set_of(machine).map(|set| set.facts.as_ref());
         }
         let sets = self.sets.iter().filter(|(key, _)| key.namespace == machine.namespace);
         sets.map(|(_, set)| set.facts.as_ref()).find(|set| would_adopt(set, machine))

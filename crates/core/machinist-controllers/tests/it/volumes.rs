@@ -91,6 +91,17 @@ impl World {
         pods.delete(pod, &at_once).await.expect("deleted");
     }
 
+    /// Deletes the Machine of a Node with pod `db-0`, which uses claim `data`, until that pod has
+    /// ended. The volume is still attached.
+    async fn drain_pod_with_volume(&self, node: &str) {
+        self.create_volume("data").await;
+        self.bind_with_volume("db-0", "data", node).await;
+        self.attach_volume("data", node).await;
+        self.delete_machine(node).await;
+        self.until("the pod is evicted", async |w| w.is_leaving("db-0").await).await;
+        self.end("db-0").await;
+    }
+
     fn runs(&self, name: &str) -> bool {
         self.cloud.ledger().alive().any(|entry| entry.name.as_str() == name)
     }
@@ -104,12 +115,7 @@ async fn seconds(count: u64) {
 async fn a_drain_waits_until_a_volume_is_on_another_node() {
     let world = World::new().await;
     let ((controller, _manager), [node, other]) = world.two_running(None).await;
-    world.create_volume("data").await;
-    world.bind_with_volume("db-0", "data", &node).await;
-    world.attach_volume("data", &node).await;
-    world.delete_machine(&node).await;
-    world.until("the pod is evicted", async |w| w.is_leaving("db-0").await).await;
-    world.end("db-0").await;
+    world.drain_pod_with_volume(&node).await;
     world.bind_with_volume("db-1", "data", &other).await;
     seconds(60).await;
     assert!(world.runs(&node), "the volume is attached");
@@ -129,12 +135,7 @@ async fn a_drain_waits_until_a_volume_is_on_another_node() {
 async fn the_wait_for_another_node_is_limited() {
     let world = World::new().await;
     let (_processes, [node, other]) = world.two_running(None).await;
-    world.create_volume("data").await;
-    world.bind_with_volume("db-0", "data", &node).await;
-    world.attach_volume("data", &node).await;
-    world.delete_machine(&node).await;
-    world.until("the pod is evicted", async |w| w.is_leaving("db-0").await).await;
-    world.end("db-0").await;
+    world.drain_pod_with_volume(&node).await;
     world.bind_with_volume("db-1", "data", &other).await;
     world.detach_volume("data", &node).await;
     seconds(85).await;
@@ -148,12 +149,7 @@ async fn the_wait_for_another_node_is_limited() {
 async fn a_volume_whose_claim_is_deleted_is_not_expected() {
     let world = World::new().await;
     let ((controller, _manager), [node, _other]) = world.two_running(None).await;
-    world.create_volume("data").await;
-    world.bind_with_volume("db-0", "data", &node).await;
-    world.attach_volume("data", &node).await;
-    world.delete_machine(&node).await;
-    world.until("the pod is evicted", async |w| w.is_leaving("db-0").await).await;
-    world.end("db-0").await;
+    world.drain_pod_with_volume(&node).await;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.user.clone(), NAMESPACE);
     claims.delete("data", &DeleteParams::default()).await.expect("the claim is being deleted");
     world.detach_volume("data", &node).await;

@@ -31,18 +31,9 @@ pub(super) fn patch(sync: &NodeSync) -> GuardedPatch {
     if sync.finalizers.is_some() {
         patch = patch.add_finalizer(node.finalizers.as_deref(), finalizers::NODE);
     }
-    for (key, value) in &sync.labels {
-        patch = match value {
-            Some(value) => patch.set_label(node.labels.as_ref(), key, value),
-            None => patch.remove_label(node.labels.as_ref(), key),
-        };
-    }
-    for (key, value) in &sync.annotations {
-        patch = match value {
-            Some(value) => patch.set_annotation(node.annotations.as_ref(), key, value),
-            None => patch.remove_annotation(node.annotations.as_ref(), key),
-        };
-    }
+    patch = patch
+        .change_labels(node.labels.as_ref(), &sync.labels)
+        .change_annotations(node.annotations.as_ref(), &sync.annotations);
     if let Some(taints) = &sync.taints {
         let read = node.taints.as_ref().and_then(|taints| serde_json::to_value(taints).ok());
         let taints = serde_json::to_value(taints).unwrap_or(Value::Null);

@@ -37,13 +37,13 @@ use crate::mcm::drain::{
 };
 use crate::mcm::facts::{AttachmentFacts, NODE_MARK, NodeFacts, PodFacts, Token};
 use crate::mcm::reads::{DEADLY, NodeRead, PodList, Renewal, again_at, is_untimed};
-use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_finalizers_of_others};
+use crate::mcm::why::{BlockedPod, McmReason, Plan, Reason, Step, Why, why_finalizers_of_others};
 use machinist_core::Evidence;
 use machinist_core::instance::{AbsenceEvidence, Departure, Next, Refused};
 use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, minus, plus, since};
 
 /// Time for the calls of a forced drain, which does not wait for pods.
-pub(super) const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
+const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
 /// Minimum interval between two status writes about a blocked drain.
 pub(super) const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
@@ -57,7 +57,7 @@ const OPEN_NODE_PATIENCE: Duration = Duration::from_secs(300);
 /// Maximum number of pods that an Event names.
 const PODS_NAMED: usize = 10;
 /// Why a dead Node is drained by force, as a phrase.
-pub(super) const NODE_IS_DEAD: &str = "the Node is dead";
+const NODE_IS_DEAD: &str = "the Node is dead";
 /// Start of the description of a drain that was tried and is blocked. A process that takes over
 /// reads from it that the pods were evicted before.
 const BLOCKED: &str = "Drain is blocked: ";
@@ -346,13 +346,7 @@ fn drain(s: &Snapshot, node: &Arc<NodeFacts>, deleting_since: Timestamp) -> Plan
     actions.extend(calls.into_iter().map(Action::Drain));
     actions.append(&mut said);
     actions.append(&mut last);
-    let never = blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget);
-    let next = match never {
-        // More pods do not help if all pods must stay: `maxUnavailable: 0`, `minAvailable: 100%`.
-        Some(budget) => Step::Fix(format!("change PodDisruptionBudget {budget} to allow a disruption")),
-        None => Step::Expect("the pods leave the Node"),
-    };
-    let why = Why::new(reason, next).since(deleting_since);
+    let why = Why::new(reason, what_lets_pods_leave(blocked)).since(deleting_since);
     let why = match manner {
         Manner::Polite => {
             why.deadline(just_past(deadline), Step::Expect("the pods are deleted without grace"))
@@ -444,42 +438,63 @@ fn record_hold(s: &Snapshot) -> Option<Action> {
 }
 
 /// How pods are removed, and why.
-struct Pressure {
-    manner: Manner,
+pub(super) struct Pressure {
+    pub manner: Manner,
     /// When the drain times out, or when the calls of a forced drain should have been made.
-    deadline: Timestamp,
+    pub deadline: Timestamp,
     /// Why the drain is forced, as a phrase.
-    cause: &'static str,
+    pub cause: &'static str,
 }
 
-/// Returns how pods are removed, and the deadline. A Node that has been dead for a while is drained
-/// by force: nothing on it would stop the pods, and budgets already count them as disrupted.
-fn pressure(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_ends: Timestamp) -> Pressure {
-    let forced = |since: Timestamp, cause| {
-        let deadline = plus(since, FORCED_DRAIN_TAKES);
-        Pressure { manner: Manner::Forced { since }, deadline, cause }
-    };
-    let polite = |deadline| Pressure { manner: Manner::Polite, deadline, cause: "" };
-    let deleting_since = s.machine.deleting_since.unwrap_or(s.now);
-    if s.machine.wants_force_deletion() {
-        return forced(deleting_since, "the label force-deletion is set");
+impl Pressure {
+    /// Decides how a drain that began at `began` removes pods. `request` says that a user requests
+    /// force, as a phrase. A Node that has been dead for a while is drained by force: nothing on it
+    /// would stop the pods, and budgets already count them as disrupted.
+    pub(super) fn of(
+        s: &Snapshot,
+        node: &NodeFacts,
+        request: Option<&'static str>,
+        began: Timestamp,
+        patience_ends: Timestamp,
+        was_polite: impl FnOnce() -> bool,
+    ) -> Self {
+        let forced = |since: Timestamp, cause| {
+            let deadline = plus(since, FORCED_DRAIN_TAKES);
+            Self { manner: Manner::Forced { since }, deadline, cause }
+        };
+        let polite = |deadline| Self { manner: Manner::Polite, deadline, cause: "" };
+        if let Some(cause) = request {
+            return forced(began, cause);
+        }
+        // In an old view, a Node that has recovered looks dead, and unseen time still counts.
+        let may_force = s.process.may_enforce_deadlines() && s.nodes_freshness.is_fresh();
+        match given_up_at(s, node) {
+            Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
+                forced(began.max(given_up_at), NODE_IS_DEAD)
+            }
+            _ if may_force && is_past(s.now, patience_ends) && shows_pods(s, node) && was_polite() => {
+                forced(patience_ends, "the drain timed out")
+            }
+            // The Node may count as dead before the drain times out, so the next look is earlier.
+            Some(given_up_at) => polite(given_up_at.min(patience_ends)),
+            None => polite(patience_ends),
+        }
     }
-    // In an old view, a Node that has recovered looks dead, and unseen time still counts.
-    let may_force = s.process.may_enforce_deadlines() && s.nodes_freshness.is_fresh();
-    match given_up_at(s, node) {
-        Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
-            forced(deleting_since.max(given_up_at), NODE_IS_DEAD)
-        }
-        _ if may_force
-            && is_past(s.now, patience_ends)
-            && shows_pods(s, node)
-            && was_polite(s, node, pods, patience_ends) =>
-        {
-            forced(patience_ends, "the drain timed out")
-        }
-        // The Node may count as dead before the drain times out, so the next look is earlier.
-        Some(given_up_at) => polite(given_up_at.min(patience_ends)),
-        None => polite(patience_ends),
+}
+
+/// Returns how pods are removed in a deletion, and the deadline.
+fn pressure(s: &Snapshot, node: &NodeFacts, pods: &[Arc<PodFacts>], patience_ends: Timestamp) -> Pressure {
+    let request = s.machine.wants_force_deletion().then_some("the label force-deletion is set");
+    let began = s.machine.deleting_since.unwrap_or(s.now);
+    Pressure::of(s, node, request, began, patience_ends, || was_polite(s, node, pods, patience_ends))
+}
+
+/// Returns what ends the wait for pods to leave.
+pub(super) fn what_lets_pods_leave(blocked: Option<BlockedPod>) -> Step {
+    match blocked.filter(|blocked| blocked.never).and_then(|blocked| blocked.budget) {
+        // More pods do not help if all pods must stay: `maxUnavailable: 0`, `minAvailable: 100%`.
+        Some(budget) => Step::Fix(format!("change PodDisruptionBudget {budget} to allow a disruption")),
+        None => Step::Expect("the pods leave the Node"),
     }
 }
 
@@ -494,12 +509,12 @@ pub(super) fn is_dead_unread(s: &Snapshot, node: &NodeFacts, manner: Manner, cau
 
 /// Whether the store shows the pods that are on the Node now. A pod that an old store lacks was
 /// never evicted.
-pub(super) fn shows_pods(s: &Snapshot, node: &NodeFacts) -> bool {
+fn shows_pods(s: &Snapshot, node: &NodeFacts) -> bool {
     s.pods_freshness.is_fresh() || s.reads.pods_since(&node.uid, Timestamp::MIN, s.now).is_some()
 }
 
 /// Whether only a list of the pods is missing for a drain to time out.
-fn is_list_missing(s: &Snapshot, node: &NodeFacts) -> bool {
+pub(super) fn is_list_missing(s: &Snapshot, node: &NodeFacts) -> bool {
     !shows_pods(s, node) && s.nodes_freshness.is_fresh()
 }
 
@@ -540,7 +555,7 @@ fn came_late(s: &Snapshot, node: &NodeFacts, pod: &PodFacts) -> bool {
 /// A condition without a time counts from its first observation. If the Lease shows that the
 /// kubelet has been silent for long enough, the Node counts as dead at once. Go MCM treats a
 /// missing time as long ago, without a check of the Lease.
-pub(super) fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
+fn given_up_at(s: &Snapshot, node: &NodeFacts) -> Option<Timestamp> {
     let patience = s.defaults.dead_node_after;
     let wrong = DEADLY.into_iter().filter_map(|(kind, fine)| {
         let condition = node.condition(kind)?;

@@ -16,8 +16,8 @@ use jiff::Timestamp;
 
 use super::action::Action;
 use super::delete::{
-    FORCED_DRAIN_TAKES, NODE_IS_DEAD, drain_timeout, given_up_at, is_dead_unread, is_lease_needed,
-    max_evictions, shows_pods, tell_forced, tell_impatience, was_tried,
+    Pressure, drain_timeout, is_dead_unread, is_lease_needed, is_list_missing, max_evictions, tell_forced,
+    tell_impatience, was_tried, what_lets_pods_leave,
 };
 use super::snapshot::Snapshot;
 use crate::mcm::drain::{Drain, DrainProgress, DrainVolumes, Manner};
@@ -52,13 +52,6 @@ pub(super) enum DrainState {
     Draining,
 }
 
-/// How pods are removed, until when, and why.
-struct Pressure {
-    manner: Manner,
-    deadline: Timestamp,
-    cause: &'static str,
-}
-
 impl LivingDrain<'_> {
     /// Adds the next calls of the drain to the plan.
     pub(super) fn step(&self, plan: &mut Plan<Action>) -> DrainState {
@@ -78,7 +71,7 @@ impl LivingDrain<'_> {
         if is_due && s.nodes_freshness.may_be_read() {
             plan.actions.push(Action::ReadNodes);
         }
-        if is_due && s.nodes_freshness.is_fresh() && !shows_pods(s, node) {
+        if is_due && is_list_missing(s, node) {
             plan.actions.push(Action::ListPods(node.clone()));
         }
         let drain = self.drain(&pods, manner, deadline);
@@ -94,24 +87,15 @@ impl LivingDrain<'_> {
                     plan.actions.extend(tell_impatience(&calls));
                 }
                 plan.actions.extend(calls.into_iter().map(Action::Drain));
-                let never = blocked.as_ref().filter(|blocked| blocked.never);
-                let next = match never.and_then(|blocked| blocked.budget.clone()) {
-                    Some(budget) => {
-                        Step::Fix(format!("change PodDisruptionBudget {budget} to allow a disruption"))
-                    }
-                    None => Step::Expect("the pods leave the Node"),
-                };
+                let is_blocked = blocked.is_some() && s.reads.silence.is_none();
+                let next = what_lets_pods_leave(blocked);
                 plan.why = Why::new(reason.clone(), next).since(self.began);
                 if !is_forced {
                     let then = Step::Expect("the pods are deleted without grace");
                     plan.why = plan.why.clone().deadline(just_past(deadline), then);
                 }
                 plan.wait = plan.wait.earliest(Wait::Until(look_at));
-                if blocked.is_some() && s.reads.silence.is_none() {
-                    DrainState::Blocked(reason)
-                } else {
-                    DrainState::Draining
-                }
+                if is_blocked { DrainState::Blocked(reason) } else { DrainState::Draining }
             }
         }
     }
@@ -141,31 +125,12 @@ impl LivingDrain<'_> {
 
     fn pressure(&self, pods: &[Arc<PodFacts>]) -> Pressure {
         let s = self.s;
-        let forced = |since: Timestamp, cause| {
-            let deadline = plus(since, FORCED_DRAIN_TAKES);
-            Pressure { manner: Manner::Forced { since }, deadline, cause }
-        };
-        let polite = |deadline| Pressure { manner: Manner::Polite, deadline, cause: "" };
-        if s.machine.wants_force_drain() {
-            return forced(self.began, "the label force-drain is set");
-        }
-        // In an old view, a Node that has recovered looks dead, and unseen time still counts.
-        let may_force = s.process.may_enforce_deadlines() && s.nodes_freshness.is_fresh();
+        let request = s.machine.wants_force_drain().then_some("the label force-drain is set");
         let patience_ends = s.gaps.deadline(self.began, drain_timeout(s));
-        let were_tried = || {
+        Pressure::of(s, self.node, request, self.began, patience_ends, || {
             let mut leaving = pods.iter().filter(|pod| pod.leaves_in_a_drain());
             leaving.all(|pod| was_tried(s, pod, patience_ends, false))
-        };
-        match given_up_at(s, self.node) {
-            Some(given_up_at) if may_force && is_past(s.now, given_up_at) => {
-                forced(self.began.max(given_up_at), NODE_IS_DEAD)
-            }
-            _ if may_force && is_past(s.now, patience_ends) && shows_pods(s, self.node) && were_tried() => {
-                forced(patience_ends, "the drain timed out")
-            }
-            Some(given_up_at) => polite(given_up_at.min(patience_ends)),
-            None => polite(patience_ends),
-        }
+        })
     }
 
     fn came_late(&self, pod: &PodFacts) -> bool {
