@@ -44,6 +44,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use self::slots::Slots;
+
 /// The content of a store is fresh for this long after the watch delivered something. API servers
 /// send a bookmark about every minute.
 pub const FRESH_FOR: Duration = Duration::from_secs(120);
@@ -277,10 +279,10 @@ pub type IndexFn<F> = fn(&F, &mut Vec<String>);
 /// assert_eq!(changes[0].new, None);
 /// ```
 pub struct Store<F> {
-    entries: BTreeMap<ObjectKey, Entry<F>>,
-    indexes: BTreeMap<&'static str, Index<F>>,
+    entries: Slots<Entry<F>>,
+    indexes: Vec<Index<F>>,
     unreadable: BTreeMap<ObjectKey, Unreadable>,
-    ahead: BTreeMap<ObjectKey, Ahead<F>>,
+    ahead: Slots<Ahead<F>>,
     /// The resourceVersion that the watch has reached.
     observed_rv: u64,
     /// The resourceVersion of the newest whole list that the watch did not make and has not passed;
@@ -298,6 +300,7 @@ pub struct Store<F> {
 }
 
 struct Index<F> {
+    name: &'static str,
     values_of: IndexFn<F>,
     keys: BTreeMap<String, Keys>,
 }
@@ -376,12 +379,12 @@ impl<F> Ahead<F> {
 impl<F> Store<F> {
     /// Creates an empty store with these indexes.
     pub fn new(indexes: &[(&'static str, IndexFn<F>)]) -> Self {
-        let index = |&(name, values_of)| (name, Index { values_of, keys: BTreeMap::new() });
+        let index = |&(name, values_of)| Index { name, values_of, keys: BTreeMap::new() };
         Self {
-            entries: BTreeMap::new(),
+            entries: Slots::default(),
             indexes: indexes.iter().map(index).collect(),
             unreadable: BTreeMap::new(),
-            ahead: BTreeMap::new(),
+            ahead: Slots::default(),
             observed_rv: 0,
             listed_rv: 0,
             listed_at: None,
@@ -439,7 +442,8 @@ impl<F> Store<F> {
     /// # Panics
     /// Panics if the store has no index of that name.
     pub fn by_index(&self, index: &str, value: &str) -> impl Iterator<Item = (&ObjectKey, &Entry<F>)> {
-        let index = self.indexes.get(index).expect("the store was created with this index");
+        let of_that_name = self.indexes.iter().find(|known| known.name == index);
+        let index = of_that_name.expect("the store was created with this index");
         let keys = index.keys.get(value).into_iter().flat_map(Keys::iter);
         keys.filter_map(|key| self.entries.get_key_value(key))
     }
@@ -618,7 +622,7 @@ impl<F> Store<F> {
         for (key, entry) in items {
             self.read(key, entry, resource_version, changes);
         }
-        changes.sort_by(|a, b| a.key.cmp(&b.key));
+        sort_by_key(changes);
     }
 
     /// Applies a list of the whole kind that the watch did not make.
@@ -670,10 +674,8 @@ impl<F> Store<F> {
             self.note_unreadable(key, object, listed, changes);
         }
         // The list is also newer than the other reads, which it confirms.
-        for ahead in self.ahead.values_mut() {
-            ahead.until = ahead.until.max(listed);
-        }
-        changes.sort_by(|a, b| a.key.cmp(&b.key));
+        self.ahead.for_each(|_, ahead| ahead.until = ahead.until.max(listed));
+        sort_by_key(changes);
     }
 
     /// Whether a list is older than this store, or has an object in an older version.
@@ -730,7 +732,7 @@ impl<F> Store<F> {
             self.ahead.clear();
             (self.listed_rv, self.listed_at) = (0, None);
         }
-        let mut items: BTreeMap<ObjectKey, Entry<F>> = items.into_iter().collect();
+        let mut items: Slots<Entry<F>> = items.into_iter().collect();
         let mut unreadable: BTreeMap<ObjectKey, Unreadable> = unreadable.into_iter().collect();
         if resource_version < self.listed_rv {
             let known = self.entries.keys().chain(self.unreadable.keys());
@@ -744,7 +746,7 @@ impl<F> Store<F> {
             let others: Vec<ObjectKey> = all.into_iter().filter(|key| !is_same(key)).collect();
             others.iter().for_each(|key| self.keep_the_list(key, resource_version));
         }
-        for (key, ahead) in &mut self.ahead {
+        self.ahead.for_each(|key, ahead| {
             let unreadable = unreadable.remove(key);
             let entry = items.remove(key);
             let last_readable = ahead.watched.entry.take().filter(|_| unreadable.is_some());
@@ -753,7 +755,7 @@ impl<F> Store<F> {
                 ahead.gone = None;
             }
             ahead.was_listed = true;
-        }
+        });
         let is_gone = |key: &&ObjectKey| {
             !items.contains_key(*key) && !unreadable.contains_key(*key) && !self.ahead.contains_key(*key)
         };
@@ -773,7 +775,7 @@ impl<F> Store<F> {
         for (key, object) in unreadable {
             self.note_unreadable(key, object, resource_version, changes);
         }
-        for (key, entry) in items {
+        for (key, entry) in items.drain() {
             let same =
                 |known: &Entry<F>| known.uid == entry.uid && known.resource_version == entry.resource_version;
             // After a restore, two versions of an object may have the same resourceVersion.
@@ -784,7 +786,7 @@ impl<F> Store<F> {
         self.observed_rv = resource_version;
         self.synced = true;
         self.believe_the_watch(changes);
-        changes.sort_by(|a, b| a.key.cmp(&b.key));
+        sort_by_key(changes);
     }
 
     fn advance(&mut self, rv: u64, changes: &mut Vec<Change<F>>) {
@@ -798,9 +800,12 @@ impl<F> Store<F> {
         if self.listed_rv <= observed {
             (self.listed_rv, self.listed_at) = (0, None);
         }
-        let passed = self.ahead.extract_if(.., |_, ahead| ahead.is_passed(observed));
-        for (key, Ahead { watched, .. }) in passed.collect::<Vec<_>>() {
-            self.show(key, watched, observed, changes);
+        let passed = self.ahead.iter().filter(|(_, ahead)| ahead.is_passed(observed));
+        let passed: Vec<ObjectKey> = passed.map(|(key, _)| key.clone()).collect();
+        for key in passed {
+            if let Some(Ahead { watched, .. }) = self.ahead.remove(&key) {
+                self.show(key, watched, observed, changes);
+            }
         }
     }
 
@@ -859,7 +864,7 @@ impl<F> Store<F> {
 
     fn index(&mut self, key: &ObjectKey, facts: &F) {
         let mut values = Vec::new();
-        for index in self.indexes.values_mut() {
+        for index in &mut self.indexes {
             (index.values_of)(facts, &mut values);
             for value in values.drain(..) {
                 let slot = index.keys.entry(value).and_modify(|keys| keys.add(key));
@@ -870,7 +875,7 @@ impl<F> Store<F> {
 
     fn unindex(&mut self, key: &ObjectKey, facts: &F) {
         let mut values = Vec::new();
-        for index in self.indexes.values_mut() {
+        for index in &mut self.indexes {
             (index.values_of)(facts, &mut values);
             for value in values.drain(..) {
                 if index.keys.get_mut(&value).is_some_and(|keys| keys.remove(key)) {
@@ -879,6 +884,21 @@ impl<F> Store<F> {
             }
         }
     }
+}
+
+/// Brings changes into the order of their keys. Two changes of one key keep their order.
+fn sort_by_key<F>(changes: &mut Vec<Change<F>>) {
+    let keys: Vec<&ObjectKey> = changes.iter().map(|change| &change.key).collect();
+    let order = order_of(&keys);
+    let mut unsorted: Vec<_> = changes.drain(..).map(Some).collect();
+    changes.extend(order.into_iter().filter_map(|place| unsorted[place].take()));
+}
+
+/// The places of the keys in their order. Not generic: the code of a sort is large.
+fn order_of(keys: &[&ObjectKey]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|place| keys[*place]);
+    order
 }
 
 fn change_of_unreadable<F>(key: ObjectKey, object: &Unreadable, rv: u64, deleting: bool) -> Change<F> {
@@ -894,6 +914,8 @@ impl<F> fmt::Debug for Store<F> {
             .finish_non_exhaustive()
     }
 }
+
+mod slots;
 
 #[cfg(test)]
 mod model;
