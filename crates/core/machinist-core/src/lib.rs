@@ -6,6 +6,7 @@
 //! snapshot           known facts, driver answers, and the deciding process
 //! freshness, unseen  how recent facts are, and the time that deadlines leave out
 //! instance, ownership, permit   when an instance counts as deleted, and the permit to delete it
+//! orphan             when an instance that no object has is deleted
 //! reverted           fixes that the simulator takes back
 //! ```
 //!
@@ -15,6 +16,7 @@
 
 mod freshness;
 pub mod instance;
+pub mod orphan;
 pub mod ownership;
 mod permit;
 mod plan;
@@ -24,7 +26,7 @@ mod unseen;
 mod why;
 
 pub use freshness::{FreshRead, Freshness, Silence};
-pub use permit::{Evidence, Permit};
+pub use permit::{Evidence, NodeProof, Permit};
 pub use plan::{Plan, Wait};
 pub use snapshot::{
     Absence, Answered, Answers, Attempts, Call, Deleted, Found, InQueue, Known, MAX_RETRY_AFTER, MadeIn,

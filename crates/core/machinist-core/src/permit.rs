@@ -7,9 +7,10 @@ use machinist_instance::{InstanceKey, InstanceRef};
 
 /// Permission to delete one instance once.
 ///
-/// Only [`Departure::next`](crate::instance::Departure::next) creates a permit. A permit cannot be
-/// copied, and it expires: after that, the planner must decide again. A ban in `clippy.toml`
-/// ensures that only planners call `Departure::next`.
+/// Only [`Departure::next`](crate::instance::Departure::next) and
+/// [`Orphan::next`](crate::orphan::Orphan::next) create a permit. A permit cannot be copied, and it
+/// expires: after that, the planner must decide again. A ban in `clippy.toml` ensures that only
+/// planners call these two.
 #[derive(Debug)]
 pub struct Permit {
     which: InstanceRef,
@@ -60,6 +61,26 @@ pub enum Evidence {
         /// The stage in the status.
         stage: &'static str,
     },
+    /// The instance is an orphan: no object and no Node has it.
+    Orphan {
+        /// When the first list of the account began that showed it without an object.
+        first_seen: Timestamp,
+        /// When the last such list began.
+        last_seen: Timestamp,
+        /// When the lists of objects and Nodes began, which show no owner.
+        listed: Timestamp,
+        /// Why it has no Node.
+        node: NodeProof,
+    },
+}
+
+/// The proof that an orphan has no Node with pods to evict.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodeProof {
+    /// The list of the Nodes shows none.
+    Absent,
+    /// The Nodes were not listed, and this process saw that the object was deleted.
+    SawDeletion,
 }
 
 impl Permit {
@@ -115,6 +136,18 @@ impl fmt::Display for Evidence {
             Self::ForceDeletion => f.write_str("the label force-deletion is set"),
             Self::ClusterApi => f.write_str("Cluster API drained the Node before"),
             Self::PastDrain { stage } => write!(f, "the drain has ended: {stage}"),
+            Self::Orphan { first_seen, last_seen, listed, node } => {
+                write!(f, "the cloud showed it without an object from {first_seen} to {last_seen}, ")?;
+                match node {
+                    NodeProof::Absent => write!(f, "and no object and no Node had it at {listed}"),
+                    NodeProof::SawDeletion => {
+                        write!(
+                            f,
+                            "no object had it at {listed}, and this process saw the deletion of its object"
+                        )
+                    }
+                }
+            }
         }
     }
 }

@@ -130,6 +130,8 @@ pub struct InstanceTrack {
     pub key: Option<String>,
     /// Name of the instance.
     pub name: String,
+    /// Tags of the instance.
+    pub tags: BTreeMap<String, String>,
     /// When the instance was created.
     pub created: Timestamp,
     /// When the deletion ends, once requested.
@@ -353,6 +355,7 @@ impl RunState {
                     id: id.clone(),
                     key: entry.key.as_ref().map(|key| key.as_str().to_owned()),
                     name: entry.name.as_str().to_owned(),
+                    tags: entry.tags.clone(),
                     created: entry.created,
                     gone_at: None,
                     gone: false,

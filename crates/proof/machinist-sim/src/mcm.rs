@@ -86,15 +86,21 @@ impl Named for Scenario {
             LongKind::ControlRestored => scenarios::RESTORABLE.contains(&self.name),
             // Their pods and Nodes would be lost, and the user does not create them again.
             LongKind::TargetRestored => {
-                let has_own =
-                    ["drain", "drain-of-a-crowd", "volumes", "heal-with-a-pod", "bound-before-the-cordon"];
+                let has_own = [
+                    "drain",
+                    "drain-of-a-crowd",
+                    "volumes",
+                    "heal-with-a-pod",
+                    "bound-before-the-cordon",
+                    scenarios::ORPHANS,
+                ];
                 !scenarios::WITHOUT_SETS.contains(&self.name) && !has_own.contains(&self.name)
             }
             // The scenario stops the processes itself.
             LongKind::SecondReplica => self.name != "restored",
             // The user erases or orphans all objects, or counts the instances of the account.
             LongKind::Crowd => {
-                let counts = ["restored", "orphan", "exchanged-secret"];
+                let counts = ["restored", "orphan", "exchanged-secret", scenarios::ORPHANS];
                 !scenarios::WITHOUT_SETS.contains(&self.name) && !counts.contains(&self.name)
             }
         }
@@ -207,5 +213,6 @@ fn setup_of(case: &Case) -> MachineSetup {
     let is_replicated = setup.profile.long.iter().any(|fault| fault.kind == LongKind::SecondReplica);
     let election = if is_replicated { Election::Lease } else { workload.election };
     let workload = Workload { election, ..workload };
-    MachineSetup { crash: case.crash, mutant: case.mutant, workload, ..setup }
+    let collects_orphans = case.scenario.name == scenarios::ORPHANS;
+    MachineSetup { crash: case.crash, mutant: case.mutant, workload, collects_orphans, ..setup }
 }

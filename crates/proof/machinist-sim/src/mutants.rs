@@ -34,12 +34,17 @@
 //! | short token | a token lasts no longer than a short creation timeout, and is made again | S17 |
 //! | early recreation | the strategy `Recreate` is taken as a rolling update | S25 |
 //! | forgotten preservation | a set deletes a failed Machine although it is preserved | S26 |
+//! | orphan at first sight | an orphan is deleted when the first list shows it | S2 |
+//! | orphan with node | an orphan is deleted although its Node exists | S2 |
+//! | orphan of another | an orphan of another namespace is deleted | S2 |
+//! | young orphan | the age of an orphan does not matter, and a Machine that is being created does not either | S2 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
 //! ([`Tamper`]), or it calls a planner with altered facts and alters the plan (`Planners`).
 
 mod evidence;
+mod orphans;
 mod planners;
 mod tampers;
 
@@ -145,6 +150,14 @@ pub enum Mutant {
     EarlyRecreation,
     /// A set deletes a failed Machine although it is preserved.
     ForgottenPreservation,
+    /// An orphan is deleted at the first sight.
+    OrphanAtFirstSight,
+    /// An orphan is deleted although its Node exists.
+    OrphanWithNode,
+    /// An orphan is deleted although another namespace's UID is on it.
+    OrphanOfAnother,
+    /// The age of an orphan does not matter.
+    YoungOrphan,
 }
 
 impl Mutation for Mutant {
@@ -174,6 +187,9 @@ impl Mutation for Mutant {
             Self::ShortToken => Id::S17,
             Self::EarlyRecreation => Id::S25,
             Self::ForgottenPreservation => Id::S26,
+            Self::OrphanAtFirstSight | Self::OrphanWithNode | Self::OrphanOfAnother | Self::YoungOrphan => {
+                Id::S2
+            }
         }
     }
 
@@ -205,6 +221,10 @@ impl Mutation for Mutant {
             Self::UnaskedFailure => 454,
             Self::EarlyRecreation => 87,
             Self::ForgottenPreservation => 17,
+            // No seed draws their scenario. They have traps.
+            Self::OrphanAtFirstSight | Self::OrphanWithNode | Self::OrphanOfAnother | Self::YoungOrphan => {
+                return None;
+            }
         })
     }
 
@@ -243,6 +263,10 @@ impl Mutant {
                 Planners { machine_deployment: early_recreation, machine_set: late_size, ..sound }
             }
             Self::ForgottenPreservation => Planners { machine_set: forgotten_preservation, ..sound },
+            Self::OrphanAtFirstSight => Planners { orphan: orphans::at_first_sight, ..sound },
+            Self::OrphanWithNode => Planners { orphan: orphans::with_node, ..sound },
+            Self::OrphanOfAnother => Planners { orphan: orphans::of_another, ..sound },
+            Self::YoungOrphan => Planners { orphan: orphans::young, ..sound },
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }

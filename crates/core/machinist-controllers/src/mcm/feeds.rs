@@ -30,6 +30,9 @@ use super::seen::{
 
 /// Reason of the Event about a Machine whose finalizer another client removed.
 const FINALIZER_LOST: &str = "FinalizerLost";
+/// The code in the description of a last operation that says: the cloud has several instances of
+/// the Machine.
+const SEVERAL_INSTANCES: &str = "OutOfRange";
 
 impl Fed<Mcm> for MachineFacts {
     stored! { Mcm; machines: Machine as "machines", namespaced in control }
@@ -48,6 +51,15 @@ impl Fed<Mcm> for MachineFacts {
         if was_drained && change.new.as_ref().is_some_and(|machine| !machine.may_be_drained()) {
             // The evictions of this drain say nothing about the patience of a later one.
             seen.memory.forget_drain(&change.uid);
+        }
+        match (&change.old, &change.new) {
+            (Some(lost), None) if !seen.memory.released.contains(&change.uid) => {
+                seen.memory.lose_machine(lost, now);
+            }
+            (old, Some(new)) if has_several(new) && !old.as_ref().is_some_and(|old| has_several(old)) => {
+                seen.memory.suspect_orphans(new, now);
+            }
+            _ => {}
         }
     }
     fn forget(seen: &mut Seen, uid: &str) {
@@ -76,6 +88,10 @@ impl Fed<Mcm> for MachineFacts {
                 wake.push(key);
             }
         }
+        if may_leave_an_orphan(seen, change) {
+            let classes = seen.classes.keys().filter(|class| class.namespace == change.key.namespace);
+            wake.extend(classes.map(|class| Key::Orphans(class.clone())));
+        }
         if let (Some(gone), None) = (&change.old, &change.new) {
             // Nothing else releases its Node if the Node is being deleted.
             let left = seen.nodes.by_index(HELD, YES);
@@ -97,6 +113,21 @@ impl Fed<Mcm> for MachineFacts {
             }
         }
     }
+}
+
+/// Whether a change of a Machine shows that its account may have an instance without a Machine.
+fn may_leave_an_orphan(seen: &Seen, change: &Change<MachineFacts>) -> bool {
+    match (&change.old, &change.new) {
+        (Some(_), None) => !seen.memory.released.contains(&change.uid),
+        (old, Some(new)) => has_several(new) && !old.as_ref().is_some_and(|old| has_several(old)),
+        (None, None) => false,
+    }
+}
+
+/// Whether the driver has found several instances of the Machine.
+fn has_several(machine: &MachineFacts) -> bool {
+    let description = machine.status.operation.description.as_deref();
+    description.is_some_and(|description| description.contains(SEVERAL_INSTANCES))
 }
 
 /// Reports a Machine whose deletion ended without this process, so that its instance may be left.
@@ -212,6 +243,9 @@ impl Fed<Mcm> for ClassFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Class(change.key.clone()));
+        // Another class may decide about the account now.
+        wake.extend(seen.classes.keys().cloned().map(Key::Orphans));
+        wake.push(Key::Orphans(change.key.clone()));
         if change.old.is_none() && change.new.is_none() {
             // A class that cannot be parsed has appeared or is gone. It may use any Secret.
             let held = seen.secrets.iter().filter(|(_, secret)| secret.facts.facts.has_finalizer);
@@ -241,6 +275,7 @@ impl Fed<Mcm> for SecretEntry {
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Secret(change.key.clone()));
         let had_content = change.old.as_ref().is_none_or(|old| old.has_content());
+        wake.extend(seen.classes.keys().cloned().map(Key::Orphans));
         for (class, _) in seen.classes.by_index(BY_SECRET, &change.key.to_string()) {
             if had_content {
                 wake.extend(machines_that_need(seen, class));

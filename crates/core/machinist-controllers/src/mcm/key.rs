@@ -20,6 +20,8 @@ machinist_runtime::keys! {
         Owner(id: ObjectKey) = "owner" every Duration::from_millis(100),
         /// A Node that is being deleted and that no Machine has, by its name.
         Node(name: String) = "node" every Duration::from_millis(100),
+        /// The orphans of the account of a MachineClass. The name is that of Go's queue.
+        Orphans(class: ObjectKey) = "machinesafetyorphanvms" every Duration::from_secs(1),
         /// A MachineSet.
         Set(id: ObjectKey) = "machineset" every Duration::from_millis(100),
         /// A MachineDeployment.

@@ -7,6 +7,7 @@ use super::machine::Machines;
 use super::machine_class::{Classes, Secrets};
 use super::machine_deployment::Deployments;
 use super::machine_set::Sets;
+use super::orphan::Orphans;
 use super::orphaned_node::OrphanedNodes;
 use super::replacement::Replacements;
 
@@ -18,6 +19,7 @@ machinist_runtime::kinds! {
         Replacement(uid) => Replacements,
         Owner(id) => LostOwners,
         Node(name) => OrphanedNodes,
+        Orphans(class) => Orphans,
         Set(id) => Sets,
         Deployment(id) => Deployments,
     }

@@ -6,10 +6,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_core::Answers;
+use machinist_instance::AccountId;
 use machinist_plan::mcm::drain::{Eviction, VolumeWait};
+use machinist_plan::mcm::facts::MachineFacts;
 use machinist_plan::mcm::late_adoption::LateAdoption;
 use machinist_plan::mcm::lost_owner::OwnerRead;
 use machinist_plan::mcm::machine_set::ChildFailure;
+use machinist_plan::mcm::orphan::AccountOrphans;
 use machinist_plan::mcm::orphaned_node::MachineRead;
 use machinist_plan::mcm::{NodeSeen, Reads};
 use tokio::time::Instant;
@@ -21,6 +24,9 @@ pub(crate) type Evidence = crate::evidence::Evidence<Secret>;
 
 /// The Secret that opens an account, if a class refers to one.
 type Secret = Option<(String, String)>;
+
+/// Maximum number of remembered Machines that ended without this process.
+const MAX_LOST_MACHINES: usize = 10_000;
 
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
@@ -37,6 +43,13 @@ pub(crate) struct Memory {
     pub owner_looks: BTreeMap<String, OwnerRead>,
     /// The last list of Machines for a Node that no Machine seems to have, by Node UID.
     pub machine_looks: BTreeMap<String, MachineRead>,
+    /// The UID of the namespace that this process serves, once it was read; empty inside if it may
+    /// not be read.
+    pub namespace_uid: Option<Option<String>>,
+    /// What the lists of an account have shown about its orphans.
+    pub orphans: BTreeMap<AccountId, Arc<AccountOrphans>>,
+    /// UIDs of Machines whose end this process saw, although it did not remove their finalizer.
+    pub lost_machines: BTreeSet<String>,
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
@@ -124,6 +137,27 @@ impl Memory {
         of_owner.filter(|adoption| !adoption.is_in_time).map(|adoption| adoption.late.clone()).collect()
     }
 
+    /// What is remembered about the orphans of an account.
+    pub(crate) fn orphans_of(&mut self, account: &AccountId) -> &mut AccountOrphans {
+        Arc::make_mut(self.orphans.entry(account.clone()).or_default())
+    }
+
+    /// Remembers that a Machine ended without this process. Its instance may be left.
+    pub(crate) fn lose_machine(&mut self, machine: &MachineFacts, now: Timestamp) {
+        // Without the record, an orphan is kept if the Nodes are not known.
+        if self.lost_machines.len() < MAX_LOST_MACHINES {
+            self.lost_machines.insert(machine.uid.clone());
+        }
+        self.suspect_orphans(machine, now);
+    }
+
+    /// Remembers that the account of a Machine may have an orphan.
+    pub(crate) fn suspect_orphans(&mut self, machine: &MachineFacts, now: Timestamp) {
+        if let Some(orphans) = machine.account().and_then(|account| self.orphans.get_mut(&account)) {
+            Arc::make_mut(orphans).suspected = Some(now);
+        }
+    }
+
     /// Forgets the drain of a Machine that has ended while the Machine stays.
     pub(crate) fn forget_drain(&mut self, machine_uid: &str) {
         self.evictions.remove(machine_uid);
@@ -159,6 +193,7 @@ impl Memory {
         self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
         self.reads.clear();
         self.machine_looks.clear();
+        self.orphans.clear();
         for answers in self.answers.values_mut() {
             **answers = Answers {
                 ever_ensured: answers.ever_ensured,

@@ -8,7 +8,7 @@ use machinist_driver::Provider;
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::machine_set::SafetyMargins;
 use machinist_plan::mcm::{
-    lost_owner, machine, machine_class, machine_deployment, machine_set, orphaned_node, replacement,
+    lost_owner, machine, machine_class, machine_deployment, machine_set, orphan, orphaned_node, replacement,
 };
 
 use crate::ProcessOptions;
@@ -52,6 +52,9 @@ pub struct MachineOptions {
     /// Whether the Nodes may be in a cluster that was not named. Then a Node that is not found was
     /// not looked up.
     pub nodes_may_be_elsewhere: bool,
+    /// How orphans are collected. If absent, no instance gets the tag with the UID of its
+    /// namespace, and no orphan is looked for.
+    pub orphans: Option<orphan::Settings>,
 }
 
 /// Fills a buffer with secret random bytes. No decision uses them.
@@ -73,6 +76,8 @@ pub struct Planners {
     pub lost_owner: fn(&lost_owner::Snapshot) -> Plan<lost_owner::Action>,
     /// Decides about a Node that is being deleted and that no Machine has.
     pub orphaned_node: fn(&orphaned_node::Snapshot) -> Plan<orphaned_node::Action>,
+    /// Decides about the orphans of an account.
+    pub orphan: fn(&orphan::Snapshot) -> Plan<orphan::Action>,
     /// Decides about a MachineSet.
     pub machine_set: fn(&machine_set::Snapshot) -> Plan<machine_set::Action>,
     /// Decides about a MachineDeployment.
@@ -94,6 +99,7 @@ impl Default for Planners {
             replacement: replacement::plan,
             lost_owner: lost_owner::plan,
             orphaned_node: orphaned_node::plan,
+            orphan: orphan::plan,
             machine_set: machine_set::plan,
             machine_deployment: machine_deployment::plan,
         }
@@ -132,6 +138,7 @@ impl MachineOptions {
             calls_per_account: 50,
             token_groups: String::new(),
             nodes_may_be_elsewhere: false,
+            orphans: None,
             entropy: Arc::new(|bytes| {
                 getrandom::fill(bytes).expect("the operating system has a source of randomness");
             }),

@@ -6,6 +6,7 @@
 //! machine_deployment  the sets of a deployment; rollout: the steps between two templates
 //! replacement         which unhealthy Machines of a deployment are replaced: one key for all
 //! machine_class       holds a class and its Secret while Machines use them
+//! orphan              deletes instances that no Machine has
 //! orphaned_node       releases a Node whose Machine is gone
 //! late_adoption, lost_owner, live, refusal, status   rules that several kinds share
 //! drain               which pods leave a Node, and how
@@ -23,6 +24,7 @@ pub mod machine;
 pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
+pub mod orphan;
 pub mod orphaned_node;
 mod reads;
 pub mod refusal;

@@ -404,6 +404,15 @@ pub enum McmReason {
         /// Name of the set.
         set: String,
     },
+    /// Instances of the account seem to have no Machine.
+    Orphans {
+        /// Number of these instances.
+        count: usize,
+        /// Provider id of the first one.
+        first: String,
+        /// Why that one is not deleted, or not yet.
+        held: String,
+    },
     /// The deployment is paused.
     Paused,
     /// A rollout waits: `maxSurge` allows no additional Machine.
@@ -772,6 +781,10 @@ impl fmt::Display for McmReason {
             ),
             Self::OwnerUnknown { set } => {
                 write!(f, "owner MachineSet {set} not found")
+            }
+            Self::Orphans { count: 1, first, held } => write!(f, "instance {first} has no Machine: {held}"),
+            Self::Orphans { count, first, held } => {
+                write!(f, "{count} instances have no Machine; the first is {first}: {held}")
             }
             Self::Paused => f.write_str("paused by spec.paused"),
             Self::SurgeBound { machines, most, waiting_for } => {

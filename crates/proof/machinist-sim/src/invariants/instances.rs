@@ -5,11 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_api::constants::labels;
 use machinist_cloud_sim as cloud;
+use machinist_core::orphan::NAMESPACE_TAG;
 
 use super::{Id, Invariant, Violations};
 use crate::actor::{RESTORE, Side};
 use crate::history::{Event, InstanceTrack, RunState};
-use crate::sight::{MACHINES, SeenObject};
+use crate::sight::{MACHINES, NODES, SeenObject};
 
 /// User-Agent of the user's client.
 const USER_AGENT: &str = "user";
@@ -48,7 +49,7 @@ impl Invariant for OnePerMachine {
     }
 }
 
-/// S2: an instance is deleted only if its Machine is being deleted.
+/// S2: an instance is deleted only if its Machine is being deleted, or if it is an orphan.
 pub(super) struct OnlyWithCause;
 
 impl Invariant for OnlyWithCause {
@@ -62,6 +63,7 @@ impl Invariant for OnlyWithCause {
                 found.add(Id::S2, format!("{id} is being deleted, but its Machine {name} is not"));
             }
             None if was_lost_while_deleting(state, instance) => {}
+            None if is_orphan(state, instance) => {}
             None => found.add(Id::S2, format!("{id} is being deleted, but belongs to no Machine")),
         }
     }
@@ -153,6 +155,21 @@ fn was_lost_while_deleting(state: &RunState, instance: &InstanceTrack) -> bool {
     let Some(key) = instance.key.as_deref().filter(|key| state.lost_at(key).is_some()) else { return false };
     let versions = state.table(Side::Control, MACHINES).flat_map(|(_, track)| track.versions());
     versions.filter(|(_, machine)| machine.uid() == key).any(|(_, machine)| machine.is_deleting())
+}
+
+/// Whether an instance may be collected: another actor removed its Machine, which this invariant
+/// knows for certain, and it has no Node.
+fn is_orphan(state: &RunState, instance: &InstanceTrack) -> bool {
+    /// Between the two lists that show the instance without a Machine.
+    const SEEN_FOR: Duration = Duration::from_secs(600);
+    /// The creation timeout.
+    const AGE: Duration = Duration::from_secs(1200);
+    let age = |from: Timestamp| Duration::try_from(state.now.duration_since(from)).unwrap_or_default();
+    let is_lost =
+        instance.key.as_deref().and_then(|key| state.lost_at(key)).is_some_and(|at| SEEN_FOR <= age(at));
+    let has_node =
+        state.objects(Side::Target, NODES).any(|node| node.text("/spec/providerID") == instance.id);
+    is_lost && AGE <= age(instance.created) && instance.tags.contains_key(NAMESPACE_TAG) && !has_node
 }
 
 /// The Machine of an instance: found by the key, or by name if others made the instance. A Machine

@@ -3,7 +3,7 @@
 //! | | holds | judged |
 //! |---|---|---|
 //! | S1 | one instance per Machine, ever | each commit of the ledger |
-//! | S2 | an instance is deleted only if its Machine is being deleted | each commit of the ledger |
+//! | S2 | an instance is deleted only if its Machine is being deleted, or if it is an orphan without a Node | each commit of the ledger |
 //! | S3 | the finalizer means "an instance may exist": it is set before the instance is created, and removed after the instance is deleted | both |
 //! | S4 | no Machine is made beyond replicas + surge | each Machine that is made |
 //! | S5 | no voluntary deletion takes availability below replicas - maxUnavailable | each deletion of a Machine |

@@ -12,6 +12,7 @@ use machinist_controllers::{Clients, ProcessOptions};
 use machinist_driver_sim::{PROMISES, SimProvider};
 use machinist_instance::Promises;
 use machinist_kube::{ClientOptions, layer_client};
+use machinist_plan::mcm::orphan;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -55,7 +56,16 @@ pub struct MachineSurroundings {
     pub views: BTreeMap<(TestedProcess, Side), ReplicaView>,
     /// Whether each process takes part in an election.
     pub election: Election,
+    /// Whether the machine controller collects orphans.
+    pub collects_orphans: bool,
 }
+
+/// The settings of Go's machine-controller-manager.
+const ORPHANS: orphan::Settings = orphan::Settings {
+    period: Duration::from_secs(15 * 60),
+    minimum_age: Duration::from_secs(20 * 60),
+    deletes: true,
+};
 
 /// Both processes.
 pub struct Processes {
@@ -310,7 +320,7 @@ impl Processes {
     }
 
     fn machine_options(&self, life: &Arc<Life>) -> MachineOptions {
-        let MachineSurroundings { lab, cloud, seed, .. } = &self.surroundings;
+        let MachineSurroundings { lab, cloud, seed, collects_orphans, .. } = &self.surroundings;
         let settings = cloud.settings();
         let promises =
             Promises { visible_within: settings.visible_within, call_bound: settings.call_bound, ..PROMISES };
@@ -321,6 +331,7 @@ impl Processes {
         let entropy = Mutex::new(seed.stream(&format!("entropy/{}", life.number)));
         MachineOptions {
             entropy: Arc::new(move |bytes| lock(&entropy).fill(bytes)),
+            orphans: collects_orphans.then_some(ORPHANS),
             ..MachineOptions::new(Arc::new(provider), "sim")
         }
     }

@@ -57,6 +57,8 @@ pub struct MachineSetup {
     pub processes: Start,
     /// The timeouts of the Machines, and the pods on their Nodes.
     pub workload: Workload,
+    /// Whether the machine controller collects orphans.
+    pub collects_orphans: bool,
 }
 
 /// When the processes start.
@@ -80,6 +82,7 @@ impl MachineSetup {
             cloud: cloud_settings(),
             processes: Start::AtOnce,
             workload: Workload::USUAL,
+            collects_orphans: false,
         }
     }
 
@@ -182,6 +185,7 @@ impl Simulated {
             planners: passes::counted(planners, lab.fuse.clone()),
             seed: setup.seed,
             views,
+            collects_orphans: setup.collects_orphans,
             election: match (setup.workload.election, setup.mutant) {
                 (Election::Lease, Some(Mutant::IgnoredLease)) => Election::Ignored,
                 (election, _) => election,

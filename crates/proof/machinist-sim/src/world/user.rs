@@ -81,6 +81,11 @@ impl<'w> User<'w> {
         erase(&self.deployments()).await
     }
 
+    /// Deletes one Machine despite its finalizers.
+    pub async fn erase_machine(self, name: &str) -> Outcome {
+        erase_one(&self.machines(), name).await
+    }
+
     /// Creates the deployment [`WORKERS`] of class `c`; usually with maxSurge 1 and maxUnavailable
     /// 0.
     pub async fn create_workers(self, replicas: u32) -> Outcome {
@@ -319,18 +324,24 @@ async fn erase<K>(objects: &Api<K>) -> Outcome
 where
     K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned,
 {
-    let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     for object in objects.list(&ListParams::default()).await? {
-        let name = object.meta().name.clone().unwrap_or_default();
-        objects.patch(&name, &PatchParams::default(), &unheld).await?;
-        match objects.delete(&name, &DeleteParams::default()).await {
-            // The garbage collector may have deleted it first.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.into()),
-            Ok(_) => {}
-        }
+        erase_one(objects, object.meta().name.as_deref().unwrap_or_default()).await?;
     }
     Ok(())
+}
+
+async fn erase_one<K>(objects: &Api<K>, name: &str) -> Outcome
+where
+    K: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned,
+{
+    let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    objects.patch(name, &PatchParams::default(), &unheld).await?;
+    match objects.delete(name, &DeleteParams::default()).await {
+        // The garbage collector may have deleted it first.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        Err(error) => Err(error.into()),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// Accepts an object that an earlier scenario left.

@@ -25,6 +25,10 @@ const TRAPS: &[Trap<Mutant>] = &[
     // The scheduler binds a pod before the cordon.
     Trap { mutant: Mutant::UnseenCordon, scenario: "bound-before-the-cordon", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::OwnershipProof, scenario: "exchanged-secret", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::OrphanAtFirstSight, scenario: "orphans", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::OrphanWithNode, scenario: "orphans", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::OrphanOfAnother, scenario: "orphans", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::YoungOrphan, scenario: "orphans", faults: &[(P8, 40)] },
 ];
 
 #[test]

@@ -1,12 +1,12 @@
 //! Performs the actions about a Machine. Nothing is decided here.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use machinist_api::MachinePriority;
 use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_core::Call;
+use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_instance::InstanceSpec;
 use machinist_kube::recorder::EventType;
 use machinist_kube::{GuardedPatch, ObjectKey};
@@ -21,6 +21,7 @@ use serde_json::Value;
 use super::{drain, expiry_patch, instance, node, observe, reference, status_patch, token, user_data};
 use crate::mcm::contract::{Runtime, Write};
 use crate::mcm::key::Key;
+use crate::mcm::namespace;
 use crate::mcm::reference::object_key;
 use crate::mcm::seen::TokenEntry;
 
@@ -150,7 +151,10 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             }
             instance::queue(asking(runtime, s)?, call)
         }
-        Action::Ensure { adopt_made_since } => ensure(runtime, s, adopt_made_since),
+        Action::Ensure { adopt_made_since } => {
+            namespace::know(runtime).await?;
+            ensure(runtime, s, adopt_made_since)
+        }
         Action::List => instance::list(asking(runtime, s)?),
         Action::Rekey { id, from } => instance::rekey(asking(runtime, s)?, id, from),
         Action::Find(which) => instance::find(asking(runtime, s)?, which),
@@ -260,8 +264,9 @@ fn asking_with<'a>(
 fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
     let machine = &s.machine;
     let options = runtime.tools.machine();
-    let (asking, class, template, token) = {
+    let (asking, class, template, token, namespace) = {
         let world = runtime.lock();
+        let namespace = world.seen.memory.namespace_uid.clone().flatten();
         let made_from = observe::ClassInputs::of(&world, machine).ok_or(CLASS_OR_SECRET_GONE)?;
         if made_from.lacks_content() {
             // The content of a Secret is forgotten while no class refers to it.
@@ -276,7 +281,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
             }
             Token::Free(_) | Token::Exhausted => None,
         };
-        (asking, made_from.class.clone(), template, token)
+        (asking, made_from.class.clone(), template, token, namespace)
     };
     let Some(name) = s.machine.node.clone().or_else(|| machinist_instance::NodeName::new(&machine.name))
     else {
@@ -288,7 +293,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         cluster: options.cluster.clone(),
         provider_spec: (*class.provider_spec).clone(),
         user_data: user_data::render(&template, &machine.name, token.as_deref()),
-        tags: BTreeMap::new(),
+        tags: namespace.map(|uid| (NAMESPACE_TAG.to_owned(), uid)).into_iter().collect(),
         adopt_made_since: Some(adopt_made_since),
     };
     instance::ensure(asking, spec)

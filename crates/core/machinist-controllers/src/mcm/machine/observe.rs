@@ -329,7 +329,7 @@ fn is_same_instance(runtime: &Runtime, recorded: Option<&str>, of_node: Option<&
 }
 
 /// A class and its existing Secrets.
-pub(super) struct ClassInputs<'w> {
+pub(crate) struct ClassInputs<'w> {
     pub class: Arc<ClassFacts>,
     secrets: Vec<Option<&'w Entry<SecretEntry>>>,
 }
@@ -337,7 +337,12 @@ pub(super) struct ClassInputs<'w> {
 impl<'w> ClassInputs<'w> {
     /// Returns the inputs of a Machine's instance; `None` if the class does not exist.
     pub(super) fn of(world: &'w World, machine: &MachineFacts) -> Option<Self> {
-        let class = world.seen.class_of(machine)?.facts.clone();
+        Self::of_class(world, &object_key(&machine.namespace, machine.spec.class.name()))
+    }
+
+    /// Returns the inputs of the instances of a class; `None` if the class does not exist.
+    pub(crate) fn of_class(world: &'w World, class: &ObjectKey) -> Option<Self> {
+        let class = world.seen.classes.get(class)?.facts.clone();
         let entry =
             |(namespace, name): &(String, String)| world.seen.secrets.get(&object_key(namespace, name));
         let secrets = class.secrets.iter().map(entry).collect();
@@ -345,7 +350,7 @@ impl<'w> ClassInputs<'w> {
     }
 
     /// Whether the content of a Secret was forgotten and is being read again.
-    pub(super) fn lacks_content(&self) -> bool {
+    pub(crate) fn lacks_content(&self) -> bool {
         self.secrets.iter().flatten().any(|secret| !secret.facts.has_content())
     }
 
@@ -383,7 +388,7 @@ impl<'w> ClassInputs<'w> {
     /// Opens the account with the credential; `None` if a Secret does not exist.
     ///
     /// The error of an account that cannot be opened names the Secret that the user has to correct.
-    pub(super) fn open(&self, runtime: &Runtime) -> Option<Result<Opened, Error>> {
+    pub(crate) fn open(&self, runtime: &Runtime) -> Option<Result<Opened, Error>> {
         if self.secrets.iter().any(Option::is_none) {
             return None;
         }

@@ -76,6 +76,14 @@ rows! {
     ];
     CLOUD: R::AccountPaused => [R::AccountPaused];
     CLOUD: R::PredecessorCalls => [R::PredecessorCalls];
+    CLOUD: R::Contract(M::Orphans { .. }) => [
+        M::Orphans {
+            count: 1,
+            first: instance(),
+            held: "its Node workers-6b9f4-84j5n exists, so pods may run on it".into(),
+        },
+        M::Orphans { count: 3, first: instance(), held: "the limit of deletions per period is reached".into() },
+    ];
     CLOUD: R::Contract(M::OtherAccount { .. }) => [
         M::OtherAccount { instance: instance(), opened_by: "Secret default/workers".into() },
     ];

@@ -1,0 +1,39 @@
+//! The UID of the namespace that this process serves. Each instance gets it as a tag, and only
+//! instances with that tag can be collected as orphans.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use machinist_runtime::Stop;
+
+use super::contract::Runtime;
+
+/// Reads the UID, if this process looks for orphans and has not read it.
+pub(super) async fn know(runtime: &Arc<Runtime>) -> Result<(), Stop> {
+    let is_known = runtime.lock().seen.memory.namespace_uid.is_some();
+    if is_known || runtime.tools.machine().orphans.is_none() { Ok(()) } else { read(runtime).await }
+}
+
+/// Reads the UID. A role without that right, or an API server without namespaces, is an answer,
+/// too: then no orphan is collected.
+pub(super) async fn read(runtime: &Arc<Runtime>) -> Result<(), Stop> {
+    let namespace = &runtime.options.namespace;
+    let api: Api<Namespace> = Api::all(runtime.clients.control.clone());
+    let uid = match api.get_metadata(namespace).await {
+        Ok(found) => found.metadata.uid,
+        Err(kube::Error::Api(status)) if [403, 404].contains(&status.code) => {
+            if runtime.lock().seen.memory.namespace_uid.is_none() {
+                tracing::warn!(
+                    %namespace,
+                    error = status.message,
+                    "The namespace cannot be read, so no orphaned instance is deleted"
+                );
+            }
+            None
+        }
+        Err(error) => return Err(Stop::Unanswered(error.to_string())),
+    };
+    runtime.lock().seen.memory.namespace_uid = Some(uid);
+    Ok(())
+}

@@ -1,0 +1,247 @@
+//! Connects the orphans of a cloud account with the work loop. The rules are in
+//! `machinist_plan::mcm::orphan`.
+//!
+//! A key is a class. The first class of an account, in the order of the names, decides about the
+//! account; the others have nothing to decide.
+
+mod owners;
+mod sighting;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use machinist_core::orphan::Installation;
+use machinist_core::{Answered, Call, Permit, plus};
+use machinist_instance::{AccountId, Instance, ProviderId, Scope};
+use machinist_kube::recorder::EventType;
+use machinist_kube::{Cluster, ObjectKey};
+use machinist_plan::mcm::Plan;
+use machinist_plan::mcm::orphan::{Action, Settings, Snapshot};
+use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
+
+use self::sighting::take_list;
+use super::contract::{Mcm, Runtime, World};
+use super::key::Key;
+use super::machine::ClassInputs;
+use super::namespace;
+use super::options::Tools;
+use super::reference::reference;
+use super::seen::{BY_UID, Seen};
+
+/// Reason of the Events about an instance that is kept, or was deleted.
+const ORPHANED: &str = "OrphanedInstance";
+
+/// The orphans of the account of a class.
+pub(crate) struct Orphans;
+
+/// A decision about an account, and the account.
+pub(crate) struct Observation {
+    snapshot: Snapshot,
+    opened: Opened,
+    class: ObjectKey,
+    class_uid: String,
+}
+
+impl std::hash::Hash for Observation {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        let Self { snapshot, opened, class, class_uid } = self;
+        (snapshot, opened.account.id(), class, class_uid).hash(state);
+    }
+}
+
+impl Kind<Mcm> for Orphans {
+    type Id = ObjectKey;
+    type Snapshot = Observation;
+    type Action = Action;
+
+    fn ids(seen: &Seen, _: &Tools) -> Vec<ObjectKey> {
+        seen.classes.keys().cloned().collect()
+    }
+    fn is_decided(tools: &Tools) -> bool {
+        settings(tools).is_some()
+    }
+
+    fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Observation> {
+        let (Some(settings), Some(class)) = (settings(&runtime.tools), world.seen.classes.get(id)) else {
+            return Observed::Gone;
+        };
+        let Some(opened) = open(runtime, world, id) else { return Observed::Gone };
+        let account = opened.account.id();
+        let mut before = world.seen.classes.keys().take_while(|other| *other != id);
+        if before
+            .any(|other| open(runtime, world, other).is_some_and(|opened| opened.account.id() == account))
+        {
+            return Observed::Gone;
+        }
+        let memory = &world.seen.memory;
+        let orphans = memory.orphans.get(account).cloned().unwrap_or_default();
+        let is_asked = |id: &&ProviderId| world.asks.of(&subject(id)).is_some();
+        let being_deleted: BTreeSet<_> = orphans.instances.keys().filter(is_asked).cloned().collect();
+        let silent =
+            [Cluster::Control, Cluster::Target].iter().find(|one| runtime.told_silence(one).is_some());
+        let snapshot = Snapshot {
+            now: runtime.now(),
+            settings,
+            installation: memory.namespace_uid.clone().map(|namespace_uid| Installation {
+                cluster: runtime.tools.machine().cluster.clone(),
+                namespace_uid,
+            }),
+            being_deleted,
+            listing_since: world.asks.of(&list_subject(account)).map(|(_, since)| since),
+            silent: silent.map(|cluster| format!("the API server of the {cluster} cluster")),
+            process: runtime.process_facts(Some(&opened)),
+            account: orphans,
+        };
+        Observed::Ready(Observation { snapshot, opened, class: id.clone(), class_uid: class.uid.clone() })
+    }
+
+    fn plan(tools: &Tools, observation: &Observation) -> Plan<Action> {
+        (tools.planners.orphan)(&observation.snapshot)
+    }
+
+    async fn act(runtime: &Arc<Runtime>, seen: &Observation, action: Action) -> Result<(), Stop> {
+        match action {
+            Action::ReadNamespace => {
+                let read = namespace::read(runtime).await;
+                note_read(runtime, seen.opened.account.id(), read.is_ok());
+                runtime.queue.wake(Key::Orphans(seen.class.clone()));
+                read
+            }
+            Action::List => list(runtime, seen),
+            Action::ReadOwners => {
+                // The namespace may have been created again since it was read.
+                let read = match namespace::read(runtime).await {
+                    Ok(()) => owners::read(runtime, seen.opened.account.id()).await,
+                    Err(stop) => Err(stop),
+                };
+                note_read(runtime, seen.opened.account.id(), read.is_ok());
+                runtime.queue.wake(Key::Orphans(seen.class.clone()));
+                read
+            }
+            Action::Delete(permit) => delete(runtime, seen, permit),
+            Action::Report { id, kept, message } => {
+                tell(runtime, seen, &message);
+                let mut world = runtime.lock();
+                let account = world.seen.memory.orphans_of(seen.opened.account.id());
+                if let Some(one) = account.instances.get_mut(&id) {
+                    one.reported = Some(kept);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn reference(seen: &Observation) -> Option<ObjectReference> {
+        Some(class_reference(seen))
+    }
+}
+
+fn settings(tools: &Tools) -> Option<Settings> {
+    tools.machine.as_ref().and_then(|machine| machine.orphans)
+}
+
+fn class_reference(seen: &Observation) -> ObjectReference {
+    reference("MachineClass", &seen.class.namespace, &seen.class.name, &seen.class_uid)
+}
+
+fn tell(runtime: &Runtime, seen: &Observation, message: &str) {
+    tracing::warn!(account = %seen.opened.account.id(), message, "Orphaned instance");
+    runtime.recorder.record(&class_reference(seen), EventType::Warning, ORPHANED, message);
+}
+
+/// Opens the account of a class.
+fn open(runtime: &Runtime, world: &World, class: &ObjectKey) -> Option<Opened> {
+    let inputs = ClassInputs::of_class(world, class)?;
+    if inputs.lacks_content() {
+        return None;
+    }
+    inputs.open(runtime)?.ok()
+}
+
+/// The identity of calls about one orphan.
+fn subject(id: &ProviderId) -> String {
+    format!("orphan {id}")
+}
+
+/// The identity of the list of an account.
+fn list_subject(account: &AccountId) -> String {
+    format!("orphans of {account}")
+}
+
+fn note_read(runtime: &Runtime, account: &AccountId, is_answered: bool) {
+    let now = runtime.now();
+    runtime.lock().seen.memory.orphans_of(account).read_failed = (!is_answered).then_some(now);
+}
+
+/// Lists the instances of this installation.
+fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
+    let account = seen.opened.account.id().clone();
+    let machine = runtime.tools.machine();
+    let (provider, scope) = (machine.provider.clone(), Scope::Ours(machine.cluster.clone()));
+    let remember: Remember<Mcm, Vec<Instance>> = {
+        let account = account.clone();
+        Box::new(move |seen, answered| take_list(seen, &account, &*provider, answered))
+    };
+    let driver = seen.opened.driver.clone();
+    let ask = Ask {
+        subject: list_subject(&account),
+        key: Key::Orphans(seen.class.clone()),
+        call: Call::LIST,
+        account: seen.opened.account.clone(),
+        bound: seen.opened.promises().call_bound,
+        begins_by: None,
+        still_wanted: Box::new(|_| true),
+        remember,
+    };
+    runtime.ask_in(Lane::Idle, ask, async move { driver.instances().list(&scope).await })
+}
+
+/// Deletes an orphan, with a permit.
+fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<(), Stop> {
+    let Some(id) = permit.which().id.clone() else { return Err(Stop::refused("the orphan has no id")) };
+    let account = seen.opened.account.id().clone();
+    let (now, period) = (runtime.now(), seen.snapshot.settings.period);
+    {
+        let mut world = runtime.lock();
+        let orphans = world.seen.memory.orphans_of(&account);
+        // A deletion counts when it begins: its answer may be lost.
+        orphans.deletions.retain(|at| now < plus(*at, period));
+        orphans.deletions.push(now);
+        if let Some(one) = orphans.instances.get_mut(&id) {
+            one.deleted = Some((now, None));
+        }
+    }
+    let still_wanted = {
+        let (account, id, key) = (account.clone(), id.clone(), permit.owner().clone());
+        Box::new(move |seen: &mut Seen| {
+            let one = seen.memory.orphans.get(&account).and_then(|orphans| orphans.instances.get(&id));
+            let is_second = one.is_some_and(|one| one.is_second);
+            one.is_some() && (is_second || seen.machines.by_index(BY_UID, key.as_str()).next().is_none())
+        })
+    };
+    let remember: Remember<Mcm, ()> = {
+        let id = id.clone();
+        Box::new(move |seen, answered: Answered<()>| {
+            let one = seen.memory.orphans_of(&account).instances.get_mut(&id);
+            if let Some(one) = one {
+                one.deleted = Some((now, answered.answer.err()));
+            }
+        })
+    };
+    tell(runtime, seen, &format!("Deleting instance {id}, which has no Machine: {permit}"));
+    let ask = Ask {
+        subject: subject(&id),
+        key: Key::Orphans(seen.class.clone()),
+        call: Call::DELETE,
+        account: seen.opened.account.clone(),
+        bound: seen.opened.promises().call_bound,
+        begins_by: Some(permit.valid_until()),
+        still_wanted,
+        remember,
+    };
+    let driver = seen.opened.driver.clone();
+    #[expect(clippy::disallowed_methods, reason = "a permit becomes a deletion")]
+    let call = async move { driver.instances().delete(permit.which(), permit.owner()).await };
+    runtime.ask_in(Lane::Deletion, ask, call)
+}

@@ -1,0 +1,66 @@
+//! Lists Machines and Nodes with quorum, and finds the owners of instances that seem to have none.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::ListParams;
+use machinist_api::Machine;
+use machinist_core::orphan::{OwnerNode, Owners};
+use machinist_driver::Provider;
+use machinist_instance::AccountId;
+use machinist_kube::list_once;
+use machinist_kube::store::Relist;
+use machinist_plan::mcm::facts::{MachineFacts, NodeFacts};
+use machinist_plan::mcm::orphan::Candidate;
+use machinist_runtime::Stop;
+
+use super::sighting::same_instance;
+use crate::mcm::contract::Runtime;
+
+/// Reads the owners of all instances of an account that seem to have none.
+pub(super) async fn read(runtime: &Arc<Runtime>, account: &AccountId) -> Result<(), Stop> {
+    let started = runtime.now();
+    let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
+    let parse = |machine: Machine| MachineFacts::parse(&machine);
+    let machines = list_once(api, &ListParams::default(), parse).await;
+    let machines = machines.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let api: Api<Node> = Api::all(runtime.clients.target.clone());
+    let nodes = match list_once(api, &ListParams::default(), |node: Node| NodeFacts::parse(&node)).await {
+        Ok(nodes) => Some(nodes),
+        // A role without that right is an answer, too.
+        Err(kube::Error::Api(status)) if status.code == 403 => None,
+        Err(error) => return Err(Stop::Unanswered(error.to_string())),
+    };
+    let provider = &*runtime.tools.machine().provider;
+    let mut world = runtime.lock();
+    for one in world.seen.memory.orphans_of(account).instances.values_mut() {
+        let object = machine_of(provider, one, &machines);
+        let node = nodes.as_ref().map_or(OwnerNode::NotListed, |nodes| node_of(provider, one, nodes));
+        one.owners = Some(Owners { started, object, node });
+    }
+    Ok(())
+}
+
+/// The name of a Machine that may have an instance. One that cannot be parsed may have each.
+fn machine_of(provider: &dyn Provider, one: &Candidate, machines: &Relist<MachineFacts>) -> Option<String> {
+    let mut owners = machines.items.iter().filter(|(_, machine)| {
+        let same = same_instance(provider, &machine.facts, &one.instance.id);
+        one.may_be_of(&machine.facts, same)
+    });
+    let owner = owners.next().map(|(key, _)| key.name.clone());
+    owner.or_else(|| machines.unreadable.first().map(|(key, _)| key.name.clone()))
+}
+
+/// The Node of an instance. One that cannot be parsed may be the Node of each.
+fn node_of(provider: &dyn Provider, one: &Candidate, nodes: &Relist<NodeFacts>) -> OwnerNode {
+    let mut owners = nodes.items.iter().filter(|(_, node)| {
+        let id = node.facts.provider_id().map(|id| provider.parse_id(id));
+        let same =
+            id.as_ref().and_then(|id| id.ours()).map(|id| provider.same_instance(id, &one.instance.id));
+        one.may_have_node(&node.facts, same)
+    });
+    let owner = owners.next().map(|(key, _)| key.name.clone());
+    let owner = owner.or_else(|| nodes.unreadable.first().map(|(key, _)| key.name.clone()));
+    owner.map_or(OwnerNode::None, OwnerNode::Exists)
+}

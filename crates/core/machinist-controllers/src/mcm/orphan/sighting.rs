@@ -1,0 +1,103 @@
+//! What a list of an account shows: which instances seem to have no Machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use machinist_core::Answered;
+use machinist_driver::Provider;
+use machinist_instance::{AccountId, Instance, ProviderId};
+use machinist_plan::mcm::facts::MachineFacts;
+use machinist_plan::mcm::orphan::{AccountList, AccountOrphans, Candidate};
+
+use crate::mcm::seen::{BY_ID, BY_UID, Seen};
+
+/// Maximum number of remembered orphans of an account. The others follow when these are gone.
+const MAX_ORPHANS: usize = 1000;
+
+/// Remembers the answer to the list of an account.
+pub(super) fn take_list(
+    seen: &mut Seen,
+    account: &AccountId,
+    provider: &dyn Provider,
+    answered: Answered<Vec<Instance>>,
+) {
+    let Answered { started, ended, answer, .. } = answered;
+    let mut orphans = (*seen.memory.orphans.remove(account).unwrap_or_default()).clone();
+    match answer {
+        Ok(instances) => {
+            let listed = AccountList { started, instances: instances.len() };
+            let owned: Vec<Option<Owner>> =
+                instances.iter().map(|one| owner(seen, provider, one, &instances)).collect();
+            let candidates = instances.into_iter().zip(owned).filter_map(|(instance, owner)| {
+                let is_second = match owner {
+                    Some(Owner::Machine) => return None,
+                    Some(Owner::OfAnother) => true,
+                    None => false,
+                };
+                let key = instance.key.as_ref();
+                let saw_deletion = key.is_some_and(|key| seen.memory.lost_machines.contains(key.as_str()));
+                let new = Candidate {
+                    first_seen: started,
+                    last_seen: started,
+                    owners: None,
+                    saw_deletion,
+                    is_second,
+                    deleted: None,
+                    reported: None,
+                    instance: instance.clone(),
+                };
+                let known = orphans.instances.remove(&instance.id);
+                // An instance that got another key in between is another orphan.
+                let known = known.filter(|known| known.instance.key == instance.key);
+                let one = known.map_or(new, |known| Candidate {
+                    instance,
+                    last_seen: started,
+                    saw_deletion: saw_deletion || known.saw_deletion,
+                    is_second,
+                    ..known
+                });
+                Some((one.instance.id.clone(), one))
+            });
+            let instances: BTreeMap<ProviderId, Candidate> = candidates.take(MAX_ORPHANS).collect();
+            orphans =
+                AccountOrphans { listed: Some(listed), failed: None, suspected: None, instances, ..orphans };
+        }
+        Err(error) => {
+            let failures = orphans.failed.map_or(1, |(_, _, failures)| failures + 1);
+            orphans.failed = Some((ended, error, failures));
+        }
+    }
+    seen.memory.orphans.insert(account.clone(), Arc::new(orphans));
+}
+
+/// Who seems to have an instance.
+enum Owner {
+    /// A Machine.
+    Machine,
+    /// The instance has the key of a Machine that records another instance of the same list.
+    OfAnother,
+}
+
+fn owner(seen: &Seen, provider: &dyn Provider, instance: &Instance, listed: &[Instance]) -> Option<Owner> {
+    if seen.machines.by_index(BY_ID, instance.id.as_str()).next().is_some() {
+        return Some(Owner::Machine);
+    }
+    let key = instance.key.as_ref()?;
+    let (_, machine) = seen.machines.by_index(BY_UID, key.as_str()).next()?;
+    let records = |other: &Instance| {
+        same_instance(provider, &machine.facts, &other.id) == Some(true) && other.id != instance.id
+    };
+    let is_own = same_instance(provider, &machine.facts, &instance.id) != Some(false);
+    Some(if !is_own && listed.iter().any(records) { Owner::OfAnother } else { Owner::Machine })
+}
+
+/// Whether a Machine records an instance; `None` if it records none, or the provider cannot read
+/// the record.
+pub(super) fn same_instance(
+    provider: &dyn Provider,
+    machine: &MachineFacts,
+    id: &ProviderId,
+) -> Option<bool> {
+    let recorded = provider.parse_id(machine.spec.provider_id()?);
+    recorded.ours().map(|recorded| provider.same_instance(recorded, id))
+}

@@ -1,0 +1,359 @@
+//! Rules about orphans: instances of this installation that no object has.
+//!
+//! An orphan is left if a user removes a finalizer by hand, or an older backup of the cluster is
+//! restored. Collecting orphans is the most dangerous thing that a controller does, because the
+//! evidence is that something is *missing*. An instance is collected only if all of this is true:
+//!
+//! - It carries the tags of this installation: the cluster's name, and the UID of the namespace for
+//!   which it was made. Another installation may have the same name, but never the same UID.
+//! - It carries a key. The driver compares the key before it deletes.
+//! - It is older than the creation timeout. An object that is being created may not be visible yet.
+//! - Two lists of the account, ten minutes apart, showed it without an object.
+//! - A list of the objects with quorum, which began after the second of these lists, shows no object
+//!   that may have it: by key, by recorded id or by name. An object that cannot be parsed may have
+//!   every instance.
+//! - A list of the Nodes with quorum, of the same age, shows no Node of it. If there is no such
+//!   list, this process must have seen that the object with the key was deleted.
+//! - The clocks agree.
+//!
+//! Every other instance is kept, and its reason is reported.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use machinist_instance::{Instance, InstanceRef, Power};
+
+use crate::ownership::SECOND_LOOK_AFTER;
+use crate::permit::{Evidence, NodeProof, Permit};
+use crate::snapshot::{Process, plus, since};
+
+/// The tag with the UID of the namespace for which an instance was made.
+pub const NAMESPACE_TAG: &str = "machinist.dev/namespace-uid";
+/// Longest age of the lists of objects and Nodes that a deletion may rest on.
+pub const OWNERS_LAST: Duration = Duration::from_secs(10);
+/// Lifetime of a permit: longer than a call takes to start.
+const PERMIT_VALID: Duration = Duration::from_secs(10);
+
+/// An installation, by what its instances carry.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Installation {
+    /// Name of the cluster.
+    pub cluster: String,
+    /// UID of the namespace of the objects; absent if this process may not read it.
+    pub namespace_uid: Option<String>,
+}
+
+/// The facts about one instance that seems to have no object.
+#[derive(Debug)]
+pub struct Orphan<'s> {
+    /// The instance, as the last list showed it.
+    pub instance: &'s Instance,
+    /// When the first list began that showed it without an object.
+    pub first_seen: Timestamp,
+    /// When the last list began that showed it without an object.
+    pub last_seen: Timestamp,
+    /// The last lists of objects and Nodes.
+    pub owners: Option<&'s Owners>,
+    /// Whether this process saw that the object with the instance's key was deleted.
+    pub saw_deletion: bool,
+    /// This installation.
+    pub installation: &'s Installation,
+    /// Younger instances are kept.
+    pub minimum_age: Duration,
+    /// The deciding process.
+    pub process: &'s Process,
+    /// The moment of the decision.
+    pub now: Timestamp,
+}
+
+/// What the API servers show about one instance.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Owners {
+    /// When the first of the lists was requested.
+    pub started: Timestamp,
+    /// The name of an object that may have the instance.
+    pub object: Option<String>,
+    /// The Node of the instance.
+    pub node: OwnerNode,
+}
+
+/// The Node of an instance, according to a list of all Nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum OwnerNode {
+    /// The list has no Node of the instance.
+    None,
+    /// The list has this Node of the instance.
+    Exists(String),
+    /// There is no list: the process has no target cluster, or that cluster gave no answer.
+    NotListed,
+}
+
+/// The next step for an instance that seems to have no object.
+#[derive(Debug)]
+pub enum OrphanStep {
+    /// The instance is kept, for this reason. Look again after the next list of the account.
+    Keep(Kept),
+    /// It is too early. Look again at this moment.
+    Wait(Timestamp),
+    /// List the account again at this moment: one more list must show the instance.
+    ListAgain(Timestamp),
+    /// List objects and Nodes with quorum.
+    ReadOwners,
+    /// Delete the instance.
+    Collect(Permit),
+}
+
+/// Why an instance without an object is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// It has no key, so another program created it.
+    NoKey,
+    /// It does not say for which namespace it was made.
+    NoNamespace,
+    /// It was made for another namespace of the same name, or for an earlier one.
+    OtherNamespace,
+    /// This process does not know the UID of its namespace.
+    NamespaceUnknown,
+    /// An object may have it.
+    Object(String),
+    /// Its Node exists.
+    Node(String),
+    /// The Nodes were not listed, and this process did not see that its object was deleted.
+    NotProven,
+    /// The clocks may differ too much.
+    Clocks,
+    /// The cloud is deleting it.
+    Deleting,
+}
+
+impl Orphan<'_> {
+    /// Decides about the instance. Creates the permit for its deletion.
+    pub fn next(&self) -> OrphanStep {
+        let Some(key) = &self.instance.key else { return OrphanStep::Keep(Kept::NoKey) };
+        if let Some(kept) = self.is_not_ours() {
+            return OrphanStep::Keep(kept);
+        }
+        if self.instance.power == Power::Deleting {
+            return OrphanStep::Keep(Kept::Deleting);
+        }
+        if !self.process.may_enforce_deadlines() {
+            return OrphanStep::Keep(Kept::Clocks);
+        }
+        let old_from = plus(self.instance.created, self.minimum_age + self.process.cloud_tolerance());
+        if self.now < old_from {
+            return OrphanStep::Wait(old_from);
+        }
+        if since(self.last_seen, self.first_seen) < SECOND_LOOK_AFTER {
+            return OrphanStep::ListAgain(plus(self.first_seen, SECOND_LOOK_AFTER));
+        }
+        let Some(owners) = self.owners.filter(|owners| self.last_seen <= owners.started) else {
+            return OrphanStep::ReadOwners;
+        };
+        let node = match self.node_proof(owners) {
+            Ok(node) => node,
+            // The next list of the account begins anew.
+            Err(kept) => return OrphanStep::Keep(kept),
+        };
+        if plus(owners.started, OWNERS_LAST) < self.now {
+            return OrphanStep::ReadOwners;
+        }
+        let which = InstanceRef {
+            id: Some(self.instance.id.clone()),
+            key: Some(key.clone()),
+            native_id: self.instance.native_id.clone(),
+            ..InstanceRef::default()
+        };
+        let evidence = Evidence::Orphan {
+            first_seen: self.first_seen,
+            last_seen: self.last_seen,
+            listed: owners.started,
+            node,
+        };
+        OrphanStep::Collect(Permit::mint(which, key.clone(), evidence, plus(self.now, PERMIT_VALID)))
+    }
+
+    fn is_not_ours(&self) -> Option<Kept> {
+        let ours = self.installation.namespace_uid.as_deref();
+        let made_for = self.instance.tags.get(NAMESPACE_TAG).map(String::as_str);
+        match (made_for, ours) {
+            (None | Some(""), _) => Some(Kept::NoNamespace),
+            (Some(_), None | Some("")) => Some(Kept::NamespaceUnknown),
+            (Some(made_for), Some(ours)) if made_for != ours => Some(Kept::OtherNamespace),
+            (Some(_), Some(_)) => {
+                let is_of_cluster = self.instance.cluster.as_deref() == Some(&self.installation.cluster);
+                (!is_of_cluster).then_some(Kept::OtherNamespace)
+            }
+        }
+    }
+
+    fn node_proof(&self, owners: &Owners) -> Result<NodeProof, Kept> {
+        if let Some(object) = &owners.object {
+            return Err(Kept::Object(object.clone()));
+        }
+        match &owners.node {
+            OwnerNode::None => Ok(NodeProof::Absent),
+            OwnerNode::Exists(node) => Err(Kept::Node(node.clone())),
+            OwnerNode::NotListed if self.saw_deletion => Ok(NodeProof::SawDeletion),
+            OwnerNode::NotListed => Err(Kept::NotProven),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use machinist_instance::{CreateGuarantee, InstanceKey, KeyTag, NodeName, Promises, ProviderId};
+
+    use super::*;
+    use crate::snapshot::SKEW_LIMIT;
+
+    const HOUR: i64 = 3600;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(1_800_000_000 + second).expect("a moment")
+    }
+
+    /// An instance that may be collected.
+    struct Facts {
+        instance: Instance,
+        seen: [i64; 2],
+        owners: Option<Owners>,
+        saw_deletion: bool,
+        installation: Installation,
+        process: Process,
+    }
+
+    impl Facts {
+        fn new() -> Self {
+            let instance = Instance {
+                id: ProviderId::parse("sim:///w-1").expect("an id"),
+                native_id: None,
+                key: Some(InstanceKey::new("uid-1")),
+                cluster: Some("prod".to_owned()),
+                name: NodeName::new("w-1").expect("a name"),
+                power: Power::Running,
+                addresses: Vec::new(),
+                instance_type: None,
+                zone: None,
+                region: None,
+                tags: [(NAMESPACE_TAG.to_owned(), "uid-ns".to_owned())].into(),
+                node_labels: [].into(),
+                created: at(-HOUR),
+            };
+            Self {
+                instance,
+                seen: [-660, -30],
+                owners: Some(Owners { started: at(-5), object: None, node: OwnerNode::None }),
+                saw_deletion: false,
+                installation: Installation {
+                    cluster: "prod".to_owned(),
+                    namespace_uid: Some("uid-ns".to_owned()),
+                },
+                process: Process {
+                    started: at(-HOUR),
+                    leading_since: None,
+                    skew: Duration::ZERO,
+                    cloud_skew: None,
+                    promises: Promises {
+                        visible_within: Duration::from_secs(10),
+                        call_bound: Duration::from_secs(30),
+                        calls_outlive_process: true,
+                        create: CreateGuarantee::NativeKey,
+                        rate: None,
+                        keys: KeyTag::Rekeyable,
+                    },
+                },
+            }
+        }
+
+        fn next(&self) -> OrphanStep {
+            Orphan {
+                instance: &self.instance,
+                first_seen: at(self.seen[0]),
+                last_seen: at(self.seen[1]),
+                owners: self.owners.as_ref(),
+                saw_deletion: self.saw_deletion,
+                installation: &self.installation,
+                minimum_age: Duration::from_secs(1200),
+                process: &self.process,
+                now: at(0),
+            }
+            .next()
+        }
+
+        fn kept(change: impl FnOnce(&mut Self)) -> Option<Kept> {
+            let mut facts = Self::new();
+            change(&mut facts);
+            match facts.next() {
+                OrphanStep::Keep(kept) => Some(kept),
+                _ => None,
+            }
+        }
+
+        fn read(&mut self, object: Option<&str>, node: OwnerNode) {
+            self.owners = Some(Owners { started: at(-5), object: object.map(str::to_owned), node });
+        }
+    }
+
+    #[test]
+    fn an_instance_with_all_evidence_is_collected() {
+        let OrphanStep::Collect(permit) = Facts::new().next() else { panic!("a permit") };
+        assert_eq!(permit.which().id, ProviderId::parse("sim:///w-1").ok());
+        assert_eq!(permit.owner(), &InstanceKey::new("uid-1"));
+        assert_eq!(permit.valid_until(), at(10));
+    }
+
+    #[test]
+    fn each_missing_mark_keeps_the_instance() {
+        let kept = Facts::kept;
+        assert_eq!(kept(|f| f.instance.key = None), Some(Kept::NoKey));
+        assert_eq!(kept(|f| f.instance.tags.clear()), Some(Kept::NoNamespace));
+        let other = |f: &mut Facts| f.installation.namespace_uid = Some("uid-other".to_owned());
+        assert_eq!(kept(other), Some(Kept::OtherNamespace));
+        assert_eq!(kept(|f| f.installation.namespace_uid = None), Some(Kept::NamespaceUnknown));
+        assert_eq!(kept(|f| f.instance.cluster = None), Some(Kept::OtherNamespace));
+        assert_eq!(kept(|f| f.instance.cluster = Some("stage".to_owned())), Some(Kept::OtherNamespace));
+        assert_eq!(kept(|f| f.instance.power = Power::Deleting), Some(Kept::Deleting));
+    }
+
+    #[test]
+    fn a_machine_or_a_node_keeps_the_instance() {
+        let kept = |object, node| Facts::kept(|f| f.read(object, node));
+        assert_eq!(kept(Some("m-1"), OwnerNode::None), Some(Kept::Object("m-1".to_owned())));
+        let node = || OwnerNode::Exists("w-1".to_owned());
+        assert_eq!(kept(None, node()), Some(Kept::Node("w-1".to_owned())));
+        assert_eq!(kept(None, OwnerNode::NotListed), Some(Kept::NotProven));
+        let seen = Facts::kept(|f| {
+            f.read(None, OwnerNode::NotListed);
+            f.saw_deletion = true;
+        });
+        assert_eq!(seen, None, "this process saw the deletion");
+        let with_node = Facts::kept(|f| {
+            f.read(None, node());
+            f.saw_deletion = true;
+        });
+        assert_eq!(with_node, Some(Kept::Node("w-1".to_owned())), "a Node always counts");
+    }
+
+    #[test]
+    fn a_young_instance_and_a_single_sighting_wait() {
+        let mut young = Facts::new();
+        young.instance.created = at(-1200);
+        assert!(matches!(young.next(), OrphanStep::Wait(until) if until == at(60)), "the clocks may differ");
+        let mut once = Facts::new();
+        once.seen = [-300, -30];
+        assert!(matches!(once.next(), OrphanStep::ListAgain(again) if again == at(300)));
+        assert_eq!(Facts::kept(|f| f.process.skew = SKEW_LIMIT + Duration::from_secs(1)), Some(Kept::Clocks));
+    }
+
+    #[test]
+    fn lists_of_owners_are_fresh_and_later_than_the_sighting() {
+        let reads = |change: fn(&mut Facts)| {
+            let mut facts = Facts::new();
+            change(&mut facts);
+            matches!(facts.next(), OrphanStep::ReadOwners)
+        };
+        assert!(reads(|f| f.owners = None));
+        assert!(reads(|f| f.owners.as_mut().expect("lists").started = at(-11)), "too old");
+        assert!(reads(|f| f.seen = [-660, -4]), "older than the last sighting");
+    }
+}

@@ -1,0 +1,88 @@
+//! A scenario about instances that lose their Machine.
+
+use std::time::Duration;
+
+use machinist_cloud_sim::{CreateRequest, LedgerEntry, Reply, Request};
+use machinist_core::orphan::NAMESPACE_TAG;
+use machinist_instance::{InstanceKey, NodeName};
+
+use super::life::{settled, start_with};
+use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, ensure};
+
+/// Number of workers. With fewer than 40 instances, one orphan is deleted per period.
+const WORKERS: u32 = 4;
+/// Longer than the age, the two lists, and the periods of several orphans take together.
+const COLLECTED_WITHIN: Duration = Duration::from_secs(3 * 3600);
+/// The cluster name of this installation in the simulator, which the other one has, too.
+const CLUSTER: &str = "sim";
+
+/// A user removes Machines despite their finalizers. Two instances have no Node any longer, and are
+/// collected. A third has its Node, and stays until the Node is deleted. An instance of another
+/// installation of the same name stays for good.
+pub async fn orphans(world: &dyn MachineWorld) -> Outcome {
+    let user = start_with(world, WORKERS).await?;
+    let stranger = create_for_another_namespace(world).await?;
+    let view = world.look().await?;
+    let victims: Vec<(String, String)> = view
+        .running()
+        .map(|machine| (machine.name().to_owned(), machine.node_label().to_owned()))
+        .take(3)
+        .collect();
+    let [(kept, kept_node), lost @ ..] = victims.as_slice() else {
+        return Err(ScenarioError::new("expected four workers that run"));
+    };
+    world.begin("the user removes three Machines despite their finalizers, and two of their Nodes");
+    for (machine, node) in lost {
+        user.erase_machine(machine).await?;
+        user.delete_node(node).await?;
+    }
+    user.erase_machine(kept).await?;
+    let is_gone = |name: &str| {
+        let name = name.to_owned();
+        move |view: &MachineView| match view.ledger.alive().find(|entry| entry.name.as_str() == name) {
+            None => settled(view, WORKERS),
+            Some(entry) => Err(format!("{} still exists", entry.id)),
+        }
+    };
+    world.until("the deployment to settle", |view| settled(view, WORKERS)).await?;
+    tokio::time::sleep(COLLECTED_WITHIN).await;
+    for (machine, _) in lost {
+        world.until("the orphans to be collected", is_gone(machine)).await?;
+    }
+    let exists =
+        |view: &MachineView, name: &str| view.ledger.alive().any(|entry| entry.name.as_str() == name);
+    let view = world.look().await?;
+    ensure(exists(&view, kept), || format!("the instance of {kept} was deleted although its Node exists"))?;
+    user.delete_node(kept_node).await?;
+    tokio::time::sleep(COLLECTED_WITHIN).await;
+    world.until("the last orphan to be collected", is_gone(kept)).await?;
+    let view = world.look().await?;
+    ensure(exists(&view, stranger.name.as_str()), || {
+        "the instance of another installation is gone".to_owned()
+    })?;
+    // The other installation deletes it.
+    world.cloud().kill(&stranger.id).map_err(|refusal| ScenarioError(refusal.to_string()))
+}
+
+/// Another installation with the same cluster name uses the account.
+async fn create_for_another_namespace(world: &dyn MachineWorld) -> Result<LedgerEntry, ScenarioError> {
+    let name = NodeName::new("stranger").ok_or(ScenarioError::new("a Node has a name"))?;
+    let request = CreateRequest {
+        key: InstanceKey::new("8c1f0a52-5d0e-4c39-9a3f-000000000000"),
+        name: name.clone(),
+        cluster: CLUSTER.to_owned(),
+        instance_type: "small".to_owned(),
+        region: None,
+        zone: None,
+        image: None,
+        boot_seconds: None,
+        user_data: Default::default(),
+        tags: [(NAMESPACE_TAG.to_owned(), "1b2c3d4e-0000-4000-8000-000000000000".to_owned())].into(),
+        adopt_made_since: None,
+    };
+    let lost = |_| ScenarioError::new("the cloud gave no answer");
+    let answer = world.cloud().call(None, Request::Ensure(request)).await.map_err(lost)?;
+    let reply = answer.map_err(|refusal| ScenarioError(refusal.to_string()))?;
+    let Reply::Instance(instance) = reply else { return Err(ScenarioError::new("expected an instance")) };
+    world.cloud().entry(&instance.id).ok_or(ScenarioError::new("the new instance is in the ledger"))
+}
