@@ -199,9 +199,12 @@ impl Fed<Mcm> for MachineDeploymentFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Deployment(change.key.clone()));
-        // The end of a set's freeze depends on the replicas of its deployment, and so does whether
-        // the set deletes surplus Machines.
-        let depends = |set: &MachineSetFacts| set.freeze().is_frozen() || differs_from_its_size(seen, set);
+        // The begin and the end of a set's freeze depend on the replicas of its deployment, and so
+        // does whether the set deletes surplus Machines.
+        let replicas = change.new.as_ref().map_or(u32::MAX, |deployment| deployment.replicas());
+        let depends = |set: &MachineSetFacts| {
+            set.freeze().is_frozen() || replicas < set.replicas() || differs_from_its_size(seen, set)
+        };
         let owned = seen.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| depends(&set.facts));
         wake.extend(owned.map(|(key, _)| Key::Set(key.clone())));
     }

@@ -18,8 +18,7 @@ use crate::ProcessOptions;
 pub struct Options {
     /// Options of a process of any contract.
     pub process: ProcessOptions,
-    /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
-    /// freeze ends.
+    /// When a MachineSet with too many Machines is frozen, and when the freeze ends.
     pub safety_margins: SafetyMargins,
     /// Whether the autoscaler must not remove Nodes during a rollout.
     pub protects_nodes: bool,
@@ -106,8 +105,7 @@ pub struct Tools {
     pub machine: Option<MachineOptions>,
     /// Whether this process decides about MachineSets and MachineDeployments.
     pub decides_sets: bool,
-    /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
-    /// freeze ends.
+    /// When a MachineSet with too many Machines is frozen, and when the freeze ends.
     pub safety_margins: SafetyMargins,
     /// Whether the autoscaler must not remove Nodes during a rollout.
     pub protects_nodes: bool,
