@@ -148,11 +148,13 @@ pub(crate) struct MachineDefaultArgs {
 /// Safety of the machine controller.
 #[derive(Debug, Args)]
 pub(crate) struct MachineSafetyArgs {
-    /// Time without an answer of an API server after which no Machine fails
-    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "30s", help_heading = NOT_YET)]
+    /// Time without an answer of an API server and without news of Machines or Nodes; after it, the
+    /// controller is frozen, so that no Machine fails
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "30s", help_heading = MACHINES)]
     pub machine_safety_apiserver_statuscheck_timeout: Duration,
-    /// Time between two checks of the API servers; at least that timeout
-    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "1m", help_heading = NOT_YET)]
+    /// Time between two checks of an API server that answers but sends no news; at least that
+    /// timeout
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "1m", help_heading = MACHINES)]
     pub machine_safety_apiserver_statuscheck_period: Duration,
     /// Time between two searches for orphaned instances
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "15m", help_heading = NOT_YET)]

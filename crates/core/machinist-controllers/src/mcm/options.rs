@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use machinist_driver::Provider;
 use machinist_plan::mcm::Plan;
@@ -46,11 +47,29 @@ pub struct MachineOptions {
     pub calls_per_account: usize,
     /// Groups of bootstrap tokens, comma-separated; may be empty.
     pub token_groups: String,
+    /// When the controller is frozen because an API server does not answer; absent if it never is.
+    pub server_limits: Option<ServerLimits>,
     /// Random source for the secret part of tokens.
     pub entropy: Entropy,
     /// Whether the Nodes may be in a cluster that was not named. Then a Node that is not found was
     /// not looked up.
     pub nodes_may_be_elsewhere: bool,
+}
+
+/// When the machine controller is frozen because an API server does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// `--machine-safety-apiserver-statuscheck-timeout`: how long the API server may not answer.
+    pub timeout: Duration,
+    /// `--machine-safety-apiserver-statuscheck-period`: the time between two checks while the facts
+    /// are not fresh and the API server answers.
+    pub period: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30), period: Duration::from_secs(60) }
+    }
 }
 
 /// Fills a buffer with secret random bytes. No decision uses them.
@@ -129,6 +148,7 @@ impl MachineOptions {
             defaults: Arc::default(),
             calls_per_account: 50,
             token_groups: String::new(),
+            server_limits: None,
             nodes_may_be_elsewhere: false,
             entropy: Arc::new(|bytes| {
                 getrandom::fill(bytes).expect("the operating system has a source of randomness");

@@ -524,6 +524,7 @@ impl Toy {
             skew: std::time::Duration::ZERO,
             gaps: machinist_core::Unseen::default(),
             nodes_freshness: machinist_core::Freshness::Fresh,
+            frozen: None,
             nodes: self
                 .machines
                 .values()

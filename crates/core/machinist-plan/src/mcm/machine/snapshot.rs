@@ -12,6 +12,7 @@ use crate::mcm::why::{McmReason, Plan, Reason, Step, TokenUse, Why};
 use jiff::Timestamp;
 use machinist_api::constants::annotations;
 use machinist_api::{MachinePriority, OperationState, OperationType};
+use crate::mcm::server_freeze::Frozen;
 use machinist_core::InQueue;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub nodes_freshness: Freshness,
     /// How fresh the pods are.
     pub pods_freshness: Freshness,
+    /// The freeze of the machine controller, if it is frozen.
+    pub frozen: Option<Frozen>,
     /// Defaults for fields that the Machine does not set.
     pub defaults: Arc<Defaults>,
     /// The Machine to decide about.
@@ -109,6 +112,7 @@ impl Hash for Snapshot {
             gaps: _,
             nodes_freshness,
             pods_freshness,
+            frozen,
             defaults: _,
             machine,
             node_marks,
@@ -137,7 +141,7 @@ impl Hash for Snapshot {
             cluster: _,
             key_holder,
         } = self;
-        (nodes_freshness.is_fresh(), pods_freshness.is_fresh()).hash(state);
+        (nodes_freshness.is_fresh(), pods_freshness.is_fresh(), frozen.is_some()).hash(state);
         (promises, machine, node_marks, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, other_nodes, identity, pods, budgets).hash(state);
         (evictions, attachments, volumes, reads, node_seen).hash(state);

@@ -23,13 +23,14 @@ use crate::mcm::facts::{
     token_id,
 };
 use crate::mcm::reads::{NodeRead, NodeSeen, PodList, Reads};
+use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::TokenUse;
 use crate::testing::{self, at};
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{
-    Absence, Answered, Answers, Attempts, Call, Deleted, Found, Freshness, InQueue, Known, MadeIn, Process,
-    Unseen,
+    Absence, Answered, Answers, Attempts, Call, Deleted, Found, FreshRead, Freshness, InQueue, Known, MadeIn,
+    Process, Silence, Unseen,
 };
 
 mod boot;
@@ -93,6 +94,7 @@ fn world() -> World {
         gaps: Unseen::default(),
         nodes_freshness: Freshness::Fresh,
         pods_freshness: Freshness::Fresh,
+        frozen: None,
         defaults: Arc::default(),
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         node_marks: None,
@@ -678,6 +680,23 @@ fn a_missing_secret_is_named() {
         why   Secret ns/s not found (used by MachineClass c); next: create Secret ns/s; deadline 2027-01-15T08:19:56Z: the Machine is marked Failed
         wait  until 2027-01-15T08:19:56Z
     "#]]);
+}
+
+/// T-56: a token that cannot be written to a cluster that is away is not the Machine's fault.
+#[test]
+fn no_creation_times_out_while_the_controller_is_frozen() {
+    let failed = || {
+        let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
+        failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock").found(-10, Ok(Sighting::Absent))
+    };
+    let server = "the API server of the target cluster".to_owned();
+    let silence = Silence { server, since: at(-300), read: FreshRead::Possible };
+    failed().with(|s| s.frozen = Some(Frozen { silence })).check(expect![[r#"
+        why   the API server of the target cluster is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:55:00Z; next: the controller reads the current state from the API server
+        wait  until 2027-01-15T08:00:10Z
+    "#]]);
+    let after = failed().plan();
+    assert!(after.actions.iter().any(|action| action.to_string().starts_with("status: Failed")), "{after}");
 }
 
 #[test]
