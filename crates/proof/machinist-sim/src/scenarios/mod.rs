@@ -12,6 +12,7 @@ mod drain;
 mod heal;
 mod life;
 mod names;
+mod overshoot;
 mod rollout;
 mod undecided;
 mod volumes;
@@ -26,6 +27,7 @@ pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, orphan, scale};
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
+pub use self::overshoot::overshoot;
 pub use self::rollout::{change_of_mind, roll};
 pub use self::undecided::{force_deletion, short_creation_timeout, undecided};
 pub use self::volumes::volumes;
@@ -113,7 +115,8 @@ pub const FURTHER: &[Scenario] = &[
 ];
 
 /// Scenarios that no seed draws: the seeds that catch mutants were recorded without them.
-pub const UNDRAWN: &[Scenario] = &[everywhere("volumes", |w| Box::pin(volumes(w)))];
+pub const UNDRAWN: &[Scenario] =
+    &[everywhere("volumes", |w| Box::pin(volumes(w))), patient("overshoot", |w| Box::pin(overshoot(w)))];
 
 /// The scenarios with Machines that no set replaces.
 pub const WITHOUT_SETS: [&str; 3] = ["same-name-again", "foreign-node", "foreign-instance"];
