@@ -57,7 +57,8 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
     process
         .run_after(provider, |provider, clients, common, leadership| {
             let mut options = MachineOptions::new(provider, cluster);
-            options.defaults = Arc::new(defaults(&args.machines));
+            let orphan_period = Some(args.safety.machine_safety_orphan_vms_period);
+            options.defaults = Arc::new(Defaults { orphan_period, ..defaults(&args.machines) });
             options.server_limits = Some(ServerLimits { timeout: *timeout, period: *period });
             options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
             MachineController::start(clients, common, options, leadership)

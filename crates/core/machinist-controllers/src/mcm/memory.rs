@@ -37,6 +37,8 @@ pub(crate) struct Memory {
     pub owner_looks: BTreeMap<String, OwnerRead>,
     /// The last list of Machines for a Node that no Machine seems to have, by Node UID.
     pub machine_looks: BTreeMap<String, MachineRead>,
+    /// When the list of Machines that is in flight for all Nodes ends, at the latest.
+    pub listing_until: Option<Timestamp>,
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
@@ -162,6 +164,7 @@ impl Memory {
         self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
         self.reads.clear();
         self.machine_looks.clear();
+        self.listing_until = None;
         for answers in self.answers.values_mut() {
             **answers = Answers {
                 ever_ensured: answers.ever_ensured,

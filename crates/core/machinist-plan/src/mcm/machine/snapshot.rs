@@ -8,11 +8,11 @@ use crate::mcm::facts::{
     Token,
 };
 use crate::mcm::reads::{NodeSeen, Reads};
+use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, TokenUse, Why};
 use jiff::Timestamp;
 use machinist_api::constants::annotations;
 use machinist_api::{MachinePriority, OperationState, OperationType};
-use crate::mcm::server_freeze::Frozen;
 use machinist_core::InQueue;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
@@ -262,6 +262,9 @@ pub struct Defaults {
     /// `--drain-volumes-at-once`: how many pods with volumes a drain moves at the same time; absent
     /// if there is no limit.
     pub volumes_at_once: Option<NonZeroUsize>,
+    /// `--machine-safety-orphan-vms-period`: how long the annotation `not-managed-by-mcm` stays on
+    /// the Node of a Machine. If it is absent, that annotation is neither written nor removed.
+    pub orphan_period: Option<Duration>,
 }
 
 impl Defaults {
@@ -303,6 +306,7 @@ impl Default for Defaults {
             preserve_timeout: minutes(96 * 60),
             reattach_timeout: Duration::from_secs(90),
             volumes_at_once: None,
+            orphan_period: None,
         }
     }
 }

@@ -1041,6 +1041,39 @@ fn deleting_an_unmanaged_node_removes_its_finalizer() {
     assert!(released.actions.is_empty(), "{released}");
 }
 
+/// T-59, with the added condition that the annotation may be a user's wish: it stays for a while.
+#[test]
+fn the_node_of_a_machine_is_managed_again_after_a_while() {
+    const PERIOD: i64 = 900;
+    const KEY: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
+    let seen = |since: Option<i64>, mark: &str, period: Option<u64>| {
+        let annotations = json!({KEY: "1", "machinist.dev/machine": mark});
+        let world = world().running().node_field("/metadata/annotations", annotations);
+        let world = world.provider(|identity| identity.same_instance = false);
+        world.with(|s| {
+            s.node_seen.not_managed = since.map(|seconds| at(-seconds));
+            let orphan_period = period.map(Duration::from_secs);
+            s.defaults = Arc::new(Defaults { orphan_period, ..Defaults::default() });
+        })
+    };
+    let removes = |plan: Plan<Action>| {
+        let is_removal = |action: &Action| match action {
+            Action::SyncNode(sync) => sync.annotations.get(KEY) == Some(&None),
+            _ => false,
+        };
+        plan.actions.iter().filter(|action| is_removal(action)).count()
+    };
+    let own = format!("{}/ns/uid-m", world().snapshot.cluster);
+    assert_eq!(removes(seen(Some(PERIOD + 1), &own, Some(900)).plan()), 1, "one patch");
+    for early in [None, Some(PERIOD)] {
+        let plan = seen(early, &own, Some(900)).plan();
+        assert_eq!(plan.wait, machinist_core::Wait::Until(at(PERIOD + 1 - early.unwrap_or(0))), "{plan}");
+        assert_eq!(removes(plan), 0, "{early:?}");
+    }
+    assert_eq!(removes(seen(Some(9999), &own, None).plan()), 0, "the feature is off");
+    assert_eq!(removes(seen(Some(9999), "prod/other/uid-m", Some(900)).plan()), 0, "another installation");
+}
+
 #[test]
 fn a_preserved_failed_machine_reports_its_expiry() {
     let failed = |recorded: bool| {
