@@ -149,6 +149,11 @@ pub trait Feed<C: Contract>: Send + Sync {
     fn watch(&self, runtime: Arc<Runtime<C>>) -> BoxFuture<'static, ()>;
     /// Lists the kind once.
     fn read_once<'a>(&'a self, runtime: &'a Runtime<C>) -> BoxFuture<'a, Result<(), kube::Error>>;
+    /// Requests one object of the kind. Returns whether the API server answers, and is neither busy
+    /// nor failing.
+    fn is_answered<'a>(&'a self, _runtime: &'a Runtime<C>) -> BoxFuture<'a, bool> {
+        Box::pin(std::future::ready(true))
+    }
     /// Reads the outcome of a write from the API server.
     fn ask_about<'a>(
         &'a self,

@@ -64,6 +64,9 @@ impl<C: Contract> Running<C> {
         tasks.spawn(wrap.around(runtime.clone().sweep()));
         tasks.spawn(wrap.around(runtime.clone().notice_gaps()));
         tasks.spawn(wrap.around(runtime.clone().tend_outages()));
+        if let Some(checks) = C::server_checks(&runtime.tools) {
+            tasks.spawn(wrap.around(runtime.clone().check_servers(checks)));
+        }
         let (recorder, client) = (runtime.recorder.clone(), runtime.clients.control.clone());
         let leadership = runtime.leadership.clone();
         tasks.spawn(wrap.around(async move { recorder.run(client, leadership).await }));

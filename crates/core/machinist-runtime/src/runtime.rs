@@ -28,6 +28,7 @@ use crate::kinds::ContractKey as _;
 use crate::measurement::Measurement;
 use crate::options::{Clients, Options};
 use crate::passes::{Count, WhyRecord};
+use crate::server_checks::ServerAnswers;
 use crate::silence::Told;
 use crate::world::{SharedWorld, World};
 
@@ -75,6 +76,8 @@ pub struct Runtime<C: Contract> {
     /// The time that deadlines leave out.
     pub(crate) gaps: Gaps,
     pub(crate) told_silences: Told,
+    /// The answers of API servers whose watches are silent.
+    pub(crate) server_answers: ServerAnswers,
     /// The passes that run.
     pub(crate) activity: Activity,
     /// Notified when a decision differs from the previous one.
@@ -105,6 +108,7 @@ impl<C: Contract> Runtime<C> {
             clock_steps: ClockSteps::default(),
             gaps: Gaps::default(),
             told_silences: Told::default(),
+            server_answers: ServerAnswers::default(),
             activity: Activity::default(),
             decided: Notify::default(),
             clients,

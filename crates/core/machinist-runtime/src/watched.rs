@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use kube::api::ListParams;
 use machinist_kube::barrier::{Expect, Settled};
-use machinist_kube::watch::run_watch;
-use machinist_kube::{Cluster, Delta, ObjectKey};
+use machinist_kube::watch::{WatchOptions, run_watch};
+use machinist_kube::{Cluster, Delta, ObjectKey, is_answer};
 use tokio::time::Instant;
 
 use crate::contract::Contract;
@@ -97,6 +98,18 @@ impl<C: Contract, F: Fed<C>> Feed<C> for Of<F> {
 
     fn read_once<'a>(&'a self, runtime: &'a Runtime<C>) -> BoxFuture<'a, Result<(), kube::Error>> {
         Box::pin(read_kind::<C, F>(runtime))
+    }
+
+    fn is_answered<'a>(&'a self, runtime: &'a Runtime<C>) -> BoxFuture<'a, bool> {
+        Box::pin(async move {
+            let (api, WatchOptions { field_selector, label_selector, .. }) = F::watched(runtime);
+            let params =
+                ListParams { field_selector, label_selector, limit: Some(1), ..ListParams::default() };
+            match api.list_metadata(&params).await {
+                Ok(_) => true,
+                Err(error) => is_answer(&error),
+            }
+        })
     }
 
     fn ask_about<'a>(

@@ -55,8 +55,6 @@ const REMOVED: &[Removed] = &[
 /// feature. With a value after `=`, only that value asks for the feature. This is the only list of
 /// them.
 const NOT_YET: &[(&str, &str)] = &[
-    ("machine-safety-apiserver-statuscheck-timeout", "freezing while an API server is unreachable"),
-    ("machine-safety-apiserver-statuscheck-period", "freezing while an API server is unreachable"),
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
     ("target-kubeconfig=none", "machines without a target cluster"),
 ];

@@ -66,11 +66,10 @@ pub(crate) fn config_of_manager(args: &ManagerArgs) -> Value {
     config["Port"] = args.port.into();
     config["Address"] = args.server.address.to_string().into();
     config["ConcurrentNodeSyncs"] = args.concurrent_syncs.into();
-    let period = args.machine_safety_overshooting_period.unwrap_or(Duration::from_secs(60));
     config["SafetyOptions"] = json!({
         "SafetyUp": args.safety_up,
         "SafetyDown": args.safety_down,
-        "MachineSafetyOvershootingPeriod": text(period),
+        "MachineSafetyOvershootingPeriod": text(args.machine_safety_overshooting_period),
     });
     let protects_nodes = args.autoscaler_scaledown_annotation_during_rollout;
     config["AutoscalerScaleDownAnnotationDuringRollout"] = protects_nodes.into();

@@ -50,8 +50,8 @@ pub(crate) struct ManagerArgs {
     pub log: LogArgs,
     #[command(flatten)]
     pub compatibility: CompatibilityArgs,
-    /// Number of machines beyond replicas and surge at which Go's manager freezes a set; this
-    /// manager only lifts freezes
+    /// Number of machines beyond replicas and surge at which the manager freezes a set, so that the
+    /// set creates no machines
     #[arg(long, value_name = "N", default_value = "2", value_parser = value::count, help_heading = WORK)]
     pub safety_up: u32,
     /// Number of machines below the limit of --safety-up at which the manager lifts a freeze
@@ -61,9 +61,9 @@ pub(crate) struct ManagerArgs {
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true", num_args = 0..=1,
           require_equals = true, value_parser = value::go_bool, action = ArgAction::Set, help_heading = WORK)]
     pub autoscaler_scaledown_annotation_during_rollout: bool,
-    /// Ignored: the manager checks freezes at every change
-    #[arg(long, value_name = "DURATION", value_parser = value::duration, help_heading = UNUSED)]
-    pub machine_safety_overshooting_period: Option<Duration>,
+    /// Time that a set may have that number of machines; after it, the manager freezes the set
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "1m", help_heading = WORK)]
+    pub machine_safety_overshooting_period: Duration,
     #[command(flatten)]
     pub secure: SecureArgs,
 }
@@ -148,11 +148,13 @@ pub(crate) struct MachineDefaultArgs {
 /// Safety of the machine controller.
 #[derive(Debug, Args)]
 pub(crate) struct MachineSafetyArgs {
-    /// Time without an answer of an API server after which no Machine fails
-    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "30s", help_heading = NOT_YET)]
+    /// Time without an answer of an API server and without news of Machines or Nodes; after it, the
+    /// controller is frozen, so that no Machine fails
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "30s", help_heading = MACHINES)]
     pub machine_safety_apiserver_statuscheck_timeout: Duration,
-    /// Time between two checks of the API servers; at least that timeout
-    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "1m", help_heading = NOT_YET)]
+    /// Time between two checks of an API server that answers but sends no news; at least that
+    /// timeout
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "1m", help_heading = MACHINES)]
     pub machine_safety_apiserver_statuscheck_period: Duration,
     /// Time between two searches for orphaned instances
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "15m", help_heading = NOT_YET)]

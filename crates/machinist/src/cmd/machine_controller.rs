@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::bail;
-use machinist_controllers::mcm::{MachineController, MachineOptions, announce_machine_controller};
+use machinist_controllers::mcm::{
+    MachineController, MachineOptions, ServerLimits, announce_machine_controller,
+};
 use machinist_plan::mcm::machine::Defaults;
 
 use crate::args::{
@@ -55,7 +57,9 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
     process
         .run_after(provider, |provider, clients, common, leadership| {
             let mut options = MachineOptions::new(provider, cluster);
-            options.defaults = Arc::new(defaults(&args.machines));
+            let orphan_period = Some(args.safety.machine_safety_orphan_vms_period);
+            options.defaults = Arc::new(Defaults { orphan_period, ..defaults(&args.machines) });
+            options.server_limits = Some(ServerLimits { timeout: *timeout, period: *period });
             options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
             MachineController::start(clients, common, options, leadership)
         })

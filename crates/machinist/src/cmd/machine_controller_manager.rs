@@ -32,7 +32,11 @@ pub(crate) async fn run(args: &ManagerArgs) -> anyhow::Result<ExitCode> {
             }),
         },
     };
-    let safety_margins = SafetyMargins { up: args.safety_up, down: args.safety_down };
+    let safety_margins = SafetyMargins {
+        up: args.safety_up,
+        down: args.safety_down,
+        period: args.machine_safety_overshooting_period,
+    };
     let protects_nodes = args.autoscaler_scaledown_annotation_during_rollout;
     process
         .run(|clients, options, leadership| {

@@ -10,13 +10,14 @@ use machinist_plan::mcm::facts::{
     MachineSetFacts, NodeFacts, PodFacts, VolumeFacts,
 };
 use machinist_plan::mcm::{McmReason, Why};
-use machinist_runtime::{Contract, Feed, Measurement, feed};
+use machinist_runtime::{Contract, Feed, Measurement, ServerChecks, feed};
 use machinist_serve::{Gauge, Metrics};
 
 use super::key::Key;
 use super::measure;
 use super::options::Tools;
 use super::seen::{SecretEntry, Seen, TokenEntry};
+use super::server_freeze::server_checks;
 
 const REMEMBERED_MACHINES: Gauge =
     Gauge::new("machinist_remembered_machines", "Machines with remembered answers, evictions or reads.");
@@ -76,6 +77,10 @@ impl Contract for Mcm {
             .chain(machines)
             .max()
             .unwrap_or_default()
+    }
+
+    fn server_checks(tools: &Tools) -> Option<ServerChecks> {
+        server_checks(tools.machine.as_ref()?)
     }
 
     fn forget_moments(seen: &mut Seen, now: Timestamp) {

@@ -11,11 +11,12 @@ use machinist_api::{Machine, MachineClass, MachineDeployment, MachineSet};
 use machinist_core::Succession;
 use machinist_kube::recorder::EventType;
 use machinist_kube::watch::WatchOptions;
-use machinist_kube::{Change, ObjectKey};
+use machinist_kube::{Change, Entry, ObjectKey};
 use machinist_plan::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClaimFacts, ClassFacts, MachineDeploymentFacts, MachineFacts,
     MachineSetFacts, NodeFacts, PodFacts, TOKEN_NAMESPACE, TOKEN_TYPE, VolumeFacts,
 };
+use machinist_plan::mcm::orphaned_node::may_be_unmanaged;
 use machinist_runtime::{Fed, stored};
 
 use super::adoption;
@@ -91,6 +92,15 @@ impl Fed<Mcm> for MachineFacts {
         if may_leave_an_orphan(seen, change) {
             let classes = seen.classes.keys().filter(|class| class.namespace == change.key.namespace);
             wake.extend(classes.map(|class| Key::Orphans(class.clone())));
+        }
+        let node_name = |machine: &Arc<Self>| machine.node_name().to_owned();
+        let node = change.new.as_ref().map(node_name);
+        if let Some(left) = change.old.as_ref().map(node_name).filter(|left| node.as_ref() != Some(left)) {
+            let may_be_unmanaged = |entry: &Entry<NodeFacts>| may_be_unmanaged(&entry.facts);
+            let left = ObjectKey::cluster_scoped(&left);
+            wake.extend(
+                seen.nodes.get(&left).filter(|node| may_be_unmanaged(node)).map(|_| Key::Node(left.name)),
+            );
         }
         if let (Some(gone), None) = (&change.old, &change.new) {
             // Nothing else releases its Node if the Node is being deleted.
@@ -230,9 +240,12 @@ impl Fed<Mcm> for MachineDeploymentFacts {
 
     fn route(seen: &Seen, change: &Change<Self>, wake: &mut Vec<Key>) {
         wake.push(Key::Deployment(change.key.clone()));
-        // The end of a set's freeze depends on the replicas of its deployment, and so does whether
-        // the set deletes surplus Machines.
-        let depends = |set: &MachineSetFacts| set.freeze().is_frozen() || differs_from_its_size(seen, set);
+        // The begin and the end of a set's freeze depend on the replicas of its deployment, and so
+        // does whether the set deletes surplus Machines.
+        let replicas = change.new.as_ref().map_or(u32::MAX, |deployment| deployment.replicas());
+        let depends = |set: &MachineSetFacts| {
+            set.freeze().is_frozen() || replicas < set.replicas() || differs_from_its_size(seen, set)
+        };
         let owned = seen.sets.by_index(BY_OWNER, &change.uid).filter(|(_, set)| depends(&set.facts));
         wake.extend(owned.map(|(key, _)| Key::Set(key.clone())));
     }
@@ -328,7 +341,11 @@ impl Fed<Mcm> for NodeFacts {
         let by_id = ids.flat_map(|id| seen.machines.by_index(BY_ID, id));
         let others = by_id.filter(|(_, machine)| machine.facts.node_name() != change.key.name);
         wake.extend(others.map(|(key, _)| Key::Machine(key.clone())));
-        if [&change.old, &change.new].into_iter().flatten().any(|node| node.is_held()) {
+        let marks = |node: &Arc<Self>| (node.is_not_managed(), node.has_finalizer);
+        let is_news = change.old.as_ref().map(marks) != change.new.as_ref().map(marks)
+            && change.new.as_ref().is_some_and(|node| may_be_unmanaged(node))
+            && seen.machines_of_node(&change.key.name).next().is_none();
+        if is_news || [&change.old, &change.new].into_iter().flatten().any(|node| node.is_held()) {
             wake.push(Key::Node(change.key.name.clone()));
         }
         // The Machine may have another Node of the instance from now on.

@@ -1,10 +1,15 @@
-//! Patches that remove the marks of a freeze if these are unchanged since they were read.
+//! Patches of the marks of a freeze, if these are unchanged since they were read.
 
 use std::collections::BTreeMap;
 
 use machinist_api::constants::{annotations, conditions, labels};
 use machinist_kube::GuardedPatch;
 use serde_json::Value;
+
+/// Adds the label `freeze`.
+pub(crate) fn with_freeze(uid: &str, labels: Option<&BTreeMap<String, String>>) -> GuardedPatch {
+    GuardedPatch::new(uid).set_label(labels, labels::FREEZE, labels::TRUE)
+}
 
 /// Removes the condition `Frozen` at that path of the status, if that path still holds it. Other
 /// programs write conditions of the same object, and those stay unchanged.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
-use super::freeze::{without_freeze, without_frozen};
+use super::freeze::{with_freeze, without_freeze, without_frozen};
 use super::key::Key;
 use super::machine_set::preserve::{end_patch, preserve_patch};
 use super::machine_set::{remember_status_written, with_changes};
@@ -183,6 +183,10 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             let index = index.to_string();
             let condition = ["status", "conditions", &index];
             write.patch_status::<MachineDeploymentFacts>(without_frozen(&deployment.uid, &condition)).await
+        }
+        Action::AddFreeze => {
+            let patch = with_freeze(&deployment.uid, deployment.labels.as_ref());
+            write.patch::<MachineDeploymentFacts>(patch).await
         }
         Action::RemoveFreeze => {
             let (labels, annotations) = (deployment.labels.as_ref(), deployment.annotations.as_ref());

@@ -13,14 +13,14 @@ use machinist_kube::{Cluster, Entry, GuardedPatch, ObjectKey};
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine_deployment::{FieldChange, limits, synced_changes};
 use machinist_plan::mcm::machine_set::{
-    Action, ChildFailure, RESERVED_NUMBERS, Snapshot, child, owner_reference,
+    Action, ChildFailure, RESERVED_NUMBERS, Snapshot, bound, child, overshoots, owner_reference,
 };
 use serde_json::json;
 
 use self::preserve::{end_patch, preserve_patch};
 use super::adoption::{Adopter, adopt};
 use super::contract::{Mcm, Runtime, World, Write};
-use super::freeze::{without_freeze, without_frozen};
+use super::freeze::{with_freeze, without_freeze, without_frozen};
 use super::key::Key;
 use super::measure;
 use super::options::Tools;
@@ -31,7 +31,7 @@ use super::seen::sets_owned_by;
 use super::seen::unreadable_machines_owned_by;
 use super::seen::{BY_UID, Seen, differs_from_its_size};
 use machinist_core::Attempts;
-use machinist_plan::mcm::Plan;
+use machinist_plan::mcm::{Plan, Why};
 use machinist_runtime::{Created, Fed, Kind, Observed, Stop, controlled_by, version_if_owned};
 
 pub(super) mod preserve;
@@ -58,10 +58,16 @@ impl Kind<Mcm> for Sets {
 
     fn observe(runtime: &Runtime, world: &World, id: &ObjectKey) -> Observed<Snapshot> {
         let Some(set) = world.seen.sets.get(id) else { return Observed::Gone };
-        // The end of a freeze depends on the deployment, and so do the creations and deletions of a
-        // set without its size (`limits`). For all other rules a new version of it changes nothing.
-        let deployment = set.facts.freeze().is_frozen().then(|| deployment_of(world, &set.facts)).flatten();
         let machines = machines_owned_by(&world.seen, &set.uid);
+        // The begin and the end of a freeze depend on the deployment, and so do the creations and
+        // deletions of a set without its size (`limits`). For all other rules a new version of it
+        // changes nothing.
+        let margins = runtime.tools.safety_margins;
+        let deployment = deployment_of(world, &set.facts).filter(|deployment| {
+            let bound = bound(&set.facts, Some(&deployment.facts), margins);
+            let bound = bound.and_then(|bound| usize::try_from(bound).ok());
+            set.facts.freeze().is_frozen() || bound.is_some_and(|bound| bound <= machines.len())
+        });
         let differs = differs_from_its_size(&world.seen, &set.facts);
         let (now, owner) = (runtime.now(), deployment_of(world, &set.facts).filter(|_| differs));
         let limits = owner
@@ -80,7 +86,8 @@ impl Kind<Mcm> for Sets {
             adoptable: machines_without_owner(&world.seen, &id.namespace),
             deployment: deployment.map(|deployment| deployment.facts.clone()),
             limits,
-            margins: runtime.tools.safety_margins,
+            margins,
+            overshooting_since: world.seen.memory.overshooting_since.get(&set.uid).copied(),
             settled_numbers: world.seen.memory.settled_numbers.get(&set.uid).cloned().unwrap_or_default(),
             status_written: world.seen.memory.status_written.get(&set.uid).copied(),
             failure: world.seen.memory.child_failures.get(&set.uid).cloned(),
@@ -92,6 +99,20 @@ impl Kind<Mcm> for Sets {
 
     fn plan(tools: &Tools, snapshot: &Snapshot) -> Plan<Action> {
         (tools.planners.machine_set)(snapshot)
+    }
+
+    /// The next decisions read since when the set has too many Machines.
+    fn publish(runtime: &Runtime, s: &Snapshot, _: &Why) {
+        let overshoots = overshoots(s);
+        if overshoots == s.overshooting_since.is_some() {
+            return;
+        }
+        let mut world = runtime.lock();
+        if !overshoots {
+            world.seen.memory.overshooting_since.remove(&s.set.uid);
+        } else if world.seen.has_owner(&s.set.uid) {
+            world.seen.memory.overshooting_since.insert(s.set.uid.clone(), s.now);
+        }
     }
 
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
@@ -172,9 +193,17 @@ async fn perform(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result
             let condition = ["status", "machineSetCondition", &index];
             write.patch_status::<MachineSetFacts>(without_frozen(&set.uid, &condition)).await
         }
+        Action::AddFreeze => write.patch::<MachineSetFacts>(with_freeze(&set.uid, set.labels.as_ref())).await,
+        Action::TellFrozen(message) => {
+            runtime.recorder.record(&reference(set), EventType::Normal, reasons::FROZE_MACHINE_SET, &message);
+            Ok(())
+        }
         Action::RemoveFreeze => {
             let patch = without_freeze(&set.uid, set.labels.as_ref(), set.annotations.as_ref());
-            write.patch::<MachineSetFacts>(patch).await
+            write.patch::<MachineSetFacts>(patch).await?;
+            // A set whose freeze a user lifts gets another period.
+            runtime.lock().seen.memory.overshooting_since.remove(&set.uid);
+            Ok(())
         }
         Action::TellThawed(message) => {
             runtime.recorder.record(

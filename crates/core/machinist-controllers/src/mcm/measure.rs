@@ -11,15 +11,16 @@ use jiff::Timestamp;
 use machinist_api::constants::{labels, markers::DeletionMarker};
 use machinist_api::{ConditionStatus, MachineSummary, OperationType, Phase, StrategyType};
 use machinist_core::{Call, since};
-use machinist_kube::{Change, Cluster, Store, WatchTiming};
+use machinist_kube::{Change, Store, WatchTiming};
 use machinist_plan::mcm::facts::{MachineDeploymentFacts, MachineFacts, MachineSetFacts};
 use machinist_plan::mcm::machine::code_of;
 use machinist_runtime::Measurement;
 use machinist_serve::{CHANGE_SECONDS, Counter, Gauge, Histogram, Labels, Metrics, Summary};
 
-use super::contract::{Runtime, World};
+use super::contract::Runtime;
 use super::options::Tools;
 use super::seen::Seen;
+use super::server_freeze::frozen_by_server;
 
 const FROZEN: Gauge = Gauge::new(
     "mcm_machine_controller_frozen",
@@ -318,7 +319,7 @@ pub(super) fn record(runtime: &Runtime, metrics: &Metrics) {
         record_sets(&sets, metrics);
         record_deployments(&deployments, metrics);
     } else {
-        let (machines, is_frozen) = (all(&world.seen.machines), is_frozen(runtime, &world));
+        let (machines, is_frozen) = (all(&world.seen.machines), frozen_by_server(runtime, &world).is_some());
         drop(world);
         record_machines(&machines, metrics);
         metrics.set_number(&FROZEN, &[], usize::from(is_frozen));
@@ -339,12 +340,6 @@ pub(super) fn record(runtime: &Runtime, metrics: &Metrics) {
 
 fn all<F>(store: &Store<F>) -> Vec<Arc<F>> {
     store.iter().map(|(_, entry)| entry.facts.clone()).collect()
-}
-
-/// Whether deadlines of Machines wait because an API server does not answer.
-fn is_frozen(runtime: &Runtime, world: &World) -> bool {
-    let is_needed = |cluster: &Cluster| matches!(cluster, Cluster::Control | Cluster::Target);
-    runtime.silent_servers(world).iter().any(|server| is_needed(&server.cluster))
 }
 
 fn record_machines(machines: &[Arc<MachineFacts>], metrics: &Metrics) {

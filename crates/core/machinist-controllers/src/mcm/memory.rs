@@ -50,6 +50,8 @@ pub(crate) struct Memory {
     pub orphans: BTreeMap<AccountId, Arc<AccountOrphans>>,
     /// UIDs of Machines whose end this process saw, although it did not remove their finalizer.
     pub lost_machines: BTreeSet<String>,
+    /// When the list of Machines that is in flight for all Nodes ends, at the latest.
+    pub listing_until: Option<Timestamp>,
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
@@ -58,6 +60,8 @@ pub(crate) struct Memory {
     pub volume_waits: BTreeMap<String, Arc<BTreeMap<String, VolumeWait>>>,
     /// Numbers of a set's reserved range that are known to be in use, by set UID.
     pub settled_numbers: BTreeMap<String, BTreeSet<u64>>,
+    /// Since when MachineSets have too many Machines, by set UID.
+    pub overshooting_since: BTreeMap<String, Timestamp>,
     /// Time of the last status write, by object UID.
     pub status_written: BTreeMap<String, Timestamp>,
     /// Names of Machines that were read from the API server for a MachineDeployment, by its UID.
@@ -178,6 +182,7 @@ impl Memory {
     /// Forgets a deleted owner of children.
     pub(crate) fn forget_owner(&mut self, uid: &str) {
         self.settled_numbers.remove(uid);
+        self.overshooting_since.remove(uid);
         self.status_written.remove(uid);
         self.child_failures.remove(uid);
         self.never_joined.remove(uid);
@@ -194,6 +199,7 @@ impl Memory {
         self.reads.clear();
         self.machine_looks.clear();
         self.orphans.clear();
+        self.listing_until = None;
         for answers in self.answers.values_mut() {
             **answers = Answers {
                 ever_ensured: answers.ever_ensured,
@@ -206,6 +212,7 @@ impl Memory {
         self.evidence.forget_moments();
         self.evictions.clear();
         self.volume_waits.clear();
+        self.overshooting_since.clear();
         self.status_written.clear();
         self.child_failures.clear();
         self.kept.clear();

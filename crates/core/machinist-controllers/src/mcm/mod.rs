@@ -31,10 +31,11 @@ mod process;
 mod reference;
 mod replacement;
 mod seen;
+mod server_freeze;
 
 pub use contract::Mcm;
 pub use explain::{ExplainError, Explanation, explain};
 pub use key::Key;
 pub use measure::{announce_machine_controller, announce_manager};
-pub use options::{Entropy, MachineOptions, Options, Planners};
+pub use options::{Entropy, MachineOptions, Options, Planners, ServerLimits};
 pub use process::{Inspector, MachineController, Manager, Observing, Running};

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use machinist_driver::Provider;
 use machinist_plan::mcm::Plan;
@@ -18,8 +19,7 @@ use crate::ProcessOptions;
 pub struct Options {
     /// Options of a process of any contract.
     pub process: ProcessOptions,
-    /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
-    /// freeze ends.
+    /// When a MachineSet with too many Machines is frozen, and when the freeze ends.
     pub safety_margins: SafetyMargins,
     /// Whether the autoscaler must not remove Nodes during a rollout.
     pub protects_nodes: bool,
@@ -47,6 +47,8 @@ pub struct MachineOptions {
     pub calls_per_account: usize,
     /// Groups of bootstrap tokens, comma-separated; may be empty.
     pub token_groups: String,
+    /// When the controller is frozen because an API server does not answer; absent if it never is.
+    pub server_limits: Option<ServerLimits>,
     /// Random source for the secret part of tokens.
     pub entropy: Entropy,
     /// Whether the Nodes may be in a cluster that was not named. Then a Node that is not found was
@@ -55,6 +57,22 @@ pub struct MachineOptions {
     /// How orphans are collected. If absent, no instance gets the tag with the UID of its
     /// namespace, and no orphan is looked for.
     pub orphans: Option<orphan::Settings>,
+}
+
+/// When the machine controller is frozen because an API server does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServerLimits {
+    /// `--machine-safety-apiserver-statuscheck-timeout`: how long the API server may not answer.
+    pub timeout: Duration,
+    /// `--machine-safety-apiserver-statuscheck-period`: the time between two checks while the facts
+    /// are not fresh and the API server answers.
+    pub period: Duration,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(30), period: Duration::from_secs(60) }
+    }
 }
 
 /// Fills a buffer with secret random bytes. No decision uses them.
@@ -112,8 +130,7 @@ pub struct Tools {
     pub machine: Option<MachineOptions>,
     /// Whether this process decides about MachineSets and MachineDeployments.
     pub decides_sets: bool,
-    /// Limits at which Go's machine-controller-manager freezes a MachineSet, and at which its
-    /// freeze ends.
+    /// When a MachineSet with too many Machines is frozen, and when the freeze ends.
     pub safety_margins: SafetyMargins,
     /// Whether the autoscaler must not remove Nodes during a rollout.
     pub protects_nodes: bool,
@@ -137,6 +154,7 @@ impl MachineOptions {
             defaults: Arc::default(),
             calls_per_account: 50,
             token_groups: String::new(),
+            server_limits: None,
             nodes_may_be_elsewhere: false,
             orphans: None,
             entropy: Arc::new(|bytes| {

@@ -1,18 +1,20 @@
-//! Connects Nodes without a Machine with the work loop. The rules are in
+//! Connects Nodes without a Machine, and Nodes that may have none, with the work loop. The rules are in
 //! `machinist_plan::mcm::orphaned_node`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Api;
 use kube::api::ListParams;
 use machinist_api::Machine;
 use machinist_api::constants::{annotations, finalizers};
+use machinist_core::plus;
 use machinist_driver::Provider;
 use machinist_kube::{GuardedPatch, ObjectKey, list_once};
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::facts::{MachineFacts, NODE_MARK, NodeFacts};
-use machinist_plan::mcm::orphaned_node::{Action, MachineRead, Snapshot, may_have};
+use machinist_plan::mcm::orphaned_node::{self, Action, MachineRead, Snapshot, is_young, may_have};
 use machinist_runtime::{Kind, Observed, Stop};
 use serde_json::Value;
 
@@ -22,7 +24,10 @@ use super::machine::has_better_node;
 use super::options::Tools;
 use super::seen::{BY_NODE, HELD, Seen, YES};
 
-/// Nodes that are being deleted and that no Machine has.
+/// How long the list of Machines for all Nodes may take.
+const LISTED_WITHIN: Duration = Duration::from_secs(30);
+
+/// Nodes that no Machine has: those that are being deleted, and those that are annotated.
 pub(crate) struct OrphanedNodes;
 
 impl Kind<Mcm> for OrphanedNodes {
@@ -30,8 +35,11 @@ impl Kind<Mcm> for OrphanedNodes {
     type Snapshot = Snapshot;
     type Action = Action;
 
-    fn ids(seen: &Seen, _: &Tools) -> Vec<String> {
-        seen.nodes.by_index(HELD, YES).map(|(key, _)| key.name.clone()).collect()
+    fn ids(seen: &Seen, tools: &Tools) -> Vec<String> {
+        let held = seen.nodes.by_index(HELD, YES).map(|(key, _)| key.name.clone());
+        let is_marked = |node: &NodeFacts| marks_unmanaged(tools) && may_be_unmanaged(seen, node);
+        let unmanaged = seen.nodes.iter().filter(|(_, node)| is_marked(&node.facts));
+        held.chain(unmanaged.map(|(key, _)| key.name.clone())).collect()
     }
     fn is_decided(tools: &Tools) -> bool {
         tools.machine.is_some()
@@ -40,10 +48,13 @@ impl Kind<Mcm> for OrphanedNodes {
     fn observe(runtime: &Runtime, world: &World, name: &String) -> Observed<Snapshot> {
         let node = world.seen.nodes.get(&ObjectKey::cluster_scoped(name)).map(|node| &node.facts);
         let Some(node) = node else { return Observed::Gone };
+        let machine = runtime.tools.machine();
+        if marks_unmanaged(&runtime.tools) && may_be_unmanaged(&world.seen, node) {
+            return Observed::Ready(staying(runtime, world, node));
+        }
         if !node.is_held() {
             return Observed::Gone;
         }
-        let machine = runtime.tools.machine();
         let provider = machine.provider.as_ref();
         // The Machine of the Node removes the finalizer itself. If the Machine is gone, this key is
         // woken. Comparing with all Machines takes time, and the Node's name is usually enough.
@@ -58,6 +69,8 @@ impl Kind<Mcm> for OrphanedNodes {
         Observed::Ready(Snapshot {
             now: runtime.now(),
             node: node.clone(),
+            has_machine: false,
+            listing_until: None,
             installation: (machine.cluster.clone(), runtime.options.namespace.clone()),
             look: world.seen.memory.machine_looks.get(&node.uid).cloned(),
             creation_timeout: machine.defaults.creation_timeout,
@@ -71,6 +84,8 @@ impl Kind<Mcm> for OrphanedNodes {
     async fn act(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Result<(), Stop> {
         match action {
             Action::LookForMachine => look_for_machine(runtime, s).await,
+            Action::ListMachines => list_machines(runtime).await,
+            Action::Disown => disown(runtime, s).await,
             Action::Release => release(runtime, s, unchanged_mark(s)).await,
             Action::ReleaseUnmarked => {
                 let read = s.node.annotations.as_ref();
@@ -84,6 +99,94 @@ impl Kind<Mcm> for OrphanedNodes {
     fn reference(_: &Snapshot) -> Option<ObjectReference> {
         None
     }
+}
+
+/// Whether this process annotates Nodes that no Machine has.
+fn marks_unmanaged(tools: &Tools) -> bool {
+    tools.machine.as_ref().is_some_and(|machine| machine.defaults.orphan_period.is_some())
+}
+
+/// Whether a Node may have to be annotated: it lacks a mark of that, and no Machine names it.
+fn may_be_unmanaged(seen: &Seen, node: &NodeFacts) -> bool {
+    orphaned_node::may_be_unmanaged(node) && seen.machines.by_index(BY_NODE, &node.name).next().is_none()
+}
+
+/// Collects the facts about a Node that stays.
+fn staying(runtime: &Runtime, world: &World, node: &Arc<NodeFacts>) -> Snapshot {
+    let (now, machine, machines) = (runtime.now(), runtime.tools.machine(), &world.seen.machines);
+    let own = machine.defaults.creation_timeout;
+    // Comparing with all Machines takes time, and most of these Nodes are about to be recorded.
+    let is_young = is_young(node, now, own);
+    let mut others = machines.iter().filter(|_| !is_young);
+    let has_machine = others.any(|(_, other)| has(machine.provider.as_ref(), &other.facts, node));
+    let timeouts =
+        machines.iter().filter(|_| !is_young).filter_map(|(_, other)| other.facts.creation_timeout);
+    Snapshot {
+        now,
+        node: node.clone(),
+        has_machine,
+        installation: (machine.cluster.clone(), runtime.options.namespace.clone()),
+        look: world.seen.memory.machine_looks.get(&node.uid).cloned(),
+        listing_until: world.seen.memory.listing_until.filter(|until| now < *until),
+        creation_timeout: timeouts.chain([own]).max().unwrap_or(own),
+    }
+}
+
+/// Lists the Machines with quorum, and remembers the answer for every Node that may have to be
+/// annotated.
+async fn list_machines(runtime: &Arc<Runtime>) -> Result<(), Stop> {
+    let started = runtime.now();
+    {
+        let listing = &mut runtime.lock().seen.memory.listing_until;
+        if listing.is_some_and(|until| started < until) {
+            // That list wakes the key.
+            return Ok(());
+        }
+        *listing = Some(plus(started, LISTED_WITHIN));
+    }
+    let api: Api<Machine> = Api::namespaced(runtime.clients.control.clone(), &runtime.options.namespace);
+    let list = list_once(api, &ListParams::default(), |machine: Machine| MachineFacts::parse(&machine)).await;
+    let provider = runtime.tools.machine().provider.as_ref();
+    let mut world = runtime.lock();
+    world.seen.memory.listing_until = None;
+    let list = list.map_err(|error| Stop::Unanswered(error.to_string()))?;
+    let seen = &mut world.seen;
+    // A Machine that cannot be parsed may have any Node.
+    let unreadable = list.unreadable.first().map(|(key, _)| key.name.clone());
+    let nodes: Vec<_> = seen.nodes.iter().map(|(_, node)| node.facts.clone()).collect();
+    let old = runtime.tools.machine().defaults.creation_timeout;
+    for node in nodes.iter().filter(|node| may_be_unmanaged(seen, node)).collect::<Vec<_>>() {
+        if is_young(node, started, old) {
+            continue;
+        }
+        let machine = list.items.iter().find(|(_, machine)| has(provider, &machine.facts, node));
+        let claimed_by = machine.map(|(key, _)| key.name.clone()).or_else(|| unreadable.clone());
+        seen.memory.machine_looks.insert(node.uid.clone(), MachineRead { started, claimed_by });
+        runtime.queue.wake(Key::Node(node.name.clone()));
+    }
+    Ok(())
+}
+
+/// Annotates a Node that stays, and removes our finalizer, in one patch.
+async fn disown(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
+    let node = &s.node;
+    let read = node.annotations.as_ref();
+    let patch = if node.mark().is_some() { unchanged_mark(s) } else { GuardedPatch::new(&node.uid) };
+    let patch = if node.is_not_managed() {
+        patch
+    } else {
+        patch.set_annotation(read, annotations::NOT_MANAGED_BY_MCM, annotations::NOT_MANAGED)
+    };
+    let patch = if node.has_finalizer {
+        patch.remove_finalizer(node.finalizers.as_deref(), finalizers::NODE)
+    } else {
+        patch
+    };
+    let charged = [Key::Node(node.name.clone())];
+    let key = ObjectKey::cluster_scoped(&node.name);
+    Write { runtime, charged: &charged, key }.patch::<NodeFacts>(patch).await?;
+    tracing::info!(node = node.name, "Annotated a Node that no Machine has");
+    Ok(())
 }
 
 /// Returns whether a Machine may have a Node.

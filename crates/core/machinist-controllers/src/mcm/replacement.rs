@@ -19,6 +19,7 @@ use super::memory::NeverJoined;
 use super::options::Tools;
 use super::reference::object_key;
 use super::seen::{BY_OWNER, BY_UID, NO_OWNER, Seen};
+use super::server_freeze::frozen_by_server;
 use machinist_plan::mcm::Plan;
 use machinist_runtime::{Kind, Observed, Stop};
 
@@ -76,6 +77,7 @@ impl Kind<Mcm> for Replacements {
             skew: runtime.skew(),
             gaps: runtime.unseen(),
             nodes_freshness: runtime.freshness::<NodeFacts>(world),
+            frozen: frozen_by_server(runtime, world),
             nodes,
             boots: boots(&world.seen, &machines),
             never_joined: never_joined(&world.seen, &machines),

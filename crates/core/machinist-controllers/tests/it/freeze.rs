@@ -130,7 +130,7 @@ async fn the_annotation_unfreeze_ends_a_lasting_freeze() {
     let why = manager.inspector().why(&Key::Set(ObjectKey::new(NAMESPACE, &name))).expect("a reason").why;
     assert_eq!(
         why.to_string(),
-        "frozen by Go's machine-controller-manager (OverShootingReplicaCount); the set has 6 machines, and the freeze is \
+        "frozen (OverShootingReplicaCount); the set has 6 machines, and the freeze is \
          lifted at 4 or fewer; since 2026-11-21T05:56:35Z; next: wait until Machines are deleted, or set the annotation \
          safety.machine.sapcloud.io/unfreeze on the MachineSet to lift the freeze now"
     );
@@ -146,4 +146,52 @@ async fn the_annotation_unfreeze_ends_a_lasting_freeze() {
     freeze(&world).await;
     sets(&world).patch(&name, &PatchParams::default(), &unfreeze).await.expect("annotated");
     world.until("the second freeze has ended", async |w| marks(w).await.is_empty()).await;
+}
+
+/// Go's own suite scales from 6 to 2 and counts one Event for the freeze and one for its end.
+#[tokio::test(start_paused = true)]
+async fn a_slow_scale_down_freezes_once_and_thaws_once() {
+    let world = World::new().await;
+    let processes = world.start();
+    world.apply(6).await;
+    world.until_running(6).await;
+    // No machine controller drains the Machines, so they stay.
+    drop(processes);
+    let first = manager(&world);
+    world.scale(2).await;
+    tokio::time::sleep(Duration::from_secs(55)).await;
+    assert_eq!(marks(&world).await, [""; 0], "the period has not passed");
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(marks(&world).await, ALL_MARKS);
+    let deleted = world.machines().await.iter().filter(|m| m.metadata.deletion_timestamp.is_some()).count();
+    assert_eq!(deleted, 4, "a frozen set deletes its surplus");
+    drop(first);
+
+    // Another process finds the freeze, and neither repeats nor ends it.
+    let second = manager(&world);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    assert_eq!(marks(&world).await, ALL_MARKS);
+    drop(second);
+    let _processes = world.start();
+    world.until("2 are left", async |w| w.machines().await.len() == 2).await;
+    world.until("the freeze has ended", async |w| marks(w).await.is_empty()).await;
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    for reason in ["FrozeMachineSet", "UnfrozeMachineSet"] {
+        let [event] = world.events(reason).await.try_into().expect("one Event");
+        assert_eq!(event.count.unwrap_or(1), 1, "{reason}");
+    }
+    world.scale(3).await;
+    world.until_running(3).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fast_scale_down_costs_no_freeze() {
+    let world = World::new().await;
+    let _processes = world.start();
+    world.apply(6).await;
+    world.until_running(6).await;
+    world.scale(2).await;
+    world.until("2 are left", async |w| w.machines().await.len() == 2).await;
+    tokio::time::sleep(Duration::from_secs(120)).await;
+    assert!(world.events("FrozeMachineSet").await.is_empty());
 }

@@ -31,6 +31,7 @@ mod slow_webhook;
 mod split;
 mod stale_nodes;
 mod timeouts;
+mod unmanaged;
 mod volumes;
 
 use std::collections::BTreeSet;

@@ -1,7 +1,7 @@
 //! Tests of deadlines while the API server of the Nodes does not answer, while its watches are
 //! silent, and after the controller was away.
 
-use machinist_controllers::mcm::Inspector;
+use machinist_controllers::mcm::{Inspector, ServerLimits};
 
 use super::gate::{Link, Switch};
 use super::*;
@@ -35,12 +35,21 @@ impl Split {
         let clients = Clients { control: self.world.client(name), target };
         let provider = Arc::new(SimProvider::in_process(self.world.cloud.clone()));
         let options = self.world.options(name);
-        self.controller =
-            Some(MachineController::start(clients, options, MachineOptions::new(provider, "test"), None));
+        let mut machine = MachineOptions::new(provider, "test");
+        machine.server_limits = Some(ServerLimits { timeout: MINUTE / 2, period: MINUTE });
+        self.controller = Some(MachineController::start(clients, options, machine, None));
     }
 
     fn inspector(&self) -> Inspector {
         self.controller.as_ref().expect("the controller runs").inspector()
+    }
+
+    /// Whether the metric says that the controller is frozen.
+    fn is_frozen(&self) -> bool {
+        let metrics = self.inspector().metrics();
+        let metric = metrics.iter().find(|(name, _)| name == "mcm_machine_controller_frozen");
+        let (_, value) = metric.expect("the metric exists");
+        0.0 < *value
     }
 
     /// Returns the reasons of all Machines.
@@ -161,4 +170,47 @@ async fn a_long_stop_of_the_controller_ends_no_deadline() {
     split.set_ready("True").await;
     split.until_phase(Phase::Running).await;
     split.assert_none_replaced(2);
+}
+
+/// T-55 and T-56: the controller is frozen while the Nodes are not fresh and their API server does
+/// not answer. The first answer ends the freeze, and no Machine becomes Running for it: the time of
+/// an Unknown Machine leaves the freeze out.
+#[tokio::test(start_paused = true)]
+async fn the_freeze_is_the_silence_of_an_api_server() {
+    for link in [Link::Refused, Link::Hanging, Link::Frozen, Link::Denied(503)] {
+        let split = Split::new(1).await;
+        split.world.until_running(1).await;
+        split.set_ready("Unknown").await;
+        split.until_phase(Phase::Unknown).await;
+        tokio::time::sleep(MINUTE * 3).await;
+        assert!(!split.is_frozen(), "{link:?}");
+        split.link.set(link);
+        // The Nodes are fresh for two minutes after the last bookmark. Half a minute without an
+        // answer follows.
+        tokio::time::sleep(MINUTE).await;
+        assert!(!split.is_frozen(), "{link:?}");
+        tokio::time::sleep(MINUTE * 2).await;
+        assert!(split.is_frozen(), "{link:?}");
+        tokio::time::sleep(MINUTE * 57).await;
+        split.link.set(Link::Up);
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        assert!(!split.is_frozen(), "{link:?}: the first answer ends the freeze");
+        split.until_phase(Phase::Unknown).await;
+        // Three of the ten minutes had passed before the freeze.
+        tokio::time::sleep(MINUTE * 4).await;
+        split.assert_none_replaced(1);
+        split.world.until("the Machine is replaced", async |w| w.cloud.ledger().ever().len() == 2).await;
+    }
+}
+
+/// A watch may be silent although the API server answers. Then nothing is frozen.
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_of_a_server_that_answers_is_no_freeze() {
+    let split = Split::new(1).await;
+    split.world.until_running(1).await;
+    split.link.set(Link::SilentWatches);
+    for _ in 0..10 {
+        tokio::time::sleep(MINUTE).await;
+        assert!(!split.is_frozen());
+    }
 }

@@ -22,6 +22,7 @@ mod identity;
 mod in_place;
 mod join;
 mod living_drain;
+mod managed_again;
 mod node_condition;
 mod node_patch;
 mod node_sync;

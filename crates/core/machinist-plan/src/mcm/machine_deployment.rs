@@ -7,11 +7,9 @@
 //!
 //! The set of the current template is found by comparing templates, never by a hash, so that a
 //! takeover from Go MCM starts no rollout.
-//!
-//! Deliberately absent for now: freezing.
 
 mod chosen;
-mod freeze;
+pub(crate) mod freeze;
 mod hash_sync;
 mod in_place;
 mod lowerings;
@@ -114,6 +112,8 @@ pub enum Action {
         /// Index of the condition.
         index: usize,
     },
+    /// Adds the label `freeze`.
+    AddFreeze,
     /// Removes the label `freeze` and the annotation `unfreeze`.
     RemoveFreeze,
     /// Emits an Event that the spec is invalid.
@@ -172,7 +172,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
             Why::new(Reason::Writing("adding the finalizer"), Step::Nothing),
         );
     }
-    preserve::attend(s, plan_living(s))
+    freeze::attend(s, preserve::attend(s, plan_living(s)))
 }
 
 fn plan_living(s: &Snapshot) -> Plan<Action> {
@@ -522,6 +522,7 @@ impl fmt::Display for Action {
             Self::RollBack(rollback) => write!(f, "deployment: roll back to revision {}", rollback.revision),
             Self::EndRollback(refusal) => write!(f, "deployment: no rollback, {}", refusal.message),
             Self::RemoveFrozen { .. } => f.write_str("deployment: remove condition Frozen"),
+            Self::AddFreeze => f.write_str("deployment: freeze"),
             Self::RemoveFreeze => f.write_str("deployment: remove freeze"),
             Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),
             Self::SetStatus(status) => write!(

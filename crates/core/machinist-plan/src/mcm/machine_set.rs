@@ -1,17 +1,18 @@
 //! MachineSet: keeps the desired number of Machines of one template.
 //!
 //! ```text
-//! finalizer -> lift a freeze -> claim -> sync the template -> create or delete Machines -> status
+//! finalizer -> lift a freeze -> claim -> sync the template -> create or delete Machines -> freeze
+//! -> status
 //! ```
 //!
 //! A set never creates more Machines than are missing, even if memory is lost: names are reserved
 //! first (`names`), and this process does not decide while the store lacks its own writes.
 //!
 //! Deliberately absent: which Machine is marked Failed ([`super::replacement`]), how many Machines
-//! a rollout may have ([`super::rollout`]), freezing a set, and the expiry, the taint and the drain
-//! of a preserved Machine ([`super::machine`]).
+//! a rollout may have ([`super::rollout`]), and the expiry, the taint and the drain of a preserved
+//! Machine ([`super::machine`]).
 
-mod freeze;
+pub(crate) mod freeze;
 pub(crate) mod names;
 pub(crate) mod preserve;
 mod replicas;
@@ -26,6 +27,7 @@ use jiff::Timestamp;
 use machinist_api::constants::{finalizers, reasons};
 use machinist_api::{MachineSetStatus, Phase};
 
+pub use self::freeze::{bound, overshoots};
 pub use self::names::{RESERVED_NUMBERS, Reserved, child_name};
 pub use self::replicas::{child, owner_reference};
 use self::snapshot::invalid;
@@ -83,6 +85,10 @@ pub enum Action {
     },
     /// Removes the label `freeze` and the annotation `unfreeze`.
     RemoveFreeze,
+    /// Adds the label `freeze`.
+    AddFreeze,
+    /// Emits an Event that the set was frozen, with the cause.
+    TellFrozen(String),
     /// Emits an Event that the freeze was lifted, with the cause.
     TellThawed(String),
     /// Emits an Event that the spec is invalid.
@@ -125,6 +131,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     };
     actions.splice(0..0, preserve::actions(s));
     actions.extend(sync(s));
+    // Last: a change that is rejected must not keep the set from deleting Machines.
+    actions.extend(freeze::completion(s));
     if let Some(wait) = stale(s, &actions) {
         actions.retain(|action| !matches!(action, Action::Delete(_) | Action::EndPreservation(_)));
         actions.extend(wait.actions);
@@ -136,6 +144,7 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         };
     }
     let look_at = again.into_iter().chain(replicas::next_expiry(s)).chain(s.next_deletion());
+    let look_at = look_at.chain(freeze::due_at(s).filter(|due| s.now < *due));
     let is_bound = replicas::kept_available(s).is_some() || replicas::without_room(s).is_some();
     let is_waiting = is_bound || waits_for_size(s).is_some() || replicas::awaiting_preservation(s).is_some();
     let look_at = look_at.chain(is_waiting.then(|| plus(s.now, SIZE_AGAIN))).min();
@@ -381,6 +390,8 @@ impl fmt::Display for Action {
             Self::EndPreservation(machine) => write!(f, "machine {}: preserve no longer", machine.name),
             Self::RemoveFrozen { .. } => f.write_str("set: remove condition Frozen"),
             Self::RemoveFreeze => f.write_str("set: remove freeze"),
+            Self::AddFreeze => f.write_str("set: freeze"),
+            Self::TellFrozen(_) => write!(f, "event {}", reasons::FROZE_MACHINE_SET),
             Self::TellThawed(_) => write!(f, "event {}", reasons::UNFROZE_MACHINE_SET),
             Self::Warn(refusal) => write!(f, "warning {}: {}", refusal.reason, refusal.message),
             Self::SetStatus(status) => write!(

@@ -30,6 +30,7 @@ mod reads;
 pub mod refusal;
 pub mod replacement;
 pub mod rollout;
+pub mod server_freeze;
 pub mod status;
 #[cfg(test)]
 mod toy;

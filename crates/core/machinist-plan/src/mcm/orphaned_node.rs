@@ -6,7 +6,11 @@
 //! other installations are left alone. A Node without a mark, which another program left, must be
 //! older than the creation timeout and is annotated as not managed, as in Go MCM.
 //!
+//! A Node that no Machine has and that stays gets the same annotation ([`unmanaged`]).
+//!
 //! The store alone does not prove that no Machine has the Node, so the API server is asked.
+
+mod unmanaged;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -16,6 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use machinist_core::{is_past, just_past, plus};
 
+pub use self::unmanaged::{is_young, may_be_unmanaged};
 use crate::mcm::facts::{MachineFacts, NodeFacts};
 use crate::mcm::why::{Plan, Reason, Step, Why};
 
@@ -29,21 +34,34 @@ const LOOK_AGAIN: Duration = Duration::from_secs(60);
 pub struct Snapshot {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// The Node, which is being deleted and has our finalizer.
+    /// The Node. If it is being deleted, it has our finalizer.
     pub node: Arc<NodeFacts>,
+    /// Whether the store shows a Machine that may have the Node. Only a Node that stays needs it.
+    pub has_machine: bool,
     /// The name of this installation's cluster, and the namespace of its Machines.
     pub installation: (String, String),
     /// The last list of Machines for this Node.
     pub look: Option<MachineRead>,
-    /// `--machine-creation-timeout`
+    /// When the list of Machines that is in flight ends, at the latest.
+    pub listing_until: Option<Timestamp>,
+    /// `--machine-creation-timeout`. For a Node that stays, the longest one of all Machines.
     pub creation_timeout: Duration,
+}
+
+impl Snapshot {
+    /// Whether the mark of the Node names another installation.
+    fn is_of_another_installation(&self) -> bool {
+        let (cluster, namespace) = &self.installation;
+        self.node.mark().is_some_and(|mark| (&mark.cluster, &mark.namespace) != (cluster, namespace))
+    }
 }
 
 impl Hash for Snapshot {
     /// Hashes everything that determines a decision, except the moment and the settings.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { now: _, node, installation: _, look, creation_timeout: _ } = self;
-        (node, look).hash(state);
+        let Self { now: _, node, has_machine, installation: _, look, listing_until, creation_timeout: _ } =
+            self;
+        (node, has_machine, look, listing_until.is_some()).hash(state);
     }
 }
 
@@ -65,14 +83,22 @@ pub enum Action {
     Release,
     /// Removes our finalizer, and annotates the Node as not managed.
     ReleaseUnmarked,
+    /// Lists the Machines, without a cache, for all Nodes that stay and that no Machine seems to
+    /// have.
+    ListMachines,
+    /// Annotates a Node that stays as not managed, and removes our finalizer if it has one.
+    Disown,
 }
 
 /// Decides the next action for a Node without a Machine.
 pub fn plan(s: &Snapshot) -> Plan<Action> {
+    if s.node.deleting_since.is_none() {
+        return unmanaged::plan(s);
+    }
     let then = || Step::Expect("the finalizer is removed if no Machine has the Node");
     let since = s.node.deleting_since;
     match s.node.mark() {
-        Some(mark) if (&mark.cluster, &mark.namespace) != (&s.installation.0, &s.installation.1) => {
+        Some(_) if s.is_of_another_installation() => {
             let reason = Reason::Awaiting("the Node belongs to another installation, which its mark names");
             let next = Step::Expect("that installation removes its finalizer");
             return Plan::idle(Why::new(reason, next).since(since));
@@ -131,6 +157,8 @@ impl fmt::Display for Action {
             Self::LookForMachine => "machines: look for the machine of the node",
             Self::Release => "node: remove finalizer",
             Self::ReleaseUnmarked => "node: remove finalizer, annotate as not managed",
+            Self::ListMachines => "machines: list them for the nodes without a machine",
+            Self::Disown => "node: annotate as not managed",
         })
     }
 }
@@ -139,6 +167,7 @@ impl fmt::Display for Action {
 mod tests {
     use k8s_openapi::api::core::v1::Node;
     use machinist_api::Machine;
+    use machinist_api::constants::annotations;
     use serde_json::{Value, json};
 
     use super::*;
@@ -159,7 +188,9 @@ mod tests {
             now: at(0),
             node: Arc::new(NodeFacts::parse(&node)),
             installation: ("prod".to_owned(), "team".to_owned()),
+            has_machine: false,
             look: None,
+            listing_until: None,
             creation_timeout: Duration::from_secs(1200),
         }
     }
@@ -198,6 +229,54 @@ mod tests {
         };
         assert_eq!(released(19 * 60), [""; 0]);
         assert_eq!(released(21 * 60), ["node: remove finalizer, annotate as not managed"]);
+    }
+
+    /// A Node that stays, with our finalizer, of that age in minutes.
+    fn staying(mark: Option<&str>, minutes: i64) -> Snapshot {
+        let s = snapshot(mark, minutes * 60);
+        let node = NodeFacts { deleting_since: None, ..(*s.node).clone() };
+        Snapshot { node: Arc::new(node), ..s }
+    }
+
+    fn listed(s: Snapshot, claimed_by: Option<&str>, seconds_ago: i64) -> Vec<String> {
+        let look = MachineRead { started: at(-seconds_ago), claimed_by: claimed_by.map(str::to_owned) };
+        actions(&Snapshot { look: Some(look), ..s })
+    }
+
+    /// T-58, with the added condition that a list shows no Machine of the Node.
+    #[test]
+    fn a_node_without_a_machine_is_annotated_when_old_enough() {
+        for mark in [None, Some("prod/team/uid-m")] {
+            assert_eq!(listed(staying(mark, 21), None, 1), ["node: annotate as not managed"], "{mark:?}");
+            assert_eq!(listed(staying(mark, 19), None, 1), [""; 0], "{mark:?}");
+        }
+        let lists = ["machines: list them for the nodes without a machine"];
+        assert_eq!(actions(&staying(None, 21)), lists, "the store alone is no evidence");
+        assert_eq!(listed(staying(None, 21), None, 11), lists, "the list is too old");
+        assert_eq!(listed(staying(None, 21), Some("m"), 1), [""; 0], "a Machine has the Node");
+        let shared = Snapshot { listing_until: Some(at(5)), ..staying(None, 21) };
+        assert_eq!(actions(&shared), [""; 0], "one list answers for all Nodes");
+        assert_eq!(plan(&shared).wait, machinist_core::Wait::Until(at(5)));
+    }
+
+    #[test]
+    fn a_node_with_a_machine_or_of_others_is_not_annotated() {
+        assert_eq!(listed(Snapshot { has_machine: true, ..staying(None, 9999) }, None, 1), [""; 0]);
+        for mark in ["prod/other/uid-m", "stage/team/uid-m"] {
+            assert_eq!(listed(staying(Some(mark), 9999), None, 1), [""; 0], "{mark}");
+        }
+    }
+
+    #[test]
+    fn an_annotated_node_needs_nothing_but_the_end_of_our_finalizer() {
+        let annotated = |has_finalizer| {
+            let annotations = [(annotations::NOT_MANAGED_BY_MCM.to_owned(), "1".to_owned())];
+            let (annotations, node) = (Some(annotations.into()), (*staying(None, 21).node).clone());
+            NodeFacts { annotations, has_finalizer, ..node }
+        };
+        assert!(may_be_unmanaged(&annotated(true)) && !may_be_unmanaged(&annotated(false)));
+        assert!(may_be_unmanaged(&staying(None, 1).node));
+        assert!(!may_be_unmanaged(&snapshot(None, 60).node), "a Node that is being deleted has its own rule");
     }
 
     #[test]

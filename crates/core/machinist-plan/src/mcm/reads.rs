@@ -128,6 +128,8 @@ pub struct NodeSeen {
     pub cordoned: Option<Timestamp>,
     /// Since when the Node has had the taint of a preserved Machine without interruption.
     pub tainted: Option<Timestamp>,
+    /// Since when the Node has had the annotation `not-managed-by-mcm`.
+    pub not_managed: Option<Timestamp>,
     /// For bad conditions without a time: since when the watch has shown them, by type.
     pub untimed: BTreeMap<String, Timestamp>,
 }
@@ -159,6 +161,7 @@ impl NodeSeen {
         Self {
             cordoned: (node.unschedulable == Some(true)).then(|| cordoned.unwrap_or(now)),
             tainted: node.preserved_taint().map(|_| tainted.unwrap_or(now)),
+            not_managed: node.is_not_managed().then(|| self.not_managed.unwrap_or(now)),
             untimed: DEADLY.into_iter().filter(is_wrong).map(since).collect(),
         }
     }
@@ -166,8 +169,8 @@ impl NodeSeen {
     /// Restarts all times at `now`, after the clock has stepped and earlier moments are
     /// meaningless.
     pub fn begin_again(&mut self, now: Timestamp) {
-        let moments = self.cordoned.iter_mut().chain(&mut self.tainted).chain(self.untimed.values_mut());
-        moments.for_each(|moment| *moment = now);
+        let moments = self.cordoned.iter_mut().chain(&mut self.tainted).chain(&mut self.not_managed);
+        moments.chain(self.untimed.values_mut()).for_each(|moment| *moment = now);
     }
 
     /// Whether no time is stored.

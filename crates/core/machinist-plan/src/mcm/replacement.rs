@@ -70,6 +70,7 @@ use super::machine::{
 };
 use crate::mcm::facts::{MachineFacts, MachineSetFacts, NodeFacts};
 use crate::mcm::reads::Reads;
+use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answered, Freshness, Known, SKEW_LIMIT, Unseen, is_past, just_past, plus};
 
@@ -98,6 +99,8 @@ pub struct Snapshot {
     pub gaps: Unseen,
     /// How fresh the Nodes are.
     pub nodes_freshness: Freshness,
+    /// The freeze of the machine controller, if it is frozen.
+    pub frozen: Option<Frozen>,
     /// Every Machine of the deployment.
     pub machines: Vec<Arc<MachineFacts>>,
     /// The Nodes of the Machines that are Unknown, Pending or InPlaceUpdateFailed, by UID of the
@@ -143,6 +146,7 @@ impl Hash for Snapshot {
             skew: _,
             gaps: _,
             nodes_freshness,
+            frozen,
             machines,
             nodes,
             boots,
@@ -154,7 +158,7 @@ impl Hash for Snapshot {
             defaults: _,
         } = self;
         (nodes_freshness.is_fresh(), machines, nodes, unheard, sets, unknown_owner, unseen).hash(state);
-        (boots, never_joined).hash(state);
+        (boots, never_joined, frozen.is_some()).hash(state);
     }
 }
 
@@ -218,7 +222,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
         }
         Some(_) => {
             let stale = s.nodes_freshness.obstacle(|| Action::ReadNodes);
-            stale.unwrap_or_else(|| give_up(s, &unhealthy, &joining))
+            let frozen = || s.frozen.as_ref().map(|frozen| frozen.wait(s.now));
+            stale.or_else(frozen).unwrap_or_else(|| give_up(s, &unhealthy, &joining))
         }
     };
     match next {

@@ -55,6 +55,7 @@ pub fn of_set(s: &machine_set::Snapshot) -> MachineSetStatus {
         .filter(|condition| condition.type_ != conditions::REPLICA_FAILURE)
         .cloned()
         .collect();
+    kept.extend(super::machine_set::freeze::begun(s));
     kept.extend(replica_failure(s, &current));
     MachineSetStatus {
         replicas: count(machines, |_| true)
@@ -203,6 +204,7 @@ fn deployment_conditions(
     };
     all.push(condition(current, conditions::AVAILABLE, state, reason, &message, s.now));
     all.extend(deployment_failure(s, current, stage));
+    all.extend(super::machine_deployment::freeze::begun(s));
     all
 }
 
@@ -333,7 +335,7 @@ fn progressing(
 
 /// Builds a condition. The transition time stays while the status is unchanged, the update time
 /// while the reason is unchanged.
-fn condition(
+pub(crate) fn condition(
     current: &MachineDeploymentStatus,
     kind: &str,
     status: ConditionStatus,

@@ -164,6 +164,7 @@ impl Toy {
             limits,
             auto_preserve: self.auto_preserve(),
             margins: Default::default(),
+            overshooting_since: None,
             settled_numbers: self.settled.get(name).cloned().unwrap_or_default(),
             status_written: None,
             failure: None,
@@ -271,7 +272,9 @@ impl Toy {
             Action::EndRollback(_) => deployment.spec.rollback_to = None,
             Action::ReadMachines => unreachable!("the toy's Machines are fresh"),
             Action::LookFor(_) => unreachable!("the toy's autoscaler knows its Machines"),
-            Action::RemoveFrozen { .. } | Action::RemoveFreeze => unreachable!("the toy is never frozen"),
+            Action::AddFreeze | Action::RemoveFrozen { .. } | Action::RemoveFreeze => {
+                unreachable!("the toy is never frozen")
+            }
         }
     }
 
@@ -325,7 +328,11 @@ impl Toy {
             Action::Adopt(_) | Action::Release(_) => unreachable!("every Machine of the toy has an owner"),
             Action::ReadMachines => unreachable!("the Machines of the toy are fresh"),
             Action::Warn(_) => unreachable!("the toy's sets are valid"),
-            Action::RemoveFrozen { .. } | Action::RemoveFreeze | Action::TellThawed(_) => {
+            Action::AddFreeze
+            | Action::TellFrozen(_)
+            | Action::RemoveFrozen { .. }
+            | Action::RemoveFreeze
+            | Action::TellThawed(_) => {
                 unreachable!("the toy is never frozen")
             }
             Action::AddFinalizer => {
@@ -517,6 +524,7 @@ impl Toy {
             skew: std::time::Duration::ZERO,
             gaps: machinist_core::Unseen::default(),
             nodes_freshness: machinist_core::Freshness::Fresh,
+            frozen: None,
             nodes: self
                 .machines
                 .values()

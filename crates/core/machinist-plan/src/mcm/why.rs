@@ -364,8 +364,7 @@ pub enum McmReason {
     },
     /// The set is frozen: it must not create Machines.
     Frozen {
-        /// The reason of the condition, as Go's machine-controller-manager wrote it; absent if only
-        /// the label exists.
+        /// The reason of the condition; absent if only the label exists.
         by: Option<String>,
         /// Number of Machines of the set.
         machines: u32,
@@ -748,7 +747,7 @@ impl fmt::Display for McmReason {
             Self::Frozen { by, machines: count, most, refused } => {
                 match by {
                     Some(reason) => {
-                        write!(f, "frozen by Go's machine-controller-manager ({reason})")?;
+                        write!(f, "frozen ({reason})")?;
                     }
                     None => f.write_str("frozen by the label freeze, without a condition Frozen")?,
                 }

@@ -22,7 +22,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use machinist_api::crd;
 use machinist_apiserver::Server;
-use machinist_controllers::mcm::{Inspector, MachineController, MachineOptions, Manager, Running};
+use machinist_controllers::mcm::{
+    Inspector, MachineController, MachineOptions, Manager, Running, ServerLimits,
+};
 use machinist_controllers::{Clients, Contract, Ended, ProcessInspector, ProcessOptions, ccm as controllers};
 use machinist_driver_docker::PROMISES;
 use machinist_node_sim::{Fleet, FleetOptions, HttpsConnector, Metadata};
@@ -156,6 +158,7 @@ impl Cluster {
         if target.is_some() {
             TOKEN_GROUP.clone_into(&mut machine_options.token_groups);
         }
+        machine_options.server_limits = Some(ServerLimits::default());
         machine_options.defaults =
             Arc::new(Defaults { exhausted_retry: ASK_AN_EXHAUSTED_CLOUD_AGAIN, ..Defaults::default() });
         let machine_controller = MachineController::start(

@@ -13,6 +13,7 @@ mod heal;
 mod life;
 mod names;
 mod orphans;
+mod overshoot;
 mod rollout;
 mod undecided;
 mod volumes;
@@ -28,6 +29,7 @@ pub use self::heal::{heal, heal_many, heal_with_a_pod};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, orphan, scale};
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::orphans::orphans;
+pub use self::overshoot::overshoot;
 pub use self::rollout::{change_of_mind, roll};
 pub use self::undecided::{force_deletion, short_creation_timeout, undecided};
 pub use self::volumes::volumes;
@@ -116,7 +118,11 @@ pub const FURTHER: &[Scenario] = &[
 
 /// Scenarios that no seed draws: the seeds that catch mutants were recorded without them.
 pub const UNDRAWN: &[Scenario] =
-    &[everywhere("volumes", |w| Box::pin(volumes(w))), patient(ORPHANS, |w| Box::pin(orphans(w)))];
+    &[
+        everywhere("volumes", |w| Box::pin(volumes(w))),
+        patient("overshoot", |w| Box::pin(overshoot(w))),
+        patient(ORPHANS, |w| Box::pin(orphans(w))),
+    ];
 
 /// The scenario in which the processes collect orphans.
 pub const ORPHANS: &str = "orphans";

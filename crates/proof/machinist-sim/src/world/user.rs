@@ -20,6 +20,8 @@ use super::{MachineWorld, NAMESPACE, Outcome, ScenarioError, Workload};
 pub const WORKERS: &str = "w";
 /// The annotation of a deployment that names Machines to delete.
 pub const CHOSEN: &str = "node.machine.sapcloud.io/trigger-deletion-by-mcm";
+/// The finalizer of another actor.
+pub const HELD: &str = "example.com/hold";
 /// The name of the Secret that all classes refer to.
 const SECRET: &str = "s";
 
@@ -128,6 +130,26 @@ impl<'w> User<'w> {
             "spec": template["spec"],
         });
         self.machines().create(&PostParams::default(), &parse(machine)?).await?;
+        Ok(())
+    }
+
+    /// Creates a Machine that a set with this selector adopts and deletes first, and that stays until
+    /// [`Self::release`].
+    pub async fn create_held_worker(self, name: &str, labels: &Value) -> Outcome {
+        let annotations = json!({(annotations::MACHINE_PRIORITY): "1"});
+        let machine = json!({
+            "apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "Machine",
+            "metadata": {"name": name, "labels": labels, "annotations": annotations, "finalizers": [HELD]},
+            "spec": self.template_of_workers()["spec"],
+        });
+        self.machines().create(&PostParams::default(), &parse(machine)?).await?;
+        Ok(())
+    }
+
+    /// Removes the finalizer of another actor from a Machine that has no other finalizer.
+    pub async fn release(self, name: &str) -> Outcome {
+        let patch = json!({"metadata": {"finalizers": null}});
+        self.machines().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 

@@ -22,6 +22,7 @@ use crate::mcm::contract::{Runtime, World};
 use crate::mcm::evidence;
 use crate::mcm::reference::object_key;
 use crate::mcm::seen::{BY_ID, BY_MACHINE, BY_NAMESPACE, BY_NODE, DELETING, SecretEntry, Seen, YES, merge};
+use crate::mcm::server_freeze::frozen_by_server;
 
 /// If at least this many Machines are being deleted, one list is cheaper than a lookup per
 /// instance: it has only a few pages.
@@ -86,6 +87,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         gaps: runtime.unseen(),
         nodes_freshness: runtime.freshness::<NodeFacts>(world),
         pods_freshness: runtime.freshness::<PodFacts>(world),
+        frozen: frozen_by_server(runtime, world),
         defaults: options.defaults.clone(),
         node_marks: seen.set_of(&machine).map(|set| set.facts.node_marks(seen.is_alone(&set.facts))),
         class: Known::from_store(class.cloned()),

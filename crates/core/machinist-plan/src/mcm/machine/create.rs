@@ -357,6 +357,9 @@ fn give_up_creation(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Actio
             Why::new(Reason::ClockSkew { seconds }, Step::Fix("synchronize the clocks".to_owned())),
         );
     }
+    if let Some(frozen) = &s.frozen {
+        return frozen.wait(s.now);
+    }
     if let Some(plan) = look_first(s) {
         return plan;
     }

@@ -8,6 +8,7 @@ use crate::mcm::facts::{
     Token,
 };
 use crate::mcm::reads::{NodeSeen, Reads};
+use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, TokenUse, Why};
 use jiff::Timestamp;
 use machinist_api::constants::annotations;
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub nodes_freshness: Freshness,
     /// How fresh the pods are.
     pub pods_freshness: Freshness,
+    /// The freeze of the machine controller, if it is frozen.
+    pub frozen: Option<Frozen>,
     /// Defaults for fields that the Machine does not set.
     pub defaults: Arc<Defaults>,
     /// The Machine to decide about.
@@ -109,6 +112,7 @@ impl Hash for Snapshot {
             gaps: _,
             nodes_freshness,
             pods_freshness,
+            frozen,
             defaults: _,
             machine,
             node_marks,
@@ -137,7 +141,7 @@ impl Hash for Snapshot {
             cluster: _,
             key_holder,
         } = self;
-        (nodes_freshness.is_fresh(), pods_freshness.is_fresh()).hash(state);
+        (nodes_freshness.is_fresh(), pods_freshness.is_fresh(), frozen.is_some()).hash(state);
         (promises, machine, node_marks, class, class_error, secrets, inputs, token, token_use).hash(state);
         (node, other_nodes, identity, pods, budgets).hash(state);
         (evictions, attachments, volumes, reads, node_seen).hash(state);
@@ -258,6 +262,9 @@ pub struct Defaults {
     /// `--drain-volumes-at-once`: how many pods with volumes a drain moves at the same time; absent
     /// if there is no limit.
     pub volumes_at_once: Option<NonZeroUsize>,
+    /// `--machine-safety-orphan-vms-period`: how long the annotation `not-managed-by-mcm` stays on
+    /// the Node of a Machine. If it is absent, that annotation is neither written nor removed.
+    pub orphan_period: Option<Duration>,
 }
 
 impl Defaults {
@@ -299,6 +306,7 @@ impl Default for Defaults {
             preserve_timeout: minutes(96 * 60),
             reattach_timeout: Duration::from_secs(90),
             volumes_at_once: None,
+            orphan_period: None,
         }
     }
 }

@@ -23,13 +23,14 @@ use crate::mcm::facts::{
     token_id,
 };
 use crate::mcm::reads::{NodeRead, NodeSeen, PodList, Reads};
+use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::TokenUse;
 use crate::testing::{self, at};
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{
-    Absence, Answered, Answers, Attempts, Call, Deleted, Found, Freshness, InQueue, Known, MadeIn, Process,
-    Unseen,
+    Absence, Answered, Answers, Attempts, Call, Deleted, Found, FreshRead, Freshness, InQueue, Known, MadeIn,
+    Process, Silence, Unseen,
 };
 
 mod boot;
@@ -93,6 +94,7 @@ fn world() -> World {
         gaps: Unseen::default(),
         nodes_freshness: Freshness::Fresh,
         pods_freshness: Freshness::Fresh,
+        frozen: None,
         defaults: Arc::default(),
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         node_marks: None,
@@ -680,6 +682,23 @@ fn a_missing_secret_is_named() {
     "#]]);
 }
 
+/// T-56: a token that cannot be written to a cluster that is away is not the Machine's fault.
+#[test]
+fn no_creation_times_out_while_the_controller_is_frozen() {
+    let failed = || {
+        let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
+        failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock").found(-10, Ok(Sighting::Absent))
+    };
+    let server = "the API server of the target cluster".to_owned();
+    let silence = Silence { server, since: at(-300), read: FreshRead::Possible };
+    failed().with(|s| s.frozen = Some(Frozen { silence })).check(expect![[r#"
+        why   the API server of the target cluster is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:55:00Z; next: the controller reads the current state from the API server
+        wait  until 2027-01-15T08:00:10Z
+    "#]]);
+    let after = failed().plan();
+    assert!(after.actions.iter().any(|action| action.to_string().starts_with("status: Failed")), "{after}");
+}
+
 #[test]
 fn creation_that_times_out_fails() {
     let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
@@ -1020,6 +1039,39 @@ fn deleting_an_unmanaged_node_removes_its_finalizer() {
     "#]]);
     let released = unmanaged().node_field("/metadata/finalizers", json!(["example.com/other"])).plan();
     assert!(released.actions.is_empty(), "{released}");
+}
+
+/// T-59, with the added condition that the annotation may be a user's wish: it stays for a while.
+#[test]
+fn the_node_of_a_machine_is_managed_again_after_a_while() {
+    const PERIOD: i64 = 900;
+    const KEY: &str = "node.machine.sapcloud.io/not-managed-by-mcm";
+    let seen = |since: Option<i64>, mark: &str, period: Option<u64>| {
+        let annotations = json!({KEY: "1", "machinist.dev/machine": mark});
+        let world = world().running().node_field("/metadata/annotations", annotations);
+        let world = world.provider(|identity| identity.same_instance = false);
+        world.with(|s| {
+            s.node_seen.not_managed = since.map(|seconds| at(-seconds));
+            let orphan_period = period.map(Duration::from_secs);
+            s.defaults = Arc::new(Defaults { orphan_period, ..Defaults::default() });
+        })
+    };
+    let removes = |plan: Plan<Action>| {
+        let is_removal = |action: &Action| match action {
+            Action::SyncNode(sync) => sync.annotations.get(KEY) == Some(&None),
+            _ => false,
+        };
+        plan.actions.iter().filter(|action| is_removal(action)).count()
+    };
+    let own = format!("{}/ns/uid-m", world().snapshot.cluster);
+    assert_eq!(removes(seen(Some(PERIOD + 1), &own, Some(900)).plan()), 1, "one patch");
+    for early in [None, Some(PERIOD)] {
+        let plan = seen(early, &own, Some(900)).plan();
+        assert_eq!(plan.wait, machinist_core::Wait::Until(at(PERIOD + 1 - early.unwrap_or(0))), "{plan}");
+        assert_eq!(removes(plan), 0, "{early:?}");
+    }
+    assert_eq!(removes(seen(Some(9999), &own, None).plan()), 0, "the feature is off");
+    assert_eq!(removes(seen(Some(9999), "prod/other/uid-m", Some(900)).plan()), 0, "another installation");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Tests of the deployment planner: each test builds a snapshot and checks the plan.
 
 mod chosen;
+mod freeze;
 mod hash_sync;
 mod in_place;
 mod node_marks;

@@ -27,6 +27,7 @@ use machinist_api::constants::{annotations, finalizers, labels};
 use machinist_api::{Machine, MachinePriority, Phase};
 
 use super::Action;
+use super::freeze;
 use super::names::{Reserved, child_name};
 use super::preserve;
 use super::snapshot::Snapshot;
@@ -43,7 +44,8 @@ const BURST: usize = 100;
 /// created before `again`.
 pub(super) fn plan(s: &Snapshot, again: Option<Timestamp>) -> Vec<Action> {
     let missing = missing(s).min(allowed(s));
-    let may_grow = 0 < missing && !s.set.is_frozen() && !s.set.is_scale_up_disabled() && again.is_none();
+    let may_grow =
+        0 < missing && !freeze::stops_creation(s) && !s.set.is_scale_up_disabled() && again.is_none();
     // Deletions come first: while creations hang in a webhook, the facts for deletions would get
     // too old again and again.
     let due = victims(s).into_iter().filter(|machine| s.may_delete(machine)).take(BURST);

@@ -36,7 +36,8 @@ pub struct Snapshot {
     pub unreadable: Vec<String>,
     /// The Machines in the namespace without a controlling owner.
     pub adoptable: Vec<Arc<MachineFacts>>,
-    /// The deployment of the set, if known. Only a frozen set needs it.
+    /// The deployment of the set, if known. Only a set that is frozen or has too many Machines
+    /// needs it.
     pub deployment: Option<Arc<MachineDeploymentFacts>>,
     /// The size and bounds of this set that the deployment wants now, if known. Only a set whose
     /// replicas differ from its Machines needs them.
@@ -45,6 +46,9 @@ pub struct Snapshot {
     pub auto_preserve: AutoPreserve,
     /// The limits for setting and lifting a freeze.
     pub margins: SafetyMargins,
+    /// Since when this process has seen the set with too many Machines. Memory: may be lost at any
+    /// moment.
+    pub overshooting_since: Option<Timestamp>,
     /// Numbers that are certainly in use. Memory: may be empty at any moment.
     pub settled_numbers: BTreeSet<u64>,
     /// When this process last wrote the set's status.
@@ -97,6 +101,7 @@ impl Hash for Snapshot {
             limits,
             auto_preserve,
             margins: _,
+            overshooting_since: _,
             settled_numbers,
             status_written: _,
             failure,
@@ -155,17 +160,19 @@ pub(crate) fn invalid(set: &MachineSetFacts) -> Option<Refusal> {
     invalid.or_else(|| Refusal::if_selecting_all(set.selector.as_ref()))
 }
 
-/// Margins for the number of Machines at which a set is frozen and at which the freeze is lifted.
+/// When a set is frozen because it has too many Machines, and when the freeze is lifted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SafetyMargins {
-    /// `--safety-up`
+    /// `--safety-up`: the number of Machines beyond replicas and surge that freezes the set.
     pub up: u32,
-    /// `--safety-down`
+    /// `--safety-down`: how many Machines below that number lift the freeze.
     pub down: u32,
+    /// `--machine-safety-overshooting-period`: how long a set may have that number of Machines.
+    pub period: Duration,
 }
 
 impl Default for SafetyMargins {
     fn default() -> Self {
-        Self { up: 2, down: 1 }
+        Self { up: 2, down: 1, period: Duration::from_secs(60) }
     }
 }

@@ -41,6 +41,7 @@ fn snapshot(machines: &[Value]) -> Snapshot {
         skew: Duration::ZERO,
         gaps: Unseen::default(),
         nodes_freshness: Freshness::Fresh,
+        frozen: None,
         nodes: machines.iter().map(|machine| sick_node(machine, at(0))).collect(),
         machines,
         unheard: BTreeSet::new(),
@@ -343,6 +344,25 @@ fn no_deadline_ends_while_the_nodes_are_not_fresh() {
         ..snapshot(&[machine("a", "Unknown", 500), joining("b", 500)])
     };
     assert!(plan(&early).actions.is_empty(), "nothing is due, so nothing is read");
+}
+
+/// T-55 and T-56: a freeze stops the failing of Machines, also while the Nodes are fresh. Its end
+/// resets no time: the deadline that has passed is enforced.
+#[test]
+fn no_machine_fails_while_the_controller_is_frozen() {
+    let silence = Silence {
+        server: "the API server of the control cluster".to_owned(),
+        since: at(-300),
+        read: FreshRead::Possible,
+    };
+    for machines in [[machine("a", "Unknown", 700)], [joining("a", CREATION_TIMEOUT + 1)]] {
+        let frozen = Snapshot { frozen: Some(Frozen { silence: silence.clone() }), ..snapshot(&machines) };
+        expect![[r#"
+            why   the API server of the control cluster is silent; a deadline has passed and waits for its answer; since 2027-01-15T07:55:00Z; next: the controller reads the current state from the API server
+            wait  until 2027-01-15T08:00:10Z
+        "#]].assert_eq(&plan(&frozen).to_string());
+        assert!(!plan(&snapshot(&machines)).actions.is_empty(), "the controller is no longer frozen");
+    }
 }
 
 #[test]
