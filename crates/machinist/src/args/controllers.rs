@@ -162,11 +162,12 @@ pub(crate) struct MachineSafetyArgs {
 /// Clusters and request limits.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// Kubeconfig of the cluster with the Nodes [default: the cluster of this pod]
+    /// Kubeconfig of the cluster with the Nodes, or none if there is no such cluster [default: the
+    /// cluster of this pod]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTERS)]
     pub target_kubeconfig: ClusterFlag,
     /// Kubeconfig of the cluster with the machine objects, or inClusterConfig for the cluster of
-    /// this pod [default: the value of --target-kubeconfig]
+    /// this pod; required with --target-kubeconfig none [default: the value of --target-kubeconfig]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTERS)]
     pub control_kubeconfig: ClusterFlag,
     /// Namespace of the machine objects

@@ -55,7 +55,7 @@ const FLAGS: &[Flag] = &[
     flag("min-resync-period", By::Both, DURATIONS, NO_DURATION),
     flag("profiling", By::Both, SWITCHES, NO_SWITCH),
     flag("contention-profiling", By::Both, SWITCHES, NO_SWITCH),
-    flag("target-kubeconfig", By::Both, &["", "a/b.yaml"], &[("none", "machines without a target cluster")]),
+    flag("target-kubeconfig", By::Both, &["", "a/b.yaml", "none"], &[]),
     flag("control-kubeconfig", By::Both, &["", "inClusterConfig", "a.yaml"], &[]),
     flag("namespace", By::Both, &["default", "shoot--a--b"], &[("", "value is required")]),
     flag(

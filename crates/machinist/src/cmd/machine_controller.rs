@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use machinist_controllers::mcm::{MachineController, MachineOptions, announce_machine_controller};
-use machinist_plan::mcm::machine::Defaults;
+use machinist_plan::mcm::machine::{Defaults, Target};
 
 use crate::args::{
-    MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
+    ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
 };
 use crate::clouds::{CLOUDS, CloudArgs, ForMachines};
 use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
@@ -56,6 +56,9 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
         .run_after(provider, |provider, clients, common, leadership| {
             let mut options = MachineOptions::new(provider, cluster);
             options.defaults = Arc::new(defaults(&args.machines));
+            if args.clusters.target_kubeconfig == ClusterFlag::None {
+                options.target = Target::None;
+            }
             options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
             MachineController::start(clients, common, options, leadership)
         })

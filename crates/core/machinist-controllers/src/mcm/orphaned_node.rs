@@ -34,7 +34,7 @@ impl Kind<Mcm> for OrphanedNodes {
         seen.nodes.by_index(HELD, YES).map(|(key, _)| key.name.clone()).collect()
     }
     fn is_decided(tools: &Tools) -> bool {
-        tools.machine.is_some()
+        tools.decides_nodes()
     }
 
     fn observe(runtime: &Runtime, world: &World, name: &String) -> Observed<Snapshot> {

@@ -22,6 +22,7 @@ mod identity;
 mod in_place;
 mod join;
 mod living_drain;
+mod no_target;
 mod node_condition;
 mod node_patch;
 mod node_sync;
@@ -41,6 +42,7 @@ pub(crate) use self::boot::description as boot_problem;
 pub use self::identity::MachineIdentity;
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
+pub use self::no_target::Target;
 pub use self::node_condition::{PreservedCondition, UpdateCondition};
 pub use self::node_sync::NodeSync;
 pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
@@ -69,6 +71,7 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
     let plan = match &s.machine.provider_id {
         None if s.machine.is_updating_in_place() => Plan::idle(why_updated_in_place(&s.machine)),
         None => create::plan(s),
+        Some(_) if s.target == Target::None => proof::gather(s, no_target::plan(s)),
         Some(_) => proof::gather(s, join::plan(s)),
     };
     preserve::attend(s, in_place::attend(s, plan))

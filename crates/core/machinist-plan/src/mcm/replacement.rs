@@ -353,6 +353,7 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
         phase: Some(PhaseWrite::of(Phase::Failed)),
         operation: Some(OperationWrite::failed(kind, description, None)),
         conditions: None,
+        addresses: None,
         at: s.now,
     };
     let write = Box::new(write);

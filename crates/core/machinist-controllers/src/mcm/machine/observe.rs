@@ -87,6 +87,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         nodes_freshness: runtime.freshness::<NodeFacts>(world),
         pods_freshness: runtime.freshness::<PodFacts>(world),
         defaults: options.defaults.clone(),
+        target: options.target,
         node_marks: seen.set_of(&machine).map(|set| set.facts.node_marks(seen.is_alone(&set.facts))),
         class: Known::from_store(class.cloned()),
         class_error,

@@ -53,6 +53,9 @@ pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> Guard
         // The operation is written as one field, so that a partial write cannot mix two operations.
         patch = patch.add(&["status", "lastOperation"], last);
     }
+    if let Some(addresses) = &write.addresses {
+        patch = patch.add(&["status", "addresses"], json!(addresses));
+    }
     match &write.conditions {
         None => patch,
         Some(conditions) => patch.add(&["status", "conditions"], Value::from(conditions.clone())),
@@ -119,6 +122,7 @@ mod tests {
             phase: Some(PhaseWrite::of(phase)),
             operation: Some(operation),
             conditions: None,
+            addresses: None,
             at: Timestamp::UNIX_EPOCH,
         }
     }

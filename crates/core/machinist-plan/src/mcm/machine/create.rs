@@ -22,6 +22,7 @@ use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises, 
 use super::action::Action;
 use super::action::CREATE_FAILED;
 use super::join::failed_why;
+use super::no_target::{self, Target};
 use super::proof;
 use super::snapshot::SecretNeed;
 use super::snapshot::Snapshot;
@@ -92,11 +93,17 @@ fn may_have_an_instance(s: &Snapshot) -> bool {
 /// comes second.
 pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountId>) -> Plan<Action> {
     let mut actions = vec![s.record(instance, account)];
-    actions.extend(pending(s));
-    Plan::act_all(
-        actions,
-        Why::new(Reason::Writing("recording the instance"), Step::Expect("the Node joins")),
-    )
+    let next = match s.target {
+        Target::Given => {
+            actions.extend(pending(s));
+            "the Node joins"
+        }
+        Target::None => {
+            actions.extend(no_target::available(s, instance));
+            "the Machine is available"
+        }
+    };
+    Plan::act_all(actions, Why::new(Reason::Writing("recording the instance"), Step::Expect(next)))
 }
 
 /// Returns the status write for an instance that exists while its Node has not joined yet.
@@ -127,8 +134,9 @@ fn make(s: &Snapshot) -> Plan<Action> {
     if let Some(wait) = s.await_slot(Call::ENSURE) {
         return wait;
     }
-    let wants_token =
-        s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
+    // Without a target cluster, no token opens anything, and the placeholder stays.
+    let wants_token = s.target == Target::Given
+        && s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
     let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, token_must_last(s)) <= at);
     let why = |what| {
         Why::new(Reason::Writing(what), Step::Expect("the controller asks the cloud to create the instance"))
@@ -201,7 +209,7 @@ fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
 }
 
 /// The reason why an instance cannot be created now.
-enum Obstacle<'s> {
+pub(super) enum Obstacle<'s> {
     /// A problem that only a user can fix.
     Missing { reason: McmReason, fix: String },
     /// The driver call failed.
@@ -219,7 +227,7 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
     })
 }
 
-fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
+pub(super) fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     let missing = |reason: McmReason, fix: String| Some(Obstacle::Missing { reason, fix });
     if let Some(error) = machine_name_error(&s.machine.name) {
         let fix = "delete the Machine, and create one with a shorter name".to_owned();
@@ -292,7 +300,7 @@ fn lacks_user_data(s: &Snapshot) -> Option<String> {
 }
 
 impl Obstacle<'_> {
-    fn why(&self, s: &Snapshot) -> Why {
+    pub(super) fn why(&self, s: &Snapshot) -> Why {
         match self {
             Self::Missing { reason, fix } => Why::new(reason.clone(), Step::Fix(fix.clone())),
             Self::Refused { error, ended } => {

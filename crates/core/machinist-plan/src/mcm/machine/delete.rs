@@ -25,6 +25,7 @@ use super::action::INSTANCE_NOT_OURS;
 use super::action::TARGET_SILENT;
 use super::action::VOLUMES_LEFT;
 use super::identity::OwnNode;
+use super::no_target::Target;
 use super::node_sync::NodeSync;
 use super::proof;
 use super::snapshot::OtherNode;
@@ -92,6 +93,9 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if let Some(holder) = &s.identity.held_by {
         return held(s, holder, since);
     }
+    if s.target == Target::None {
+        return without_target(s, since);
+    }
     if has_no_answer(s) && s.machine.wants_force_deletion() && !matches!(stage(s), Stage::Node) {
         return drained(s, since, Evidence::ForceDeletion);
     }
@@ -116,6 +120,15 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
             with_marker(s, remove_instance(s, since, Some(Evidence::PastDrain { stage })))
         }
         (Stage::Node, _) => remove_node(s, since),
+    }
+}
+
+/// Deletes the instance and removes the finalizer. Without a target cluster there is no Node to
+/// drain or to delete, as in Go MCM.
+fn without_target(s: &Snapshot, since: Timestamp) -> Plan<Action> {
+    match stage(s) {
+        Stage::Drain | Stage::Volumes | Stage::Instance => drained(s, since, Evidence::NoTargetCluster),
+        Stage::Node => remove_node(s, since),
     }
 }
 
@@ -178,9 +191,9 @@ fn write_progress(s: &Snapshot, description: impl Into<String>) -> Option<Action
 
 /// Returns the marker at which Go MCM would have to begin.
 fn first_marker(s: &Snapshot) -> DeletionMarker {
-    match s.machine.node {
-        Some(_) => DeletionMarker::DrainNode,
-        None => DeletionMarker::FindInstance,
+    match (s.target, &s.machine.node) {
+        (Target::Given, Some(_)) => DeletionMarker::DrainNode,
+        (Target::Given, None) | (Target::None, _) => DeletionMarker::FindInstance,
     }
 }
 
@@ -1456,6 +1469,9 @@ fn left_in_target(s: &Snapshot) -> Option<Action> {
 
 /// Whether an instance existed that may have registered a Node.
 fn may_have_registered(s: &Snapshot) -> bool {
+    if s.target == Target::None {
+        return false;
+    }
     s.machine.provider_id.is_some() || s.answers.ever_ensured || !s.process.saw_creation_of(s.machine.created)
 }
 

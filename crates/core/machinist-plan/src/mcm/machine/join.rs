@@ -220,7 +220,8 @@ fn healthy(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
 
 /// Copies the Node's conditions. Phase and operation do not change.
 fn copy_conditions(s: &Snapshot, node: &NodeFacts) -> Action {
-    let write = super::StatusWrite { phase: None, operation: None, conditions: None, at: s.now };
+    let write =
+        super::StatusWrite { phase: None, operation: None, conditions: None, addresses: None, at: s.now };
     Action::SetStatus(Box::new(write.with_conditions(&node.conditions)))
 }
 

@@ -2,6 +2,7 @@
 
 use super::action::Action;
 use super::identity::MachineIdentity;
+use super::no_target::Target;
 use crate::mcm::drain::{Eviction, NodeVolumes, VolumeLimits};
 use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, NodeMarks, PodFacts, SecretFacts,
@@ -16,7 +17,7 @@ use machinist_core::InQueue;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Freshness, Known, Process, Unseen};
-use machinist_instance::{AccountId, Instance, InstanceKey};
+use machinist_instance::{AccountId, Instance, InstanceKey, NodeName};
 use machinist_labels::is_value;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
@@ -44,6 +45,8 @@ pub struct Snapshot {
     pub pods_freshness: Freshness,
     /// Defaults for fields that the Machine does not set.
     pub defaults: Arc<Defaults>,
+    /// Whether there is a cluster with Nodes.
+    pub target: Target,
     /// The Machine to decide about.
     pub machine: Arc<MachineFacts>,
     /// What the set of the Machine asks for on its Node; absent without a known set.
@@ -110,6 +113,7 @@ impl Hash for Snapshot {
             nodes_freshness,
             pods_freshness,
             defaults: _,
+            target: _,
             machine,
             node_marks,
             class,
@@ -171,7 +175,8 @@ impl Snapshot {
 
     /// Returns the action that records an instance shown by an account.
     pub(super) fn record(&self, instance: &Instance, account: Option<AccountId>) -> Action {
-        let node = Some(instance.name.clone()).filter(|name| is_value(name.as_str()));
+        let has_label = |name: &NodeName| self.target == Target::Given && is_value(name.as_str());
+        let node = Some(instance.name.clone()).filter(has_label);
         let priority = self.missing_priority();
         Action::Record { node, provider_id: instance.id.clone(), account, priority }
     }

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::NodeAddress;
 use machinist_api::code::{Code, CodedMessage};
 use machinist_api::constants::conditions;
 use machinist_api::{OperationState, OperationType, Phase};
@@ -24,6 +25,8 @@ pub struct StatusWrite {
     pub operation: Option<OperationWrite>,
     /// The new conditions.
     pub conditions: Option<Vec<Value>>,
+    /// The new addresses.
+    pub addresses: Option<Vec<NodeAddress>>,
     /// The moment of the decision.
     pub at: Timestamp,
 }
@@ -96,7 +99,8 @@ impl Snapshot {
             return None;
         }
         let phase = moves.then(|| PhaseWrite::of(phase));
-        Some(StatusWrite { phase, operation: Some(operation), conditions: None, at: self.now })
+        let operation = Some(operation);
+        Some(StatusWrite { phase, operation, conditions: None, addresses: None, at: self.now })
     }
 
     /// Whether the Node's conditions differ from the copy in a relevant way: a type was added or
@@ -153,7 +157,8 @@ impl fmt::Display for StatusWrite {
         });
         let operation = self.operation.as_ref().map(ToString::to_string);
         let conditions = self.conditions.as_ref().map(|all| format!("{} conditions", all.len()));
-        let parts: Vec<_> = [phase, operation, conditions].into_iter().flatten().collect();
+        let addresses = self.addresses.as_ref().map(|all| format!("{} addresses", all.len()));
+        let parts: Vec<_> = [phase, operation, conditions, addresses].into_iter().flatten().collect();
         f.write_str(&parts.join(", "))
     }
 }

@@ -36,6 +36,7 @@ mod boot;
 mod evidence;
 mod force;
 mod in_place;
+mod no_target;
 mod node_sync;
 mod preserve;
 mod volumes;
@@ -94,6 +95,7 @@ fn world() -> World {
         nodes_freshness: Freshness::Fresh,
         pods_freshness: Freshness::Fresh,
         defaults: Arc::default(),
+        target: Target::Given,
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         node_marks: None,
         class: Known::Present(Arc::new(ClassFacts::parse(&class))),
