@@ -29,6 +29,7 @@ mod node_sync;
 mod preserve;
 mod proof;
 mod snapshot;
+mod stale_node;
 mod status;
 
 pub use self::action::{

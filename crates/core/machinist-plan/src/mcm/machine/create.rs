@@ -95,7 +95,9 @@ pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountI
     let mut actions = vec![s.record(instance, account)];
     let next = match s.target {
         Target::Given => {
-            actions.extend(pending(s));
+            // If the Node is not called like the Machine, the next pass looks for a Node of that
+            // name first.
+            actions.extend(pending(s).filter(|_| instance.name.as_str() == s.machine.name));
             "the Node joins"
         }
         Target::None => {

@@ -18,16 +18,18 @@ use super::node_sync::NodeSync;
 use super::snapshot::Defaults;
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
-use super::{Severity, boot, create};
+use super::{Severity, boot, create, stale_node};
 use crate::mcm::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_updated_in_place};
 use machinist_core::{Known, Unseen, is_past, just_past, plus};
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     let phase = &s.machine.status.phase;
-    if matches!(phase, Phase::Empty | Phase::CrashLoopBackOff)
-        && let Some(pending) = create::pending(s)
-    {
+    let is_new = matches!(phase, Phase::Empty | Phase::CrashLoopBackOff);
+    if is_new && let Some(plan) = stale_node::fail(s) {
+        return plan;
+    }
+    if is_new && let Some(pending) = create::pending(s) {
         let why = Why::new(
             Reason::Writing("updating the status: the instance exists"),
             Step::Expect("the Node joins"),

@@ -39,6 +39,7 @@ mod in_place;
 mod no_target;
 mod node_sync;
 mod preserve;
+mod stale_node;
 mod volumes;
 
 const UID: &str = "uid-m";
