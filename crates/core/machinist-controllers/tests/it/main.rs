@@ -15,6 +15,7 @@ mod freeze;
 mod gate;
 mod identity;
 mod in_place;
+mod initialization;
 mod late;
 mod leadership;
 mod logs;

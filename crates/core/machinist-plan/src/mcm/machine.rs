@@ -20,6 +20,7 @@ mod create;
 mod delete;
 mod identity;
 mod in_place;
+mod initialize;
 mod join;
 mod living_drain;
 mod no_target;

@@ -153,6 +153,7 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
         Action::Ensure { adopt_made_since } => ensure(runtime, s, adopt_made_since),
         Action::List => instance::list(asking(runtime, s)?),
         Action::Rekey { id, from } => instance::rekey(asking(runtime, s)?, id, from),
+        Action::Initialize => initialize(runtime, s),
         Action::Find(which) => instance::find(asking(runtime, s)?, which),
         Action::ObserveBoot(which) => instance::observe_boot(asking(runtime, s)?, which),
         Action::Delete(permit) => instance::delete(asking(runtime, s)?, permit),
@@ -255,6 +256,12 @@ fn asking_with<'a>(
     let opened = made_from.open(runtime).ok_or(CLASS_OR_SECRET_GONE)?;
     let id = s.identity.recorded.ours().cloned();
     Ok(instance::Asking { runtime, machine: &s.machine, id, inputs: s.inputs, opened })
+}
+
+fn initialize(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
+    let class = s.class.present().ok_or(CLASS_OR_SECRET_GONE)?;
+    let id = s.identity.recorded.ours().ok_or(Stop::NotNow("the Machine has no instance"))?;
+    instance::initialize(asking(runtime, s)?, id.clone(), class.provider_spec.clone())
 }
 
 fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {

@@ -56,6 +56,8 @@ pub enum Action {
     },
     /// Records since when no process creates the instance of this deleted Machine.
     RecordWait(Timestamp),
+    /// Asks the driver to complete the recorded instance.
+    Initialize,
     /// Asks the driver to look up the instance.
     Find(InstanceRef),
     /// Asks the driver how the instance boots.
@@ -173,6 +175,7 @@ impl Action {
             | Self::List
             | Self::RecordWait(_)
             | Self::Rekey { .. }
+            | Self::Initialize
             | Self::Find(_)
             | Self::ObserveBoot(_)
             | Self::Delete(_)
@@ -210,6 +213,7 @@ impl fmt::Display for Action {
             Self::List => f.write_str("driver: list"),
             Self::RecordWait(_) => f.write_str("machine: record the wait for earlier calls"),
             Self::Rekey { id, from } => write!(f, "driver: rekey {id} from {from}"),
+            Self::Initialize => f.write_str("driver: initialize"),
             Self::Find(which) => write!(f, "driver: find {which}"),
             Self::ObserveBoot(which) => write!(f, "driver: observe the boot of {which}"),
             Self::Delete(permit) => write!(f, "driver: delete {} because {permit}", permit.which()),

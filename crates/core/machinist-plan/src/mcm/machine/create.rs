@@ -97,11 +97,12 @@ pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountI
         Target::Given => {
             // If the Node is not called like the Machine, the next pass looks for a Node of that
             // name first.
-            actions.extend(pending(s).filter(|_| instance.name.as_str() == s.machine.name));
+            let is_next = !s.needs_initialization && instance.name.as_str() == s.machine.name;
+            actions.extend(pending(s).filter(|_| is_next));
             "the Node joins"
         }
         Target::None => {
-            actions.extend(no_target::available(s, instance));
+            actions.extend(no_target::available(s, instance).filter(|_| !s.needs_initialization));
             "the Machine is available"
         }
     };
@@ -345,7 +346,12 @@ impl Obstacle<'_> {
 }
 
 /// Reports the obstacle in the status, and once by an Event.
-fn report(s: &Snapshot, operation: &OperationWrite, why: Why, retry_at: Option<Timestamp>) -> Plan<Action> {
+pub(super) fn report(
+    s: &Snapshot,
+    operation: &OperationWrite,
+    why: Why,
+    retry_at: Option<Timestamp>,
+) -> Plan<Action> {
     let mut plan = Plan::idle(why);
     if let Some(write) = s.status(Phase::CrashLoopBackOff, operation.clone()) {
         plan.actions.push(Action::SetStatus(Box::new(write)));

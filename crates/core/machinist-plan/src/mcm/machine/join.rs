@@ -18,7 +18,7 @@ use super::node_sync::NodeSync;
 use super::snapshot::Defaults;
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
-use super::{Severity, boot, create, stale_node};
+use super::{Severity, boot, create, initialize, stale_node};
 use crate::mcm::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_updated_in_place};
 use machinist_core::{Known, Unseen, is_past, just_past, plus};
@@ -26,7 +26,7 @@ use machinist_core::{Known, Unseen, is_past, just_past, plus};
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     let phase = &s.machine.status.phase;
     let is_new = matches!(phase, Phase::Empty | Phase::CrashLoopBackOff);
-    if is_new && let Some(plan) = stale_node::fail(s) {
+    if is_new && let Some(plan) = stale_node::fail(s).or_else(|| initialize::plan(s)) {
         return plan;
     }
     if is_new && let Some(pending) = create::pending(s) {

@@ -15,10 +15,10 @@ use machinist_instance::{AddressKind, Instance, Power, Sighting};
 use std::time::Duration;
 
 use super::action::Action;
-use super::create;
 use super::join::failed_why;
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
+use super::{create, initialize};
 use crate::mcm::why::{Plan, Reason, Step, Why};
 use machinist_core::{Call, plus, retry_after};
 
@@ -38,7 +38,8 @@ pub enum Target {
 /// Decides about a living Machine with a recorded instance.
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     match s.machine.status.phase {
-        Phase::Empty | Phase::CrashLoopBackOff | Phase::Pending => record_addresses(s),
+        Phase::Empty | Phase::CrashLoopBackOff => initialize::plan(s).unwrap_or_else(|| record_addresses(s)),
+        Phase::Pending => record_addresses(s),
         Phase::Failed => Plan::idle(failed_why(s)),
         // A phase that was written while there was a target cluster stays, as in Go MCM.
         _ => Plan::idle(Why::settled().since(s.machine.status.phase_since)),

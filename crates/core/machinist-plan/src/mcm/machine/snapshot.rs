@@ -87,6 +87,8 @@ pub struct Snapshot {
     pub answers: Answers,
     /// Whether the driver can show how an instance boots.
     pub observes_boot: bool,
+    /// Whether the provider initializes instances of the class after their creation.
+    pub needs_initialization: bool,
     /// Until when the cloud throttles the account. No call begins earlier.
     pub paused_until: Option<Timestamp>,
     /// How long the creation of the instance has waited in the queue of the account, and how long
@@ -134,6 +136,7 @@ impl Hash for Snapshot {
             node_seen,
             answers,
             observes_boot,
+            needs_initialization,
             paused_until,
             waited: _,
             ownership,
@@ -147,6 +150,7 @@ impl Hash for Snapshot {
         (evictions, attachments, volumes, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
+        needs_initialization.hash(state);
     }
 }
 

@@ -36,6 +36,7 @@ mod boot;
 mod evidence;
 mod force;
 mod in_place;
+mod initialize;
 mod no_target;
 mod node_sync;
 mod preserve;
@@ -124,6 +125,7 @@ fn world() -> World {
         node_seen: NodeSeen::default(),
         answers: Answers::default(),
         observes_boot: false,
+        needs_initialization: false,
         paused_until: None,
         waited: Duration::ZERO,
         ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
