@@ -249,6 +249,7 @@ pub trait Driver: Send + Sync {
 /// #     user_data: UserData::default(),
 /// #     tags: BTreeMap::new(),
 /// #     adopt_made_since: None,
+/// #     last_known_state: None,
 /// # };
 /// # use futures::FutureExt as _;
 /// # let played = async {

@@ -16,6 +16,7 @@ mod gate;
 mod identity;
 mod in_place;
 mod initialization;
+mod known_state;
 mod late;
 mod leadership;
 mod logs;

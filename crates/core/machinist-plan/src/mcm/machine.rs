@@ -47,7 +47,7 @@ pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
 pub use self::no_target::Target;
 pub use self::node_condition::{PreservedCondition, UpdateCondition};
 pub use self::node_sync::NodeSync;
-pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
+pub use self::status::{OperationWrite, PhaseWrite, StateWrite, StatusWrite, code_of};
 pub use crate::event::Severity;
 use crate::mcm::why::{Plan, Reason, Step, Why, why_updated_in_place};
 

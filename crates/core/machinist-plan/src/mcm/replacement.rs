@@ -354,6 +354,7 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
         operation: Some(OperationWrite::failed(kind, description, None)),
         conditions: None,
         addresses: None,
+        last_known_state: None,
         at: s.now,
     };
     let write = Box::new(write);

@@ -297,6 +297,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         user_data: user_data::render(&template, &machine.name, token.as_deref()),
         tags: BTreeMap::new(),
         adopt_made_since: Some(adopt_made_since),
+        last_known_state: machine.status.last_known_state.clone(),
     };
     instance::ensure(asking, spec)
 }

@@ -319,6 +319,7 @@ impl StatusFacts {
             operation: status.last_operation.clone().unwrap_or_default(),
             conditions: status.conditions.iter().filter_map(ConditionFacts::of).collect(),
             addresses: status.addresses.clone(),
+            last_known_state: status.last_known_state.clone().filter(|state| !state.is_empty()),
         }
     }
 }
@@ -377,6 +378,8 @@ pub struct StatusFacts {
     pub conditions: Vec<ConditionFacts>,
     /// Addresses of the instance; only without a target cluster.
     pub addresses: Vec<NodeAddress>,
+    /// The text that the driver stores; absent if empty.
+    pub last_known_state: Option<String>,
 }
 
 /// The phase of a Machine as read. The guard of a status write repeats it.

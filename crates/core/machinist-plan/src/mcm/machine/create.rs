@@ -27,7 +27,7 @@ use super::proof;
 use super::snapshot::SecretNeed;
 use super::snapshot::Snapshot;
 use super::snapshot::creation_failed;
-use super::status::OperationWrite;
+use super::status::{OldState, OperationWrite, StateWrite};
 use super::status::{code_of, code_text};
 use crate::mcm::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
@@ -69,9 +69,12 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         Some(obstacle) if can_fail => {
             let why =
                 obstacle.why(s).deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
-            report(s, &obstacle.operation(), why, obstacle.retry_at(s)).no_later_than(just_past(deadline))
+            let plan = report(s, &obstacle.operation(), obstacle.state(s), why, obstacle.retry_at(s));
+            plan.no_later_than(just_past(deadline))
         }
-        Some(obstacle) => report(s, &obstacle.operation(), obstacle.why(s), obstacle.retry_at(s)),
+        Some(obstacle) => {
+            report(s, &obstacle.operation(), obstacle.state(s), obstacle.why(s), obstacle.retry_at(s))
+        }
     }
 }
 
@@ -323,6 +326,13 @@ impl Obstacle<'_> {
         }
     }
 
+    fn state(&self, s: &Snapshot) -> Option<StateWrite> {
+        match self {
+            Self::Missing { .. } => None,
+            Self::Refused { error, .. } => s.state_after(error, OldState::after_creation(error)),
+        }
+    }
+
     fn operation(&self) -> OperationWrite {
         match self {
             Self::Missing { reason, .. } => {
@@ -349,14 +359,15 @@ impl Obstacle<'_> {
 pub(super) fn report(
     s: &Snapshot,
     operation: &OperationWrite,
+    state: Option<StateWrite>,
     why: Why,
     retry_at: Option<Timestamp>,
 ) -> Plan<Action> {
     let mut plan = Plan::idle(why);
-    if let Some(write) = s.status(Phase::CrashLoopBackOff, operation.clone()) {
-        plan.actions.push(Action::SetStatus(Box::new(write)));
-        plan.actions.push(Action::warn(CREATE_FAILED, &operation.description));
-    }
+    let write = s.status(Phase::CrashLoopBackOff, operation.clone());
+    let event = write.is_some().then(|| Action::warn(CREATE_FAILED, &operation.description));
+    plan.actions.extend(s.with_state(write, state).map(|write| Action::SetStatus(Box::new(write))));
+    plan.actions.extend(event);
     match retry_at {
         Some(at) => plan.no_later_than(at),
         None => plan,
@@ -383,7 +394,9 @@ fn give_up_creation(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Actio
     let description = format!("Machine {} was not created in time. {last}", s.machine.name);
     let code = obstacle.and_then(|obstacle| obstacle.operation().code).or(Some(Code::DeadlineExceeded));
     let operation = OperationWrite::failed(OperationType::Create, description.clone(), code);
-    let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let state = obstacle.and_then(|obstacle| obstacle.state(s));
+    let write = s.with_state(s.status(Phase::Failed, operation), state);
+    let write = write.map(|write| Action::SetStatus(Box::new(write)));
     let why = Why::new(McmReason::Failed { description }, Step::Expect("the MachineSet deletes the Machine"));
     Plan::act_all(write.into_iter().collect(), why)
 }

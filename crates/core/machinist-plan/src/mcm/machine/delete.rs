@@ -30,7 +30,7 @@ use super::node_sync::NodeSync;
 use super::proof;
 use super::snapshot::OtherNode;
 use super::snapshot::Snapshot;
-use super::status::OperationWrite;
+use super::status::{OldState, OperationWrite};
 use super::status::{code_of, code_text};
 use crate::mcm::drain::{
     AwaitedVolume, Drain, DrainProgress, DrainVolumes, Eviction, EvictionAnswer, Manner, PodCall,
@@ -1391,11 +1391,13 @@ fn call_failed(
     let description = format!("{}. {}", code_text(error), current_marker(s));
     let operation = OperationWrite::failed(OperationType::Delete, &description, Some(code_of(error)));
     let why = Why::call_failed(call, error, s.answers.failures, retry_at).since(deleting_since);
+    let old = if call == Call::DELETE { OldState::Removed } else { OldState::Kept };
+    let write = s.status(Phase::Terminating, operation);
+    let event = write.is_some().then(|| Action::warn(DELETE_FAILED, description));
+    let write = s.with_state(write, s.state_after(error, old));
     let mut plan = Plan::until(retry_at, why);
-    if let Some(write) = s.status(Phase::Terminating, operation) {
-        plan.actions.push(Action::SetStatus(Box::new(write)));
-        plan.actions.push(Action::warn(DELETE_FAILED, description));
-    }
+    plan.actions.extend(write.map(|write| Action::SetStatus(Box::new(write))));
+    plan.actions.extend(event);
     plan
 }
 

@@ -19,7 +19,7 @@ use machinist_instance::{Error, ErrorKind};
 use super::action::{Action, CREATE_FAILED};
 use super::create;
 use super::snapshot::Snapshot;
-use super::status::{OperationWrite, code_of, code_text};
+use super::status::{OldState, OperationWrite, code_of, code_text};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Call, is_past, just_past, plus, retry_after};
 
@@ -60,7 +60,8 @@ pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
                 Plan::until(retry_at, uninitialized(s, &error.message).since(answered.ended))
             } else {
                 let why = Why::call_failed(Call::INITIALIZE, error, s.answers.failures, retry_at);
-                create::report(s, &operation(error), why.since(answered.ended), Some(retry_at))
+                let state = s.state_after(error, OldState::Kept);
+                create::report(s, &operation(error), state, why.since(answered.ended), Some(retry_at))
             };
             Some(plan.no_later_than(just_past(s.creation_deadline())))
         }
@@ -88,7 +89,9 @@ fn uninitialized(s: &Snapshot, message: &str) -> Why {
 fn fail(s: &Snapshot, error: &Error) -> Plan<Action> {
     let operation = operation(error);
     let description = operation.description.clone();
-    let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let state = s.state_after(error, OldState::Kept);
+    let write = s.with_state(s.status(Phase::Failed, operation), state);
+    let write = write.map(|write| Action::SetStatus(Box::new(write)));
     let actions: Vec<_> =
         write.into_iter().flat_map(|write| [write, Action::warn(CREATE_FAILED, &description)]).collect();
     let next = Step::Expect("the MachineSet deletes the Machine");

@@ -222,8 +222,7 @@ fn healthy(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
 
 /// Copies the Node's conditions. Phase and operation do not change.
 fn copy_conditions(s: &Snapshot, node: &NodeFacts) -> Action {
-    let write =
-        super::StatusWrite { phase: None, operation: None, conditions: None, addresses: None, at: s.now };
+    let write = s.no_change();
     Action::SetStatus(Box::new(write.with_conditions(&node.conditions)))
 }
 

@@ -37,6 +37,7 @@ mod evidence;
 mod force;
 mod in_place;
 mod initialize;
+mod known_state;
 mod no_target;
 mod node_sync;
 mod preserve;
