@@ -20,6 +20,8 @@ machinist_runtime::keys! {
         Owner(id: ObjectKey) = "owner" every Duration::from_millis(100),
         /// A Node that is being deleted and that no Machine has, by its name.
         Node(name: String) = "node" every Duration::from_millis(100),
+        /// A bootstrap token whose Machine is gone, by its id.
+        Token(id: String) = "token" every Duration::from_millis(100),
         /// A MachineSet.
         Set(id: ObjectKey) = "machineset" every Duration::from_millis(100),
         /// A MachineDeployment.

@@ -8,6 +8,7 @@ use super::machine_class::{Classes, Secrets};
 use super::machine_deployment::Deployments;
 use super::machine_set::Sets;
 use super::orphaned_node::OrphanedNodes;
+use super::orphaned_token::OrphanedTokens;
 use super::replacement::Replacements;
 
 machinist_runtime::kinds! {
@@ -18,6 +19,7 @@ machinist_runtime::kinds! {
         Replacement(uid) => Replacements,
         Owner(id) => LostOwners,
         Node(name) => OrphanedNodes,
+        Token(id) => OrphanedTokens,
         Set(id) => Sets,
         Deployment(id) => Deployments,
     }

@@ -11,6 +11,7 @@ use machinist_plan::mcm::late_adoption::LateAdoption;
 use machinist_plan::mcm::lost_owner::OwnerRead;
 use machinist_plan::mcm::machine_set::ChildFailure;
 use machinist_plan::mcm::orphaned_node::MachineRead;
+use machinist_plan::mcm::orphaned_token::OwnerLook;
 use machinist_plan::mcm::{NodeSeen, Reads};
 use tokio::time::Instant;
 
@@ -37,6 +38,8 @@ pub(crate) struct Memory {
     pub owner_looks: BTreeMap<String, OwnerRead>,
     /// The last list of Machines for a Node that no Machine seems to have, by Node UID.
     pub machine_looks: BTreeMap<String, MachineRead>,
+    /// The last read of the Machine of a bootstrap token that seems to be gone, by UID of the token.
+    pub token_looks: BTreeMap<String, OwnerLook>,
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
@@ -159,6 +162,7 @@ impl Memory {
         self.nodes.values_mut().for_each(|seen| seen.begin_again(now));
         self.reads.clear();
         self.machine_looks.clear();
+        self.token_looks.clear();
         for answers in self.answers.values_mut() {
             **answers = Answers {
                 ever_ensured: answers.ever_ensured,

@@ -25,6 +25,7 @@ mod measure;
 mod memory;
 mod options;
 mod orphaned_node;
+mod orphaned_token;
 mod process;
 mod reference;
 mod replacement;

@@ -8,7 +8,8 @@ use machinist_driver::Provider;
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::machine_set::SafetyMargins;
 use machinist_plan::mcm::{
-    lost_owner, machine, machine_class, machine_deployment, machine_set, orphaned_node, replacement,
+    lost_owner, machine, machine_class, machine_deployment, machine_set, orphaned_node, orphaned_token,
+    replacement,
 };
 
 use crate::ProcessOptions;
@@ -75,6 +76,8 @@ pub struct Planners {
     pub lost_owner: fn(&lost_owner::Snapshot) -> Plan<lost_owner::Action>,
     /// Decides about a Node that is being deleted and that no Machine has.
     pub orphaned_node: fn(&orphaned_node::Snapshot) -> Plan<orphaned_node::Action>,
+    /// Decides about a bootstrap token whose Machine is gone.
+    pub orphaned_token: fn(&orphaned_token::Snapshot) -> Plan<orphaned_token::Action>,
     /// Decides about a MachineSet.
     pub machine_set: fn(&machine_set::Snapshot) -> Plan<machine_set::Action>,
     /// Decides about a MachineDeployment.
@@ -96,6 +99,7 @@ impl Default for Planners {
             replacement: replacement::plan,
             lost_owner: lost_owner::plan,
             orphaned_node: orphaned_node::plan,
+            orphaned_token: orphaned_token::plan,
             machine_set: machine_set::plan,
             machine_deployment: machine_deployment::plan,
         }

@@ -33,6 +33,7 @@ mod slow_webhook;
 mod split;
 mod stale_nodes;
 mod timeouts;
+mod tokens;
 mod volumes;
 
 use std::collections::BTreeSet;

@@ -18,6 +18,7 @@ mod action;
 mod boot;
 mod create;
 mod delete;
+mod failed_token;
 mod identity;
 mod in_place;
 mod initialize;
@@ -76,7 +77,7 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
         Some(_) if s.target == Target::None => proof::gather(s, no_target::plan(s)),
         Some(_) => proof::gather(s, join::plan(s)),
     };
-    preserve::attend(s, in_place::attend(s, plan))
+    failed_token::attend(s, preserve::attend(s, in_place::attend(s, plan)))
 }
 
 #[cfg(test)]

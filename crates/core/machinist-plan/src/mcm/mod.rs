@@ -7,6 +7,7 @@
 //! replacement         which unhealthy Machines of a deployment are replaced: one key for all
 //! machine_class       holds a class and its Secret while Machines use them
 //! orphaned_node       releases a Node whose Machine is gone
+//! orphaned_token      deletes a bootstrap token whose Machine is gone
 //! late_adoption, lost_owner, live, refusal, status   rules that several kinds share
 //! drain               which pods leave a Node, and how
 //! looks               reads from the API server, because a store may be older
@@ -24,6 +25,7 @@ pub mod machine_class;
 pub mod machine_deployment;
 pub mod machine_set;
 pub mod orphaned_node;
+pub mod orphaned_token;
 mod reads;
 pub mod refusal;
 pub mod replacement;

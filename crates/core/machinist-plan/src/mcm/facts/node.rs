@@ -13,7 +13,7 @@ use super::machine::{has_finalizer, is_preserve_value};
 use crate::facts::Version;
 
 /// Annotation of a Node: which Machine of which installation added our finalizer, as
-/// `CLUSTER/NAMESPACE/UID`.
+/// `CLUSTER/NAMESPACE/UID`. A bootstrap token has the same annotation, with its Machine.
 pub const NODE_MARK: &str = "machinist.dev/machine";
 
 /// The Machine that added our finalizer to a Node.
@@ -38,7 +38,7 @@ impl NodeMark {
     }
 
     /// Reads a mark. The name of a cluster may contain a slash, the other parts cannot.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (rest, machine_uid) = text.rsplit_once('/')?;
         let (cluster, namespace) = rest.rsplit_once('/')?;
         Some(Self {

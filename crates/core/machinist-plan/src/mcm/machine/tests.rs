@@ -34,6 +34,7 @@ use machinist_core::{
 
 mod boot;
 mod evidence;
+mod failed_token;
 mod force;
 mod in_place;
 mod initialize;
@@ -202,6 +203,7 @@ impl World {
             created: at(-4),
             expires: Some(at(expires)),
             machine_uid: Some(UID.into()),
+            mark: None,
             description: String::new(),
         };
         self.with(|s| s.token = Token::Ours(token))
