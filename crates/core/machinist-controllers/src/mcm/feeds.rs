@@ -220,6 +220,13 @@ impl Fed<Mcm> for ClassFacts {
             wake.extend(held.map(|(key, _)| Key::Secret(key.clone())));
         }
         wake.extend(machines_that_need(seen, &change.key));
+        let capacity = |facts: &Option<Arc<Self>>| facts.as_ref()?.virtual_capacity.clone();
+        if capacity(&change.old) != capacity(&change.new) {
+            // The Nodes of all Machines follow.
+            let machines = seen.machines.by_index(BY_CLASS, &change.key.name);
+            let here = machines.filter(|(key, _)| key.namespace == change.key.namespace);
+            wake.extend(here.map(|(key, _)| Key::Machine(key.clone())));
+        }
         for facts in [&change.old, &change.new].into_iter().flatten() {
             let secret = |(namespace, name): &(String, String)| Key::Secret(ObjectKey::new(namespace, name));
             wake.extend(facts.secrets.iter().map(secret));

@@ -8,6 +8,7 @@
 mod accounts;
 mod asks;
 mod boot;
+mod capacity;
 mod ccm;
 mod chosen;
 mod drain;

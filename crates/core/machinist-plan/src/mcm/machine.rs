@@ -33,6 +33,7 @@ mod proof;
 mod snapshot;
 mod stale_node;
 mod status;
+mod virtual_capacity;
 
 pub use self::action::{
     Action, BOOT_FAILED, CREATE_FAILED, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND,

@@ -172,6 +172,11 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             let condition = node::update(&node, &condition, s.now);
             Write { key, ..write }.merge_status::<NodeFacts>(condition).await
         }
+        Action::SetCapacity { node, changes } => {
+            let key = ObjectKey::cluster_scoped(&node.name);
+            let capacity = node::capacity(&node, &changes);
+            Write { key, ..write }.merge_status::<NodeFacts>(capacity).await
+        }
         Action::LabelUpdated => {
             let patch = GuardedPatch::new(&machine.uid).set_label(
                 machine.labels.as_ref(),

@@ -113,6 +113,13 @@ pub enum Action {
         /// The condition.
         condition: UpdateCondition,
     },
+    /// Writes resources to the capacity of the Node, and removes those without a value.
+    SetCapacity {
+        /// The Node.
+        node: Arc<NodeFacts>,
+        /// The resources.
+        changes: BTreeMap<String, Option<String>>,
+    },
     /// Labels the Machine as updated in place, so that it moves to its new set.
     LabelUpdated,
     /// Makes the Node unschedulable.
@@ -158,6 +165,7 @@ impl Action {
             | Self::SetTerminating { .. }
             | Self::SetPreserved { .. }
             | Self::SetUpdate { .. }
+            | Self::SetCapacity { .. }
             | Self::Cordon(_)
             | Self::Drain(_)
             | Self::ListPods(_)
@@ -233,6 +241,13 @@ impl fmt::Display for Action {
             Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
             Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
             Self::SetUpdate { node, condition } => write!(f, "node {}: {condition}", node.name),
+            Self::SetCapacity { node, changes } => {
+                let named = changes.iter().map(|(key, value)| match value {
+                    Some(value) => format!("{key}={value}"),
+                    None => format!("-{key}"),
+                });
+                write!(f, "node {}: capacity {}", node.name, named.collect::<Vec<_>>().join(" "))
+            }
             Self::LabelUpdated => f.write_str("machine: label as updated"),
             Self::SetPreserved { node, condition } => write!(f, "node {}: {condition}", node.name),
             Self::Cordon(node) => write!(f, "node {}: cordon", node.name),

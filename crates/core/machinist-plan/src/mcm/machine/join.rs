@@ -18,7 +18,7 @@ use super::node_sync::NodeSync;
 use super::snapshot::Defaults;
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
-use super::{Severity, boot, create, initialize, stale_node};
+use super::{Severity, boot, create, initialize, stale_node, virtual_capacity};
 use crate::mcm::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_updated_in_place};
 use machinist_core::{Known, Unseen, is_past, just_past, plus};
@@ -83,6 +83,9 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     // Other programs find the Node by this label.
     actions.extend(s.unrecorded_node().map(Action::LabelNode));
     plan.actions = actions;
+    if !node.is_not_managed() {
+        virtual_capacity::attend(s, node, &mut plan);
+    }
     plan
 }
 
