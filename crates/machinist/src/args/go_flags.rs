@@ -205,6 +205,8 @@ fn the_table_knows_every_flag_that_is_not_ours() {
         "provider",
         "cluster-name",
         "drain-volumes-at-once",
+        "replacements-at-once",
+        "dead-node-timeout",
         "tls-cert-file",
         "tls-private-key-file",
         "cert-dir",

@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use machinist_controllers::mcm::{MachineController, MachineOptions, announce_machine_controller};
@@ -16,6 +17,9 @@ use crate::clouds::{CLOUDS, CloudArgs, ForMachines};
 use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
 use crate::wrong_flags::WrongFlags;
 
+/// The least value of `--dead-node-timeout`.
+const LEAST_DEAD_NODE_TIMEOUT: Duration = Duration::from_secs(60);
+
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let MachineSafetyArgs {
         machine_safety_apiserver_statuscheck_timeout: timeout,
@@ -27,6 +31,10 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
             "--machine-safety-apiserver-statuscheck-period: expected at least the value of \
              --machine-safety-apiserver-statuscheck-timeout"
         ));
+    }
+    if args.machines.dead_node_timeout < LEAST_DEAD_NODE_TIMEOUT {
+        // A kubelet that restarts is NotReady for some seconds, and its pods run.
+        bail!(WrongFlags::new("--dead-node-timeout: expected at least 1m"));
     }
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
     let ForMachines { provider, waits_for, call_bound } = cloud(&args.cloud)?;
@@ -94,6 +102,8 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         preserve_timeout: args.machine_preserve_timeout,
         reattach_timeout: args.machine_pv_reattach_timeout,
         volumes_at_once: args.drain_volumes_at_once,
+        replacements_at_once: args.replacements_at_once,
+        dead_node_after: args.dead_node_timeout,
         max_evictions: args.machine_max_evict_retries,
         exhausted_retry,
         bad_conditions: args

@@ -21,7 +21,7 @@ use machinist_instance::{AccountId, Instance, InstanceKey, NodeName};
 use machinist_labels::is_value;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -253,8 +253,11 @@ pub struct Defaults {
     pub exhausted_retry: Duration,
     /// `--node-conditions`: types that indicate an unhealthy Node unless their status is False.
     pub bad_conditions: Vec<String>,
-    /// How long a Node may be NotReady before its pods are deleted by force.
+    /// `--dead-node-timeout`: how long a Node may be NotReady before its pods are deleted by force.
     pub dead_node_after: Duration,
+    /// `--replacements-at-once`: how many unhealthy Machines of a deployment are replaced at the
+    /// same time.
+    pub replacements_at_once: NonZeroU32,
     /// `--machine-pv-detach-timeout`: how long a drain waits until volumes are detached.
     pub detach_timeout: Duration,
     /// `--machine-inplace-update-timeout`: how long an update in place may take after the drain.
@@ -303,6 +306,7 @@ impl Default for Defaults {
                 .map(str::to_owned)
                 .to_vec(),
             dead_node_after: minutes(5),
+            replacements_at_once: NonZeroU32::MIN,
             detach_timeout: minutes(2),
             in_place_update_timeout: minutes(20),
             preserve_timeout: minutes(96 * 60),

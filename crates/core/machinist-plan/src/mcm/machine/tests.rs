@@ -43,6 +43,7 @@ mod no_target;
 mod node_sync;
 mod preserve;
 mod stale_node;
+mod validation;
 mod virtual_capacity;
 mod volumes;
 
