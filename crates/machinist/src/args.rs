@@ -342,7 +342,8 @@ pub(crate) struct WhyArgs {
     #[arg(long, visible_alias = "control-kubeconfig", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Kubeconfig of the cluster with the Nodes and Services [default: the value of --kubeconfig]
+    /// Kubeconfig of the cluster with the Nodes and Services, or none for machines without a target
+    /// cluster [default: the value of --kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub target_kubeconfig: Option<PathBuf>,
 

@@ -48,6 +48,9 @@ pub enum Evidence {
         /// When the list began.
         listed: Timestamp,
     },
+    /// The options of the process say that there is no target cluster, so the machine has no Node.
+    /// A failed connection is never this evidence.
+    NoTargetCluster,
     /// The drain was ended by force because it timed out or the Node is dead. The machine's status
     /// records this.
     Forced,
@@ -132,6 +135,7 @@ impl fmt::Display for Evidence {
             Self::NoPods { node, listed } => {
                 write!(f, "node {node}, whose owner is unknown, had no pod to evict at {listed}")
             }
+            Self::NoTargetCluster => f.write_str("there is no target cluster"),
             Self::Forced => f.write_str("the drain was ended by force"),
             Self::ForceDeletion => f.write_str("the label force-deletion is set"),
             Self::ClusterApi => f.write_str("Cluster API drained the Node before"),

@@ -55,6 +55,8 @@ impl Call {
     pub const DELETE: Self = Self::change("delete");
     /// Gives an instance another key.
     pub const REKEY: Self = Self::change("rekey");
+    /// Completes an instance that the cloud has created.
+    pub const INITIALIZE: Self = Self::change("initialize");
     /// Lists the instances of the account.
     pub const LIST: Self = Self::look("list");
     /// Observes an instance whose Node has not registered.
@@ -85,6 +87,7 @@ impl Call {
             Self::FIND => "look up the instance",
             Self::DELETE => "delete the instance",
             Self::REKEY => "change the key of the instance",
+            Self::INITIALIZE => "initialize the instance",
             Self::LIST => "list the instances of the account",
             Self::BOOT => "show how the instance boots",
             Self::PROBE => "answer a test request",
@@ -167,6 +170,8 @@ pub struct Answers {
     pub delete: Option<Deleted>,
     /// The last answer to `rekey`.
     pub rekey: Option<Answered<()>>,
+    /// The last answer to `initialize`, with the id of the instance.
+    pub initialized: Option<(ProviderId, Answered<()>)>,
     /// The last answer about an instance whose Node has not registered.
     pub boot: Option<Answered<Boot>>,
     /// Consecutive failures of the last kind of call; 0 after a success.

@@ -117,6 +117,12 @@ pub trait Provider: Send + Sync {
         a == b
     }
 
+    /// Whether instances of that provider spec must be initialized after their creation, see
+    /// [`Initialization`]. The function does not call the cloud.
+    fn needs_initialization(&self, _provider_spec: &Value) -> bool {
+        false
+    }
+
     /// Returns a check whether the cloud answers now; `None` if such a request would cost
     /// something. The caller limits the time.
     fn check(&self) -> Option<Check> {
@@ -155,6 +161,10 @@ pub trait Driver: Send + Sync {
     /// Rules about volumes: which volumes of a pod this cloud attaches. A driver without them makes
     /// a drain wait for no single volume.
     fn volumes(&self) -> Option<&dyn Volumes> {
+        None
+    }
+    /// Calls that complete an instance after its creation. Most clouds need none.
+    fn initialization(&self) -> Option<&dyn Initialization> {
         None
     }
     /// Calls that bootstrap an instance from outside, for clouds without user data (containers).
@@ -239,6 +249,7 @@ pub trait Driver: Send + Sync {
 /// #     user_data: UserData::default(),
 /// #     tags: BTreeMap::new(),
 /// #     adopt_made_since: None,
+/// #     last_known_state: None,
 /// # };
 /// # use futures::FutureExt as _;
 /// # let played = async {
@@ -375,6 +386,27 @@ pub trait Volumes: Send + Sync {
     /// # Guarantees
     /// Returns `None` for a volume of another cloud, and different ids for different volumes.
     fn volume_id(&self, source: &VolumeSource) -> Option<String>;
+}
+
+/// Calls that complete an instance after its creation, for settings that a cloud accepts only for an
+/// instance that exists.
+#[async_trait]
+pub trait Initialization: Send + Sync {
+    /// Makes all changes that an instance of this provider spec still needs. The caller has
+    /// recorded the id before. It repeats the call until it succeeds, also in another process.
+    ///
+    /// # Guarantees
+    /// An instance that needs no change stays unchanged, so the call can be repeated.
+    ///
+    /// # Errors
+    /// An error of [`Error::in_progress`] while the cloud works. `Denied` if the instance has
+    /// another key than `owner`. `Unsupported` counts as success.
+    async fn initialize(
+        &self,
+        id: &ProviderId,
+        owner: &InstanceKey,
+        provider_spec: &Value,
+    ) -> Result<(), Error>;
 }
 
 /// Calls that bootstrap an instance from outside, once per instance.

@@ -24,6 +24,9 @@ pub struct Error {
     /// More about the state of the cloud.
     #[serde(default, skip_serializing_if = "Circumstance::is_unknown")]
     pub circumstance: Circumstance,
+    /// A text for the next calls about the same instance, see [`Self::with_state`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
 }
 
 /// The state of the cloud that an error reveals. A caller may repeat the call sooner, or report it
@@ -51,7 +54,7 @@ impl Circumstance {
 impl Error {
     /// Creates an error.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), circumstance: Circumstance::Unknown }
+        Self { kind, message: message.into(), circumstance: Circumstance::Unknown, state: None }
     }
 
     /// Creates the answer of a call that must wait for work of the cloud. The call had no effect,
@@ -81,6 +84,21 @@ impl Error {
     /// ```
     pub fn by_driver(message: impl Into<String>) -> Self {
         Self { circumstance: Circumstance::ByDriver, ..Self::new(ErrorKind::InvalidSpec, message) }
+    }
+
+    /// Adds a text that only the driver understands, such as a part of the instance that exists
+    /// already. The controller stores it as `status.lastKnownState` of the Machine, and passes it
+    /// to the next calls. The text contains no secret.
+    ///
+    /// ```
+    /// use machinist_instance::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::Exhausted, "no stock").with_state("port 7 exists");
+    /// assert_eq!(error.state.as_deref(), Some("port 7 exists"));
+    /// ```
+    #[must_use]
+    pub fn with_state(self, state: impl Into<String>) -> Self {
+        Self { state: Some(state.into()), ..self }
     }
 
     /// Whether the driver rejected its input, and not the cloud.

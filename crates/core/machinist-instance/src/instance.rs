@@ -113,6 +113,10 @@ pub struct InstanceRef {
     /// id, and not the labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster: Option<String>,
+    /// The text that the driver last returned with an error about this instance, see
+    /// [`crate::Error::with_state`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_known_state: Option<String>,
 }
 
 impl fmt::Display for InstanceRef {

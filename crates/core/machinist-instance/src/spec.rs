@@ -29,6 +29,9 @@ pub struct InstanceSpec {
     /// name has no key and was created at or after this time, another program created it for the
     /// same purpose: `ensure` tags it with the key and returns it. `None` adopts no instance.
     pub adopt_made_since: Option<Timestamp>,
+    /// The text that the driver last returned with an error about this instance, see
+    /// [`crate::Error::with_state`].
+    pub last_known_state: Option<String>,
 }
 
 /// The user data of an instance. The data may contain secrets, so `Debug` prints only its length

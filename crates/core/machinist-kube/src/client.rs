@@ -118,6 +118,18 @@ pub async fn connect(
     Ok(builder.with_layer(&PolicyLayer::new(options)).build())
 }
 
+/// Returns a client of no cluster: every request fails and none is sent. A process that has no
+/// target cluster uses it, so that no request can reach another cluster instead.
+pub fn no_cluster() -> kube::Client {
+    let refuse = |_: http::Request<Body>| async { Err::<http::Response<Body>, _>(NoCluster) };
+    kube::Client::new(tower::service_fn(refuse), "default")
+}
+
+/// The error of a request to a cluster that does not exist.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no such cluster")]
+struct NoCluster;
+
 async fn kubeconfig_file(path: &PathBuf) -> Result<kube::Config, ConnectError> {
     let explain = |source: KubeconfigError| match source {
         KubeconfigError::Parse(_) => ConnectError::KubeconfigSyntax { path: path.clone() },

@@ -309,6 +309,7 @@ mod tests {
                 (label::OWNER.to_owned(), "forged".to_owned()),
             ]),
             adopt_made_since: None,
+            last_known_state: None,
         };
         (spec, ProviderSpec::parse(&provider_spec).expect("valid"))
     }

@@ -122,6 +122,7 @@ mod tests {
             user_data: UserData::new(*b"#cloud-config"),
             tags: BTreeMap::from([("purpose".to_owned(), "test".to_owned())]),
             adopt_made_since: None,
+            last_known_state: None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
-use machinist_driver::{Driver, Instances, Provider, Volumes};
+use machinist_driver::{Driver, Initialization, Instances, Provider, Volumes};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef,
     InstanceSpec, KeyTag, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
@@ -103,6 +103,10 @@ impl Provider for SimProvider {
         ProviderSpec::parse(provider_spec).map(drop)
     }
 
+    fn needs_initialization(&self, provider_spec: &Value) -> bool {
+        ProviderSpec::parse(provider_spec).is_ok_and(|spec| spec.initialize)
+    }
+
     fn account(&self, credential: &Credential) -> AccountId {
         let token = credential.text(TOKEN_ENTRY).unwrap_or_default();
         AccountId::of([self.name(), self.transport.endpoint(), token].map(str::as_bytes))
@@ -156,6 +160,10 @@ impl Driver for SimAccount {
         Some(self)
     }
 
+    fn initialization(&self) -> Option<&dyn Initialization> {
+        Some(self)
+    }
+
     fn promises(&self) -> Promises {
         self.promises
     }
@@ -168,6 +176,14 @@ impl Driver for SimAccount {
 impl Volumes for SimAccount {
     fn volume_id(&self, source: &VolumeSource) -> Option<String> {
         (source.plugin == CSI_DRIVER && !source.id.is_empty()).then(|| source.id.clone())
+    }
+}
+
+#[async_trait]
+impl Initialization for SimAccount {
+    async fn initialize(&self, id: &ProviderId, owner: &InstanceKey, _: &Value) -> Result<(), Error> {
+        let request = Request::Initialize { id: id.clone(), owner: owner.clone() };
+        self.call(Nature::Changes, request).await.map(drop)
     }
 }
 

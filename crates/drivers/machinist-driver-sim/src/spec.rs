@@ -15,6 +15,7 @@ const MAX_BOOT_SECONDS: u64 = 24 * 60 * 60;
 /// | `region`, `zone` | optional | if absent, the cloud chooses |
 /// | `image` | optional | stored, and shown in the ledger |
 /// | `bootSeconds` | optional | boot time of the instance; if absent, the cloud's setting |
+/// | `initialize` | optional | `true` if the instance is initialized after its creation |
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProviderSpec {
     /// Size of the instance, in the cloud's words.
@@ -27,6 +28,8 @@ pub struct ProviderSpec {
     pub image: Option<String>,
     /// Boot time of the instance in seconds.
     pub boot_seconds: Option<u64>,
+    /// Whether the instance is initialized after its creation.
+    pub initialize: bool,
 }
 
 impl ProviderSpec {
@@ -49,6 +52,7 @@ impl ProviderSpec {
             zone: text(fields, "zone")?,
             image: text(fields, "image")?,
             boot_seconds: boot_seconds(fields)?,
+            initialize: switch(fields, "initialize")?,
         })
     }
 }
@@ -56,7 +60,8 @@ impl ProviderSpec {
 /// In every cloud, names of sizes, zones and images are shorter.
 const MAX_TEXT_LEN: usize = 255;
 
-const KNOWN_FIELDS: &[&str] = &["instanceType", "size", "region", "zone", "image", "bootSeconds"];
+const KNOWN_FIELDS: &[&str] =
+    &["instanceType", "size", "region", "zone", "image", "bootSeconds", "initialize"];
 
 fn instance_type(fields: &Map<String, Value>) -> Result<String, Error> {
     match (text(fields, "instanceType")?, text(fields, "size")?) {
@@ -96,6 +101,14 @@ fn boot_seconds(fields: &Map<String, Value>) -> Result<Option<u64>, Error> {
     }
 }
 
+fn switch(fields: &Map<String, Value>, name: &str) -> Result<bool, Error> {
+    match fields.get(name) {
+        None | Some(Value::Null) => Ok(false),
+        Some(Value::Bool(value)) => Ok(*value),
+        Some(_) => Err(invalid(&format!("providerSpec.{name}"), "true or false")),
+    }
+}
+
 fn invalid(field: &str, expected: &str) -> Error {
     Error::new(ErrorKind::InvalidSpec, format!("{field}: expected {expected}"))
 }
@@ -131,6 +144,7 @@ mod tests {
             ),
             (json!({"size": "a", "zone": []}), "providerSpec.zone: expected text"),
             (json!({"size": "a", "bootSeconds": -1}), "providerSpec.bootSeconds: expected a whole number"),
+            (json!({"size": "a", "initialize": "yes"}), "providerSpec.initialize: expected true or false"),
             (json!({"size": "a", "bootSeconds": 1e9}), "providerSpec.bootSeconds: expected a whole number"),
         ];
         for (spec, expected) in cases {

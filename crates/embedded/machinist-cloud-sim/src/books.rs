@@ -103,6 +103,7 @@ impl Books {
             Request::Find(which) => Ok(effect::find(facts, which)),
             Request::List { .. } => Ok(untouched(CallOutcome::Listed)),
             Request::Delete(delete) => effect::delete(facts, delete),
+            Request::Initialize { id, owner } => effect::initialize(facts, id, owner),
             Request::Rekey { id, from, to } => effect::rekey(facts, id, from, to),
         }
     }
@@ -204,7 +205,7 @@ impl Books {
                     .filter_map(|entry| Some(entry.describe(entry.power_at(now)?)))
                     .collect(),
             ),
-            Request::Delete(_) | Request::Rekey { .. } => Reply::Done,
+            Request::Delete(_) | Request::Initialize { .. } | Request::Rekey { .. } => Reply::Done,
         }
     }
 

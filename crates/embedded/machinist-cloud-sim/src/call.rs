@@ -27,6 +27,8 @@ pub enum Operation {
     Delete,
     /// Give an instance another key.
     Rekey,
+    /// Complete an instance after its creation.
+    Initialize,
 }
 
 impl fmt::Display for Operation {
@@ -37,6 +39,7 @@ impl fmt::Display for Operation {
             Self::List => "list",
             Self::Delete => "delete",
             Self::Rekey => "rekey",
+            Self::Initialize => "initialize",
         })
     }
 }

@@ -239,6 +239,18 @@ pub(crate) fn change(
     Ok(Effect { outcome: CallOutcome::Done, commit, about: Some(id.clone()) })
 }
 
+/// Completes an instance that the owner may change.
+pub(crate) fn initialize(
+    facts: Facts<'_>,
+    id: &ProviderId,
+    owner: &InstanceKey,
+) -> Result<Effect, CloudRefusal> {
+    change(facts, id, |entry| match &entry.key {
+        Some(key) if key != owner => Err(CloudRefusal::new(Code::Foreign, format!("{id} carries key {key}"))),
+        Some(_) | None => Ok(None),
+    })
+}
+
 /// Gives an instance another key if it carries the expected key.
 pub(crate) fn rekey(
     facts: Facts<'_>,

@@ -27,6 +27,14 @@ pub enum Request {
     },
     /// Delete an instance.
     Delete(DeleteRequest),
+    /// Complete an instance after its creation. The cloud has nothing to complete and only counts
+    /// the call.
+    Initialize {
+        /// Id of the instance.
+        id: ProviderId,
+        /// The key that the instance must have been made for, if it has one.
+        owner: InstanceKey,
+    },
     /// Give an instance another key if it carries the expected key.
     Rekey {
         /// Id of the instance.
@@ -46,6 +54,7 @@ impl Request {
             Self::Find(_) => Operation::Find,
             Self::List { .. } => Operation::List,
             Self::Delete(_) => Operation::Delete,
+            Self::Initialize { .. } => Operation::Initialize,
             Self::Rekey { .. } => Operation::Rekey,
         }
     }
@@ -60,7 +69,9 @@ impl Request {
             Self::Find(which) => which.clone(),
             Self::List { .. } => InstanceRef::default(),
             Self::Delete(delete) => delete.which.clone(),
-            Self::Rekey { id, .. } => InstanceRef { id: Some(id.clone()), ..InstanceRef::default() },
+            Self::Initialize { id, .. } | Self::Rekey { id, .. } => {
+                InstanceRef { id: Some(id.clone()), ..InstanceRef::default() }
+            }
         }
     }
 }

@@ -52,11 +52,9 @@ const REMOVED: &[Removed] = &[
 ];
 
 /// Flags of Go's machine controller whose feature is not implemented yet, with the name of the
-/// feature. With a value after `=`, only that value asks for the feature. This is the only list of
-/// them.
+/// feature. This is the only list of them.
 const NOT_YET: &[(&str, &str)] = &[
     ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
-    ("target-kubeconfig=none", "machines without a target cluster"),
 ];
 
 /// A command line, ready for clap.
@@ -106,8 +104,7 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> CommandLine {
             }
             continue;
         }
-        let next = words.peek().and_then(|next| next.to_str());
-        if let Some(what) = not_yet(&command, &flag, value.or(next)) {
+        if let Some(what) = not_yet(&command, &flag) {
             line.not_supported.get_or_insert_with(|| {
                 let fix = "Remove the flag to run without it";
                 NotSupported(format!("--{flag}: {what} is not supported yet. {fix}"))
@@ -142,14 +139,9 @@ fn removed(command: &str, flag: &str) -> Option<&'static Removed> {
     REMOVED.iter().find(|removed| is_manager && removed.name == flag)
 }
 
-/// Returns the missing feature that a flag asks for. A switch without a value has the next word as
-/// `value`, or none, and then means true.
-fn not_yet(command: &str, flag: &str, value: Option<&str>) -> Option<&'static str> {
-    let is_it = |name: &str| match name.split_once('=') {
-        Some((name, wanted)) => name == flag && value == Some(wanted),
-        None => name == flag,
-    };
-    let (_, what) = NOT_YET.iter().find(|(name, _)| CALLED_AS.contains(&command) && is_it(name))?;
+/// Returns the missing feature that a flag asks for.
+fn not_yet(command: &str, flag: &str) -> Option<&'static str> {
+    let (_, what) = NOT_YET.iter().find(|(name, _)| CALLED_AS.contains(&command) && *name == flag)?;
     Some(what)
 }
 
@@ -221,14 +213,5 @@ mod tests {
             None,
             "clap rejects the flag for other commands"
         );
-    }
-
-    #[test]
-    fn only_the_value_that_asks_for_a_missing_feature_is_refused() {
-        let is_refused = |flags: &str| {
-            words(&format!("machinist machine-controller-manager {flags}")).not_supported.is_some()
-        };
-        assert!(is_refused("--target-kubeconfig none") && is_refused("--target_kubeconfig=none"));
-        assert!(!is_refused("--target-kubeconfig none.yaml --control-kubeconfig none"));
     }
 }

@@ -26,6 +26,8 @@ pub(crate) fn config_of_machine_controller(args: &MachineControllerArgs) -> Valu
         bootstrap_token_auth_extra_groups,
         resource_exhausted_retry,
         drain_volumes_at_once: _,
+        replacements_at_once: _,
+        dead_node_timeout: _,
         machine_inplace_update_timeout,
         machine_pv_reattach_timeout,
         machine_preserve_timeout,

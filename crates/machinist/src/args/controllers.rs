@@ -1,7 +1,7 @@
 //! Flags of the two controllers, with the names and defaults of Go's machine-controller-manager.
 
 use std::net::IpAddr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use clap::{ArgAction, Args};
@@ -130,6 +130,14 @@ pub(crate) struct MachineDefaultArgs {
     /// [default: no limit]
     #[arg(long, value_name = "N", help_heading = MACHINES)]
     pub drain_volumes_at_once: Option<NonZeroUsize>,
+    /// Number of unhealthy Machines of a deployment that are replaced at the same time; 1 is the
+    /// behavior of Go
+    #[arg(long, value_name = "N", default_value = "1", help_heading = MACHINES)]
+    pub replacements_at_once: NonZeroU32,
+    /// Time that a Node may be NotReady or have a read-only filesystem; after it, a drain deletes its
+    /// pods without grace. At least 1m
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "5m", help_heading = MACHINES)]
+    pub dead_node_timeout: Duration,
     /// Number of eviction attempts for a pod before the controller deletes it
     #[arg(long, value_name = "N", default_value = "360", value_parser = value::count, help_heading = MACHINES)]
     pub machine_max_evict_retries: u32,
@@ -164,11 +172,12 @@ pub(crate) struct MachineSafetyArgs {
 /// Clusters and request limits.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
-    /// Kubeconfig of the cluster with the Nodes [default: the cluster of this pod]
+    /// Kubeconfig of the cluster with the Nodes, or none if there is no such cluster [default: the
+    /// cluster of this pod]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTERS)]
     pub target_kubeconfig: ClusterFlag,
     /// Kubeconfig of the cluster with the machine objects, or inClusterConfig for the cluster of
-    /// this pod [default: the value of --target-kubeconfig]
+    /// this pod; required with --target-kubeconfig none [default: the value of --target-kubeconfig]
     #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true, help_heading = CLUSTERS)]
     pub control_kubeconfig: ClusterFlag,
     /// Namespace of the machine objects

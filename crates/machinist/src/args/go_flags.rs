@@ -55,7 +55,7 @@ const FLAGS: &[Flag] = &[
     flag("min-resync-period", By::Both, DURATIONS, NO_DURATION),
     flag("profiling", By::Both, SWITCHES, NO_SWITCH),
     flag("contention-profiling", By::Both, SWITCHES, NO_SWITCH),
-    flag("target-kubeconfig", By::Both, &["", "a/b.yaml"], &[("none", "machines without a target cluster")]),
+    flag("target-kubeconfig", By::Both, &["", "a/b.yaml", "none"], &[]),
     flag("control-kubeconfig", By::Both, &["", "inClusterConfig", "a.yaml"], &[]),
     flag("namespace", By::Both, &["default", "shoot--a--b"], &[("", "value is required")]),
     flag(
@@ -205,6 +205,8 @@ fn the_table_knows_every_flag_that_is_not_ours() {
         "provider",
         "cluster-name",
         "drain-volumes-at-once",
+        "replacements-at-once",
+        "dead-node-timeout",
         "tls-cert-file",
         "tls-private-key-file",
         "cert-dir",

@@ -4,19 +4,24 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use machinist_controllers::mcm::{
     MachineController, MachineOptions, ServerLimits, announce_machine_controller,
 };
-use machinist_plan::mcm::machine::Defaults;
+use machinist_plan::mcm::machine::{Defaults, Target};
+use machinist_plan::mcm::orphan;
 
 use crate::args::{
-    MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
+    ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
 };
 use crate::clouds::{CLOUDS, CloudArgs, ForMachines};
 use crate::wiring::{LeaseName, Prerequisite, Process, SecureOptions, Shows, of_port};
 use crate::wrong_flags::WrongFlags;
+
+/// The least value of `--dead-node-timeout`.
+const LEAST_DEAD_NODE_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode> {
     let MachineSafetyArgs {
@@ -29,6 +34,10 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
             "--machine-safety-apiserver-statuscheck-period: expected at least the value of \
              --machine-safety-apiserver-statuscheck-timeout"
         ));
+    }
+    if args.machines.dead_node_timeout < LEAST_DEAD_NODE_TIMEOUT {
+        // A kubelet that restarts is NotReady for some seconds, and its pods run.
+        bail!(WrongFlags::new("--dead-node-timeout: expected at least 1m"));
     }
     let cluster = args.cluster_name.clone().unwrap_or_else(|| args.clusters.namespace.clone());
     let ForMachines { provider, waits_for, call_bound } = cloud(&args.cloud)?;
@@ -57,9 +66,18 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
     process
         .run_after(provider, |provider, clients, common, leadership| {
             let mut options = MachineOptions::new(provider, cluster);
-            let orphan_period = Some(args.safety.machine_safety_orphan_vms_period);
-            options.defaults = Arc::new(Defaults { orphan_period, ..defaults(&args.machines) });
+            let orphan_period = args.safety.machine_safety_orphan_vms_period;
+            let defaults = defaults(&args.machines);
+            options.orphans = Some(orphan::Settings {
+                period: orphan_period,
+                minimum_age: defaults.creation_timeout,
+                deletes: !args.safety.report_orphans_only,
+            });
+            options.defaults = Arc::new(Defaults { orphan_period: Some(orphan_period), ..defaults });
             options.server_limits = Some(ServerLimits { timeout: *timeout, period: *period });
+            if args.clusters.target_kubeconfig == ClusterFlag::None {
+                options.target = Target::None;
+            }
             options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
             MachineController::start(clients, common, options, leadership)
         })
@@ -95,6 +113,8 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
         preserve_timeout: args.machine_preserve_timeout,
         reattach_timeout: args.machine_pv_reattach_timeout,
         volumes_at_once: args.drain_volumes_at_once,
+        replacements_at_once: args.replacements_at_once,
+        dead_node_after: args.dead_node_timeout,
         max_evictions: args.machine_max_evict_retries,
         exhausted_retry,
         bad_conditions: args

@@ -28,11 +28,11 @@ use kube::config::Kubeconfig;
 use machinist_api::Machine;
 use machinist_controllers::Clients;
 use machinist_core::{CLOUD_SILENT, shared_section};
-use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, connect};
+use machinist_kube::{ClientOptions, Clock as _, KubeconfigSource, SystemClock, connect, no_cluster};
 
 use self::answer::{Answer, LastOperation, Reported};
 use self::ask::{Asked, Serves, Trust, ask, ask_what_it_serves};
-use self::explain::{Explained, explain, key_of};
+use self::explain::{Explained, NodesIn, explain, key_of};
 use crate::args::{ExplainedKind, Format, InfrastructureKind, ObjectArg, WhyArgs};
 use crate::embedded::kubeconfig;
 use crate::output::{self, Output};
@@ -94,8 +94,8 @@ struct Asker {
     clients: Clients,
     controllers: Vec<String>,
     trust: Trust,
-    /// Whether the cluster of the Nodes was named.
-    names_target: bool,
+    /// Where the Nodes are.
+    nodes: NodesIn,
     /// The API servers that did not answer, with the error.
     silent: Vec<anyhow::Error>,
 }
@@ -109,10 +109,18 @@ impl Asker {
         let trust = Trust::read(args.controller_ca.as_deref(), args.controller_token_file.as_deref())?;
         let controllers = controllers(args, &control);
         trust.check(&controllers)?;
-        let target = args.target_kubeconfig.as_ref().unwrap_or(&control);
+        let (nodes, target) = match &args.target_kubeconfig {
+            None => (NodesIn::Unnamed, Some(&control)),
+            Some(file) if file.as_os_str() == "none" => (NodesIn::NoCluster, None),
+            Some(file) => (NodesIn::Named, Some(file)),
+        };
         let options = ClientOptions::new(format!("machinist-why/{}", cmd::version::VERSION));
         let client = async |file: &PathBuf| connect(&KubeconfigSource::File(file.clone()), &options).await;
-        let clients = Clients { control: client(&control).await?, target: client(target).await? };
+        let of_target = match target {
+            Some(target) => client(target).await?,
+            None => no_cluster(),
+        };
+        let clients = Clients { control: client(&control).await?, target: of_target };
         let check = async |client: &kube::Client, file: &PathBuf| {
             let answer = tokio::time::timeout(CLUSTER_ANSWERS_WITHIN, client.apiserver_version()).await;
             let answer = match answer {
@@ -123,18 +131,15 @@ impl Asker {
                 format!("{}: the API server did not answer", wiring::describe_kubeconfig(file))
             })
         };
-        let target_check =
-            async { if target == &control { Ok(()) } else { check(&clients.target, target).await } };
+        let target_check = async {
+            match target.filter(|target| **target != control) {
+                None => Ok(()),
+                Some(target) => check(&clients.target, target).await,
+            }
+        };
         let (of_control, of_target) = tokio::join!(check(&clients.control, &control), target_check);
         let silent = [of_control, of_target].into_iter().filter_map(Result::err).collect();
-        Ok(Self {
-            namespace: args.namespace.clone(),
-            names_target: args.target_kubeconfig.is_some(),
-            clients,
-            controllers,
-            trust,
-            silent,
-        })
+        Ok(Self { namespace: args.namespace.clone(), nodes, clients, controllers, trust, silent })
     }
 
     /// Explains an object and the objects that it waits for.
@@ -153,7 +158,7 @@ impl Asker {
             if links.iter().any(known) {
                 break;
             }
-            let explain = explain(self.clients.clone(), &self.namespace, &object, self.names_target);
+            let explain = explain(self.clients.clone(), &self.namespace, &object, self.nodes);
             let explained = match explain.await {
                 Ok(explained) => explained,
                 // The requested object must exist. An object that it waits for may be deleted

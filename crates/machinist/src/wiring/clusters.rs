@@ -9,7 +9,7 @@ use kube::config::Kubeconfig;
 use machinist_api::mcm::API_VERSION;
 use machinist_controllers::{Clients, Pulse};
 use machinist_kube::clock::Skew;
-use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client, is_answer};
+use machinist_kube::{ClientOptions, KubeconfigSource, connect as connect_client, is_answer, no_cluster};
 use machinist_serve::Metrics;
 use tokio::time::timeout;
 
@@ -18,6 +18,8 @@ use crate::args::{ClusterArgs, ClusterFlag};
 use crate::output;
 use crate::wrong_flags::WrongFlags;
 
+/// The flag that names the target cluster. Only controllers with this flag work without one.
+const TARGET_FLAG: &str = "--target-kubeconfig";
 /// How long an API server may take to answer after the start. Go's machine-controller-manager waits
 /// as long.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
@@ -29,7 +31,8 @@ const REVIEWS: (f64, u32) = (10.0, 20);
 /// Kubeconfigs of the two clusters.
 pub(super) struct Sources {
     pub control: KubeconfigSource,
-    pub target: KubeconfigSource,
+    /// Absent if the flags say that there is no target cluster.
+    pub target: Option<KubeconfigSource>,
     /// URL of the API server, from `--master`; the URL of the kubeconfig if absent.
     server: Option<String>,
 }
@@ -73,14 +76,19 @@ pub(super) fn sources(args: &ClusterArgs, user_agent: &str) -> anyhow::Result<(S
                 "{flag}: expected a kubeconfig. The cluster of the pod is the default, but this process does not run in a pod{master}"
             )))
         }
-        ClusterFlag::Unset | ClusterFlag::InCluster => KubeconfigSource::InCluster,
-        ClusterFlag::File(path) => KubeconfigSource::File(path.clone()),
+        ClusterFlag::Unset | ClusterFlag::InCluster => Some(KubeconfigSource::InCluster),
+        ClusterFlag::File(path) => Some(KubeconfigSource::File(path.clone())),
+        ClusterFlag::None if flag == TARGET_FLAG => None,
         ClusterFlag::None => bail!(WrongFlags::new(format!(
-            "{flag} none: work without this cluster is not supported yet. Name a kubeconfig"
+            "{flag} none: this controller needs the cluster. Name a kubeconfig"
         ))),
     };
     let control = match &args.control_kubeconfig {
-        ClusterFlag::Unset => target.clone(),
+        ClusterFlag::Unset => target.clone().ok_or_else(|| {
+            WrongFlags::new(format!(
+                "--control-kubeconfig: expected a kubeconfig or inClusterConfig with {TARGET_FLAG} none"
+            ))
+        })?,
         ClusterFlag::InCluster => KubeconfigSource::InCluster,
         ClusterFlag::File(path) => KubeconfigSource::File(path.clone()),
         ClusterFlag::None => {
@@ -112,22 +120,21 @@ pub(super) async fn connect(
     metrics: &Metrics,
     pulse: &Pulse,
 ) -> anyhow::Result<Clients> {
+    let (control_title, target_title) = titles(sources);
+    let control_client = connect_client(&sources.control, control).await.context(control_title)?;
+    let Some(source) = &sources.target else {
+        return Ok(Clients { control: control_client, target: no_cluster() });
+    };
     let mut target = ClientOptions::new(&control.user_agent);
     target.skew = target_skew.clone();
     target.qps = control.qps;
     target.burst = control.burst;
     target.seed = super::seed();
     target.server.clone_from(&control.server);
-    target.observer = Some(super::request_metrics::observer(
-        metrics,
-        pulse,
-        &host(&sources.target, control.server.as_deref()),
-    ));
-    let (control_title, target_title) = titles(sources);
-    Ok(Clients {
-        control: connect_client(&sources.control, control).await.context(control_title)?,
-        target: connect_client(&sources.target, &target).await.context(target_title)?,
-    })
+    let host = host(source, control.server.as_deref());
+    target.observer = Some(super::request_metrics::observer(metrics, pulse, &host));
+    let target = connect_client(source, &target).await.context(target_title)?;
+    Ok(Clients { control: control_client, target })
 }
 
 /// Creates the clients for TokenReviews and for SubjectAccessReviews: of the control cluster, which
@@ -169,7 +176,7 @@ pub(super) async fn review_clients(
 /// Returns the names of the control and the target cluster for messages. By default both are the
 /// same cluster.
 fn titles(sources: &Sources) -> (&'static str, &'static str) {
-    if sources.control == sources.target {
+    if sources.target.as_ref() == Some(&sources.control) {
         ("control and target cluster", "control and target cluster")
     } else {
         ("control cluster", "target cluster")
@@ -187,10 +194,10 @@ pub(super) async fn wait_until_served(
 ) -> anyhow::Result<()> {
     let (control_title, target_title) = titles(sources);
     let control = describe(control_title, &sources.control);
-    let target = describe(target_title, &sources.target);
     wait_for_answer(&clients.control, &control).await?;
-    if sources.control != sources.target
-        && let Err(error) = wait_for_answer(&clients.target, &target).await
+    let target = sources.target.as_ref().filter(|target| **target != sources.control);
+    if let Some(target) = target
+        && let Err(error) = wait_for_answer(&clients.target, &describe(target_title, target)).await
     {
         if error.downcast_ref().is_some_and(is_answer) {
             return Err(error);
@@ -295,19 +302,28 @@ mod tests {
     fn the_target_cluster_is_the_default_control_cluster() {
         let (sources, _) = sources(&args("target.yaml", ""), "test").expect("accepted");
         assert_eq!(sources.control, KubeconfigSource::File("target.yaml".into()));
-        assert_eq!(sources.control, sources.target);
+        assert_eq!(sources.target, Some(sources.control));
     }
 
     #[test]
     fn one_cluster_may_be_in_cluster_and_one_a_file() {
         let (sources, _) = sources(&args("target.yaml", "inClusterConfig"), "test").expect("accepted");
         assert_eq!(sources.control, KubeconfigSource::InCluster);
-        assert_eq!(sources.target, KubeconfigSource::File("target.yaml".into()));
+        assert_eq!(sources.target, Some(KubeconfigSource::File("target.yaml".into())));
     }
 
     #[test]
-    fn a_target_cluster_is_required() {
-        let error = sources(&args("none", "control.yaml"), "test").err().expect("not supported");
-        assert!(error.to_string().starts_with("--target-kubeconfig none: "), "{error}");
+    fn without_a_target_cluster_the_control_cluster_is_required() {
+        let (found, _) = sources(&args("none", "control.yaml"), "test").expect("accepted");
+        assert_eq!((found.control, found.target), (KubeconfigSource::File("control.yaml".into()), None));
+        let error = sources(&args("none", ""), "test").err().expect("no cluster is left");
+        assert!(error.to_string().starts_with("--control-kubeconfig: expected "), "{error}");
+    }
+
+    #[test]
+    fn other_controllers_need_their_cluster() {
+        let args = ClusterArgs { kubeconfig_flag: "--kubeconfig", ..args("none", "control.yaml") };
+        let error = sources(&args, "test").err().expect("refused");
+        assert!(error.to_string().starts_with("--kubeconfig none: "), "{error}");
     }
 }

@@ -8,6 +8,7 @@ mod commands;
 mod completion;
 mod data_folder;
 mod metrics;
+mod no_target;
 mod process;
 mod processes;
 mod restart;

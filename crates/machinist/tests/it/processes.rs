@@ -73,7 +73,7 @@ fn holder(lease: Option<&Lease>) -> Option<String> {
 /// The three processes, on free ports.
 pub(crate) struct Fleet {
     cloud: Option<Process>,
-    cloud_url: String,
+    pub cloud_url: String,
     pub kubeconfig: String,
 }
 
@@ -108,7 +108,12 @@ impl Fleet {
         )))
     }
 
-    fn ledger(&self) -> Vec<Value> {
+    /// Stops the cloud.
+    pub(crate) fn stop(self) {
+        self.cloud.map(Process::terminate).expect("it runs").cleanly();
+    }
+
+    pub(crate) fn ledger(&self) -> Vec<Value> {
         let ledger = call(&self.cloud_url, "GET", "/admin/ledger", "");
         ledger["entries"].as_array().expect("entries").clone()
     }

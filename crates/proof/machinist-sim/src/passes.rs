@@ -33,6 +33,7 @@ pub fn counted(planners: Planners, fuse: Arc<Fuse>) -> Planners {
         lost_owner: |s| pass("lost owner", |p| p.lost_owner, s),
         orphaned_node: |s| pass("orphaned node", |p| p.orphaned_node, s),
         orphan: |s| pass("orphan", |p| p.orphan, s),
+        orphaned_token: |s| pass("orphaned token", |p| p.orphaned_token, s),
         machine_set: |s| pass("machineset", |p| p.machine_set, s),
         machine_deployment: |s| pass("machinedeployment", |p| p.machine_deployment, s),
     }

@@ -48,9 +48,10 @@ impl Contract for Mcm {
             feeds.push(feed::<Self, MachineDeploymentFacts>());
         }
         if tools.machine.is_some() {
+            feeds.extend([feed::<Self, ClassFacts>(), feed::<Self, SecretEntry>()]);
+        }
+        if tools.decides_nodes() {
             feeds.extend([
-                feed::<Self, ClassFacts>(),
-                feed::<Self, SecretEntry>(),
                 feed::<Self, TokenEntry>(),
                 feed::<Self, NodeFacts>(),
                 feed::<Self, PodFacts>(),

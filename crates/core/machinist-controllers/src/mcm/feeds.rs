@@ -24,6 +24,7 @@ use super::contract::{Mcm, Runtime};
 use super::key::Key;
 use super::machine::reference as machine_reference;
 use super::measure;
+use super::orphaned_token;
 use super::seen::{
     BY_CLASS, BY_ID, BY_OWNER, BY_SECRET, BY_UID, DRAINED, HELD, SecretEntry, Seen, TokenEntry, YES,
     differs_from_its_size, machines_without_owner,
@@ -106,6 +107,7 @@ impl Fed<Mcm> for MachineFacts {
             // Nothing else releases its Node if the Node is being deleted.
             let left = seen.nodes.by_index(HELD, YES);
             wake.extend(left.map(|(key, _)| Key::Node(key.name.clone())));
+            wake.extend(orphaned_token::left_by(seen, &gone.uid));
             // Copies of the Machine may own the instance now.
             let copies = gone.spec.provider_id().into_iter().flat_map(|id| seen.machines.by_index(BY_ID, id));
             wake.extend(copies.map(|(key, _)| Key::Machine(key.clone())));
@@ -265,6 +267,13 @@ impl Fed<Mcm> for ClassFacts {
             wake.extend(held.map(|(key, _)| Key::Secret(key.clone())));
         }
         wake.extend(machines_that_need(seen, &change.key));
+        let capacity = |facts: &Option<Arc<Self>>| facts.as_ref()?.virtual_capacity.clone();
+        if capacity(&change.old) != capacity(&change.new) {
+            // The Nodes of all Machines follow.
+            let machines = seen.machines.by_index(BY_CLASS, &change.key.name);
+            let here = machines.filter(|(key, _)| key.namespace == change.key.namespace);
+            wake.extend(here.map(|(key, _)| Key::Machine(key.clone())));
+        }
         for facts in [&change.old, &change.new].into_iter().flatten() {
             let secret = |(namespace, name): &(String, String)| Key::Secret(ObjectKey::new(namespace, name));
             wake.extend(facts.secrets.iter().map(secret));
@@ -314,7 +323,14 @@ impl Fed<Mcm> for TokenEntry {
             let owner = entry.facts.machine_uid.as_deref();
             let machines = owner.into_iter().flat_map(|uid| seen.machines.by_index(BY_UID, uid));
             wake.extend(machines.map(|(key, _)| Key::Machine(key.clone())));
+            if entry.facts.mark.is_some() && owner.is_some_and(|uid| !seen.has_machine(uid)) {
+                wake.push(Key::Token(entry.facts.id.clone()));
+            }
         }
+    }
+
+    fn forget(seen: &mut Seen, uid: &str) {
+        seen.memory.token_looks.remove(uid);
     }
 }
 

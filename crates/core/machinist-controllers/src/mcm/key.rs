@@ -22,6 +22,8 @@ machinist_runtime::keys! {
         Node(name: String) = "node" every Duration::from_millis(100),
         /// The orphans of the account of a MachineClass. The name is that of Go's queue.
         Orphans(class: ObjectKey) = "machinesafetyorphanvms" every Duration::from_secs(1),
+        /// A bootstrap token whose Machine is gone, by its id.
+        Token(id: String) = "token" every Duration::from_millis(100),
         /// A MachineSet.
         Set(id: ObjectKey) = "machineset" every Duration::from_millis(100),
         /// A MachineDeployment.

@@ -9,6 +9,7 @@ use super::machine_deployment::Deployments;
 use super::machine_set::Sets;
 use super::orphan::Orphans;
 use super::orphaned_node::OrphanedNodes;
+use super::orphaned_token::OrphanedTokens;
 use super::replacement::Replacements;
 
 machinist_runtime::kinds! {
@@ -20,6 +21,7 @@ machinist_runtime::kinds! {
         Owner(id) => LostOwners,
         Node(name) => OrphanedNodes,
         Orphans(class) => Orphans,
+        Token(id) => OrphanedTokens,
         Set(id) => Sets,
         Deployment(id) => Deployments,
     }

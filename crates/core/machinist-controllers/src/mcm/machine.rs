@@ -47,7 +47,7 @@ mod volumes;
 pub(super) use node::look_for;
 pub(super) use observe::{ClassInputs, has_better_node, identity, node_of, other_nodes};
 pub(super) use status::{deadline_patch, expiry_patch, status_patch};
-pub(super) use token::token;
+pub(super) use token::{secret_key, token};
 
 /// The kind Machine in the work loop.
 pub(crate) struct Machines;

@@ -652,6 +652,7 @@ fn note_call(provider: &str, call: Call, took: Duration, code: Option<&str>, met
 fn operation_of(call: Call) -> Option<&'static str> {
     match call {
         Call::ENSURE => Some("create_machine"),
+        Call::INITIALIZE => Some("initialize_machine"),
         Call::DELETE => Some("delete_machine"),
         Call::FIND => Some("get_machine_status"),
         Call::LIST => Some("list_machine"),

@@ -14,6 +14,7 @@ use machinist_plan::mcm::lost_owner::OwnerRead;
 use machinist_plan::mcm::machine_set::ChildFailure;
 use machinist_plan::mcm::orphan::AccountOrphans;
 use machinist_plan::mcm::orphaned_node::MachineRead;
+use machinist_plan::mcm::orphaned_token::OwnerLook;
 use machinist_plan::mcm::{NodeSeen, Reads};
 use tokio::time::Instant;
 
@@ -52,6 +53,8 @@ pub(crate) struct Memory {
     pub lost_machines: BTreeSet<String>,
     /// When the list of Machines that is in flight for all Nodes ends, at the latest.
     pub listing_until: Option<Timestamp>,
+    /// The last read of the Machine of a bootstrap token that seems to be gone, by UID of the token.
+    pub token_looks: BTreeMap<String, OwnerLook>,
     /// Evidence from the accounts.
     pub evidence: Evidence,
     /// Eviction attempts, by Machine UID, then by pod UID.
@@ -200,6 +203,7 @@ impl Memory {
         self.machine_looks.clear();
         self.orphans.clear();
         self.listing_until = None;
+        self.token_looks.clear();
         for answers in self.answers.values_mut() {
             **answers = Answers {
                 ever_ensured: answers.ever_ensured,

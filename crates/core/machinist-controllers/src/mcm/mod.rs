@@ -27,6 +27,7 @@ mod namespace;
 mod options;
 mod orphan;
 mod orphaned_node;
+mod orphaned_token;
 mod process;
 mod reference;
 mod replacement;

@@ -9,7 +9,8 @@ use machinist_driver::Provider;
 use machinist_plan::mcm::Plan;
 use machinist_plan::mcm::machine_set::SafetyMargins;
 use machinist_plan::mcm::{
-    lost_owner, machine, machine_class, machine_deployment, machine_set, orphan, orphaned_node, replacement,
+    lost_owner, machine, machine_class, machine_deployment, machine_set, orphan, orphaned_node,
+    orphaned_token, replacement,
 };
 
 use crate::ProcessOptions;
@@ -51,6 +52,8 @@ pub struct MachineOptions {
     pub server_limits: Option<ServerLimits>,
     /// Random source for the secret part of tokens.
     pub entropy: Entropy,
+    /// Whether there is a target cluster, which has the Nodes.
+    pub target: machine::Target,
     /// Whether the Nodes may be in a cluster that was not named. Then a Node that is not found was
     /// not looked up.
     pub nodes_may_be_elsewhere: bool,
@@ -96,6 +99,8 @@ pub struct Planners {
     pub orphaned_node: fn(&orphaned_node::Snapshot) -> Plan<orphaned_node::Action>,
     /// Decides about the orphans of an account.
     pub orphan: fn(&orphan::Snapshot) -> Plan<orphan::Action>,
+    /// Decides about a bootstrap token whose Machine is gone.
+    pub orphaned_token: fn(&orphaned_token::Snapshot) -> Plan<orphaned_token::Action>,
     /// Decides about a MachineSet.
     pub machine_set: fn(&machine_set::Snapshot) -> Plan<machine_set::Action>,
     /// Decides about a MachineDeployment.
@@ -118,6 +123,7 @@ impl Default for Planners {
             lost_owner: lost_owner::plan,
             orphaned_node: orphaned_node::plan,
             orphan: orphan::plan,
+            orphaned_token: orphaned_token::plan,
             machine_set: machine_set::plan,
             machine_deployment: machine_deployment::plan,
         }
@@ -139,6 +145,11 @@ pub struct Tools {
 }
 
 impl Tools {
+    /// Whether this process decides about Nodes, and about Machines by their Nodes.
+    pub(crate) fn decides_nodes(&self) -> bool {
+        self.machine.as_ref().is_some_and(|machine| machine.target == machine::Target::Given)
+    }
+
     /// Returns the options of the machine controller.
     pub(crate) fn machine(&self) -> &MachineOptions {
         self.machine.as_ref().expect("only the machine controller handles instances")
@@ -155,6 +166,7 @@ impl MachineOptions {
             calls_per_account: 50,
             token_groups: String::new(),
             server_limits: None,
+            target: machine::Target::Given,
             nodes_may_be_elsewhere: false,
             orphans: None,
             entropy: Arc::new(|bytes| {

@@ -42,7 +42,7 @@ impl Kind<Mcm> for OrphanedNodes {
         held.chain(unmanaged.map(|(key, _)| key.name.clone())).collect()
     }
     fn is_decided(tools: &Tools) -> bool {
-        tools.machine.is_some()
+        tools.decides_nodes()
     }
 
     fn observe(runtime: &Runtime, world: &World, name: &String) -> Observed<Snapshot> {

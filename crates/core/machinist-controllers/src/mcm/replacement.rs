@@ -36,7 +36,7 @@ impl Kind<Mcm> for Replacements {
         seen.machines.iter().map(|(_, machine)| seen.replacement_id(&machine.facts).to_owned()).collect()
     }
     fn is_decided(tools: &Tools) -> bool {
-        tools.machine.is_some()
+        tools.decides_nodes()
     }
 
     fn observe(runtime: &Runtime, world: &World, id: &String) -> Observed<Snapshot> {

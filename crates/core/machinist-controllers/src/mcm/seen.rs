@@ -17,7 +17,8 @@ use machinist_plan::mcm::machine_set::would_adopt;
 use super::key::Key;
 use super::memory::Memory;
 
-/// Index: objects by the UID of their controlling owner, or by [`NO_OWNER`] if they have none.
+/// Index: objects by the UID of their controlling owner, or by [`NO_OWNER`] if they have none; tokens
+/// by the UID of their Machine.
 pub(crate) const BY_OWNER: &str = "owner";
 /// Index: objects by their own UID.
 pub(crate) const BY_UID: &str = "uid";
@@ -162,7 +163,9 @@ impl Default for Seen {
                 keys.extend(c.secrets.iter().map(|(namespace, name)| format!("{namespace}/{name}")));
             })]),
             secrets: Store::new(&[]),
-            tokens: Store::new(&[]),
+            tokens: Store::new(&[(BY_OWNER, |t: &TokenEntry, keys| {
+                keys.extend(t.facts.machine_uid.clone());
+            })]),
             nodes: Store::new(&[
                 (BY_ID, |n: &NodeFacts, keys| keys.extend(n.provider_id().map(str::to_owned))),
                 (BY_MACHINE, |n, keys| keys.extend(n.machine_name().map(str::to_owned))),

@@ -8,6 +8,7 @@
 mod accounts;
 mod asks;
 mod boot;
+mod capacity;
 mod ccm;
 mod chosen;
 mod drain;
@@ -15,6 +16,8 @@ mod freeze;
 mod gate;
 mod identity;
 mod in_place;
+mod initialization;
+mod known_state;
 mod late;
 mod leadership;
 mod logs;
@@ -31,6 +34,7 @@ mod slow_webhook;
 mod split;
 mod stale_nodes;
 mod timeouts;
+mod tokens;
 mod unmanaged;
 mod volumes;
 

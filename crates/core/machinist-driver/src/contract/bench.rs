@@ -103,6 +103,7 @@ impl<'a> Bench<'a> {
             user_data: UserData::new(format!("#!/bin/sh\n# {CANARY}\n")),
             tags: BTreeMap::from([("purpose".to_owned(), "contract".to_owned())]),
             adopt_made_since: None,
+            last_known_state: None,
         }
     }
 

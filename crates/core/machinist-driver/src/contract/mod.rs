@@ -15,6 +15,7 @@ mod bench;
 mod creation;
 mod deletion;
 mod identity;
+mod initialization;
 mod ownership;
 mod reading;
 mod refusals;
@@ -49,6 +50,12 @@ pub trait Subject: Send + Sync {
 
     /// A valid provider spec of the smallest and cheapest instance.
     fn provider_spec(&self) -> Value;
+
+    /// A provider spec whose instances need an initialization; `None` if the cloud has no such
+    /// instances.
+    fn uninitialized_spec(&self) -> Option<Value> {
+        None
+    }
 
     /// A provider spec with one mistake, and the field that the error must name.
     fn broken_spec(&self) -> (Value, &'static str);
@@ -242,6 +249,7 @@ use cases;
 pub async fn run(subject: &dyn Subject) -> Report {
     let groups = [
         creation::CASES,
+        initialization::CASES,
         identity::CASES,
         reading::CASES,
         deletion::CASES,

@@ -476,6 +476,7 @@ impl Work<'_> {
             user_data: UserData::default(),
             tags: [("machinist.dev/namespace".to_owned(), self.s.machine.object.namespace.clone())].into(),
             adopt_made_since: None,
+            last_known_state: None,
         };
         let plan = Plan::act(
             Action::Ensure(Box::new(spec)),
@@ -808,6 +809,7 @@ impl Snapshot {
             name: name.and_then(NodeName::new),
             native_id: self.native_id(),
             cluster: Some(self.cluster_name().to_owned()),
+            last_known_state: None,
         }
     }
 
@@ -828,6 +830,7 @@ impl Snapshot {
             native_id: self.native_id().or_else(|| of_answer.cloned()),
             key: Some(key),
             cluster: Some(self.cluster_name().to_owned()),
+            last_known_state: None,
         }
     }
 }

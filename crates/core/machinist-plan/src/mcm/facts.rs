@@ -8,6 +8,7 @@ mod machine_deployment;
 mod machine_set;
 mod node;
 mod pod;
+mod quantity;
 mod token;
 mod volume;
 
@@ -21,6 +22,7 @@ pub use machine_deployment::MachineDeploymentFacts;
 pub use machine_set::{MachineSetFacts, NodeMarks, PROTECTED_FROM_AUTOSCALER};
 pub use node::{NODE_MARK, NodeFacts, NodeMark};
 pub use pod::{BudgetFacts, PodFacts};
+pub use quantity::is_same_quantity;
 pub use token::{
     TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, TokenFacts, description as token_description,
     legacy_token_id, token_id,

@@ -18,18 +18,23 @@ mod action;
 mod boot;
 mod create;
 mod delete;
+mod failed_token;
 mod identity;
 mod in_place;
+mod initialize;
 mod join;
 mod living_drain;
 mod managed_again;
+mod no_target;
 mod node_condition;
 mod node_patch;
 mod node_sync;
 mod preserve;
 mod proof;
 mod snapshot;
+mod stale_node;
 mod status;
+mod virtual_capacity;
 
 pub use self::action::{
     Action, BOOT_FAILED, CREATE_FAILED, DELETE_FAILED, DRAIN_BLOCKED, DRAIN_FORCED, INSTANCE_LEFT_BEHIND,
@@ -42,9 +47,10 @@ pub(crate) use self::boot::description as boot_problem;
 pub use self::identity::MachineIdentity;
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
+pub use self::no_target::Target;
 pub use self::node_condition::{PreservedCondition, UpdateCondition};
 pub use self::node_sync::NodeSync;
-pub use self::status::{OperationWrite, PhaseWrite, StatusWrite, code_of};
+pub use self::status::{OperationWrite, PhaseWrite, StateWrite, StatusWrite, code_of};
 pub use crate::event::Severity;
 use crate::mcm::why::{Plan, Reason, Step, Why, why_updated_in_place};
 
@@ -70,9 +76,10 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
     let plan = match &s.machine.provider_id {
         None if s.machine.is_updating_in_place() => Plan::idle(why_updated_in_place(&s.machine)),
         None => create::plan(s),
+        Some(_) if s.target == Target::None => proof::gather(s, no_target::plan(s)),
         Some(_) => proof::gather(s, join::plan(s)),
     };
-    preserve::attend(s, in_place::attend(s, plan))
+    failed_token::attend(s, preserve::attend(s, in_place::attend(s, plan)))
 }
 
 #[cfg(test)]

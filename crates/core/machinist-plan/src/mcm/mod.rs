@@ -8,6 +8,7 @@
 //! machine_class       holds a class and its Secret while Machines use them
 //! orphan              deletes instances that no Machine has
 //! orphaned_node       releases a Node whose Machine is gone
+//! orphaned_token      deletes a bootstrap token whose Machine is gone
 //! late_adoption, lost_owner, live, refusal, status   rules that several kinds share
 //! drain               which pods leave a Node, and how
 //! looks               reads from the API server, because a store may be older
@@ -26,6 +27,7 @@ pub mod machine_deployment;
 pub mod machine_set;
 pub mod orphan;
 pub mod orphaned_node;
+pub mod orphaned_token;
 mod reads;
 pub mod refusal;
 pub mod replacement;

@@ -2,14 +2,14 @@
 //!
 //! | Machine | marked Failed | limit |
 //! |---|---|---|
-//! | Unknown: its Node is unhealthy or missing | after the health timeout | one at a time |
-//! | InPlaceUpdateFailed | after the health timeout, even if its Node is healthy | one at a time |
+//! | Unknown: its Node is unhealthy or missing | after the health timeout | `--replacements-at-once` |
+//! | InPlaceUpdateFailed | after the health timeout, even if its Node is healthy | as above |
 //! | Pending: its Node has not joined | after the creation timeout | a tenth of the replicas at a time |
 //! | Pending: its instance can never join | after a back-off of its set | as above |
 //!
-//! If many Nodes are unhealthy or missing at once, the cause is rarely in the Nodes. So the next
-//! Machine is marked only after the previous one has been replaced. All Machines of a deployment
-//! share these limits, and only this module decides them.
+//! If many Nodes are unhealthy or missing at once, the cause is rarely in the Nodes. So by default the
+//! next Machine is marked only after the previous one has been replaced. All Machines of a
+//! deployment share these limits, and only this module decides them.
 //!
 //! An instance that can never join, for example because its container restarts in a circle, does
 //! not use up the creation timeout. Its replacement would often have the same problem, so each one
@@ -33,8 +33,8 @@
 //!
 //! A Machine that was marked and deleted leaves a gap until its set creates another one. If the set
 //! is frozen, or its POSTs are rejected, the gap stays. Then each further marked Machine would only
-//! shrink the deployment. So no unhealthy Machine is marked while fewer Machines are live than
-//! desired:
+//! shrink the deployment. So no unhealthy Machine is marked while as many Machines are missing as may
+//! be replaced at once, by default one:
 //!
 //! - A Machine is live unless it is Failed or being deleted. A Machine that is unhealthy, or whose
 //!   instance cannot be created, is live, because its set would not create another one beside it. A
@@ -285,7 +285,8 @@ fn fail_joins<'s>(s: &'s Snapshot, overdue: impl Iterator<Item = Overdue<'s>>) -
 
 /// Decides about the Machine that has been unhealthy for longest.
 fn fail_unhealthy(s: &Snapshot, Overdue { machine, deadline }: Overdue<'_>) -> Plan<Action> {
-    if s.machines.iter().any(|other| is_being_replaced(s, other)) {
+    let at_once = s.defaults.replacements_at_once.get();
+    if at_once <= number(s.machines.iter().filter(|other| is_being_replaced(s, other)).count()) {
         let queued = s.machines.iter().filter_map(|other| queued_until(s, other));
         let plan = Plan::idle(limit(s, deadline));
         return match queued.filter(|until| !is_past(s.now, *until)).min() {
@@ -297,7 +298,7 @@ fn fail_unhealthy(s: &Snapshot, Overdue { machine, deadline }: Overdue<'_>) -> P
         return Plan::idle(why.since(deadline));
     }
     let (live, wanted) = (live(s), wanted(s));
-    if live < wanted {
+    if at_once <= wanted.saturating_sub(live) {
         return Plan::idle(gap(s, live, wanted).since(deadline));
     }
     mark(s, machine)
@@ -358,6 +359,8 @@ fn mark(s: &Snapshot, machine: &Arc<MachineFacts>) -> Plan<Action> {
         phase: Some(PhaseWrite::of(Phase::Failed)),
         operation: Some(OperationWrite::failed(kind, description, None)),
         conditions: None,
+        addresses: None,
+        last_known_state: None,
         at: s.now,
     };
     let write = Box::new(write);

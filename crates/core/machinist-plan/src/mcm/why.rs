@@ -76,6 +76,13 @@ pub enum McmReason {
         /// The missing entry.
         entry: String,
     },
+    /// The instance exists, and the cloud has not completed it.
+    Uninitialized {
+        /// The instance.
+        instance: String,
+        /// The work that the cloud reports.
+        message: String,
+    },
     /// The instance exists, and the Node has not registered.
     Joining {
         /// Expected name of the Node.
@@ -554,6 +561,9 @@ impl fmt::Display for McmReason {
             ),
             Self::SecretIncomplete { secret, entry } => {
                 write!(f, "Secret {secret} has no entry {entry:?}")
+            }
+            Self::Uninitialized { instance, message } => {
+                write!(f, "instance {instance} exists and is not initialized yet: {message}")
             }
             Self::Joining { node, token } => {
                 write!(f, "waiting for Node {node} to register")?;

@@ -75,6 +75,7 @@ impl Engine {
             user_data: UserData::default(),
             tags: BTreeMap::new(),
             adopt_made_since: None,
+            last_known_state: None,
         }
     }
 

@@ -33,6 +33,7 @@ fn machine(name: &str) -> InstanceSpec {
         user_data: UserData::default(),
         tags: BTreeMap::new(),
         adopt_made_since: None,
+        last_known_state: None,
     }
 }
 

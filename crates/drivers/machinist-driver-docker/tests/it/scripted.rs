@@ -117,6 +117,7 @@ fn worker() -> InstanceSpec {
         user_data: UserData::default(),
         tags: BTreeMap::new(),
         adopt_made_since: None,
+        last_known_state: None,
     }
 }
 

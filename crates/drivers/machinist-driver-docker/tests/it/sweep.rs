@@ -34,6 +34,7 @@ fn machine() -> InstanceSpec {
         user_data: UserData::default(),
         tags: BTreeMap::new(),
         adopt_made_since: None,
+        last_known_state: None,
     }
 }
 

@@ -118,6 +118,7 @@ pub(crate) fn instance_spec(name: &str) -> InstanceSpec {
         user_data: UserData::new(*b"token: canary"),
         tags: BTreeMap::new(),
         adopt_made_since: None,
+        last_known_state: None,
     }
 }
 

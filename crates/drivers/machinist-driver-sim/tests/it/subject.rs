@@ -63,6 +63,10 @@ impl Subject for SimSubject {
         json!({"size": "m5.large", "zone": "sim-1b"})
     }
 
+    fn uninitialized_spec(&self) -> Option<Value> {
+        Some(json!({"size": "m5.large", "initialize": true}))
+    }
+
     fn broken_spec(&self) -> (Value, &'static str) {
         (json!({"size": "m5.large", "zone": 7}), "providerSpec.zone")
     }

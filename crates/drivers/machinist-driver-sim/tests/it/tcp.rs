@@ -23,6 +23,7 @@ fn spec(name: &str) -> InstanceSpec {
         user_data: UserData::new("boot"),
         tags: BTreeMap::new(),
         adopt_made_since: None,
+        last_known_state: None,
     }
 }
 

@@ -15,6 +15,7 @@ use machinist_instance::Error;
 use machinist_kube::{ObjectKey, is_answer};
 use machinist_mailer::{Attempt, Envelope, Mailer};
 use machinist_plan::ccm::{route, service};
+use machinist_plan::mcm::machine::Target;
 use machinist_plan::mcm::{McmReason, Reason};
 use tokio::sync::watch;
 
@@ -41,6 +42,17 @@ enum Deciding {
     Infrastructure(capi::Key),
 }
 
+/// Where the Nodes are, as the command line says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodesIn {
+    /// In the cluster that `--target-kubeconfig` names.
+    Named,
+    /// Probably in the cluster of the Machines, because no other one was named.
+    Unnamed,
+    /// Nowhere: `--target-kubeconfig none`.
+    NoCluster,
+}
+
 /// Returns the key of an object as the answers of controllers spell it.
 pub(super) fn key_of(object: &ObjectArg, namespace: &str) -> String {
     match deciding(object, namespace) {
@@ -55,7 +67,7 @@ pub(super) async fn explain(
     clients: Clients,
     namespace: &str,
     object: &ObjectArg,
-    names_target: bool,
+    nodes: NodesIn,
 ) -> anyhow::Result<Explained> {
     let mut process = ProcessOptions::new(namespace, "machinist-why");
     process.seed = wiring::seed();
@@ -63,7 +75,11 @@ pub(super) async fn explain(
         Deciding::Machines(key) => {
             let ForExplanations { provider, silent: silent_cloud } = machine_provider(&clients, &key).await?;
             let mut machine = MachineOptions::new(provider, namespace);
-            machine.nodes_may_be_elsewhere = !names_target;
+            match nodes {
+                NodesIn::Named => {}
+                NodesIn::Unnamed => machine.nodes_may_be_elsewhere = true,
+                NodesIn::NoCluster => machine.target = Target::None,
+            }
             let explained = explain_machine(clients, process, machine, &key).await?;
             Ok(Explained {
                 reported: Reported::of(&explained.why, explained.at, &explained.actions),

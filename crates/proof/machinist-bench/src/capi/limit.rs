@@ -95,5 +95,6 @@ fn spec(number: u32) -> Result<InstanceSpec> {
         user_data: UserData::default(),
         tags: BTreeMap::new(),
         adopt_made_since: None,
+        last_known_state: None,
     })
 }

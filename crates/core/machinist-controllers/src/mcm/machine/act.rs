@@ -157,6 +157,7 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
         }
         Action::List => instance::list(asking(runtime, s)?),
         Action::Rekey { id, from } => instance::rekey(asking(runtime, s)?, id, from),
+        Action::Initialize => initialize(runtime, s),
         Action::Find(which) => instance::find(asking(runtime, s)?, which),
         Action::ObserveBoot(which) => instance::observe_boot(asking(runtime, s)?, which),
         Action::Delete(permit) => instance::delete(asking(runtime, s)?, permit),
@@ -174,6 +175,11 @@ async fn perform_one(runtime: &Arc<Runtime>, s: &Snapshot, action: Action) -> Re
             let key = ObjectKey::cluster_scoped(&node.name);
             let condition = node::update(&node, &condition, s.now);
             Write { key, ..write }.merge_status::<NodeFacts>(condition).await
+        }
+        Action::SetCapacity { node, changes } => {
+            let key = ObjectKey::cluster_scoped(&node.name);
+            let capacity = node::capacity(&node, &changes);
+            Write { key, ..write }.merge_status::<NodeFacts>(capacity).await
         }
         Action::LabelUpdated => {
             let patch = GuardedPatch::new(&machine.uid).set_label(
@@ -261,6 +267,12 @@ fn asking_with<'a>(
     Ok(instance::Asking { runtime, machine: &s.machine, id, inputs: s.inputs, opened })
 }
 
+fn initialize(runtime: &Arc<Runtime>, s: &Snapshot) -> Result<(), Stop> {
+    let class = s.class.present().ok_or(CLASS_OR_SECRET_GONE)?;
+    let id = s.identity.recorded.ours().ok_or(Stop::NotNow("the Machine has no instance"))?;
+    instance::initialize(asking(runtime, s)?, id.clone(), class.provider_spec.clone())
+}
+
 fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> Result<(), Stop> {
     let machine = &s.machine;
     let options = runtime.tools.machine();
@@ -295,6 +307,7 @@ fn ensure(runtime: &Arc<Runtime>, s: &Snapshot, adopt_made_since: Timestamp) -> 
         user_data: user_data::render(&template, &machine.name, token.as_deref()),
         tags: namespace.map(|uid| (NAMESPACE_TAG.to_owned(), uid)).into_iter().collect(),
         adopt_made_since: Some(adopt_made_since),
+        last_known_state: machine.status.last_known_state.clone(),
     };
     instance::ensure(asking, spec)
 }

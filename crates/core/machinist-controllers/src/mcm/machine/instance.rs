@@ -175,6 +175,26 @@ pub(crate) fn observe_boot(asking: Asking<'_>, which: InstanceRef) -> Result<(),
     })
 }
 
+/// Calls `initialize`, which completes an instance that the cloud has created.
+pub(crate) fn initialize(
+    asking: Asking<'_>,
+    id: ProviderId,
+    provider_spec: Arc<serde_json::Value>,
+) -> Result<(), Stop> {
+    let (owner, of) = (asking.machine.key(), id.clone());
+    let call = |driver: Arc<dyn Driver>| async move {
+        match driver.initialization() {
+            Some(initialization) => initialization.initialize(&id, &owner, &provider_spec).await,
+            None => Err(Error::unsupported("initialize")),
+        }
+    };
+    let lives = |machine: &MachineFacts| machine.deleting_since.is_none();
+    let line = Line::Lane(Lane::of(Call::INITIALIZE));
+    start(asking, Call::INITIALIZE, line, None, lives, call, |answers, answered: Answered<()>| {
+        answers.initialized = Some((of, answered));
+    })
+}
+
 /// Calls `rekey`, which replaces the key of an instance.
 pub(crate) fn rekey(asking: Asking<'_>, id: ProviderId, from: InstanceKey) -> Result<(), Stop> {
     let to = asking.machine.key();

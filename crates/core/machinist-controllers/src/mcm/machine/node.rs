@@ -1,5 +1,6 @@
 //! Writes to the Node of a Machine, and reads of Node, pods and Lease from the API server directly.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -65,6 +66,11 @@ pub(super) fn terminating(node: &NodeFacts, reason: &str, now: Timestamp) -> Val
             "lastTransitionTime": time(now),
         }] },
     })
+}
+
+/// Returns the patch of the capacity of a Node. A resource without a value is removed.
+pub(super) fn capacity(node: &NodeFacts, changes: &BTreeMap<String, Option<String>>) -> Value {
+    json!({ "metadata": { "uid": node.uid }, "status": { "capacity": changes } })
 }
 
 /// Returns the patch of the condition `InPlaceUpdate`.

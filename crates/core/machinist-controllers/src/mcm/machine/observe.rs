@@ -67,6 +67,8 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         is_crowd: is_deleting && seen.machines.by_index(DELETING, YES).nth(CROWD - 1).is_some(),
     };
     let asked = evidence::Asked { answers: &answers, token: &token, process: &process };
+    let needs_initialization =
+        class.is_some_and(|class| options.provider.needs_initialization(&class.provider_spec));
     let observes_boot = opened.as_ref().is_some_and(|opened| opened.driver.bootstrap().is_some());
     let volumes = if may_be_drained {
         let names = [node_name].into_iter().chain(others.iter().map(|other| other.node.name.as_str()));
@@ -89,6 +91,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         pods_freshness: runtime.freshness::<PodFacts>(world),
         frozen: frozen_by_server(runtime, world),
         defaults: options.defaults.clone(),
+        target: options.target,
         node_marks: seen.set_of(&machine).map(|set| set.facts.node_marks(seen.is_alone(&set.facts))),
         class: Known::from_store(class.cloned()),
         class_error,
@@ -114,6 +117,7 @@ pub(super) fn snapshot(runtime: &Runtime, world: &World, machine: Arc<MachineFac
         key_holder: evidence::key_holder(seen, &answers),
         waited,
         observes_boot,
+        needs_initialization,
         paused_until: paused.map(|until| runtime.wall(until)),
         process,
         token,

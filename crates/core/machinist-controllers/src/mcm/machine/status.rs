@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinist_kube::GuardedPatch;
 use machinist_plan::mcm::facts::{MachineFacts, ReadPhase};
-use machinist_plan::mcm::machine::{PhaseWrite, StatusWrite};
+use machinist_plan::mcm::machine::{PhaseWrite, StateWrite, StatusWrite};
 use serde_json::{Value, json};
 
 pub(super) fn time(at: Timestamp) -> Value {
@@ -12,6 +12,7 @@ pub(super) fn time(at: Timestamp) -> Value {
     serde_json::to_value(Time(seconds)).unwrap_or(Value::Null)
 }
 
+const LAST_KNOWN_STATE: [&str; 2] = ["status", "lastKnownState"];
 const CURRENT_STATUS: [&str; 2] = ["status", "currentStatus"];
 
 /// Returns a patch of a Machine's status. It applies only if the phase is still the one that the
@@ -52,6 +53,15 @@ pub(crate) fn status_patch(machine: &MachineFacts, write: &StatusWrite) -> Guard
         }
         // The operation is written as one field, so that a partial write cannot mix two operations.
         patch = patch.add(&["status", "lastOperation"], last);
+    }
+    patch = match &write.last_known_state {
+        Some(StateWrite::Set(state)) => patch.add(&LAST_KNOWN_STATE, Value::from(state.as_str())),
+        // The field exists, because it was read. Only the machine controller writes it.
+        Some(StateWrite::Clear) => patch.remove(&LAST_KNOWN_STATE),
+        None => patch,
+    };
+    if let Some(addresses) = &write.addresses {
+        patch = patch.add(&["status", "addresses"], json!(addresses));
     }
     match &write.conditions {
         None => patch,
@@ -119,6 +129,8 @@ mod tests {
             phase: Some(PhaseWrite::of(phase)),
             operation: Some(operation),
             conditions: None,
+            addresses: None,
+            last_known_state: None,
             at: Timestamp::UNIX_EPOCH,
         }
     }

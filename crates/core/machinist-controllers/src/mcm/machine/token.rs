@@ -10,7 +10,7 @@ use machinist_instance::AccountId;
 use machinist_kube::ObjectKey;
 use machinist_plan::facts::ACCOUNT;
 use machinist_plan::mcm::facts::{
-    MachineFacts, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, token_description,
+    MachineFacts, NODE_MARK, NodeMark, TOKEN_NAMESPACE, TOKEN_OWNER, TOKEN_TYPE, Token, token_description,
 };
 use machinist_runtime::Stop;
 
@@ -23,7 +23,7 @@ use crate::mcm::seen::{Seen, TokenEntry};
 const TOKEN_SECRET_LENGTH: usize = 16;
 
 /// Returns the key of the Secret of the token with this id.
-pub(super) fn secret_key(id: &str) -> ObjectKey {
+pub(crate) fn secret_key(id: &str) -> ObjectKey {
     object_key(TOKEN_NAMESPACE, &format!("bootstrap-token-{id}"))
 }
 
@@ -46,6 +46,7 @@ pub(super) async fn create(
     let expiration = Timestamp::from_second(expires.as_second()).unwrap_or(expires).to_string();
     let account = account.map(|account| (ACCOUNT.to_owned(), account.as_str().to_owned()));
     let owner = (TOKEN_OWNER.to_owned(), machine.uid.clone());
+    let mark = (NODE_MARK.to_owned(), NodeMark::of(machine, &options.cluster).to_string());
     let entries = [
         ("description", token_description(&machine.name)),
         ("token-id", id.to_owned()),
@@ -62,7 +63,7 @@ pub(super) async fn create(
         metadata: ObjectMeta {
             name: Some(key.name.clone()),
             namespace: Some(key.namespace.clone()),
-            annotations: Some(std::iter::once(owner).chain(account).collect()),
+            annotations: Some([owner, mark].into_iter().chain(account).collect()),
             ..ObjectMeta::default()
         },
         type_: Some(TOKEN_TYPE.to_owned()),

@@ -1,5 +1,6 @@
 //! Facts of a MachineClass and of its Secrets.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -51,6 +52,9 @@ pub struct ClassFacts {
     pub secrets: Vec<(String, String)>,
     /// `nodeTemplate.instanceType`, for metrics; absent without a template.
     pub instance_type: Option<String>,
+    /// `nodeTemplate.virtualCapacity`, which is added to the capacity of Nodes; absent without a
+    /// template.
+    pub virtual_capacity: Option<BTreeMap<String, String>>,
 }
 
 impl ClassFacts {
@@ -80,6 +84,10 @@ impl ClassFacts {
             provider_spec: Arc::new(class.provider_spec.clone()),
             secrets,
             instance_type: class.node_template.as_ref().map(|template| template.instance_type.clone()),
+            virtual_capacity: class.node_template.as_ref().map(|template| {
+                let all = template.virtual_capacity.iter().flatten();
+                all.map(|(key, value)| (key.clone(), value.0.clone())).collect()
+            }),
             namespace,
         }
     }

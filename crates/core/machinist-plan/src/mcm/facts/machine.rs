@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::NodeAddress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use machinist_api::constants::{
     annotations, conditions, finalizers, labels, markers::DeletionMarker, reasons,
@@ -317,6 +318,8 @@ impl StatusFacts {
             preserve_until: current.preserve_expiry_time.map(|time| time.0),
             operation: status.last_operation.clone().unwrap_or_default(),
             conditions: status.conditions.iter().filter_map(ConditionFacts::of).collect(),
+            addresses: status.addresses.clone(),
+            last_known_state: status.last_known_state.clone().filter(|state| !state.is_empty()),
         }
     }
 }
@@ -373,6 +376,10 @@ pub struct StatusFacts {
     pub operation: LastOperation,
     /// Conditions copied from the Node, raw.
     pub conditions: Vec<ConditionFacts>,
+    /// Addresses of the instance; only without a target cluster.
+    pub addresses: Vec<NodeAddress>,
+    /// The text that the driver stores; absent if empty.
+    pub last_known_state: Option<String>,
 }
 
 /// The phase of a Machine as read. The guard of a status write repeats it.

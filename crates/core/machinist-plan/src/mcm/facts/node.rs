@@ -13,7 +13,7 @@ use super::machine::{has_finalizer, is_preserve_value};
 use crate::facts::Version;
 
 /// Annotation of a Node: which Machine of which installation added our finalizer, as
-/// `CLUSTER/NAMESPACE/UID`.
+/// `CLUSTER/NAMESPACE/UID`. A bootstrap token has the same annotation, with its Machine.
 pub const NODE_MARK: &str = "machinist.dev/machine";
 
 /// The Machine that added our finalizer to a Node.
@@ -38,7 +38,7 @@ impl NodeMark {
     }
 
     /// Reads a mark. The name of a cluster may contain a slash, the other parts cannot.
-    fn parse(text: &str) -> Option<Self> {
+    pub(super) fn parse(text: &str) -> Option<Self> {
         let (rest, machine_uid) = text.rsplit_once('/')?;
         let (cluster, namespace) = rest.rsplit_once('/')?;
         Some(Self {
@@ -86,6 +86,8 @@ pub struct NodeFacts {
     pub conditions: Vec<ConditionFacts>,
     /// Names of the attached volumes in the status.
     pub attached: Box<[Box<str>]>,
+    /// `status.capacity`, by resource.
+    pub capacity: Box<[(Box<str>, Box<str>)]>,
 }
 
 impl NodeFacts {
@@ -99,6 +101,8 @@ impl NodeFacts {
         let metadata = &node.metadata;
         let spec = node.spec.as_ref();
         let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+        let capacity = node.status.as_ref().and_then(|status| status.capacity.as_ref());
+        let capacity = capacity.into_iter().flatten();
         let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_ref());
         Self {
             version: Version::of(metadata),
@@ -115,6 +119,7 @@ impl NodeFacts {
             taints: spec.and_then(|spec| spec.taints.clone()),
             conditions: conditions.into_iter().flatten().filter_map(ConditionFacts::of).collect(),
             attached: attached.into_iter().flatten().map(|volume| volume.name.as_str().into()).collect(),
+            capacity: capacity.map(|(key, value)| (key.as_str().into(), value.0.as_str().into())).collect(),
         }
     }
 
@@ -135,6 +140,11 @@ impl NodeFacts {
         let unknown =
             || NodeMark { cluster: text.clone(), namespace: String::new(), machine_uid: String::new() };
         Some(NodeMark::parse(text).unwrap_or_else(unknown))
+    }
+
+    /// Returns the capacity of a resource.
+    pub fn capacity(&self, resource: &str) -> Option<&str> {
+        self.capacity.iter().find(|(key, _)| **key == *resource).map(|(_, value)| &**value)
     }
 
     /// Whether the Node is Ready.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use machinist_instance::AccountId;
 
 use super::machine::MachineFacts;
+use super::node::{NODE_MARK, NodeMark};
 use crate::facts::{ACCOUNT, Version};
 
 /// Namespace of all bootstrap tokens.
@@ -40,6 +41,8 @@ pub struct TokenFacts {
     pub expires: Option<Timestamp>,
     /// UID of the token's Machine, if Machinist created the token.
     pub machine_uid: Option<String>,
+    /// Which installation created the token for which Machine, if Machinist created the token.
+    pub mark: Option<NodeMark>,
     /// The account in which the instance is to be created, as written before the first call.
     pub account: Option<AccountId>,
     /// The token's description, which names the Machine in tokens of Go MCM.
@@ -62,9 +65,16 @@ impl TokenFacts {
             created: secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             expires: text("expiration").and_then(|text| text.parse().ok()),
             machine_uid: annotation(TOKEN_OWNER).cloned(),
+            mark: annotation(NODE_MARK).and_then(|text| NodeMark::parse(text)),
             account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
             description: text("description").unwrap_or_default(),
         }
+    }
+
+    /// Returns the name of the token's Machine from the description.
+    pub fn machine_name(&self) -> Option<&str> {
+        let name = self.description.split('"').nth(1)?;
+        (description(name) == self.description).then_some(name)
     }
 
     /// Whether the token was created for that Machine.
@@ -168,6 +178,7 @@ mod tests {
             created: at(created),
             expires: None,
             machine_uid: machine_uid.map(str::to_owned),
+            mark: None,
             description: description(machine_name),
         }
     }

@@ -56,6 +56,8 @@ pub enum Action {
     },
     /// Records since when no process creates the instance of this deleted Machine.
     RecordWait(Timestamp),
+    /// Asks the driver to complete the recorded instance.
+    Initialize,
     /// Asks the driver to look up the instance.
     Find(InstanceRef),
     /// Asks the driver how the instance boots.
@@ -111,6 +113,13 @@ pub enum Action {
         /// The condition.
         condition: UpdateCondition,
     },
+    /// Writes resources to the capacity of the Node, and removes those without a value.
+    SetCapacity {
+        /// The Node.
+        node: Arc<NodeFacts>,
+        /// The resources.
+        changes: BTreeMap<String, Option<String>>,
+    },
     /// Labels the Machine as updated in place, so that it moves to its new set.
     LabelUpdated,
     /// Makes the Node unschedulable.
@@ -156,6 +165,7 @@ impl Action {
             | Self::SetTerminating { .. }
             | Self::SetPreserved { .. }
             | Self::SetUpdate { .. }
+            | Self::SetCapacity { .. }
             | Self::Cordon(_)
             | Self::Drain(_)
             | Self::ListPods(_)
@@ -173,6 +183,7 @@ impl Action {
             | Self::List
             | Self::RecordWait(_)
             | Self::Rekey { .. }
+            | Self::Initialize
             | Self::Find(_)
             | Self::ObserveBoot(_)
             | Self::Delete(_)
@@ -210,6 +221,7 @@ impl fmt::Display for Action {
             Self::List => f.write_str("driver: list"),
             Self::RecordWait(_) => f.write_str("machine: record the wait for earlier calls"),
             Self::Rekey { id, from } => write!(f, "driver: rekey {id} from {from}"),
+            Self::Initialize => f.write_str("driver: initialize"),
             Self::Find(which) => write!(f, "driver: find {which}"),
             Self::ObserveBoot(which) => write!(f, "driver: observe the boot of {which}"),
             Self::Delete(permit) => write!(f, "driver: delete {} because {permit}", permit.which()),
@@ -229,6 +241,13 @@ impl fmt::Display for Action {
             Self::SyncNode(sync) => write!(f, "node {}: {sync}", sync.node.name),
             Self::SetTerminating { node, reason } => write!(f, "node {}: Terminating, {reason}", node.name),
             Self::SetUpdate { node, condition } => write!(f, "node {}: {condition}", node.name),
+            Self::SetCapacity { node, changes } => {
+                let named = changes.iter().map(|(key, value)| match value {
+                    Some(value) => format!("{key}={value}"),
+                    None => format!("-{key}"),
+                });
+                write!(f, "node {}: capacity {}", node.name, named.collect::<Vec<_>>().join(" "))
+            }
             Self::LabelUpdated => f.write_str("machine: label as updated"),
             Self::SetPreserved { node, condition } => write!(f, "node {}: {condition}", node.name),
             Self::Cordon(node) => write!(f, "node {}: cordon", node.name),

@@ -22,11 +22,12 @@ use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises, 
 use super::action::Action;
 use super::action::CREATE_FAILED;
 use super::join::failed_why;
+use super::no_target::{self, Target};
 use super::proof;
 use super::snapshot::SecretNeed;
 use super::snapshot::Snapshot;
 use super::snapshot::creation_failed;
-use super::status::OperationWrite;
+use super::status::{OldState, OperationWrite, StateWrite};
 use super::status::{code_of, code_text};
 use crate::mcm::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
@@ -68,9 +69,12 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         Some(obstacle) if can_fail => {
             let why =
                 obstacle.why(s).deadline(just_past(deadline), Step::Expect("the Machine is marked Failed"));
-            report(s, &obstacle.operation(), why, obstacle.retry_at(s)).no_later_than(just_past(deadline))
+            let plan = report(s, &obstacle.operation(), obstacle.state(s), why, obstacle.retry_at(s));
+            plan.no_later_than(just_past(deadline))
         }
-        Some(obstacle) => report(s, &obstacle.operation(), obstacle.why(s), obstacle.retry_at(s)),
+        Some(obstacle) => {
+            report(s, &obstacle.operation(), obstacle.state(s), obstacle.why(s), obstacle.retry_at(s))
+        }
     }
 }
 
@@ -92,11 +96,20 @@ fn may_have_an_instance(s: &Snapshot) -> bool {
 /// comes second.
 pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountId>) -> Plan<Action> {
     let mut actions = vec![s.record(instance, account)];
-    actions.extend(pending(s));
-    Plan::act_all(
-        actions,
-        Why::new(Reason::Writing("recording the instance"), Step::Expect("the Node joins")),
-    )
+    let next = match s.target {
+        Target::Given => {
+            // If the Node is not called like the Machine, the next pass looks for a Node of that
+            // name first.
+            let is_next = !s.needs_initialization && instance.name.as_str() == s.machine.name;
+            actions.extend(pending(s).filter(|_| is_next));
+            "the Node joins"
+        }
+        Target::None => {
+            actions.extend(no_target::available(s, instance).filter(|_| !s.needs_initialization));
+            "the Machine is available"
+        }
+    };
+    Plan::act_all(actions, Why::new(Reason::Writing("recording the instance"), Step::Expect(next)))
 }
 
 /// Returns the status write for an instance that exists while its Node has not joined yet.
@@ -127,8 +140,9 @@ fn make(s: &Snapshot) -> Plan<Action> {
     if let Some(wait) = s.await_slot(Call::ENSURE) {
         return wait;
     }
-    let wants_token =
-        s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
+    // Without a target cluster, no token opens anything, and the placeholder stays.
+    let wants_token = s.target == Target::Given
+        && s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
     let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, token_must_last(s)) <= at);
     let why = |what| {
         Why::new(Reason::Writing(what), Step::Expect("the controller asks the cloud to create the instance"))
@@ -201,7 +215,7 @@ fn unheld_class(s: &Snapshot) -> Option<Plan<Action>> {
 }
 
 /// The reason why an instance cannot be created now.
-enum Obstacle<'s> {
+pub(super) enum Obstacle<'s> {
     /// A problem that only a user can fix.
     Missing { reason: McmReason, fix: String },
     /// The driver call failed.
@@ -219,7 +233,7 @@ fn obstacle(s: &Snapshot) -> Option<Obstacle<'_>> {
     })
 }
 
-fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
+pub(super) fn prerequisite(s: &Snapshot) -> Option<Obstacle<'static>> {
     let missing = |reason: McmReason, fix: String| Some(Obstacle::Missing { reason, fix });
     if let Some(error) = machine_name_error(&s.machine.name) {
         let fix = "delete the Machine, and create one with a shorter name".to_owned();
@@ -292,7 +306,7 @@ fn lacks_user_data(s: &Snapshot) -> Option<String> {
 }
 
 impl Obstacle<'_> {
-    fn why(&self, s: &Snapshot) -> Why {
+    pub(super) fn why(&self, s: &Snapshot) -> Why {
         match self {
             Self::Missing { reason, fix } => Why::new(reason.clone(), Step::Fix(fix.clone())),
             Self::Refused { error, ended } => {
@@ -309,6 +323,13 @@ impl Obstacle<'_> {
             Self::Refused { error, ended } => {
                 Some(plus(*ended, retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry)))
             }
+        }
+    }
+
+    fn state(&self, s: &Snapshot) -> Option<StateWrite> {
+        match self {
+            Self::Missing { .. } => None,
+            Self::Refused { error, .. } => s.state_after(error, OldState::after_creation(error)),
         }
     }
 
@@ -335,12 +356,18 @@ impl Obstacle<'_> {
 }
 
 /// Reports the obstacle in the status, and once by an Event.
-fn report(s: &Snapshot, operation: &OperationWrite, why: Why, retry_at: Option<Timestamp>) -> Plan<Action> {
+pub(super) fn report(
+    s: &Snapshot,
+    operation: &OperationWrite,
+    state: Option<StateWrite>,
+    why: Why,
+    retry_at: Option<Timestamp>,
+) -> Plan<Action> {
     let mut plan = Plan::idle(why);
-    if let Some(write) = s.status(Phase::CrashLoopBackOff, operation.clone()) {
-        plan.actions.push(Action::SetStatus(Box::new(write)));
-        plan.actions.push(Action::warn(CREATE_FAILED, &operation.description));
-    }
+    let write = s.status(Phase::CrashLoopBackOff, operation.clone());
+    let event = write.is_some().then(|| Action::warn(CREATE_FAILED, &operation.description));
+    plan.actions.extend(s.with_state(write, state).map(|write| Action::SetStatus(Box::new(write))));
+    plan.actions.extend(event);
     match retry_at {
         Some(at) => plan.no_later_than(at),
         None => plan,
@@ -370,7 +397,9 @@ fn give_up_creation(s: &Snapshot, obstacle: Option<&Obstacle<'_>>) -> Plan<Actio
     let description = format!("Machine {} was not created in time. {last}", s.machine.name);
     let code = obstacle.and_then(|obstacle| obstacle.operation().code).or(Some(Code::DeadlineExceeded));
     let operation = OperationWrite::failed(OperationType::Create, description.clone(), code);
-    let write = s.status(Phase::Failed, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let state = obstacle.and_then(|obstacle| obstacle.state(s));
+    let write = s.with_state(s.status(Phase::Failed, operation), state);
+    let write = write.map(|write| Action::SetStatus(Box::new(write)));
     let why = Why::new(McmReason::Failed { description }, Step::Expect("the MachineSet deletes the Machine"));
     Plan::act_all(write.into_iter().collect(), why)
 }

@@ -25,11 +25,12 @@ use super::action::INSTANCE_NOT_OURS;
 use super::action::TARGET_SILENT;
 use super::action::VOLUMES_LEFT;
 use super::identity::OwnNode;
+use super::no_target::Target;
 use super::node_sync::NodeSync;
 use super::proof;
 use super::snapshot::OtherNode;
 use super::snapshot::Snapshot;
-use super::status::OperationWrite;
+use super::status::{OldState, OperationWrite};
 use super::status::{code_of, code_text};
 use crate::mcm::drain::{
     AwaitedVolume, Drain, DrainProgress, DrainVolumes, Eviction, EvictionAnswer, Manner, PodCall,
@@ -92,6 +93,9 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if let Some(holder) = &s.identity.held_by {
         return held(s, holder, since);
     }
+    if s.target == Target::None {
+        return without_target(s, since);
+    }
     if has_no_answer(s) && s.machine.wants_force_deletion() && !matches!(stage(s), Stage::Node) {
         return drained(s, since, Evidence::ForceDeletion);
     }
@@ -116,6 +120,15 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
             with_marker(s, remove_instance(s, since, Some(Evidence::PastDrain { stage })))
         }
         (Stage::Node, _) => remove_node(s, since),
+    }
+}
+
+/// Deletes the instance and removes the finalizer. Without a target cluster there is no Node to
+/// drain or to delete, as in Go MCM.
+fn without_target(s: &Snapshot, since: Timestamp) -> Plan<Action> {
+    match stage(s) {
+        Stage::Drain | Stage::Volumes | Stage::Instance => drained(s, since, Evidence::NoTargetCluster),
+        Stage::Node => remove_node(s, since),
     }
 }
 
@@ -178,9 +191,9 @@ fn write_progress(s: &Snapshot, description: impl Into<String>) -> Option<Action
 
 /// Returns the marker at which Go MCM would have to begin.
 fn first_marker(s: &Snapshot) -> DeletionMarker {
-    match s.machine.node {
-        Some(_) => DeletionMarker::DrainNode,
-        None => DeletionMarker::FindInstance,
+    match (s.target, &s.machine.node) {
+        (Target::Given, Some(_)) => DeletionMarker::DrainNode,
+        (Target::Given, None) | (Target::None, _) => DeletionMarker::FindInstance,
     }
 }
 
@@ -1378,11 +1391,13 @@ fn call_failed(
     let description = format!("{}. {}", code_text(error), current_marker(s));
     let operation = OperationWrite::failed(OperationType::Delete, &description, Some(code_of(error)));
     let why = Why::call_failed(call, error, s.answers.failures, retry_at).since(deleting_since);
+    let old = if call == Call::DELETE { OldState::Removed } else { OldState::Kept };
+    let write = s.status(Phase::Terminating, operation);
+    let event = write.is_some().then(|| Action::warn(DELETE_FAILED, description));
+    let write = s.with_state(write, s.state_after(error, old));
     let mut plan = Plan::until(retry_at, why);
-    if let Some(write) = s.status(Phase::Terminating, operation) {
-        plan.actions.push(Action::SetStatus(Box::new(write)));
-        plan.actions.push(Action::warn(DELETE_FAILED, description));
-    }
+    plan.actions.extend(write.map(|write| Action::SetStatus(Box::new(write))));
+    plan.actions.extend(event);
     plan
 }
 
@@ -1456,6 +1471,9 @@ fn left_in_target(s: &Snapshot) -> Option<Action> {
 
 /// Whether an instance existed that may have registered a Node.
 fn may_have_registered(s: &Snapshot) -> bool {
+    if s.target == Target::None {
+        return false;
+    }
     s.machine.provider_id.is_some() || s.answers.ever_ensured || !s.process.saw_creation_of(s.machine.created)
 }
 

@@ -93,7 +93,8 @@ impl Snapshot {
     pub(super) fn instance(&self) -> InstanceRef {
         let name = self.machine.node.clone().or_else(|| NodeName::new(&self.machine.name));
         let id = self.identity.recorded.ours().cloned();
-        InstanceRef { id, key: Some(self.key()), name, ..InstanceRef::default() }
+        let last_known_state = self.machine.status.last_known_state.clone();
+        InstanceRef { id, key: Some(self.key()), name, last_known_state, ..InstanceRef::default() }
     }
 
     /// Returns the Node if the proof is strong enough to drain and delete it.

@@ -18,16 +18,18 @@ use super::node_sync::NodeSync;
 use super::snapshot::Defaults;
 use super::snapshot::Snapshot;
 use super::status::OperationWrite;
-use super::{Severity, boot, create, managed_again};
+use super::{Severity, boot, create, initialize, managed_again, stale_node, virtual_capacity};
 use crate::mcm::facts::{ConditionFacts, MachineFacts, NodeFacts, Token};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why, why_updated_in_place};
 use machinist_core::{Known, Unseen, is_past, just_past, plus};
 
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     let phase = &s.machine.status.phase;
-    if matches!(phase, Phase::Empty | Phase::CrashLoopBackOff)
-        && let Some(pending) = create::pending(s)
-    {
+    let is_new = matches!(phase, Phase::Empty | Phase::CrashLoopBackOff);
+    if is_new && let Some(plan) = stale_node::fail(s).or_else(|| initialize::plan(s)) {
+        return plan;
+    }
+    if is_new && let Some(pending) = create::pending(s) {
         let why = Why::new(
             Reason::Writing("updating the status: the instance exists"),
             Step::Expect("the Node joins"),
@@ -81,6 +83,9 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     // Other programs find the Node by this label.
     actions.extend(s.unrecorded_node().map(Action::LabelNode));
     plan.actions = actions;
+    if !node.is_not_managed() {
+        virtual_capacity::attend(s, node, &mut plan);
+    }
     managed_again::attend(s, node, plan)
 }
 
@@ -220,7 +225,7 @@ fn healthy(s: &Snapshot, node: &NodeFacts) -> Plan<Action> {
 
 /// Copies the Node's conditions. Phase and operation do not change.
 fn copy_conditions(s: &Snapshot, node: &NodeFacts) -> Action {
-    let write = super::StatusWrite { phase: None, operation: None, conditions: None, at: s.now };
+    let write = s.no_change();
     Action::SetStatus(Box::new(write.with_conditions(&node.conditions)))
 }
 

@@ -2,6 +2,7 @@
 
 use super::action::Action;
 use super::identity::MachineIdentity;
+use super::no_target::Target;
 use crate::mcm::drain::{Eviction, NodeVolumes, VolumeLimits};
 use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, NodeMarks, PodFacts, SecretFacts,
@@ -17,11 +18,11 @@ use machinist_core::InQueue;
 use machinist_core::instance::Shared;
 use machinist_core::ownership::Ownership;
 use machinist_core::{Answers, Call, Freshness, Known, Process, Unseen};
-use machinist_instance::{AccountId, Instance, InstanceKey};
+use machinist_instance::{AccountId, Instance, InstanceKey, NodeName};
 use machinist_labels::is_value;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +48,8 @@ pub struct Snapshot {
     pub frozen: Option<Frozen>,
     /// Defaults for fields that the Machine does not set.
     pub defaults: Arc<Defaults>,
+    /// Whether there is a cluster with Nodes.
+    pub target: Target,
     /// The Machine to decide about.
     pub machine: Arc<MachineFacts>,
     /// What the set of the Machine asks for on its Node; absent without a known set.
@@ -87,6 +90,8 @@ pub struct Snapshot {
     pub answers: Answers,
     /// Whether the driver can show how an instance boots.
     pub observes_boot: bool,
+    /// Whether the provider initializes instances of the class after their creation.
+    pub needs_initialization: bool,
     /// Until when the cloud throttles the account. No call begins earlier.
     pub paused_until: Option<Timestamp>,
     /// How long the creation of the instance has waited in the queue of the account, and how long
@@ -114,6 +119,7 @@ impl Hash for Snapshot {
             pods_freshness,
             frozen,
             defaults: _,
+            target: _,
             machine,
             node_marks,
             class,
@@ -134,6 +140,7 @@ impl Hash for Snapshot {
             node_seen,
             answers,
             observes_boot,
+            needs_initialization,
             paused_until,
             waited: _,
             ownership,
@@ -147,6 +154,7 @@ impl Hash for Snapshot {
         (evictions, attachments, volumes, reads, node_seen).hash(state);
         // The end of a pause is converted from the monotonic clock, so its value varies slightly.
         (answers, observes_boot, paused_until.is_some(), ownership, shared, key_holder).hash(state);
+        needs_initialization.hash(state);
     }
 }
 
@@ -175,7 +183,8 @@ impl Snapshot {
 
     /// Returns the action that records an instance shown by an account.
     pub(super) fn record(&self, instance: &Instance, account: Option<AccountId>) -> Action {
-        let node = Some(instance.name.clone()).filter(|name| is_value(name.as_str()));
+        let has_label = |name: &NodeName| self.target == Target::Given && is_value(name.as_str());
+        let node = Some(instance.name.clone()).filter(has_label);
         let priority = self.missing_priority();
         Action::Record { node, provider_id: instance.id.clone(), account, priority }
     }
@@ -248,8 +257,11 @@ pub struct Defaults {
     pub exhausted_retry: Duration,
     /// `--node-conditions`: types that indicate an unhealthy Node unless their status is False.
     pub bad_conditions: Vec<String>,
-    /// How long a Node may be NotReady before its pods are deleted by force.
+    /// `--dead-node-timeout`: how long a Node may be NotReady before its pods are deleted by force.
     pub dead_node_after: Duration,
+    /// `--replacements-at-once`: how many unhealthy Machines of a deployment are replaced at the
+    /// same time.
+    pub replacements_at_once: NonZeroU32,
     /// `--machine-pv-detach-timeout`: how long a drain waits until volumes are detached.
     pub detach_timeout: Duration,
     /// `--machine-inplace-update-timeout`: how long an update in place may take after the drain.
@@ -301,6 +313,7 @@ impl Default for Defaults {
                 .map(str::to_owned)
                 .to_vec(),
             dead_node_after: minutes(5),
+            replacements_at_once: NonZeroU32::MIN,
             detach_timeout: minutes(2),
             in_place_update_timeout: minutes(20),
             preserve_timeout: minutes(96 * 60),

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::NodeAddress;
 use machinist_api::code::{Code, CodedMessage};
 use machinist_api::constants::conditions;
 use machinist_api::{OperationState, OperationType, Phase};
@@ -24,8 +25,21 @@ pub struct StatusWrite {
     pub operation: Option<OperationWrite>,
     /// The new conditions.
     pub conditions: Option<Vec<Value>>,
+    /// The new addresses.
+    pub addresses: Option<Vec<NodeAddress>>,
+    /// The change of the text that the driver stores.
+    pub last_known_state: Option<StateWrite>,
     /// The moment of the decision.
     pub at: Timestamp,
+}
+
+/// A change of `status.lastKnownState`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StateWrite {
+    /// The driver returned this text.
+    Set(String),
+    /// The text no longer describes the instance.
+    Clear,
 }
 
 /// A phase, with the fields that depend on it.
@@ -96,7 +110,44 @@ impl Snapshot {
             return None;
         }
         let phase = moves.then(|| PhaseWrite::of(phase));
-        Some(StatusWrite { phase, operation: Some(operation), conditions: None, at: self.now })
+        Some(StatusWrite { phase, operation: Some(operation), ..self.no_change() })
+    }
+
+    /// A status write without a change.
+    pub(super) fn no_change(&self) -> StatusWrite {
+        StatusWrite {
+            phase: None,
+            operation: None,
+            conditions: None,
+            addresses: None,
+            last_known_state: None,
+            at: self.now,
+        }
+    }
+
+    /// Returns the change of the driver's text after a failed call, as in Go MCM: a text in the
+    /// error counts, and otherwise the old one stays or is removed.
+    pub(super) fn state_after(&self, error: &Error, otherwise: OldState) -> Option<StateWrite> {
+        let old = self.machine.status.last_known_state.as_deref();
+        match (error.state.as_deref(), otherwise) {
+            (Some(new), _) => (old != Some(new)).then(|| StateWrite::Set(new.to_owned())),
+            (None, OldState::Removed) => old.map(|_| StateWrite::Clear),
+            (None, OldState::Kept) => None,
+        }
+    }
+
+    /// Adds the change of the driver's text to a write. If nothing else changes, only the text is
+    /// written.
+    pub(super) fn with_state(
+        &self,
+        write: Option<StatusWrite>,
+        state: Option<StateWrite>,
+    ) -> Option<StatusWrite> {
+        match (write, state) {
+            (Some(write), last_known_state) => Some(StatusWrite { last_known_state, ..write }),
+            (None, Some(state)) => Some(StatusWrite { last_known_state: Some(state), ..self.no_change() }),
+            (None, None) => None,
+        }
     }
 
     /// Whether the Node's conditions differ from the copy in a relevant way: a type was added or
@@ -111,6 +162,31 @@ impl Snapshot {
             })
         };
         copy.len() != node.len() || node.iter().any(differs)
+    }
+}
+
+/// What happens to the driver's text if an error has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OldState {
+    /// It stays.
+    Kept,
+    /// It is removed.
+    Removed,
+}
+
+impl OldState {
+    /// The rule for a failed creation: after a failure that passes, the text still describes the
+    /// instance.
+    pub(super) fn after_creation(error: &Error) -> Self {
+        match error.kind {
+            ErrorKind::Exhausted
+            | ErrorKind::Ambiguous
+            | ErrorKind::Unavailable
+            | ErrorKind::Throttled { .. } => Self::Kept,
+            ErrorKind::InvalidSpec | ErrorKind::Denied | ErrorKind::Unsupported | ErrorKind::Bug => {
+                Self::Removed
+            }
+        }
     }
 }
 
@@ -153,7 +229,12 @@ impl fmt::Display for StatusWrite {
         });
         let operation = self.operation.as_ref().map(ToString::to_string);
         let conditions = self.conditions.as_ref().map(|all| format!("{} conditions", all.len()));
-        let parts: Vec<_> = [phase, operation, conditions].into_iter().flatten().collect();
+        let addresses = self.addresses.as_ref().map(|all| format!("{} addresses", all.len()));
+        let state = self.last_known_state.as_ref().map(|state| match state {
+            StateWrite::Set(_) => "last known state".to_owned(),
+            StateWrite::Clear => "no last known state".to_owned(),
+        });
+        let parts: Vec<_> = [phase, operation, conditions, addresses, state].into_iter().flatten().collect();
         f.write_str(&parts.join(", "))
     }
 }

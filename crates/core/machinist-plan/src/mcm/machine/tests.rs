@@ -35,10 +35,17 @@ use machinist_core::{
 
 mod boot;
 mod evidence;
+mod failed_token;
 mod force;
 mod in_place;
+mod initialize;
+mod known_state;
+mod no_target;
 mod node_sync;
 mod preserve;
+mod stale_node;
+mod validation;
+mod virtual_capacity;
 mod volumes;
 
 const UID: &str = "uid-m";
@@ -96,6 +103,7 @@ fn world() -> World {
         pods_freshness: Freshness::Fresh,
         frozen: None,
         defaults: Arc::default(),
+        target: Target::Given,
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         node_marks: None,
         class: Known::Present(Arc::new(ClassFacts::parse(&class))),
@@ -123,6 +131,7 @@ fn world() -> World {
         node_seen: NodeSeen::default(),
         answers: Answers::default(),
         observes_boot: false,
+        needs_initialization: false,
         paused_until: None,
         waited: Duration::ZERO,
         ownership: Ownership { account: account("a"), recorded: account("a"), ..Ownership::default() },
@@ -198,6 +207,7 @@ impl World {
             created: at(-4),
             expires: Some(at(expires)),
             machine_uid: Some(UID.into()),
+            mark: None,
             description: String::new(),
         };
         self.with(|s| s.token = Token::Ours(token))

@@ -679,3 +679,25 @@ fn without_nulls(mut node: Value) -> Value {
     labels.retain(|_, value| !value.is_null());
     node
 }
+
+/// T-31, T-32 and T-33 with another limit: as many Machines are missing as the limit says.
+#[test]
+fn t32_the_limit_of_replacements_is_an_option() {
+    let unhealthy = |name| machine(name, "Unknown", 700);
+    let marked = |limit: u32, machines: &[Value]| {
+        let replacements_at_once = std::num::NonZeroU32::new(limit).expect("not zero");
+        let defaults = Arc::new(Defaults { replacements_at_once, ..Defaults::default() });
+        let owned: Vec<_> = machines.iter().map(|machine| of_set(machine.clone(), "s")).collect();
+        let snapshot = Snapshot { defaults, ..of_sets(&[set("s", 4)], &owned) };
+        plan(&snapshot).actions.len()
+    };
+    let running = machine("r", "Running", 9000);
+    let none = [unhealthy("a"), unhealthy("b"), unhealthy("c"), running.clone()];
+    let one = [machine("a", "Failed", 10), unhealthy("b"), unhealthy("c"), running.clone()];
+    let two = [machine("a", "Failed", 10), machine("b", "Failed", 10), unhealthy("c"), running.clone()];
+    assert_eq!([&none, &one, &two].map(|machines| marked(1, machines)), [1, 0, 0]);
+    assert_eq!([&none, &one, &two].map(|machines| marked(2, machines)), [1, 1, 0]);
+    // One Machine is deleted and not replaced yet, and one has failed.
+    let missing = [machine("a", "Failed", 10), unhealthy("b"), running];
+    assert_eq!(marked(2, &missing), 0);
+}

@@ -57,6 +57,9 @@ rows! {
     CREATION: R::Contract(M::ProviderIdMalformed { .. }) => [
         M::ProviderIdMalformed { id: "sim://".into(), expected: "sim:///IDENTITY or sim:///ZONE/IDENTITY".into() },
     ];
+    CREATION: R::Contract(M::Uninitialized { .. }) => [
+        M::Uninitialized { instance: instance(), message: "its network interface is being attached".into() },
+    ];
 
     CLOUD: R::Calling(_) => [R::Calling(Call::ENSURE), R::Calling(Call::FIND), R::Calling(Call::DELETE), R::Calling(Call::LIST)];
     CLOUD: R::Contract(M::Queued(_)) => [M::Queued(Call::ENSURE), M::Queued(Call::DELETE)];

@@ -180,6 +180,7 @@ impl Docker {
             name,
             tags: BTreeMap::new(),
             adopt_made_since: None,
+            last_known_state: None,
         }
     }
 

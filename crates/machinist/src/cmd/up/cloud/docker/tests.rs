@@ -337,6 +337,7 @@ async fn a_worker_created_after_its_controller_ended_is_deleted() {
         user_data: UserData::default(),
         tags: BTreeMap::new(),
         adopt_made_since: None,
+        last_known_state: None,
     };
     let ended = timeout(Duration::from_secs(1), controller.instances().ensure(&worker)).await;
     assert!(ended.is_err(), "the engine is creating the container");

@@ -1,0 +1,86 @@
+//! Tests of `status.lastKnownState`: what a driver returns with an error, it gets with the next call.
+
+use std::sync::Mutex;
+
+use async_trait::async_trait;
+use machinist_driver::Instances;
+use machinist_instance::{Instance, InstanceKey, InstanceRef, InstanceSpec, Promises, Scope, Sighting};
+
+use super::*;
+
+/// A provider whose first creation fails after it has made a part of the instance.
+struct Partly {
+    sim: SimProvider,
+    seen: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl Provider for Partly {
+    fn name(&self) -> &str {
+        self.sim.name()
+    }
+    fn validate(&self, provider_spec: &Value) -> Result<(), Error> {
+        self.sim.validate(provider_spec)
+    }
+    fn account(&self, credential: &Credential) -> AccountId {
+        self.sim.account(credential)
+    }
+    fn open(&self, account: &AccountId, credential: &Credential) -> Result<Arc<dyn Driver>, Error> {
+        let driver = self.sim.open(account, credential)?;
+        Ok(Arc::new(PartlyMade { driver, seen: self.seen.clone() }))
+    }
+}
+
+struct PartlyMade {
+    driver: Arc<dyn Driver>,
+    seen: Arc<Mutex<Vec<Option<String>>>>,
+}
+
+impl Driver for PartlyMade {
+    fn instances(&self) -> &dyn Instances {
+        self
+    }
+    fn promises(&self) -> Promises {
+        self.driver.promises()
+    }
+}
+
+#[async_trait]
+impl Instances for PartlyMade {
+    async fn ensure(&self, spec: &InstanceSpec) -> Result<Instance, Error> {
+        let calls = {
+            let mut seen = self.seen.lock().expect("no panic");
+            seen.push(spec.last_known_state.clone());
+            seen.len()
+        };
+        match calls {
+            1 => Err(Error::new(ErrorKind::Unavailable, "no address").with_state("port 7")),
+            2 => Err(Error::new(ErrorKind::Unavailable, "no address")),
+            _ => self.driver.instances().ensure(spec).await,
+        }
+    }
+    async fn find(&self, which: &InstanceRef) -> Result<Sighting, Error> {
+        self.driver.instances().find(which).await
+    }
+    async fn list(&self, scope: &Scope) -> Result<Vec<Instance>, Error> {
+        self.driver.instances().list(scope).await
+    }
+    #[expect(clippy::disallowed_methods, reason = "passes a permitted call on")]
+    async fn delete(&self, which: &InstanceRef, owner: &InstanceKey) -> Result<(), Error> {
+        self.driver.instances().delete(which, owner).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_text_of_a_driver_is_stored_and_passed_back() {
+    let world = World::new().await;
+    let seen = Arc::<Mutex<Vec<Option<String>>>>::default();
+    let sim = SimProvider::in_process(world.cloud.clone());
+    let provider = Arc::new(Partly { sim, seen: seen.clone() });
+    let _processes = world.start_with(|options| options.provider = provider);
+    world.apply(1).await;
+    world.until_running(1).await;
+    let text = || Some("port 7".to_owned());
+    assert_eq!(*seen.lock().expect("no panic"), [None, text(), text()], "a failure that passes keeps it");
+    let status = world.machines().await.remove(0).status.expect("a status");
+    assert_eq!(status.last_known_state, text());
+}

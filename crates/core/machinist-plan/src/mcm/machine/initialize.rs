@@ -1,0 +1,109 @@
+//! Completes an instance that the cloud has created: changes that some clouds allow only afterwards,
+//! such as the source check of a network interface. Go MCM calls this InitializeMachine.
+//!
+//! The id is on the Machine before, and the status is written after it. So a process that dies in
+//! between leaves a Machine with an id and without a status, or with a failed creation, and the next
+//! process repeats the call. The same holds for Machines that Go MCM left there. A driver repeats
+//! the call without harm.
+//!
+//! Deliberately absent: repairs of an instance whose Machine is Pending or later. Go MCM does not
+//! look at it either.
+
+use std::time::Duration;
+
+use machinist_api::code::Code;
+use machinist_api::constants::markers;
+use machinist_api::{OperationType, Phase};
+use machinist_instance::{Error, ErrorKind};
+
+use super::action::{Action, CREATE_FAILED};
+use super::create;
+use super::snapshot::Snapshot;
+use super::status::{OldState, OperationWrite, code_of, code_text};
+use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
+use machinist_core::{Call, is_past, just_past, plus, retry_after};
+
+/// Wait before the call is repeated while the cloud works. Go MCM waits as long.
+const REPEAT_AFTER: Duration = Duration::from_secs(5);
+
+/// Initializes the recorded instance of a new Machine. Returns nothing if that is done, or if the
+/// provider has nothing to do.
+pub(super) fn plan(s: &Snapshot) -> Option<Plan<Action>> {
+    if !s.needs_initialization {
+        return None;
+    }
+    if let Some((call, since, until)) = s.answers.waiting(&s.process, s.now) {
+        let why = Why::new(Reason::Calling(call), Step::Expect("the cloud answers"));
+        return Some(Plan::until(until, why.since(since)));
+    }
+    let id = s.identity.recorded.ours()?;
+    let answered = s.answers.initialized.as_ref().filter(|(of, _)| of == id).map(|(_, answered)| answered);
+    let Some(answered) = answered else { return Some(call(s)) };
+    match &answered.answer {
+        Ok(()) => None,
+        // A provider that has nothing to do, as in Go MCM.
+        Err(error) if error.kind == ErrorKind::Unsupported => None,
+        Err(error) if s.process.may_enforce_deadlines() && is_past(s.now, s.creation_deadline()) => {
+            Some(fail(s, error))
+        }
+        Err(error) => {
+            let retry_at = if error.is_in_progress() {
+                plus(answered.ended, REPEAT_AFTER)
+            } else {
+                let wait = retry_after(error.kind, s.answers.failures, s.defaults.exhausted_retry);
+                plus(answered.ended, wait)
+            };
+            if retry_at <= s.now || s.answers.is_fixed(s.inputs) {
+                return Some(call(s));
+            }
+            let plan = if error.is_in_progress() {
+                Plan::until(retry_at, uninitialized(s, &error.message).since(answered.ended))
+            } else {
+                let why = Why::call_failed(Call::INITIALIZE, error, s.answers.failures, retry_at);
+                let state = s.state_after(error, OldState::Kept);
+                create::report(s, &operation(error), state, why.since(answered.ended), Some(retry_at))
+            };
+            Some(plan.no_later_than(just_past(s.creation_deadline())))
+        }
+    }
+}
+
+fn call(s: &Snapshot) -> Plan<Action> {
+    // Without the class or its Secrets, no call can be made.
+    if let Some(obstacle) = create::prerequisite(s) {
+        return Plan::idle(obstacle.why(s));
+    }
+    s.paused().unwrap_or_else(|| {
+        let why = Why::new(Reason::Calling(Call::INITIALIZE), Step::Expect("the cloud answers"));
+        Plan::act(Action::Initialize, why)
+    })
+}
+
+fn uninitialized(s: &Snapshot, message: &str) -> Why {
+    let reason = McmReason::Uninitialized { instance: s.instance().to_string(), message: message.to_owned() };
+    let why = Why::new(reason, Step::Expect("the controller repeats the call"));
+    why.deadline(just_past(s.creation_deadline()), Step::Expect("the Machine is marked Failed"))
+}
+
+/// Marks the Machine as Failed. Its set replaces it, and its deletion removes the instance.
+fn fail(s: &Snapshot, error: &Error) -> Plan<Action> {
+    let operation = operation(error);
+    let description = operation.description.clone();
+    let state = s.state_after(error, OldState::Kept);
+    let write = s.with_state(s.status(Phase::Failed, operation), state);
+    let write = write.map(|write| Action::SetStatus(Box::new(write)));
+    let actions: Vec<_> =
+        write.into_iter().flat_map(|write| [write, Action::warn(CREATE_FAILED, &description)]).collect();
+    let next = Step::Expect("the MachineSet deletes the Machine");
+    Plan::act_all(actions, Why::new(McmReason::Failed { description }, next))
+}
+
+fn operation(error: &Error) -> OperationWrite {
+    let (text, code) = if error.is_in_progress() {
+        (error.message.clone(), Code::Uninitialized)
+    } else {
+        (code_text(error), code_of(error))
+    };
+    let (prefix, marker) = (markers::INITIALIZE_FAILURE_PREFIX, markers::INITIALIZE_INSTANCE);
+    OperationWrite::failed(OperationType::Create, format!("{prefix}{text}. {marker}"), Some(code))
+}

@@ -1,0 +1,76 @@
+//! Tests of the initialization of instances.
+
+use super::*;
+
+/// A Machine whose instance is recorded and needs an initialization.
+fn recorded() -> World {
+    world().recorded().with(|s| s.needs_initialization = true)
+}
+
+fn initialized(world: World, answer: Result<(), Error>) -> World {
+    world.with(|s| {
+        s.answers.failures = u32::from(answer.is_err());
+        s.answers.inputs = Some(1);
+        s.answers.initialized = Some((instance().id, answered(at(-2), at(-1), answer)));
+    })
+}
+
+fn status(plan: &Plan<Action>) -> Option<String> {
+    plan.actions.iter().find_map(|action| match action {
+        Action::SetStatus(write) => Some(write.to_string()),
+        _ => None,
+    })
+}
+
+const PENDING: &str = "Pending, Create Processing \"Creating machine on cloud provider\"";
+
+/// The id must be on the Machine before: the call may end the process.
+#[test]
+fn an_instance_is_recorded_before_it_is_initialized() {
+    let made = world().ensured(Ok(instance())).with(|s| s.needs_initialization = true);
+    let plan = made.plan();
+    assert!(matches!(plan.actions[..], [Action::Record { .. }]), "{plan:?}");
+    let plan = recorded().plan();
+    assert!(matches!(plan.actions[..], [Action::Initialize]), "a process that takes over: {plan:?}");
+}
+
+#[test]
+fn t05_an_initialized_instance_is_pending() {
+    assert_eq!(status(&initialized(recorded(), Ok(())).plan()).as_deref(), Some(PENDING));
+    let nothing_to_do = initialized(recorded(), Err(Error::unsupported("initialize")));
+    assert_eq!(status(&nothing_to_do.plan()).as_deref(), Some(PENDING));
+    assert_eq!(status(&world().recorded().plan()).as_deref(), Some(PENDING), "the provider needs no call");
+}
+
+/// T-13.
+#[test]
+fn t13_a_failed_initialization_is_reported_and_repeated() {
+    let failed = || initialized(recorded(), Err(error(ErrorKind::Unavailable, "no")));
+    let plan = failed().plan();
+    let expected = "CrashLoopBackOff, Create Failed [Unavailable] \"Provider error: machine codes error: \
+                    code = [Unavailable] message = [no]. Initialize VM Instance\"";
+    assert_eq!(status(&plan).as_deref(), Some(expected));
+    let plan = failed().with(|s| s.now = at(4)).plan();
+    assert!(matches!(plan.actions[..], [Action::Initialize]), "5 s after the answer: {plan:?}");
+}
+
+#[test]
+fn t13_a_failed_initialization_ends_with_the_creation_timeout() {
+    let failed = initialized(recorded().created(-3600), Err(error(ErrorKind::Unavailable, "no")));
+    let plan = failed.with(|s| s.answers.wanted_since = Some(at(-3600))).plan();
+    assert!(status(&plan).is_some_and(|status| status.starts_with("Failed, Create Failed ")), "{plan:?}");
+}
+
+#[test]
+fn an_initialization_in_progress_is_no_failure() {
+    let plan = initialized(recorded(), Err(Error::in_progress("the interface attaches"))).plan();
+    assert!(plan.actions.is_empty(), "{plan:?}");
+    let expected = "instance sim:///i-1 exists and is not initialized yet: the interface attaches";
+    assert_eq!(plan.why.reason.to_string(), expected);
+}
+
+#[test]
+fn a_machine_with_a_status_is_not_initialized_again() {
+    let plan = world().pending().with(|s| s.needs_initialization = true).plan();
+    assert!(!plan.actions.iter().any(|action| matches!(action, Action::Initialize)), "{plan:?}");
+}
