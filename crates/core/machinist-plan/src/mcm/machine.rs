@@ -18,6 +18,7 @@ mod action;
 mod boot;
 mod create;
 mod delete;
+mod hindrance;
 mod identity;
 mod in_place;
 mod join;
