@@ -4,6 +4,7 @@
 //! something to look at, because the rule has good exceptions. All rules run, so one run shows
 //! everything.
 
+mod cases;
 mod edges;
 mod imports;
 mod manifests;
@@ -53,6 +54,7 @@ const RULES: &[(&str, Rule)] = &[
     ("the prose has none of the refused words", prose::words),
     ("comments and Markdown are at most 100 columns wide", prose::widths),
     ("the name of a test is at most 60 letters long", prose::test_names),
+    ("each acceptance case has a test with its id, or a reason", cases::tested),
     ("no file grows beyond what can be read", sources::file_lengths),
     ("modules are named after what is inside", sources::module_names),
     ("no two public types of one name mean different things", names::public_types),

@@ -388,7 +388,7 @@ mod tests {
 
     /// T-77.
     #[tokio::test(start_paused = true)]
-    async fn creations_start_slowly_and_end_at_a_rejection() {
+    async fn t_77_creations_start_slowly_and_end_at_a_rejection() {
         let performed = async |numbers: Vec<usize>| {
             let (runtime, clock) = runtime(|| Value::Null);
             let performed = Counter::default();

@@ -27,6 +27,7 @@ mod orphans;
 mod outage;
 mod preserve;
 mod queue;
+mod rejected;
 mod replacement;
 mod rollout;
 mod silent;

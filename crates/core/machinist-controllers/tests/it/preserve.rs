@@ -92,7 +92,7 @@ fn condition(node: &Node) -> Option<(String, String)> {
 
 /// T-103, T-106: from the failure to the replacement.
 #[tokio::test(start_paused = true)]
-async fn a_failed_machine_is_kept_drained_and_replaced_at_the_expiry() {
+async fn t_103_t_106_a_failed_machine_is_kept_until_the_expiry() {
     let world = World::new().await;
     let ((controller, _manager), names) = running(&world, 1).await;
     let name = &names[0];
@@ -127,7 +127,7 @@ async fn a_failed_machine_is_kept_drained_and_replaced_at_the_expiry() {
 
 /// T-102, T-104: a Machine that runs keeps its pods, and the Node of a user stays as it was.
 #[tokio::test(start_paused = true)]
-async fn a_running_machine_is_preserved_now_and_released_by_false() {
+async fn t_102_t_104_a_running_machine_is_kept_until_false() {
     let world = World::new().await;
     let (_processes, names) = running(&world, 1).await;
     let name = &names[0];
@@ -157,7 +157,7 @@ async fn a_running_machine_is_preserved_now_and_released_by_false() {
 
 /// T-105: a Machine that recovers is free again, and may be drained by the next failure.
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_recovers_loses_the_taint() {
+async fn t_105_a_machine_that_recovers_loses_the_taint() {
     let world = World::new().await;
     let (_processes, names) = running(&world, 1).await;
     let name = &names[0];
@@ -213,7 +213,7 @@ async fn a_blocked_drain_forces_nothing_and_is_shown() {
 
 /// T-79: the manager preserves as many failed Machines as the deployment allows.
 #[tokio::test(start_paused = true)]
-async fn failed_machines_are_preserved_automatically() {
+async fn t_79_failed_machines_are_preserved_automatically() {
     let world = World::new().await;
     let (_processes, names) = running(&world, 3).await;
     let most = |count: u32| Patch::Merge(json!({"spec": {"autoPreserveFailedMachineMax": count}}));

@@ -120,6 +120,23 @@ async fn an_adopted_set_shares_the_limit_of_its_deployment() {
     assert_eq!(failed(&world).await, ["a"]);
 }
 
+/// Acceptance case T-31: the Machines of another deployment do not count.
+#[tokio::test(start_paused = true)]
+async fn t_31_each_deployment_replaces_a_machine() {
+    let world = World::new().await;
+    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
+    for (deployment, machines) in [("w", ["a", "b"]), ("v", ["c", "d"])] {
+        let set = make_set(&world, &format!("{deployment}-1"), 2, deployment).await;
+        own(&sets, &format!("{deployment}-1"), &owner("MachineDeployment", deployment, deployment)).await;
+        for machine in machines {
+            make_unknown(&world, machine, Some(set.clone())).await;
+        }
+    }
+    let _controller = start(&world);
+    tokio::time::sleep(OVERDUE).await;
+    assert_eq!(failed(&world).await, ["a", "c"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn machines_without_owner_count_with_the_selecting_set() {
     let world = World::new().await;

@@ -19,6 +19,7 @@ mod boot;
 mod create;
 mod delete;
 mod failed_token;
+mod hindrance;
 mod identity;
 mod in_place;
 mod initialize;

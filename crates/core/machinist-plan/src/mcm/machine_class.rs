@@ -189,6 +189,32 @@ mod tests {
         );
     }
 
+    /// Acceptance case T-54.
+    #[test]
+    fn t_54_a_class_has_our_finalizer_while_machines_use_it() {
+        let planned = |has_finalizer: bool, is_deleting: bool, users: &[&str]| {
+            let mut class =
+                json!({"metadata": {"name": "c", "namespace": "ns", "uid": "uid-c"}, "providerSpec": {}});
+            if has_finalizer {
+                class["metadata"]["finalizers"] = json!(["machine.sapcloud.io/machine-controller-manager"]);
+            }
+            if is_deleting {
+                class["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z".into();
+            }
+            let class = serde_json::from_value(class).expect("a class");
+            let first = users.first().map(ToString::to_string);
+            let users = Users { count: users.len(), first, is_emitted: true, ..Users::default() };
+            let plan = plan(&ClassSnapshot { class: Arc::new(ClassFacts::parse(&class)), users });
+            let actions = plan.actions.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            (actions, plan.why.reason.code())
+        };
+        let is = |actions: &str, reason: &'static str| (actions.to_owned(), reason);
+        assert_eq!(planned(false, false, &["m"]), is("add finalizer", "Writing"));
+        assert_eq!(planned(false, false, &[]), is("", "Settled"));
+        assert_eq!(planned(true, true, &["m"]), is("", "InUse"));
+        assert_eq!(planned(true, true, &[]), is("remove finalizer", "Writing"));
+    }
+
     #[test]
     fn the_content_of_a_secret_is_read_again_only_if_needed() {
         let secret = |finalizers: &[&str], deleting: bool| {

@@ -38,8 +38,9 @@ mod tests {
         String::from_utf8(data.expose().to_vec()).expect("rendered text is text")
     }
 
+    /// Acceptance case T-16.
     #[test]
-    fn plain_and_encoded_placeholders_are_replaced() {
+    fn t_16_plain_and_encoded_placeholders_are_replaced() {
         assert_eq!(
             rendered("<<MACHINE_NAME>> <<BOOTSTRAP_TOKEN>> <<MACHINE_NAME>>"),
             "m-1 abcdef.0123456789abcdef m-1"

@@ -18,12 +18,12 @@ use machinist_instance::{AccountId, Error, Instance, NodeName, Sighting};
 
 use super::action::Action;
 use super::action::DELETE_FAILED;
-use super::action::DRAIN_BLOCKED;
 use super::action::DRAIN_FORCED;
 use super::action::INSTANCE_LEFT_BEHIND;
 use super::action::INSTANCE_NOT_OURS;
 use super::action::TARGET_SILENT;
 use super::action::VOLUMES_LEFT;
+use super::hindrance::{self, DRAIN_TEXT_EVERY};
 use super::identity::OwnNode;
 use super::no_target::Target;
 use super::node_sync::NodeSync;
@@ -45,8 +45,6 @@ use machinist_core::{Call, Known, Unseen, is_past, just_before, just_past, minus
 
 /// Time for the calls of a forced drain, which does not wait for pods.
 const FORCED_DRAIN_TAKES: Duration = Duration::from_secs(60);
-/// Minimum interval between two status writes about a blocked drain.
-pub(super) const DRAIN_TEXT_EVERY: Duration = Duration::from_secs(30);
 /// Maximum number of VolumeAttachments that one pass deletes. The next deletions follow after these
 /// are answered.
 const DELETIONS_PER_PASS: usize = 20;
@@ -663,15 +661,12 @@ fn say_progress(s: &Snapshot, reason: &McmReason, actions: &mut Vec<Action>) -> 
 /// Reports a hindrance in the status and by an Event, at most every 30 seconds.
 fn say(s: &Snapshot, description: String) -> Vec<Action> {
     let operation = OperationWrite::failed(OperationType::Delete, &description, None);
-    let current = &s.machine.status.operation;
-    let written = written_at(s).unwrap_or(Timestamp::MIN);
-    let already_failing = current.state == Some(OperationState::Failed);
-    if already_failing && since(s.now, written) < DRAIN_TEXT_EVERY {
-        return Vec::new();
-    }
-    let Some(write) = s.status(Phase::Terminating, operation) else { return Vec::new() };
-    let said = [Action::SetStatus(Box::new(write)), Action::warn(DRAIN_BLOCKED, description)];
-    record_hold(s).into_iter().chain(said).collect()
+    let is_failing = s.machine.status.operation.state == Some(OperationState::Failed);
+    let said = written_at(s).filter(|_| is_failing);
+    let write = s.status(Phase::Terminating, operation).map(|write| Action::SetStatus(Box::new(write)));
+    let report = hindrance::report(s.now, said, write, description);
+    let hold = if report.is_empty() { None } else { record_hold(s) };
+    hold.into_iter().chain(report).collect()
 }
 
 /// Reports the pods that a polite drain deletes without grace, because their eviction was rejected

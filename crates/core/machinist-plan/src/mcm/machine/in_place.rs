@@ -21,8 +21,8 @@ use machinist_api::constants::markers::DeletionMarker;
 use machinist_api::constants::{annotations, conditions, labels, markers, reasons, taints};
 use machinist_api::{OperationType, Phase};
 
-use super::action::{Action, DRAIN_BLOCKED, UPDATE_FAILED};
-use super::delete::DRAIN_TEXT_EVERY;
+use super::action::{Action, UPDATE_FAILED};
+use super::hindrance;
 use super::identity::OwnNode;
 use super::living_drain::{DrainState, LivingDrain};
 use super::node_condition::UpdateCondition;
@@ -31,7 +31,7 @@ use super::snapshot::Snapshot;
 use super::status::OperationWrite;
 use crate::mcm::facts::NodeFacts;
 use crate::mcm::why::{BlockedPod, McmReason, Plan, Reason, Step, Why};
-use machinist_core::{Wait, is_past, just_past, since};
+use machinist_core::{Wait, is_past, just_past};
 
 /// Annotation of a Node that is drained for an update: when the controller cordoned the Node, RFC
 /// 3339, or [`BY_OTHERS`]. The drain timeout counts from that time, and only a Node that the
@@ -244,16 +244,12 @@ impl Update<'_> {
         let marker = DeletionMarker::DrainNode;
         let description = format!("Drain for the update is blocked: {blocked}. {marker}");
         let operation = OperationWrite::processing(OperationType::DrainNode, &description);
-        let written = self.s.machine.status.operation.last_update_time.as_ref().map(|time| time.0);
-        let is_drain = self.s.machine.status.operation.type_ == Some(OperationType::DrainNode);
-        let is_recent = is_drain && written.is_some_and(|at| since(self.s.now, at) < DRAIN_TEXT_EVERY);
-        let write = self.s.status(self.s.machine.status.phase.clone(), operation);
-        match write.filter(|_| !is_recent) {
-            Some(write) => {
-                vec![Action::SetStatus(Box::new(write)), Action::warn(DRAIN_BLOCKED, description)]
-            }
-            None => Vec::new(),
-        }
+        let status = &self.s.machine.status;
+        let is_drain = status.operation.type_ == Some(OperationType::DrainNode);
+        let said = status.operation.last_update_time.as_ref().map(|time| time.0).filter(|_| is_drain);
+        let write = self.s.status(status.phase.clone(), operation);
+        let write = write.map(|write| Action::SetStatus(Box::new(write)));
+        hindrance::report(self.s.now, said, write, description)
     }
 
     // === end ===

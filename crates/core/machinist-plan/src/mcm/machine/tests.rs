@@ -33,6 +33,7 @@ use machinist_core::{
     Process, Silence, Unseen,
 };
 
+mod acceptance;
 mod boot;
 mod evidence;
 mod failed_token;
@@ -488,14 +489,21 @@ fn creation_waits_for_the_finalizer_of_the_class() {
     assert_eq!(other.plan().actions.len(), 1);
 }
 
+/// Acceptance case T-19.
 #[test]
-fn a_class_that_the_autoscaler_cannot_read_is_rejected() {
+fn t_19_a_class_that_the_autoscaler_cannot_read_is_rejected() {
     let lacking = json!({
         "metadata": {"name": "c", "namespace": "ns", "uid": "uid-c",
                      "finalizers": ["machine.sapcloud.io/machine-controller-manager"]},
         "provider": "sim", "providerSpec": {"size": "small"},
         "nodeTemplate": {"capacity": {"cpu": "1", "memory": "1Gi"}, "instanceType": "s", "region": "r", "zone": "z"},
     });
+    let mut without_region = lacking.clone();
+    without_region["nodeTemplate"]["capacity"]["gpu"] = "0".into();
+    without_region["nodeTemplate"]["region"] = Value::Null;
+    let class = ClassFacts::parse(&parse::<MachineClass>(&without_region));
+    let plan = world().token(1300).with(|s| s.class = Known::Present(Arc::new(class))).plan().to_string();
+    assert!(plan.contains("nodeTemplate.region: expected a region, got nothing"), "{plan}");
     let class = ClassFacts::parse(&parse::<MachineClass>(&lacking));
     world().token(1300).with(|s| s.class = Known::Present(Arc::new(class))).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation is blocked: MachineClass c is invalid: nodeTemplate.capacity.gpu: expected a quantity, got nothing"
@@ -505,8 +513,9 @@ fn a_class_that_the_autoscaler_cannot_read_is_rejected() {
     "#]]);
 }
 
+/// Acceptance case T-16.
 #[test]
-fn a_secret_without_user_data_blocks_creation() {
+fn t_16_a_secret_without_user_data_blocks_creation() {
     let bare = || Known::Present(Arc::new(SecretFacts { has_user_data: false, ..(*secret()).clone() }));
     world().with(|s| s.secrets[0].facts = bare()).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [InvalidArgument] "Creation is blocked: Secret ns/s has no entry \"userData\""
@@ -633,8 +642,9 @@ fn an_answer_is_recorded_and_reported_in_one_pass() {
     "#]]);
 }
 
+/// Acceptance case T-09.
 #[test]
-fn quota_is_reported_with_the_code_the_autoscaler_knows() {
+fn t_09_quota_is_reported_with_the_code_the_autoscaler_knows() {
     world().token(1300).ensured(Err(error(ErrorKind::Exhausted, "quota of 2 instances reached"))).check(expect![[r#"
         do    status: CrashLoopBackOff, Create Failed [ResourceExhausted] "Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]"
         do    warning FailedCreate: Cloud provider message - machine codes error: code = [ResourceExhausted] message = [quota of 2 instances reached]
@@ -709,8 +719,9 @@ fn no_creation_times_out_while_the_controller_is_frozen() {
     assert!(after.actions.iter().any(|action| action.to_string().starts_with("status: Failed")), "{after}");
 }
 
+/// Acceptance case T-10.
 #[test]
-fn creation_that_times_out_fails() {
+fn t_10_creation_that_times_out_fails() {
     let failed = world().created(-1300).ensured(Err(error(ErrorKind::Exhausted, "no stock")));
     let failed = failed.phase("CrashLoopBackOff", "Create", "Failed", "no stock");
     failed.found(-10, Ok(Sighting::Absent)).check(expect![[r#"
@@ -939,8 +950,9 @@ fn a_healthy_node_makes_it_running_and_deletes_the_token() {
     "#]]);
 }
 
+/// Acceptance case T-27.
 #[test]
-fn critical_components_keep_it_pending() {
+fn t_27_critical_components_keep_it_pending() {
     world()
         .pending()
         .node("True")
@@ -955,16 +967,18 @@ fn critical_components_keep_it_pending() {
         "#]]);
 }
 
+/// Acceptance case T-07.
 #[test]
-fn a_running_machine_with_a_healthy_node_needs_nothing() {
+fn t_07_a_running_machine_with_a_healthy_node_needs_nothing() {
     world().running().check(expect![[r#"
         why   up to date; since 2027-01-15T07:59:30Z
         wait  for a change
     "#]]);
 }
 
+/// Acceptance case T-23.
 #[test]
-fn a_node_that_is_not_ready_makes_it_unknown() {
+fn t_23_a_node_that_is_not_ready_makes_it_unknown() {
     world().running().node("Unknown").synced().check(expect![[r#"
         do    status: Unknown, HealthCheck Processing "Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown", 1 conditions
         do    warning NodeUnhealthy: Machine m is unhealthy - changing MachineState to Unknown. Ready is Unknown
@@ -973,8 +987,9 @@ fn a_node_that_is_not_ready_makes_it_unknown() {
     "#]]);
 }
 
+/// Acceptance case T-24.
 #[test]
-fn a_node_that_went_missing_makes_it_unknown() {
+fn t_24_a_node_that_went_missing_makes_it_unknown() {
     let mut world = world().running();
     world.node = None;
     world.check(expect![[r#"
@@ -1114,8 +1129,9 @@ fn a_preservation_outlives_every_phase_except_the_last() {
 
 // === deletion ===
 
+/// Acceptance case T-36.
 #[test]
-fn deletion_begins_with_its_marker() {
+fn t_36_deletion_begins_with_its_marker() {
     world().running().deleting(1).check(expect![[r#"
         do    status: Terminating, Delete Processing "Initiate node drain"
         why   starting the deletion; since 2027-01-15T07:59:59Z; next: the Node is drained
@@ -1370,8 +1386,9 @@ fn during_clock_skew_an_overdue_drain_stays_polite() {
         "#]]);
 }
 
+/// Acceptance case T-38.
 #[test]
-fn a_drain_is_reported_when_the_cloud_has_accepted_the_deletion() {
+fn t_38_a_drain_is_reported_with_the_accepted_deletion() {
     world().draining().listed().check(expect![[r#"
         do    driver: delete sim:///i-1 because node m, cordoned since 2027-01-15T07:59:52Z, had no pod to evict at 2027-01-15T07:59:59Z
         why   waiting for the cloud to delete the instance; since 2027-01-15T07:59:50Z; next: the Node and the finalizer are removed

@@ -1,5 +1,6 @@
 //! Tests of the deployment planner: each test builds a snapshot and checks the plan.
 
+mod acceptance;
 mod chosen;
 mod freeze;
 mod hash_sync;
@@ -219,11 +220,13 @@ fn a_deployment_of_a_user_gets_its_finalizer_first() {
     "#]]);
 }
 
+/// Acceptance cases T-83, T-84.
 #[test]
-fn an_invalid_deployment_is_reported_and_not_reconciled() {
+fn t_83_t_84_an_invalid_deployment_is_not_reconciled() {
     for (pointer, value, expected) in [
         ("/spec/selector", json!({}), "spec.selector is empty"),
         ("/spec/strategy", json!({"type": "RollingUpdate"}), "spec.strategy.rollingUpdate: expected"),
+        ("/spec/strategy", json!({"type": "Dummy"}), "spec.strategy.type: expected"),
         ("/spec/replicas", json!(-1), "spec.replicas: expected 0 or more"),
     ] {
         let mut world = world(3).set("w-1", "c", 1, &[RUNNING]).field(pointer, value);
@@ -256,8 +259,9 @@ fn an_invalid_deployment_is_reported_and_not_reconciled() {
     }
 }
 
+/// Acceptance case T-83.
 #[test]
-fn an_invalid_empty_deployment_is_not_available() {
+fn t_83_an_invalid_empty_deployment_is_not_available() {
     let mut world = world(0).field("/spec/selector", json!({}));
     world.status_written = None;
     world.clone().check(expect![[r#"
@@ -276,8 +280,9 @@ fn an_invalid_empty_deployment_is_not_available() {
     assert!(actions[0].starts_with("warning InvalidSpec: spec.replicas: expected 0 or more"), "{actions:?}");
 }
 
+/// Acceptance case T-89.
 #[test]
-fn a_deleted_deployment_deletes_its_sets() {
+fn t_89_a_deleted_deployment_deletes_its_sets() {
     let deleted = |world: World| world.field("/metadata/deletionTimestamp", at(-60).to_string().into());
     deleted(world(1)).set("w-1", "c", 1, &[RUNNING]).check(expect![[r#"
         do    set w-1: delete if owned
@@ -325,8 +330,9 @@ fn a_deployment_that_is_orphaned_deletes_no_set() {
 
 // === the set of the template ===
 
+/// Acceptance case T-82.
 #[test]
-fn the_first_set_is_created_at_full_size() {
+fn t_82_the_first_set_is_created_at_full_size() {
     world(3).check(expect![[r#"
         do    set w-ldrzh: create with 3 replicas
         why   creating the MachineSet; next: the set creates its Machines
@@ -531,8 +537,9 @@ fn ready_seconds_that_were_removed_are_reset() {
     assert_eq!(patch.template.as_ref().map(|template| template.min_ready_seconds), Some(Some(0)));
 }
 
+/// Acceptance case T-96.
 #[test]
-fn annotations_are_copied_except_for_the_deployments_own() {
+fn t_96_annotations_are_copied_but_not_its_own() {
     let world = |annotations: Value| {
         let world = world(1).field("/metadata/annotations", annotations);
         world.set("w-1", "c", 1, &[RUNNING]).set("w-0", "b", 0, &[])

@@ -16,6 +16,7 @@ use crate::mcm::machine_deployment::{Owned, limits};
 use crate::testing::{self, at};
 
 mod freeze;
+mod acceptance;
 mod preserve;
 
 const UID: &str = "uid-s";
@@ -285,8 +286,9 @@ fn the_number_of_a_deleted_machine_is_written_off_first() {
     assert_eq!(world.actions(), ["set: reserve numbers 3"]);
 }
 
+/// Acceptance case T-71.
 #[test]
-fn a_large_set_is_created_in_batches() {
+fn t_71_a_large_set_is_created_in_batches() {
     assert_eq!(world(1000).actions(), ["set: reserve numbers 100:0-99"]);
     assert_eq!(world(1000).reserved("100:0-99").actions(), create(0..100));
 }
@@ -598,8 +600,9 @@ fn a_child_has_the_finalizer_and_the_template() {
 
 // === deleting Machines ===
 
+/// Acceptance case T-76.
 #[test]
-fn the_least_useful_machines_are_deleted_first() {
+fn t_76_the_least_useful_machines_are_deleted_first() {
     let priority = |value: &'static str| {
         move |m: &mut Value| {
             m["metadata"]["annotations"]["machinepriority.machine.sapcloud.io"] = value.into()
@@ -681,8 +684,9 @@ fn updated(m: &mut Value) {
     m["metadata"]["labels"]["node.machine.sapcloud.io/update-result"] = "successful".into();
 }
 
+/// Acceptance case T-75.
 #[test]
-fn a_machine_updated_in_place_is_not_deleted_as_surplus() {
+fn t_75_a_machine_updated_in_place_is_not_deleted_as_surplus() {
     let world = |replicas| {
         let world = world(replicas).machine("a", "Running").machine("b", "Running");
         world.machine_with("moved", "Pending", updated).machine_with("failed", "Failed", updated)
@@ -746,7 +750,7 @@ fn preserve(value: &'static str) -> impl Fn(&mut Value) + Copy {
 
 /// T-80
 #[test]
-fn a_preserved_failed_machine_is_kept() {
+fn t_80_a_preserved_failed_machine_is_kept() {
     world(2).machine("a", "Running").machine_with("b", "Failed", preserved_until(100)).check(expect![[r#"
         why   Machine b has failed and is preserved until 2027-01-15T08:01:40Z; next: the Node recovers; deadline 2027-01-15T08:01:41Z: the MachineSet deletes and replaces the Machine
         wait  until 2027-01-15T08:01:41Z
@@ -777,7 +781,7 @@ fn a_preserved_failed_machine_is_kept() {
 
 /// T-80
 #[test]
-fn an_expired_machine_is_deleted_despite_its_annotation() {
+fn t_80_an_expired_machine_is_deleted_despite_its_annotation() {
     let over = |seconds| {
         world(1).machine_with("b", "Failed", move |m| {
             preserved_until(seconds)(m);
@@ -793,7 +797,7 @@ fn an_expired_machine_is_deleted_despite_its_annotation() {
 
 /// T-76: of the preserved Machines, those of the automatic preservation come first.
 #[test]
-fn preserved_machines_are_deleted_last() {
+fn t_76_preserved_machines_are_deleted_last() {
     let world = world(0)
         .field("/spec/autoPreserveFailedMachineMax", json!(1))
         .machine_with("later", "Failed", preserved_until(200))
@@ -812,7 +816,7 @@ fn preserved_machines_are_deleted_last() {
 
 /// T-81
 #[test]
-fn preserved_machines_are_counted_as_such_and_not_as_failed() {
+fn t_81_preserved_machines_do_not_count_as_failed() {
     let world = world(3)
         .machine_with("a", "Failed", preserved_until(100))
         .machine_with("b", "Failed", preserved_until(-100))

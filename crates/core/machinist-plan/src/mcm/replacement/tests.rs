@@ -125,8 +125,9 @@ fn no_machine_fails_before_it_carries_the_node_annotation() {
     assert_eq!(plan(&snapshot).actions.len(), 1);
 }
 
+/// Acceptance case T-32.
 #[test]
-fn the_machine_that_is_overdue_for_longest_fails_first() {
+fn t_32_the_machine_that_is_overdue_for_longest_fails_first() {
     check(
         &[machine("a", "Unknown", 700), machine("b", "Unknown", 800), machine("c", "Unknown", 100)],
         expect![[r#"
@@ -137,8 +138,9 @@ fn the_machine_that_is_overdue_for_longest_fails_first() {
     );
 }
 
+/// Acceptance case T-26.
 #[test]
-fn a_machines_own_timeout_counts() {
+fn t_26_a_machines_own_timeout_counts() {
     let patient = with(machine("a", "Unknown", 700), "/spec/healthTimeout", "1h");
     check(
         &[patient],
@@ -521,8 +523,9 @@ fn machines_of_an_unknown_set_are_kept() {
     "#]].assert_eq(&plan(&unknown).to_string());
 }
 
+/// Acceptance case T-34.
 #[test]
-fn an_unseen_failed_mark_delays_the_next_one() {
+fn t_34_an_unseen_failed_mark_delays_the_next_one() {
     let overdue = [machine("a", "Unknown", 700), machine("b", "Unknown", 800)];
     let unseen = Snapshot { unseen: Some("a".to_owned()), ..snapshot(&overdue) };
     expect![[r#"
@@ -639,7 +642,7 @@ fn each_node_of_the_instance_is_looked_up_first() {
 
 /// T-30. The Node of a Machine whose update failed is usually healthy.
 #[test]
-fn a_failed_update_in_place_ends_with_the_health_timeout() {
+fn t_30_a_failed_update_in_place_ends_with_the_health_timeout() {
     let failed = |seconds: i64, result: Option<&str>| {
         let mut s = snapshot(&[machine("a", "InPlaceUpdateFailed", seconds)]);
         let of = s.nodes.get_mut("uid-a").expect("its Node");
@@ -682,7 +685,7 @@ fn without_nulls(mut node: Value) -> Value {
 
 /// T-31, T-32 and T-33 with another limit: as many Machines are missing as the limit says.
 #[test]
-fn t32_the_limit_of_replacements_is_an_option() {
+fn t_32_the_limit_of_replacements_is_an_option() {
     let unhealthy = |name| machine(name, "Unknown", 700);
     let marked = |limit: u32, machines: &[Value]| {
         let replacements_at_once = std::num::NonZeroU32::new(limit).expect("not zero");
@@ -700,4 +703,91 @@ fn t32_the_limit_of_replacements_is_an_option() {
     // One Machine is deleted and not replaced yet, and one has failed.
     let missing = [machine("a", "Failed", 10), unhealthy("b"), running];
     assert_eq!(marked(2, &missing), 0);
+}
+
+// === acceptance cases ===
+
+/// Whether the Machine `z` is marked as Failed.
+fn fails(snapshot: &Snapshot) -> bool {
+    let plan = plan(snapshot);
+    plan.actions.iter().any(|action| action.to_string() == "machine z: Failed")
+}
+
+/// A snapshot whose Nodes were last seen long ago.
+fn stale(machines: &[Value]) -> Snapshot {
+    let server = "the API server of the target cluster".to_owned();
+    let silence = Silence { server, since: at(-1000), read: FreshRead::Failed(at(20)) };
+    Snapshot { nodes_freshness: Freshness::Stale(silence), ..snapshot(machines) }
+}
+
+/// A snapshot of one Machine whose Node is missing. `looked` is when a GET has shown that.
+fn missing(machine: Value, looked: Option<i64>) -> Snapshot {
+    let mut snapshot = snapshot(&[machine]);
+    for of in snapshot.nodes.values_mut() {
+        let look = |second| NodeRead { name: "z".into(), started: at(second), uid: None };
+        (of.node, of.reads.nodes) = (Known::Absent, looked.map(look).into_iter().collect());
+    }
+    snapshot
+}
+
+/// Acceptance case T-20. Added conditions: the time counts from the status that recorded the
+/// instance, so a recent one keeps the Machine; and the Nodes are fresh, and a GET of at most ten
+/// seconds ago shows that the Node has not joined.
+#[test]
+fn t_20_a_machine_that_is_pending_for_25_minutes_fails() {
+    let late = || joining("z", 1500);
+    assert!(fails(&snapshot(&[late()])));
+    let recent = with(late(), "/status/currentStatus/lastUpdateTime", at(-60).to_string());
+    assert!(!fails(&snapshot(&[recent])), "its instance was recorded a minute ago");
+    assert!(!fails(&stale(&[late()])), "the Nodes are not fresh");
+    assert!(fails(&missing(late(), Some(-10))));
+    assert!(!fails(&missing(late(), Some(-11))) && !fails(&missing(late(), None)), "no GET has shown it");
+    assert!(!fails(&Snapshot { skew: SKEW_LIMIT * 2, ..snapshot(&[late()]) }), "the clocks differ");
+}
+
+/// Acceptance case T-25. Added conditions as in T-20; unseen time is left out.
+#[test]
+fn t_25_an_unknown_machine_fails_after_its_health_timeout() {
+    let unknown = |seconds| machine("z", "Unknown", seconds);
+    assert_eq!([600, 601].map(|seconds| fails(&snapshot(&[unknown(seconds)]))), [false, true]);
+    assert!(fails(&missing(unknown(601), Some(-1))), "without a Node");
+    assert!(!fails(&missing(unknown(601), None)), "the API server has not been asked");
+    assert!(!fails(&stale(&[unknown(9000)])), "the Nodes are not fresh");
+    let mut gaps = Unseen::default();
+    gaps.add(at(-500), at(-400));
+    let unseen = |seconds| Snapshot { gaps: gaps.clone(), ..snapshot(&[unknown(seconds)]) };
+    assert_eq!([700, 701].map(|seconds| fails(&unseen(seconds))), [false, true]);
+}
+
+/// Acceptance case T-31. The Machines of another deployment have a plan of their own.
+#[test]
+fn t_31_without_another_replacement_a_machine_fails() {
+    let overdue = || machine("z", "Unknown", 700);
+    assert!(fails(&snapshot(&[overdue()])));
+    assert!(fails(&snapshot(&[machine("a", "Running", 9000), overdue()])));
+}
+
+/// Acceptance case T-33. Added condition: a Machine whose creation failed counts only in the same
+/// set, and only if it has no instance. Another set creates its own Machines. A Machine without a
+/// phase, or which joins, counts for one creation timeout.
+#[test]
+fn t_33_other_replacements_of_the_deployment_delay_it() {
+    let overdue = || of_set(machine("z", "Unknown", 700), "w");
+    let waits = |other: Value| !fails(&snapshot(&[other, overdue()]));
+    for set in ["w", "another"] {
+        for phase in ["Failed", "Terminating", "", "Pending"] {
+            assert!(waits(of_set(machine("a", phase, 5), set)), "{phase:?} in {set}");
+        }
+        let plan = plan(&snapshot(&[of_set(machine("a", "Failed", 5), set), overdue()]));
+        let text = plan.why.to_string();
+        assert!(text.contains("Machine a of the same deployment is being replaced"), "{text}");
+    }
+    for phase in ["", "Pending"] {
+        let late = of_set(machine("a", phase, CREATION_TIMEOUT + 1), "w");
+        assert!(!waits(late), "{phase:?} for longer than the creation timeout");
+    }
+    assert!(waits(of_set(refused("a", "CrashLoopBackOff"), "w")));
+    assert!(!waits(of_set(refused("a", "CrashLoopBackOff"), "another")));
+    let with_instance = with(refused("a", "CrashLoopBackOff"), "/spec/providerID", "sim:///i-a");
+    assert!(!waits(of_set(with_instance, "w")));
 }

@@ -10,12 +10,11 @@ use machinist_api::constants::{conditions, markers};
 
 use super::{change_taints, reason, set_condition, taint};
 use crate::mcm::facts::NodeFacts;
-use crate::mcm::machine::action::{Action, DRAIN_BLOCKED};
-use crate::mcm::machine::delete::DRAIN_TEXT_EVERY;
+use crate::mcm::machine::action::Action;
+use crate::mcm::machine::hindrance;
 use crate::mcm::machine::living_drain::{DrainState, LivingDrain};
 use crate::mcm::machine::snapshot::Snapshot;
 use crate::mcm::why::{BlockedPod, McmReason, Plan};
-use machinist_core::since;
 
 /// Adds the calls of the drain to the plan, until the condition reports the Node as drained.
 pub(super) fn attend(
@@ -71,11 +70,8 @@ fn say_blocked(s: &Snapshot, node: &Arc<NodeFacts>, blocked: &McmReason) -> Vec<
     let message = format!("{} {blocked}", markers::PRESERVED_NODE_NOT_DRAINED);
     let current = node.condition(conditions::NODE_PRESERVED);
     let written = current.and_then(|condition| condition.text("lastHeartbeatTime").parse().ok());
-    let is_recent = written.is_some_and(|at: Timestamp| since(s.now, at) < DRAIN_TEXT_EVERY);
-    let is_said = current.is_some_and(|condition| condition.text("message") == message);
-    if is_blocked(node) && (is_recent || is_said) {
-        return Vec::new();
-    }
-    let said = set_condition(node, "False", reason(s), message.clone());
-    vec![said, Action::warn(DRAIN_BLOCKED, message)]
+    let is_blocked = is_blocked(node);
+    let is_said = is_blocked && current.is_some_and(|condition| condition.text("message") == message);
+    let write = (!is_said).then(|| set_condition(node, "False", reason(s), message.clone()));
+    hindrance::report(s.now, written.filter(|_| is_blocked), write, message)
 }

@@ -580,8 +580,9 @@ fn attachments_of_another_machines_node_are_left_alone() {
 
 // === after the instance ===
 
+/// Acceptance cases T-46, T-47.
 #[test]
-fn after_the_instance_the_cloud_is_not_called() {
+fn t_46_t_47_after_the_instance_the_cloud_is_not_called() {
     let at_marker = |marker| world().draining().phase("Terminating", "Delete", "Processing", marker);
     at_marker("Initiate node object deletion").check(expect![[r#"
         do    node m: remove finalizer
@@ -678,7 +679,7 @@ fn the_preserve_annotation_of_the_node_is_copied() {
 
 /// T-80
 #[test]
-fn the_annotation_of_the_node_takes_precedence() {
+fn t_80_the_annotation_of_the_node_takes_precedence() {
     let kept = |own: Option<&str>, of_node: &str| {
         let mut world = world().recorded().phase("Failed", "HealthCheck", "Failed", "it failed");
         if let Some(own) = own {

@@ -25,8 +25,13 @@ impl World {
 }
 
 /// A Machine whose drain timed out this many seconds ago. Pod `p` is left.
-fn timed_out(seconds: i64) -> World {
+pub(super) fn timed_out(seconds: i64) -> World {
     world().draining().deleting(7200 + seconds).pod("p").with(|s| s.process.started = at(-9000))
+}
+
+/// The pod `p` was evicted once, this many seconds ago.
+pub(super) fn evicted_once(world: World, seconds: i64, answer: EvictionAnswer) -> World {
+    world.evicted(u32::from(answer.is_about_the_pod()), seconds, seconds, answer)
 }
 
 /// Whether the plan ends the drain by force.
@@ -320,7 +325,7 @@ fn a_dead_node_and_the_label_need_no_politeness() {
 // === the label force-deletion ===
 
 /// A Machine with the label, and a pod on its Node.
-fn given_up() -> World {
+pub(super) fn given_up() -> World {
     world().draining().force_deletion().pod("p")
 }
 

@@ -187,7 +187,7 @@ fn a_machine_without_its_node_ends_its_update_in_time() {
 
 /// T-29.
 #[test]
-fn the_label_of_the_node_ends_the_update() {
+fn t_29_the_label_of_the_node_ends_the_update() {
     let reports = |result| {
         World::selected("ReadyForUpdate").in_update("InPlaceUpdating", -10).node_label(RESULT, result)
     };

@@ -47,7 +47,7 @@ fn labels(labels: Value) -> Value {
 
 /// T-51.
 #[test]
-fn a_node_follows_its_template_and_keeps_foreign_keys() {
+fn t_51_a_node_follows_its_template_and_keeps_foreign_keys() {
     let node = |present: Value| {
         let mut all = present;
         all["node.gardener.cloud/machine-name"] = "m".into();
@@ -66,15 +66,65 @@ fn a_node_follows_its_template_and_keeps_foreign_keys() {
     assert_eq!(changes(json!({"a": "1", "b": "x"}), json!({"a": "1"}), json!({"a": "1"})), None);
 }
 
+/// Acceptance case T-51: annotations and taints.
+#[test]
+fn t_51_annotations_and_taints_follow_the_template() {
+    let annotations = |value: Value| json!({"metadata": {"annotations": value}, "spec": {}});
+    let changes = |present: Option<&str>, last: Value, desired: Value| {
+        let node = world().running().annotated("foreign", "x");
+        let node = present.into_iter().fold(node, |node, value| node.annotated("a", value));
+        let sync = node.templates(annotations(last), annotations(desired)).sync()?;
+        Some(sync.annotations.into_iter().filter(|(key, _)| key != APPLIED).collect::<Vec<_>>())
+    };
+    let set = |value: Option<&str>| Some(vec![("a".to_owned(), value.map(str::to_owned))]);
+    assert_eq!(changes(None, json!({}), json!({"a": "1"})), set(Some("1")), "added");
+    assert_eq!(changes(Some("1"), json!({"a": "1"}), json!({"a": "2"})), set(Some("2")), "changed");
+    assert_eq!(changes(Some("9"), json!({"a": "1"}), json!({"a": "1"})), set(Some("1")), "by hand");
+    assert_eq!(changes(Some("1"), json!({"a": "1"}), json!({})), set(None), "removed");
+
+    let taint = |key: &str, value: &str| json!({"key": key, "value": value, "effect": "NoSchedule"});
+    let template = |taints: Value| json!({"metadata": {}, "spec": {"taints": taints}});
+    let values = |present: Value, last: Value, desired: Value| {
+        let world = world().running().node_field("/spec/taints", present);
+        let taints = world.templates(template(last), template(desired)).sync()?.taints?;
+        Some(taints.into_iter().map(|t| format!("{}={}", t.key, t.value.unwrap_or_default())).collect())
+    };
+    let all = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    let (foreign, one) = (taint("foreign", "x"), json!([taint("k", "1")]));
+    let with_foreign = |value: &str| json!([foreign, taint("k", value)]);
+    assert_eq!(values(json!([foreign]), json!([]), one.clone()), all(&["foreign=x", "k=1"]), "added");
+    let two = json!([taint("k", "2")]);
+    assert_eq!(values(with_foreign("1"), one.clone(), two), all(&["foreign=x", "k=2"]), "changed");
+    assert_eq!(values(with_foreign("9"), one.clone(), one.clone()), all(&["foreign=x", "k=1"]), "by hand");
+    assert_eq!(values(with_foreign("1"), one.clone(), json!([])), all(&["foreign=x"]), "removed");
+    let mut timed = with_foreign("1");
+    timed[1]["timeAdded"] = at(-9).to_string().into();
+    assert_eq!(values(timed, one.clone(), one), None, "another controller sets the time");
+}
+
+#[test]
+fn an_unreadable_last_template_counts_as_empty() {
+    let mut world = world().running().annotated(APPLIED, "{broken");
+    world.machine["spec"]["nodeTemplate"] = labels(json!({"a": "1"}));
+    let sync = world.node_field("/spec/taints", json!([{"key": "k", "effect": "NoSchedule"}])).sync();
+    let sync = sync.expect("the label is written");
+    assert!(sync.annotations[APPLIED].as_deref().is_some_and(|text| text.contains(r#"{"a":"1"}"#)));
+    assert_eq!(sync.taints, None, "no taint is removed");
+}
+
 /// T-52.
 #[test]
-fn key_and_effect_identify_a_taint() {
+fn t_52_key_and_effect_identify_a_taint() {
     let taint = |effect: &str| json!({"key": "k", "value": "v", "effect": effect});
     let template = |taints: Value| json!({"metadata": {}, "spec": {"taints": taints}});
     let both = json!([taint("NoSchedule"), taint("NoExecute")]);
     let world = world().running().node_field("/spec/taints", json!([taint("NoSchedule")]));
     let added = world.templates(template(json!([])), template(both));
     assert_eq!(added.taints(), Some(vec!["k:NoSchedule".to_owned(), "k:NoExecute".to_owned()]));
+    let both = || json!([taint("NoSchedule"), taint("NoExecute")]);
+    let world = self::world().running().node_field("/spec/taints", both());
+    let removed = world.templates(template(both()), template(json!([taint("NoExecute")])));
+    assert_eq!(removed.taints(), Some(vec!["k:NoExecute".to_owned()]));
 }
 
 #[test]
@@ -93,7 +143,7 @@ fn an_outdated_set_taints_its_nodes_until_it_is_the_newest() {
 
 /// T-101.
 #[test]
-fn protection_from_the_autoscaler_ends_only_where_we_began_it() {
+fn t_101_protection_ends_only_where_we_began_it() {
     let changes = |world: World| world.sync().map(|sync| sync.annotations).unwrap_or_default();
     let both = |value: Option<&str>| -> BTreeMap<String, Option<String>> {
         [PROTECTED, BY_MCM].map(|key| (key.to_owned(), value.map(str::to_owned))).into()

@@ -90,7 +90,7 @@ const FORGETS: &str = "machine: remove the preserve annotations";
 
 /// T-102, T-103, T-105, T-107, T-108: the value of the Node comes before the value of the Machine.
 #[test]
-fn the_values_decide_when_a_preservation_starts() {
+fn t_102_t_103_t_105_t_107_t_108_values_start_preservation() {
     // The value of the Machine, the value of the Node, the phase, and whether it starts.
     for (machine, node, phase, starts) in [
         ("now", "", "Running", true),
@@ -121,7 +121,7 @@ fn the_values_decide_when_a_preservation_starts() {
 /// T-107: an unknown value of the Node changes nothing, and does not hide the value that was copied
 /// before.
 #[test]
-fn an_unknown_value_of_the_node_changes_nothing() {
+fn t_107_an_unknown_value_of_the_node_changes_nothing() {
     let asked = World::in_phase("Failed").node_asks("now").node_annotation(annotations::PRESERVE, "NOW");
     assert_eq!(asked.calls(), [""; 0]);
     let kept = World::in_phase("Failed").asks("false").until(100).node_annotation(annotations::PRESERVE, "x");
@@ -130,7 +130,7 @@ fn an_unknown_value_of_the_node_changes_nothing() {
 
 /// T-108: without a Node, only the Machine is changed.
 #[test]
-fn a_machine_without_a_node_is_preserved() {
+fn t_108_a_machine_without_a_node_is_preserved() {
     for asks in ["now", "when-failed"] {
         let mut without = World::in_phase("Failed").asks(asks);
         without.node = None;
@@ -167,7 +167,7 @@ fn a_preservation_lasts_as_long_as_the_machine_asks_for() {
 
 /// T-102: a Machine that runs keeps its pods.
 #[test]
-fn a_preserved_machine_that_runs_is_only_marked() {
+fn t_102_a_preserved_machine_that_runs_is_only_marked() {
     let running = || World::in_phase("Running").node_asks("now").until(1000);
     running().check(expect![[r#"
         do    node m: sync annotations scale-down-disabled scale-down-disabled-by-mcm
@@ -198,7 +198,7 @@ fn a_users_protection_from_the_autoscaler_is_not_marked() {
 
 /// T-103, T-105
 #[test]
-fn the_node_of_a_failed_machine_is_tainted_and_drained() {
+fn t_103_t_105_a_failed_machines_node_is_drained() {
     let failed = || World::in_phase("Failed").asks("when-failed").until(1000);
     failed().pod("p").check(expect![[r#"
         do    node m: sync annotations scale-down-disabled scale-down-disabled-by-mcm, 1 taints
@@ -225,7 +225,7 @@ fn the_node_of_a_failed_machine_is_tainted_and_drained() {
 
 /// T-105
 #[test]
-fn the_condition_names_who_asked() {
+fn t_105_the_condition_names_who_asked() {
     let kept = World::in_phase("Failed").asks("auto-preserved").until(1000).protected().tainted(60).listed();
     let calls = kept.calls();
     assert!(calls[0].contains("Preserved=True, Preserved by MCM. Preserved node drained"), "{calls:?}");
@@ -343,7 +343,7 @@ fn a_machine_that_recovers_is_drained_again_when_it_fails() {
 
 /// T-104, T-109
 #[test]
-fn the_value_false_ends_a_preservation() {
+fn t_104_t_109_the_value_false_ends_a_preservation() {
     let kept = || World::in_phase("Failed").until(1000).protected().tainted(60).drained();
     kept().node_asks("false").check(expect![[r#"
         do    node m: Preserved=False, Preservation stopped. The Machine is no longer preserved.
@@ -361,7 +361,7 @@ fn the_value_false_ends_a_preservation() {
 
 /// T-105: the Machine recovers.
 #[test]
-fn an_automatic_preservation_ends_when_the_machine_runs() {
+fn t_105_an_automatic_preservation_ends_with_recovery() {
     let kept =
         World::in_phase("Running").asks("auto-preserved").until(1000).protected().tainted(60).drained();
     kept.check(expect![[r#"
@@ -381,7 +381,7 @@ fn an_automatic_preservation_ends_when_the_machine_runs() {
 /// T-106: the expiry of a failed Machine stays. So its set deletes it, and nothing preserves it
 /// again.
 #[test]
-fn an_expired_preservation_ends_and_is_not_repeated() {
+fn t_106_an_expired_preservation_ends_and_is_not_repeated() {
     let expired = |phase: &str| World::in_phase(phase).asks("now").until(-1).protected();
     assert_eq!(
         expired("Running").calls(),
@@ -405,7 +405,7 @@ fn an_expired_preservation_ends_and_is_not_repeated() {
 
 /// T-106: no look is late.
 #[test]
-fn the_next_look_is_at_the_expiry() {
+fn t_106_the_next_look_is_at_the_expiry() {
     use machinist_core::Wait;
     for (seconds, look_at) in [(1000, 1001), (0, 1)] {
         for phase in ["Running", "Failed"] {
@@ -417,7 +417,7 @@ fn the_next_look_is_at_the_expiry() {
 
 /// T-110: the taint of another client stays.
 #[test]
-fn a_node_without_a_preservation_is_not_touched() {
+fn t_110_a_node_without_a_preservation_is_not_touched() {
     for phase in ["Running", "Failed"] {
         assert_eq!(World::in_phase(phase).tainted(60).calls(), [""; 0]);
         let mut without = World::in_phase(phase).tainted(60);

@@ -47,8 +47,9 @@ fn a_chosen_machine_is_marked_before_the_set_shrinks() {
     assert_eq!(marked.actions(), ["set w-1: 3 -> 2 replicas annotations desired-replicas max-replicas"]);
 }
 
+/// Acceptance case T-96.
 #[test]
-fn several_chosen_machines_are_all_marked() {
+fn t_96_several_chosen_machines_are_all_marked() {
     let named = format!("w-1-0~{0}, w-1-2~{0}", at_text(-5));
     assert_eq!(
         choosing(&named).actions(),
@@ -69,8 +70,9 @@ fn an_existing_mark_keeps_its_time() {
     assert_eq!(half.actions(), ["machine w-1-2: mark for deletion since 2027-01-15T07:59:10Z"]);
 }
 
+/// Acceptance case T-96.
 #[test]
-fn the_old_form_gets_the_time_of_the_last_change() {
+fn t_96_the_old_form_gets_the_time_of_the_last_change() {
     let mut old = choosing("w-1-2").marked(2, -5);
     old.deployment["metadata"]["annotations"][CHANGED] = at_text(-7).into();
     let actions = old.actions();
@@ -87,8 +89,9 @@ fn the_old_form_gets_the_time_of_the_last_change() {
     );
 }
 
+/// Acceptance case T-96.
 #[test]
-fn a_deleted_chosen_machine_is_removed_from_the_annotation() {
+fn t_96_a_deleted_chosen_machine_is_no_longer_named() {
     let named = format!("w-1-0~{0},w-1-1~{0},w-1-2~{0}", at_text(-5));
     let world = choosing(&named)
         .marked(2, -5)

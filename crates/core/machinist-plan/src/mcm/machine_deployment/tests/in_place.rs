@@ -65,7 +65,7 @@ fn an_update_begins_with_marks_on_the_old_set() {
 
 /// T-99.
 #[test]
-fn as_many_machines_are_selected_as_may_be_unavailable() {
+fn t_99_as_many_machines_are_selected_as_may_be_unavailable() {
     let selected = |world: World| -> Vec<String> {
         world.actions().into_iter().filter(|action| action.contains("select for")).collect()
     };
@@ -127,7 +127,7 @@ fn an_updated_machine_moves_and_both_sizes_follow() {
 
 /// T-97.
 #[test]
-fn a_machine_that_has_moved_beyond_the_size_is_counted() {
+fn t_97_a_machine_that_has_moved_beyond_the_size_is_counted() {
     let world =
         in_place(3, 1, 0).updating(1, &[RUNNING], 2, &[RUNNING; 3]).labelled(1, 2, UPDATED.0, UPDATED.1);
     assert_eq!(world.sizes(), [1, 3]);
@@ -138,14 +138,14 @@ fn a_machine_that_has_moved_beyond_the_size_is_counted() {
 
 /// T-98.
 #[test]
-fn an_old_set_does_not_replace_what_has_moved() {
+fn t_98_an_old_set_does_not_replace_what_has_moved() {
     let world = in_place(2, 0, 1).updating(2, &[RUNNING], 1, &[RUNNING]);
     assert_eq!(world.sizes(), [1, 1]);
 }
 
 /// T-100.
 #[test]
-fn the_surplus_of_the_surge_is_deleted_at_the_end() {
+fn t_100_the_surplus_of_the_surge_is_deleted_at_the_end() {
     let world = in_place(3, 2, 0).updating(2, &[RUNNING; 2], 3, &[RUNNING; 3]);
     assert_eq!(world.sizes(), [0, 3]);
     let pending = in_place(3, 2, 0).updating(2, &[RUNNING; 2], 3, &[RUNNING, "Pending", "Pending"]);
@@ -154,7 +154,7 @@ fn the_surplus_of_the_surge_is_deleted_at_the_end() {
 
 /// T-95, the values of updates in place.
 #[test]
-fn only_surge_creates_machines_beside_old_ones() {
+fn t_95_only_surge_creates_machines_beside_old_ones() {
     let size = |world: World| world.updating(4, &[RUNNING; 4], 2, &[RUNNING; 2]).sizes()[1];
     assert_eq!(size(in_place(5, 2, 0)), 3);
     assert_eq!(size(in_place(5, 1, 0)), 2);
@@ -163,7 +163,7 @@ fn only_surge_creates_machines_beside_old_ones() {
 
 /// T-94, the values of updates in place.
 #[test]
-fn unavailable_machines_of_an_update_in_place_are_bounded() {
+fn t_94_unavailable_machines_of_an_update_are_bounded() {
     let bound = |orchestration, replicas, surge, unavailable| {
         with_type(orchestration, replicas, surge, unavailable).snapshot().deployment.max_unavailable()
     };

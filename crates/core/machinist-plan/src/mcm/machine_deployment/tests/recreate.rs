@@ -16,7 +16,7 @@ fn without_surge(set: &mut Value) {
 
 /// T-86.
 #[test]
-fn old_machines_are_deleted_before_a_new_set_exists() {
+fn t_86_old_machines_are_deleted_before_a_new_set_exists() {
     recreate(3).set_with("o", "b", 3, &[RUNNING; 3], without_surge).check(expect![[r#"
         do    set o: 3 -> 0 replicas
         why   waiting for 3 machines to be deleted; the first is o-0; next: the Machines of the new template are created after the old ones are gone

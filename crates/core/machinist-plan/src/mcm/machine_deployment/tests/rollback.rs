@@ -28,7 +28,7 @@ fn rollback(world: &World) -> Rollback {
 
 /// T-87.
 #[test]
-fn the_template_of_the_revision_returns() {
+fn t_87_the_template_of_the_revision_returns() {
     for (to, class, number) in
         [(json!({"revision": 1}), "a", 1), (json!({"revision": 0}), "b", 2), (json!({}), "b", 2)]
     {

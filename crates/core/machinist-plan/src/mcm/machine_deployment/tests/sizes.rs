@@ -220,8 +220,9 @@ fn scaling_goes_on_while_a_machine_is_updated_in_place() {
 
 // === pause ===
 
+/// Acceptance case T-88.
 #[test]
-fn a_paused_deployment_rolls_nothing_but_is_scaled() {
+fn t_88_a_paused_deployment_rolls_nothing_but_is_scaled() {
     let paused = |replicas| world(replicas).field("/spec/paused", true.into());
     let rolling = paused(3).set("o", "b", 3, &[RUNNING; 3]).set("n", "c", 0, &[]);
     assert_eq!((rolling.sizes(), rolling.reason()), (vec![3, 0], "paused by spec.paused".to_owned()));

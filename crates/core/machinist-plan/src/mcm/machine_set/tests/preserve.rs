@@ -32,7 +32,7 @@ fn three(most: i32, [a, b, c]: [&str; 3]) -> World {
 
 /// T-79
 #[test]
-fn the_newest_failed_machines_are_preserved_up_to_the_limit() {
+fn t_79_the_newest_failed_machines_are_preserved() {
     for (most, values, expected) in [
         (0, ["", "", ""], vec!["a: delete", "b: delete", "c: delete"]),
         (1, ["", "", ""], vec!["c: preserve", "a: delete", "b: delete"]),
@@ -116,7 +116,7 @@ fn a_set_waits_until_its_deployment_has_preserved_the_machine() {
 
 /// T-79, T-81
 #[test]
-fn the_status_counts_the_machines_of_the_automatic_preservation() {
+fn t_79_t_81_the_status_counts_preserved_machines() {
     let status = status::of_set(&three(3, [AUTO, "now", AUTO]).snapshot());
     assert_eq!(status.auto_preserve_failed_machine_count, 2);
     assert_eq!(status.preserved_failed_replicas, 3);
