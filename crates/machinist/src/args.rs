@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
@@ -509,13 +509,6 @@ pub(crate) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     // As in Go, the last value of a flag counts.
     let mut definition = Cli::command().args_override_self(true);
     let matches = definition.try_get_matches_from_mut(line.words);
-    // clap names a wrong value first. `--help` checks the flags before it, too.
-    let is_valid = |error: &clap::Error| error.kind() == ErrorKind::DisplayHelp;
-    if let Some(error) = line.not_supported
-        && matches.as_ref().err().is_none_or(is_valid)
-    {
-        return Err(clap::Error::raw(ErrorKind::InvalidValue, format!("{error}\n")));
-    }
     let matches = matches.map_err(|mut error| {
         // The error lists all supported shells. A tip would suggest `zsh` for `tcsh`, which is
         // another shell.

@@ -51,12 +51,6 @@ const REMOVED: &[Removed] = &[
     },
 ];
 
-/// Flags of Go's machine controller whose feature is not implemented yet, with the name of the
-/// feature. This is the only list of them.
-const NOT_YET: &[(&str, &str)] = &[
-    ("machine-safety-orphan-vms-period", "collecting orphaned instances"),
-];
-
 /// A command line, ready for clap.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct CommandLine {
@@ -64,25 +58,13 @@ pub(crate) struct CommandLine {
     pub words: Vec<OsString>,
     /// Warnings about flags, for the user.
     pub warnings: Vec<String>,
-    /// The first flag that asks for a feature that is not implemented yet.
-    pub not_supported: Option<NotSupported>,
-}
-
-/// Error for a known flag whose feature is not supported.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NotSupported(String);
-
-impl std::fmt::Display for NotSupported {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
 }
 
 /// Rewrites the arguments of a command line for clap.
 pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> CommandLine {
     let mut words = words.into_iter().peekable();
     let program = words.next().unwrap_or_else(|| "machinist".into());
-    let mut line = CommandLine { words: vec![program.clone()], warnings: Vec::new(), not_supported: None };
+    let mut line = CommandLine { words: vec![program.clone()], warnings: Vec::new() };
     if let Some(name) = called_as(&program) {
         line.words.push(name.into());
     }
@@ -103,12 +85,6 @@ pub(crate) fn read(words: impl IntoIterator<Item = OsString>) -> CommandLine {
                 words.next();
             }
             continue;
-        }
-        if let Some(what) = not_yet(&command, &flag) {
-            line.not_supported.get_or_insert_with(|| {
-                let fix = "Remove the flag to run without it";
-                NotSupported(format!("--{flag}: {what} is not supported yet. {fix}"))
-            });
         }
         line.words.push(match value {
             Some(value) => format!("--{flag}={value}").into(),
@@ -137,12 +113,6 @@ fn split_flag(word: &str) -> Option<(String, Option<&str>)> {
 fn removed(command: &str, flag: &str) -> Option<&'static Removed> {
     let is_manager = command == CALLED_AS[0];
     REMOVED.iter().find(|removed| is_manager && removed.name == flag)
-}
-
-/// Returns the missing feature that a flag asks for.
-fn not_yet(command: &str, flag: &str) -> Option<&'static str> {
-    let (_, what) = NOT_YET.iter().find(|(name, _)| CALLED_AS.contains(&command) && *name == flag)?;
-    Some(what)
 }
 
 #[cfg(test)]
@@ -190,28 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn the_book_lists_rejected_and_removed_flags() {
+    fn the_book_lists_the_removed_flags() {
         let page = include_str!("../../../../docs/src/reference/flags.md");
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `--")).collect();
-        let rejected = NOT_YET.iter().map(|(name, feature)| format!("| `--{name}` | {feature} |"));
         let removed = REMOVED.iter().map(|flag| format!("| `--{}` | {} |", flag.name, flag.reason));
-        let expected: Vec<String> = rejected.chain(removed).collect();
+        let expected: Vec<String> = removed.collect();
         assert_eq!(rows, expected);
-    }
-
-    #[test]
-    fn a_flag_of_a_missing_feature_is_an_error() {
-        let refused = |text: &str| words(text).not_supported.map(|error| error.to_string());
-        assert_eq!(
-            refused("machinist machine-controller --machine-safety-orphan-vms-period=1h").as_deref(),
-            Some(
-                "--machine-safety-orphan-vms-period: collecting orphaned instances is not supported yet. Remove the flag to run without it"
-            )
-        );
-        assert_eq!(
-            refused("machinist up --machine-safety-orphan-vms-period=1h"),
-            None,
-            "clap rejects the flag for other commands"
-        );
     }
 }

@@ -36,6 +36,7 @@ pub(crate) fn config_of_machine_controller(args: &MachineControllerArgs) -> Valu
         machine_safety_apiserver_statuscheck_timeout,
         machine_safety_apiserver_statuscheck_period,
         machine_safety_orphan_vms_period,
+        report_orphans_only: _,
     } = &args.safety;
     let mut config = of_both(&args.clusters, &args.leader, &args.compatibility);
     config["Port"] = args.port.into();

@@ -20,7 +20,6 @@ const LOG: &str = "Log";
 /// Heading of the flags that have no meaning here. The program names the given ones at the start.
 pub(super) const UNUSED: &str = "Compatibility (no effect)";
 /// Heading of the flags that the controllers reject; `command_line` lists them.
-const NOT_YET: &str = "Not supported yet (rejected)";
 
 const HOW_IT_ENDS: &str = "Shutdown: on Ctrl-C or SIGTERM, the process starts no new work and waits for cloud calls and API writes in \
     flight. Then it releases its Lease and exits with code 0. The wait takes at most 35s, or longer if a cloud call may take \
@@ -164,9 +163,12 @@ pub(crate) struct MachineSafetyArgs {
     /// timeout
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "1m", help_heading = MACHINES)]
     pub machine_safety_apiserver_statuscheck_period: Duration,
-    /// Time between two searches for orphaned instances
-    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "15m", help_heading = NOT_YET)]
+    /// Time between two searches for instances and Nodes that no Machine has
+    #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "15m", help_heading = MACHINES)]
     pub machine_safety_orphan_vms_period: Duration,
+    /// Report instances that no Machine has, and never delete them
+    #[arg(long, help_heading = MACHINES)]
+    pub report_orphans_only: bool,
 }
 
 /// Clusters and request limits.

@@ -207,6 +207,7 @@ fn the_table_knows_every_flag_that_is_not_ours() {
         "drain-volumes-at-once",
         "replacements-at-once",
         "dead-node-timeout",
+        "report-orphans-only",
         "tls-cert-file",
         "tls-private-key-file",
         "cert-dir",

@@ -23,11 +23,6 @@ fn fails(line: &str, code: i32, parts: &[&str]) {
 fn a_wrong_command_line_is_exit_code_2() {
     fails("up --until never", 2, &["'never' for '--until <STATE>'", "ready, gone"]);
     fails("up --no-such-flag", 2, &["unexpected argument '--no-such-flag'"]);
-    fails(
-        "machine-controller --sim-endpoint http://127.0.0.1:1 --machine-safety-orphan-vms-period 1h",
-        2,
-        &["not supported yet"],
-    );
     fails("", 2, &["Usage: machinist"]);
     fails("machine-controller", 2, &["--sim-endpoint <URL>"]);
     for controller in ["machine-controller-manager", "machine-controller --sim-endpoint http://127.0.0.1:1"] {

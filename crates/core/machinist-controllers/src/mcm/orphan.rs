@@ -14,10 +14,10 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use machinist_core::orphan::Installation;
 use machinist_core::{Answered, Call, Permit, plus};
 use machinist_instance::{AccountId, Instance, ProviderId, Scope};
+use machinist_kube::ObjectKey;
 use machinist_kube::recorder::EventType;
-use machinist_kube::{Cluster, ObjectKey};
 use machinist_plan::mcm::Plan;
-use machinist_plan::mcm::orphan::{Action, Settings, Snapshot};
+use machinist_plan::mcm::orphan::{Action, LIMIT_PERIOD, Settings, Snapshot};
 use machinist_runtime::{Ask, Kind, Lane, Observed, Opened, Remember, Stop};
 
 use self::sighting::take_list;
@@ -28,6 +28,7 @@ use super::namespace;
 use super::options::Tools;
 use super::reference::reference;
 use super::seen::{BY_UID, Seen};
+use super::server_freeze::frozen_by_server;
 
 /// Reason of the Events about an instance that is kept, or was deleted.
 const ORPHANED: &str = "OrphanedInstance";
@@ -78,8 +79,6 @@ impl Kind<Mcm> for Orphans {
         let orphans = memory.orphans.get(account).cloned().unwrap_or_default();
         let is_asked = |id: &&ProviderId| world.asks.of(&subject(id)).is_some();
         let being_deleted: BTreeSet<_> = orphans.instances.keys().filter(is_asked).cloned().collect();
-        let silent =
-            [Cluster::Control, Cluster::Target].iter().find(|one| runtime.told_silence(one).is_some());
         let snapshot = Snapshot {
             now: runtime.now(),
             settings,
@@ -89,7 +88,7 @@ impl Kind<Mcm> for Orphans {
             }),
             being_deleted,
             listing_since: world.asks.of(&list_subject(account)).map(|(_, since)| since),
-            silent: silent.map(|cluster| format!("the API server of the {cluster} cluster")),
+            frozen: frozen_by_server(runtime, world),
             process: runtime.process_facts(Some(&opened)),
             account: orphans,
         };
@@ -201,12 +200,12 @@ fn list(runtime: &Arc<Runtime>, seen: &Observation) -> Result<(), Stop> {
 fn delete(runtime: &Arc<Runtime>, seen: &Observation, permit: Permit) -> Result<(), Stop> {
     let Some(id) = permit.which().id.clone() else { return Err(Stop::refused("the orphan has no id")) };
     let account = seen.opened.account.id().clone();
-    let (now, period) = (runtime.now(), seen.snapshot.settings.period);
+    let now = runtime.now();
     {
         let mut world = runtime.lock();
         let orphans = world.seen.memory.orphans_of(&account);
         // A deletion counts when it begins: its answer may be lost.
-        orphans.deletions.retain(|at| now < plus(*at, period));
+        orphans.deletions.retain(|at| now < plus(*at, LIMIT_PERIOD));
         orphans.deletions.push(now);
         if let Some(one) = orphans.instances.get_mut(&id) {
             one.deleted = Some((now, None));

@@ -10,7 +10,7 @@
 //! seen twice          list Machines and Nodes with quorum, then delete
 //! ```
 //!
-//! In each period, at most a twentieth of the account's instances is deleted, and at least one. So
+//! In 15 minutes, at most a twentieth of the account's instances is deleted, and at least one. So
 //! an error in the evidence costs few instances, and a user has time to see the Events.
 //!
 //! An instance that is kept is reported once. Go MCM deletes every instance with the tags of the
@@ -28,6 +28,7 @@ use machinist_core::{Call, Permit, Process, SKEW_LIMIT, just_past, minus, plus, 
 use machinist_instance::{Error, Instance, ProviderId};
 
 use crate::mcm::facts::{MachineFacts, NodeFacts};
+use crate::mcm::server_freeze::Frozen;
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 
 /// The shortest time between two lists of an account.
@@ -36,7 +37,9 @@ const LIST_AT_MOST_EVERY: Duration = Duration::from_secs(60);
 const LIST_AFTER_DELETION: Duration = Duration::from_secs(120);
 /// The longest wait after a read from an API server that failed.
 const READ_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// At most one of this many instances is deleted per period.
+/// The time for which the number of deletions is limited.
+pub const LIMIT_PERIOD: Duration = Duration::from_secs(15 * 60);
+/// At most one of this many instances is deleted in that time.
 const ONE_IN: usize = 20;
 
 /// All facts for one decision about the orphans of an account.
@@ -54,8 +57,8 @@ pub struct Snapshot {
     pub being_deleted: BTreeSet<ProviderId>,
     /// Since when the list is in flight.
     pub listing_since: Option<Timestamp>,
-    /// The API server that is silent, if one is.
-    pub silent: Option<String>,
+    /// The freeze of this process, while an API server does not answer.
+    pub frozen: Option<Frozen>,
     /// The deciding process.
     pub process: Process,
 }
@@ -70,10 +73,10 @@ impl Hash for Snapshot {
             account,
             being_deleted,
             listing_since,
-            silent,
+            frozen,
             process: _,
         } = self;
-        (installation, account, being_deleted, listing_since, silent).hash(state);
+        (installation, account, being_deleted, listing_since, frozen.is_some()).hash(state);
     }
 }
 
@@ -86,6 +89,14 @@ pub struct Settings {
     pub minimum_age: Duration,
     /// Whether orphans are deleted; otherwise they are only reported.
     pub deletes: bool,
+}
+
+impl Default for Settings {
+    /// The defaults of Go MCM.
+    fn default() -> Self {
+        let minutes = |count: u64| Duration::from_secs(count * 60);
+        Self { period: minutes(15), minimum_age: minutes(20), deletes: true }
+    }
 }
 
 /// What the lists of an account have shown. A process remembers it, and may lose it.
@@ -188,10 +199,8 @@ pub fn plan(s: &Snapshot) -> Plan<Action> {
     let reading = |action, what| {
         Plan::act(action, Why::new(Reason::Looking(what), Step::Expect("orphaned instances are looked for")))
     };
-    if let Some(server) = &s.silent {
-        let reason = Reason::ServerSilent { server: server.clone() };
-        let next = Step::Expect("orphaned instances are looked for when it answers");
-        return Plan::until(plus(s.now, READ_AGAIN_AFTER), Why::new(reason, next));
+    if let Some(frozen) = &s.frozen {
+        return frozen.wait(s.now);
     }
     let Some(installation) = &s.installation else {
         if let Some(failed) = s.account.read_failed.filter(|at| s.now < plus(*at, READ_AGAIN_AFTER)) {
@@ -309,7 +318,7 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
             }
             Some(OrphanStep::ReadOwners | OrphanStep::Collect(_)) if left == 0 => {
                 is_limited = true;
-                first.get_or_insert((id, "the limit of deletions per period is reached".to_owned()));
+                first.get_or_insert((id, "the limit of deletions in 15 minutes is reached".to_owned()));
             }
             Some(OrphanStep::ReadOwners) => {
                 left -= 1;
@@ -329,7 +338,7 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
         }
     }
     if is_limited && let Some(oldest) = s.account.deletions.iter().min() {
-        wait = wait.min(just_past(plus(*oldest, s.settings.period)));
+        wait = wait.min(just_past(plus(*oldest, LIMIT_PERIOD)));
     }
     if needs_owners && deletions.is_empty() {
         if let Some(failed) = s.account.read_failed.filter(|at| s.now < plus(*at, READ_AGAIN_AFTER)) {
@@ -352,9 +361,9 @@ fn collect(s: &Snapshot, listed: AccountList, steps: Vec<(&Candidate, Option<Orp
     Plan { actions: deletions, ..Plan::until(wait, why) }
 }
 
-/// How many more instances may be deleted in this period.
+/// How many more instances may be deleted now.
 fn budget(s: &Snapshot, listed: AccountList) -> usize {
-    let from = minus(s.now, s.settings.period);
+    let from = minus(s.now, LIMIT_PERIOD);
     let deleted = s.account.deletions.iter().filter(|at| from < **at).count();
     (listed.instances / ONE_IN).max(1).saturating_sub(deleted)
 }

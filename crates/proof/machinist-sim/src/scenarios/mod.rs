@@ -117,12 +117,11 @@ pub const FURTHER: &[Scenario] = &[
 ];
 
 /// Scenarios that no seed draws: the seeds that catch mutants were recorded without them.
-pub const UNDRAWN: &[Scenario] =
-    &[
-        everywhere("volumes", |w| Box::pin(volumes(w))),
-        patient("overshoot", |w| Box::pin(overshoot(w))),
-        patient(ORPHANS, |w| Box::pin(orphans(w))),
-    ];
+pub const UNDRAWN: &[Scenario] = &[
+    everywhere("volumes", |w| Box::pin(volumes(w))),
+    patient("overshoot", |w| Box::pin(overshoot(w))),
+    patient(ORPHANS, |w| Box::pin(orphans(w))),
+];
 
 /// The scenario in which the processes collect orphans.
 pub const ORPHANS: &str = "orphans";

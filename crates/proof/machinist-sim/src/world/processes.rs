@@ -60,13 +60,6 @@ pub struct MachineSurroundings {
     pub collects_orphans: bool,
 }
 
-/// The settings of Go's machine-controller-manager.
-const ORPHANS: orphan::Settings = orphan::Settings {
-    period: Duration::from_secs(15 * 60),
-    minimum_age: Duration::from_secs(20 * 60),
-    deletes: true,
-};
-
 /// Both processes.
 pub struct Processes {
     surroundings: MachineSurroundings,
@@ -331,7 +324,7 @@ impl Processes {
         let entropy = Mutex::new(seed.stream(&format!("entropy/{}", life.number)));
         MachineOptions {
             entropy: Arc::new(move |bytes| lock(&entropy).fill(bytes)),
-            orphans: collects_orphans.then_some(ORPHANS),
+            orphans: collects_orphans.then(orphan::Settings::default),
             ..MachineOptions::new(Arc::new(provider), "sim")
         }
     }

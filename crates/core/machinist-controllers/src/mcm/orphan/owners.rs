@@ -25,13 +25,7 @@ pub(super) async fn read(runtime: &Arc<Runtime>, account: &AccountId) -> Result<
     let parse = |machine: Machine| MachineFacts::parse(&machine);
     let machines = list_once(api, &ListParams::default(), parse).await;
     let machines = machines.map_err(|error| Stop::Unanswered(error.to_string()))?;
-    let api: Api<Node> = Api::all(runtime.clients.target.clone());
-    let nodes = match list_once(api, &ListParams::default(), |node: Node| NodeFacts::parse(&node)).await {
-        Ok(nodes) => Some(nodes),
-        // A role without that right is an answer, too.
-        Err(kube::Error::Api(status)) if status.code == 403 => None,
-        Err(error) => return Err(Stop::Unanswered(error.to_string())),
-    };
+    let nodes = if runtime.tools.decides_nodes() { nodes(runtime).await? } else { None };
     let provider = &*runtime.tools.machine().provider;
     let mut world = runtime.lock();
     for one in world.seen.memory.orphans_of(account).instances.values_mut() {
@@ -40,6 +34,16 @@ pub(super) async fn read(runtime: &Arc<Runtime>, account: &AccountId) -> Result<
         one.owners = Some(Owners { started, object, node });
     }
     Ok(())
+}
+
+/// Lists the Nodes with quorum; `None` if this process may not list them.
+async fn nodes(runtime: &Runtime) -> Result<Option<Relist<NodeFacts>>, Stop> {
+    let api: Api<Node> = Api::all(runtime.clients.target.clone());
+    match list_once(api, &ListParams::default(), |node: Node| NodeFacts::parse(&node)).await {
+        Ok(nodes) => Ok(Some(nodes)),
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        Err(error) => Err(Stop::Unanswered(error.to_string())),
+    }
 }
 
 /// The name of a Machine that may have an instance. One that cannot be parsed may have each.

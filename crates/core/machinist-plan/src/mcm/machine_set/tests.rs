@@ -15,8 +15,8 @@ use crate::mcm::machine_deployment::synced_changes;
 use crate::mcm::machine_deployment::{Owned, limits};
 use crate::testing::{self, at};
 
-mod freeze;
 mod acceptance;
+mod freeze;
 mod preserve;
 
 const UID: &str = "uid-s";

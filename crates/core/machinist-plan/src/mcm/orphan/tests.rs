@@ -1,6 +1,7 @@
 //! Time and number of collected orphans. `machinist_core::orphan` tests the evidence for one.
 
 use machinist_core::orphan::{NAMESPACE_TAG, OwnerNode};
+use machinist_core::{FreshRead, Silence};
 use machinist_instance::{CreateGuarantee, ErrorKind, InstanceKey, KeyTag, NodeName, Power, Promises};
 
 use serde_json::{Value, json};
@@ -37,7 +38,7 @@ fn snapshot(listed: i64, instances: usize) -> Snapshot {
         }),
         being_deleted: BTreeSet::new(),
         listing_since: None,
-        silent: None,
+        frozen: None,
         process: Process {
             started: at(-7200),
             leading_since: None,
@@ -189,7 +190,7 @@ fn a_period_deletes_one_instance_or_a_twentieth() {
     assert!(plan.actions.is_empty());
     assert_eq!(
         plan.why.reason.to_string(),
-        "10 instances have no Machine; the first is sim:///w-0: the limit of deletions per period is reached"
+        "10 instances have no Machine; the first is sim:///w-0: the limit of deletions in 15 minutes is reached"
     );
 }
 
@@ -237,9 +238,11 @@ fn another_installation_is_neither_touched_nor_reported() {
 }
 
 #[test]
-fn nothing_is_listed_or_deleted_while_an_api_server_is_silent() {
+fn nothing_is_listed_or_deleted_while_frozen() {
     let mut s = snapshot(-PERIOD, 3);
-    s.silent = Some("the API server of the control cluster".to_owned());
+    let server = "the API server of the control cluster".to_owned();
+    let silence = Silence { server, since: at(-300), read: FreshRead::Possible };
+    s.frozen = Some(Frozen { silence });
     with(&mut s, [ownerless("w-1")]);
     assert_eq!(actions(&s), [""; 0]);
     let mut unread = snapshot(-PERIOD, 3);

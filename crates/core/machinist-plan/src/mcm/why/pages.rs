@@ -85,7 +85,7 @@ rows! {
             first: instance(),
             held: "its Node workers-6b9f4-84j5n exists, so pods may run on it".into(),
         },
-        M::Orphans { count: 3, first: instance(), held: "the limit of deletions per period is reached".into() },
+        M::Orphans { count: 3, first: instance(), held: "the limit of deletions in 15 minutes is reached".into() },
     ];
     CLOUD: R::Contract(M::OtherAccount { .. }) => [
         M::OtherAccount { instance: instance(), opened_by: "Secret default/workers".into() },
