@@ -23,6 +23,7 @@ mod leadership;
 mod logs;
 mod namespace;
 mod newer_crd;
+
 mod orphans;
 mod outage;
 mod preserve;

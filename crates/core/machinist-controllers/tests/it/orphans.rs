@@ -1,98 +1,106 @@
-//! Tests of owners that are deleted without their children (`--cascade=orphan`).
+//! Tests of instances that lose their Machine.
 
-use http::{Method, Request, Response};
-use kube::client::Body;
-use machinist_apiserver::ApiService;
-use tower::{BoxError, ServiceExt as _, service_fn};
+use k8s_openapi::api::core::v1::Namespace;
+use machinist_core::orphan::NAMESPACE_TAG;
+use machinist_plan::mcm::orphan::Settings;
 
 use super::*;
 
-/// The garbage collector's part of a deletion with orphaned children: it releases the children, and
-/// then removes its finalizer.
-async fn collect(world: &World, released: &Api<MachineSet>) {
-    let params = PatchParams::default();
-    let without_owners = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
-    for set in released.list(&ListParams::default()).await.expect("a list").items {
-        let name = set.metadata.name.expect("a name");
-        released.patch(&name, &params, &without_owners).await.expect("released");
+const MINUTE: Duration = Duration::from_secs(60);
+
+impl World {
+    /// Removes a Machine despite its finalizer.
+    async fn erase_machine(&self, name: &str) {
+        let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
+        let unheld = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        machines.patch(name, &PatchParams::default(), &unheld).await.expect("the finalizer is removed");
+        machines.delete(name, &DeleteParams::default()).await.expect("the Machine is deleted");
     }
-    // The manager removes its finalizer when it sees that the deployment has no sets.
-    let only_orphan = async |w: &World| {
-        let finalizers = w.deployments().get("w").await.expect("it exists").metadata.finalizers;
-        finalizers.is_some_and(|all| all == ["orphan"])
-    };
-    world.until("only the finalizer orphan is left", only_orphan).await;
-    let without_orphan = Patch::Merge(json!({"metadata": {"finalizers": null}}));
-    world.deployments().patch("w", &params, &without_orphan).await.expect("patched");
-}
 
-async fn assert_all_stay(world: &World, sets: &Api<MachineSet>) {
-    let machines = world.machines().await;
-    assert_eq!(machines.len(), 2);
-    assert!(machines.iter().all(|machine| !machine.is_deleting()), "no Machine is deleted");
-    let sets = sets.list(&ListParams::default()).await.expect("a list").items;
-    assert!(sets.iter().all(|set| set.metadata.deletion_timestamp.is_none()), "no set is deleted");
-    assert_eq!(sets.len(), 1);
-}
+    async fn delete_node(&self, name: &str) {
+        let nodes: Api<Node> = Api::all(self.user.clone());
+        nodes.delete(name, &DeleteParams::default()).await.expect("the Node is deleted");
+    }
 
-#[tokio::test(start_paused = true)]
-async fn an_orphaned_deployment_keeps_its_sets_and_machines() {
-    let world = World::new().await;
-    let _processes = world.start();
-    world.apply(2).await;
-    world.until_running(2).await;
-    let sets: Api<MachineSet> = Api::namespaced(world.user.clone(), NAMESPACE);
-    world.deployments().delete("w", &DeleteParams::orphan()).await.expect("deleted");
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_all_stay(&world, &sets).await;
-    collect(&world, &sets).await;
-    let is_gone = async |w: &World| w.deployments().get_opt("w").await.expect("an answer").is_none();
-    world.until("the deployment is gone", is_gone).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_all_stay(&world, &sets).await;
-}
+    fn has_instance(&self, name: &str) -> bool {
+        self.cloud.ledger().alive().any(|entry| entry.name.as_str() == name)
+    }
 
-/// A connection that releases each Machine just before its DELETE arrives, as a garbage collector
-/// does whose writes the watch has not shown yet.
-#[derive(Clone)]
-struct Releasing {
-    service: ApiService,
-    user: kube::Client,
-}
+    /// Starts both processes. `settings` says how orphans are collected.
+    fn collect(&self, settings: Settings) -> (Running, Running) {
+        self.start_with(|options| options.orphans = Some(settings))
+    }
 
-impl Releasing {
-    async fn pass(self, request: Request<Body>) -> Result<Response<machinist_apiserver::Body>, BoxError> {
-        let path = request.uri().path().to_owned();
-        if request.method() == Method::DELETE && path.contains("/machines/") {
-            let name = path.rsplit('/').next().unwrap_or_default();
-            let machines: Api<Machine> = Api::namespaced(self.user.clone(), NAMESPACE);
-            let without_owners = Patch::Merge(json!({"metadata": {"ownerReferences": null}}));
-            machines.patch(name, &PatchParams::default(), &without_owners).await?;
-        }
-        Ok(self.service.oneshot(request).await?)
+    /// The names of two Machines that run.
+    async fn two_running(&self) -> [String; 2] {
+        self.apply(2).await;
+        self.until_running(2).await;
+        let mut names = self.machines().await.into_iter().filter_map(|machine| machine.metadata.name);
+        [names.next().expect("a Machine"), names.next().expect("another")]
     }
 }
 
+/// T-57 with real requests: the age, a second sighting, and no Node.
 #[tokio::test(start_paused = true)]
-async fn a_machine_that_was_just_released_is_not_deleted() {
+async fn t_57_an_instance_without_machine_and_node_is_collected() {
     let world = World::new().await;
-    let (_machine_controller, first) = world.start();
-    world.apply(2).await;
+    let _processes = world.collect(Settings::default());
+    let [lost, kept] = world.two_running().await;
+    let namespaces: Api<Namespace> = Api::all(world.user.clone());
+    let uid = namespaces.get(NAMESPACE).await.expect("the namespace").metadata.uid;
+    for entry in world.cloud.ledger().alive() {
+        assert_eq!(entry.tags.get(NAMESPACE_TAG), uid.as_ref(), "each instance names its namespace");
+    }
+    for name in [&lost, &kept] {
+        world.erase_machine(name).await;
+    }
+    world.delete_node(&lost).await;
     world.until_running(2).await;
-    drop(first);
-    let releasing = Releasing { service: world.service(), user: world.user.clone() };
-    let service = service_fn(move |request| releasing.clone().pass(request));
-    let clients = Clients {
-        control: layer_client(service, &world.client_options("manager")),
-        target: world.client("manager"),
+    tokio::time::sleep(MINUTE * 19).await;
+    assert!(world.has_instance(&lost), "it is younger than the creation timeout");
+    tokio::time::sleep(MINUTE * 40).await;
+    assert!(!world.has_instance(&lost));
+    assert!(world.has_instance(&kept), "its Node exists");
+    let said = world.events("OrphanedInstance").await;
+    let notes: Vec<_> = said.iter().filter_map(|event| event.message.clone()).collect();
+    let says = |name: &str, text: &str| {
+        notes.iter().filter(|note| note.contains(name) && note.contains(text)).count()
     };
-    let _manager = Manager::start(clients, world.options("manager"), None);
-    world.deployments().delete("w", &DeleteParams::background()).await.expect("deleted");
-    let is_gone = async |w: &World| w.deployments().get_opt("w").await.expect("an answer").is_none();
-    world.until("the deployment is gone", is_gone).await;
-    tokio::time::sleep(Duration::from_secs(60)).await;
-    let machines = world.machines().await;
-    assert_eq!(machines.len(), 2);
-    assert!(machines.iter().all(|machine| !machine.is_deleting()), "released Machines stay");
-    assert_eq!(world.cloud.alive(), 2);
+    assert_eq!(says("Deleting instance", "no object and no Node had it"), 1, "{notes:#?}");
+    assert_eq!(says(&format!("its Node {kept} exists"), "is not deleted"), 1, "{notes:#?}");
+    world.delete_node(&kept).await;
+    tokio::time::sleep(MINUTE * 40).await;
+    assert!(!world.has_instance(&kept));
+    assert_eq!(world.cloud.alive(), 2, "the workers stay");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_that_only_reports_deletes_nothing() {
+    let world = World::new().await;
+    let _processes = world.collect(Settings { deletes: false, ..Settings::default() });
+    let [lost, _] = world.two_running().await;
+    world.erase_machine(&lost).await;
+    world.delete_node(&lost).await;
+    tokio::time::sleep(MINUTE * 180).await;
+    assert!(world.has_instance(&lost));
+}
+
+/// Each process of a namespace without orphans makes one list per account and 15 minutes.
+#[tokio::test(start_paused = true)]
+async fn an_account_without_orphans_costs_one_list_per_period() {
+    let world = World::new().await;
+    let _processes = world.collect(Settings::default());
+    world.two_running().await;
+    tokio::time::sleep(MINUTE * 5).await;
+    let before = world.cloud.call_counts();
+    let mut requests = world.server.audit();
+    tokio::time::sleep(MINUTE * 60).await;
+    let lists = |counts: &BTreeMap<_, u64>| counts.values().sum::<u64>();
+    let calls = lists(&world.cloud.call_counts()) - lists(&before);
+    assert_eq!(calls, 4);
+    let reads = requests.drain().into_iter().filter(|request| {
+        let is_quorum_list = request.verb == machinist_apiserver::Verb::List;
+        request.user_agent == "machine-controller" && is_quorum_list
+    });
+    assert_eq!(reads.count(), 0, "no list of Machines or Nodes");
 }

@@ -10,7 +10,7 @@ use machinist_core::orphan::NAMESPACE_TAG;
 use super::{Id, Invariant, Violations};
 use crate::actor::{RESTORE, Side};
 use crate::history::{Event, InstanceTrack, RunState};
-use crate::sight::{MACHINES, NODES, SeenObject};
+use crate::sight::{MACHINES, NODES, OTHER_NAMESPACE, SeenObject};
 
 /// User-Agent of the user's client.
 const USER_AGENT: &str = "user";
@@ -77,7 +77,8 @@ impl Invariant for FinalizerTruth {
     fn see(&mut self, state: &RunState, event: &Event<'_>, found: &mut Violations) {
         match event {
             Event::Ledger(cloud::LedgerCommit::Made { entry }) => {
-                let Some(key) = &entry.key else { return };
+                let is_of_another = entry.tags.get(NAMESPACE_TAG).is_some_and(|uid| uid == OTHER_NAMESPACE);
+                let Some(key) = entry.key.as_ref().filter(|_| !is_of_another) else { return };
                 match state.by_uid(Side::Control, MACHINES, key.as_str()) {
                     Some(machine) if machine.has_intent() || is_just_stripped(state, machine.uid()) => {}
                     Some(machine) => found.add(

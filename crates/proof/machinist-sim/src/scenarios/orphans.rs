@@ -6,7 +6,8 @@ use machinist_cloud_sim::{CreateRequest, LedgerEntry, Reply, Request};
 use machinist_core::orphan::NAMESPACE_TAG;
 use machinist_instance::{InstanceKey, NodeName};
 
-use super::life::{settled, start_with};
+use super::life::start_with;
+use crate::sight::OTHER_NAMESPACE;
 use crate::world::{MachineView, MachineWorld, Outcome, ScenarioError, ensure};
 
 /// Number of workers. With fewer than 40 instances, one orphan is deleted per period.
@@ -40,11 +41,11 @@ pub async fn orphans(world: &dyn MachineWorld) -> Outcome {
     let is_gone = |name: &str| {
         let name = name.to_owned();
         move |view: &MachineView| match view.ledger.alive().find(|entry| entry.name.as_str() == name) {
-            None => settled(view, WORKERS),
+            None => have_workers(view),
             Some(entry) => Err(format!("{} still exists", entry.id)),
         }
     };
-    world.until("the deployment to settle", |view| settled(view, WORKERS)).await?;
+    world.until("the lost Machines to be replaced", have_workers).await?;
     tokio::time::sleep(COLLECTED_WITHIN).await;
     for (machine, _) in lost {
         world.until("the orphans to be collected", is_gone(machine)).await?;
@@ -64,6 +65,14 @@ pub async fn orphans(world: &dyn MachineWorld) -> Outcome {
     world.cloud().kill(&stranger.id).map_err(|refusal| ScenarioError(refusal.to_string()))
 }
 
+/// Whether all workers run. There are more instances than workers.
+fn have_workers(view: &MachineView) -> Result<(), String> {
+    match view.running().count() {
+        count if count == WORKERS as usize => Ok(()),
+        count => Err(format!("{count} workers run, expected {WORKERS}")),
+    }
+}
+
 /// Another installation with the same cluster name uses the account.
 async fn create_for_another_namespace(world: &dyn MachineWorld) -> Result<LedgerEntry, ScenarioError> {
     let name = NodeName::new("stranger").ok_or(ScenarioError::new("a Node has a name"))?;
@@ -77,7 +86,7 @@ async fn create_for_another_namespace(world: &dyn MachineWorld) -> Result<Ledger
         image: None,
         boot_seconds: None,
         user_data: Default::default(),
-        tags: [(NAMESPACE_TAG.to_owned(), "1b2c3d4e-0000-4000-8000-000000000000".to_owned())].into(),
+        tags: [(NAMESPACE_TAG.to_owned(), OTHER_NAMESPACE.to_owned())].into(),
         adopt_made_since: None,
     };
     let lost = |_| ScenarioError::new("the cloud gave no answer");

@@ -121,6 +121,7 @@ pub struct Simulated {
     processes: Arc<Processes>,
     workload: Workload,
     seed: Seed,
+    collects_orphans: bool,
     _built_in: Arc<BuiltIn>,
     _fleet: Fleet,
     _tasks: JoinSet<()>,
@@ -138,6 +139,11 @@ pub(super) fn authority() -> CertificateAuthority {
 }
 
 impl Simulated {
+    /// Whether the machine controller lists the account from time to time, to find orphans.
+    pub fn collects_orphans(&self) -> bool {
+        self.collects_orphans
+    }
+
     /// Builds the world. Must be called in a current-thread runtime with paused time.
     ///
     /// # Errors
@@ -212,10 +218,21 @@ impl Simulated {
             tasks.spawn(progress::watch_forced(lab.clone(), control.clone()));
         }
         tasks.spawn(tenants::move_in(setup.workload.tenants, target.clone(), lab.clone()));
-        let (workload, seed) = (setup.workload, setup.seed);
+        let MachineSetup { workload, seed, collects_orphans, .. } = *setup;
         let (_built_in, _fleet, _tasks) = (built_in, fleet, tasks);
-        let world =
-            Self { stage, control, target, cloud, processes, workload, seed, _built_in, _fleet, _tasks };
+        let world = Self {
+            stage,
+            control,
+            target,
+            cloud,
+            processes,
+            workload,
+            seed,
+            collects_orphans,
+            _built_in,
+            _fleet,
+            _tasks,
+        };
         if setup.processes == Start::AtOnce {
             world.start_processes().await?;
         }
