@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::bail;
 use machinist_controllers::mcm::{MachineController, MachineOptions, announce_machine_controller};
-use machinist_plan::mcm::machine::{Defaults, Target};
+use machinist_plan::mcm::machine::{Defaults, TargetCluster};
 
 use crate::args::{
     ClusterFlag, MachineControllerArgs, MachineDefaultArgs, MachineSafetyArgs, config_of_machine_controller,
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
             let mut options = MachineOptions::new(provider, cluster);
             options.defaults = Arc::new(defaults(&args.machines));
             if args.clusters.target_kubeconfig == ClusterFlag::None {
-                options.target = Target::None;
+                options.target = TargetCluster::None;
             }
             options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
             MachineController::start(clients, common, options, leadership)
@@ -88,11 +88,10 @@ fn cloud(args: &CloudArgs) -> anyhow::Result<ForMachines> {
 
 /// Converts the flags to the defaults for Machines.
 fn defaults(args: &MachineDefaultArgs) -> Defaults {
-    let unsaid = Defaults::default();
     // As in Go's machine controller, zero means the default.
     let exhausted_retry = Some(args.resource_exhausted_retry)
         .filter(|retry| !retry.is_zero())
-        .unwrap_or(unsaid.exhausted_retry);
+        .unwrap_or(Defaults::default().exhausted_retry);
     Defaults {
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
@@ -112,6 +111,5 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
             .map(|condition| condition.trim().to_owned())
             .filter(|condition| !condition.is_empty())
             .collect(),
-        ..unsaid
     }
 }

@@ -38,7 +38,7 @@ pub(crate) struct Memory {
     pub owner_looks: BTreeMap<String, OwnerRead>,
     /// The last list of Machines for a Node that no Machine seems to have, by Node UID.
     pub machine_looks: BTreeMap<String, MachineRead>,
-    /// The last read of the Machine of a bootstrap token that seems to be gone, by UID of the token.
+    /// The last read of the Machine of a token that seems to be gone, by UID of the token.
     pub token_looks: BTreeMap<String, OwnerLook>,
     /// Evidence from the accounts.
     pub evidence: Evidence,

@@ -101,7 +101,7 @@ fn world() -> World {
         nodes_freshness: Freshness::Fresh,
         pods_freshness: Freshness::Fresh,
         defaults: Arc::default(),
-        target: Target::Given,
+        target: TargetCluster::Given,
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         node_marks: None,
         class: Known::Present(Arc::new(ClassFacts::parse(&class))),
