@@ -118,7 +118,7 @@ pub trait Provider: Send + Sync {
     }
 
     /// Whether instances of that provider spec must be initialized after their creation, see
-    /// [`Initialization`]. The function does not call the cloud.
+    /// [`Initializer`]. The function does not call the cloud.
     fn needs_initialization(&self, _provider_spec: &Value) -> bool {
         false
     }
@@ -164,7 +164,7 @@ pub trait Driver: Send + Sync {
         None
     }
     /// Calls that complete an instance after its creation. Most clouds need none.
-    fn initialization(&self) -> Option<&dyn Initialization> {
+    fn initialization(&self) -> Option<&dyn Initializer> {
         None
     }
     /// Calls that bootstrap an instance from outside, for clouds without user data (containers).
@@ -388,10 +388,10 @@ pub trait Volumes: Send + Sync {
     fn volume_id(&self, source: &VolumeSource) -> Option<String>;
 }
 
-/// Calls that complete an instance after its creation, for settings that a cloud accepts only for an
-/// instance that exists.
+/// Calls that complete an instance after its creation, for settings that a cloud accepts only for
+/// an instance that exists.
 #[async_trait]
-pub trait Initialization: Send + Sync {
+pub trait Initializer: Send + Sync {
     /// Makes all changes that an instance of this provider spec still needs. The caller has
     /// recorded the id before. It repeats the call until it succeeds, also in another process.
     ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::SignedDuration;
 use machinist_cloud_sim::{Cloud, NoAnswer, Reply, Request};
-use machinist_driver::{Driver, Initialization, Instances, Provider, Volumes};
+use machinist_driver::{Driver, Initializer, Instances, Provider, Volumes};
 use machinist_instance::{
     AccountId, CallRate, CreateGuarantee, Credential, Error, Instance, InstanceKey, InstanceRef,
     InstanceSpec, KeyTag, Promises, ProviderId, RecordedId, Scope, Sighting, VolumeSource,
@@ -160,7 +160,7 @@ impl Driver for SimAccount {
         Some(self)
     }
 
-    fn initialization(&self) -> Option<&dyn Initialization> {
+    fn initialization(&self) -> Option<&dyn Initializer> {
         Some(self)
     }
 
@@ -180,7 +180,7 @@ impl Volumes for SimAccount {
 }
 
 #[async_trait]
-impl Initialization for SimAccount {
+impl Initializer for SimAccount {
     async fn initialize(&self, id: &ProviderId, owner: &InstanceKey, _: &Value) -> Result<(), Error> {
         let request = Request::Initialize { id: id.clone(), owner: owner.clone() };
         self.call(Nature::Changes, request).await.map(drop)

@@ -133,8 +133,8 @@ pub(crate) struct MachineDefaultArgs {
     /// behavior of Go
     #[arg(long, value_name = "N", default_value = "1", help_heading = MACHINES)]
     pub replacements_at_once: NonZeroU32,
-    /// Time that a Node may be NotReady or have a read-only filesystem; after it, a drain deletes its
-    /// pods without grace. At least 1m
+    /// Time that a Node may be NotReady or have a read-only filesystem; after it, a drain deletes
+    /// its pods without grace. At least 1m
     #[arg(long, value_name = "DURATION", value_parser = value::duration, default_value = "5m", help_heading = MACHINES)]
     pub dead_node_timeout: Duration,
     /// Number of eviction attempts for a pod before the controller deletes it

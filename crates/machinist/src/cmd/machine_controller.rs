@@ -10,7 +10,7 @@ use anyhow::bail;
 use machinist_controllers::mcm::{
     MachineController, MachineOptions, ServerLimits, announce_machine_controller,
 };
-use machinist_plan::mcm::machine::{Defaults, Target};
+use machinist_plan::mcm::machine::{Defaults, TargetCluster};
 use machinist_plan::mcm::orphan;
 
 use crate::args::{
@@ -76,7 +76,7 @@ pub(crate) async fn run(args: &MachineControllerArgs) -> anyhow::Result<ExitCode
             options.defaults = Arc::new(Defaults { orphan_period: Some(orphan_period), ..defaults });
             options.server_limits = Some(ServerLimits { timeout: *timeout, period: *period });
             if args.clusters.target_kubeconfig == ClusterFlag::None {
-                options.target = Target::None;
+                options.target = TargetCluster::None;
             }
             options.token_groups = args.machines.bootstrap_token_auth_extra_groups.clone();
             MachineController::start(clients, common, options, leadership)
@@ -99,11 +99,10 @@ fn cloud(args: &CloudArgs) -> anyhow::Result<ForMachines> {
 
 /// Converts the flags to the defaults for Machines.
 fn defaults(args: &MachineDefaultArgs) -> Defaults {
-    let unsaid = Defaults::default();
     // As in Go's machine controller, zero means the default.
     let exhausted_retry = Some(args.resource_exhausted_retry)
         .filter(|retry| !retry.is_zero())
-        .unwrap_or(unsaid.exhausted_retry);
+        .unwrap_or(Defaults::default().exhausted_retry);
     Defaults {
         creation_timeout: args.machine_creation_timeout,
         health_timeout: args.machine_health_timeout,
@@ -123,6 +122,5 @@ fn defaults(args: &MachineDefaultArgs) -> Defaults {
             .map(|condition| condition.trim().to_owned())
             .filter(|condition| !condition.is_empty())
             .collect(),
-        ..unsaid
     }
 }

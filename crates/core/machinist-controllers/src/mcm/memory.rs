@@ -53,7 +53,7 @@ pub(crate) struct Memory {
     pub lost_machines: BTreeSet<String>,
     /// When the list of Machines that is in flight for all Nodes ends, at the latest.
     pub listing_until: Option<Timestamp>,
-    /// The last read of the Machine of a bootstrap token that seems to be gone, by UID of the token.
+    /// The last read of the Machine of a token that seems to be gone, by UID of the token.
     pub token_looks: BTreeMap<String, OwnerLook>,
     /// Evidence from the accounts.
     pub evidence: Evidence,

@@ -53,7 +53,7 @@ pub struct MachineOptions {
     /// Random source for the secret part of tokens.
     pub entropy: Entropy,
     /// Whether there is a target cluster, which has the Nodes.
-    pub target: machine::Target,
+    pub target: machine::TargetCluster,
     /// Whether the Nodes may be in a cluster that was not named. Then a Node that is not found was
     /// not looked up.
     pub nodes_may_be_elsewhere: bool,
@@ -147,7 +147,7 @@ pub struct Tools {
 impl Tools {
     /// Whether this process decides about Nodes, and about Machines by their Nodes.
     pub(crate) fn decides_nodes(&self) -> bool {
-        self.machine.as_ref().is_some_and(|machine| machine.target == machine::Target::Given)
+        self.machine.as_ref().is_some_and(|machine| machine.target == machine::TargetCluster::Given)
     }
 
     /// Returns the options of the machine controller.
@@ -166,7 +166,7 @@ impl MachineOptions {
             calls_per_account: 50,
             token_groups: String::new(),
             server_limits: None,
-            target: machine::Target::Given,
+            target: machine::TargetCluster::Given,
             nodes_may_be_elsewhere: false,
             orphans: None,
             entropy: Arc::new(|bytes| {

@@ -17,8 +17,8 @@ use machinist_plan::mcm::machine_set::would_adopt;
 use super::key::Key;
 use super::memory::Memory;
 
-/// Index: objects by the UID of their controlling owner, or by [`NO_OWNER`] if they have none; tokens
-/// by the UID of their Machine.
+/// Index: objects by the UID of their controlling owner, or by [`NO_OWNER`] if they have none;
+/// tokens by the UID of their Machine.
 pub(crate) const BY_OWNER: &str = "owner";
 /// Index: objects by their own UID.
 pub(crate) const BY_UID: &str = "uid";

@@ -1,4 +1,5 @@
-//! Tests of `status.lastKnownState`: what a driver returns with an error, it gets with the next call.
+//! Tests of `status.lastKnownState`: a driver gets with the next call the text that it returned
+//! with an error.
 
 use std::sync::Mutex;
 

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::bench::{Bench, by_id, check, fail};
 use super::{Ending, Played, cases};
-use crate::Initialization;
+use crate::Initializer;
 
 cases![
     an_initialization_can_be_repeated,
@@ -46,7 +46,7 @@ async fn an_absent_instance_is_not_initialized(bench: &Bench<'_>) -> Played {
 
 /// Returns the calls and a provider spec that needs them. Skips a case for a cloud without such
 /// instances, if its tests say the same.
-fn initialization<'b>(bench: &'b Bench<'_>) -> Played<(&'b dyn Initialization, Value)> {
+fn initialization<'b>(bench: &'b Bench<'_>) -> Played<(&'b dyn Initializer, Value)> {
     let provider = bench.subject.provider();
     let plain = bench.subject.provider_spec();
     check(!provider.needs_initialization(&plain), || {

@@ -35,6 +35,7 @@ mod proof;
 mod snapshot;
 mod stale_node;
 mod status;
+mod target_cluster;
 mod virtual_capacity;
 
 pub use self::action::{
@@ -48,10 +49,10 @@ pub(crate) use self::boot::description as boot_problem;
 pub use self::identity::MachineIdentity;
 pub use self::join::health;
 pub(crate) use self::join::{Judged, health_deadline, join_deadline, judge};
-pub use self::no_target::Target;
 pub use self::node_condition::{PreservedCondition, UpdateCondition};
 pub use self::node_sync::NodeSync;
 pub use self::status::{OperationWrite, PhaseWrite, StateWrite, StatusWrite, code_of};
+pub use self::target_cluster::TargetCluster;
 pub use crate::event::Severity;
 use crate::mcm::why::{Plan, Reason, Step, Why, why_updated_in_place};
 
@@ -77,7 +78,7 @@ fn plan_living(s: &Snapshot) -> Plan<Action> {
     let plan = match &s.machine.provider_id {
         None if s.machine.is_updating_in_place() => Plan::idle(why_updated_in_place(&s.machine)),
         None => create::plan(s),
-        Some(_) if s.target == Target::None => proof::gather(s, no_target::plan(s)),
+        Some(_) if s.target == TargetCluster::None => proof::gather(s, no_target::plan(s)),
         Some(_) => proof::gather(s, join::plan(s)),
     };
     failed_token::attend(s, preserve::attend(s, in_place::attend(s, plan)))

@@ -7,8 +7,8 @@
 //! | Pending: its Node has not joined | after the creation timeout | a tenth of the replicas at a time |
 //! | Pending: its instance can never join | after a back-off of its set | as above |
 //!
-//! If many Nodes are unhealthy or missing at once, the cause is rarely in the Nodes. So by default the
-//! next Machine is marked only after the previous one has been replaced. All Machines of a
+//! If many Nodes are unhealthy or missing at once, the cause is rarely in the Nodes. So by default
+//! the next Machine is marked only after the previous one has been replaced. All Machines of a
 //! deployment share these limits, and only this module decides them.
 //!
 //! An instance that can never join, for example because its container restarts in a circle, does
@@ -33,8 +33,8 @@
 //!
 //! A Machine that was marked and deleted leaves a gap until its set creates another one. If the set
 //! is frozen, or its POSTs are rejected, the gap stays. Then each further marked Machine would only
-//! shrink the deployment. So no unhealthy Machine is marked while as many Machines are missing as may
-//! be replaced at once, by default one:
+//! shrink the deployment. So no unhealthy Machine is marked while as many Machines are missing as
+//! may be replaced at once, by default one:
 //!
 //! - A Machine is live unless it is Failed or being deleted. A Machine that is unhealthy, or whose
 //!   instance cannot be created, is live, because its set would not create another one beside it. A

@@ -15,7 +15,7 @@ use machinist_instance::Error;
 use machinist_kube::{ObjectKey, is_answer};
 use machinist_mailer::{Attempt, Envelope, Mailer};
 use machinist_plan::ccm::{route, service};
-use machinist_plan::mcm::machine::Target;
+use machinist_plan::mcm::machine::TargetCluster;
 use machinist_plan::mcm::{McmReason, Reason};
 use tokio::sync::watch;
 
@@ -78,7 +78,7 @@ pub(super) async fn explain(
             match nodes {
                 NodesIn::Named => {}
                 NodesIn::Unnamed => machine.nodes_may_be_elsewhere = true,
-                NodesIn::NoCluster => machine.target = Target::None,
+                NodesIn::NoCluster => machine.target = TargetCluster::None,
             }
             let explained = explain_machine(clients, process, machine, &key).await?;
             Ok(Explained {

@@ -42,7 +42,7 @@ pub struct TokenFacts {
     /// UID of the token's Machine, if Machinist created the token.
     pub machine_uid: Option<String>,
     /// Which installation created the token for which Machine, if Machinist created the token.
-    pub mark: Option<NodeMark>,
+    pub mark: Option<Box<NodeMark>>,
     /// The account in which the instance is to be created, as written before the first call.
     pub account: Option<AccountId>,
     /// The token's description, which names the Machine in tokens of Go MCM.
@@ -65,7 +65,7 @@ impl TokenFacts {
             created: secret.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             expires: text("expiration").and_then(|text| text.parse().ok()),
             machine_uid: annotation(TOKEN_OWNER).cloned(),
-            mark: annotation(NODE_MARK).and_then(|text| NodeMark::parse(text)),
+            mark: annotation(NODE_MARK).and_then(|text| NodeMark::parse(text)).map(Box::new),
             account: annotation(ACCOUNT).and_then(|text| AccountId::recorded(text)),
             description: text("description").unwrap_or_default(),
         }

@@ -22,13 +22,14 @@ use machinist_instance::{AccountId, CreateGuarantee, Error, Instance, Promises, 
 use super::action::Action;
 use super::action::CREATE_FAILED;
 use super::join::failed_why;
-use super::no_target::{self, Target};
+use super::no_target;
 use super::proof;
 use super::snapshot::SecretNeed;
 use super::snapshot::Snapshot;
 use super::snapshot::creation_failed;
 use super::status::{OldState, OperationWrite, StateWrite};
 use super::status::{code_of, code_text};
+use super::target_cluster::TargetCluster;
 use crate::mcm::facts::{TOKEN_NAMESPACE, Token, USER_DATA};
 use crate::mcm::why::{McmReason, Plan, Reason, Step, Why};
 use machinist_core::{Answers, Call, Found, Known, MadeIn, is_past, just_past, plus, retry_after};
@@ -97,14 +98,14 @@ fn may_have_an_instance(s: &Snapshot) -> bool {
 pub(super) fn record(s: &Snapshot, instance: &Instance, account: Option<AccountId>) -> Plan<Action> {
     let mut actions = vec![s.record(instance, account)];
     let next = match s.target {
-        Target::Given => {
+        TargetCluster::Given => {
             // If the Node is not called like the Machine, the next pass looks for a Node of that
             // name first.
             let is_next = !s.needs_initialization && instance.name.as_str() == s.machine.name;
             actions.extend(pending(s).filter(|_| is_next));
             "the Node joins"
         }
-        Target::None => {
+        TargetCluster::None => {
             actions.extend(no_target::available(s, instance).filter(|_| !s.needs_initialization));
             "the Machine is available"
         }
@@ -141,7 +142,7 @@ fn make(s: &Snapshot) -> Plan<Action> {
         return wait;
     }
     // Without a target cluster, no token opens anything, and the placeholder stays.
-    let wants_token = s.target == Target::Given
+    let wants_token = s.target == TargetCluster::Given
         && s.secrets.iter().any(|need| need.facts.present().is_some_and(|facts| facts.wants_token));
     let lasts = |expires: Option<Timestamp>| expires.is_none_or(|at| plus(s.now, token_must_last(s)) <= at);
     let why = |what| {

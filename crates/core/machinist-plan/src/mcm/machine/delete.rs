@@ -25,13 +25,13 @@ use super::action::TARGET_SILENT;
 use super::action::VOLUMES_LEFT;
 use super::hindrance::{self, DRAIN_TEXT_EVERY};
 use super::identity::OwnNode;
-use super::no_target::Target;
 use super::node_sync::NodeSync;
 use super::proof;
 use super::snapshot::OtherNode;
 use super::snapshot::Snapshot;
 use super::status::{OldState, OperationWrite};
 use super::status::{code_of, code_text};
+use super::target_cluster::TargetCluster;
 use crate::mcm::drain::{
     AwaitedVolume, Drain, DrainProgress, DrainVolumes, Eviction, EvictionAnswer, Manner, PodCall,
     UNANSWERED_FOR, VolumeStep, VolumeTurn, end_or_later,
@@ -91,7 +91,7 @@ fn plan_step(s: &Snapshot, since: Timestamp) -> Plan<Action> {
     if let Some(holder) = &s.identity.held_by {
         return held(s, holder, since);
     }
-    if s.target == Target::None {
+    if s.target == TargetCluster::None {
         return without_target(s, since);
     }
     if has_no_answer(s) && s.machine.wants_force_deletion() && !matches!(stage(s), Stage::Node) {
@@ -190,8 +190,8 @@ fn write_progress(s: &Snapshot, description: impl Into<String>) -> Option<Action
 /// Returns the marker at which Go MCM would have to begin.
 fn first_marker(s: &Snapshot) -> DeletionMarker {
     match (s.target, &s.machine.node) {
-        (Target::Given, Some(_)) => DeletionMarker::DrainNode,
-        (Target::Given, None) | (Target::None, _) => DeletionMarker::FindInstance,
+        (TargetCluster::Given, Some(_)) => DeletionMarker::DrainNode,
+        (TargetCluster::Given, None) | (TargetCluster::None, _) => DeletionMarker::FindInstance,
     }
 }
 
@@ -1466,7 +1466,7 @@ fn left_in_target(s: &Snapshot) -> Option<Action> {
 
 /// Whether an instance existed that may have registered a Node.
 fn may_have_registered(s: &Snapshot) -> bool {
-    if s.target == Target::None {
+    if s.target == TargetCluster::None {
         return false;
     }
     s.machine.provider_id.is_some() || s.answers.ever_ensured || !s.process.saw_creation_of(s.machine.created)

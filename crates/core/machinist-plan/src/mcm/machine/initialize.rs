@@ -1,10 +1,11 @@
-//! Completes an instance that the cloud has created: changes that some clouds allow only afterwards,
-//! such as the source check of a network interface. Go MCM calls this InitializeMachine.
+//! Completes an instance that the cloud has created: changes that some clouds allow only
+//! afterwards, such as the source check of a network interface. Go MCM calls this
+//! InitializeMachine.
 //!
 //! The id is on the Machine before, and the status is written after it. So a process that dies in
-//! between leaves a Machine with an id and without a status, or with a failed creation, and the next
-//! process repeats the call. The same holds for Machines that Go MCM left there. A driver repeats
-//! the call without harm.
+//! between leaves a Machine with an id and without a status, or with a failed creation, and the
+//! next process repeats the call. The same holds for Machines that Go MCM left there. A driver
+//! repeats the call without harm.
 //!
 //! Deliberately absent: repairs of an instance whose Machine is Pending or later. Go MCM does not
 //! look at it either.

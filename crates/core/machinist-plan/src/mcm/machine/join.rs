@@ -36,7 +36,7 @@ pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
         );
         return Plan::act(pending, why);
     }
-    let had_joined = matches!(phase, Phase::Running | Phase::Unknown);
+    let had_joined = matches!(phase, Phase::Running | Phase::Unknown | Phase::Available);
     if had_joined && matches!(s.node, Known::Unasked) {
         let reason = McmReason::NodeNotAsked { node: s.machine.node_name().to_owned() };
         let fix = "name the cluster of the Nodes with --target-kubeconfig".to_owned();

@@ -25,16 +25,6 @@ use machinist_core::{Call, plus, retry_after};
 /// Wait before the next lookup of an instance that has no address yet.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 
-/// Whether the process has a target cluster.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Target {
-    /// The process has a target cluster, which may not answer.
-    #[default]
-    Given,
-    /// The options say that there is no target cluster. No failed connection has this result.
-    None,
-}
-
 /// Decides about a living Machine with a recorded instance.
 pub(super) fn plan(s: &Snapshot) -> Plan<Action> {
     match s.machine.status.phase {

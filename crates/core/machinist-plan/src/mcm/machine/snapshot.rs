@@ -2,7 +2,7 @@
 
 use super::action::Action;
 use super::identity::MachineIdentity;
-use super::no_target::Target;
+use super::target_cluster::TargetCluster;
 use crate::mcm::drain::{Eviction, NodeVolumes, VolumeLimits};
 use crate::mcm::facts::{
     AttachmentFacts, BudgetFacts, ClassFacts, MachineFacts, NodeFacts, NodeMarks, PodFacts, SecretFacts,
@@ -49,7 +49,7 @@ pub struct Snapshot {
     /// Defaults for fields that the Machine does not set.
     pub defaults: Arc<Defaults>,
     /// Whether there is a cluster with Nodes.
-    pub target: Target,
+    pub target: TargetCluster,
     /// The Machine to decide about.
     pub machine: Arc<MachineFacts>,
     /// What the set of the Machine asks for on its Node; absent without a known set.
@@ -183,7 +183,7 @@ impl Snapshot {
 
     /// Returns the action that records an instance shown by an account.
     pub(super) fn record(&self, instance: &Instance, account: Option<AccountId>) -> Action {
-        let has_label = |name: &NodeName| self.target == Target::Given && is_value(name.as_str());
+        let has_label = |name: &NodeName| self.target == TargetCluster::Given && is_value(name.as_str());
         let node = Some(instance.name.clone()).filter(has_label);
         let priority = self.missing_priority();
         Action::Record { node, provider_id: instance.id.clone(), account, priority }

@@ -104,7 +104,7 @@ fn world() -> World {
         pods_freshness: Freshness::Fresh,
         frozen: None,
         defaults: Arc::default(),
-        target: Target::Given,
+        target: TargetCluster::Given,
         machine: Arc::new(MachineFacts::parse(&parse::<Machine>(&machine))),
         node_marks: None,
         class: Known::Present(Arc::new(ClassFacts::parse(&class))),

@@ -13,15 +13,14 @@ fn with_text(text: &str) -> World {
 
 /// Returns what a plan writes: the new text, or an empty one if the text is removed.
 fn written(plan: &Plan<Action>) -> Option<String> {
-    let writes = plan.actions.iter().filter_map(|action| match action {
+    let mut writes = plan.actions.iter().filter_map(|action| match action {
         Action::SetStatus(write) => write.last_known_state.clone(),
         _ => None,
     });
-    let texts = writes.map(|write| match write {
+    writes.next().map(|write| match write {
         StateWrite::Set(text) => text,
         StateWrite::Clear => String::new(),
-    });
-    texts.last()
+    })
 }
 
 #[test]

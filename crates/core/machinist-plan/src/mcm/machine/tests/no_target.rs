@@ -6,7 +6,7 @@ use machinist_instance::{Address, AddressKind};
 use super::*;
 
 fn without_target() -> World {
-    world().with(|s| s.target = Target::None)
+    world().with(|s| s.target = TargetCluster::None)
 }
 
 fn with_addresses() -> Instance {
@@ -130,7 +130,7 @@ fn a_silent_target_cluster_is_not_an_absent_one() {
         is_blind: true,
     };
     let plan = terminating("Initiate node drain").with(|s| {
-        s.target = Target::Given;
+        s.target = TargetCluster::Given;
         s.reads.silence = Some(silence);
         s.nodes_freshness = Freshness::Fresh;
     });

@@ -43,8 +43,8 @@ fn f76_an_invalid_machine_shows_the_field() {
     }
 }
 
-/// T-18: a class, or a Secret of the class, does not exist. Go MCM calls the driver without the data
-/// of a missing Secret; here the Machine says which Secret is missing.
+/// T-18: a class, or a Secret of the class, does not exist. Go MCM calls the driver without the
+/// data of a missing Secret; here the Machine says which Secret is missing.
 #[test]
 fn t18_a_missing_class_or_secret_is_shown() {
     check_shown(world().with(|s| s.class = Known::Absent), "NotFound", "MachineClass c not found");

@@ -5,6 +5,9 @@ use super::*;
 const APPLIED: &str = "node.machine.sapcloud.io/last-applied-virtual-capacity";
 const RESOURCE: &str = "example.com/slots";
 
+/// The changes of the capacity, and of the annotation.
+type Changes = (Vec<(String, Option<String>)>, Option<Option<String>>);
+
 impl World {
     /// The virtual capacity in the class.
     fn class_with(self, capacity: Value) -> Self {
@@ -31,7 +34,7 @@ impl World {
     }
 
     /// Returns the changes of the capacity, and of the annotation.
-    fn changes(self) -> (Vec<(String, Option<String>)>, Option<Option<String>>) {
+    fn changes(self) -> Changes {
         let plan = self.plan();
         let capacity = plan.actions.iter().find_map(|action| match action {
             Action::SetCapacity { changes, .. } => Some(changes.clone().into_iter().collect()),
