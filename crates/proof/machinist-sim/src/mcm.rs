@@ -86,8 +86,15 @@ impl Named for Scenario {
             LongKind::ControlRestored => scenarios::RESTORABLE.contains(&self.name),
             // Their pods and Nodes would be lost, and the user does not create them again.
             LongKind::TargetRestored => {
-                let has_own =
-                    ["drain", "drain-of-a-crowd", "volumes", "heal-with-a-pod", "bound-before-the-cordon"];
+                let has_own = [
+                    "drain",
+                    "drain-of-a-crowd",
+                    "volumes",
+                    "in-place",
+                    "in-place-by-hand",
+                    "heal-with-a-pod",
+                    "bound-before-the-cordon",
+                ];
                 !scenarios::WITHOUT_SETS.contains(&self.name) && !has_own.contains(&self.name)
             }
             // The scenario stops the processes itself.

@@ -34,6 +34,8 @@
 //! | short token | a token lasts no longer than a short creation timeout, and is made again | S17 |
 //! | early recreation | the strategy `Recreate` is taken as a rolling update | S25 |
 //! | forgotten preservation | a set deletes a failed Machine although it is preserved | S26 |
+//! | hasty selection | an update in place selects all Machines at once | S27 |
+//! | forgotten volumes | a drain does not see which volumes are attached | S28 |
 //! | kept node | a Node that is being deleted keeps the finalizer although its Machine is gone | L2 |
 //!
 //! The product's code is not changed. A mutant rewrites requests and answers in transit
@@ -50,9 +52,9 @@ use machinist_controllers::mcm::Planners;
 use machinist_core::reverted::Fix;
 
 use self::planners::{
-    absence_without_lag, early_finalizer, early_recreation, forgotten_preservation, late_size,
-    no_ownership_proof, no_replacement_limit, node_by_name, orphaned_machines, orphaned_sets, two_raises,
-    unbounded_requeue, unseen_cordon,
+    absence_without_lag, early_finalizer, early_recreation, forgotten_preservation, forgotten_volumes,
+    hasty_selection, late_size, no_ownership_proof, no_replacement_limit, node_by_name, orphaned_machines,
+    orphaned_sets, two_raises, unbounded_requeue, unseen_cordon,
 };
 use self::tampers::{FreshNames, MissedReturn, OldRevisions, UnsentAsUnknown, WithoutUids};
 use crate::ask::WholeRequest;
@@ -145,6 +147,10 @@ pub enum Mutant {
     EarlyRecreation,
     /// A set deletes a failed Machine although it is preserved.
     ForgottenPreservation,
+    /// An update in place selects all Machines at once.
+    HastySelection,
+    /// A drain does not see which volumes are attached.
+    ForgottenVolumes,
 }
 
 impl Mutation for Mutant {
@@ -174,6 +180,8 @@ impl Mutation for Mutant {
             Self::ShortToken => Id::S17,
             Self::EarlyRecreation => Id::S25,
             Self::ForgottenPreservation => Id::S26,
+            Self::HastySelection => Id::S27,
+            Self::ForgottenVolumes => Id::S28,
         }
     }
 
@@ -205,6 +213,8 @@ impl Mutation for Mutant {
             Self::UnaskedFailure => 454,
             Self::EarlyRecreation => 87,
             Self::ForgottenPreservation => 17,
+            // No seed draws their scenarios.
+            Self::HastySelection | Self::ForgottenVolumes => return None,
         })
     }
 
@@ -243,6 +253,8 @@ impl Mutant {
                 Planners { machine_deployment: early_recreation, machine_set: late_size, ..sound }
             }
             Self::ForgottenPreservation => Planners { machine_set: forgotten_preservation, ..sound },
+            Self::HastySelection => Planners { machine_deployment: hasty_selection, ..sound },
+            Self::ForgottenVolumes => Planners { machine: forgotten_volumes, ..sound },
             Self::OrphanedChildren => {
                 Planners { machine_set: orphaned_machines, machine_deployment: orphaned_sets, ..sound }
             }

@@ -10,6 +10,7 @@ mod binding;
 mod chosen;
 mod drain;
 mod heal;
+mod in_place;
 mod life;
 mod names;
 mod rollout;
@@ -24,6 +25,7 @@ pub use self::binding::bound_before_the_cordon;
 pub use self::chosen::scale_by_choice;
 pub use self::drain::{drain, drain_of_a_crowd};
 pub use self::heal::{heal, heal_many, heal_with_a_pod};
+pub use self::in_place::{update_in_place, update_in_place_by_hand};
 pub use self::life::{burst, create_one, delete, delete_one, delete_while_creating, flap, orphan, scale};
 pub use self::names::{foreign_instance, foreign_node, same_name_again};
 pub use self::rollout::{change_of_mind, roll};
@@ -113,7 +115,11 @@ pub const FURTHER: &[Scenario] = &[
 ];
 
 /// Scenarios that no seed draws: the seeds that catch mutants were recorded without them.
-pub const UNDRAWN: &[Scenario] = &[everywhere("volumes", |w| Box::pin(volumes(w)))];
+pub const UNDRAWN: &[Scenario] = &[
+    everywhere("volumes", |w| Box::pin(volumes(w))),
+    everywhere("in-place", |w| Box::pin(update_in_place(w))),
+    everywhere("in-place-by-hand", |w| Box::pin(update_in_place_by_hand(w))),
+];
 
 /// The scenarios with Machines that no set replaces.
 pub const WITHOUT_SETS: [&str; 3] = ["same-name-again", "foreign-node", "foreign-instance"];

@@ -25,6 +25,8 @@ const TRAPS: &[Trap<Mutant>] = &[
     // The scheduler binds a pod before the cordon.
     Trap { mutant: Mutant::UnseenCordon, scenario: "bound-before-the-cordon", faults: &[(P8, 40)] },
     Trap { mutant: Mutant::OwnershipProof, scenario: "exchanged-secret", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::HastySelection, scenario: "in-place", faults: &[(P8, 40)] },
+    Trap { mutant: Mutant::ForgottenVolumes, scenario: "volumes", faults: &[(P8, 40)] },
 ];
 
 #[test]
